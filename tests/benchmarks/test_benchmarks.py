@@ -49,7 +49,7 @@ def sqlite(file: str, synchronous: Any) -> Any:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
+def tiny(monkeypatch):
     """The cases with so little work that each is done at once."""
     monkeypatch.syspath_prepend(FOLDER)  # the processes of executors import from there
     for name, value in SMALL.items():
@@ -62,7 +62,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.trial
 @pytest.mark.clock
 @pytest.mark.parametrize("name", list(everything.CASES))
-def test_a_case_gives_a_number(name: str, tiny: Any) -> None:
+def test_a_case_gives_a_number(name, tiny):
     if name in processes.LANGCHAIN:
         pytest.importorskip("langchain_core")
     if name in CLUSTERS:
@@ -75,24 +75,24 @@ def test_a_case_gives_a_number(name: str, tiny: Any) -> None:
     assert value > 0 or name in rest or name.startswith("M-")
 
 
-def test_commits_are_counted_in_any_process(tiny: Any) -> None:
+def test_commits_are_counted_in_any_process(tiny):
     """Three tasks may end apart on a busy machine; then a superstep takes two commits (PERFORMANCE P16)."""
     few, many = (everything.stored.commits(tiny, steps, 1) for steps in (2, 5))
     assert many - few == 3 * 2  # one for the task, one for `again`
     assert many <= everything.stored.commits(tiny, 5, 3) <= many + 5
 
 
-def test_every_case_has_a_row_and_every_row_a_case() -> None:
+def test_every_case_has_a_row_and_every_row_a_case():
     assert {name for name in goals.CASES if not name.startswith(FRESH)} == set(everything.CASES)
 
 
-def test_every_floor_that_a_row_names_is_there() -> None:
+def test_every_floor_that_a_row_names_is_there():
     named = {name for name, case in goals.CASES.items() if "floor" in case.engines and not name.startswith(FRESH)}
     assert named == set(floors.FLOORS)
 
 
 @pytest.mark.parametrize("engine", list(goals.OTHERS))
-def test_every_case_of_another_engine_is_in_its_script(engine: str) -> None:
+def test_every_case_of_another_engine_is_in_its_script(engine):
     text = processes.script(engine).read_text()
     named = [n for n, case in goals.CASES.items() if engine in case.engines and not n.startswith(FRESH)]
     assert named and [name for name in named if f'"{name}": ' not in text] == []
@@ -105,7 +105,7 @@ def verdict(name: str, **mine: float) -> str:
     return str(goals.reached(name, {"P1": {"ours": 10.0}, name: mine})[1])
 
 
-def test_how_a_case_is_judged() -> None:
+def test_how_a_case_is_judged():
     assert verdict("P2", ours=10, peer=200, floor=1) == "aim"
     assert verdict("P2", ours=10, peer=199, floor=1) == "must"
     assert verdict("P2", ours=10, peer=119, floor=1) == "no"
@@ -118,20 +118,20 @@ def test_how_a_case_is_judged() -> None:
     assert (verdict("P15-speed", ours=0.9), verdict("P15-speed", ours=0.89)) == ("must", "no")
 
 
-def test_a_value_is_judged_in_the_unit_of_its_goal() -> None:
+def test_a_value_is_judged_in_the_unit_of_its_goal():
     """Seconds are measured, and the goal is in microseconds."""
     assert verdict("P18", ours=304e-6, floor=200e-6) == "no"
     assert verdict("P18", ours=260e-6, floor=200e-6) == "aim"
     assert verdict("P23", ours=0.5, peer=9) == "no"  # milliseconds are measured as such
 
 
-def test_a_goal_may_be_a_close_floor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_goal_may_be_a_close_floor_alone(monkeypatch):
     made = dataclasses.replace(goals.CASES["P20"], goal=goals.Goal("value", None, None, 1, None))
     monkeypatch.setitem(goals.CASES, "P20", made)
     assert (verdict("P20", ours=150e-6, floor=160e-6), verdict("P20", ours=313e-6, floor=160e-6)) == ("must", "no")
 
 
-def test_a_close_floor_is_part_of_some_goals() -> None:
+def test_a_close_floor_is_part_of_some_goals():
     assert (verdict("P5", ours=14, peer=140, floor=10), verdict("P5", ours=15, peer=150, floor=10)) == ("aim", "must")
     assert verdict("P5", ours=18, peer=180, floor=10) == "no"
 
@@ -139,7 +139,7 @@ def test_a_close_floor_is_part_of_some_goals() -> None:
 # -- showing ------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_is_complete_without_a_peer_and_names_failures() -> None:
+def test_the_table_is_complete_without_a_peer_and_names_failures():
     samples = {"P1": {"ours": [8e-6, 9e-6, 1e-5], "floor": [2e-6]}}
     text = table.markdown(table.rows(samples, {"P1": {"peer": "took longer than 60 s"}}))
     cells = [cell.strip() for cell in text.splitlines()[2].split("|")]
@@ -147,30 +147,30 @@ def test_the_table_is_complete_without_a_peer_and_names_failures() -> None:
     assert table.told({"P1": {"peer": "took longer than 60 s"}}) == "- P1, peer: took longer than 60 s\n"
 
 
-def test_a_case_won_by_another_engine_is_reported() -> None:
+def test_a_case_won_by_another_engine_is_reported():
     lines = list(table.lost({"P1": {"ours": [9e-6], "peer": [200e-6], "burr": [8e-6]}}))
     assert lines[0] == "- **P1** (superstep: self-loop with a router): Burr needs 8.00 µs, we 9.00.\n"
     assert lines[1].startswith("- **P1**") and "reaches the must, not the aim" in lines[1] and len(lines) == 2
 
 
-def test_only_text_between_the_marks_is_replaced() -> None:
+def test_only_text_between_the_marks_is_replaced():
     text = "before\n<!-- a -->\nold\n<!-- /a -->\nafter\n"
     assert table.put(text, "a", "new\n") == "before\n<!-- a -->\nnew\n<!-- /a -->\nafter\n"
 
 
 @pytest.mark.parametrize("mark", ["measured", "others", "lost", "curves"])
-def test_the_readme_has_a_place_for_each_table(mark: str) -> None:
+def test_the_readme_has_a_place_for_each_table(mark):
     text = (FOLDER / "README.md").read_text()
     assert text.count(f"<!-- {mark} -->\n") == text.count(f"<!-- /{mark} -->\n") == 1
 
 
-def test_the_readme_says_what_each_case_and_curve_is() -> None:
+def test_the_readme_says_what_each_case_and_curve_is():
     text = (FOLDER / "README.md").read_text()
     assert [name for name in goals.CASES if f"| {name} " not in text] == []
     assert [name for name in grow.CURVES if f"`{name}`" not in text] == []
 
 
-def test_pictures_are_svg_with_a_place_for_each_number() -> None:
+def test_pictures_are_svg_with_a_place_for_each_number():
     bars = ET.fromstring(plot.bars({"P1": {"ours": [7e-6], "peer": [2e-4]}, "P16": {"ours": [1.0]}}))
     lines = ET.fromstring(plot.curves({"sends": ("Sends", {"ours": {10: 3e-6, 100: 2e-6}, "peer": {10: 3e-4}})}))
     svg = "{http://www.w3.org/2000/svg}"
@@ -182,7 +182,7 @@ def test_pictures_are_svg_with_a_place_for_each_number() -> None:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+def told(monkeypatch):
     """Who was asked for what, in order; every process gives 1, but the peer fails in P2."""
     asked: list[tuple[str, str]] = []
 
@@ -203,7 +203,7 @@ def go(record: Any, names: list[str], repeat: int) -> None:
             record.take(name, engine, quick=True)
 
 
-def test_a_failing_case_runs_once_and_the_others_continue(told: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_case_runs_once_and_the_others_continue(told, capsys):
     record = run.Record(["P1", "P2"])
     go(record, ["P1", "P2"], 2)
     once = [("P1", "ours"), ("P1", "peer"), ("P2", "ours")]
@@ -212,7 +212,7 @@ def test_a_failing_case_runs_once_and_the_others_continue(told: Any, capsys: pyt
     assert "P2, peer: failed: no such luck" in capsys.readouterr().err
 
 
-def test_an_interrupted_benchmark_resumes(told: Any, tmp_path: Path) -> None:
+def test_an_interrupted_benchmark_resumes(told, tmp_path):
     file = tmp_path / "unfinished.json"
     go(run.Record(["P1", "P2"], file), ["P1"], 1)
     told.clear()
@@ -221,7 +221,7 @@ def test_an_interrupted_benchmark_resumes(told: Any, tmp_path: Path) -> None:
     assert json.loads(file.read_text())["samples"]["P1"] == {"ours": [1.0], "peer": [1.0]}
 
 
-def test_a_process_gives_a_number_or_says_why_not() -> None:
+def test_a_process_gives_a_number_or_says_why_not():
     assert processes.measure("floor", "P13-time", seconds=30) > 0
     with pytest.raises(processes.Failed, match="KeyError: 'P99'"):
         processes.measure("floor", "P99", seconds=30)
@@ -233,20 +233,20 @@ def test_a_process_gives_a_number_or_says_why_not() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in grow.CURVES if not name.endswith("postgres")])
-def test_a_curve_gives_a_number(name: str, tiny: Any) -> None:
+def test_a_curve_gives_a_number(name, tiny):
     assert math.isfinite(curves.point(f"{name}@3", tiny))
 
 
-def test_every_curve_that_is_run_can_be_measured() -> None:
+def test_every_curve_that_is_run_can_be_measured():
     assert set(grow.CURVES) == set(curves.CURVES)
 
 
-def test_a_curve_goes_up_by_powers_of_ten_to_its_end() -> None:
+def test_a_curve_goes_up_by_powers_of_ten_to_its_end():
     assert grow.CURVES["nodes-build"].sizes(quick=False) == [1, 10, 100, 1_000, 5_000]
     assert grow.CURVES["supersteps"].sizes(quick=True) == [10, 100, 1_000]
 
 
-def test_when_a_curve_is_flat() -> None:
+def test_when_a_curve_is_flat():
     line = {10: 9e-6, 100: 2e-6, 1_000: 2e-6, 10_000: 3.2e-6}
     assert grow.growth(grow.CURVES["supersteps"], line) == pytest.approx(1.6)
     said = grow.rows({"supersteps": {"ours": line}, "keys": {"ours": line}, "sends": {"ours": {10: 1e-6, 100: 1e-6}}})

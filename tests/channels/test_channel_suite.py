@@ -86,18 +86,18 @@ EXAMPLES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
 
 @pytest.mark.parametrize("rule", CHANNEL_RULES)
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_channel_keeps_the_rule(name: str, rule: str) -> None:
+def test_a_channel_keeps_the_rule(name, rule):
     make, writes = EXAMPLES[name]
     check_channel(make, writes, only=[rule])
 
 
 @pytest.mark.parametrize("deferred", [False, True], ids=["at once", "deferred"])
 @pytest.mark.parametrize("kind", JOIN_KINDS)
-def test_the_channel_of_every_kind_of_join_passes(kind: str, deferred: bool) -> None:
+def test_the_channel_of_every_kind_of_join_passes(kind, deferred):
     check_channel(Join(("a", "b"), "z", deferred, kind).make_channel, ["a", "b"])
 
 
-def test_every_channel_of_ours_is_checked() -> None:
+def test_every_channel_of_ours_is_checked():
     public = {name: getattr(stategraph.channels, name) for name in stategraph.channels.__all__}
     ours = {kind for kind in public.values() if isinstance(kind, type) and issubclass(kind, BaseChannel)}
     checked = {type(make()) for make, _ in EXAMPLES.values()}
@@ -279,30 +279,30 @@ MORE = [
 ]
 
 
-def test_a_broken_channel_is_known_for_every_rule() -> None:
+def test_a_broken_channel_is_known_for_every_rule():
     assert BROKEN.keys() == CHANNEL_RULES.keys()
 
 
 @pytest.mark.parametrize("rule", BROKEN)
-def test_a_rule_that_is_broken_is_named(rule: str) -> None:
+def test_a_rule_that_is_broken_is_named(rule):
     with pytest.raises(CheckFailed, match=rf"breaks the contract of a channel:\n(.*\n)*  {rule}: "):
         check_channel(*BROKEN[rule])
 
 
 @pytest.mark.parametrize(("rule", "make"), MORE)
-def test_it_is_broken_in_other_ways_too(rule: str, make: Callable[[], Any]) -> None:
+def test_it_is_broken_in_other_ways_too(rule, make):
     with pytest.raises(CheckFailed, match=f"  {rule}: "):
         check_channel(make, [1, 2], only=[rule])
 
 
-def test_what_cannot_be_checked_is_said() -> None:
+def test_what_cannot_be_checked_is_said():
     with pytest.raises(ValueError, match=r"writes must be at least two values, got \[1\]"):
         check_channel(lambda: LastValue(int), [1])
     with pytest.raises(ValueError, match=r"only must name some of .*, got \['nope'\]"):
         check_channel(lambda: LastValue(int), [1, 2], only=["nope"])
 
 
-def test_the_example_of_the_readme_passes() -> None:
+def test_the_example_of_the_readme_passes():
     readme = (Path(__file__).parents[2] / "testing" / "README.md").read_text()
     [example] = [block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "check_channel" in block]
     exec(example, {})
@@ -315,7 +315,7 @@ class State(TypedDict):
     best: Annotated[int, MaxValue]
 
 
-def test_a_graph_takes_a_channel_of_a_user_s(drive: Any) -> None:
+def test_a_graph_takes_a_channel_of_a_user_s(drive):
     builder = StateGraph(State).add_node("low", lambda state: {"best": 1}).add_node("high", lambda state: {"best": 9})
     builder.add_edge(START, "low").add_edge(START, "high").add_edge(["low", "high"], END)
     app = builder.compile(checkpointer=InMemorySaver())
@@ -325,5 +325,5 @@ def test_a_graph_takes_a_channel_of_a_user_s(drive: Any) -> None:
     assert drive.get_state(app, config).values == {"best": 9}
 
 
-def test_only_a_class_that_says_so_itself_shares_its_blank() -> None:
+def test_only_a_class_that_says_so_itself_shares_its_blank():
     assert LastValue.shares_blank and not KeepsOverwrite.shares_blank and NotBlank.shares_blank

@@ -74,7 +74,7 @@ def preview(channel: Any, values: Any) -> Any:
 
 
 @pytest.fixture(params=MAKERS)
-def channel(request: pytest.FixtureRequest) -> Any:
+def channel(request):
     return MAKERS[request.param]()
 
 
@@ -92,24 +92,24 @@ def good(channel: Any) -> Any:
 # --- the contract ---------------------------------------------------------------------------------------
 
 
-def test_doctests_hold() -> None:
+def test_doctests_hold():
     for name in ("aggregate", "ephemeral_value", "last_value", "named_barrier", "topic"):
         module = importlib.import_module(f"stategraph.channels.{name}")
         assert doctest.testmod(module).failed == 0
 
 
-def test_all_names_every_channel() -> None:
+def test_all_names_every_channel():
     assert len(channels.__all__) == len(set(channels.__all__)) == 15
     assert all(hasattr(channels, name) for name in channels.__all__)
 
 
-def test_channels_are_slotted_and_unhashable(channel: Any) -> None:
+def test_channels_are_slotted_and_unhashable(channel):
     assert not hasattr(channel, "__dict__")
     with pytest.raises(TypeError):
         hash(channel)
 
 
-def test_value_and_update_type_are_as_given() -> None:
+def test_value_and_update_type_are_as_given():
     typ = Annotated[Sequence[int], "note"]
     for kind in (LastValue, AnyValue, EphemeralValue, UntrackedValue, LastValueAfterFinish):
         assert kind(typ).ValueType == kind(typ).UpdateType == typ
@@ -117,7 +117,7 @@ def test_value_and_update_type_are_as_given() -> None:
     assert made.ValueType == made.UpdateType == typ
 
 
-def test_reading_an_empty_channel_names_the_key() -> None:
+def test_reading_an_empty_channel_names_the_key():
     for name in MAKERS.keys() - {"reducer"}:
         empty = MAKERS[name]()
         assert not empty.is_available()
@@ -127,27 +127,27 @@ def test_reading_an_empty_channel_names_the_key() -> None:
         LastValue(int).get()
 
 
-def test_none_is_a_value() -> None:
+def test_none_is_a_value():
     for made in (LastValue(int), AnyValue(int), EphemeralValue(int), UntrackedValue(int)):
         assert made.update([None])
         assert made.is_available()
         assert made.get() is None
 
 
-def test_an_empty_update_of_an_untouched_channel_changes_nothing(channel: Any) -> None:
+def test_an_empty_update_of_an_untouched_channel_changes_nothing(channel):
     before = state(channel)
     assert channel.update([]) is False
     assert state(channel) == before
 
 
-def test_consume_and_finish_of_an_untouched_channel_change_nothing(channel: Any) -> None:
+def test_consume_and_finish_of_an_untouched_channel_change_nothing(channel):
     before = state(channel)
     assert channel.consume() is False
     assert channel.finish() is False
     assert state(channel) == before
 
 
-def test_from_checkpoint_of_nothing_is_fresh_and_leaves_the_template_alone(channel: Any) -> None:
+def test_from_checkpoint_of_nothing_is_fresh_and_leaves_the_template_alone(channel):
     before = state(channel)
     live = channel.from_checkpoint(MISSING)
     assert state(live) == before
@@ -156,38 +156,38 @@ def test_from_checkpoint_of_nothing_is_fresh_and_leaves_the_template_alone(chann
     assert state(channel) == before
 
 
-def test_a_used_channel_gives_a_fresh_one_too(channel: Any) -> None:
+def test_a_used_channel_gives_a_fresh_one_too(channel):
     before = state(channel)
     channel.update([good(channel)])
     assert state(channel.from_checkpoint(MISSING)) == before
 
 
 @pytest.mark.parametrize("name", TRACKED)
-def test_a_checkpoint_restores_the_channel(name: str) -> None:
+def test_a_checkpoint_restores_the_channel(name):
     made = MAKERS[name]()
     made.update([good(made)])
     again = MAKERS[name]().from_checkpoint(made.checkpoint())
     assert state(again) == state(made)
 
 
-def test_pickle_keeps_the_content(channel: Any) -> None:
+def test_pickle_keeps_the_content(channel):
     channel.update([good(channel)])
     again = pickle.loads(pickle.dumps(channel))
     assert state(again) == state(channel)
     assert again == channel
 
 
-def test_step_scoped_is_true_only_where_an_empty_update_may_change_something() -> None:
+def test_step_scoped_is_true_only_where_an_empty_update_may_change_something():
     scoped = {name for name, make in MAKERS.items() if make().step_scoped}
     assert scoped == {"AnyValue", "EphemeralValue", "EphemeralValue, no guard", "Topic"}
 
 
-def test_exclusive_are_those_that_keep_one_value_and_refuse_several() -> None:
+def test_exclusive_are_those_that_keep_one_value_and_refuse_several():
     exclusive = {name for name, make in MAKERS.items() if make().exclusive}
     assert exclusive == {"LastValue", "UntrackedValue"}
 
 
-def test_equality_ignores_the_value_and_the_type() -> None:
+def test_equality_ignores_the_value_and_the_type():
     assert LastValue(int) == LastValue(str)
     assert AnyValue(int) == AnyValue(str)
     assert LastValue(int) != AnyValue(int)
@@ -205,7 +205,7 @@ def test_equality_ignores_the_value_and_the_type() -> None:
 # --- one value ------------------------------------------------------------------------------------------
 
 
-def test_last_value_keeps_the_last_write() -> None:
+def test_last_value_keeps_the_last_write():
     made = LastValue(int)
     assert made.update([1]) is True
     assert made.update([1]) is True  # written is changed, even if equal
@@ -214,7 +214,7 @@ def test_last_value_keeps_the_last_write() -> None:
     assert made.consume() is made.finish() is False
 
 
-def test_last_value_refuses_two_writes_and_says_what_to_do() -> None:
+def test_last_value_refuses_two_writes_and_says_what_to_do():
     made = LastValue(int, key="total")
     made.update([0])
     with pytest.raises(InvalidUpdateError) as caught:
@@ -226,7 +226,7 @@ def test_last_value_refuses_two_writes_and_says_what_to_do() -> None:
     assert made.get() == 0
 
 
-def test_any_value_takes_the_last_and_lives_one_step() -> None:
+def test_any_value_takes_the_last_and_lives_one_step():
     made = AnyValue(str)
     assert made.update(["bar", "baz", "foo"])
     assert made.get() == "foo"
@@ -235,7 +235,7 @@ def test_any_value_takes_the_last_and_lives_one_step() -> None:
     assert made.update([]) is False
 
 
-def test_ephemeral_value_lives_one_step() -> None:
+def test_ephemeral_value_lives_one_step():
     made = EphemeralValue(int)
     assert made.update([1])
     assert made.get() == made.checkpoint() == 1
@@ -245,7 +245,7 @@ def test_ephemeral_value_lives_one_step() -> None:
 
 
 @pytest.mark.parametrize("kind", [EphemeralValue, UntrackedValue])
-def test_a_guard_refuses_two_writes_and_names_itself(kind: Any) -> None:
+def test_a_guard_refuses_two_writes_and_names_itself(kind):
     made = kind(int, key="k")
     made.update([0])
     with pytest.raises(InvalidUpdateError, match=rf"'k': {kind.__name__}\(guard=True\).*got 3.*guard=False"):
@@ -256,7 +256,7 @@ def test_a_guard_refuses_two_writes_and_names_itself(kind: Any) -> None:
     assert free.get() == 2
 
 
-def test_untracked_value_lives_through_the_run_and_is_never_stored() -> None:
+def test_untracked_value_lives_through_the_run_and_is_never_stored():
     made = UntrackedValue(int)
     made.update([5])
     assert made.update([]) is False
@@ -265,7 +265,7 @@ def test_untracked_value_lives_through_the_run_and_is_never_stored() -> None:
     assert not made.from_checkpoint(5).is_available()
 
 
-def test_last_value_after_finish_shows_itself_once_at_the_end() -> None:
+def test_last_value_after_finish_shows_itself_once_at_the_end():
     made = LastValueAfterFinish(int)
     assert made.update([1, 5])
     assert not made.is_available()
@@ -284,7 +284,7 @@ def test_last_value_after_finish_shows_itself_once_at_the_end() -> None:
     assert made.finish() is False
 
 
-def test_after_finish_is_restored_from_any_pair() -> None:
+def test_after_finish_is_restored_from_any_pair():
     assert LastValueAfterFinish(int).from_checkpoint([5, True]).get() == 5
     back = NamedBarrierValueAfterFinish(str, NAMES).from_checkpoint([NAMES, True])
     assert back.is_available()
@@ -294,14 +294,14 @@ def test_after_finish_is_restored_from_any_pair() -> None:
 
 
 @pytest.mark.parametrize("kind", [LastValue, AnyValue, EphemeralValue, UntrackedValue, LastValueAfterFinish])
-def test_overwrite_on_a_channel_without_reducer_is_a_plain_write(kind: Any) -> None:
+def test_overwrite_on_a_channel_without_reducer_is_a_plain_write(kind):
     made = kind(int)
     made.update([Overwrite(3)])
     made.finish()
     assert made.get() == 3
 
 
-def test_two_overwrites_are_two_writes_for_last_value() -> None:
+def test_two_overwrites_are_two_writes_for_last_value():
     with pytest.raises(InvalidUpdateError):
         LastValue(int).update([Overwrite(1), Overwrite(2)])
 
@@ -310,7 +310,7 @@ OVERWRITES = [Overwrite([7]), {"__overwrite__": [7]}, {"type": "__overwrite__", 
 
 
 @pytest.mark.parametrize("write", OVERWRITES)
-def test_an_overwrite_wins_wholesale_in_every_form(write: Any) -> None:
+def test_an_overwrite_wins_wholesale_in_every_form(write):
     made = BinaryOperatorAggregate(list, operator.add)
     made.update([[0]])
     assert made.update([[1], write, [2]])
@@ -318,13 +318,13 @@ def test_an_overwrite_wins_wholesale_in_every_form(write: Any) -> None:
 
 
 @pytest.mark.parametrize("write", OVERWRITES)
-def test_an_overwrite_as_first_write_is_unwrapped(write: Any) -> None:
+def test_an_overwrite_as_first_write_is_unwrapped(write):
     made = BinaryOperatorAggregate(Any, operator.add)
     made.update([write])
     assert made.get() == [7]
 
 
-def test_overwrite_does_not_call_the_operator() -> None:
+def test_overwrite_does_not_call_the_operator():
     made = BinaryOperatorAggregate(int, lambda a, b: pytest.fail("called"))
     made.update([1, Overwrite(None), 2])
     assert made.get() is None
@@ -335,13 +335,13 @@ def test_overwrite_does_not_call_the_operator() -> None:
     "write",
     [{"__overwrite__": 1, "b": 2}, {"type": "__overwrite__"}, {"type": "no", "value": 1}, {"type": 1}, {}],
 )
-def test_other_dicts_are_no_overwrite(write: dict[str, Any]) -> None:
+def test_other_dicts_are_no_overwrite(write):
     made = BinaryOperatorAggregate(dict, operator.or_)
     made.update([{"old": 0}, write])
     assert made.get() == {"old": 0, **write}
 
 
-def test_two_overwrites_in_one_step_are_refused_and_nothing_changes() -> None:
+def test_two_overwrites_in_one_step_are_refused_and_nothing_changes():
     made = BinaryOperatorAggregate(list, operator.add, key="log")
     made.update([[0]])
     with pytest.raises(InvalidUpdateError) as caught:
@@ -351,7 +351,7 @@ def test_two_overwrites_in_one_step_are_refused_and_nothing_changes() -> None:
     assert made.get() == [0]
 
 
-def test_overwrite_is_a_value_object() -> None:
+def test_overwrite_is_a_value_object():
     assert Overwrite([1]) == Overwrite([1]) != Overwrite([2])
     assert repr(Overwrite(1)) == "Overwrite(value=1)"
     assert not hasattr(Overwrite(1), "__dict__")
@@ -362,7 +362,7 @@ def test_overwrite_is_a_value_object() -> None:
         type("Mine", (Overwrite,), {})
 
 
-def test_overwrite_survives_json() -> None:
+def test_overwrite_survives_json():
     made = BinaryOperatorAggregate(int, operator.add)
     made.update([1, json.loads(json.dumps(asdict(Overwrite(9))))])
     assert made.get() == 9
@@ -395,7 +395,7 @@ class Explodes:
         *((typ, MISSING) for typ in (Literal["a"], NeedsArguments, Explodes, "a string", 5)),
     ],
 )
-def test_initial_value(typ: Any, initial: Any) -> None:
+def test_initial_value(typ, initial):
     made = BinaryOperatorAggregate(typ, operator.add)
     assert made.ValueType is made.UpdateType is typ
     assert made.checkpoint() == initial
@@ -403,7 +403,7 @@ def test_initial_value(typ: Any, initial: Any) -> None:
     assert made.from_checkpoint(MISSING).checkpoint() == initial
 
 
-def test_a_reducer_folds_in_order() -> None:
+def test_a_reducer_folds_in_order():
     made = BinaryOperatorAggregate(str, lambda value, write: f"({value}{write})")
     assert made.update(["a", "b"])
     assert made.update([]) is False
@@ -411,13 +411,13 @@ def test_a_reducer_folds_in_order() -> None:
     assert made.get() == "(((a)b)c)"
 
 
-def test_an_empty_reducer_takes_the_first_write_unreduced() -> None:
+def test_an_empty_reducer_takes_the_first_write_unreduced():
     made = BinaryOperatorAggregate(int | None, operator.sub)
     assert made.update([10, 1])
     assert made.get() == 9
 
 
-def test_a_reducer_may_take_an_item_or_a_list() -> None:
+def test_a_reducer_may_take_an_item_or_a_list():
     def extend(value: list[int], write: int | list[int]) -> list[int]:
         return value + (write if isinstance(write, list) else [write])
 
@@ -426,13 +426,13 @@ def test_a_reducer_may_take_an_item_or_a_list() -> None:
     assert made.get() == [1, 2, 3, 4]
 
 
-def test_a_builtin_without_signature_is_a_reducer() -> None:
+def test_a_builtin_without_signature_is_a_reducer():
     made = BinaryOperatorAggregate(int, max)
     made.update([3, 1])
     assert made.get() == 3
 
 
-def test_reducers_are_equal_by_their_operator_alone() -> None:
+def test_reducers_are_equal_by_their_operator_alone():
     def of(reducer: Any) -> BinaryOperatorAggregate[Any]:
         return BinaryOperatorAggregate(int, reducer)
 
@@ -446,7 +446,7 @@ def test_reducers_are_equal_by_their_operator_alone() -> None:
     assert of(bound.count) == of(bound.count)
 
 
-def test_a_reducer_that_raises_changes_nothing() -> None:
+def test_a_reducer_that_raises_changes_nothing():
     made = BinaryOperatorAggregate(int, operator.add)
     made.update([1])
     with pytest.raises(TypeError):
@@ -454,7 +454,7 @@ def test_a_reducer_that_raises_changes_nothing() -> None:
     assert made.get() == 1
 
 
-def test_each_run_starts_with_its_own_initial_value() -> None:
+def test_each_run_starts_with_its_own_initial_value():
     template = BinaryOperatorAggregate(list, operator.iadd)
     first, second = template.from_checkpoint(MISSING), template.from_checkpoint(MISSING)
     first.update([[1]])
@@ -462,7 +462,7 @@ def test_each_run_starts_with_its_own_initial_value() -> None:
 
 
 @pytest.mark.parametrize("typ", [list, list | None])
-def test_a_preview_never_touches_the_value_or_the_writes(typ: Any) -> None:
+def test_a_preview_never_touches_the_value_or_the_writes(typ):
     live = BinaryOperatorAggregate(typ, operator.iadd)
     writes = [[1], [2]]
     assert preview(live, writes).get() == [1, 2]
@@ -488,26 +488,26 @@ class Bag:
         return self
 
 
-def test_a_preview_asks_an_object_to_copy_itself() -> None:
+def test_a_preview_asks_an_object_to_copy_itself():
     live = BinaryOperatorAggregate(Bag, Bag.add)
     assert preview(live, [1]).get().items == [1]
     assert live.get().items == []
 
 
-def test_a_preview_shares_what_cannot_be_copied() -> None:
+def test_a_preview_shares_what_cannot_be_copied():
     live = BinaryOperatorAggregate(Any, lambda value, write: value)
     live.update([(n for n in "ab")])
     assert preview(live, [1]).get() is live.get()
 
 
-def test_a_preview_of_any_channel_leaves_it_alone(channel: Any) -> None:
+def test_a_preview_of_any_channel_leaves_it_alone(channel):
     before = state(channel)
     seen = preview(channel, [good(channel)])
     assert state(channel) == before
     assert state(seen) != before
 
 
-def test_copying_a_reducer_channel_shares_the_value() -> None:
+def test_copying_a_reducer_channel_shares_the_value():
     made = BinaryOperatorAggregate(list, operator.add)
     assert made.copy().get() is made.get()
 
@@ -515,7 +515,7 @@ def test_copying_a_reducer_channel_shares_the_value() -> None:
 # --- topics ---------------------------------------------------------------------------------------------
 
 
-def test_a_topic_has_the_items_of_the_last_step() -> None:
+def test_a_topic_has_the_items_of_the_last_step():
     made = Topic(int)
     assert made.update([1, 2])
     assert made.update([[3], (4, 5)])  # a list is opened, one level; a tuple is an item
@@ -525,7 +525,7 @@ def test_a_topic_has_the_items_of_the_last_step() -> None:
     assert made.update([]) is False
 
 
-def test_an_accumulating_topic_has_all_items() -> None:
+def test_an_accumulating_topic_has_all_items():
     made = Topic(int, accumulate=True)
     assert made.update([1, [2, [3]]])
     assert made.update([]) is False
@@ -534,7 +534,7 @@ def test_an_accumulating_topic_has_all_items() -> None:
     assert made.get() == [1, 2, [3], 4]
 
 
-def test_an_empty_list_empties_a_topic() -> None:
+def test_an_empty_list_empties_a_topic():
     made = Topic(int)
     assert made.update([[]]) is False
     made.update([1])
@@ -542,13 +542,13 @@ def test_an_empty_list_empties_a_topic() -> None:
     assert not made.is_available()
 
 
-def test_topic_types() -> None:
+def test_topic_types():
     assert Topic(int).ValueType == abc.Sequence[int]
     assert Topic(int).UpdateType == int | list[int]
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_an_overwrite_replaces_all_items(accumulate: bool) -> None:
+def test_an_overwrite_replaces_all_items(accumulate):
     made = Topic(int, accumulate)
     made.update([1, 2])
     assert made.update([3, Overwrite([8, 9]), 4])
@@ -560,7 +560,7 @@ def test_an_overwrite_replaces_all_items(accumulate: bool) -> None:
     assert not made.is_available()
 
 
-def test_a_topic_returns_copies() -> None:
+def test_a_topic_returns_copies():
     made = Topic(int)
     made.update([1])
     made.get().append(2)
@@ -573,7 +573,7 @@ def test_a_topic_returns_copies() -> None:
 BARRIERS = [NamedBarrierValue, NamedBarrierValueAfterFinish]
 
 
-def test_a_barrier_opens_when_all_names_were_seen() -> None:
+def test_a_barrier_opens_when_all_names_were_seen():
     made = NamedBarrierValue(str, ["b", "a"], key="join")
     assert made.update(["a"]) is True
     assert made.update(["a"]) is False
@@ -586,7 +586,7 @@ def test_a_barrier_opens_when_all_names_were_seen() -> None:
     assert made.checkpoint() == set()
 
 
-def test_a_barrier_counts_across_runs() -> None:
+def test_a_barrier_counts_across_runs():
     half = NamedBarrierValue(str, NAMES)
     half.update(["a", "c"])
     later = NamedBarrierValue(str, NAMES).from_checkpoint(sorted(half.checkpoint()))
@@ -594,7 +594,7 @@ def test_a_barrier_counts_across_runs() -> None:
     assert later.is_available()
 
 
-def test_a_barrier_after_finish_opens_at_the_end() -> None:
+def test_a_barrier_after_finish_opens_at_the_end():
     made = NamedBarrierValueAfterFinish(str, ["a"])
     assert made.checkpoint() == (set(), False)
     assert made.finish() is False
@@ -615,7 +615,7 @@ def test_a_barrier_after_finish_opens_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("kind", BARRIERS)
-def test_an_unknown_name_is_refused_and_nothing_is_noted(kind: Any) -> None:
+def test_an_unknown_name_is_refused_and_nothing_is_noted(kind):
     made = kind(str, ["b", "a"], key="join")
     with pytest.raises(InvalidUpdateError, match=r"'join': value 'z' is not in \{'a', 'b'\}"):
         made.update(["a", "z"])
@@ -625,7 +625,7 @@ def test_an_unknown_name_is_refused_and_nothing_is_noted(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", BARRIERS)
-def test_a_barrier_forgets_names_it_no_longer_waits_for(kind: Any) -> None:
+def test_a_barrier_forgets_names_it_no_longer_waits_for(kind):
     old = kind(str, ["a", "gone"])
     old.update(["a", "gone"])
     new = kind(str, ["a"]).from_checkpoint(old.checkpoint())
@@ -633,14 +633,14 @@ def test_a_barrier_forgets_names_it_no_longer_waits_for(kind: Any) -> None:
     assert new.update(["a"]) is False
 
 
-def test_a_barrier_without_names_is_open_and_cannot_be_consumed() -> None:
+def test_a_barrier_without_names_is_open_and_cannot_be_consumed():
     made = NamedBarrierValue(str, [])
     assert made.is_available()
     assert made.consume() is False
 
 
 @pytest.mark.parametrize("kind", BARRIERS)
-def test_a_barrier_returns_copies(kind: Any) -> None:
+def test_a_barrier_returns_copies(kind):
     made = kind(str, NAMES)
     made.update(["a"])
     stored = made.checkpoint()
@@ -675,20 +675,20 @@ class Logged(BinaryOperatorAggregate[int]):
         return self.__private
 
 
-def test_a_subclass_with_its_own_update_counts_as_step_scoped() -> None:
+def test_a_subclass_with_its_own_update_counts_as_step_scoped():
     assert Highest(int).step_scoped
     assert not type("Plain", (LastValue,), {})(int).step_scoped
     deaf = type("Deaf", (LastValue,), {"update": Highest.update, "step_scoped": False})
     assert not deaf(int).step_scoped
 
 
-def test_a_subclass_with_its_own_update_is_not_exclusive_until_it_says_so() -> None:
+def test_a_subclass_with_its_own_update_is_not_exclusive_until_it_says_so():
     assert not Highest(int).exclusive
     assert type("Plain", (LastValue,), {})(int).exclusive
     assert type("Counted", (LastValue,), {"update": Highest.update, "exclusive": True})(int).exclusive
 
 
-def test_a_subclass_is_copied_whole() -> None:
+def test_a_subclass_is_copied_whole():
     template = Logged(int)
     live = template.from_checkpoint(MISSING)
     live.update([1])
@@ -701,7 +701,7 @@ def test_a_subclass_is_copied_whole() -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_every_channel_can_be_subclassed(make: partial[Any]) -> None:
+def test_every_channel_can_be_subclassed(make):
     sub: Any = type("Sub", (make.func,), {})
     made = sub(*make.args, **make.keywords)
     made.note = [1]
@@ -713,7 +713,7 @@ def test_every_channel_can_be_subclassed(make: partial[Any]) -> None:
     assert (made.note, twin.note) == ([1], [1, 2])
 
 
-def test_a_channel_from_scratch_needs_three_methods() -> None:
+def test_a_channel_from_scratch_needs_three_methods():
     class Counter(BaseChannel[int, Any, int]):
         __slots__ = ("count",)
 
@@ -765,12 +765,12 @@ def play(channel: Any, steps: list[Any]) -> Any:
 
 
 @given(st.sampled_from(sorted(MAKERS)), steps)
-def test_updates_are_whole_or_nothing_and_never_reach_the_original(name: str, steps: list[Any]) -> None:
+def test_updates_are_whole_or_nothing_and_never_reach_the_original(name, steps):
     play(MAKERS[name](), steps)
 
 
 @given(st.sampled_from(TRACKED), steps)
-def test_checkpoint_then_from_checkpoint_is_identity(name: str, steps: list[Any]) -> None:
+def test_checkpoint_then_from_checkpoint_is_identity(name, steps):
     live = play(MAKERS[name](), steps)
     again = MAKERS[name]().from_checkpoint(live.checkpoint())
     assert state(again) == state(live)
@@ -778,7 +778,7 @@ def test_checkpoint_then_from_checkpoint_is_identity(name: str, steps: list[Any]
 
 
 @given(st.sampled_from(sorted(MAKERS)), steps)
-def test_after_an_empty_update_another_one_changes_nothing(name: str, steps: list[Any]) -> None:
+def test_after_an_empty_update_another_one_changes_nothing(name, steps):
     live = play(MAKERS[name](), steps)
     changed = live.update([])
     assert live.step_scoped or not changed
@@ -786,7 +786,7 @@ def test_after_an_empty_update_another_one_changes_nothing(name: str, steps: lis
 
 
 @given(st.lists(st.one_of(st.integers(), lists), max_size=5), st.lists(st.integers(), max_size=5))
-def test_an_accumulating_topic_is_the_sum_of_its_steps(first: list[Any], second: list[Any]) -> None:
+def test_an_accumulating_topic_is_the_sum_of_its_steps(first, second):
     once, twice = Topic(int, accumulate=True), Topic(int, accumulate=True)
     once.update([*first, *second])
     twice.update(first)
@@ -801,7 +801,7 @@ class Louder(LastValue[Any]):
 
 @pytest.mark.parametrize("updates", [[], ["a"], [Overwrite("a")], ["a", "b"]], ids=str)
 @pytest.mark.parametrize("make", [*MAKERS.values(), partial(Louder, Any, key="k")], ids=[*MAKERS, "a subclass"])
-def test_a_preview_is_what_an_update_would_give_and_changes_nothing(make: Any, updates: list[Any]) -> None:
+def test_a_preview_is_what_an_update_would_give_and_changes_nothing(make, updates):
     def outcome(channel: Any, *steps: str) -> Any:
         try:
             return [getattr(channel, step)(*[updates] * (step != "get")) for step in steps][-1]

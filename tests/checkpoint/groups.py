@@ -6,9 +6,8 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ WAIT = 20
 
 
 @pytest.fixture
-def saver(tmp_path: Path) -> Iterator[SqliteSaver]:
+def saver(tmp_path):
     with SqliteSaver.from_conn_string(str(tmp_path / "db"), synchronous="off") as opened:
         yield opened
 

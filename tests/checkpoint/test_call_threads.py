@@ -10,7 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -128,7 +128,7 @@ USES: dict[str, tuple[Callable[[Path, str], Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("what", USES)
-def test_no_async_call_touches_asyncios_default_pool(what: str, tmp_path: Path, postgres: str) -> None:
+def test_no_async_call_touches_asyncios_default_pool(what, tmp_path, postgres):
     make, use = USES[what]
 
     async def go() -> None:
@@ -139,7 +139,7 @@ def test_no_async_call_touches_asyncios_default_pool(what: str, tmp_path: Path, 
     asyncio.run(go())
 
 
-def test_a_run_continues_while_the_default_pool_is_full(tmp_path: Path) -> None:
+def test_a_run_continues_while_the_default_pool_is_full(tmp_path):
     release = threading.Event()
 
     async def go() -> None:
@@ -158,7 +158,7 @@ def test_a_run_continues_while_the_default_pool_is_full(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def threads() -> Iterator[CallThreads]:
+def threads():
     made = CallThreads(2)
     yield made
     made.join()
@@ -168,7 +168,7 @@ def alive(threads: CallThreads) -> int:
     return len(threads._threads)
 
 
-def test_no_more_calls_are_made_at_once_than_there_may_be_threads(threads: CallThreads) -> None:
+def test_no_more_calls_are_made_at_once_than_there_may_be_threads(threads):
     both, order = threading.Barrier(2), []
 
     def call(number: int) -> int:
@@ -185,7 +185,7 @@ def test_no_more_calls_are_made_at_once_than_there_may_be_threads(threads: CallT
     assert alive(threads) <= 2
 
 
-def test_a_call_sees_the_context_of_its_caller_and_cannot_change_it(threads: CallThreads) -> None:
+def test_a_call_sees_the_context_of_its_caller_and_cannot_change_it(threads):
     name = ContextVar("name", default="nobody")
 
     def call() -> str:
@@ -201,7 +201,7 @@ def test_a_call_sees_the_context_of_its_caller_and_cannot_change_it(threads: Cal
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt("no"), StopIteration("no")])
-def test_what_a_call_raises_its_caller_gets(threads: CallThreads, error: BaseException) -> None:
+def test_what_a_call_raises_its_caller_gets(threads, error):
     def fail() -> None:
         raise error
 
@@ -217,7 +217,7 @@ def test_what_a_call_raises_its_caller_gets(threads: CallThreads, error: BaseExc
     asyncio.run(go())
 
 
-def test_several_event_loops_call_at_once(threads: CallThreads) -> None:
+def test_several_event_loops_call_at_once(threads):
     both = threading.Barrier(2)
 
     async def go() -> str:
@@ -233,7 +233,7 @@ def test_several_event_loops_call_at_once(threads: CallThreads) -> None:
     assert len(set(names)) == 2
 
 
-def test_a_cancelled_call_that_has_started_completes_and_one_that_has_not_is_dropped() -> None:
+def test_a_cancelled_call_that_has_started_completes_and_one_that_has_not_is_dropped():
     one, made = CallThreads(1), []
     begun, release = threading.Event(), threading.Event()
 
@@ -259,7 +259,7 @@ def test_a_cancelled_call_that_has_started_completes_and_one_that_has_not_is_dro
     assert made == ["slow"]
 
 
-def test_a_loop_that_is_closed_meanwhile_ends_no_thread(threads: CallThreads) -> None:
+def test_a_loop_that_is_closed_meanwhile_ends_no_thread(threads):
     begun, release = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -277,7 +277,7 @@ def test_a_loop_that_is_closed_meanwhile_ends_no_thread(threads: CallThreads) ->
     assert asyncio.run(threads.call(lambda: 7)) == 7
 
 
-def test_threads_end_when_they_are_closed_and_a_later_call_still_works(threads: CallThreads) -> None:
+def test_threads_end_when_they_are_closed_and_a_later_call_still_works(threads):
     asyncio.run(threads.call(int))
     threads.join()
     assert alive(threads) == 0
@@ -286,7 +286,7 @@ def test_threads_end_when_they_are_closed_and_a_later_call_still_works(threads: 
     assert alive(threads) == 0
 
 
-def test_idle_threads_end(threads: CallThreads, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_threads_end(threads, monkeypatch):
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
     asyncio.run(threads.call(int))
     for thread in list(threads._threads):
@@ -294,7 +294,7 @@ def test_idle_threads_end(threads: CallThreads, monkeypatch: pytest.MonkeyPatch)
     assert alive(threads) == 0
 
 
-def test_closing_a_saver_ends_its_threads(tmp_path: Path) -> None:
+def test_closing_a_saver_ends_its_threads(tmp_path):
     async def go() -> CallThreads:
         async with SqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
             await saver.ahead({"configurable": {"thread_id": "1"}})
@@ -305,7 +305,7 @@ def test_closing_a_saver_ends_its_threads(tmp_path: Path) -> None:
     assert alive(threads) == 0
 
 
-def test_threads_hold_no_saver_alive(tmp_path: Path) -> None:
+def test_threads_hold_no_saver_alive(tmp_path):
     gone = threading.Event()
 
     class Watched(SqliteSaver):
@@ -320,7 +320,7 @@ def test_threads_hold_no_saver_alive(tmp_path: Path) -> None:
     assert gone.wait(WAIT)
 
 
-def test_a_call_on_a_thread_of_its_own_leaves_none() -> None:
+def test_a_call_on_a_thread_of_its_own_leaves_none():
     used: list[threading.Thread] = []
     asyncio.run(call_on_thread(lambda: used.append(threading.current_thread())))
     assert used[0].daemon
@@ -328,7 +328,7 @@ def test_a_call_on_a_thread_of_its_own_leaves_none() -> None:
     assert not used[0].is_alive()
 
 
-def test_a_cache_with_threads_can_be_pickled() -> None:
+def test_a_cache_with_threads_can_be_pickled():
     cache = OwnCache()
     asyncio.run(use_cache(cache))
     asyncio.run(use_cache(pickle.loads(pickle.dumps(cache))))
@@ -336,7 +336,7 @@ def test_a_cache_with_threads_can_be_pickled() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_the_child_of_a_fork_has_threads_of_its_own() -> None:
+def test_the_child_of_a_fork_has_threads_of_its_own():
     program = """
 import asyncio, os, sys, threading
 from stategraph.checkpoint.threads import CallThreads
@@ -355,7 +355,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60).returncode == 0
 
 
-def test_started_calls_complete_when_the_program_ends(tmp_path: Path) -> None:
+def test_started_calls_complete_when_the_program_ends(tmp_path):
     told = tmp_path / "told"
     program = f"""
 import threading, time

@@ -7,7 +7,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -31,7 +31,7 @@ MANY = 12
 
 
 @pytest.fixture
-def saver(postgres: str) -> Iterator[PostgresSaver]:
+def saver(postgres):
     with PostgresSaver.from_conn_string(postgres) as opened:
         warm_up(opened)
         yield opened
@@ -100,7 +100,7 @@ class Pipelines:
         patch.setattr(PreparedStatements, "rows_together", rows_together)
 
 
-def test_commits_that_wait_together_are_one_round_trip(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_that_wait_together_are_one_round_trip(saver, monkeypatch):
     pipelines = Pipelines(monkeypatch)
     runs = start(saver, "t")
     assert store_together(saver, [advance(run) for run in runs]) == [None] * MANY
@@ -108,7 +108,7 @@ def test_commits_that_wait_together_are_one_round_trip(saver: PostgresSaver, mon
     assert heads(saver) == {run.thread: "1" for run in runs}
 
 
-def test_a_large_one_is_sent_by_itself(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_one_is_sent_by_itself(saver, monkeypatch):
     pipelines = Pipelines(monkeypatch)
     runs = start(saver, "t")
     commits = [advance(runs[0], a=os.urandom(LARGE)), *(advance(run) for run in runs[1:])]
@@ -117,13 +117,13 @@ def test_a_large_one_is_sent_by_itself(saver: PostgresSaver, monkeypatch: pytest
     assert heads(saver) == {run.thread: "1" for run in runs}
 
 
-def test_how_long_a_lock_is_waited_for_is_of_the_transaction_alone(saver: PostgresSaver) -> None:
+def test_how_long_a_lock_is_waited_for_is_of_the_transaction_alone(saver):
     assert store_together(saver, [advance(run) for run in start(saver, "t")]) == [None] * MANY
     with saver._server.statements() as wire:
         assert wire.rows("SELECT current_setting('lock_timeout')") == [("0",)]
 
 
-def test_it_is_one_transaction(saver: PostgresSaver) -> None:
+def test_it_is_one_transaction(saver):
     runs = start(saver, "t")
     store_together(saver, [advance(run) for run in runs])
     with psycopg.connect(saver._server.address()[0]) as other:
@@ -131,7 +131,7 @@ def test_it_is_one_transaction(saver: PostgresSaver) -> None:
     assert last == (1,)
 
 
-def test_runs_whose_commits_were_pipelined_continue(saver: PostgresSaver) -> None:
+def test_runs_whose_commits_were_pipelined_continue(saver):
     runs = start(saver, "t")
     for step in range(1, 5):
         assert go_on(saver, runs, str(step), a=["long " * 100] * step) == [None] * MANY
@@ -141,7 +141,7 @@ def test_runs_whose_commits_were_pipelined_continue(saver: PostgresSaver) -> Non
         assert len([*saver.list(address(run.thread, ""))]) == 5
 
 
-def test_a_failing_commit_fails_no_other(saver: PostgresSaver) -> None:
+def test_a_failing_commit_fails_no_other(saver):
     runs = start(saver, "t")
     overtaken, bad, *_ = runs
     stale = advance(overtaken, "stale")
@@ -155,7 +155,7 @@ def test_a_failing_commit_fails_no_other(saver: PostgresSaver) -> None:
     assert heads(saver) == {overtaken.thread: "other", bad.thread: "0", **{run.thread: "1" for run in runs[2:]}}
 
 
-def test_a_database_error_in_one_statement_fails_no_other_commit(saver: PostgresSaver) -> None:
+def test_a_database_error_in_one_statement_fails_no_other_commit(saver):
     runs = start(saver, "t")
     twice = runs[3]
     twice.step("1", a=5)
@@ -168,7 +168,7 @@ def test_a_database_error_in_one_statement_fails_no_other_commit(saver: Postgres
     assert heads(saver) == {twice.thread: "2", **{run.thread: "1" for run in others}}
 
 
-def test_two_of_one_thread_one_wins(saver: PostgresSaver) -> None:
+def test_two_of_one_thread_one_wins(saver):
     (run,) = start(saver, "t", 1)
     rivals = [advance(run, name, a=name) for name in "xyz"]
     for rival in rivals:  # each of a run of its own
@@ -179,7 +179,7 @@ def test_two_of_one_thread_one_wins(saver: PostgresSaver) -> None:
     assert heads(saver) == {run.thread: winner}
 
 
-def test_a_lock_of_another_session_blocks_only_the_commit_that_needs_it(saver: PostgresSaver) -> None:
+def test_a_lock_of_another_session_blocks_only_the_commit_that_needs_it(saver):
     runs = start(saver, "t")
 
     async def go() -> None:
@@ -197,9 +197,7 @@ def test_a_lock_of_another_session_blocks_only_the_commit_that_needs_it(saver: P
 
 
 @pytest.mark.parametrize("arrived", [False, True], ids=["lost on the way there", "lost on the way back"])
-def test_when_the_connection_breaks_each_is_stored_once(
-    saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch, arrived: bool
-) -> None:
+def test_when_the_connection_breaks_each_is_stored_once(saver, monkeypatch, arrived):
     runs = start(saver, "t")
     real = PreparedStatements.rows_together
 
@@ -216,7 +214,7 @@ def test_when_the_connection_breaks_each_is_stored_once(
     assert all(len([*saver.list(address(run.thread, ""))]) == 2 for run in runs)
 
 
-def test_when_the_server_does_not_answer_all_waiting_commits_fail(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_server_does_not_answer_all_waiting_commits_fail(saver, monkeypatch):
     def rows_together(prepared: Any, calls: Any) -> Any:
         raise LateError("the server did not answer in time")
 
@@ -228,9 +226,7 @@ def test_when_the_server_does_not_answer_all_waiting_commits_fail(saver: Postgre
     assert len({id(error) for error in ended}) == MANY  # each has a traceback of its own
 
 
-def test_no_commit_returns_before_the_server_has_committed(
-    saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_commit_returns_before_the_server_has_committed(saver, monkeypatch):
     reached, release = threading.Event(), threading.Event()
     real = PreparedStatements.rows_together
 
@@ -257,7 +253,7 @@ def test_no_commit_returns_before_the_server_has_committed(
     assert heads(saver) == {run.thread: "1" for run in runs}
 
 
-def test_a_cancelled_commit_that_has_not_started_is_dropped(saver: PostgresSaver) -> None:
+def test_a_cancelled_commit_that_has_not_started_is_dropped(saver):
     runs = start(saver, "t", 3)
 
     async def go() -> None:
@@ -282,7 +278,7 @@ def test_a_cancelled_commit_that_has_not_started_is_dropped(saver: PostgresSaver
     assert heads(saver) == {runs[0].thread: "1", runs[1].thread: "0", runs[2].thread: "1"}
 
 
-def test_commits_that_wait_for_a_closed_saver_fail(postgres: str) -> None:
+def test_commits_that_wait_for_a_closed_saver_fail(postgres):
     saver = PostgresSaver(postgres)
     warm_up(saver)
     runs = start(saver, "t", 3)
@@ -300,7 +296,7 @@ def test_commits_that_wait_for_a_closed_saver_fail(postgres: str) -> None:
     assert all(isinstance(error, StorageError) and "closed" in str(error) for error in asyncio.run(go()))
 
 
-def test_two_event_loops_at_once(saver: PostgresSaver) -> None:
+def test_two_event_loops_at_once(saver):
     here, there = start(saver, "here"), start(saver, "there")
     ended: list[Any] = []
     other = threading.Thread(target=lambda: ended.extend(store_together(saver, [advance(run) for run in there])))
@@ -312,7 +308,7 @@ def test_two_event_loops_at_once(saver: PostgresSaver) -> None:
 
 
 @pytest.mark.parametrize("method", ["commit", "put"])
-def test_what_a_subclass_overrides_is_called(postgres: str, method: str) -> None:
+def test_what_a_subclass_overrides_is_called(postgres, method):
     called: list[str] = []
 
     def override(self: Any, *args: Any, **named: Any) -> Any:
@@ -327,7 +323,7 @@ def test_what_a_subclass_overrides_is_called(postgres: str, method: str) -> None
     assert called == [method] * MANY
 
 
-def test_retention_prunes_as_ever(postgres: str) -> None:
+def test_retention_prunes_as_ever(postgres):
     with PostgresSaver.from_conn_string(postgres, retention=Retention(keep_last=3)) as saver:
         app = loop(saver, 150)
         asyncio.run(app.ainvoke({"n": 0}, {"configurable": {"thread_id": "1"}, "recursion_limit": 200}))
@@ -345,7 +341,7 @@ def loop(saver: PostgresSaver, steps: int) -> Any:
     )
 
 
-def test_many_live_runs_are_stored_in_few_transactions(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_live_runs_are_stored_in_few_transactions(saver, monkeypatch):
     steps, count = 10, 60
     sizes: list[int] = []
     real = saver._commit_together
@@ -371,7 +367,7 @@ def test_many_live_runs_are_stored_in_few_transactions(saver: PostgresSaver, mon
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_the_child_of_a_fork_is_refused(saver: PostgresSaver) -> None:
+def test_the_child_of_a_fork_is_refused(saver):
     (run,) = start(saver, "t", 1)
     commit = advance(run)
     with saver._pipeline._starting:  # as another thread may hold it

@@ -523,7 +523,7 @@ class ReadsHalf(InMemorySaver):
 
 
 @pytest.mark.parametrize(("saver", "check"), BUGS)
-def test_a_planted_bug_is_caught_by_the_check_that_is_meant_for_it(saver: Any, check: str) -> None:
+def test_a_planted_bug_is_caught_by_the_check_that_is_meant_for_it(saver, check):
     wrong = Wrong(saver)
     wrong.scale = 10 if check == "damaged_bytes_are_never_believed" else wrong.scale  # most damage shows by itself
     report = check_saver(wrong, only=[check])
@@ -532,7 +532,7 @@ def test_a_planted_bug_is_caught_by_the_check_that_is_meant_for_it(saver: Any, c
 
 
 @pytest.mark.trial
-def test_wrong_savers_fail_by_their_behaviour_and_not_by_how_they_are_opened() -> None:
+def test_wrong_savers_fail_by_their_behaviour_and_not_by_how_they_are_opened():
     for right in (InMemorySaver, SqliteSaver):
         report = check_saver(Wrong(right), only=["put", "writes", "commit", "list"])
         assert report.ok, str(report)
@@ -544,7 +544,7 @@ README = (Path(__file__).parents[2] / "testing" / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def test_the_readmes_example_works_with_pytest_and_from_the_command_line(tmp_path: Path) -> None:
+def test_the_readmes_example_works_with_pytest_and_from_the_command_line(tmp_path):
     (tmp_path / "test_my_saver.py").write_text(EXAMPLES[0])
     pytested = [sys.executable, "-P", "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-k", "list and async"]
     asked = [sys.executable, "-P", "-m", "stategraph.testing", "test_my_saver:TestMySaver", "--only", "growth", "nothing_*"]
@@ -555,13 +555,13 @@ def test_the_readmes_example_works_with_pytest_and_from_the_command_line(tmp_pat
     assert re.search(r"^TestMySaver: 1 ok, 0 failed, 1 skipped in .* s \(seed 0\)$", ended[1].stdout, re.MULTILINE)
 
 
-def test_the_readmes_check_of_a_custom_saver_passes(tmp_path: Path) -> None:
+def test_the_readmes_check_of_a_custom_saver_passes(tmp_path):
     names: dict[str, Any] = {}
     exec(EXAMPLES[1], names)
     names["run"](tmp_path)
 
 
-def test_the_readme_names_every_check_and_says_what_it_means() -> None:
+def test_the_readme_names_every_check_and_says_what_it_means():
     told = [
         f"### {group}: {about}\n\n| check | why |\n|---|---|\n"
         + "".join(f"| {c.name.replace('_', ' ')} | {c.about} |\n" for c in CHECKS.values() if c.group == group)
@@ -570,7 +570,7 @@ def test_the_readme_names_every_check_and_says_what_it_means() -> None:
     assert "\n".join(told) in README
 
 
-def test_each_group_has_checks_and_most_custom_savers_need_few_of_them() -> None:
+def test_each_group_has_checks_and_most_custom_savers_need_few_of_them():
     assert {check.group for check in CHECKS.values()} == set(GROUPS)
     report = check_saver(lambda folder: Bare(), durable=False, modes=["sync"])
     assert report.ok, str(report)
@@ -596,7 +596,7 @@ class Bare(BaseCheckpointSaver):
         self.inner.delete_thread(thread_id)
 
 
-def test_a_failure_shows_expected_and_actual_values_and_the_seed() -> None:
+def test_a_failure_shows_expected_and_actual_values_and_the_seed():
     report = check_saver(Wrong(LastWriteCounts), only=["sending_writes_again*"], seed=7, modes=["sync"])
     lines = str(report).splitlines()
     assert re.fullmatch(r"FAIL  writes      sync    0.0\d s  sending writes again keeps the first", lines[0])
@@ -606,7 +606,7 @@ def test_a_failure_shows_expected_and_actual_values_and_the_seed() -> None:
     assert re.fullmatch(r"Wrong: 0 ok, 1 failed, 0 skipped in 0.\d s \(seed 7\)", lines[3])
 
 
-def test_a_failure_under_pytest_carries_the_rule_as_a_note(tmp_path: Path) -> None:
+def test_a_failure_under_pytest_carries_the_rule_as_a_note(tmp_path):
     suite = Wrong(LastWriteCounts)
     (case,) = [c for c in suite.cases(["sending_writes_again_keeps_the_first"]) if c.mode == "async"]
     with pytest.raises(CheckFailed) as caught:
@@ -617,13 +617,13 @@ def test_a_failure_under_pytest_carries_the_rule_as_a_note(tmp_path: Path) -> No
     ]
 
 
-def test_a_saver_that_cannot_be_opened_fails_every_check_and_says_why() -> None:
+def test_a_saver_that_cannot_be_opened_fails_every_check_and_says_why():
     report = check_saver(lambda folder: SqliteSaver(folder / "no" / "where"), only=["list"], modes=["sync"])
     assert all("cannot be opened" in text for text in report.failed.values())
     assert len(report.failed) == len(report.results)
 
 
-def test_processes_are_not_started_for_a_class_they_cannot_import() -> None:
+def test_processes_are_not_started_for_a_class_they_cannot_import():
     class Local(TestSqliteSaver):
         pass
 
@@ -632,14 +632,14 @@ def test_processes_are_not_started_for_a_class_they_cannot_import() -> None:
 
 
 @pytest.mark.parametrize("what", ["nowhere:X", "test_conformance", "test_conformance:Nothing", ""])
-def test_the_command_says_what_it_cannot_find(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_cannot_find(what, capsys):
     with pytest.raises(SystemExit) as caught:
         main([what] if what else [])
     assert caught.value.code == 2
     assert "error:" in capsys.readouterr().err
 
 
-def test_the_command_reports_failure_by_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_failure_by_its_exit_code(capsys):
     assert main(["test_conformance:wrong", "--only", "sending_writes_again*", "--world", "sync", "--seed", "3"]) == 1
     assert "FAIL" in capsys.readouterr().out
     assert main(["test_conformance:TestInMemorySaver", "--only", "list"]) == 0
@@ -653,7 +653,7 @@ def wrong(folder: Path) -> Any:
     return LastWriteCounts()
 
 
-def test_unknown_settings_are_refused() -> None:
+def test_unknown_settings_are_refused():
     with pytest.raises(TypeError, match="unknown setting 'size'"):
         check_saver(InMemorySaver, size=3)
     with pytest.raises(TypeError, match="only must be a list"):
@@ -662,7 +662,7 @@ def test_unknown_settings_are_refused() -> None:
         check_saver("mine")  # type: ignore[arg-type]
 
 
-def test_every_shipped_saver_passes_the_suite_and_is_shown_in_the_readme() -> None:
+def test_every_shipped_saver_passes_the_suite_and_is_shown_in_the_readme():
     """A new one fails this until it has a suite above, and a place where readers choose a saver."""
     savers = {each.__name__ for each in leaves(BuiltinSaver) if each.__module__.startswith("stategraph.")}
     assert savers == {"InMemorySaver", "SqliteSaver", "PostgresSaver"}

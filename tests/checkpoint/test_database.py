@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,13 +39,13 @@ class _Cursor(sqlite3.Cursor):
 
 
 @pytest.fixture
-def connection() -> Any:
+def connection():
     opened = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Interrupted)
     yield opened
     opened.close()
 
 
-def test_an_interrupt_as_a_transaction_begins_leaves_none_open(connection: Any) -> None:
+def test_an_interrupt_as_a_transaction_begins_leaves_none_open(connection):
     database = Database(connection, ())
     connection.armed = True
     with pytest.raises(KeyboardInterrupt), database.transaction(write=True):
@@ -54,7 +53,7 @@ def test_an_interrupt_as_a_transaction_begins_leaves_none_open(connection: Any) 
     assert not connection.in_transaction
 
 
-def test_an_interrupt_as_a_commit_begins_leaves_no_transaction_open(connection: Any) -> None:
+def test_an_interrupt_as_a_commit_begins_leaves_no_transaction_open(connection):
     saver = SqliteSaver(connection)
     run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
     run.step("0", a=0)
@@ -65,7 +64,7 @@ def test_an_interrupt_as_a_commit_begins_leaves_no_transaction_open(connection: 
     assert saver.head({"configurable": {"thread_id": "t"}}) == "1"
 
 
-def test_a_transaction_of_another_owner_is_not_touched(connection: Any) -> None:
+def test_a_transaction_of_another_owner_is_not_touched(connection):
     database = Database(connection, ("CREATE TABLE t (x)",))
     connection.execute("BEGIN")
     connection.execute("INSERT INTO t VALUES (1)")
@@ -75,7 +74,7 @@ def test_a_transaction_of_another_owner_is_not_touched(connection: Any) -> None:
     connection.execute("ROLLBACK")
 
 
-def test_a_damaged_file_or_one_that_is_no_database_is_refused_with_an_error(tmp_path: Path) -> None:
+def test_a_damaged_file_or_one_that_is_no_database_is_refused_with_an_error(tmp_path):
     file = tmp_path / "threads.db"
     SqliteSaver(file).close()
     cut = file.read_bytes()[:6000]
@@ -85,7 +84,7 @@ def test_a_damaged_file_or_one_that_is_no_database_is_refused_with_an_error(tmp_
             SqliteSaver(file)
 
 
-def test_a_damaged_schema_is_a_storage_error(tmp_path: Path) -> None:
+def test_a_damaged_schema_is_a_storage_error(tmp_path):
     file = tmp_path / "threads.db"
     SqliteSaver(file).close()
     data = file.read_bytes()
@@ -103,7 +102,7 @@ USES: dict[Any, Any] = {
 
 
 @pytest.mark.parametrize("kind", USES)
-def test_what_was_closed_says_so(kind: Any, tmp_path: Path) -> None:
+def test_what_was_closed_says_so(kind, tmp_path):
     opened = kind(str(tmp_path / "file.db"))
     opened.close()
     with pytest.raises(StorageError, match="it was closed"):
@@ -111,7 +110,7 @@ def test_what_was_closed_says_so(kind: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", USES)
-def test_errors_of_the_driver_get_our_messages(kind: Any, tmp_path: Path) -> None:
+def test_errors_of_the_driver_get_our_messages(kind, tmp_path):
     opened = kind(str(tmp_path / "file.db"))
     for (table,) in opened._database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall():
         opened._database.execute(f"DROP TABLE IF EXISTS {table}")
@@ -121,7 +120,7 @@ def test_errors_of_the_driver_get_our_messages(kind: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", USES)
-def test_a_forked_child_gets_an_error_that_says_to_open_another(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_gets_an_error_that_says_to_open_another(kind, tmp_path, monkeypatch):
     opened = kind(str(tmp_path / "file.db"))
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="does not survive a fork"):
         patch.setattr(os, "getpid", lambda: 1)
@@ -129,7 +128,7 @@ def test_a_forked_child_gets_an_error_that_says_to_open_another(kind: Any, tmp_p
     opened.close()
 
 
-def test_a_number_in_place_of_bytes_is_damage(tmp_path: Path) -> None:
+def test_a_number_in_place_of_bytes_is_damage(tmp_path):
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
         saver.put_writes({"configurable": {"thread_id": "t", "checkpoint_id": "1"}}, [("a", 1)], "task")
         checkpoint = {"v": 1, "id": "1", "ts": "", "channel_values": {"b": "x" * 99}, "channel_versions": {"b": 1}}
@@ -142,7 +141,7 @@ def test_a_number_in_place_of_bytes_is_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cls", [SqliteSaver, SqliteStore, SqliteCache])
 @pytest.mark.parametrize("lock", ["IMMEDIATE", "EXCLUSIVE"])
-def test_opening_waits_for_others_that_write(tmp_path: Path, cls: Any, lock: str) -> None:
+def test_opening_waits_for_others_that_write(tmp_path, cls, lock):
     """SQLite itself gives up at once on the way to WAL; several processes that open one new file meet there."""
     file = tmp_path / "new.db"
     other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
@@ -152,7 +151,7 @@ def test_opening_waits_for_others_that_write(tmp_path: Path, cls: Any, lock: str
     other.close()
 
 
-def test_opening_gives_up_after_the_timeout(tmp_path: Path) -> None:
+def test_opening_gives_up_after_the_timeout(tmp_path):
     other = sqlite3.connect(tmp_path / "new.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageError, match="database is locked"):
@@ -161,7 +160,7 @@ def test_opening_gives_up_after_the_timeout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("polls", [1, 5, 40])
-def test_a_file_that_others_write_to_is_tried_often(tmp_path: Path, polls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_others_write_to_is_tried_often(tmp_path, polls, monkeypatch):
     """SQLite itself would sleep for up to 100 ms between two tries, and find the file locked by the next transaction of a
     `prune` in another process each time (PERFORMANCE P34)."""
     import stategraph.checkpoint.sql.sqlite_database as database_module

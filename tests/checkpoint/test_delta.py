@@ -31,7 +31,7 @@ def payload(value: Any) -> bytes:
 
 
 @given(st.lists(VALUES, min_size=2, max_size=6))
-def test_a_chain_of_deltas_gives_every_payload_back(values: list[Any]) -> None:
+def test_a_chain_of_deltas_gives_every_payload_back(values):
     whole, deltas = payload(values[0]), []
     last = whole
     for value in values[1:]:
@@ -46,7 +46,7 @@ def test_a_chain_of_deltas_gives_every_payload_back(values: list[Any]) -> None:
 
 
 @given(st.lists(VALUES, min_size=2, max_size=8), st.integers(min_value=0, max_value=6))
-def test_one_delta_does_what_several_do(values: list[Any], split: int) -> None:
+def test_one_delta_does_what_several_do(values, split):
     """Also where those are made of several themselves."""
     payloads, deltas = [payload(values[0])], []
     for value in values[1:]:
@@ -61,7 +61,7 @@ def test_one_delta_does_what_several_do(values: list[Any], split: int) -> None:
     assert apply_deltas(payloads[0], [compose_deltas(len(payloads[0]), joined)]) == payloads[-1]
 
 
-def test_removed_bytes_are_in_no_delta() -> None:
+def test_removed_bytes_are_in_no_delta():
     lists = [BIG, [*BIG, "x" * 500], [*BIG, "short"]]
     payloads = [payload(value) for value in lists]
     deltas = [make_delta(*pair) for pair in pairwise(payloads)]
@@ -70,7 +70,7 @@ def test_removed_bytes_are_in_no_delta() -> None:
 
 
 @given(st.binary(max_size=400), st.binary(max_size=400), st.binary(max_size=400))
-def test_any_bytes_can_be_restored_from_a_delta(front: bytes, middle: bytes, back: bytes) -> None:
+def test_any_bytes_can_be_restored_from_a_delta(front, middle, back):
     old, new = front + back, front + middle + back
     for a, b in ((old, new), (new, old)):
         delta = make_delta(a, b)
@@ -81,7 +81,7 @@ PIECES = st.lists(st.tuples(st.binary(max_size=4), st.sampled_from([b"", b"ab" *
 
 
 @given(PIECES, PIECES, st.randoms(use_true_random=False))
-def test_changes_in_many_places_are_restored(old: Any, other: Any, random: Any) -> None:
+def test_changes_in_many_places_are_restored(old, other, random):
     new = [random.choice(pair) for pair in zip(old, other, strict=False)] + old[len(other) :]
     a, b = (b"".join(small + large for small, large in pieces) for pieces in (old, new))
     delta = make_delta(a, b)
@@ -109,18 +109,18 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_small_change_is_a_small_delta(name: str) -> None:
+def test_a_small_change_is_a_small_delta(name):
     old, new = map(payload, CHANGES[name])
     delta = make_delta(old, new)
     assert delta is not None and len(delta) < 80
     assert apply_deltas(old, [delta]) == new
 
 
-def test_what_differs_everywhere_is_stored_whole() -> None:
+def test_what_differs_everywhere_is_stored_whole():
     assert make_delta(payload(BIG), payload([text.upper() for text in BIG])) is None
 
 
-def test_a_nested_edit_is_seen_though_the_outer_object_is_the_same() -> None:
+def test_a_nested_edit_is_seen_though_the_outer_object_is_the_same():
     value = [{"n": [1]} for _ in range(100)]
     old = payload(value)
     value[50]["n"].append(2)
@@ -128,13 +128,13 @@ def test_a_nested_edit_is_seen_though_the_outer_object_is_the_same() -> None:
     assert delta is not None and serializer.loads(("msgpack", apply_deltas(old, [delta]))) == value
 
 
-def test_deltas_are_replaced_by_a_full_value_once_they_are_larger() -> None:
+def test_deltas_are_replaced_by_a_full_value_once_they_are_larger():
     assert not is_outweighed(1000, 3, 5000)
     assert is_outweighed(5000, 3, 5000)
     assert is_outweighed(10, 1001, 5_000_000)
 
 
-def test_a_delta_for_something_longer_is_refused() -> None:
+def test_a_delta_for_something_longer_is_refused():
     delta = make_delta(payload(BIG), payload([*BIG, 1]))
     assert delta is not None
     with pytest.raises(ValueError, match="does not match"):

@@ -33,7 +33,7 @@ SECRET = "the secret word " * 10
 
 
 @pytest.fixture
-def file(tmp_path: Path, drive: Any) -> Path:
+def file(tmp_path, drive):
     """A file in which two threads have run to their ends."""
     saver = opened(tmp_path / "threads.db", Encryption(KEY))
     for thread in ("1", "2"):
@@ -44,26 +44,26 @@ def file(tmp_path: Path, drive: Any) -> Path:
     return tmp_path / "threads.db"
 
 
-def test_what_is_stored_cannot_be_read_in_the_file(file: Path) -> None:
+def test_what_is_stored_cannot_be_read_in_the_file(file):
     text = b"".join(path.read_bytes() for path in file.parent.iterdir())
     assert b"secret word" not in text
 
 
-def test_with_the_key_it_is_as_it_was(file: Path, drive: Any) -> None:
+def test_with_the_key_it_is_as_it_was(file, drive):
     saver = opened(file, Encryption(KEY))
     assert drive.get_state(app_of(saver), CFG).values["log"] == [SECRET, ("q", "1"), "z"]
     saver.close()
 
 
 @pytest.mark.parametrize("integrity", [Encryption(OTHER), None], ids=["another key", "no key"])
-def test_without_the_key_it_is_refused(file: Path, drive: Any, integrity: Any) -> None:
+def test_without_the_key_it_is_refused(file, drive, integrity):
     saver = opened(file, integrity)
     with pytest.raises(DamagedError, match="thread '1'"):
         drive.get_state(app_of(saver), CFG)
     saver.close()
 
 
-def test_what_was_never_encrypted_is_refused(tmp_path: Path, drive: Any) -> None:
+def test_what_was_never_encrypted_is_refused(tmp_path, drive):
     plain = opened(tmp_path / "plain.db", None)
     drive.invoke(app_of(plain), {"log": []}, CFG)
     plain.close()
@@ -77,7 +77,7 @@ def everything(saver: Any) -> Any:
     return [[*saver.list({"configurable": {"thread_id": thread}})] for thread in ("1", "2")]
 
 
-def test_no_two_rows_can_be_swapped(file: Path) -> None:
+def test_no_two_rows_can_be_swapped(file):
     """Every pair of rows of a table, within a thread and across threads."""
     raw = sqlite3.connect(file)
     tried = 0
@@ -98,19 +98,19 @@ def test_no_two_rows_can_be_swapped(file: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [b"", b"short", "x" * 32, None])
-def test_a_key_of_another_kind_is_refused(key: Any) -> None:
+def test_a_key_of_another_kind_is_refused(key):
     with pytest.raises(ValueError, match="16, 24 or 32 bytes"):
         Encryption(key)
 
 
-def test_the_key_is_not_shown() -> None:
+def test_the_key_is_not_shown():
     assert repr(Encryption(KEY)) == "Encryption(...)"
 
 
 # -- several keys -----------------------------------------------------------------------------------------------
 
 
-def test_the_first_key_encrypts_and_all_decrypt() -> None:
+def test_the_first_key_encrypts_and_all_decrypt():
     old = Encryption(OTHER).protect(b"state", b"here")
     both = Encryption(KEY, OTHER)
     assert both.unprotect(old, b"here") == b"state"
@@ -123,7 +123,7 @@ def test_the_first_key_encrypts_and_all_decrypt() -> None:
         both.unprotect(new, b"there")
 
 
-def test_rows_of_before_keys_had_ids_still_open() -> None:
+def test_rows_of_before_keys_had_ids_still_open():
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = b"n" * 12
@@ -134,7 +134,7 @@ def test_rows_of_before_keys_had_ids_still_open() -> None:
             Encryption(KEY, OTHER).unprotect(altered, b"here")
 
 
-def test_no_bit_of_a_row_can_be_changed() -> None:
+def test_no_bit_of_a_row_can_be_changed():
     integrity = Encryption(KEY, OTHER)
     row = integrity.protect(b"state", b"here")
     for at in range(8 * len(row)):
@@ -144,7 +144,7 @@ def test_no_bit_of_a_row_can_be_changed() -> None:
             integrity.unprotect(bytes(altered), b"here")
 
 
-def test_keys_are_rotated_while_a_thread_continues(tmp_path: Path, drive: Any) -> None:
+def test_keys_are_rotated_while_a_thread_continues(tmp_path, drive):
     """Each step under another first key, the older ones behind it; deltas build on rows of older keys."""
     keys = [bytes([number]) * 32 for number in range(6)]
     for number in range(len(keys)):
@@ -166,20 +166,18 @@ def test_keys_are_rotated_while_a_thread_continues(tmp_path: Path, drive: Any) -
 
 
 @pytest.mark.parametrize("text", [OTHER.hex(), "AAAAAAAAAAAAAAAAAAAAAA==", "AAAAAAAAAAAAAAAAAAAAAA", f"\n{KEY.hex()},\t{OTHER.hex()} \n"])
-def test_keys_are_read_from_a_text(text: str) -> None:
+def test_keys_are_read_from_a_text(text):
     assert Encryption.from_text(text).unprotect(Encryption.from_text(text).protect(b"state", b""), b"") == b"state"
 
 
 @pytest.mark.parametrize("text", ["", " ,", "secret", f"{KEY.hex()} 12", "€" * 22])
-def test_a_text_without_keys_is_refused_and_not_shown(text: str) -> None:
+def test_a_text_without_keys_is_refused_and_not_shown(text):
     with pytest.raises(ValueError, match="must be 16, 24 or 32 bytes") as told:
         Encryption.from_text(text)
     assert "secret" not in str(told.value).replace("secrets.token_bytes", "")
 
 
-def test_a_thread_is_read_with_keys_of_a_file_or_of_the_environment(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_a_thread_is_read_with_keys_of_a_file_or_of_the_environment(file, tmp_path, monkeypatch, capsys):
     from stategraph.__main__ import main
 
     keys = tmp_path / "keys"

@@ -8,7 +8,6 @@ import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,7 +44,7 @@ both = pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
 
 
 @both
-def test_commits_that_wait_together_are_one_transaction(saver: SqliteSaver, is_async: bool) -> None:
+def test_commits_that_wait_together_are_one_transaction(saver, is_async):
     trace = Trace(saver)
     commits = [first_commit(saver, str(number)) for number in range(MANY)]
     assert write_together(saver, commits, is_async) == [None] * MANY
@@ -54,14 +53,14 @@ def test_commits_that_wait_together_are_one_transaction(saver: SqliteSaver, is_a
 
 
 @both
-def test_a_commit_that_waits_alone_has_no_savepoint(saver: SqliteSaver, is_async: bool) -> None:
+def test_a_commit_that_waits_alone_has_no_savepoint(saver, is_async):
     trace = Trace(saver)
     assert write_together(saver, [first_commit(saver, "t")], is_async) == [None]
     assert "SAVEPOINT" not in trace.counts
 
 
 @both
-def test_a_failing_write_fails_no_other(saver: SqliteSaver, is_async: bool) -> None:
+def test_a_failing_write_fails_no_other(saver, is_async):
     moved = Commits(lambda _, commit: saver.commit(commit), saver, "moved")
     moved.step("0", a=1)
     stale = moved.made("1", "head", (), {"a": 2})[0]
@@ -82,7 +81,7 @@ def test_a_failing_write_fails_no_other(saver: SqliteSaver, is_async: bool) -> N
 
 
 @both
-def test_two_of_one_thread_in_a_group_one_wins(saver: SqliteSaver, is_async: bool) -> None:
+def test_two_of_one_thread_in_a_group_one_wins(saver, is_async):
     run = Commits(lambda _, commit: saver.commit(commit), saver, "t")
     run.step("0", a=1)
     rivals = [run.made(name, "head", (), {"a": name})[0] for name in "xyz"]
@@ -97,7 +96,7 @@ def test_two_of_one_thread_in_a_group_one_wins(saver: SqliteSaver, is_async: boo
 
 
 @both
-def test_when_the_disk_is_full_those_for_which_there_is_room_are_stored(saver: SqliteSaver, is_async: bool) -> None:
+def test_when_the_disk_is_full_those_for_which_there_is_room_are_stored(saver, is_async):
     database = saver._database
     (pages,) = database.execute("PRAGMA page_count").fetchone()
     database.execute(f"PRAGMA max_page_count={pages + 40}").fetchone()
@@ -114,9 +113,7 @@ def test_when_the_disk_is_full_those_for_which_there_is_room_are_stored(saver: S
 
 
 @both
-def test_a_transaction_that_could_not_be_committed_is_made_again_one_by_one(
-    saver: SqliteSaver, is_async: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_transaction_that_could_not_be_committed_is_made_again_one_by_one(saver, is_async, monkeypatch):
     runs = [Commits(lambda _, commit: saver.commit(commit), saver, str(number)) for number in range(5)]
     for run in runs:
         run.step("0", a=1)
@@ -140,9 +137,7 @@ def test_a_transaction_that_could_not_be_committed_is_made_again_one_by_one(
 
 
 @both
-def test_no_write_returns_before_the_transaction_is_committed(
-    saver: SqliteSaver, is_async: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_write_returns_before_the_transaction_is_committed(saver, is_async, monkeypatch):
     seen: list[dict[str, str]] = []
     answer = module.answer
 
@@ -156,9 +151,7 @@ def test_no_write_returns_before_the_transaction_is_committed(
     assert seen == [{str(number): "0" for number in range(MANY)}]
 
 
-def test_no_task_continues_before_the_transaction_is_committed(
-    saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_task_continues_before_the_transaction_is_committed(saver, monkeypatch):
     reached, release = threading.Event(), threading.Event()
 
     def check_files() -> None:  # just before COMMIT
@@ -183,7 +176,7 @@ def test_no_task_continues_before_the_transaction_is_committed(
 
 
 @both
-def test_all_waiting_writes_fail_when_another_process_locks_the_file(tmp_path: Path, is_async: bool) -> None:
+def test_all_waiting_writes_fail_when_another_process_locks_the_file(tmp_path, is_async):
     with SqliteSaver(str(tmp_path / "db"), timeout=0.05) as saver:
         with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as other, other:
             other.execute("BEGIN IMMEDIATE")
@@ -196,9 +189,7 @@ def test_all_waiting_writes_fail_when_another_process_locks_the_file(tmp_path: P
         assert write_together(saver, again, is_async) == [None] * 4
 
 
-def test_a_guarded_record_is_checked_again_when_its_group_was_undone(
-    saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_guarded_record_is_checked_again_when_its_group_was_undone(saver, monkeypatch):
     run = Commits(lambda _, commit: saver.commit(commit), saver, "t")
     run.step("0", a=1)
     writes = [TaskWrites("task", "", [("a", saver.serde.dumps(1))])]
@@ -227,7 +218,7 @@ def test_a_guarded_record_is_checked_again_when_its_group_was_undone(
     assert ended[1] is None
 
 
-def test_what_a_subclass_does_after_its_commit_finds_it_on_disk(tmp_path: Path) -> None:
+def test_what_a_subclass_does_after_its_commit_finds_it_on_disk(tmp_path):
     class Telling(SqliteSaver):
         def commit(self, commits: Any) -> None:
             commit = commits[-1]
@@ -244,7 +235,7 @@ def test_what_a_subclass_does_after_its_commit_finds_it_on_disk(tmp_path: Path) 
     assert found == [True] * MANY
 
 
-def test_a_cancelled_commit_that_has_not_started_is_dropped(saver: SqliteSaver) -> None:
+def test_a_cancelled_commit_that_has_not_started_is_dropped(saver):
     async def go() -> None:
         with saver._lock:
             tasks = [asyncio.ensure_future(saver.acommit([first_commit(saver, str(number))])) for number in range(3)]
@@ -258,7 +249,7 @@ def test_a_cancelled_commit_that_has_not_started_is_dropped(saver: SqliteSaver) 
     assert set(heads(path_of(saver))) == {"0", "2"}
 
 
-def test_commits_that_wait_for_a_closed_saver_fail(tmp_path: Path) -> None:
+def test_commits_that_wait_for_a_closed_saver_fail(tmp_path):
     saver = SqliteSaver(str(tmp_path / "db"))
 
     async def go() -> list[Any]:
@@ -272,9 +263,7 @@ def test_commits_that_wait_for_a_closed_saver_fail(tmp_path: Path) -> None:
     assert all(isinstance(error, StorageError) and "closed" in str(error) for error in asyncio.run(go()))
 
 
-def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(
-    saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(saver, monkeypatch):
     steps, runs = 10, 100
 
     async def tick(state: Any) -> dict[str, int]:
@@ -306,12 +295,12 @@ def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(
 
 
 @pytest.fixture
-def store(saver: SqliteSaver) -> Iterator[SqliteStore]:
+def store(saver):
     with SqliteStore.from_conn_string(path_of(saver), saver=saver) as opened:
         yield opened
 
 
-def test_what_a_store_writes_is_one_transaction_with_commits(saver: SqliteSaver, store: SqliteStore) -> None:
+def test_what_a_store_writes_is_one_transaction_with_commits(saver, store):
     trace = Trace(saver)
     writes: list[Callable[[], Awaitable[Any]]] = []
     for number in range(MANY):
@@ -323,14 +312,14 @@ def test_what_a_store_writes_is_one_transaction_with_commits(saver: SqliteSaver,
     assert {item.value["n"] for item in store.search(("a",), limit=MANY)} == {*range(MANY)}
 
 
-def test_a_store_alone_writes_without_a_savepoint(saver: SqliteSaver, store: SqliteStore) -> None:
+def test_a_store_alone_writes_without_a_savepoint(saver, store):
     trace = Trace(saver)
     write = lambda: store.aput(("a",), "1", {"n": 1})  # noqa: E731
     assert asyncio.run(together(saver, [write])) == [None]
     assert (trace.counts["BEGIN"], trace.counts["COMMIT"]) == (1, 1) and "SAVEPOINT" not in trace.counts
 
 
-def test_a_refused_batch_of_a_store_fails_no_other(saver: SqliteSaver, store: SqliteStore) -> None:
+def test_a_refused_batch_of_a_store_fails_no_other(saver, store):
     stale = [UnchangedOp(("a",), "1", {"n": 0}), PutOp(("a",), "1", {"n": 2}), PutOp(("a",), "2", {"n": 2})]
     writes: list[Callable[[], Awaitable[Any]]] = [
         lambda: store.aput(("a",), "1", {"n": 1}),
@@ -343,7 +332,7 @@ def test_a_refused_batch_of_a_store_fails_no_other(saver: SqliteSaver, store: Sq
     assert [item.value for item in store.search(("a",))] == [{"n": 1}]
 
 
-def test_a_batch_that_reads_and_writes_reads_first(store: SqliteStore) -> None:
+def test_a_batch_that_reads_and_writes_reads_first(store):
     async def ask() -> list[Any]:
         await store.aput(("a",), "1", {"n": 1})
         return await store.abatch([PutOp(("a",), "1", {"n": 2}), GetOp(("a",), "1")])
@@ -353,7 +342,7 @@ def test_a_batch_that_reads_and_writes_reads_first(store: SqliteStore) -> None:
     assert store.get(("a",), "1").value == {"n": 2}  # type: ignore[union-attr]
 
 
-def test_what_a_store_wrote_is_made_again_if_its_group_is_undone(saver: SqliteSaver, store: SqliteStore) -> None:
+def test_what_a_store_wrote_is_made_again_if_its_group_is_undone(saver, store):
     undone = saver._database.group
     tries = []
 
@@ -375,7 +364,7 @@ def test_what_a_store_wrote_is_made_again_if_its_group_is_undone(saver: SqliteSa
     assert [item.value for item in store.search(("a",))] == [{"n": 1}]
 
 
-def test_the_saver_of_a_store_must_have_its_file(saver: SqliteSaver, tmp_path: Path) -> None:
+def test_the_saver_of_a_store_must_have_its_file(saver, tmp_path):
     for other in (tmp_path / "other", ":memory:"):
         with pytest.raises(ValueError, match="saver must be on the same file as the store"):
             SqliteStore(other, saver=saver)

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,9 +48,7 @@ def held(saver: SqliteSaver) -> Iterator[None]:
 
 
 @both
-def test_if_no_thread_can_be_started_waiting_writes_fail_and_the_next_are_stored(
-    saver: SqliteSaver, is_async: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_if_no_thread_can_be_started_waiting_writes_fail_and_the_next_are_stored(saver, is_async, monkeypatch):
     submit = saver._group._threads.submit
 
     def refuse(job: Any) -> None:
@@ -66,7 +63,7 @@ def test_if_no_thread_can_be_started_waiting_writes_fail_and_the_next_are_stored
     assert set(heads(path_of(saver))) == {"2"}
 
 
-def test_a_write_inside_a_write_does_not_wait_for_those_that_wait_for_it(tmp_path: Path) -> None:
+def test_a_write_inside_a_write_does_not_wait_for_those_that_wait_for_it(tmp_path):
     class Noting(SqliteSaver):
         """Records something each time it prunes, which is while a commit is made."""
 
@@ -97,9 +94,7 @@ def test_a_write_inside_a_write_does_not_wait_for_those_that_wait_for_it(tmp_pat
 
 
 @both
-def test_what_cannot_be_undone_alone_is_undone_with_its_group(
-    saver: SqliteSaver, is_async: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_undone_alone_is_undone_with_its_group(saver, is_async, monkeypatch):
     run = Commits(lambda _, commit: saver.commit(commit), saver, "t")
     run.step("0", a=1)
     good = run.made("1", "head", (), {"a": 2})[0]
@@ -130,7 +125,7 @@ def test_what_cannot_be_undone_alone_is_undone_with_its_group(
     other.close()
 
 
-def test_ctrl_c_before_the_wait_takes_the_write_back(saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_the_wait_takes_the_write_back(saver, monkeypatch):
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -143,7 +138,7 @@ def test_ctrl_c_before_the_wait_takes_the_write_back(saver: SqliteSaver, monkeyp
     assert set(heads(path_of(saver))) == {"2"}
 
 
-def test_a_run_of_a_closed_loop_does_not_block_others(saver: SqliteSaver) -> None:
+def test_a_run_of_a_closed_loop_does_not_block_others(saver):
     loop = asyncio.new_event_loop()
     left = loop.create_task(saver.acommit([first_commit(saver, "left")]))
     with saver._lock:
@@ -158,7 +153,7 @@ def test_a_run_of_a_closed_loop_does_not_block_others(saver: SqliteSaver) -> Non
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.parametrize("kind", ["sqlite", "store"])
-def test_the_child_of_a_fork_can_close_what_a_thread_of_its_parent_was_using(tmp_path: Path, kind: str) -> None:
+def test_the_child_of_a_fork_can_close_what_a_thread_of_its_parent_was_using(tmp_path, kind):
     opened = {
         "sqlite": "from stategraph.checkpoint.sqlite import SqliteSaver as Made",
         "store": "from stategraph.store.sqlite import SqliteStore as Made",

@@ -65,11 +65,11 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=[f"{n}-{type(value).__name__}" for n, value in enumerate(VALUES)])
-def test_a_value_survives_the_round_trip_through_json(value: Any) -> None:
+def test_a_value_survives_the_round_trip_through_json(value):
     assert_same(back(value), value, "value")
 
 
-def test_an_error_survives_the_round_trip_through_json() -> None:
+def test_an_error_survives_the_round_trip_through_json():
     assert_same(back({"e": ValueError("no", 3)}), {"e": ValueError("no", 3)}, "value")
 
 
@@ -80,22 +80,22 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_any_value_survives_the_round_trip_through_json(value: Any) -> None:
+def test_any_value_survives_the_round_trip_through_json(value):
     assert_same(back(value), value, "value")
 
 
-def test_it_can_be_read() -> None:
+def test_it_can_be_read():
     assert to_json({"at": (1, 2), "who": Point(1, (2,))}, serde()) == {
         "at": {"$tuple": [1, 2]},
         "who": {"$type": "test_json_form:Point", "value": {"x": 1, "y": {"$tuple": [2]}}},
     }
 
 
-def test_equal_sets_have_one_form() -> None:
+def test_equal_sets_have_one_form():
     assert json.dumps(to_json({"b", "a", "c"}, serde())) == json.dumps(to_json({"c", "b", "a"}, serde()))
 
 
-def test_an_unknown_type_is_reported() -> None:
+def test_an_unknown_type_is_reported():
     form = to_json(Point(1, ()), serde())
     with pytest.raises(UnknownTypeError, match="Point"):
         from_json(form, Serializer())

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drive import Drive
 from kit.graphs import chain_of
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
@@ -106,7 +105,7 @@ EDITS = st.lists(st.tuples(st.sampled_from(HOWS), st.integers(0, 60), VALUES), m
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     """Blocks and lists short enough for random edits to meet every case."""
     monkeypatch.setattr(room, "LEAST_ITEMS", 4)
     monkeypatch.setattr(commits, "LEAST_ITEMS", 4)
@@ -127,7 +126,7 @@ def warm(items: list[Any]) -> room.ListEncoder:
 
 
 @given(st.lists(KINDS, min_size=4, max_size=23) | st.integers(4, 23).map(lambda n: ["flat"] * n), st.lists(EDITS, max_size=6))
-def test_the_bytes_are_those_of_the_whole_list_whatever_is_changed_in_place(kinds: list[str], steps: Any) -> None:
+def test_the_bytes_are_those_of_the_whole_list_whatever_is_changed_in_place(kinds, steps):
     items = [make(kind, n) for n, kind in enumerate(kinds)]
     encoder = warm(items)
     whole, deltas, last = serializer.dumps(items), [], serializer.dumps(items)
@@ -147,7 +146,7 @@ def test_the_bytes_are_those_of_the_whole_list_whatever_is_changed_in_place(kind
 
 @pytest.mark.parametrize("kind", ["flat", "deep", "model", "record"])
 @pytest.mark.parametrize("how", HOWS)
-def test_each_kind_of_change_is_noticed(kind: str, how: str) -> None:
+def test_each_kind_of_change_is_noticed(kind, how):
     for at in (0, 7, 11):
         items = [make(kind, n) for n in range(12)]
         encoder = warm(items)
@@ -156,7 +155,7 @@ def test_each_kind_of_change_is_noticed(kind: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["field", "list", "dict", "model", "record"])
-def test_a_value_is_distinguished_from_an_equal_one_of_another_type(place: str) -> None:
+def test_a_value_is_distinguished_from_an_equal_one_of_another_type(place):
     """Each of `EQUALS` is put in the place of each."""
     holders: dict[str, Any] = {"field": {}, "list": [None], "dict": {}, "model": Model(content=0), "record": Record(0)}
     holder = holders[place]
@@ -178,7 +177,7 @@ def test_a_value_is_distinguished_from_an_equal_one_of_another_type(place: str) 
             assert encoded(encoder, items) == serializer.dumps(items), (before, after)
 
 
-def test_a_string_is_distinguished_from_an_equal_member_of_an_enum() -> None:
+def test_a_string_is_distinguished_from_an_equal_member_of_an_enum():
     """Also where all else is text, which is compared and not packed."""
     items = [make("flat", n) for n in range(12)]
     items[7]["content"] = "a"
@@ -188,7 +187,7 @@ def test_a_string_is_distinguished_from_an_equal_member_of_an_enum() -> None:
 
 
 @pytest.mark.parametrize("kind", [tuple, set, list])
-def test_rows_are_known_again(kind: Any) -> None:
+def test_rows_are_known_again(kind):
     items = [kind(["user", f"text {n}"]) for n in range(12)]
     encoder = warm(items)
     items.append(kind(["user", "more"]))
@@ -199,7 +198,7 @@ def test_rows_are_known_again(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["flat", "deep", "model", "record"])
 @pytest.mark.parametrize("count", [12, 20, 70_000])
-def test_what_is_appended_is_encoded_alone(kind: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_appended_is_encoded_alone(kind, count, monkeypatch):
     if count > 1000:
         monkeypatch.setattr(room, "BLOCK", 256)
         if kind != "flat":
@@ -218,7 +217,7 @@ def test_what_is_appended_is_encoded_alone(kind: str, count: int, monkeypatch: p
     assert asked == [1, 1, 1]
 
 
-def test_a_replaced_item_costs_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_item_costs_its_block(monkeypatch):
     items = [make("flat", n) for n in range(100)]
     encoder = warm(items)
     asked: list[int] = []
@@ -228,7 +227,7 @@ def test_a_replaced_item_costs_its_block(monkeypatch: pytest.MonkeyPatch) -> Non
     assert asked == [room.BLOCK] and not isinstance(blob, GrownBlob) and blob == serializer.dumps(items)
 
 
-def test_a_list_that_changes_everywhere_is_frozen_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_changes_everywhere_is_frozen_ever_more_seldom(monkeypatch):
     items = [make("flat", n) for n in range(40)]
     encoder, frozen = warm(items), []
     real = room.freeze_items
@@ -240,7 +239,7 @@ def test_a_list_that_changes_everywhere_is_frozen_ever_more_seldom(monkeypatch: 
     assert len(frozen) <= 10 * 2 * 8  # the blocks of a few tries, each of which fails once
 
 
-def test_an_item_that_cannot_be_stored_is_named_by_its_place_in_the_whole_list() -> None:
+def test_an_item_that_cannot_be_stored_is_named_by_its_place_in_the_whole_list():
     items = [make("flat", n) for n in range(30)]
     encoder = warm(items)
     items.append({**make("flat", 30), "content": print})
@@ -250,7 +249,7 @@ def test_an_item_that_cannot_be_stored_is_named_by_its_place_in_the_whole_list()
     assert encoder.dumps(items) == serializer.dumps(items)
 
 
-def test_values_that_cannot_be_compared_are_encoded() -> None:
+def test_values_that_cannot_be_compared_are_encoded():
     class Array:
         def __eq__(self, other: object) -> bool:
             raise ValueError("ambiguous")
@@ -264,7 +263,7 @@ def test_values_that_cannot_be_compared_are_encoded() -> None:
         encoder.dumps(items)
 
 
-def test_a_serializer_with_dumps_of_its_own_is_asked_for_whole_values() -> None:
+def test_a_serializer_with_dumps_of_its_own_is_asked_for_whole_values():
     class Mine(Serializer):
         def dumps(self, value: Any) -> Any:
             return super().dumps(value)
@@ -277,7 +276,7 @@ class Chat(TypedDict):
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_history_shows_in_place_changes_at_the_step_that_made_them(drive: Drive, kind: str) -> None:
+def test_history_shows_in_place_changes_at_the_step_that_made_them(drive, kind):
     """What a node changes in an old message is stored with the next write of the key, as if all were encoded."""
 
     def speak(state: Chat) -> Any:

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -88,7 +88,7 @@ def stored(file: Path) -> list[Any]:
 
 
 @pytest.fixture
-def in_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def in_steps(monkeypatch):
     """Every thread is a long one; three checkpoints go at a time."""
     monkeypatch.setattr(pruner_module, "LONG", 0)
     monkeypatch.setattr(long_module, "AT_ONCE", 3)
@@ -102,7 +102,7 @@ LIMITS = [{"keep_last": 1}, {"keep_last": 4}, {"keep_last": 15}, {"keep_last": 0
 
 @pytest.mark.trial
 @pytest.mark.parametrize("seed", range(6))
-def test_pruning_in_steps_gives_the_result_of_one_transaction(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruning_in_steps_gives_the_result_of_one_transaction(tmp_path, seed, monkeypatch):
     random = Random(seed)
     with SqliteSaver.from_conn_string(str(tmp_path / "all.db"), synchronous="off") as saver:
         grow(saver, random)
@@ -122,7 +122,7 @@ def test_pruning_in_steps_gives_the_result_of_one_transaction(tmp_path: Path, se
         assert found[0] == found[1]
 
 
-def test_the_checks_of_savers_hold_where_every_thread_is_long(in_steps: None) -> None:
+def test_the_checks_of_savers_hold_where_every_thread_is_long(in_steps):
     report = check_saver(
         lambda folder: SqliteSaver.from_conn_string(str(folder / "t.db"), synchronous="off"),
         only=["prune", "copy", "a_search_follows_what_is_forgotten_and_copied"],
@@ -143,9 +143,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, between: Callable[[int], Any]) -> lis
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_thread_is_whole_after_each_transaction(
-    tmp_path: Path, in_steps: None, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_the_thread_is_whole_after_each_transaction(tmp_path, in_steps, monkeypatch, seed):
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
         grow(saver, Random(seed))
         app = graph(saver)
@@ -166,7 +164,7 @@ def test_the_thread_is_whole_after_each_transaction(
         assert count[0] > 5 and all(later <= earlier for earlier, later in pairwise(seen))
 
 
-def test_what_others_store_meanwhile_stays(tmp_path: Path, in_steps: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_others_store_meanwhile_stays(tmp_path, in_steps, monkeypatch):
     """Runs of another process go on from the head, and fork from what is about to go."""
     with (
         SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver,
@@ -200,9 +198,7 @@ def test_what_others_store_meanwhile_stays(tmp_path: Path, in_steps: None, monke
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_thread_that_is_deleted_meanwhile_stays_deleted_or_is_another(
-    tmp_path: Path, in_steps: None, monkeypatch: pytest.MonkeyPatch, again: bool
-) -> None:
+def test_a_thread_that_is_deleted_meanwhile_stays_deleted_or_is_another(tmp_path, in_steps, monkeypatch, again):
     """A new thread of its name may have the sequences and the number of the old one."""
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
         app = graph(saver)
@@ -221,7 +217,7 @@ def test_a_thread_that_is_deleted_meanwhile_stays_deleted_or_is_another(
         assert len([*app.get_state_history(on())]) == (4 * 4 if again else 0)
 
 
-def test_two_that_prune_at_once(tmp_path: Path, in_steps: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_prune_at_once(tmp_path, in_steps, monkeypatch):
     with (
         SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver,
         SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as other,
@@ -243,7 +239,7 @@ def test_two_that_prune_at_once(tmp_path: Path, in_steps: None, monkeypatch: pyt
         grow(saver, Random(1), 5)
 
 
-def test_a_damaged_long_thread_is_reported_and_kept(tmp_path: Path, in_steps: None) -> None:
+def test_a_damaged_long_thread_is_reported_and_kept(tmp_path, in_steps):
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
         for thread in "abc":
             graph(saver).invoke({"n": 4}, on(thread))
@@ -282,7 +278,7 @@ KILLED = """
 @pytest.mark.parametrize(
     ("where", "count"), [("DELETE FROM checkpoints", 1), ("DELETE FROM checkpoints", 4), ("UPDATE checkpoints", 1), ("DELETE FROM writes", 3)]
 )
-def test_a_prune_that_is_killed_is_ended_by_the_next(tmp_path: Path, where: str, count: int) -> None:
+def test_a_prune_that_is_killed_is_ended_by_the_next(tmp_path, where, count):
     file = tmp_path / "t.db"
     with SqliteSaver.from_conn_string(str(file)) as saver:
         grow(saver, Random(3))

@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -52,14 +51,14 @@ from stategraph.checkpoint.serde.error_codec import MOST_ERRORS, ErrorChain
 
 @pytest.mark.parametrize("name", COMES_BACK)
 @pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"a": [(value, b"")]}], ids=["bare", "inside"])
-def test_nothing_is_forgotten(name: str, wrap: Callable[[Any], Any]) -> None:
+def test_nothing_is_forgotten(name, wrap):
     value = wrap(COMES_BACK[name]())
     serde = serializer()
     assert everything(serde.loads(serde.dumps(value))) == everything(value)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_kept_is_refused(name: str) -> None:
+def test_what_cannot_be_kept_is_refused(name):
     make, text = REFUSED[name]
     with pytest.raises(UnserializableError, match=re.escape(text)) as caught:
         serializer().dumps({"a": [make()]})
@@ -67,7 +66,7 @@ def test_what_cannot_be_kept_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("base", [datetime, timedelta, decimal.Decimal, Fraction, uuid.UUID, pathlib.PurePosixPath, list])
-def test_a_dataclass_on_a_type_with_state_of_its_own_needs_an_encoder(base: type) -> None:
+def test_a_dataclass_on_a_type_with_state_of_its_own_needs_an_encoder(base):
     cls = dataclass(type("Mixed", (base,), {"__annotations__": {"x": int}, "x": 0}))
     with pytest.raises(TypeError, match="holds more than its fields: give encode and decode"):
         Registry().register(cls)
@@ -90,7 +89,7 @@ class Labelled(str):
 @pytest.mark.filterwarnings("ignore:.*a subclass of str, is stored as str")
 @pytest.mark.parametrize("text", [Words("x"), Labelled("x"), Words("\ud800")])
 @pytest.mark.parametrize("wrap", [lambda text: text, lambda text: [text, (text,)], lambda text: {text: {"a": text}}])
-def test_a_text_of_a_subclass_without_fields_is_stored_as_str(text: Any, wrap: Callable[[Any], Any]) -> None:
+def test_a_text_of_a_subclass_without_fields_is_stored_as_str(text, wrap):
     plain = "\ud800" if text == "\ud800" else "x"
     serde = serializer()
     assert everything(serde.loads(serde.dumps(wrap(text)))) == everything(wrap(plain))
@@ -99,7 +98,7 @@ def test_a_text_of_a_subclass_without_fields_is_stored_as_str(text: Any, wrap: C
 # -- exceptions ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_cause_that_cannot_be_stored_is_reported() -> None:
+def test_a_cause_that_cannot_be_stored_is_reported():
     class Unknown(Exception):
         pass
 
@@ -111,7 +110,7 @@ def test_a_cause_that_cannot_be_stored_is_reported() -> None:
     assert str(loaded.__cause__).endswith("Unknown: why")
 
 
-def test_an_error_that_its_arguments_would_not_restore_is_reported() -> None:
+def test_an_error_that_its_arguments_would_not_restore_is_reported():
     changed = set_in(UnicodeDecodeError("utf8", b"ab", 0, 1, "r"), reason="other")
     emptied = set_in(UnicodeDecodeError("utf8", b"ab", 0, 1, "r"), args=())
     serde = serializer()
@@ -120,7 +119,7 @@ def test_an_error_that_its_arguments_would_not_restore_is_reported() -> None:
         assert (type(loaded), loaded.type_name, loaded.message) == (StoredError, type(error).__name__, str(error))
 
 
-def test_the_attribute_error_of_the_interpreter_is_restored_without_the_object() -> None:
+def test_the_attribute_error_of_the_interpreter_is_restored_without_the_object():
     with pytest.raises(AttributeError) as caught:
         sys.nothing_of_this_name  # type: ignore[attr-defined]  # noqa: B018
     serde = serializer()
@@ -128,7 +127,7 @@ def test_the_attribute_error_of_the_interpreter_is_restored_without_the_object()
     assert (type(loaded), str(loaded), loaded.name) == (AttributeError, str(caught.value), "nothing_of_this_name")
 
 
-def test_a_chain_without_end_is_cut_and_says_so() -> None:
+def test_a_chain_without_end_is_cut_and_says_so():
     error = functools.reduce(raised, [ValueError(n) for n in range(3 * MOST_ERRORS)])
     serde = serializer()
     loaded, count = serde.loads(serde.dumps(error)), 0
@@ -137,7 +136,7 @@ def test_a_chain_without_end_is_cut_and_says_so() -> None:
     assert (count, type(loaded)) == (MOST_ERRORS + 1, StoredError)
 
 
-def test_groups_that_lead_back_to_each_other_stay_small() -> None:
+def test_groups_that_lead_back_to_each_other_stay_small():
     """Each member's context is the next group, and the last one's the first: followed blindly that is 2**30 errors."""
     groups = [ExceptionGroup(f"{n}", [ValueError(n), KeyError(n)]) for n in range(30)]
     for group, following in zip(groups, [*groups[1:], groups[0]], strict=True):
@@ -149,7 +148,7 @@ def test_groups_that_lead_back_to_each_other_stay_small() -> None:
     assert type(serde.loads((form, payload))) is ExceptionGroup
 
 
-def test_after_a_failure_the_next_error_is_stored_whole() -> None:
+def test_after_a_failure_the_next_error_is_stored_whole():
     error = raised(KeyError("in"), ValueError("out"))
     with pytest.raises(RuntimeError), ErrorChain(error):
         raise RuntimeError
@@ -168,7 +167,7 @@ class Circle(Shape):
     r: int
 
 
-def test_a_base_is_registered_with_its_subclasses() -> None:
+def test_a_base_is_registered_with_its_subclasses():
     serde = Serializer(Registry())
     with pytest.raises(UnserializableError):
         serde.dumps(Circle(1))
@@ -190,7 +189,7 @@ def test_a_base_is_registered_with_its_subclasses() -> None:
         reader.dumps(Shape())  # no dataclass
 
 
-def test_an_encoder_is_for_one_class() -> None:
+def test_an_encoder_is_for_one_class():
     with pytest.raises(TypeError, match="subclasses=True"):
         Registry().register(Shape, subclasses=True, encode=vars, decode=vars)
 
@@ -204,7 +203,7 @@ def seen_in(array: Any) -> Any:
     return type(array), array.dtype, array.dtype.char, array.dtype.byteorder, array.shape, order, array.tobytes("A")
 
 
-def test_arrays_are_restored_with_type_order_and_flags() -> None:
+def test_arrays_are_restored_with_type_order_and_flags():
     np = pytest.importorskip("numpy")
     readonly = np.arange(3)
     readonly.flags.writeable = False
@@ -220,7 +219,7 @@ def test_arrays_are_restored_with_type_order_and_flags() -> None:
     assert strided.tolist() == [0, 2, 4, 6, 8]
 
 
-def test_numpy_scalars_are_restored_with_their_type() -> None:
+def test_numpy_scalars_are_restored_with_their_type():
     np = pytest.importorskip("numpy")
     scalars = [np.dtype(char).type(1) for char in "bBhHiIlLqQefdgFDG?"]
     scalars += [np.float64(-0.0), np.datetime64("2020-01-01"), np.timedelta64(5, "s"), np.datetime64("NaT", "s"), np.void(b"ab")]
@@ -233,7 +232,7 @@ def test_numpy_scalars_are_restored_with_their_type() -> None:
         assert (type(loaded), len(loaded)) == (type(text), len(text))
 
 
-def test_other_arrays_are_refused() -> None:
+def test_other_arrays_are_refused():
     np = pytest.importorskip("numpy")
     records = np.zeros(1, [("a", "i4")])
     others = [np.zeros(2).view(cls) for cls in (np.recarray, np.ma.MaskedArray, np.memmap)]
@@ -249,13 +248,13 @@ def test_other_arrays_are_refused() -> None:
         ["<i8", "", [-1, -1], "C", True, b"x" * 8], ["<i8", "", [1], "K", True, b"x" * 8], ["<i8", "", [1], "C", True, None],
     ],
 )  # fmt: skip
-def test_bytes_that_make_no_array_are_damaged(state: list[Any]) -> None:
+def test_bytes_that_make_no_array_are_damaged(state):
     pytest.importorskip("numpy")
     with pytest.raises(DamagedError):
         serializer().loads(packed(ext(0, ["numpy:ndarray", state])))
 
 
-def test_numpy_is_not_loaded_to_read_or_write() -> None:
+def test_numpy_is_not_loaded_to_read_or_write():
     code = """
 import sys
 from stategraph.checkpoint import Serializer, UnknownTypeError
@@ -273,5 +272,5 @@ print([name for name in ("numpy", "langchain_core") if name in sys.modules])
     assert loaded == "[]"
 
 
-def test_slots_are_members() -> None:
+def test_slots_are_members():
     assert all(isinstance(slot, MemberDescriptorType) for slot in slots_of(AllSlots).values())

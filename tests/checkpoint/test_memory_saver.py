@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drive import Drive
 
 from stategraph.checkpoint import (
     BaseCheckpointSaver,
@@ -43,7 +41,7 @@ class InMemory(SaverChecks):
 
 
 @pytest.fixture
-def desk(drive: Drive, tmp_path: Path) -> Iterator[Harness]:
+def desk(drive, tmp_path):
     with Harness(InMemory(), tmp_path, "async" if drive.is_async else "sync") as opened:
         yield opened
 
@@ -55,7 +53,7 @@ def threads(desk: Harness) -> Any:
 # -- put and list -----------------------------------------------------------------------------------------------
 
 
-def test_a_value_that_is_not_listed_as_new_is_read_from_the_parent(desk: Harness) -> None:
+def test_a_value_that_is_not_listed_as_new_is_read_from_the_parent(desk):
     desk.put("1", {"a": "old", "b": "old"})
     desk.put("2", {"a": "new", "b": "not looked at"}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
     desk.put("3", {"a": "newer"}, parent="2", versions={"a": 3, "b": 1}, new={"a": 3})
@@ -63,7 +61,7 @@ def test_a_value_that_is_not_listed_as_new_is_read_from_the_parent(desk: Harness
     assert desk.values("3") == {"a": "newer", "b": "old"}
 
 
-def test_a_refused_value_is_named_by_channel_and_place(desk: Harness) -> None:
+def test_a_refused_value_is_named_by_channel_and_place(desk):
     desk.put("1", {"a": 1})
     with pytest.raises(UnserializableError, match=r"at \['b'\]\['x'\]\[0\]: cannot store _thread.lock"):
         desk.put("2", {"a": 2, "b": {"x": [threading.Lock()]}}, parent="1")
@@ -71,7 +69,7 @@ def test_a_refused_value_is_named_by_channel_and_place(desk: Harness) -> None:
         desk.write("1", [("v", 1), ("w", print)])
 
 
-def test_a_listing_continues_though_its_thread_was_deleted(desk: Harness) -> None:
+def test_a_listing_continues_though_its_thread_was_deleted(desk):
     desk.put("1")
     desk.put("2")
     listing = desk.saver.list(None)
@@ -84,7 +82,7 @@ def test_a_listing_continues_though_its_thread_was_deleted(desk: Harness) -> Non
 # -- what is let go ---------------------------------------------------------------------------------------------
 
 
-def test_threads_of_which_all_runs_were_deleted_are_let_go(desk: Harness) -> None:
+def test_threads_of_which_all_runs_were_deleted_are_let_go(desk):
     desk.put("1", {"a": 1}, run_id="r1")
     desk.put("n", ns="n", run_id="r3")
     desk.put("x", thread="u", run_id="r4")
@@ -95,7 +93,7 @@ def test_threads_of_which_all_runs_were_deleted_are_let_go(desk: Harness) -> Non
         desk.call("delete_for_runs", "r1")
 
 
-def test_prune_lets_go_of_what_it_drops(desk: Harness) -> None:
+def test_prune_lets_go_of_what_it_drops(desk):
     for step in range(10):
         desk.put(str(step), {"a": step}, parent=str(step - 1) if step else None)
     desk.call("prune", ["t"], keep_last=3)
@@ -114,14 +112,14 @@ def held(saver: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(("source", "target", "text"), [("nobody", "x", "no thread"), ("t", "u", "already exists")])
-def test_copy_says_why_it_refuses(desk: Harness, source: str, target: str, text: str) -> None:
+def test_copy_says_why_it_refuses(desk, source, target, text):
     desk.put("1")
     desk.put("1", thread="u")
     with pytest.raises(ValueError, match=text):
         desk.call("copy_thread", source, target)
 
 
-def test_a_conflict_on_an_empty_thread_leaves_nothing_behind(desk: Harness) -> None:
+def test_a_conflict_on_an_empty_thread_leaves_nothing_behind(desk):
     run = desk.run()
     run.head, run.expected = "gone", {"gone": checkpoint("gone", {}, {})}
     with pytest.raises(CheckpointConflictError):
@@ -132,7 +130,7 @@ def test_a_conflict_on_an_empty_thread_leaves_nothing_behind(desk: Harness) -> N
 # -- the chain --------------------------------------------------------------------------------------------------
 
 
-def test_a_long_thread_has_a_keyframe_every_so_many_records(desk: Harness) -> None:
+def test_a_long_thread_has_a_keyframe_every_so_many_records(desk):
     run = desk.run()
     long_run(run)
     desk.reads_back(run)
@@ -147,7 +145,7 @@ def stored_entries(saver: Any) -> int:
     return sum(len(r.values) + len(r.versions) + len(r.seen) for r in records)
 
 
-def test_memory_grows_with_what_changed(desk: Harness) -> None:
+def test_memory_grows_with_what_changed(desk):
     keys, steps = 64, 320
     run = desk.run()
     run.step("start", **{f"k{key}": 0 for key in range(keys)})
@@ -178,7 +176,7 @@ operations = st.lists(
 
 
 @given(operations)
-def test_any_history_reads_back_as_a_plain_dict_would(script: list[Any]) -> None:
+def test_any_history_reads_back_as_a_plain_dict_would(script):
     saver = InMemorySaver()
     run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
     left: list[str] = []
@@ -217,7 +215,7 @@ def test_any_history_reads_back_as_a_plain_dict_would(script: list[Any]) -> None
 # -- the rest ---------------------------------------------------------------------------------------------------
 
 
-def test_the_inherited_commit_works_on_put_and_put_writes(drive: Drive, tmp_path: Path) -> None:
+def test_the_inherited_commit_works_on_put_and_put_writes(drive, tmp_path):
     class Bare(BaseCheckpointSaver):
         """What a user's own saver needs at least."""
 
@@ -243,7 +241,7 @@ def test_the_inherited_commit_works_on_put_and_put_writes(drive: Drive, tmp_path
         assert desk.pending("x") == [("task", "b", 2)]
 
 
-def test_a_serializer_of_your_own(drive: Drive, tmp_path: Path) -> None:
+def test_a_serializer_of_your_own(drive, tmp_path):
     @dataclass
     class Mine:
         a: int
@@ -255,5 +253,5 @@ def test_a_serializer_of_your_own(drive: Drive, tmp_path: Path) -> None:
         assert desk.values() == {"a": Mine(1)}
 
 
-def test_alias() -> None:
+def test_alias():
     assert MemorySaver is InMemorySaver

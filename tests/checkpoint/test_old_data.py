@@ -97,14 +97,14 @@ def write(file: Path) -> None:
         raw.execute("PRAGMA journal_mode=DELETE")
 
 
-def test_this_version_has_its_file() -> None:
+def test_this_version_has_its_file():
     if os.environ.get("STATEGRAPH_RENEW") and not NOW.exists():
         write(NOW)
     assert NOW in FILES or NOW.exists()
 
 
 @pytest.mark.parametrize("kept", FILES, ids=lambda file: file.stem)
-def test_every_thread_loads_and_resumes(kept: Path, tmp_path: Path, drive: Any) -> None:
+def test_every_thread_loads_and_resumes(kept, tmp_path, drive):
     file = tmp_path / "threads.db"
     shutil.copy(kept, file)
     with SqliteSaver.from_conn_string(str(file)) as saver:
@@ -125,7 +125,7 @@ def test_every_thread_loads_and_resumes(kept: Path, tmp_path: Path, drive: Any) 
         assert drive.get_state(app, config("pruned")).values == done.values
 
 
-def test_a_list_that_grew_before_deltas_were_joined_grows_on(tmp_path: Path) -> None:
+def test_a_list_that_grew_before_deltas_were_joined_grows_on(tmp_path):
     """Up to a thousand deltas built on each other: all are read, and the next one stands for all of them."""
     file = tmp_path / "threads.db"
     shutil.copy(FOLDER / "threads-0.1.0-deltas.db", file)
@@ -157,7 +157,7 @@ CONFLICT = (
 )
 
 
-def test_a_stored_conflict_error_is_restored_though_its_class_has_moved() -> None:
+def test_a_stored_conflict_error_is_restored_though_its_class_has_moved():
     conflict = Serializer().loads(("msgpack", CONFLICT))
     assert isinstance(conflict, CheckpointConflictError)
     assert (conflict.thread_id, conflict.expected, conflict.actual) == ("t", "a", "b")

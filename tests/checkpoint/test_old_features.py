@@ -152,7 +152,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-def test_this_version_has_its_file(kind: str) -> None:
+def test_this_version_has_its_file(kind):
     file = FOLDER / f"{kind}-{stategraph.__version__}.db"
     if os.environ.get("STATEGRAPH_RENEW") and not file.exists():
         WRITERS[kind](file)
@@ -165,7 +165,7 @@ def copy(kind: str, version: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("kind", ["features", "encrypted"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_threads_load_and_resume(kind: str, version: str, tmp_path: Path, drive: Any) -> None:
+def test_threads_load_and_resume(kind, version, tmp_path, drive):
     if kind == "encrypted":
         pytest.importorskip("cryptography")
     options: Any = {"integrity": Encryption(KEY)} if kind == "encrypted" else {}
@@ -187,7 +187,7 @@ def test_threads_load_and_resume(kind: str, version: str, tmp_path: Path, drive:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_store_is_read_and_written(version: str, tmp_path: Path, drive: Any) -> None:
+def test_a_store_is_read_and_written(version, tmp_path, drive):
     with SqliteStore.from_conn_string(copy("store", version, tmp_path)) as store:
         assert drive.call(store, "get", ("users", "1"), "food").value == {"likes": "tea", "cups": 3}
         drive.call(store, "put", ("users", "3"), "food", {"likes": "milk"})
@@ -196,7 +196,7 @@ def test_a_store_is_read_and_written(version: str, tmp_path: Path, drive: Any) -
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_cache_is_read(version: str, tmp_path: Path) -> None:
+def test_a_cache_is_read(version, tmp_path):
     with closing(SqliteCache(copy("cache", version, tmp_path))) as cache:
         key: Any = (("node", "a"), "key")
         assert Serializer().loads(cache.get([key])[key]) == CACHED

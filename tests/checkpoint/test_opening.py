@@ -30,7 +30,7 @@ def use(one: Any) -> None:
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("kind", ["Saver", "Store"])
 @pytest.mark.parametrize("place", ["InMemory", "Sqlite", "Postgres"])
-def test_with_and_async_with_open_and_close(place: str, kind: str, asynchronous: bool, tmp_path: Path) -> None:
+def test_with_and_async_with_open_and_close(place, kind, asynchronous, tmp_path):
     if place == "Postgres":
         cluster.found()  # or skip
 
@@ -51,7 +51,7 @@ def test_with_and_async_with_open_and_close(place: str, kind: str, asynchronous:
                 use(one)
 
 
-def test_the_saver_in_memory_has_a_short_name_too() -> None:
+def test_the_saver_in_memory_has_a_short_name_too():
     from stategraph import InMemorySaver, MemorySaver
 
     assert MemorySaver is InMemorySaver

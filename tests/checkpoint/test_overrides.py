@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from stategraph.checkpoint.sqlite import SqliteSaver
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def kind(request: Any) -> type:
+def kind(request):
     if request.param == "postgres":
         cluster.found()  # or skip
         from stategraph.checkpoint.postgres import PostgresSaver
@@ -29,7 +28,7 @@ def kind(request: Any) -> type:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Any]:
+def opened(tmp_path):
     """Opens savers of a class; those with the same name of a place keep their threads together."""
     places: dict[str, str] = {}
     with ExitStack() as stack:
@@ -59,9 +58,7 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.trial
 @pytest.mark.parametrize(("names", "worlds"), [*cases()])
-def test_what_a_subclass_overrides_is_called_and_changes_nothing(
-    kind: type, names: tuple[str, ...], worlds: Any, opened: Any
-) -> None:
+def test_what_a_subclass_overrides_is_called_and_changes_nothing(kind, names, worlds, opened):
     for world in worlds:
         saver = opened(counting(kind, names), world)
         expected = play(opened(kind, f"plain {world}"), world)
@@ -70,7 +67,7 @@ def test_what_a_subclass_overrides_is_called_and_changes_nothing(
         assert {name for name in names if not saver.calls[name]} == set(), world
 
 
-def test_what_an_overridden_put_changes_is_stored(drive: Any, kind: type, opened: Any) -> None:
+def test_what_an_overridden_put_changes_is_stored(drive, kind, opened):
     class Stamped(kind):  # type: ignore[misc, valid-type]
         def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
             return super().put(config, checkpoint, {**metadata, "host": "here"}, new_versions)
@@ -82,7 +79,7 @@ def test_what_an_overridden_put_changes_is_stored(drive: Any, kind: type, opened
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("name", ["put", "aput", "put_writes"])
-def test_one_writer_wins_where_put_is_overridden(kind: type, name: str, durability: Any, opened: Any) -> None:
+def test_one_writer_wins_where_put_is_overridden(kind, name, durability, opened):
     saver = opened(counting(kind, (name,)))
     app = build(saver)
 
@@ -100,7 +97,7 @@ def test_one_writer_wins_where_put_is_overridden(kind: type, name: str, durabili
 
 
 @pytest.mark.filterwarnings("ignore:thread .t.. the update as .last. does not lead to:stategraph.GraphWarning")
-def test_a_commit_that_was_overtaken_after_its_look_is_refused(kind: type, opened: Any) -> None:
+def test_a_commit_that_was_overtaken_after_its_look_is_refused(kind, opened):
     """Between the look at the head and `put` another run may commit: `put` looks again, in its own transaction."""
 
     class Overtaken(kind):  # type: ignore[misc, valid-type]
@@ -126,21 +123,21 @@ def test_a_commit_that_was_overtaken_after_its_look_is_refused(kind: type, opene
 
 
 @pytest.mark.parametrize("name", [*SYNC, "threads", "prune"])
-def test_a_sync_method_that_is_a_coroutine_is_refused_when_the_class_is_made(name: str) -> None:
+def test_a_sync_method_that_is_a_coroutine_is_refused_when_the_class_is_made(name):
     async def method(self: Any) -> None: ...
 
     with pytest.raises(TypeError, match=rf"Audit\.{name}\(\) must be a plain method, got `async def`"):
         type("Audit", (SqliteSaver,), {name: method})
 
 
-def test_an_alist_that_is_no_generator_is_refused_when_the_class_is_made() -> None:
+def test_an_alist_that_is_no_generator_is_refused_when_the_class_is_made():
     async def alist(self: Any, config: Any) -> Any: ...
 
     with pytest.raises(TypeError, match="must be an async generator"):
         type("Audit", (InMemorySaver,), {"alist": alist})
 
 
-def test_a_saver_with_async_methods_alone_serves_async_runs() -> None:
+def test_a_saver_with_async_methods_alone_serves_async_runs():
     inner = InMemorySaver()
 
     class Distant(BaseCheckpointSaver):
@@ -163,7 +160,7 @@ def test_a_saver_with_async_methods_alone_serves_async_runs() -> None:
 
 
 @pytest.mark.parametrize("name", ["put", "aput"])
-def test_a_retention_applies_where_put_is_overridden(kind: type, name: str, opened: Any) -> None:
+def test_a_retention_applies_where_put_is_overridden(kind, name, opened):
     saver = opened(counting(kind, (name,)), retention=Retention(keep_last=3))
     app = build(saver)
     for turn in range(70):
@@ -176,9 +173,7 @@ def test_a_retention_applies_where_put_is_overridden(kind: type, name: str, open
 
 
 @pytest.mark.parametrize("name", ["put_writes", "aput_writes"])
-def test_several_records_at_one_checkpoint_are_no_race_where_put_writes_is_overridden(
-    kind: type, name: str, opened: Any
-) -> None:
+def test_several_records_at_one_checkpoint_are_no_race_where_put_writes_is_overridden(kind, name, opened):
     """Two tasks recorded at once are two calls of `put_writes`; a third that is recorded later is no other run's."""
 
     def fails(state: State) -> Any:
@@ -197,7 +192,7 @@ def test_several_records_at_one_checkpoint_are_no_race_where_put_writes_is_overr
 
 
 @pytest.mark.parametrize("world", ["sync", "async"])
-def test_a_commit_made_of_puts_alone_checks_the_head_first(world: str) -> None:
+def test_a_commit_made_of_puts_alone_checks_the_head_first(world):
     """In both worlds: a saver without a `commit` of its own refuses a run that was overtaken before its commit."""
     inner = InMemorySaver()
 

@@ -27,7 +27,7 @@ from stategraph.workers import Queue, Worker
 
 
 @pytest.fixture
-def database() -> Iterator[str]:
+def database():
     """A connection string to a fresh database. Not a schema: PgBouncer does not pass `options` on."""
     server = cluster.shared()
     name = f"pooled_{os.urandom(4).hex()}"
@@ -75,7 +75,7 @@ def answers(port: int) -> bool:
 
 
 @pytest.fixture
-def pooled(database: str, tmp_path: Path) -> Iterator[str]:
+def pooled(database, tmp_path):
     with bouncer(tmp_path, "transaction") as port:
         yield f"{database} port={port}"
 
@@ -97,7 +97,7 @@ def at_once(work: Any, number: int = 8) -> None:
     assert not failed
 
 
-def test_a_saver_works_by_its_url_alone(pooled: str) -> None:
+def test_a_saver_works_by_its_url_alone(pooled):
     with PostgresSaver.from_conn_string(pooled) as saver:
         app = counting.copy({"checkpointer": saver})
 
@@ -112,7 +112,7 @@ def test_a_saver_works_by_its_url_alone(pooled: str) -> None:
         assert len([*saver.threads()]) == 8
 
 
-def test_a_store_works_by_its_url_alone(pooled: str) -> None:
+def test_a_store_works_by_its_url_alone(pooled):
     with PostgresStore.from_conn_string(pooled) as store:
 
         def run(number: int) -> None:
@@ -126,7 +126,7 @@ def test_a_store_works_by_its_url_alone(pooled: str) -> None:
         assert len(store.list_namespaces(prefix=("a",))) == 8
 
 
-def test_a_queue_works_by_its_url_alone_and_its_workers_by_the_servers_own(pooled: str, database: str) -> None:
+def test_a_queue_works_by_its_url_alone_and_its_workers_by_the_servers_own(pooled, database):
     with Queue.from_conn_string(pooled, counting) as queue, working(counting, database):
 
         def run(number: int) -> None:
@@ -139,7 +139,7 @@ def test_a_queue_works_by_its_url_alone_and_its_workers_by_the_servers_own(poole
         assert until(lambda: queue._listener._thread is None or not queue._listener._thread.is_alive()), "it polls"
 
 
-def test_a_pooler_that_shares_sessions_is_found_whatever_it_has_lent_before(pooled: str) -> None:
+def test_a_pooler_that_shares_sessions_is_found_whatever_it_has_lent_before(pooled):
     """It lends first what came back last: here not the session that the connection had."""
 
     taken: list[bool] = []
@@ -156,12 +156,12 @@ def test_a_pooler_that_shares_sessions_is_found_whatever_it_has_lent_before(pool
         assert shares_sessions(connection, connect)
 
 
-def test_a_worker_says_that_it_needs_a_session_of_its_own(pooled: str) -> None:
+def test_a_worker_says_that_it_needs_a_session_of_its_own(pooled):
     with pytest.raises(StorageError, match="a worker must have a session of its own .* give workers the server's own address"):
         Worker(counting, pooled, **QUICK).run()
 
 
-def test_no_setting_of_ours_stays_in_a_session_that_others_get(pooled: str) -> None:
+def test_no_setting_of_ours_stays_in_a_session_that_others_get(pooled):
     with PostgresSaver.from_conn_string(pooled, timeout=7) as saver:
         saver.setup()
         with psycopg.connect(pooled, autocommit=True) as other:
@@ -169,7 +169,7 @@ def test_no_setting_of_ours_stays_in_a_session_that_others_get(pooled: str) -> N
                 assert other.execute("SHOW statement_timeout").fetchone() == ("0",)
 
 
-def test_an_unsupported_isolation_level_is_an_error(pooled: str, database: str) -> None:
+def test_an_unsupported_isolation_level_is_an_error(pooled, database):
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {admin.info.dbname} SET default_transaction_isolation = 'repeatable read'")  # type: ignore[arg-type]
     with pytest.raises(StorageError, match="must be 'read committed', got 'repeatable read'"):
@@ -177,7 +177,7 @@ def test_an_unsupported_isolation_level_is_an_error(pooled: str, database: str) 
     PostgresSaver(database).setup()
 
 
-def test_a_pooler_in_session_mode_serves_workers_too(database: str, tmp_path: Path) -> None:
+def test_a_pooler_in_session_mode_serves_workers_too(database, tmp_path):
     with bouncer(tmp_path, "session") as port:
         url = f"{database} port={port}"
         with Queue.from_conn_string(database, counting) as queue, working(counting, url, concurrency=1):

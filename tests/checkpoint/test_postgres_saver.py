@@ -6,7 +6,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from operator import add
 from time import monotonic
@@ -15,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 import psycopg
 import pytest
 from kit import cluster
-from kit.cluster import Cluster, Proxy, Traced, free_port
+from kit.cluster import Proxy, Traced, free_port
 from kit.fleet import until
 from kit.graphs import chain_of
 from psycopg.adapt import PyFormat, Transformer
@@ -44,18 +43,18 @@ LONG = "x" * 200
 
 
 @pytest.fixture
-def saver(postgres: str) -> Iterator[PostgresSaver]:
+def saver(postgres):
     with PostgresSaver.from_conn_string(postgres) as opened:
         yield opened
 
 
 @pytest.fixture
-def server() -> Cluster:
+def server():
     return cluster.shared()
 
 
 @pytest.fixture
-def proxy(server: Cluster) -> Iterator[Proxy]:
+def proxy(server):
     made = Proxy(server.port)
     yield made
     made.close()
@@ -95,7 +94,7 @@ def config(thread: str = "t") -> Any:
     return {"configurable": {"thread_id": thread}}
 
 
-def test_a_run_pauses_in_a_nested_graph_and_resumes_from_another_saver(drive: Any, postgres: str) -> None:
+def test_a_run_pauses_in_a_nested_graph_and_resumes_from_another_saver(drive, postgres):
     answers = ["a", "b", "c"]
     with PostgresSaver.from_conn_string(postgres) as one:
         assert drive.invoke(graph(one), {"log": []}, config())["__interrupt__"][0].value == 1
@@ -114,13 +113,13 @@ def test_a_run_pauses_in_a_nested_graph_and_resumes_from_another_saver(drive: An
 
 
 @pytest.fixture
-def traced(postgres: str, tmp_path: Any) -> Iterator[Traced]:
+def traced(postgres, tmp_path):
     made = Traced(postgres, tmp_path / "trace")
     yield made
     made.close()
 
 
-def test_a_superstep_is_one_round_trip_and_reading_a_thread_at_most_two(traced: Traced) -> None:
+def test_a_superstep_is_one_round_trip_and_reading_a_thread_at_most_two(traced):
     saver = PostgresSaver(traced.connection)
     saver.setup()
     traced.trips()
@@ -144,7 +143,7 @@ def test_a_superstep_is_one_round_trip_and_reading_a_thread_at_most_two(traced: 
     assert traced.trips() == 1
 
 
-def test_short_values_are_read_in_one_round_trip(traced: Traced) -> None:
+def test_short_values_are_read_in_one_round_trip(traced):
     saver = PostgresSaver(traced.connection)
     for step, run in enumerate([running(saver)] * 5):
         run.step(str(step), a=step)
@@ -155,7 +154,7 @@ def test_short_values_are_read_in_one_round_trip(traced: Traced) -> None:
     assert traced.trips() == 1
 
 
-def test_a_run_of_a_graph_takes_at_most_two_round_trips_a_superstep(traced: Traced) -> None:
+def test_a_run_of_a_graph_takes_at_most_two_round_trips_a_superstep(traced):
     builder = chain_of(State, say=lambda state: {"log": [LONG]}).add_conditional_edges(
         "say", lambda state: END if len(state["log"]) >= 50 else "say", ["say", END]
     )
@@ -169,7 +168,7 @@ def test_a_run_of_a_graph_takes_at_most_two_round_trips_a_superstep(traced: Trac
     assert trips <= checkpoints + 3, "reading the thread, and little else"
 
 
-def test_a_large_value_goes_to_the_server_as_the_bytes_it_is(postgres: str) -> None:
+def test_a_large_value_goes_to_the_server_as_the_bytes_it_is(postgres):
     values = [[b"\\" * 10_000, None, bytes(range(256))], [1, -(2**63)], [], [0.5]]
     with wire_module.Patient.connect(postgres) as connection:
         sent = Transformer(connection).dump_sequence(wire_module.bind(values), [PyFormat.AUTO] * 4)
@@ -178,7 +177,7 @@ def test_a_large_value_goes_to_the_server_as_the_bytes_it_is(postgres: str) -> N
         assert [*wire_module.Wire(connection).rows(select, *values)[0]] == values
 
 
-def test_a_statement_that_is_prepared_gives_what_a_cursor_gives(postgres: str) -> None:
+def test_a_statement_that_is_prepared_gives_what_a_cursor_gives(postgres):
     select = "SELECT $1::bytea, $2::bigint, $3::bytea[], $4::bigint[], $5::float8, $6::boolean"
     rows = [("a", 1, ["b"], [2], 0.5, True), (None, None, [None, "c"], [], None, None), ("", -1, [], [3, 4], 1.0, False)]
     with wire_module.Patient.connect(postgres, autocommit=True) as connection:
@@ -191,7 +190,7 @@ def test_a_statement_that_is_prepared_gives_what_a_cursor_gives(postgres: str) -
         assert prepared == (len(rows),), "one for each combination of types"
 
 
-def test_a_prepared_statement_that_fails_raises_what_a_cursor_raises_and_can_be_used_again(postgres: str) -> None:
+def test_a_prepared_statement_that_fails_raises_what_a_cursor_raises_and_can_be_used_again(postgres):
     divide = "SELECT 1 / $1::bigint"
     with wire_module.Patient.connect(postgres, autocommit=True) as connection:
         for _ in range(4):
@@ -203,7 +202,7 @@ def test_a_prepared_statement_that_fails_raises_what_a_cursor_raises_and_can_be_
         assert [wire_module.Wire(connection).run(insert, 3 * n, 3 * n + 2) for n in range(4)] == [3] * 4
 
 
-def test_a_statement_that_is_known_takes_one_round_trip_and_no_cursor(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_that_is_known_takes_one_round_trip_and_no_cursor(postgres, monkeypatch):
     made = []
 
     class Watched(psycopg.RawCursor[Any]):
@@ -221,7 +220,7 @@ def test_a_statement_that_is_known_takes_one_round_trip_and_no_cursor(postgres: 
         assert (len(trips), made) == (1, [])
 
 
-def test_the_set_of_sql_texts_is_fixed() -> None:
+def test_the_set_of_sql_texts_is_fixed():
     sent: set[str] = set()
 
     class Watched(psycopg.RawCursor[Any]):
@@ -262,7 +261,7 @@ def test_the_set_of_sql_texts_is_fixed() -> None:
 # -- names ------------------------------------------------------------------------------------------------------
 
 
-def test_names_may_be_long_and_hold_any_character(saver: PostgresSaver) -> None:
+def test_names_may_be_long_and_hold_any_character(saver):
     long = "ü'%" * 5000
     for name in (long, long + "x", "a"):
         run = running(saver, name)
@@ -277,7 +276,7 @@ def test_names_may_be_long_and_hold_any_character(saver: PostgresSaver) -> None:
         assert found.pending_writes == [(name, name, name)]
 
 
-def test_runs_are_forgotten_by_their_ids_in_all_threads(saver: PostgresSaver) -> None:
+def test_runs_are_forgotten_by_their_ids_in_all_threads(saver):
     for thread in ("t", "u"):
         for number in range(4):
             parent = str(number - 1) if number else None
@@ -327,7 +326,7 @@ def check_chain(saver: PostgresSaver, won: list[str]) -> None:
     assert parents == [*(found.checkpoint["id"] for found in stored[1:]), None]
 
 
-def test_one_of_eight_threads_wins_each_head(saver: PostgresSaver) -> None:
+def test_one_of_eight_threads_wins_each_head(saver):
     saver.setup()
     with ThreadPoolExecutor(8) as pool:
         done = [pool.submit(contend, saver, str(name), 15) for name in range(8)]
@@ -335,7 +334,7 @@ def test_one_of_eight_threads_wins_each_head(saver: PostgresSaver) -> None:
 
 
 @pytest.mark.trial
-def test_eight_processes_make_the_tables_at_once_and_one_wins_each_head(postgres: str) -> None:
+def test_eight_processes_make_the_tables_at_once_and_one_wins_each_head(postgres):
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__])
     with processes.Pool(8) as pool:
@@ -347,7 +346,7 @@ def test_eight_processes_make_the_tables_at_once_and_one_wins_each_head(postgres
         check_chain(saver, [id for each in won for id in each])
 
 
-def test_of_commits_sent_at_once_on_one_head_one_wins(saver: PostgresSaver) -> None:
+def test_of_commits_sent_at_once_on_one_head_one_wins(saver):
     others = [PostgresSaver(saver._server._pool) for _ in range(7)]  # type: ignore[arg-type]
     running(saver).step("0", a=1)
     for each in others:
@@ -370,7 +369,7 @@ def test_of_commits_sent_at_once_on_one_head_one_wins(saver: PostgresSaver) -> N
     assert len(ids(saver)) == 2
 
 
-def test_a_namespace_is_started_by_one_of_two_runs(saver: PostgresSaver) -> None:
+def test_a_namespace_is_started_by_one_of_two_runs(saver):
     saver.setup()
     gate = threading.Barrier(6)
 
@@ -387,7 +386,7 @@ def test_a_namespace_is_started_by_one_of_two_runs(saver: PostgresSaver) -> None
     assert len(ids(saver)) == 1
 
 
-def test_reads_during_a_prune_are_consistent(saver: PostgresSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_during_a_prune_are_consistent(saver, monkeypatch):
     run = running(saver)
     for step in range(6):
         run.step(str(step), a=LONG + str(step))
@@ -410,7 +409,7 @@ def conninfo_of(saver: PostgresSaver) -> str:
     return psycopg.conninfo.make_conninfo(**{k: v for k, v in saver._server._options.items() if k in ("host", "port", "user", "dbname", "options")})
 
 
-def test_damage_is_reported_and_not_taken_for_a_prune(saver: PostgresSaver) -> None:
+def test_damage_is_reported_and_not_taken_for_a_prune(saver):
     run = running(saver)
     run.step("0", a=LONG)
     run.step("1", b=1)
@@ -424,7 +423,7 @@ def test_damage_is_reported_and_not_taken_for_a_prune(saver: PostgresSaver) -> N
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_run_continues_after_its_server_was_restarted(drive: Any, server: Cluster, postgres: str, mode: str) -> None:
+def test_a_run_continues_after_its_server_was_restarted(drive, server, postgres, mode):
     builder = StateGraph(State)
 
     def say(state: State) -> Any:
@@ -444,7 +443,7 @@ def test_a_run_continues_after_its_server_was_restarted(drive: Any, server: Clus
 
 
 @pytest.mark.parametrize("lose", ["question", "answer"])
-def test_a_commit_whose_response_was_lost_is_stored_once(proxy: Proxy, postgres: str, lose: str) -> None:
+def test_a_commit_whose_response_was_lost_is_stored_once(proxy, postgres, lose):
     with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         saver.setup()
         run = running(saver)
@@ -462,7 +461,7 @@ def test_a_commit_whose_response_was_lost_is_stored_once(proxy: Proxy, postgres:
 
 
 @pytest.mark.parametrize("lose", ["question", "answer"])
-def test_also_when_the_connection_breaks_inside_a_transaction(proxy: Proxy, postgres: str, lose: str) -> None:
+def test_also_when_the_connection_breaks_inside_a_transaction(proxy, postgres, lose):
     with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         run = running(saver)
         run.step("start", a=LONG)
@@ -479,7 +478,7 @@ def test_also_when_the_connection_breaks_inside_a_transaction(proxy: Proxy, post
 
 
 @pytest.mark.parametrize("lose", ["question", "answer"])
-def test_a_conflict_is_raised_also_when_a_response_was_lost(proxy: Proxy, postgres: str, lose: str) -> None:
+def test_a_conflict_is_raised_also_when_a_response_was_lost(proxy, postgres, lose):
     with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         running(saver).step("0", a=1)
         proxy.lose = lose
@@ -489,7 +488,7 @@ def test_a_conflict_is_raised_also_when_a_response_was_lost(proxy: Proxy, postgr
 
 
 @pytest.mark.parametrize("lose", ["question", "answer"])
-def test_reads_and_writes_at_a_checkpoint_survive_a_lost_response(proxy: Proxy, postgres: str, lose: str) -> None:
+def test_reads_and_writes_at_a_checkpoint_survive_a_lost_response(proxy, postgres, lose):
     with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         run = running(saver)
         run.step("0", a=LONG)
@@ -508,7 +507,7 @@ def test_reads_and_writes_at_a_checkpoint_survive_a_lost_response(proxy: Proxy, 
         assert proxy.lose is None
 
 
-def test_what_cannot_be_repeated_says_that_its_outcome_is_not_known(proxy: Proxy, postgres: str) -> None:
+def test_what_cannot_be_repeated_says_that_its_outcome_is_not_known(proxy, postgres):
     with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1) as saver:
         running(saver).step("0", a=1)
         proxy.lose = "answer"
@@ -517,7 +516,7 @@ def test_what_cannot_be_repeated_says_that_its_outcome_is_not_known(proxy: Proxy
         assert ids(saver) == ["0"]
 
 
-def test_a_silent_server_is_given_up_in_time(proxy: Proxy, postgres: str) -> None:
+def test_a_silent_server_is_given_up_in_time(proxy, postgres):
     with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1, timeout=0.5) as saver:
         run = running(saver)
         run.step("0", a=1)
@@ -531,7 +530,7 @@ def test_a_silent_server_is_given_up_in_time(proxy: Proxy, postgres: str) -> Non
         run.step("1", a=2)
 
 
-def test_an_unreachable_server_is_an_error_in_time_and_reconnected(server: Cluster, postgres: str) -> None:
+def test_an_unreachable_server_is_an_error_in_time_and_reconnected(server, postgres):
     with PostgresSaver.from_conn_string(postgres, timeout=0.5) as saver:
         run = running(saver)
         run.step("0", a=1)
@@ -551,9 +550,7 @@ def test_an_unreachable_server_is_an_error_in_time_and_reconnected(server: Clust
         assert saver.head(address("t", "")) == "0"
 
 
-def test_a_server_that_was_away_for_long_is_found_when_it_is_back(
-    server: Cluster, postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_was_away_for_long_is_found_when_it_is_back(server, postgres, monkeypatch):
     """However long the pool would wait by itself until it tries again."""
     monkeypatch.setattr(AttemptWithBackoff, "INITIAL_DELAY", 60.0)
     monkeypatch.setattr(server_module, "AGAIN", 0.2)
@@ -570,7 +567,7 @@ def test_a_server_that_was_away_for_long_is_found_when_it_is_back(
         assert found.result(10) == ["0"]
 
 
-def test_a_lock_held_by_another_session_is_an_error_in_time(postgres: str) -> None:
+def test_a_lock_held_by_another_session_is_an_error_in_time(postgres):
     with PostgresSaver.from_conn_string(postgres, timeout=0.5) as saver, psycopg.connect(postgres) as other:
         run = running(saver)
         run.step("0", a=1)
@@ -585,7 +582,7 @@ def test_a_lock_held_by_another_session_is_an_error_in_time(postgres: str) -> No
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_interruption_at_any_statement_leaves_a_step_whole_or_nothing(postgres: str, when: str) -> None:
+def test_an_interruption_at_any_statement_leaves_a_step_whole_or_nothing(postgres, when):
     left = [0]
     execute = psycopg.RawCursor.execute
 
@@ -626,7 +623,7 @@ def test_an_interruption_at_any_statement_leaves_a_step_whole_or_nothing(postgre
         assert ids(saver)[0] == run.head
 
 
-def test_a_database_error_keeps_its_message(saver: PostgresSaver) -> None:
+def test_a_database_error_keeps_its_message(saver):
     running(saver).step("0", a=1)
     with psycopg.connect(conninfo_of(saver)) as connection:
         connection.execute("ALTER TABLE stategraph_checkpoints ADD CHECK (length(body) < 300) NOT VALID")
@@ -645,7 +642,7 @@ def set_up(conninfo: str) -> None:
         saver.setup()
 
 
-def test_tables_of_a_later_version_are_left_alone(postgres: str) -> None:
+def test_tables_of_a_later_version_are_left_alone(postgres):
     set_up(postgres)
     with psycopg.connect(postgres) as connection:
         connection.execute("INSERT INTO stategraph_migrations VALUES ('threads', 99)")
@@ -653,7 +650,7 @@ def test_tables_of_a_later_version_are_left_alone(postgres: str) -> None:
         saver.head(address("t", ""))
 
 
-def test_a_role_that_may_not_make_tables_needs_them_made(server: Cluster, postgres: str) -> None:
+def test_a_role_that_may_not_make_tables_needs_them_made(server, postgres):
     schema = conninfo_to_dict(postgres)["options"].split("=")[1]
     poor = f"{postgres} user=poor_{schema}"
     with psycopg.connect(server.address, autocommit=True) as admin:
@@ -669,7 +666,7 @@ def test_a_role_that_may_not_make_tables_needs_them_made(server: Cluster, postgr
         assert ids(saver) == ["0"]
 
 
-def test_invalid_options_are_refused_at_once(server: Cluster) -> None:
+def test_invalid_options_are_refused_at_once(server):
     with pytest.raises(StorageError, match="not a Postgres connection string"):
         PostgresSaver("this is = not '")
     with pytest.raises(TypeError, match="a connection string, a psycopg.Connection or a ConnectionPool, got int"):
@@ -686,7 +683,7 @@ def test_invalid_options_are_refused_at_once(server: Cluster) -> None:
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_a_connection_handed_in_stays_open_and_as_it_was(postgres: str, autocommit: bool) -> None:
+def test_a_connection_handed_in_stays_open_and_as_it_was(postgres, autocommit):
     with psycopg.connect(postgres, autocommit=autocommit) as connection:
         saver = PostgresSaver(connection)
         run = running(saver)
@@ -708,7 +705,7 @@ def test_a_connection_handed_in_stays_open_and_as_it_was(postgres: str, autocomm
         other.head(address("t", ""))
 
 
-def test_a_pool_handed_in_stays_open(postgres: str) -> None:
+def test_a_pool_handed_in_stays_open(postgres):
     with ConnectionPool(postgres, min_size=1, max_size=2, name="stategraph") as pool:
         saver = PostgresSaver(pool)
         with ThreadPoolExecutor(4) as workers:
@@ -719,7 +716,7 @@ def test_a_pool_handed_in_stays_open(postgres: str) -> None:
             assert connection.execute("SELECT count(*) FROM stategraph_checkpoints").fetchone() == (4,)
 
 
-def test_a_closed_saver_and_one_of_another_process_say_so(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_saver_and_one_of_another_process_say_so(postgres, monkeypatch):
     with PostgresSaver.from_conn_string(postgres) as saver:
         running(saver).step("0", a=1)
         with monkeypatch.context() as forked:
@@ -730,7 +727,7 @@ def test_a_closed_saver_and_one_of_another_process_say_so(postgres: str, monkeyp
         saver.head(address("t", ""))
 
 
-def test_retention_prunes_as_a_run_goes(postgres: str) -> None:
+def test_retention_prunes_as_a_run_goes(postgres):
     with PostgresSaver.from_conn_string(postgres, retention=Retention(keep_last=4)) as saver:
         runs = [running(saver, thread) for thread in ("t", "u", "v", "w")]
         for step in range(100):  # in turns: each thread has its own count
@@ -741,7 +738,7 @@ def test_retention_prunes_as_a_run_goes(postgres: str) -> None:
             assert saver.get(address(run.thread, "")) == run.expected["99"]
 
 
-def test_a_name_that_is_no_string_is_reported_as_damage(postgres: str, saver: PostgresSaver) -> None:
+def test_a_name_that_is_no_string_is_reported_as_damage(postgres, saver):
     running(saver).step("0", a=0)
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("UPDATE stategraph_spaces SET checkpoint_ns = '\\xff'")
@@ -749,7 +746,7 @@ def test_a_name_that_is_no_string_is_reported_as_damage(postgres: str, saver: Po
         [*saver.threads()]
 
 
-def test_many_may_set_up_one_new_schema_at_once() -> None:
+def test_many_may_set_up_one_new_schema_at_once():
     """`CREATE TABLE IF NOT EXISTS` fails where another makes the table, or its type, at the same moment."""
     for _ in range(5):
         place, barrier = cluster.shared().schema(), threading.Barrier(8)
@@ -778,7 +775,7 @@ def put_users(saver: PostgresSaver) -> None:
         saver.put(address(f"{number}", ""), checkpoint(f"{number}", {}, {}), metadata, {})
 
 
-def test_tables_of_the_version_before_labels_are_searched_and_then_have_them(postgres: str) -> None:
+def test_tables_of_the_version_before_labels_are_searched_and_then_have_them(postgres):
     with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
         put_users(saver)
         raw.execute("DROP TABLE stategraph_labels")
@@ -793,7 +790,7 @@ def test_tables_of_the_version_before_labels_are_searched_and_then_have_them(pos
         assert [*saver.threads(filter={"user": "user 49"})] == ["99", "49"]
 
 
-def test_what_a_program_of_the_version_before_adds_is_found(postgres: str) -> None:
+def test_what_a_program_of_the_version_before_adds_is_found(postgres):
     """It may still run when the tables are brought up to date: its namespaces have no mark."""
     with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
         put_users(saver)
@@ -802,7 +799,7 @@ def test_what_a_program_of_the_version_before_adds_is_found(postgres: str) -> No
         assert users(saver, "user 29") == ["129", "79", "29"]
 
 
-def test_labels_are_part_of_the_one_statement_of_a_commit(traced: Traced) -> None:
+def test_labels_are_part_of_the_one_statement_of_a_commit(traced):
     saver = PostgresSaver(traced.connection)
     saver.setup()
     run = running(saver)
@@ -822,7 +819,7 @@ def test_labels_are_part_of_the_one_statement_of_a_commit(traced: Traced) -> Non
     assert [found.checkpoint["id"] for found in saver.list(None, filter={"user": "ann"})] == ["3", "2", "1"]
 
 
-def test_a_read_only_role_searches_tables_without_labels(postgres: str) -> None:
+def test_a_read_only_role_searches_tables_without_labels(postgres):
     with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
         put_users(saver)
         raw.execute("UPDATE stategraph_spaces SET labelled = false")
@@ -833,7 +830,7 @@ def test_a_read_only_role_searches_tables_without_labels(postgres: str) -> None:
         assert users(saver, "user 29") == ["129", "79", "29"]
 
 
-def test_a_long_thread_is_pruned_in_several_transactions(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_thread_is_pruned_in_several_transactions(postgres, monkeypatch):
     """What is left reads back, whatever it builds on, and is as much as after one transaction."""
     monkeypatch.setattr("stategraph.checkpoint.sql.pruning.AT_ONCE", 7)
     left = []

@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ NAMES = [f"thread {number}" for number in range(12)]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> str:
+def file(tmp_path):
     """A database of a dozen threads."""
     name = str(tmp_path / "threads.db")
     with SqliteSaver.from_conn_string(name, synchronous="off") as saver:
@@ -44,7 +43,7 @@ def file(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_others_write_between_the_steps_of_a_prune(file: str, is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_write_between_the_steps_of_a_prune(file, is_async, monkeypatch):
     """Another connection that does not wait at all for the file finds it free."""
     monkeypatch.setattr(pruner_module, "STEP_SECONDS", 0.0)
     monkeypatch.setattr(pruner_module, "NAMESPACES_AT_ONCE", 5)
@@ -71,7 +70,7 @@ def test_others_write_between_the_steps_of_a_prune(file: str, is_async: bool, mo
         assert all(saver.get_tuple(on(thread)).checkpoint["channel_values"]["n"] == 5 for thread in NAMES)
 
 
-def test_a_thread_that_loses_nothing_takes_no_transaction(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_loses_nothing_takes_no_transaction(file, monkeypatch):
     with SqliteSaver.from_conn_string(file) as saver:
         before = [saver.get_tuple(on(thread)) for thread in NAMES]
         monkeypatch.setattr(SqliteSaver, "_prune_thread", None)
@@ -79,7 +78,7 @@ def test_a_thread_that_loses_nothing_takes_no_transaction(file: str, monkeypatch
         assert [saver.get_tuple(on(thread)) for thread in NAMES] == before
 
 
-def test_a_damaged_thread_is_named_and_those_of_its_step_are_pruned(file: str) -> None:
+def test_a_damaged_thread_is_named_and_those_of_its_step_are_pruned(file):
     with SqliteSaver.from_conn_string(file) as saver:
         saver._database.execute(
             "UPDATE checkpoints SET body = x'00' WHERE space = (SELECT id FROM spaces WHERE thread_id = 'thread 3')"
@@ -116,7 +115,7 @@ KILLED = """
 
 @pytest.mark.parametrize("where", ["between", "inside"])
 @pytest.mark.parametrize("count", [1, 5, 11])
-def test_a_prune_that_is_killed_leaves_each_thread_whole(file: str, where: str, count: int) -> None:
+def test_a_prune_that_is_killed_leaves_each_thread_whole(file, where, count):
     """Those of the steps before are pruned, the others as they were; the next prune does the rest."""
     code = [sys.executable, "-P", "-c", textwrap.dedent(KILLED), file, where, str(count)]
     assert subprocess.run(code, timeout=60).returncode == -9

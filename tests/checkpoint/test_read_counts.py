@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import operator
 import tracemalloc
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -32,7 +31,7 @@ THREAD: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 10_000}
 
 
 @pytest.fixture(scope="module")
-def saver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteSaver]:
+def saver(tmp_path_factory):
     """With a thread of 1,000 supersteps."""
     file = tmp_path_factory.mktemp("reads") / "threads.db"
     with SqliteSaver.from_conn_string(str(file), synchronous="off") as found:
@@ -67,9 +66,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("at", [1000, 999, 900, 555, 100, 10])
-def test_a_state_takes_few_statements_and_rows_wherever_it_is(
-    saver: SqliteSaver, at: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_takes_few_statements_and_rows_wherever_it_is(saver, at, monkeypatch):
     """PERFORMANCE P22: a namespace, a checkpoint and up to 31 before it, and two runs of deltas at most."""
     config = growing_config(saver, at)
     read = Counted(saver, lambda: saver.get_tuple(config), monkeypatch)
@@ -80,7 +77,7 @@ def test_a_state_takes_few_statements_and_rows_wherever_it_is(
     assert read.bytes <= 2 * 203 * at + 50_000
 
 
-def test_what_is_read_of_a_grown_list_is_copied_once(saver: SqliteSaver) -> None:
+def test_what_is_read_of_a_grown_list_is_copied_once(saver):
     """Its bytes as rows, as the whole list, and as texts; besides, a text has 49 bytes of its own. Deltas are views of
     their rows."""
     saver.get_tuple(THREAD)
@@ -103,7 +100,7 @@ def growing_config(saver: SqliteSaver, at: int) -> Any:
     return found.config
 
 
-def test_one_checkpoint_of_a_list_costs_what_one_costs(saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_checkpoint_of_a_list_costs_what_one_costs(saver, monkeypatch):
     """No page is larger than asked for."""
     read = Counted(saver, lambda: [*saver.list(THREAD, limit=1)], monkeypatch)
     assert len(read.result) == 1
@@ -112,9 +109,7 @@ def test_one_checkpoint_of_a_list_costs_what_one_costs(saver: SqliteSaver, monke
 
 
 @pytest.mark.parametrize(("wanted", "found"), [({"step": 500}, 1), ({"source": "input"}, 1), ({"step": -5}, 0)])
-def test_of_checkpoints_that_do_not_fit_only_the_metadata_is_read(
-    saver: SqliteSaver, wanted: Any, found: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_checkpoints_that_do_not_fit_only_the_metadata_is_read(saver, wanted, found, monkeypatch):
     read = Counted(saver, lambda: [*saver.list(THREAD, filter=wanted)], monkeypatch)
     assert len(read.result) == found
     assert read.selects <= 20
@@ -122,7 +117,7 @@ def test_of_checkpoints_that_do_not_fit_only_the_metadata_is_read(
     assert read.bytes <= 1002 * 350 + 2 * 203 * 1000
 
 
-def test_a_whole_list_reads_each_row_about_once(saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_list_reads_each_row_about_once(saver, monkeypatch):
     """Deltas are not made again from the first one for each page."""
     read = Counted(saver, lambda: sum(1 for _ in saver.list(THREAD)), monkeypatch)
     assert read.result == 1002
@@ -130,7 +125,7 @@ def test_a_whole_list_reads_each_row_about_once(saver: SqliteSaver, monkeypatch:
     assert read.rows <= 2 * 1002 + pages * (32 + 2 * 34 + 5)
 
 
-def test_a_large_value_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_value_is_read_once(tmp_path, monkeypatch):
     """PERFORMANCE P27."""
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
         chain_of(Log, end=lambda state: {}).compile(checkpointer=saver).invoke({"log": ["x" * 1_000_000]}, THREAD)
@@ -139,7 +134,7 @@ def test_a_large_value_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("change", ["grow", "shrink", "replace"])
-def test_a_large_value_that_was_read_continues_to_change(tmp_path: Path, change: str) -> None:
+def test_a_large_value_that_was_read_continues_to_change(tmp_path, change):
     """It is not copied when it is read, and is a base for what comes all the same."""
     large = "x" * 3_000_000
     new = {"grow": large + "y", "shrink": large[:-1], "replace": "z" * 2_000_000}[change]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from kit.graphs import chain_of
@@ -27,27 +25,27 @@ def kept(limits: RetentionLimits, *days: float) -> list[str]:
     return sorted(limits.choose_kept("", aged(*days), {}, {}), key=float)
 
 
-def test_without_limits_the_newest_stays() -> None:
+def test_without_limits_the_newest_stays():
     assert kept(RetentionLimits(), 3, 2, 1) == ["1"]
 
 
-def test_the_last_ones_stay() -> None:
+def test_the_last_ones_stay():
     assert kept(RetentionLimits(keep_last=2), 3, 2, 1) == ["1", "2"]
     assert kept(RetentionLimits(keep_last=0), 3, 2, 1) == []
     assert kept(RetentionLimits(keep_last=9), 3, 2, 1) == ["1", "2", "3"]
 
 
-def test_what_is_older_goes_but_never_the_newest() -> None:
+def test_what_is_older_goes_but_never_the_newest():
     assert kept(RetentionLimits(older_than=timedelta(days=2.5)), 3, 2, 1) == ["1", "2"]
     assert kept(RetentionLimits(older_than=timedelta(days=0.5)), 3, 2, 1) == ["1"]
 
 
-def test_with_both_a_checkpoint_must_pass_both() -> None:
+def test_with_both_a_checkpoint_must_pass_both():
     assert kept(RetentionLimits(keep_last=2, older_than=timedelta(days=1.5)), 3, 2, 1) == ["1"]
     assert kept(RetentionLimits(keep_last=1, older_than=timedelta(days=9)), 3, 2, 1) == ["1"]
 
 
-def test_a_nested_history_of_one_task_goes_with_the_checkpoint_around_it() -> None:
+def test_a_nested_history_of_one_task_goes_with_the_checkpoint_around_it():
     inside = aged(2, 1)
     assert not RetentionLimits().choose_kept("n:task", inside, {"": "gone"}, {"": {"here"}})
     assert RetentionLimits().choose_kept("n:task", inside, {"": "here"}, {"": {"here"}})
@@ -55,24 +53,24 @@ def test_a_nested_history_of_one_task_goes_with_the_checkpoint_around_it() -> No
 
 
 @pytest.mark.parametrize("wrong", [{"keep_last": -1}, {"keep_last": 0}, {}])
-def test_a_retention_that_keeps_nothing_to_resume_from_is_refused(wrong: Any) -> None:
+def test_a_retention_that_keeps_nothing_to_resume_from_is_refused(wrong):
     with pytest.raises(ValueError, match="Retention|keep_last"):
         Retention(**wrong)
 
 
-def test_an_age_is_a_timedelta() -> None:
+def test_an_age_is_a_timedelta():
     with pytest.raises(TypeError, match="timedelta"):
         Retention(older_than=7)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("make", [InMemorySaver, lambda **options: SqliteSaver(":memory:", **options)])
-def test_a_saver_refuses_at_once_what_is_no_retention(make: Any) -> None:
+def test_a_saver_refuses_at_once_what_is_no_retention(make):
     with pytest.raises(TypeError, match=r"Retention\(keep_last=10\), got 5"):
         make(retention=5)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def saver(request: pytest.FixtureRequest) -> Iterator[Any]:
+def saver(request):
     retention = Retention(keep_last=3)
     if request.param == "memory":
         yield InMemorySaver(retention=retention)
@@ -81,7 +79,7 @@ def saver(request: pytest.FixtureRequest) -> Iterator[Any]:
             yield opened
 
 
-def test_a_saver_with_a_retention_prunes_during_a_run_and_the_run_continues(drive: Any, saver: Any) -> None:
+def test_a_saver_with_a_retention_prunes_during_a_run_and_the_run_continues(drive, saver):
     app = (
         chain_of(dict, x=lambda state: {"n": state["n"] + 1, "big": "x" * 500})
         .add_conditional_edges("x", lambda s: "x" if s["n"] < 5 * EVERY else END, ["x", END])
@@ -95,7 +93,7 @@ def test_a_saver_with_a_retention_prunes_during_a_run_and_the_run_continues(driv
     assert drive.get_state(app, CFG).values["n"] == 5 * EVERY
 
 
-def test_without_one_all_stays(drive: Any) -> None:
+def test_without_one_all_stays(drive):
     app = graph({"x": says("x")}, (START, "x"))
     for _ in range(EVERY):
         drive.invoke(app, {"log": []}, CFG)

@@ -71,7 +71,7 @@ def make_old(file: Path) -> None:
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Path:
+def old(tmp_path):
     """A file of 20 threads without an index."""
     file = tmp_path / "old.db"
     with SqliteSaver.from_conn_string(str(file), synchronous="off") as saver:
@@ -105,7 +105,7 @@ EQUAL: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("stored", "wanted"), EQUAL, ids=repr)
-def test_what_is_equal_is_found(stored: Any, wanted: Any) -> None:
+def test_what_is_equal_is_found(stored, wanted):
     assert stored == wanted
     labels = labels_of({"key": stored, "step": 3})
     assert len(labels) == 1
@@ -113,7 +113,7 @@ def test_what_is_equal_is_found(stored: Any, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize(("stored", "wanted"), [(1, "1"), (1, 2), (1, 1.5), (None, 0), ("a", "A"), ("x", None), (1, [])])
-def test_very_different_values_share_no_labels(stored: Any, wanted: Any) -> None:
+def test_very_different_values_share_no_labels(stored, wanted):
     assert not any(labels_of({"key": stored}) & set(choice) for choice in label_choices({"key": wanted}))
     assert not any(labels_of({"other": wanted}) & set(choice) for choice in label_choices({"key": wanted}))
 
@@ -122,7 +122,7 @@ def test_very_different_values_share_no_labels(stored: Any, wanted: Any) -> None
 
 
 @pytest.mark.parametrize("saver_type", ["memory", "sqlite"])
-def test_a_search_finds_what_a_scan_finds(saver_type: str, tmp_path: Path) -> None:
+def test_a_search_finds_what_a_scan_finds(saver_type, tmp_path):
     """Runs, edits, copies, prunes, deletions in a random order."""
     random = Random(7)
     values = ["ann", "bob", 1, True, 1.5, "1"]
@@ -151,7 +151,7 @@ def test_a_search_finds_what_a_scan_finds(saver_type: str, tmp_path: Path) -> No
     saver.close() if saver_type == "sqlite" else None
 
 
-def test_what_is_found_takes_few_rows_however_many_threads_there_are(tmp_path: Path) -> None:
+def test_what_is_found_takes_few_rows_however_many_threads_there_are(tmp_path):
     """PERFORMANCE P33: the namespaces without labels, those with the wanted ones, their rows; no scan."""
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
         fill(saver, 300)
@@ -162,7 +162,7 @@ def test_what_is_found_takes_few_rows_however_many_threads_there_are(tmp_path: P
         assert len(texts) <= 20
 
 
-def test_a_superstep_writes_labels_only_when_its_metadata_changes(tmp_path: Path) -> None:
+def test_a_superstep_writes_labels_only_when_its_metadata_changes(tmp_path):
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
         app, config = graph(saver), on("t", user="ann", number=3)
         first = statements(saver, lambda: app.invoke({"items": []}, config))
@@ -172,7 +172,7 @@ def test_a_superstep_writes_labels_only_when_its_metadata_changes(tmp_path: Path
         assert count == [1, 0, 1]
 
 
-def test_unused_labels_are_dropped(tmp_path: Path) -> None:
+def test_unused_labels_are_dropped(tmp_path):
     """Each run has an id of its own: with a retention the index does not grow for ever."""
     memory = InMemorySaver(retention=Retention(keep_last=2))
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), retention=Retention(keep_last=2)) as saver:
@@ -188,7 +188,7 @@ def test_unused_labels_are_dropped(tmp_path: Path) -> None:
         assert not memory._labels._places
 
 
-def test_what_is_encrypted_has_no_labels(tmp_path: Path) -> None:
+def test_what_is_encrypted_has_no_labels(tmp_path):
     """They would tell who has the same metadata."""
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), integrity=Encryption(bytes(32))) as saver:
         fill(saver, 5)
@@ -199,7 +199,7 @@ def test_what_is_encrypted_has_no_labels(tmp_path: Path) -> None:
 # -- files of the version before -----------------------------------------------------------------------------------
 
 
-def test_a_file_without_labels_is_searched_and_then_has_them(old: Path) -> None:
+def test_a_file_without_labels_is_searched_and_then_has_them(old):
     with SqliteSaver.from_conn_string(str(old)) as saver:
         wanted = {"user": "user 3"}
         expected = scan(saver, wanted)
@@ -210,7 +210,7 @@ def test_a_file_without_labels_is_searched_and_then_has_them(old: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", RELEASES, ids=lambda file: file.stem)
-def test_a_released_file_is_searched(kept: Path, tmp_path: Path) -> None:
+def test_a_released_file_is_searched(kept, tmp_path):
     shutil.copy(kept, tmp_path / "t.db")
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db")) as saver:
         graph(saver).invoke({"items": []}, on("new", user="ann"))
@@ -219,14 +219,14 @@ def test_a_released_file_is_searched(kept: Path, tmp_path: Path) -> None:
         assert saver._database.execute("SELECT * FROM spaces WHERE labelled IS NOT head").fetchall() == []
 
 
-def test_a_file_without_labels_that_may_only_be_read_is_searched(old: Path) -> None:
+def test_a_file_without_labels_that_may_only_be_read_is_searched(old):
     before = old.read_bytes()
     with SqliteSaver.from_conn_string(str(old), read_only=True) as saver:
         assert search(saver, {"user": "user 3"}) == scan(saver, {"user": "user 3"}) != []
     assert old.read_bytes() == before
 
 
-def test_a_version_without_labels_may_continue_writing(old: Path) -> None:
+def test_a_version_without_labels_may_continue_writing(old):
     """It moves heads and leaves the mark behind: what it has added is labelled by the next search."""
     with SqliteSaver.from_conn_string(str(old)) as saver:
         search(saver, {"user": "user 3"})
@@ -242,7 +242,7 @@ def test_a_version_without_labels_may_continue_writing(old: Path) -> None:
         assert search(saver, {"user": "eve"}) == scan(saver, {"user": "eve"})
 
 
-def test_a_damaged_thread_is_reported_and_hides_no_other(old: Path) -> None:
+def test_a_damaged_thread_is_reported_and_hides_no_other(old):
     with SqliteSaver.from_conn_string(str(old)) as saver:
         saver._database.execute(
             "UPDATE checkpoints SET body = x'00' WHERE space = (SELECT id FROM spaces WHERE thread_id = '5')"
@@ -255,7 +255,7 @@ def test_a_damaged_thread_is_reported_and_hides_no_other(old: Path) -> None:
         assert search(saver, {"user": "user 3"}) == scan(saver, {"user": "user 3"}) != []
 
 
-def test_a_file_that_others_write_to_is_searched(old: Path) -> None:
+def test_a_file_that_others_write_to_is_searched(old):
     """Who cannot write looks at the namespaces without labels instead."""
     with SqliteSaver.from_conn_string(str(old), timeout=0.0) as saver, closing(sqlite3.connect(old)) as other, other:
         other.execute("BEGIN IMMEDIATE")
@@ -290,7 +290,7 @@ STOPS = [("ALTER", 1), ("spaces_unlabelled", 1), ("INTO labels", 1), ("INTO labe
 
 
 @pytest.mark.parametrize(("where", "count"), STOPS)
-def test_a_migration_that_is_killed_is_made_by_the_next(old: Path, where: str, count: int) -> None:
+def test_a_migration_that_is_killed_is_made_by_the_next(old, where, count):
     code = [sys.executable, "-P", "-c", textwrap.dedent(KILLED), str(old), where, str(count)]
     assert subprocess.run(code, timeout=60).returncode == -9
     with SqliteSaver.from_conn_string(str(old)) as saver:
@@ -309,7 +309,7 @@ MIGRATES = """
 """
 
 
-def test_processes_that_migrate_at_once_find_the_same(old: Path) -> None:
+def test_processes_that_migrate_at_once_find_the_same(old):
     code = [sys.executable, "-P", "-c", textwrap.dedent(MIGRATES), str(old)]
     started = [subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     for each in started:

@@ -87,28 +87,28 @@ def back(value: Any, *classes: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_a_value_is_restored_equal_and_of_the_same_type(name: str) -> None:
+def test_a_value_is_restored_equal_and_of_the_same_type(name):
     assert same(back(EXACT[name], *KNOWN), EXACT[name])
 
 
-def test_signalling_nan_of_decimal() -> None:
+def test_signalling_nan_of_decimal():
     assert [str(back(Decimal(text))) for text in ("NaN", "sNaN", "-NaN123")] == ["NaN", "sNaN", "-NaN123"]
 
 
-def test_fold_and_zone_of_times() -> None:
+def test_fold_and_zone_of_times():
     loaded = back(EXACT["datetimes"])
     assert [(each.fold, each.tzinfo) for each in loaded] == [(each.fold, each.tzinfo) for each in EXACT["datetimes"]]
     assert loaded[5].utcoffset() == timedelta(hours=1)
     assert loaded[5].tzinfo is ZoneInfo("Europe/Berlin")
 
 
-def test_default_factory_and_maxlen_survive() -> None:
+def test_default_factory_and_maxlen_survive():
     assert back(defaultdict(list))["new"] == []
     assert back(defaultdict(None)).default_factory is None
     assert back(deque([1], maxlen=3)).maxlen == 3
 
 
-def test_a_dataclass_is_restored_without_running_its_init(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataclass_is_restored_without_running_its_init(monkeypatch):
     late = Late(1)
     late.double = 99
     monkeypatch.setattr(Late, "__init__", None)
@@ -116,13 +116,13 @@ def test_a_dataclass_is_restored_without_running_its_init(monkeypatch: pytest.Mo
     assert back(late, Late).double == 99
 
 
-def test_unset_field_stays_unset() -> None:
+def test_unset_field_stays_unset():
     late = Late.__new__(Late)
     late.a = 1
     assert vars(back(late, Late)) == {"a": 1}
 
 
-def test_attributes_that_are_no_fields_are_kept_but_not_caches() -> None:
+def test_attributes_that_are_no_fields_are_kept_but_not_caches():
     class Child(Plain):  # no dataclass itself
         @cached_property
         def size(self) -> Any:
@@ -134,7 +134,7 @@ def test_attributes_that_are_no_fields_are_kept_but_not_caches() -> None:
     assert vars(back(child, Child)) == {"a": 1, "b": [], "note": "mine"}
 
 
-def test_a_model_is_restored_without_validation_with_private_and_set_fields() -> None:
+def test_a_model_is_restored_without_validation_with_private_and_set_fields():
     model = Model(a=1)
     model._token = "secret"
     loaded = back(model, Model)
@@ -144,7 +144,7 @@ def test_a_model_is_restored_without_validation_with_private_and_set_fields() ->
     assert vars(back(partial, Model)) == vars(partial)
 
 
-def test_pydantic_dataclass() -> None:
+def test_pydantic_dataclass():
     @pydantic_dataclasses.dataclass
     class Point:
         x: int
@@ -171,7 +171,7 @@ def test_pydantic_dataclass() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_builtin_exceptions_are_restored(error: BaseException) -> None:
+def test_builtin_exceptions_are_restored(error):
     error.add_note("while testing")
     error.code_of_mine = 7
     loaded = back([error])[0]
@@ -181,13 +181,13 @@ def test_builtin_exceptions_are_restored(error: BaseException) -> None:
         assert getattr(loaded, name, None) == getattr(error, name, None)
 
 
-def test_a_registered_exception_is_restored_without_its_init() -> None:
+def test_a_registered_exception_is_restored_without_its_init():
     loaded = back(AppError(3, detail=(1,)), AppError)
     assert type(loaded) is AppError
     assert (loaded.args, loaded.code, loaded.detail) == (("code 3",), 3, (1,))
 
 
-def test_group_of_exceptions_keeps_its_members() -> None:
+def test_group_of_exceptions_keeps_its_members():
     loaded = back(ExceptionGroup("several", [ValueError(1), AppError(2, detail=None)]))
     assert type(loaded) is ExceptionGroup
     assert [type(each) for each in loaded.exceptions] == [ValueError, StoredError]
@@ -208,7 +208,7 @@ class Unspeakable(Exception):
     ],
     ids=["unregistered", "unstorable argument", "no message", "stored before"],
 )
-def test_an_error_is_never_refused(error: Exception, type_name: str, message: str) -> None:
+def test_an_error_is_never_refused(error, type_name, message):
     error.add_note("a note")
     loaded = back({"error": error})["error"]
     assert type(loaded) is StoredError
@@ -218,13 +218,13 @@ def test_an_error_is_never_refused(error: Exception, type_name: str, message: st
     assert (again.type_name, again.message) == (type_name, message)
 
 
-def test_an_error_of_a_type_unknown_to_the_reader_still_loads() -> None:
+def test_an_error_of_a_type_unknown_to_the_reader_still_loads():
     blob = fresh(AppError, Plain).dumps([AppError(3, detail=1), ValueError(Plain(1))])
     loaded = fresh().loads(blob)
     assert [str(each) for each in loaded] == [f"{stored_values.__name__}.AppError: code 3", "ValueError: Plain(a=1, b=[])"]
 
 
-def test_a_self_referential_error() -> None:
+def test_a_self_referential_error():
     error = ValueError("x")
     error.args = (error,)
     assert isinstance(back(error), ValueError | StoredError)
@@ -232,12 +232,12 @@ def test_a_self_referential_error() -> None:
 
 @given(values)
 @example({1: [bytearray(b"x"), {"a": (bytearray(), "\ud800")}]})
-def test_any_value_is_restored(value: Any) -> None:
+def test_any_value_is_restored(value):
     assert same(back(value, *KNOWN), value)
 
 
 @given(values)
-def test_the_careful_way_gives_the_same_bytes(value: Any) -> None:
+def test_the_careful_way_gives_the_same_bytes(value):
     serializer = fresh(*KNOWN)
     assert serializer._pack_strictly(value, 0) == serializer.dumps(value)[1]
 
@@ -299,7 +299,7 @@ def deep(levels: int, wrap: Callable[[Any], Any]) -> Any:
         (deep(100_000, Node), f".child: cannot store {stored_values.__name__}.Node: nested too deeply"),
     ],
 )
-def test_refused_with_the_place_and_what_to_do(value: Any, text: str) -> None:
+def test_refused_with_the_place_and_what_to_do(value, text):
     assert text in refusal(value, Plain, Pair, Model, Node)
 
 
@@ -331,7 +331,7 @@ class Rank(IntEnum):
 
 
 @pytest.mark.parametrize("value", [*SUBCLASSED, marked("x"), Both.LOW, Mode.FAST, Rank.FIRST], ids=lambda value: type(value).__name__)
-def test_instances_of_unregistered_subclasses_are_refused_at_any_depth(value: Any) -> None:
+def test_instances_of_unregistered_subclasses_are_refused_at_any_depth(value):
     places: list[Any] = [value, [value], (value,), {"a": value}, {1: value}, [{"a": 1}] * 300 + [value]]
     if isinstance(value, Hashable):
         places += [{value: 1}, {value: 1, 2: 3}, {(value,): 1}, {value}, frozenset({value})]
@@ -340,13 +340,13 @@ def test_instances_of_unregistered_subclasses_are_refused_at_any_depth(value: An
 
 
 @pytest.mark.parametrize("cls", [Both, Mode, Rank, MyStr], ids=lambda cls: cls.__name__)
-def test_registered_subclasses_of_str_and_int_are_restored(cls: Any) -> None:
+def test_registered_subclasses_of_str_and_int_are_restored(cls):
     value = next(iter(cls)) if issubclass(cls, Enum) else cls("x")
     for place in (value, [value], (value,), {"a": value}, {value: 1}, {value: 1, 2: 3}, {(value,): 1}, {value}):
         assert same(back(place, cls), place)
 
 
-def test_a_subclass_of_str_in_a_schema_is_restored() -> None:
+def test_a_subclass_of_str_in_a_schema_is_restored():
     serializer = fresh()
     serializer.register_schema(dict[str, list[MyStr] | str])
     for value in (MyStr("x"), {MyStr("x"): "y"}):
@@ -355,7 +355,7 @@ def test_a_subclass_of_str_in_a_schema_is_restored() -> None:
         serializer.dumps(marked("x"))
 
 
-def test_text_of_an_unregistered_class_is_stored_as_str_with_one_warning() -> None:
+def test_text_of_an_unregistered_class_is_stored_as_str_with_one_warning():
     class Name(str):
         __slots__ = ()
 
@@ -370,7 +370,7 @@ def test_text_of_an_unregistered_class_is_stored_as_str_with_one_warning() -> No
             assert not told
 
 
-def test_a_warning_about_text_that_is_an_error_is_raised_each_time() -> None:
+def test_a_warning_about_text_that_is_an_error_is_raised_each_time():
     class Name(str):
         __slots__ = ()
 
@@ -379,18 +379,18 @@ def test_a_warning_about_text_that_is_an_error_is_raised_each_time() -> None:
             fresh().dumps([Name("x")])
 
 
-def test_a_str_subclass_of_langchain_becomes_str_without_a_warning() -> None:
+def test_a_str_subclass_of_langchain_becomes_str_without_a_warning():
     accessor = type("TextAccessor", (str,), {"__module__": "langchain_core.messages.base", "__slots__": ()})
     assert same(back({"text": accessor("x")}), {"text": "x"})
 
 
-def test_bytes_that_are_no_text_are_damage_for_a_subclass_of_str() -> None:
+def test_bytes_that_are_no_text_are_damage_for_a_subclass_of_str():
     serializer = fresh(MyStr)
     with pytest.raises(DamagedError, match="text is stored as str, found int"):
         serializer.decode_object(key_of(MyStr), 5)
 
 
-def test_deeply_nested_values_within_the_limit_are_restored() -> None:
+def test_deeply_nested_values_within_the_limit_are_restored():
     for value in (
         deep(240, lambda x: [x]),
         deep(240, lambda x: {"a": x}),
@@ -402,7 +402,7 @@ def test_deeply_nested_values_within_the_limit_are_restored() -> None:
         assert back(value, Node) == value
 
 
-def test_shared_parts_are_no_cycle() -> None:
+def test_shared_parts_are_no_cycle():
     part = [threading.Lock]
     with pytest.raises(UnserializableError, match=r"at \[0\]\[0\]: cannot store"):
         fresh().dumps([part, part])
@@ -410,7 +410,7 @@ def test_shared_parts_are_no_cycle() -> None:
     assert back([part, part, {1: part, 2: part}]) == [part, part, {1: part, 2: part}]
 
 
-def test_an_encoder_that_fails_is_a_refusal_with_the_place() -> None:
+def test_an_encoder_that_fails_is_a_refusal_with_the_place():
     serializer = fresh()
     serializer.register(Thing, encode=lambda thing: 1 / 0, decode=lambda state: Thing())
     with pytest.raises(UnserializableError, match=r"at \['a'\]: cannot store .*Thing: division by zero") as caught:
@@ -418,7 +418,7 @@ def test_an_encoder_that_fails_is_a_refusal_with_the_place() -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_an_interrupt_in_an_encoder_is_not_swallowed() -> None:
+def test_an_interrupt_in_an_encoder_is_not_swallowed():
     def stop(_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -434,7 +434,7 @@ def test_an_interrupt_in_an_encoder_is_not_swallowed() -> None:
     serializer.dumps([(Thing(),)])
 
 
-def test_refusal_seen_from_further_out() -> None:
+def test_refusal_seen_from_further_out():
     error = UnserializableError("[0]", "no").inside("['messages']")
     assert (str(error), error.path, error.reason) == ("at ['messages'][0]: no", "['messages'][0]", "no")
     assert isinstance(error, TypeError)
@@ -443,7 +443,7 @@ def test_refusal_seen_from_further_out() -> None:
 # -- registering ------------------------------------------------------------------------------------------------
 
 
-def test_register_with_own_encoder_and_name() -> None:
+def test_register_with_own_encoder_and_name():
     class Money:
         def __init__(self, cents: int) -> None:
             self.cents = cents
@@ -456,14 +456,14 @@ def test_register_with_own_encoder_and_name() -> None:
 
 
 @pytest.mark.parametrize("state", [{1: (2,)}, [bytearray(b"x")], {"a": {None: 1}}, "\ud800", 2**70])
-def test_an_encoder_may_return_whatever_can_be_stored(state: Any) -> None:
+def test_an_encoder_may_return_whatever_can_be_stored(state):
     serializer = fresh()
     serializer.register(Thing, encode=lambda thing: state, decode=lambda found: [found])
     assert serializer.loads(serializer.dumps([Thing()])) == [[state]]
     assert serializer.loads(serializer.dumps({1: Thing()})) == {1: [state]}
 
 
-def test_register_decorates_and_is_seen_by_every_serializer() -> None:
+def test_register_decorates_and_is_seen_by_every_serializer():
     @register
     @dataclass
     class Everywhere:
@@ -475,7 +475,7 @@ def test_register_decorates_and_is_seen_by_every_serializer() -> None:
         fresh().dumps(Everywhere(1))
 
 
-def test_register_on_one_serializer_stays_there() -> None:
+def test_register_on_one_serializer_stays_there():
     registry = Registry()
     one, two = Serializer(registry), Serializer(registry)
     one.register(Frozen)
@@ -495,12 +495,12 @@ def test_register_on_one_serializer_stays_there() -> None:
         ("Frozen", {}, "must be given a class"),
     ],
 )
-def test_register_refuses(cls: Any, options: dict[str, Any], text: str) -> None:
+def test_register_refuses(cls, options, text):
     with pytest.raises(TypeError, match=text):
         Registry().register(cls, **options)
 
 
-def test_typed_dict_needs_no_registering() -> None:
+def test_typed_dict_needs_no_registering():
     class State(TypedDict):
         a: int
 
@@ -516,7 +516,7 @@ def local_class(**fields: Any) -> Any:
     return Local
 
 
-def test_a_second_class_of_the_same_name_replaces_the_first() -> None:
+def test_a_second_class_of_the_same_name_replaces_the_first():
     old, new = local_class(a=0), local_class(a=0)
     registry = Registry()
     registry.register(old)
@@ -531,7 +531,7 @@ def test_a_second_class_of_the_same_name_replaces_the_first() -> None:
         Serializer(registry).dumps(old())
 
 
-def test_a_class_with_more_or_fewer_fields_than_stored() -> None:
+def test_a_class_with_more_or_fewer_fields_than_stored():
     small, large = local_class(a=1), local_class(a=1, b=2)
     blob = fresh(small).dumps(small(5))
     assert vars(fresh(large).loads(blob)) == {"a": 5, "b": 2}
@@ -550,7 +550,7 @@ def test_a_class_with_more_or_fewer_fields_than_stored() -> None:
         serializer.loads(fresh(small).dumps(small(5)))
 
 
-def test_a_model_with_more_fields_than_stored() -> None:
+def test_a_model_with_more_fields_than_stored():
     class More(BaseModel):
         a: int
         items: list[int] = Field(default_factory=lambda: [7])
@@ -631,7 +631,7 @@ class Crate(Generic[T]):
     ],
     ids=lambda value: "" if isinstance(value, set) else str(value),  # ids in one order, whoever collects them
 )
-def test_schema_registers_what_it_names(annotation: Any, named: set[type]) -> None:
+def test_schema_registers_what_it_names(annotation, named):
     serializer = fresh()
     serializer.register_schema(annotation)
     assert set(serializer._registry._by_type) == named
@@ -661,20 +661,20 @@ class Question(Request):
 
 
 @pytest.mark.parametrize("value", [Click(1), Drag(1, 2), Question(n=1, inner=Drag(1, 2))], ids=repr)
-def test_schema_that_names_a_base_registers_its_kinds(value: Any) -> None:
+def test_schema_that_names_a_base_registers_its_kinds(value):
     serializer = fresh()
     serializer.register_schema(list[Event] | Request)
     assert serializer.loads(serializer.dumps([value])) == [value]
 
 
 @pytest.mark.parametrize("base", [BaseModel, Exception, Enum, object, tuple, Any])
-def test_schema_that_names_a_base_of_everybodys_registers_nothing_below_it(base: Any) -> None:
+def test_schema_that_names_a_base_of_everybodys_registers_nothing_below_it(base):
     serializer = fresh()
     serializer.register_schema(list[base])
     assert set(serializer._registry._by_type) <= {base}
 
 
-def test_schema_leaves_what_is_registered_alone() -> None:
+def test_schema_leaves_what_is_registered_alone():
     serializer = fresh()
     serializer.register(Frozen, encode=lambda f: "mine", decode=lambda s: Frozen(42))
     serializer.register_schema(list[Frozen])
@@ -684,14 +684,14 @@ def test_schema_leaves_what_is_registered_alone() -> None:
 # -- loading runs nothing, and survives anything ----------------------------------------------------------------
 
 
-def test_unknown_type_names_its_key() -> None:
+def test_unknown_type_names_its_key():
     with pytest.raises(UnknownTypeError, match=r"no type is registered as .*Frozen.*register\(") as caught:
         fresh().loads(fresh(Frozen).dumps([{1: (Frozen(1),)}]))
     assert caught.value.key == f"{stored_values.__name__}:Frozen"
     assert isinstance(caught.value, LookupError)
 
 
-def test_unknown_extension_and_zone() -> None:
+def test_unknown_extension_and_zone():
     with pytest.raises(UnknownTypeError, match="extension 99"):
         fresh().loads(packed(ext(99, 1)))
     with pytest.raises(UnknownTypeError, match="Mars/Olympus"):
@@ -731,20 +731,20 @@ def test_unknown_extension_and_zone() -> None:
     ],
     ids=lambda blob: repr(blob[1][:20]),
 )
-def test_damage_is_reported(blob: tuple[str, bytes]) -> None:
+def test_damage_is_reported(blob):
     with pytest.raises(DamagedError):
         fresh().loads(blob)
 
 
 @pytest.mark.parametrize("key", ["../../etc/passwd", "/etc/passwd", "os", "tzdata.zoneinfo", "a\0b", "", "Europe/"])
-def test_a_time_zone_key_outside_the_zone_database_is_refused(key: str) -> None:
+def test_a_time_zone_key_outside_the_zone_database_is_refused(key):
     with pytest.raises((UnknownTypeError, DamagedError)):
         fresh().loads(packed(ext(14, key)))
 
 
 @pytest.mark.parametrize("state", [[1], "text", {"a": 1, "b": {}}, None, {}], ids=str)
 @pytest.mark.parametrize("cls", [Plain, Move, Pair, Model, Color, Right])
-def test_state_that_does_not_fit_its_class(cls: type, state: Any) -> None:
+def test_state_that_does_not_fit_its_class(cls, state):
     blob = packed(ext(0, [f"{stored_values.__name__}:{cls.__name__}", state]))
     try:
         assert type(fresh(cls).loads(blob)) is cls
@@ -752,7 +752,7 @@ def test_state_that_does_not_fit_its_class(cls: type, state: Any) -> None:
         assert cls.__name__ in str(error)
 
 
-def test_the_first_error_is_forgotten_by_the_next_load() -> None:
+def test_the_first_error_is_forgotten_by_the_next_load():
     serializer = fresh()
     with pytest.raises(UnknownTypeError):
         serializer.loads(packed([ext(0, ["x:Y", 1])]))
@@ -769,7 +769,7 @@ def nested_bytes(objects: int, levels: int) -> tuple[str, bytes]:
 
 @pytest.mark.parametrize("objects", [1, 4, 5, MAX_OBJECTS - 1, MAX_OBJECTS, 500])
 @pytest.mark.parametrize("levels", [1, 30, 40, 250, 1000, 100_000])
-def test_bytes_that_nest_deep_do_not_overflow_the_stack(objects: int, levels: int) -> None:
+def test_bytes_that_nest_deep_do_not_overflow_the_stack(objects, levels):
     if objects * levels > 10_000_000:
         pytest.skip("takes too long")
     found: list[Any] = []
@@ -791,11 +791,11 @@ def test_bytes_that_nest_deep_do_not_overflow_the_stack(objects: int, levels: in
 
 
 @pytest.fixture(scope="module")
-def watch() -> Watch:
+def watch():
     return Watch()
 
 
-def test_mutated_bytes_run_nothing(watch: Watch) -> None:
+def test_mutated_bytes_run_nothing(watch):
     rng = random.Random(7)
     serializer = fresh(*KNOWN, AppError)
     samples = [serializer.dumps(value)[1] for value in EXACT.values()]
@@ -812,7 +812,7 @@ def test_mutated_bytes_run_nothing(watch: Watch) -> None:
         assert not watch.events, (payload, watch.events)
 
 
-def test_gadgets_run_nothing(watch: Watch) -> None:
+def test_gadgets_run_nothing(watch):
     with pytest.raises(UnknownTypeError):  # the list of zones is read once
         fresh().loads(packed(ext(14, "No/Zone")))
     for code in range(128):
@@ -834,14 +834,14 @@ def test_gadgets_run_nothing(watch: Watch) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_load_or_fail_cleanly(payload: bytes) -> None:
+def test_any_bytes_load_or_fail_cleanly(payload):
     try:
         fresh(*KNOWN).loads(("msgpack", payload))
     except (DamagedError, UnknownTypeError):
         pass
 
 
-def test_many_threads_share_one_serializer() -> None:
+def test_many_threads_share_one_serializer():
     serializer = fresh(Plain)
     wrong: list[Any] = []
 
@@ -864,7 +864,7 @@ def test_many_threads_share_one_serializer() -> None:
     assert not wrong
 
 
-def test_the_other_names_are_the_same_methods() -> None:
+def test_the_other_names_are_the_same_methods():
     class Sealed(Serializer):
         def dumps(self, value: Any) -> tuple[str, bytes]:
             return "sealed", super().dumps(value)[1]

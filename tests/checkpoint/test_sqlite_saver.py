@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -20,7 +18,7 @@ from stategraph.store.sqlite import SqliteStore
 
 
 @pytest.fixture
-def saver() -> Iterator[SqliteSaver]:
+def saver():
     with SqliteSaver.from_conn_string(":memory:", synchronous="off") as opened:
         yield opened
 
@@ -32,7 +30,7 @@ def checkpoint(id: str, value: Any) -> Any:
     }  # fmt: skip
 
 
-def test_a_checkpoint_may_be_put_again_as_its_own_parent(saver: SqliteSaver) -> None:
+def test_a_checkpoint_may_be_put_again_as_its_own_parent(saver):
     found = []
     for each in (InMemorySaver(), saver):
         each.put(address("t", ""), checkpoint("1", "x" * 100), {}, {"a": 1})
@@ -41,7 +39,7 @@ def test_a_checkpoint_may_be_put_again_as_its_own_parent(saver: SqliteSaver) -> 
     assert found[0] == found[1]
 
 
-def test_links_that_lead_in_a_circle_are_damage(saver: SqliteSaver) -> None:
+def test_links_that_lead_in_a_circle_are_damage(saver):
     for id, parent in (("1", None), ("2", "1"), ("3", "2")):
         saver.put(address("t", "", parent), checkpoint(id, id), {}, {"a": 1})
     saver._database.execute("UPDATE checkpoints SET link = seq WHERE checkpoint_id = '3'")
@@ -49,7 +47,7 @@ def test_links_that_lead_in_a_circle_are_damage(saver: SqliteSaver) -> None:
         saver.get_tuple(address("t", ""))
 
 
-def test_checkpoints_that_are_each_others_parents_end_without_one(saver: SqliteSaver) -> None:
+def test_checkpoints_that_are_each_others_parents_end_without_one(saver):
     found = []
     for each in (InMemorySaver(), saver):
         each.put(address("t", "", "2"), checkpoint("1", 1), {}, {"a": 1})
@@ -95,9 +93,7 @@ def rows(saver: SqliteSaver, table: str) -> int:
 
 
 @pytest.mark.parametrize(("length", "rows_beside"), [(1, 0), (5000, 4)])
-def test_short_writes_are_stored_in_the_row_of_their_checkpoint_and_long_ones_in_their_own(
-    saver: SqliteSaver, length: int, rows_beside: int
-) -> None:
+def test_short_writes_are_stored_in_the_row_of_their_checkpoint_and_long_ones_in_their_own(saver, length, rows_beside):
     memory = InMemorySaver()
     looped(saver, "x" * length, schema=Shouted), looped(memory, "x" * length, schema=Shouted)
     assert rows(saver, "writes") == rows_beside
@@ -105,7 +101,7 @@ def test_short_writes_are_stored_in_the_row_of_their_checkpoint_and_long_ones_in
     assert written(saver)[1][0] == ("log", ["x" * length])
 
 
-def test_what_a_value_ends_with_is_not_stored_again_as_what_was_written(saver: SqliteSaver) -> None:
+def test_what_a_value_ends_with_is_not_stored_again_as_what_was_written(saver):
     memory = InMemorySaver()
     looped(saver, "x" * 5000), looped(memory, "x" * 5000)
     assert rows(saver, "writes") == 0
@@ -120,7 +116,7 @@ def test_what_a_value_ends_with_is_not_stored_again_as_what_was_written(saver: S
 
 @pytest.mark.parametrize("word", ["x", "x" * 99])
 @pytest.mark.parametrize("forget", ["run", "put again"])
-def test_writes_of_tasks_outlive_the_checkpoint_made_from_them(saver: SqliteSaver, forget: str, word: str) -> None:
+def test_writes_of_tasks_outlive_the_checkpoint_made_from_them(saver, forget, word):
     looped(saver, word)
     before = written(saver)
     child = [*saver.list(address("t", ""))][1]  # of the step before the last
@@ -136,7 +132,7 @@ def test_writes_of_tasks_outlive_the_checkpoint_made_from_them(saver: SqliteSave
     assert written(saver) == before
 
 
-def test_a_fork_does_not_hide_what_its_parent_wrote_first(saver: SqliteSaver) -> None:
+def test_a_fork_does_not_hide_what_its_parent_wrote_first(saver):
     memory = InMemorySaver()
     found = []
     for each in (saver, memory):
@@ -147,7 +143,7 @@ def test_a_fork_does_not_hide_what_its_parent_wrote_first(saver: SqliteSaver) ->
     assert found[0] == found[1]
 
 
-def test_a_damaged_checkpoint_leaves_the_one_before_it_readable(saver: SqliteSaver) -> None:
+def test_a_damaged_checkpoint_leaves_the_one_before_it_readable(saver):
     looped(saver)
     last, before, *_ = [*saver.list(address("t", ""))]
     saver._database.execute(
@@ -161,7 +157,7 @@ def test_a_damaged_checkpoint_leaves_the_one_before_it_readable(saver: SqliteSav
     assert saver.get_tuple(before.config) == before._replace(pending_writes=[], spans={})
 
 
-def test_a_copied_thread_has_the_writes_of_its_tasks(saver: SqliteSaver) -> None:
+def test_a_copied_thread_has_the_writes_of_its_tasks(saver):
     looped(saver)
     before = written(saver)
     saver.copy_thread("t", "copy")
@@ -173,9 +169,7 @@ def test_a_copied_thread_has_the_writes_of_its_tasks(saver: SqliteSaver) -> None
 @pytest.mark.parametrize("which", ["", "-wal"])
 @pytest.mark.parametrize("fault", ["deleted", "replaced", "moved"])
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_missing_file_is_detected_at_the_next_commit(
-    drive: Any, tmp_path: Path, fault: str, which: str, durability: Any
-) -> None:
+def test_a_missing_file_is_detected_at_the_next_commit(drive, tmp_path, fault, which, durability):
     """Else steps are told stored that nobody can find again: SQLite goes on writing into a file without a name."""
     file = tmp_path / f"threads.db{which}"
 
@@ -199,7 +193,7 @@ def test_a_missing_file_is_detected_at_the_next_commit(
             drive.invoke(app, {"log": ["back"]}, CONFIG)
 
 
-def test_a_database_in_memory_has_no_file_to_watch() -> None:
+def test_a_database_in_memory_has_no_file_to_watch():
     for name in (":memory:", "", "file:shared?mode=memory&cache=shared", "file:/nowhere?vfs=memdb"):
         with SqliteSaver.from_conn_string(name) as saver:
             app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
@@ -207,7 +201,7 @@ def test_a_database_in_memory_has_no_file_to_watch() -> None:
 
 
 @pytest.mark.parametrize("index", ["checkpoints_by_space", "checkpoints_by_id", "channel_values_by_owner"])
-def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path: Path, index: str) -> None:
+def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path, index):
     file = tmp_path / "threads.db"
     with SqliteSaver.from_conn_string(str(file)) as saver:
         app = graph({"x": says("x" * 100)}, (START, "x"), checkpointer=saver)
@@ -236,7 +230,7 @@ def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path: Path, inde
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_the_loser_of_a_race_gets_the_same_error_in_each_durability(drive: Any, tmp_path: Path, durability: Any) -> None:
+def test_the_loser_of_a_race_gets_the_same_error_in_each_durability(drive, tmp_path, durability):
     """With "async" two runs that make the same of the same give it the same id: that is a race, not a broken database."""
     name = str(tmp_path / "t.db")
     with SqliteSaver.from_conn_string(name) as mine, SqliteSaver.from_conn_string(name) as theirs:
@@ -259,7 +253,7 @@ def test_the_loser_of_a_race_gets_the_same_error_in_each_durability(drive: Any, 
 
 @pytest.mark.parametrize("kind", [SqliteSaver, SqliteStore, SqliteCache])
 @pytest.mark.parametrize("name", ["postgresql://me:secret@db/orders", "host=db dbname=orders password=secret", "sqlite:///a.db"])
-def test_the_address_of_a_server_makes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, name: str) -> None:
+def test_the_address_of_a_server_makes_no_file(tmp_path, monkeypatch, kind, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="must be a file name, .* for Postgres use PostgresSaver") as refused:
         kind(name)

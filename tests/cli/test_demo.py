@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-P", "-W", "error", "-m", "stategraph", "demo"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Twenty files, in two folders; and what is none of them."""
     for number in range(20):
         file = tmp_path / "code" / f"part{number % 2}" / f"file{number}.py"
@@ -43,7 +43,7 @@ def number_in(pattern: str, shown: str) -> int:
     return int(found[1])
 
 
-def test_all_of_it_in_a_pipe(folder: Path, tmp_path: Path) -> None:
+def test_all_of_it_in_a_pipe(folder, tmp_path):
     done = demo(tmp_path, folder)
     assert (done.returncode, done.stderr) == (0, "")
     shown = done.stdout
@@ -61,7 +61,7 @@ def test_all_of_it_in_a_pipe(folder: Path, tmp_path: Path) -> None:
     assert "Rank by lines, functions or imports?" in page
 
 
-def test_what_was_done_before_the_kill_is_not_done_again(folder: Path, tmp_path: Path) -> None:
+def test_what_was_done_before_the_kill_is_not_done_again(folder, tmp_path):
     """Every file has one result, though two processes have read."""
     assert demo(tmp_path, folder, "--out", "here").returncode == 0
     with SqliteSaver.from_conn_string(str(tmp_path / "here/stategraph-demo.db")) as saver:
@@ -70,18 +70,18 @@ def test_what_was_done_before_the_kill_is_not_done_again(folder: Path, tmp_path:
     assert len(state["files"]) == 20
 
 
-def test_the_command_it_names_at_the_end_works(folder: Path, tmp_path: Path) -> None:
+def test_the_command_it_names_at_the_end_works(folder, tmp_path):
     line = demo(tmp_path, folder).stdout.splitlines()[-1]
     done = subprocess.run(line.split(), cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "nothing waits" in done.stdout
 
 
-def test_it_can_be_shown_again_in_the_same_place(folder: Path, tmp_path: Path) -> None:
+def test_it_can_be_shown_again_in_the_same_place(folder, tmp_path):
     assert demo(tmp_path, folder).returncode == 0
     assert "of 20 files, " in demo(tmp_path, folder).stdout
 
 
-def test_a_person_is_asked_until_the_answer_is_understood(folder: Path, tmp_path: Path) -> None:
+def test_a_person_is_asked_until_the_answer_is_understood(folder, tmp_path):
     person, terminal = os.openpty()
     os.write(person, b"beauty\nimports\n")
     process = subprocess.Popen([*COMMAND, str(folder)], cwd=tmp_path, stdin=terminal, stdout=terminal, stderr=terminal)
@@ -99,7 +99,7 @@ def test_a_person_is_asked_until_the_answer_is_understood(folder: Path, tmp_path
     assert "\r\x1b[K" in text, "progress stays on its line"
 
 
-def test_a_single_file(tmp_path: Path) -> None:
+def test_a_single_file(tmp_path):
     (tmp_path / "one.py").write_text(SOURCE)
     assert "of 1 files, 4 lines" in demo(tmp_path, tmp_path).stdout
 
@@ -113,7 +113,7 @@ def test_a_single_file(tmp_path: Path) -> None:
         ([".", "--out", "file.py"], "file.py: File exists"),
     ],
 )
-def test_what_cannot_be_done_is_said(tmp_path: Path, words: list[str], complaint: str) -> None:
+def test_what_cannot_be_done_is_said(tmp_path, words, complaint):
     (tmp_path / "file.py").touch()
     (tmp_path / "empty").mkdir()
     done = demo(tmp_path, *words)
@@ -121,7 +121,7 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, words: list[str], complaint
     assert complaint in done.stderr and "Traceback" not in done.stderr
 
 
-def test_no_command_shows_the_commands(tmp_path: Path) -> None:
+def test_no_command_shows_the_commands(tmp_path):
     command = [sys.executable, "-P", "-m", "stategraph"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2

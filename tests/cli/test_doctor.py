@@ -30,20 +30,18 @@ def line_of(shown: str, name: str) -> str:
     return line
 
 
-def test_versions_and_requirements_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_versions_and_requirements_are_shown(capsys):
     code, shown = examine(capsys)
     assert code == 0
     assert __version__ in line_of(shown, "stategraph")
     assert metadata.version("pydantic") in line_of(shown, "pydantic")
 
 
-def test_each_extra_has_a_purpose() -> None:
+def test_each_extra_has_a_purpose():
     assert {*doctor.EXTRAS} == {*PROJECT["optional-dependencies"]} - {"dev", "docs", "trials"}
 
 
-def test_an_extra_that_is_missing_is_named_and_is_no_fault(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_extra_that_is_missing_is_named_and_is_no_fault(capsys, monkeypatch):
     there = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: None if name == "cryptography" else there(name))
     code, shown = examine(capsys)
@@ -52,18 +50,14 @@ def test_an_extra_that_is_missing_is_named_and_is_no_fault(
 
 
 @pytest.mark.parametrize("found", ["2.1.9", None])
-def test_a_requirement_that_is_missing_or_too_old_is_a_fault(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, found: str | None
-) -> None:
+def test_a_requirement_that_is_missing_or_too_old_is_a_fault(capsys, monkeypatch, found):
     there = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: found if name == "pydantic" else there(name))
     code, shown = examine(capsys)
     assert code == 1 and line_of(shown, "pydantic").startswith("! pydantic")
 
 
-def test_a_file_of_this_version_and_one_of_an_earlier_one(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_this_version_and_one_of_an_earlier_one(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with SqliteSaver.from_conn_string("now.db"):
         pass
@@ -78,7 +72,7 @@ def test_a_file_of_this_version_and_one_of_an_earlier_one(
     assert line_of(examine(capsys, "--db", "old.db")[1], "threads").endswith(" 1 thread")
 
 
-def test_a_file_without_tables_gets_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_file_without_tables_gets_none(capsys, tmp_path):
     file = tmp_path / "other.db"
     with closing(sqlite3.connect(file)) as raw, raw:
         raw.execute("CREATE TABLE mine (x)")
@@ -96,9 +90,7 @@ def test_a_file_without_tables_gets_none(capsys: pytest.CaptureFixture[str], tmp
         ("postgresql://me:hunter2@127.0.0.1:1/db", "the server cannot be reached"),
     ],
 )
-def test_a_database_that_cannot_be_used_is_a_fault_without_a_password(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: str, said: str
-) -> None:
+def test_a_database_that_cannot_be_used_is_a_fault_without_a_password(capsys, tmp_path, monkeypatch, db, said):
     monkeypatch.chdir(tmp_path)
     Path("page.html").write_text("<html>" * 100)
     code, shown = examine(capsys, "--db", db)
@@ -106,21 +98,21 @@ def test_a_database_that_cannot_be_used_is_a_fault_without_a_password(
     assert not Path("none.db").exists()
 
 
-def test_graphviz_is_detected(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphviz_is_detected(capsys, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     code, shown = examine(capsys)
     assert code == 0 and "missing" in line_of(shown, "dot")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_completion_script_knows_every_command(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+def test_a_completion_script_knows_every_command(capsys, shell):
     pytest.importorskip("shtab")
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(name in script for name in COMMANDS) and "--thread" in script
 
 
-def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_bash_completes_commands_and_options(capsys, tmp_path):
     pytest.importorskip("shtab")
     main(["completion", "bash"])
     (tmp_path / "script").write_text(capsys.readouterr().out)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from kit.drive import forget_modules
@@ -55,7 +53,7 @@ class shop:
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(tmp_path, monkeypatch):
     """A folder with a module, which is where we are."""
     (tmp_path / "a_module.py").write_text(MODULE)
     (tmp_path / "only_one.py").write_text(MODULE.split("app =")[0])
@@ -75,35 +73,35 @@ def draw(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize("target", ["a_module:app", "a_module:builder", "a_module.py:app", "only_one", "only_one.py", "a_module:shop.app", "deep/json.py:app"])
-def test_a_graph_is_found(capsys: pytest.CaptureFixture[str], target: str) -> None:
+def test_a_graph_is_found(capsys, target):
     assert "| a |" in draw(capsys, target)
 
 
-def test_a_function_is_asked_for_its_graph(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_function_is_asked_for_its_graph(capsys):
     assert "# sub #" in draw(capsys, "a_module:make")
     assert "+ sub ---" in draw(capsys, "a_module:make", "--xray")
     assert "# sub #" in draw(capsys, "a_module:make", "--xray", "0")
 
 
 @pytest.mark.parametrize("ending", ["svg", "html", "mmd", "dot", "txt"])
-def test_the_drawing_goes_to_a_file(capsys: pytest.CaptureFixture[str], here: Path, ending: str) -> None:
+def test_the_drawing_goes_to_a_file(capsys, here, ending):
     assert draw(capsys, "a_module:app", "-o", f"x.{ending}") == ""
     assert (here / f"x.{ending}").stat().st_size > 50
 
 
-def test_the_theme_is_the_one_asked_for(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+def test_the_theme_is_the_one_asked_for(capsys, here):
     draw(capsys, "a_module:app", "-o", "x.svg", "--theme", "dark")
     assert "sg-dark" in (here / "x.svg").read_text()
 
 
-def test_advice_is_given_and_the_drawing_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_advice_is_given_and_the_drawing_too(capsys):
     assert main(["draw", "a_module:lonely"]) == 0
     shown = capsys.readouterr()
     assert "unreached" in shown.out and shown.err.startswith("warning: node 'b' cannot be reached")
 
 
 @pytest.mark.parametrize("made", ["evil", "evil_and_lonely", "evil_mistake", "evil_error"])
-def test_what_users_wrote_steers_no_terminal(capsys: pytest.CaptureFixture[str], made: str) -> None:
+def test_what_users_wrote_steers_no_terminal(capsys, made):
     try:
         main(["draw", f"a_module:{made}"])
     except SystemExit as ended:
@@ -137,7 +135,7 @@ def test_what_users_wrote_steers_no_terminal(capsys: pytest.CaptureFixture[str],
         (["a_module:app", "--theme", "blue"], "argument --theme: invalid choice"),
     ],
 )
-def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str], words: list[str], complaint: str) -> None:
+def test_what_cannot_be_done_is_said(capsys, words, complaint):
     with pytest.raises(SystemExit) as ended:
         main(["draw", *words])
     shown = capsys.readouterr()
@@ -145,7 +143,7 @@ def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str], words: 
     assert complaint in shown.err and "Traceback" not in shown.err
 
 
-def test_a_builder_of_a_compiled_graph_is_ignored(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_builder_of_a_compiled_graph_is_ignored(here, capsys):
     text = (
         "from stategraph import START, StateGraph\n"
         "graph = StateGraph(dict).add_node('a', print).add_edge(START, 'a')\n"
@@ -158,18 +156,18 @@ def test_a_builder_of_a_compiled_graph_is_ignored(here: Path, capsys: pytest.Cap
         find_graph("two.py")
 
 
-def test_a_file_that_failed_is_loaded_whole_once_it_is_mended(here: Path) -> None:
+def test_a_file_that_failed_is_loaded_whole_once_it_is_mended(here):
     with pytest.raises(NotFoundError, match="typo.py cannot be imported"):
         load("typo.py")
     (here / "typo.py").write_text(MODULE)
     assert load("typo").app is sys.modules["typo"].app
 
 
-def test_it_runs_as_a_command(here: Path) -> None:
+def test_it_runs_as_a_command(here):
     command = [sys.executable, "-P", "-W", "error", "-m", "stategraph", "draw", "a_module:app"]
     done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "") and "| a |" in done.stdout
 
 
-def test_an_example_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_of_ours(capsys):
     assert "count" in draw(capsys, "stategraph.examples.map_reduce:build")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,7 +32,7 @@ graph = StateGraph(State).add_node(ask).add_node(end).add_edge(START, "ask").add
 
 
 @pytest.fixture(autouse=True)
-def only_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def only_here(tmp_path, monkeypatch):
     """The program is loaded into this process; no other test finds it there."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield
@@ -72,7 +71,7 @@ def run_test(path: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.trial
 @pytest.mark.parametrize("word", ["", "async "])
-def test_it_writes_a_test_that_passes(word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_writes_a_test_that_passes(word, tmp_path, capsys):
     program = store(tmp_path, word)
     (tmp_path / "tests").mkdir()
     test = tmp_path / "tests" / "test_order.py"
@@ -86,9 +85,7 @@ def test_it_writes_a_test_that_passes(word: str, tmp_path: Path, capsys: pytest.
     assert "step 2, node 'end': the list of keys that it wrote differs" in done.stdout
 
 
-def test_existing_files_are_overwritten_only_on_request(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_existing_files_are_overwritten_only_on_request(tmp_path, capsys, monkeypatch):
     program = store(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert write(tmp_path, program) == 0

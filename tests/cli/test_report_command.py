@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from kit.drive import forget_modules
@@ -34,7 +32,7 @@ graph.add_edge(START, "choose").add_edge("choose", "ask")
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def shop(tmp_path, monkeypatch):
     """A folder with a module and a thread that its graph has left in a file."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -47,7 +45,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget_modules(tmp_path)
 
 
-def test_a_stored_thread_becomes_a_page(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stored_thread_becomes_a_page(shop, capsys):
     assert main(["report", "--db", "shop.db", "--thread", "7", "corner_shop.py:graph", "-o", "page.html"]) == 0
     assert capsys.readouterr().out == "page.html\n"
     page = (shop / "page.html").read_text(encoding="utf-8")
@@ -55,7 +53,7 @@ def test_a_stored_thread_becomes_a_page(shop: Path, capsys: pytest.CaptureFixtur
     assert "wrap it?" in page
 
 
-def test_the_default_page_is_report_html_and_the_only_graph_is_reported(shop: Path) -> None:
+def test_the_default_page_is_report_html_and_the_only_graph_is_reported(shop):
     assert main(["report", "--db", "shop.db", "--thread", "7", "corner_shop"]) == 0
     assert (shop / "report.html").is_file()
 
@@ -73,9 +71,7 @@ def test_the_default_page_is_report_html_and_the_only_graph_is_reported(shop: Pa
         ("--db shop.db --thread 7 corner_shop -o none/page.html", "none/page.html: No such file or directory"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(
-    shop: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_is_said_in_a_sentence(shop, line, said, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["report", *line.split()])
     assert ended.value.code == 2

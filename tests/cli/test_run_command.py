@@ -7,8 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +58,7 @@ NOBODY = io.StringIO()
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(tmp_path, monkeypatch):
     """A folder with a module of graphs, and no terminal."""
     (tmp_path / "shop.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
@@ -86,38 +84,38 @@ class Ended:
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Any:
+def call(capsys):
     return lambda *words: Ended(capsys, *words)
 
 
-def test_the_result_is_json(call: Any) -> None:
+def test_the_result_is_json(call):
     done = call("run", "shop:app", "--input", '{"n": 3}')
     assert (done.code, done.result, done.err) == (0, {"n": 3, "log": [3]}, "")
 
 
-def test_the_input_may_be_read_from_a_file_or_stdin(call: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_input_may_be_read_from_a_file_or_stdin(call, here, monkeypatch):
     (here / "input.json").write_text('{"n": 4}')
     assert call("run", "shop:app", "--input", "@input.json").result["n"] == 4
     monkeypatch.setattr(sys, "stdin", io.StringIO('{"n": 5}'))
     assert call("run", "shop:app", "--input", "-").result["n"] == 5
 
 
-def test_an_entrypoint_takes_any_value(call: Any) -> None:
+def test_an_entrypoint_takes_any_value(call):
     assert call("run", "shop:double", "--input", "21").result == 42
 
 
-def test_a_context_is_given_as_json(call: Any) -> None:
+def test_a_context_is_given_as_json(call):
     assert call("run", "shop:greets", "--context", '{"user": "Ada"}', "--input", '{"n": 1}').result["log"] == ["Ada"]
 
 
-def test_chunks_are_lines_of_json(call: Any) -> None:
+def test_chunks_are_lines_of_json(call):
     done = call("run", "shop:asks_async", "--stream", "updates", "--input", '{"n": 1}')
     assert json.loads(done.out.splitlines()[0]) == {"count": {"log": [1]}}
     assert done.code == 3
 
 
 @pytest.mark.parametrize("graph", ["asks", "asks_async"])
-def test_a_question_without_a_person_pauses_and_is_answered_later(call: Any, graph: str) -> None:
+def test_a_question_without_a_person_pauses_and_is_answered_later(call, graph):
     place = (f"shop:{graph}", "--db", "t.db", "--thread", "7")
     paused = call("run", *place, "--input", '{"n": 1}')
     assert (paused.code, paused.out) == (3, "")
@@ -134,14 +132,14 @@ def test_a_question_without_a_person_pauses_and_is_answered_later(call: Any, gra
     assert "--answer must be given 0 times at most, got 1" in call("resume", *place, "--answer", "1").err
 
 
-def test_an_answer_that_is_no_json_is_text(call: Any) -> None:
+def test_an_answer_that_is_no_json_is_text(call):
     place = ("shop:asks_twice", "--db", "t.db", "--thread", "7")
     assert call("run", *place).code == 3
     assert call("resume", *place, "--answer", "yes, please").code == 3
     assert call("resume", *place, "--answer", "12").result["log"] == [0, "yes, please", 12]
 
 
-def test_a_failed_run_shows_the_users_lines_and_resumes_later(call: Any, here: Path) -> None:
+def test_a_failed_run_shows_the_users_lines_and_resumes_later(call, here):
     failed = call("run", "shop:fails", "--db", "t.db", "--thread", "7")
     assert (failed.code, failed.out) == (1, "")
     assert "no \\x1b[2J here" in failed.err and 'raise ValueError("no' in failed.err
@@ -151,16 +149,16 @@ def test_a_failed_run_shows_the_users_lines_and_resumes_later(call: Any, here: P
     assert call("resume", "shop:fails", "--db", "t.db", "--thread", "7").result["log"] == [0, "mended"]
 
 
-def test_a_new_thread_id_is_printed(call: Any) -> None:
+def test_a_new_thread_id_is_printed(call):
     told = call("run", "shop:app", "--db", "t.db").err
     assert told.startswith("thread ") and told.endswith(" in t.db\n")
 
 
-def test_without_a_database_a_paused_thread_is_lost_with_a_warning(call: Any) -> None:
+def test_without_a_database_a_paused_thread_is_lost_with_a_warning(call):
     assert "--db FILE stores it" in call("run", "shop:asks").err
 
 
-def test_a_breakpoint_pauses_too(call: Any) -> None:
+def test_a_breakpoint_pauses_too(call):
     stopped = call("run", "shop:stops", "--thread", "7")
     assert stopped.code == 3 and "stopped before wait" in stopped.err
     assert call("resume", "shop:stops", "--thread", "7").result["log"] == [0, "waited"], "the graph's own checkpointer"
@@ -184,13 +182,13 @@ def test_a_breakpoint_pauses_too(call: Any) -> None:
         ("resume shop:app --db none.db", "the following arguments are required: --thread"),
     ],
 )
-def test_bad_use_is_a_sentence_and_exit_code_2(call: Any, words: str, complaint: str) -> None:
+def test_bad_use_is_a_sentence_and_exit_code_2(call, words, complaint):
     ended = call(*words.split())
     assert (ended.code, ended.out) == (2, "")
     assert complaint in ended.err and "Traceback" not in ended.err
 
 
-def test_a_person_at_a_terminal_is_asked_until_the_answer_fits(here: Path) -> None:
+def test_a_person_at_a_terminal_is_asked_until_the_answer_fits(here):
     person, terminal = os.openpty()
     os.write(person, b'{"ok": 7}\n{"ok": true}\n')
     command = [sys.executable, "-P", "-m", "stategraph", "run", "shop:asks"]
@@ -202,7 +200,7 @@ def test_a_person_at_a_terminal_is_asked_until_the_answer_fits(here: Path) -> No
     assert shown.count("wrap it?") == 2 and "the answer is refused: ok: Input should be a valid boolean" in shown
 
 
-def test_the_end_of_input_at_a_terminal_leaves_the_thread_paused(here: Path) -> None:
+def test_the_end_of_input_at_a_terminal_leaves_the_thread_paused(here):
     person, terminal = os.openpty()
     os.write(person, b"\x04")
     command = [sys.executable, "-P", "-m", "stategraph", "run", "shop:asks_twice"]
@@ -217,18 +215,18 @@ def test_the_end_of_input_at_a_terminal_leaves_the_thread_paused(here: Path) -> 
 # -- the command line as a whole -------------------------------------------------------------------
 
 
-def test_the_version_is_printed(call: Any) -> None:
+def test_the_version_is_printed(call):
     assert call("--version").out == f"stategraph {__version__}\n"
 
 
-def test_each_command_has_one_line_when_none_is_given(call: Any) -> None:
+def test_each_command_has_one_line_when_none_is_given(call):
     listed = call()
     assert listed.code == 2
     for name, (_, text) in COMMANDS.items():
         assert any(line.split(maxsplit=1) == [name, text] for line in listed.err.splitlines()), name
 
 
-def test_the_help_of_each_command_can_be_had_at_once() -> None:
+def test_the_help_of_each_command_can_be_had_at_once():
     texts = format_help(width=90)
     assert [*texts] == ["", *COMMANDS]
     assert all(texts[name].startswith(f"usage: stategraph {name}") for name in COMMANDS)
@@ -236,7 +234,7 @@ def test_the_help_of_each_command_can_be_had_at_once() -> None:
     assert "COLUMNS" not in os.environ or os.environ["COLUMNS"] != "90"
 
 
-def test_a_reader_that_leaves_early_is_no_traceback(here: Path) -> None:
+def test_a_reader_that_leaves_early_is_no_traceback(here):
     line = f"{sys.executable} -P -m stategraph run shop:app --input '{{\"log\": [{','.join('0' * 50_000)}]}}' | head -c 1"
     done = subprocess.run(["bash", "-c", line], cwd=here, capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("{", "")

@@ -20,7 +20,7 @@ from stategraph.checkpoint.sqlite import SqliteSaver
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> str:
+def db(tmp_path):
     """A file with three threads: done, asking, failed."""
     file = str(tmp_path / "threads.db")
     with SqliteSaver.from_conn_string(file) as saver:
@@ -38,7 +38,7 @@ def run(capsys: Any, *words: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_threads_are_listed_with_their_status(db: str, capsys: Any) -> None:
+def test_threads_are_listed_with_their_status(db, capsys):
     lines = run(capsys, "threads", "--db", db)
     assert [line.split("\t")[0] for line in lines] == ["failed", "asking", "done"]
     failed, asking, done = (line.split("\t")[-1] for line in lines)
@@ -48,13 +48,13 @@ def test_threads_are_listed_with_their_status(db: str, capsys: Any) -> None:
     assert len(run(capsys, "threads", "--db", db, "--limit", "1")) == 1
 
 
-def test_history_shows_each_step_newest_first(db: str, capsys: Any) -> None:
+def test_history_shows_each_step_newest_first(db, capsys):
     lines = run(capsys, "history", "--db", db, "--thread", "done")
     assert [line.split()[2] for line in lines[::2]] == ["2", "1", "0", "-1"]
     assert lines[-1].startswith("    after nothing")
 
 
-def test_a_question_inside_a_task_is_printed_once(tmp_path: Path, capsys: Any) -> None:
+def test_a_question_inside_a_task_is_printed_once(tmp_path, capsys):
     file = str(tmp_path / "threads.db")
 
     @task
@@ -69,7 +69,7 @@ def test_a_question_inside_a_task_is_printed_once(tmp_path: Path, capsys: Any) -
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_task_started_some_checkpoints_ago_is_shown(tmp_path: Path, capsys: Any, fails: bool) -> None:
+def test_a_task_started_some_checkpoints_ago_is_shown(tmp_path, capsys, fails):
     """With schedule="ready", its questions and errors are recorded beside the checkpoint at which it started."""
     file = str(tmp_path / "threads.db")
     config: Any = {"configurable": {"thread_id": "t"}}
@@ -99,7 +99,7 @@ def test_a_task_started_some_checkpoints_ago_is_shown(tmp_path: Path, capsys: An
     assert "next: a, long, other; " in before
 
 
-def test_a_running_task_whose_values_cannot_be_loaded_is_shown_without_its_node(tmp_path: Path) -> None:
+def test_a_running_task_whose_values_cannot_be_loaded_is_shown_without_its_node(tmp_path):
     code = """
 import sys
 from dataclasses import dataclass
@@ -124,11 +124,11 @@ with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
     assert standing == "next: a task with <__main__:Card>; asks: 'really?'"
 
 
-def test_show_prints_the_state(db: str, capsys: Any) -> None:
+def test_show_prints_the_state(db, capsys):
     assert json.loads("\n".join(run(capsys, "show", "--db", db, "--thread", "done"))) == {"log": ["in", "x", "y"]}
 
 
-def test_prune_keeps_the_newest(db: str, capsys: Any) -> None:
+def test_prune_keeps_the_newest(db, capsys):
     assert run(capsys, "prune", "--db", db, "--thread", "done", "--keep-last", "2") == ["deleted 2 checkpoints, kept 2"]
     assert len(run(capsys, "history", "--db", db, "--thread", "done")) == 4
     assert len(run(capsys, "history", "--db", db, "--thread", "asking")) == 4
@@ -143,21 +143,21 @@ def test_prune_keeps_the_newest(db: str, capsys: Any) -> None:
         (["prune"], "prune needs --keep-last"),
     ],
 )
-def test_what_cannot_be_is_said(db: str, capsys: Any, words: list[str], text: str) -> None:
+def test_what_cannot_be_is_said(db, capsys, words, text):
     with pytest.raises(SystemExit) as end:
         main([words[0], "--db", db, *words[1:]])
     assert end.value.code == 2
     assert text in capsys.readouterr().err
 
 
-def test_a_file_of_another_kind_is_refused_in_a_sentence(tmp_path: Path, capsys: Any) -> None:
+def test_a_file_of_another_kind_is_refused_in_a_sentence(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("no database" * 1000)
     with pytest.raises(SystemExit):
         main(["threads", "--db", str(tmp_path / "notes.txt")])
     assert "cannot be opened as an SQLite database" in capsys.readouterr().err
 
 
-def test_read_commands_create_no_file(tmp_path: Path, capsys: Any) -> None:
+def test_read_commands_create_no_file(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["threads", "--db", str(tmp_path / "none.db")])
     assert "there is no file" in capsys.readouterr().err
@@ -172,7 +172,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("words", [["threads"], ["history", "--thread", "done"], ["show", "--thread", "done"]])
-def test_read_commands_change_no_byte(db: str, capsys: Any, words: list[str]) -> None:
+def test_read_commands_change_no_byte(db, capsys, words):
     before = contents(Path(db).parent)
     run(capsys, words[0], "--db", db, *words[1:])
     assert contents(Path(db).parent) == before
@@ -181,7 +181,7 @@ def test_read_commands_change_no_byte(db: str, capsys: Any, words: list[str]) ->
 @pytest.mark.parametrize(
     "words", [["threads"], ["history", "--thread", "t"], ["show", "--thread", "t"], ["prune", "--keep-last", "1"]]
 )
-def test_a_foreign_file_stays_as_it_is(tmp_path: Path, capsys: Any, words: list[str]) -> None:
+def test_a_foreign_file_stays_as_it_is(tmp_path, capsys, words):
     file = tmp_path / "foreign.db"
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("CREATE TABLE spaces (name)")
@@ -192,7 +192,7 @@ def test_a_foreign_file_stays_as_it_is(tmp_path: Path, capsys: Any, words: list[
     assert contents(tmp_path) == before
 
 
-def test_what_another_process_is_writing_is_seen(db: str, capsys: Any) -> None:
+def test_what_another_process_is_writing_is_seen(db, capsys):
     with SqliteSaver.from_conn_string(db) as saver:
         app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
         app.invoke({"log": ["in"]}, {"configurable": {"thread_id": "new"}})
@@ -206,7 +206,7 @@ def damage(db: str, thread: str) -> None:
         )
 
 
-def test_one_damaged_thread_is_named_and_the_others_are_listed(db: str, capsys: Any) -> None:
+def test_one_damaged_thread_is_named_and_the_others_are_listed(db, capsys):
     damage(db, "asking")
     assert main(["threads", "--db", db]) == 1
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
@@ -214,7 +214,7 @@ def test_one_damaged_thread_is_named_and_the_others_are_listed(db: str, capsys: 
     assert lines[1][1].startswith("damaged: thread 'asking'")
 
 
-def test_one_damaged_thread_is_named_and_the_others_are_pruned(db: str, capsys: Any) -> None:
+def test_one_damaged_thread_is_named_and_the_others_are_pruned(db, capsys):
     damage(db, "asking")
     assert main(["prune", "--db", db, "--keep-last", "1"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -227,7 +227,7 @@ def test_one_damaged_thread_is_named_and_the_others_are_pruned(db: str, capsys: 
 EVIL = "a\x1b[2J\x9b31m\u202e\u2066\r\x07\x7f\u2028z"
 
 
-def test_what_users_wrote_is_printed_escaped(tmp_path: Path, capsys: Any) -> None:
+def test_what_users_wrote_is_printed_escaped(tmp_path, capsys):
     file = str(tmp_path / "threads.db")
     with SqliteSaver.from_conn_string(file) as saver:
         app = graph({"x": says(EVIL), "y": asks(EVIL)}, (START, "x"), ("x", "y"), checkpointer=saver)
@@ -238,7 +238,7 @@ def test_what_users_wrote_is_printed_escaped(tmp_path: Path, capsys: Any) -> Non
         assert "\\x1b[2J" in "".join(lines) or "\\u001b[2J" in "".join(lines) or words[0] == "history"
 
 
-def test_a_process_of_its_own_knows_what_threads_hold(tmp_path: Path) -> None:
+def test_a_process_of_its_own_knows_what_threads_hold(tmp_path):
     """`python -m stategraph` loads little; what it reads may hold any type of ours."""
     code = """
 import sys

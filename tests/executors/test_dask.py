@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kit.dask_cluster import *
-from kit.drive import Drive
 from kit.executor_graphs import row, where
 from kit.executor_suite import play
 
@@ -15,18 +12,18 @@ from stategraph.executors import resolve_executor
 pytestmark = pytest.mark.trial
 
 
-def test_a_client_means_one_executor(client: Any) -> None:
+def test_a_client_means_one_executor(client):
     from stategraph.executors.dask import DaskExecutor
 
     assert resolve_executor(client) is resolve_executor(client)
     assert isinstance(resolve_executor(client), DaskExecutor)
 
 
-def test_a_run_is_equal_to_the_local_one(drive: Drive, client: Any) -> None:
+def test_a_run_is_equal_to_the_local_one(drive, client):
     assert play(drive, "questions", executor=client) == play(drive, "questions")
 
 
-def test_a_closed_client_says_so(drive: Drive, client: Any) -> None:
+def test_a_closed_client_says_so(drive, client):
     other = type(client)(client.scheduler.address)
     other.close()
     for size in (1, 100_000):
@@ -34,7 +31,7 @@ def test_a_closed_client_says_so(drive: Drive, client: Any) -> None:
             drive.invoke(row(where, executor=other), {"log": ["x" * size]})
 
 
-def test_a_trace_continues_in_its_workers(drive: Drive, executor: Any) -> None:
+def test_a_trace_continues_in_its_workers(drive, executor):
     pytest.importorskip("opentelemetry.sdk")
     from kit import otel_nodes
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kit.dask_cluster import *
 from kit.executor_suite import *
@@ -11,7 +9,7 @@ from kit.executor_suite import *
 pytestmark = pytest.mark.trial
 
 
-def test_many_calls_may_wait_for_long(drive: Drive, client: Any) -> None:
+def test_many_calls_may_wait_for_long(drive, client):
     """Each looks up twice a second whether it is still wanted."""
     graph = StateGraph(State).add_node(rests)
     graph.add_conditional_edges(START, lambda state: [Send("rests", {"n": n}) for n in range(60)], ["rests"])

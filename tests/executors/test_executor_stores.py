@@ -7,7 +7,6 @@ import functools
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 from kit import cluster
-from kit.drive import Drive
 from kit.executor_graphs import (
     INDEX,
     Noted,
@@ -42,13 +40,13 @@ postgres = cluster.emptied
 
 
 @pytest.fixture(scope="module")
-def one() -> Iterator[ProcessExecutor]:
+def one():
     with ProcessExecutor(1) as found:
         yield found
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path):
     return tmp_path / "log"
 
 
@@ -66,7 +64,7 @@ class Ducks:
 
 
 @pytest.mark.parametrize("store", [InMemoryStore(), SqliteStore(":memory:"), SqliteStore(""), Silent(), Ducks()])
-def test_a_store_that_lives_in_its_process_is_refused_at_compile(one: ProcessExecutor, store: Any) -> None:
+def test_a_store_that_lives_in_its_process_is_refused_at_compile(one, store):
     kind = type(store).__name__
     with pytest.raises(InvalidGraphError, match=rf"'remembers'.* parameter 'store'.*\({kind}\) stays with the driver"):
         row(remembers, executor=one, store=store)
@@ -75,7 +73,7 @@ def test_a_store_that_lives_in_its_process_is_refused_at_compile(one: ProcessExe
         pinned.compile(store=store)
 
 
-def test_the_store_of_the_graph_around_is_refused_at_the_call(drive: Drive, one: ProcessExecutor) -> None:
+def test_the_store_of_the_graph_around_is_refused_at_the_call(drive, one):
     inside = row(remembers)
     app = row(("inside", inside), executor=one, store=InMemoryStore())
     with pytest.raises(ShippingError, match=r"'remembers'.* its parameter 'store': the store \(InMemoryStore\) stays") as caught:
@@ -83,13 +81,13 @@ def test_the_store_of_the_graph_around_is_refused_at_the_call(drive: Drive, one:
     assert (caught.value.node, caught.value.path) == ("remembers", "its parameter 'store'")
 
 
-def test_the_store_of_the_graph_around_is_used(drive: Drive, one: ProcessExecutor, tmp_path: Path) -> None:
+def test_the_store_of_the_graph_around_is_used(drive, one, tmp_path):
     with SqliteStore.from_conn_string(str(tmp_path / "a.db")) as store:
         drive.invoke(row(("inside", row(remembers)), executor=one, store=store), {"n": 1})
         assert store.get(("notes", "1"), "n").value == {"n": 1}  # type: ignore[union-attr]
 
 
-def test_a_task_on_an_executor_has_the_store(drive: Drive, one: ProcessExecutor, tmp_path: Path) -> None:
+def test_a_task_on_an_executor_has_the_store(drive, one, tmp_path):
     with SqliteStore.from_conn_string(str(tmp_path / "a.db")) as store:
 
         @entrypoint(store=store)
@@ -100,11 +98,11 @@ def test_a_task_on_an_executor_has_the_store(drive: Drive, one: ProcessExecutor,
         assert store.get(("notes", "4"), "n").value == {"n": 4}  # type: ignore[union-attr]
 
 
-def test_without_a_store_a_function_gets_none(drive: Drive, one: ProcessExecutor) -> None:
+def test_without_a_store_a_function_gets_none(drive, one):
     assert drive.invoke(row(opens_its_store, executor=one), {})["log"] == [None]
 
 
-def test_a_subclass_is_opened_as_what_it_is(one: ProcessExecutor, tmp_path: Path) -> None:
+def test_a_subclass_is_opened_as_what_it_is(one, tmp_path):
     class Mine(SqliteStore):
         pass
 
@@ -120,7 +118,7 @@ async def far_lengths(texts: list[str]) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("embed", [lengths, far_lengths, lambda texts: lengths(texts), functools.partial(map, lambda t: [len(t), 1])])
-def test_what_finds_by_meaning_goes_along(one: ProcessExecutor, tmp_path: Path, embed: Any) -> None:
+def test_what_finds_by_meaning_goes_along(one, tmp_path, embed):
     if isinstance(embed, functools.partial):
         embed = Listed(embed)
     with SqliteStore.from_conn_string(str(tmp_path / "a.db"), index={**INDEX, "embed": embed}) as store:
@@ -138,7 +136,7 @@ class Listed:
         return list(self.inner(texts))
 
 
-def test_an_embed_function_that_cannot_be_pickled_is_named(one: ProcessExecutor, tmp_path: Path) -> None:
+def test_an_embed_function_that_cannot_be_pickled_is_named(one, tmp_path):
     lock = threading.Lock()
     store = SqliteStore(tmp_path / "a.db", index={"dims": 2, "embed": lambda texts: lock})
     why = r"""store\.options\["index"\]\["embed"\], which uses 'lock': cannot pickle '_thread.lock' object\. .* cannot be sent to a worker"""
@@ -146,7 +144,7 @@ def test_an_embed_function_that_cannot_be_pickled_is_named(one: ProcessExecutor,
         row(remembers, executor=one, store=store)
 
 
-def test_without_cloudpickle_definitions_of_the_script_are_an_error(one: ProcessExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cloudpickle_definitions_of_the_script_are_an_error(one, monkeypatch):
     monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
     monkeypatch.setattr("stategraph.executors.stores.dump_function", lambda opens, **_: b"c__main__\nembed")
     found = dump_opener(Noted("log"), one)
@@ -154,7 +152,7 @@ def test_without_cloudpickle_definitions_of_the_script_are_an_error(one: Process
     assert dump_opener(Noted("log"), Executor()) == b"c__main__\nembed", "other workers import it"
 
 
-def test_how_long_items_live_goes_along(one: ProcessExecutor, tmp_path: Path) -> None:
+def test_how_long_items_live_goes_along(one, tmp_path):
     with SqliteStore.from_conn_string(str(tmp_path / "a.db"), ttl={"default_ttl": 7.0}) as store:
         row(remembers, executor=one, store=store).invoke({"n": 1})
         ttls = store._database.execute("SELECT key, ttl FROM store_items").fetchall()
@@ -164,7 +162,7 @@ def test_how_long_items_live_goes_along(one: ProcessExecutor, tmp_path: Path) ->
 # -- when, and how often ------------------------------------------------------------------------------------------
 
 
-def test_it_is_opened_once_in_a_process_for_all_runs(drive: Drive, one: ProcessExecutor, log: Path) -> None:
+def test_it_is_opened_once_in_a_process_for_all_runs(drive, one, log):
     for _ in range(3):
         assert drive.invoke(row(opens_its_store, opens_its_store_again, executor=one, store=Noted(log)), {})["log"] == ["Noted"] * 2
     assert log.read_text().split() == ["opened"]
@@ -174,7 +172,7 @@ def opens_its_store_again(state: State, runtime: Any) -> State:
     return {"log": [type(runtime.override(previous=1).store).__name__]}
 
 
-def test_a_worker_keeps_its_connections(drive: Drive, one: ProcessExecutor, postgres: str) -> None:
+def test_a_worker_keeps_its_connections(drive, one, postgres):
     with PostgresStore.from_conn_string(postgres) as store:
         mine = set(tells_its_connection({}, store)["log"])
         found = [drive.invoke(row(tells_its_connection, executor=one, store=store), {})["log"][0] for _ in range(10)]
@@ -187,12 +185,12 @@ def tells_its_connection(state: State, store: Any) -> State:
         return {"log": wire.rows("SELECT pg_backend_pid()")}
 
 
-def test_a_store_is_opened_only_for_nodes_that_use_it(drive: Drive, one: ProcessExecutor, log: Path) -> None:
+def test_a_store_is_opened_only_for_nodes_that_use_it(drive, one, log):
     assert drive.invoke(row(only_looks, executor=one, store=Noted(log)), {})["log"] == ["only looked"]
     assert not log.exists()
 
 
-def test_a_store_that_cannot_be_opened_is_reported_with_the_node(drive: Drive, one: ProcessExecutor, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_opened_is_reported_with_the_node(drive, one, tmp_path):
     app = row(opens_its_store, executor=one, store=Noted(tmp_path / "nowhere" / "log"))
     with pytest.raises(ShippingError, match=r"'opens_its_store'.*: the store: cannot be opened in process \d+: FileNotFoundError"):
         drive.invoke(app, {})
@@ -200,7 +198,7 @@ def test_a_store_that_cannot_be_opened_is_reported_with_the_node(drive: Drive, o
     assert drive.invoke(app, {})["log"] == ["Noted"], "it is tried again"
 
 
-def test_a_missing_file_is_reported_and_not_created(drive: Drive, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_and_not_created(drive, tmp_path):
     path = tmp_path / "a.db"
     with ProcessExecutor(1) as fresh, SqliteStore.from_conn_string(str(path)) as store:
         app = row(opens_and_reads, executor=fresh, store=store)
@@ -217,7 +215,7 @@ class Far(SqliteStore):
         return dataclasses.replace(super().reopen(), machine="another")  # type: ignore[type-var]
 
 
-def test_a_worker_on_another_machine_says_what_to_do(drive: Drive, one: ProcessExecutor, tmp_path: Path) -> None:
+def test_a_worker_on_another_machine_says_what_to_do(drive, one, tmp_path):
     with Far.from_conn_string(str(tmp_path / "a.db")) as store:
         assert drive.invoke(row(only_looks, executor=one, store=store), {})["log"] == ["only looked"]
         with pytest.raises(StorageError, match=r"an SQLite file on another machine, .*: use a PostgresStore") as caught:
@@ -236,7 +234,7 @@ def recipes(log: Path, count: int) -> list[bytes]:
     return [pickling.dumps(functools.partial(Noted, log, str(n))) for n in range(count)]
 
 
-def test_threads_that_ask_at_once_share_one(log: Path) -> None:
+def test_threads_that_ask_at_once_share_one(log):
     stores, (recipe,) = OpenStores(), recipes(log, 1)
     together = threading.Barrier(8)
 
@@ -249,7 +247,7 @@ def test_threads_that_ask_at_once_share_one(log: Path) -> None:
     assert log.read_text().split() == ["opened0"]
 
 
-def test_those_out_of_use_longest_are_closed(log: Path) -> None:
+def test_those_out_of_use_longest_are_closed(log):
     stores, packed = OpenStores(most=2), recipes(log, 4)
     for n in (0, 1, 2, 0, 3):
         stores.take(packed[n], "a user")
@@ -257,7 +255,7 @@ def test_those_out_of_use_longest_are_closed(log: Path) -> None:
     assert log.read_text().split() == ["opened0", "opened1", "opened2", "closed0", "opened0", "closed1", "opened3", "closed2"]
 
 
-def test_none_is_closed_that_is_in_use(log: Path) -> None:
+def test_none_is_closed_that_is_in_use(log):
     stores, packed = OpenStores(most=0), recipes(log, 2)
     for user in ("one", "two"):
         stores.take(packed[0], user)
@@ -269,7 +267,7 @@ def test_none_is_closed_that_is_in_use(log: Path) -> None:
     assert log.read_text().split()[3:] == ["closed0"]
 
 
-def test_all_are_closed_in_the_end_whatever_one_of_them_says(log: Path) -> None:
+def test_all_are_closed_in_the_end_whatever_one_of_them_says(log):
     stores = OpenStores()
     for packed in (*recipes(log, 1), pickling.dumps(Defiant), pickling.dumps(InMemoryStore), *recipes(log, 2)[1:]):
         stores.take(packed, "a user")
@@ -283,7 +281,7 @@ class Defiant(InMemoryStore):
         raise OSError("no")
 
 
-def test_a_process_closes_what_it_has_opened_and_the_child_of_a_fork_opens_its_own(log: Path) -> None:
+def test_a_process_closes_what_it_has_opened_and_the_child_of_a_fork_opens_its_own(log):
     code = f"""if True:
         import os
         from functools import partial

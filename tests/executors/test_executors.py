@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Client
@@ -49,54 +48,54 @@ def forkserver() -> Any:
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Any]:
+def processes():
     with ProcessExecutor(2) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Any]:
+def pool():
     with process_pool() as found:
         assert found.submit(int).result() == 0  # now its threads are there
         yield found
 
 
 @pytest.fixture(scope="module")
-def threads() -> Iterator[Any]:
+def threads():
     with ThreadPoolExecutor(2, thread_name_prefix="stategraph") as found:
         yield found
 
 
 @pytest.fixture(scope="module", params=["processes", "pool", "threads"])
-def executor(request: pytest.FixtureRequest) -> Any:
+def executor(request):
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(scope="module", params=["processes", "pool"])
-def far(request: pytest.FixtureRequest) -> Any:
+def far(request):
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
-def world(drive: Drive) -> Drive:
+def world(drive):
     """For tests that take their time on a cluster."""
     return drive
 
 
 @pytest.fixture
-def elsewhere(executor: Any) -> bool:
+def elsewhere(executor):
     """Whether functions leave this process."""
     return not isinstance(executor, ThreadPoolExecutor)
 
 
 @pytest.fixture(scope="module")
-def mortal(processes: Any) -> Any:
+def mortal(processes):
     """An executor that outlives its workers."""
     return processes
 
 
 @pytest.fixture
-def ends_for_real(far: Any) -> bool:
+def ends_for_real(far):
     """Whether a call whose time is up is ended."""
     return isinstance(far, ProcessExecutor)
 
@@ -105,7 +104,7 @@ def ends_for_real(far: Any) -> bool:
 
 
 @pytest.mark.parametrize("wrong", [3, object(), ProcessPoolExecutor, ProcessExecutor, "process", "inline"])
-def test_what_is_no_executor_is_refused_at_once(wrong: Any) -> None:
+def test_what_is_no_executor_is_refused_at_once(wrong):
     graph = StateGraph(State).add_node(count).add_edge(START, "count")
     run = graph.compile().invoke
     for give in (graph.compile, partial(StateGraph(State).add_node, count), partial(run, {}), task, entrypoint(executor=wrong)):
@@ -113,7 +112,7 @@ def test_what_is_no_executor_is_refused_at_once(wrong: Any) -> None:
             give(where) if isinstance(give, entrypoint) else give(executor=wrong)
 
 
-def test_every_node_that_cannot_run_there_is_named_at_compile(processes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_node_that_cannot_run_there_is_named_at_compile(processes, monkeypatch):
     monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
     graph = StateGraph(State).add_node("lambda", lambda state: None).add_node(remembers).add_node(count)
     graph.add_node("nested", row(note_a))
@@ -134,18 +133,18 @@ def test_every_node_that_cannot_run_there_is_named_at_compile(processes: Any, mo
         app.invoke({"n": 1}, executor=processes)
 
 
-def test_a_graph_as_a_node_is_no_function(processes: Any) -> None:
+def test_a_graph_as_a_node_is_no_function(processes):
     graph = StateGraph(State).add_node("nested", row(count), executor=processes).add_edge(START, "nested")
     with pytest.raises(InvalidGraphError, match="'nested' cannot run on an executor: it is a graph"):
         graph.compile()
 
 
-def test_lambdas_and_closures_go_by_value(processes: Any) -> None:
+def test_lambdas_and_closures_go_by_value(processes):
     step = 5
     assert row(("add", lambda state: {"n": state["n"] + step}), executor=processes).invoke({"n": 1})["n"] == 6
 
 
-def test_a_function_that_a_task_has_wrapped_goes_by_name() -> None:
+def test_a_function_that_a_task_has_wrapped_goes_by_name():
     blob = pickling.dump_function(square.function)
     assert pickling.loads(blob) is square.function and len(blob) < 200
 
@@ -173,7 +172,7 @@ class WithAHint(KeyError):
      UnicodeDecodeError("utf-8", b"x", 0, 1, "y"), subprocess.CalledProcessError(1, ["a"], b"o"),
      WorkerLostError("n", "e", 3, "r"), InvalidGraphError(["a", "b"]), ImportError("no", name="m")],
 )  # fmt: skip
-def test_an_error_is_raised_unchanged(error: BaseException) -> None:
+def test_an_error_is_raised_unchanged(error):
     error.add_note("a note")
     found = pickling.unpack_error(pickling.pack_error(error))
     held = ("args", "code", "errno", "filename", "value", "start", "name")
@@ -181,7 +180,7 @@ def test_an_error_is_raised_unchanged(error: BaseException) -> None:
     assert [getattr(found, name, None) for name in held] == [getattr(error, name, None) for name in held]
 
 
-def test_an_unpicklable_error_is_raised_as_text() -> None:
+def test_an_unpicklable_error_is_raised_as_text():
     error = Oops(1)
     error.lock = threading.Lock()  # type: ignore[attr-defined]
     found = pickling.unpack_error(pickling.pack_error(error))
@@ -192,7 +191,7 @@ def test_an_unpicklable_error_is_raised_as_text() -> None:
 
 
 @pytest.mark.trial
-def test_a_task_may_die_three_times_in_each_run(processes: Any, drive: Drive, tmp_path: Path) -> None:
+def test_a_task_may_die_three_times_in_each_run(processes, drive, tmp_path):
     app = deadly(executor=processes, checkpointer=InMemorySaver())
     thread = {"configurable": {"thread_id": "1"}}
     with pytest.raises(WorkerLostError, match="ended by SIGKILL"):
@@ -202,7 +201,7 @@ def test_a_task_may_die_three_times_in_each_run(processes: Any, drive: Drive, tm
     assert (tmp_path / "tries").read_text() == "xxxxxx"
 
 
-def test_stopped_pools_leave_no_thread_and_no_file_behind(drive: Drive, pool: Any) -> None:
+def test_stopped_pools_leave_no_thread_and_no_file_behind(drive, pool):
     app = row(speaks)
 
     def listen(pool: Any) -> tuple[int, int]:
@@ -221,7 +220,7 @@ def test_stopped_pools_leave_no_thread_and_no_file_behind(drive: Drive, pool: An
 
 
 @pytest.mark.parametrize("made", [ThreadPoolExecutor, ProcessPoolExecutor])
-def test_a_pool_that_is_shut_down_amid_a_run_says_so(tmp_path: Path, drive: Drive, made: Any) -> None:
+def test_a_pool_that_is_shut_down_amid_a_run_says_so(tmp_path, drive, made):
     """Of three calls one has begun, and perhaps one more lies in the pool's pipe."""
     pool = made(1, **({} if made is ThreadPoolExecutor else {"mp_context": forkserver()}))
     graph = StateGraph(State).add_node(stays)
@@ -242,7 +241,7 @@ def test_a_pool_that_is_shut_down_amid_a_run_says_so(tmp_path: Path, drive: Driv
     pool.shutdown()
 
 
-def test_a_pool_that_is_broken_says_what_to_do(drive: Drive, tmp_path: Path) -> None:
+def test_a_pool_that_is_broken_says_what_to_do(drive, tmp_path):
     with process_pool() as pool:
         app = row(kills_its_worker, executor=pool)
         for _ in range(2):
@@ -255,7 +254,7 @@ TRIAL = pytest.mark.trial
 
 
 @pytest.mark.parametrize("way", ["script", *(pytest.param(way, marks=TRIAL) for way in ("module", "stdin", "-c"))])
-def test_a_script_needs_no_guard(tmp_path: Path, way: str) -> None:
+def test_a_script_needs_no_guard(tmp_path, way):
     code = (
         "from stategraph import StateGraph\nfrom typing import TypedDict\nfrom functools import cache\n"
         "class State(TypedDict):\n    n: int\n"
@@ -273,7 +272,7 @@ def test_a_script_needs_no_guard(tmp_path: Path, way: str) -> None:
     assert (done.stdout.split("\n"), done.stderr) == (["{'n': 2}", "oops", ""], "")
 
 
-def test_unpicklable_globals_of_a_scripts_function_are_reported_at_compile() -> None:
+def test_unpicklable_globals_of_a_scripts_function_are_reported_at_compile():
     code = (
         "from stategraph import START, StateGraph\nimport threading\n"
         "lock = threading.Lock()\n"
@@ -295,7 +294,7 @@ def speaks_of_what_is_only_there(state: State) -> None:
     stategraph.get_stream_writer()(module.Thing())
 
 
-def test_an_event_that_the_driver_cannot_load_names_its_node(drive: Drive, far: Any) -> None:
+def test_an_event_that_the_driver_cannot_load_names_its_node(drive, far):
     why = "node 'speaks_of_what_is_only_there' .* an event: cannot be loaded by the driver: .*No module named 'only_there'"
     with pytest.raises(ShippingError, match=why):
         drive.stream(row(speaks_of_what_is_only_there, executor=far), {}, stream_mode="custom")
@@ -322,14 +321,14 @@ def lets_it_tell(state: State) -> None:
     stategraph.get_stream_writer()("of this call")
 
 
-def test_late_messages_of_a_call_are_not_taken_for_another_runs(tmp_path: Path) -> None:
+def test_late_messages_of_a_call_are_not_taken_for_another_runs(tmp_path):
     with ProcessExecutor(1) as one:
         for node, heard in ((tells_later, []), (lets_it_tell, ["of this call"])):
             app = row(node, executor=one)
             assert list(app.stream({"texts": [str(tmp_path)]}, stream_mode="custom")) == heard
 
 
-def test_a_value_nested_too_deep_is_named_briefly(processes: Any) -> None:
+def test_a_value_nested_too_deep_is_named_briefly(processes):
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -338,7 +337,7 @@ def test_a_value_nested_too_deep_is_named_briefly(processes: Any) -> None:
     assert len(str(caught.value)) < 200
 
 
-def test_a_closed_executor_says_so(drive: Drive) -> None:
+def test_a_closed_executor_says_so(drive):
     with ProcessExecutor(1) as processes:
         app = row(where, executor=processes)
         (pid,) = drive.invoke(app, {})["log"]
@@ -347,7 +346,7 @@ def test_a_closed_executor_says_so(drive: Drive) -> None:
         drive.invoke(app, {})
 
 
-def test_there_are_no_more_processes_than_wanted(drive: Drive) -> None:
+def test_there_are_no_more_processes_than_wanted(drive):
     with ProcessExecutor(1) as processes:
         graph = StateGraph(State).add_node(where)
         graph.add_conditional_edges(START, lambda state: [Send("where", {})] * 20, ["where"])
@@ -356,14 +355,14 @@ def test_there_are_no_more_processes_than_wanted(drive: Drive) -> None:
         ProcessExecutor(0)
 
 
-def test_waiting_for_a_worker_does_not_count_for_a_timeout(drive: Drive) -> None:
+def test_waiting_for_a_worker_does_not_count_for_a_timeout(drive):
     with ProcessExecutor(1) as processes:
         graph = StateGraph(State).add_node(takes_its_time, timeout=1.2)
         graph.add_conditional_edges(START, lambda state: [Send("takes_its_time", {})] * 4, ["takes_its_time"])
         assert drive.invoke(graph.compile(executor=processes), {})["log"] == ["done"] * 4, "1.6 seconds in all"
 
 
-def test_a_graph_inside_runs_where_the_one_around_it_does(drive: Drive, processes: Any) -> None:
+def test_a_graph_inside_runs_where_the_one_around_it_does(drive, processes):
     pinned = row(where, executor="threads")
     inside, repeated, here = drive.invoke(
         chain_of(State, inside=row(where), pinned=pinned).compile(executor=processes), {}
@@ -371,7 +370,7 @@ def test_a_graph_inside_runs_where_the_one_around_it_does(drive: Drive, processe
     assert inside == repeated != here == os.getpid()
 
 
-def test_a_task_runs_where_it_says_or_where_the_run_does(drive: Drive, processes: Any) -> None:
+def test_a_task_runs_where_it_says_or_where_the_run_does(drive, processes):
     @task(executor=processes)
     def far() -> int:
         return os.getpid()
@@ -388,7 +387,7 @@ def test_a_task_runs_where_it_says_or_where_the_run_does(drive: Drive, processes
     assert drive.invoke(flow, 1, executor=processes) == [False, False, True]
 
 
-def test_a_large_value_goes_once_to_each_process_and_is_let_go(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_value_goes_once_to_each_process_and_is_let_go(drive, monkeypatch):
     sizes: list[int] = []
     put = frames.Frames.put
     monkeypatch.setattr(frames.Frames, "put", lambda self, frame: (sizes.append(len(frame.body)), put(self, frame))[1])
@@ -404,7 +403,7 @@ def test_a_large_value_goes_once_to_each_process_and_is_let_go(drive: Drive, mon
 
 
 @pytest.fixture
-def hears_ctrl_c() -> Iterator[None]:
+def hears_ctrl_c():
     """Programs started in the background ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -412,7 +411,7 @@ def hears_ctrl_c() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("made", [two_stay, two_tasks_stay])
-def test_ctrl_c_ends_the_calls_under_way(hears_ctrl_c: None, tmp_path: Path, made: Any) -> None:
+def test_ctrl_c_ends_the_calls_under_way(hears_ctrl_c, tmp_path, made):
     def interrupt() -> None:
         due = time.monotonic() + LONG
         while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < due:
@@ -429,7 +428,7 @@ def test_ctrl_c_ends_the_calls_under_way(hears_ctrl_c: None, tmp_path: Path, mad
 
 
 @pytest.mark.trial
-def test_ctrl_c_at_any_line_costs_the_executor_no_worker() -> None:
+def test_ctrl_c_at_any_line_costs_the_executor_no_worker():
     with ProcessExecutor(1) as pool:
         app = row(where, executor=pool)
         for begin, functions in (
@@ -467,7 +466,7 @@ def interrupted_at(place: int, functions: set[str], work: Callable[[], Any]) -> 
     return 0
 
 
-def test_an_executor_that_is_closed_while_a_worker_starts_leaves_none(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_executor_that_is_closed_while_a_worker_starts_leaves_none(drive, monkeypatch):
     pool, started, start = ProcessExecutor(1), [], processes_module._Worker.start
 
     def start_late(worker: Any) -> None:
@@ -482,7 +481,7 @@ def test_an_executor_that_is_closed_while_a_worker_starts_leaves_none(drive: Dri
     assert worker.process.poll() is not None and worker.frames.closed
 
 
-def test_a_child_of_a_fork_has_workers_of_its_own(processes: Any) -> None:
+def test_a_child_of_a_fork_has_workers_of_its_own(processes):
     app = row(where, executor=processes)
     (ours,) = app.invoke({})["log"]
     end, theirs = multiprocessing.Pipe()
@@ -501,7 +500,7 @@ def test_a_child_of_a_fork_has_workers_of_its_own(processes: Any) -> None:
     assert app.invoke({})["log"] == [ours], "the parent keeps its own"
 
 
-def test_the_name_of_an_executor_means_one_shared_pool(drive: Drive) -> None:
+def test_the_name_of_an_executor_means_one_shared_pool(drive):
     assert resolve_executor("processes") is resolve_executor("processes")
     assert drive.invoke(row(where, executor="processes"), {})["log"] != [os.getpid()]
 
@@ -536,11 +535,11 @@ class Inline(stategraph.executors.Executor):
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_a_custom_executor(drive: Drive, story: str) -> None:
+def test_a_custom_executor(drive, story):
     assert play(drive, story, executor=Inline()) == play(drive, story)
 
 
-def test_a_worker_that_cannot_reach_its_driver_says_so(tmp_path: Path) -> None:
+def test_a_worker_that_cannot_reach_its_driver_says_so(tmp_path):
     inline = Inline()
     assert list(row(speaks, executor=inline).stream({"n": 0}, stream_mode="custom"))[-1] == "last"
     answer, told = pools.run_call(inline.calls[0].payload, (), (str(tmp_path / "nowhere"), b"key"), "id")
@@ -551,7 +550,7 @@ def test_a_worker_that_cannot_reach_its_driver_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sent", [b"no mail", pickle.dumps("not three"), pickle.dumps((["no id"], "", b""))], ids=["bytes", "text", "list"]
 )
-def test_mail_that_is_none_ends_its_line_and_no_other(sent: bytes, drive: Drive, pool: Any) -> None:
+def test_mail_that_is_none_ends_its_line_and_no_other(sent, drive, pool):
     mailbox = pools.open_mailbox()
     with Client(mailbox.address, authkey=mailbox.key) as line:
         line.send_bytes(sent)
@@ -561,7 +560,7 @@ def test_mail_that_is_none_ends_its_line_and_no_other(sent: bytes, drive: Drive,
     assert drive.stream(row(speaks, executor=pool), {"n": 0}, stream_mode="custom")[-1] == "last"
 
 
-def test_a_raw_node_runs_on_an_executor(drive: Drive) -> None:
+def test_a_raw_node_runs_on_an_executor(drive):
     inline = Inline()
     node = NodeBuilder().subscribe_only("a").do(str).do(len).set_executor(inline).write_to("b")
     app = Pregel(nodes={"n": node}, channels={"a": LastValue(int), "b": LastValue(int)}, input_channels="a", output_channels="b")
@@ -569,7 +568,7 @@ def test_a_raw_node_runs_on_an_executor(drive: Drive) -> None:
     assert [call.node for call in inline.calls] == ["n"]
 
 
-def test_only_the_keys_that_a_node_names_go_along(drive: Drive) -> None:
+def test_only_the_keys_that_a_node_names_go_along(drive):
     class Few(TypedDict):
         n: int
 
@@ -581,7 +580,7 @@ def test_only_the_keys_that_a_node_names_go_along(drive: Drive) -> None:
     assert inline.shared == [] and len(inline.calls[0].payload) < 3_000
 
 
-def test_bytes_are_not_pickled(drive: Drive) -> None:
+def test_bytes_are_not_pickled(drive):
     """They are not pickled, neither apart nor in the payload; pickled ones are not taken for them."""
 
     class Blobs(TypedDict):
@@ -600,7 +599,7 @@ def test_bytes_are_not_pickled(drive: Drive) -> None:
     assert inline.shared[0] is given["large"]
 
 
-def test_a_send_of_nothing_but_bytes_arrives(drive: Drive) -> None:
+def test_a_send_of_nothing_but_bytes_arrives(drive):
     class Found(TypedDict, total=False):
         found: Annotated[list[int], operator.add]
 
@@ -614,7 +613,7 @@ def test_a_send_of_nothing_but_bytes_arrives(drive: Drive) -> None:
     assert drive.invoke(graph.compile(executor=Inline()), {})["found"] == [1, 100_000]
 
 
-def test_without_an_executor_nothing_of_it_is_loaded() -> None:
+def test_without_an_executor_nothing_of_it_is_loaded():
     seen = "[m for m in sys.modules if m.startswith('stategraph.executors') or m in ('multiprocessing', 'cloudpickle')]"
     code = f"import sys, stategraph; print({seen})"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
@@ -633,7 +632,7 @@ def is_free(path: Path) -> bool:
         return True
 
 
-def test_another_driver_resumes_after_a_kill(processes: Any, drive: Drive, tmp_path: Path) -> None:
+def test_another_driver_resumes_after_a_kill(processes, drive, tmp_path):
     code = f"from kit import executor_graphs; executor_graphs.be_a_driver({str(tmp_path)!r})"
     driver = subprocess.Popen([sys.executable, "-c", code])
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
@@ -655,13 +654,13 @@ def test_another_driver_resumes_after_a_kill(processes: Any, drive: Drive, tmp_p
     assert (tmp_path / "log").read_text().split() == ["0", "1", "2", "3", "3", "4", "5"]
 
 
-def test_an_effect_needs_an_executor_that_brings_answers(drive: Drive, tmp_path: Path) -> None:
+def test_an_effect_needs_an_executor_that_brings_answers(drive, tmp_path):
     with pytest.raises(RuntimeError, match=r"runtime.once\('charge'\) needs an answer from the driver.*`send_request`.*\"processes\""):
         drive.invoke(paying(pays, Inline(), InMemorySaver()), {"texts": [str(tmp_path)]}, CONFIG)
     assert charged(tmp_path) == []
 
 
-def test_an_effect_on_a_pool_needs_the_parameter(drive: Drive, pool: Any, tmp_path: Path) -> None:
+def test_an_effect_on_a_pool_needs_the_parameter(drive, pool, tmp_path):
     """By which the driver knows that the call needs a way back; a process has one anyway."""
     with pytest.raises(RuntimeError, match=r"must have a parameter `runtime: Runtime`"):
         drive.invoke(paying(pays_without_the_parameter, pool, InMemorySaver()), {"texts": [str(tmp_path)]}, CONFIG)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -39,19 +38,19 @@ def frames_of(end: socket.socket) -> Frames:
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, Frames]]:
+def ends():
     """An end to write bytes to, and the frames that come of them."""
     there, here = socket.socketpair()
     with there, here:
         yield there, frames_of(here)
 
 
-def test_each_call_has_an_id_of_its_own() -> None:
+def test_each_call_has_an_id_of_its_own():
     assert len({new_call_id() for _ in range(1000)}) == 1000
 
 
 @pytest.mark.parametrize("cut", range(len(ONE)))
-def test_a_frame_is_received_once_it_is_whole(ends: tuple[socket.socket, Frames], cut: int) -> None:
+def test_a_frame_is_received_once_it_is_whole(ends, cut):
     there, frames = ends
     there.sendall(ONE[:cut])
     with pytest.raises(TimeoutError):
@@ -62,7 +61,7 @@ def test_a_frame_is_received_once_it_is_whole(ends: tuple[socket.socket, Frames]
 
 
 @pytest.mark.parametrize("cut", range(len(ONE)))
-def test_a_frame_that_is_cut_is_none(ends: tuple[socket.socket, Frames], cut: int) -> None:
+def test_a_frame_that_is_cut_is_none(ends, cut):
     there, frames = ends
     there.sendall(ONE[:cut])
     there.close()
@@ -82,7 +81,7 @@ def test_a_frame_that_is_cut_is_none(ends: tuple[socket.socket, Frames], cut: in
         (HEAD.pack(MARK, ID, ANSWER, 3) + b"one" + OTHER, "does not end after its 3 bytes"),
     ],
 )
-def test_what_is_no_frame_of_this_call_is_never_received(ends: tuple[socket.socket, Frames], sent: bytes, why: str) -> None:
+def test_what_is_no_frame_of_this_call_is_never_received(ends, sent, why):
     there, frames = ends
     there.sendall(sent)
     for _ in range(2):
@@ -90,7 +89,7 @@ def test_what_is_no_frame_of_this_call_is_never_received(ends: tuple[socket.sock
             frames.receive(ID)
 
 
-def test_memory_grows_with_received_bytes_and_not_with_the_announced_size(ends: tuple[socket.socket, Frames]) -> None:
+def test_memory_grows_with_received_bytes_and_not_with_the_announced_size(ends):
     there, frames = ends
     there.sendall(HEAD.pack(MARK, ID, ANSWER, LONGEST) + b"a little")
     with pytest.raises(TimeoutError):
@@ -99,7 +98,7 @@ def test_memory_grows_with_received_bytes_and_not_with_the_announced_size(ends: 
 
 
 @pytest.mark.parametrize("size", [0, 1, 64 * 1024 - 1, 64 * 1024, 5_000_000])
-def test_what_does_not_fit_into_the_pipe_is_sent_as_there_is_room(ends: tuple[socket.socket, Frames], size: int) -> None:
+def test_what_does_not_fit_into_the_pipe_is_sent_as_there_is_room(ends, size):
     there, frames = ends
     reader = frames_of(there)
     sent = [Frame(ID, EVENT, bytes(size)), Frame(ID, ANSWER, b"end")]

@@ -7,11 +7,8 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,39 +34,39 @@ del test_a_child_forked_by_a_node_exits_and_sends_no_result  # they cannot fork
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Any]:
+def pool():
     with InterpreterPoolExecutor(2, thread_name_prefix="stategraph") as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def executor(pool: Any) -> Any:
+def executor(pool):
     return pool
 
 
 @pytest.fixture(scope="module")
-def far(pool: Any) -> Any:
+def far(pool):
     return pool
 
 
 @pytest.fixture
-def world(drive: Drive) -> Drive:
+def world(drive):
     return drive
 
 
 @pytest.fixture
-def elsewhere() -> bool:
+def elsewhere():
     """The process is the same."""
     return False
 
 
 @pytest.fixture
-def ends_for_real() -> bool:
+def ends_for_real():
     return False
 
 
 @pytest.fixture
-def new_store(tmp_path: Path) -> Iterator[Callable[[], Any]]:
+def new_store(tmp_path):
     """None on Postgres: psycopg's pool has daemon threads, see below."""
     names = (tmp_path / f"{n}.db" for n in itertools.count())
     with ExitStack() as stack:
@@ -78,11 +75,11 @@ def new_store(tmp_path: Path) -> Iterator[Callable[[], Any]]:
 
 # One of the questions wants an `int`, which pydantic would check: see below.
 @pytest.mark.parametrize("story", [story for story in STORIES if story != "questions"])
-def test_a_run_is_equal_to_the_local_one_event_by_event(drive: Drive, executor: Any, story: str) -> None:
+def test_a_run_is_equal_to_the_local_one_event_by_event(drive, executor, story):
     assert play(drive, story, executor=executor) == play(drive, story)
 
 
-def test_an_interpreter_pool_is_not_taken_for_a_thread_pool(pool: Any) -> None:
+def test_an_interpreter_pool_is_not_taken_for_a_thread_pool(pool):
     assert isinstance(resolve_executor(pool), InterpreterExecutor)
     assert resolve_executor(pool) is resolve_executor(pool)
 
@@ -136,7 +133,7 @@ def of_order(state: Order):
 
 
 @pytest.fixture(scope="module")
-def late(pool: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def late(pool, tmp_path_factory):
     """A module on a path that is younger than the interpreters, and builds a graph with a saver."""
     assert all(pool.map(int, ["1"] * 8))
     folder = tmp_path_factory.mktemp("late")
@@ -149,7 +146,7 @@ def late(pool: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             sys.modules.pop(name, None)
 
 
-def test_a_function_is_imported_by_the_drivers_current_path(drive: Drive, pool: Any, late: Any) -> None:
+def test_a_function_is_imported_by_the_drivers_current_path(drive, pool, late):
     assert drive.invoke(row(late.which, executor=pool), {})["log"] != [get_main().id]
 
 
@@ -184,13 +181,13 @@ with InterpreterPoolExecutor(2) as pool:
 """
 
 
-def test_what_a_script_defines_goes_by_value_and_needs_no_guard(tmp_path: Path) -> None:
+def test_what_a_script_defines_goes_by_value_and_needs_no_guard(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     told = subprocess.check_output([sys.executable, tmp_path / "script.py"], text=True)
     assert told == str([f"Word(text='{word}')" for word in "abcABC!"]).replace('"', "") + "\n"
 
 
-def test_what_has_no_name_there_is_refused_at_compile(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_name_there_is_refused_at_compile(pool, monkeypatch):
     monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
     with pytest.raises(InvalidGraphError, match=r"'lambda' cannot run on an executor: its function: .*install cloudpickle"):
         row(("lambda", lambda state: None), executor=pool)
@@ -202,7 +199,7 @@ def test_what_has_no_name_there_is_refused_at_compile(pool: Any, monkeypatch: py
 
 # -- what does not load there -----------------------------------------------------------------------------------
 
-def test_a_pydantic_state_is_refused_with_a_way_out(drive: Drive, pool: Any, late: Any) -> None:
+def test_a_pydantic_state_is_refused_with_a_way_out(drive, pool, late):
     orders = import_module("late_orders")
     with pytest.raises(ShippingError, match='its function or input.*pydantic_core.*executor="processes" for this node'):
         drive.invoke(row(orders.of_order, schema=orders.Order, executor=pool), {"n": 1})
@@ -219,14 +216,14 @@ NOT_THERE = {
 
 
 @pytest.mark.parametrize("name", NOT_THERE)
-def test_what_sub_interpreters_do_not_have_is_named_with_its_node(drive: Drive, pool: Any, late: Any, name: str) -> None:
+def test_what_sub_interpreters_do_not_have_is_named_with_its_node(drive, pool, late, name):
     app = row(getattr(late, name), executor=pool, checkpointer=InMemorySaver())
     told = rf"node '{name}' runs on an executor: what it uses: .*{NOT_THERE[name]}.*; use executor=\"processes\""
     with pytest.raises(ShippingError, match=told):
         drive.invoke(app, {"n": 0}, {"configurable": {"thread_id": "1"}})
 
 
-def test_a_store_on_postgres_is_refused_with_a_way_out(drive: Drive, pool: Any, postgres: str) -> None:
+def test_a_store_on_postgres_is_refused_with_a_way_out(drive, pool, postgres):
     with (
         closing(PostgresStore(postgres)) as store,
         pytest.raises(ShippingError, match='node \'puts\' .*daemon threads.*; use executor="processes"'),
@@ -234,7 +231,7 @@ def test_a_store_on_postgres_is_refused_with_a_way_out(drive: Drive, pool: Any, 
         drive.invoke(row(puts, executor=pool, store=store), {})
 
 
-def test_a_json_schema_of_an_answer_needs_no_pydantic(drive: Drive, pool: Any, late: Any) -> None:
+def test_a_json_schema_of_an_answer_needs_no_pydantic(drive, pool, late):
     app = row(late.asks_in_json, executor=pool, checkpointer=InMemorySaver())
     thread = {"configurable": {"thread_id": "1"}}
     assert drive.invoke(app, {"n": 0}, thread)["__interrupt__"][0].response_schema == {"type": "integer"}
@@ -244,7 +241,7 @@ def test_a_json_schema_of_an_answer_needs_no_pydantic(drive: Drive, pool: Any, l
 # -- the pool -----------------------------------------------------------------------------------------------------
 
 
-def test_a_pool_that_was_shut_down_says_so(drive: Drive) -> None:
+def test_a_pool_that_was_shut_down_says_so(drive):
     with InterpreterPoolExecutor(1, thread_name_prefix="stategraph") as pool:
         app = row(count, executor=pool)
         assert drive.invoke(app, {"n": 0})["n"] == 1
@@ -256,7 +253,7 @@ def refuses() -> None:
     raise ValueError("not today")
 
 
-def test_a_pool_whose_interpreters_do_not_start_is_named(drive: Drive, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pool_whose_interpreters_do_not_start_is_named(drive, caplog):
     with (
         InterpreterPoolExecutor(1, thread_name_prefix="stategraph", initializer=refuses) as pool,
         pytest.raises(WorkerLostError, match="'count' lost its worker on InterpreterPoolExecutor once: .* make a new pool"),

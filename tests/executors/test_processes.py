@@ -8,13 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kit import forking_nodes, hostile_nodes
-from kit.drive import Drive
 from kit.forking_nodes import FORKING, PATIENCE, graph_of
 from kit.hostile_nodes import HOSTILE
 
@@ -23,13 +22,13 @@ from stategraph.pregel import WorkerLostError
 
 
 @pytest.fixture(scope="module")
-def two() -> Iterator[ProcessExecutor]:
+def two():
     with ProcessExecutor(2) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def one() -> Iterator[ProcessExecutor]:
+def one():
     """All calls go to the same worker, for as long as it lives."""
     with ProcessExecutor(1) as found:
         yield found
@@ -74,7 +73,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("node", FORKING, ids=lambda node: node.__name__)
-def test_each_call_gets_its_own_answer_from_its_worker_though_nodes_fork(drive: Drive, one: Any, node: Any) -> None:
+def test_each_call_gets_its_own_answer_from_its_worker_though_nodes_fork(drive, one, node):
     app, plain = graph_of(node, executor=one), graph_of(forking_nodes.plain, executor=one)
     pids = {worker.process.pid for worker in one._workers}
     for token in ("one", "two"):
@@ -84,14 +83,14 @@ def test_each_call_gets_its_own_answer_from_its_worker_though_nodes_fork(drive: 
     assert not pids or {worker.process.pid for worker in one._workers} == pids, "the worker is kept"
 
 
-def test_the_error_of_a_child_is_shown_with_its_last_output(capfd: Any) -> None:
+def test_the_error_of_a_child_is_shown_with_its_last_output(capfd):
     with ProcessExecutor(1) as processes:
         app = graph_of(hostile_nodes.child_speaks_at_last, executor=processes)
         assert app.invoke({"token": "t"})["answers"] == [("t", True, 1)]
     assert capfd.readouterr().err == "last words\n"
 
 
-def test_a_program_that_a_node_starts_does_not_have_the_pipe(one: Any) -> None:
+def test_a_program_that_a_node_starts_does_not_have_the_pipe(one):
     (found,) = graph_of(hostile_nodes.lists_open_files, executor=one).invoke({"token": "t"})["answers"]
     assert [name for name in found[2] if name.startswith("socket")] == []
 
@@ -101,7 +100,7 @@ def test_a_program_that_a_node_starts_does_not_have_the_pipe(one: Any) -> None:
 
 @pytest.mark.trial
 @pytest.mark.parametrize("act", HOSTILE, ids=lambda act: act.__name__)
-def test_what_is_no_answer_costs_its_call_a_worker_and_no_other_call(drive: Drive, two: Any, tmp_path: Path, act: Any) -> None:
+def test_what_is_no_answer_costs_its_call_a_worker_and_no_other_call(drive, two, tmp_path, act):
     app, plain = graph_of(hostile_nodes.hostile, executor=two), graph_of(forking_nodes.plain, executor=two)
     once = {"token": f"{act.__name__} False", "folder": str(tmp_path)}
     assert within_patience(lambda: drive.invoke(app, once))["answers"] == [(once["token"], True)]
@@ -114,13 +113,13 @@ THREE_TIMES = [pytest.param(act, id=act.__name__, marks=[pytest.mark.trial] * (a
 
 
 @pytest.mark.parametrize("act", THREE_TIMES)
-def test_an_invalid_response_is_an_error_after_three_workers(two: Any, tmp_path: Path, act: Any) -> None:
+def test_an_invalid_response_is_an_error_after_three_workers(two, tmp_path, act):
     always = {"token": f"{act.__name__} True", "folder": str(tmp_path)}
     with pytest.raises(WorkerLostError, match=f"'hostile' lost its worker on 2 processes 3 times: {HOSTILE[act]}"):
         within_patience(lambda: graph_of(hostile_nodes.hostile, executor=two).invoke(always))
 
 
-def test_a_worker_that_writes_between_two_calls_is_replaced_and_costs_nothing(one: Any, tmp_path: Path) -> None:
+def test_a_worker_that_writes_between_two_calls_is_replaced_and_costs_nothing(one, tmp_path):
     app, plain = graph_of(hostile_nodes.writes_later, executor=one), graph_of(forking_nodes.plain, executor=one)
     app.invoke({"token": "t", "folder": str(tmp_path)})
     (worker,) = one._workers
@@ -129,7 +128,7 @@ def test_a_worker_that_writes_between_two_calls_is_replaced_and_costs_nothing(on
     assert worker not in one._workers and not is_alive(worker.process.pid)
 
 
-def test_a_worker_that_is_sent_what_is_no_call_says_so_and_is_replaced(capfd: Any) -> None:
+def test_a_worker_that_is_sent_what_is_no_call_says_so_and_is_replaced(capfd):
     one = ProcessExecutor(1)
     plain = graph_of(forking_nodes.plain, executor=one)
     plain.invoke({"token": "one"})
@@ -147,13 +146,13 @@ def test_a_worker_that_is_sent_what_is_no_call_says_so_and_is_replaced(capfd: An
 
 
 @pytest.fixture(params=["pidfd", "thread"])
-def sentinel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def sentinel(request, monkeypatch):
     """Not all systems have process file descriptors."""
     if request.param == "thread":
         monkeypatch.delattr(os, "pidfd_open")
 
 
-def test_a_worker_that_dies_is_detected_though_its_child_keeps_the_pipe_open(drive: Drive, sentinel: None, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_detected_though_its_child_keeps_the_pipe_open(drive, sentinel, tmp_path):
     with ProcessExecutor(1) as one:
         app = graph_of(forking_nodes.dies_beside_a_child, executor=one)
         found = within_patience(lambda: drive.invoke(app, {"token": "t", "folder": str(tmp_path)}))
@@ -164,7 +163,7 @@ def test_a_worker_that_dies_is_detected_though_its_child_keeps_the_pipe_open(dri
     until_gone(second)
 
 
-def test_a_worker_that_dies_while_it_is_sent_a_large_call_is_noticed(sentinel: None, tmp_path: Path) -> None:
+def test_a_worker_that_dies_while_it_is_sent_a_large_call_is_noticed(sentinel, tmp_path):
     """It never begins to read, and what holds its pipe does not either."""
     given = {"token": "t", "folder": str(tmp_path)}
     with ProcessExecutor(1) as one:
@@ -185,7 +184,7 @@ def test_a_worker_that_dies_while_it_is_sent_a_large_call_is_noticed(sentinel: N
         thread.join()
 
 
-def test_an_idle_worker_that_died_costs_no_call_a_try(drive: Drive, sentinel: None) -> None:
+def test_an_idle_worker_that_died_costs_no_call_a_try(drive, sentinel):
     with ProcessExecutor(1) as one:
         app = graph_of(forking_nodes.plain, executor=one)
         app.invoke({"token": "one"})
@@ -196,7 +195,7 @@ def test_an_idle_worker_that_died_costs_no_call_a_try(drive: Drive, sentinel: No
         assert worker not in one._workers
 
 
-def test_what_a_node_has_started_ends_with_its_worker() -> None:
+def test_what_a_node_has_started_ends_with_its_worker():
     with ProcessExecutor(1) as one:
         (found,) = graph_of(forking_nodes.leaves_a_child, executor=one).invoke({"token": "t"})["answers"]
         assert is_alive(found[2])
@@ -220,7 +219,7 @@ signal.pause()
 """
 
 
-def test_a_worker_ends_with_its_driver_though_a_child_of_the_driver_keeps_the_pipe_open() -> None:
+def test_a_worker_ends_with_its_driver_though_a_child_of_the_driver_keeps_the_pipe_open():
     command = [sys.executable, "-c", DRIVER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None

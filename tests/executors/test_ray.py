@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from kit.executor_suite import *
@@ -18,7 +16,7 @@ del test_a_worker_that_dies_is_detected_though_a_child_keeps_its_files_open
 
 
 @pytest.fixture(autouse=True)
-def no_leaks() -> None:
+def no_leaks():
     """Threads of Ray's own come when it needs them, and stay."""
 
 
@@ -32,7 +30,7 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def executor() -> Iterator[Any]:
+def executor():
     ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SETTINGS.items():
@@ -46,39 +44,39 @@ def executor() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def far(executor: Any) -> Any:
+def far(executor):
     return executor
 
 
 @pytest.fixture(scope="module")
-def mortal(executor: Any) -> Any:
+def mortal(executor):
     return executor
 
 
 @pytest.fixture
-def world() -> Drive:
+def world():
     """For tests that take their time: waiting for a worker is the same in both."""
     return Drive(is_async=False)
 
 
 @pytest.fixture
-def elsewhere() -> bool:
+def elsewhere():
     return True
 
 
 @pytest.fixture
-def ends_for_real() -> bool:
+def ends_for_real():
     return True
 
 
-def test_the_module_means_its_cluster(executor: Any) -> None:
+def test_the_module_means_its_cluster(executor):
     from stategraph.executors.ray import RayExecutor
 
     assert isinstance(resolve_executor(executor), RayExecutor)
     assert resolve_executor(executor) is resolve_executor(executor)
 
 
-def test_a_trace_continues_in_its_workers(drive: Drive, executor: Any) -> None:
+def test_a_trace_continues_in_its_workers(drive, executor):
     pytest.importorskip("opentelemetry.sdk")
     from kit import otel_nodes
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from faults import bugs_above, bugs_below, bugs_protocol, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS
@@ -22,20 +20,20 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
+def processes():
     with Processes() as found:
         yield found
 
 
 @pytest.mark.trial
 @pytest.mark.parametrize("trial", [pytest.param(TRIALS[name], id=IDS[name]) for name in IDS if name not in LONG])
-def test_every_guarantee_holds_in_one_round(trial: Trial, processes: Processes) -> None:
+def test_every_guarantee_holds_in_one_round(trial, processes):
     holds(trial, min(trial.rounds(QUICK), 1), processes)
 
 
 @pytest.mark.trial
 @EACH
-def test_every_guarantee_holds_at_the_quick_size(trial: Trial, processes: Processes) -> None:
+def test_every_guarantee_holds_at_the_quick_size(trial, processes):
     holds(trial, trial.rounds(QUICK), processes)
 
 
@@ -46,7 +44,7 @@ def holds(trial: Trial, rounds: int, processes: Processes) -> None:
         pytest.skip(record.skipped or "only at full size: make chaos")
 
 
-def test_a_stopped_campaign_resumes(tmp_path) -> None:
+def test_a_stopped_campaign_resumes(tmp_path):
     done = []
     trial = Trial("R0", "counts", "", 3, 9, lambda round: done.append(round.number))
     path = tmp_path / "counts.json"
@@ -55,7 +53,7 @@ def test_a_stopped_campaign_resumes(tmp_path) -> None:
     assert done == [0, 1, 2, 3, 4, 5] and record.rounds == 6
 
 
-def test_a_failure_says_how_to_see_it_again() -> None:
+def test_a_failure_says_how_to_see_it_again():
     def run(round: Round) -> None:
         assert round.number != 1, "one"
 
@@ -64,19 +62,19 @@ def test_a_failure_says_how_to_see_it_again() -> None:
     assert 'make chaos ARGS="--only fails --seed 7 --round 1"' in record.failures[0]
 
 
-def test_a_round_is_a_function_of_its_seed_and_number() -> None:
+def test_a_round_is_a_function_of_its_seed_and_number():
     with Bench() as bench:
         drawn = [Round(bench, "any", 1, number).random.random() for number in (1, 2, 1)]
     assert drawn[0] == drawn[2] != drawn[1]
 
 
-def test_a_planted_bug_is_removed_afterwards() -> None:
+def test_a_planted_bug_is_removed_afterwards():
     bug = BUGS["fork_reuses_keys"]
     run_trial(TRIALS[bug.caught_by], range(1), bug="fork_reuses_keys")
     assert not run_trial(TRIALS[bug.caught_by], range(1)).failures
 
 
-def test_the_command_line_lists_and_repeats(capsys) -> None:
+def test_the_command_line_lists_and_repeats(capsys):
     assert main(["--list", "--only", "R3"]) == 0
     assert "keys_are_stable" in capsys.readouterr().out
     assert main(["--only", "keys_are_stable", "--round", "3"]) == 0

@@ -64,7 +64,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def built() -> Iterator[Site]:
+def built():
     machines.require()
     with Network() as network:
         server = network.host()
@@ -73,7 +73,7 @@ def built() -> Iterator[Site]:
 
 
 @pytest.fixture
-def site(built: Site) -> Iterator[Site]:
+def site(built):
     """For one test, with all cables plugged in."""
     with built.desk.inside():
         yield built
@@ -121,7 +121,7 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(built: Site, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def story(built, tmp_path_factory):
     """Told once for all tests of it, since it is long."""
     with built.desk.inside(), ExitStack() as stack:
         scene = Scene(built, tmp_path_factory.mktemp("notes"), stack)
@@ -219,25 +219,25 @@ def suppressed(opened: Any) -> Iterator[Any]:
 
 
 @pytest.mark.trial
-def test_jobs_of_silent_machines_are_resumed_elsewhere_after_half_a_minute(story: Story) -> None:
+def test_jobs_of_silent_machines_are_resumed_elsewhere_after_half_a_minute(story):
     assert NOTICED - 10 < story.elsewhere < NOTICED + SLACK
     assert [(each.status, each.attempts) for each in story.moved] == [("done", 2)] * 4
 
 
 @pytest.mark.trial
-def test_a_machine_that_is_back_too_late_changes_nothing_and_works_on(story: Story) -> None:
+def test_a_machine_that_is_back_too_late_changes_nothing_and_works_on(story):
     assert story.since == story.before
     assert [(each.status, each.attempts) for each in story.after] == [("done", 1)] * 4
     assert story.left == 0
 
 
 @pytest.mark.trial
-def test_a_machine_that_is_back_keeps_jobs_that_no_other_claimed(story: Story) -> None:
+def test_a_machine_that_is_back_keeps_jobs_that_no_other_claimed(story):
     assert [(each.status, each.attempts) for each in story.kept] == [("done", 1)] * 4
 
 
 @pytest.mark.trial
-def test_a_machine_that_vanished_keeps_no_lock_and_no_connection_for_longer(story: Story) -> None:
+def test_a_machine_that_vanished_keeps_no_lock_and_no_connection_for_longer(story):
     assert story.unlocked < NOTICED + SLACK
     assert story.unseen < NOTICED + SLACK
 
@@ -246,7 +246,7 @@ def test_a_machine_that_vanished_keeps_no_lock_and_no_connection_for_longer(stor
 
 
 @pytest.mark.trial
-def test_a_server_that_is_cut_off_from_all_loses_nothing(site: Site, tmp_path: Path) -> None:
+def test_a_server_that_is_cut_off_from_all_loses_nothing(site, tmp_path):
     names = [f"t{number}" for number in range(12)]
     url = site.schema()
     with Queue.from_conn_string(url, counting) as queue, ExitStack() as stack:
@@ -277,7 +277,7 @@ class Both:
 
 
 @pytest.mark.trial
-def test_on_a_slow_line_that_loses_some_of_what_passes_every_step_is_exact(site: Site, tmp_path: Path) -> None:
+def test_on_a_slow_line_that_loses_some_of_what_passes_every_step_is_exact(site, tmp_path):
     names = [f"t{number}" for number in range(12)]
     url = site.schema()
     with Queue.from_conn_string(url, counting) as queue, Fleet(url, tmp_path) as workers:
@@ -290,7 +290,7 @@ def test_on_a_slow_line_that_loses_some_of_what_passes_every_step_is_exact(site:
 
 
 @pytest.mark.trial
-def test_a_worker_cut_off_from_the_queue_gets_an_error_in_time_and_polls_again(site: Site) -> None:
+def test_a_worker_cut_off_from_the_queue_gets_an_error_in_time_and_polls_again(site):
     with Queue.from_conn_string(site.schema(), counting, timeout=1) as queue:
         run_id = queue.submit("t", five())
         threading.Timer(0.3, site.desk.pull).start()
@@ -318,7 +318,7 @@ def answered(call: Callable[[], Any]) -> bool:
 
 
 @pytest.mark.trial
-def test_a_queue_is_closed_in_time_though_its_server_is_out_of_reach(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_is_closed_in_time_though_its_server_is_out_of_reach(site, monkeypatch):
     """Even if that happens while it begins to listen."""
     listening, execute = threading.Event(), Connection.execute
 
@@ -339,7 +339,7 @@ def test_a_queue_is_closed_in_time_though_its_server_is_out_of_reach(site: Site,
 
 
 @pytest.mark.trial
-def test_what_was_given_up_is_not_done_later(site: Site) -> None:
+def test_what_was_given_up_is_not_done_later(site):
     """The system keeps what was sent and not confirmed, and would send it again when the network is back."""
     with PostgresStore.from_conn_string(site.schema(), timeout=1) as store:
         store.put(("a",), "key", {"turn": 0})
@@ -356,7 +356,7 @@ def test_what_was_given_up_is_not_done_later(site: Site) -> None:
 
 
 @pytest.mark.trial
-def test_a_run_that_is_cut_off_ends_in_time_and_resumes(drive: Any, site: Site) -> None:
+def test_a_run_that_is_cut_off_ends_in_time_and_resumes(drive, site):
     with PostgresSaver.from_conn_string(site.schema(), timeout=1) as saver:
         app = counting.copy({"checkpointer": saver})
         drive.invoke(app, {"log": [], "left": 1}, config("idle"))
@@ -374,7 +374,7 @@ def test_a_run_that_is_cut_off_ends_in_time_and_resumes(drive: Any, site: Site) 
 
 
 @pytest.mark.trial
-def test_a_server_that_lost_its_power_is_reconnected(site: Site) -> None:
+def test_a_server_that_lost_its_power_is_reconnected(site):
     """Nobody heard that the connections had ended; the idle ones in a pool look as if they were alive."""
     with PostgresSaver.from_conn_string(site.schema(), timeout=20) as saver:
         app = counting.copy({"checkpointer": saver})

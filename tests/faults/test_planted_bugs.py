@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,20 +16,20 @@ from stategraph.testing import Processes
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
+def processes():
     with Processes() as found:
         yield found
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_every_planted_bug_finds_its_place(name: str) -> None:
+def test_every_planted_bug_finds_its_place(name):
     """What it replaces is there, under that name; the trials, which take long, would notice no sooner than at night."""
     with ExitStack() as stack:
         BUGS[name].plant(stack)
     assert BUGS[name].caught_by in TRIALS
 
 
-def test_every_planted_bug_has_a_row_in_the_docs() -> None:
+def test_every_planted_bug_has_a_row_in_the_docs():
     page = (Path(__file__).resolve().parents[2] / "docs/explanation/reliability.md").read_text()
     section = page.partition("## Planted bugs")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| ([^|:]+): .* \| (.+) \|$", section, re.MULTILINE)
@@ -42,7 +41,7 @@ def _words(name: str) -> str:
 
 
 @pytest.mark.trial
-def test_every_planted_bug_is_caught_by_the_trial_that_is_meant_for_it(processes: Processes) -> None:
+def test_every_planted_bug_is_caught_by_the_trial_that_is_meant_for_it(processes):
     caught = {}
     for name, bug in BUGS.items():
         with warnings.catch_warnings():

@@ -9,7 +9,6 @@ import pickle
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from operator import add
-from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NotRequired, Required, TypeVar
 
 import pydantic.dataclasses
@@ -124,7 +123,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("schema", "given", "node", "found"), MODELS)
-def test_a_model_is_served(schema: Any, given: Any, node: Any, found: Any, drive: Drive) -> None:
+def test_a_model_is_served(schema, given, node, found, drive):
     app = one(schema, node)
     assert drive.invoke(app, given, CONFIG) == found
     shown = drive.get_state(app, CONFIG, version="v2").values
@@ -193,13 +192,13 @@ DATACLASSES = [
 
 
 @pytest.mark.parametrize(("schema", "given", "node", "found"), DATACLASSES)
-def test_a_dataclass_is_served(schema: Any, given: Any, node: Any, found: Any, drive: Drive) -> None:
+def test_a_dataclass_is_served(schema, given, node, found, drive):
     app = one(schema, node)
     assert drive.invoke(app, given, CONFIG) == found
     assert dataclasses.is_dataclass(drive.get_state(app, CONFIG, version="v2").values)
 
 
-def test_an_init_var_without_a_default_is_refused() -> None:
+def test_an_init_var_without_a_default_is_refused():
     @dataclass
     class Needy:
         n: int
@@ -232,14 +231,14 @@ DICTS = [
 
 
 @pytest.mark.parametrize(("schema", "given", "node", "found"), DICTS)
-def test_a_typed_dict_is_served(schema: Any, given: Any, node: Any, found: Any, drive: Drive) -> None:
+def test_a_typed_dict_is_served(schema, given, node, found, drive):
     app = one(schema, node)
     assert drive.invoke(app, given, CONFIG) == found
     assert drive.get_state(app, CONFIG, version="v2").values == found
 
 
 @pytest.mark.parametrize("key", ["n", "fixed", "log", "more"])
-def test_a_typed_dict_refuses_what_does_not_fit(key: str, drive: Drive) -> None:
+def test_a_typed_dict_refuses_what_does_not_fit(key, drive):
     text = refused(drive, one(Partial, lambda state: {key: "many"}), {"n": 1})
     assert text.startswith(f"node 'node' wrote 'many' for the key {key!r}, which does not fit: Input should be a valid")
 
@@ -261,7 +260,7 @@ class Owner(BaseModel):
     pet: Cat | Dog = Field(discriminator="kind")
 
 
-def test_a_discriminator_chooses_the_class(drive: Drive) -> None:
+def test_a_discriminator_chooses_the_class(drive):
     app = one(Owner, lambda state: {"pet": {"kind": "cat", "lives": "9"}})
     assert drive.invoke(app, {"pet": {"kind": "dog", "name": "Rex"}}, CONFIG) == {"pet": Cat(kind="cat", lives=9)}
     assert refused(drive, app, {"pet": {"kind": "cow"}}) == (
@@ -282,13 +281,13 @@ class StrictModel(BaseModel):
 
 @pytest.mark.parametrize("schema", [StrictDict, StrictModel])
 @pytest.mark.parametrize("place", ["input", "nodes", "writes"])
-def test_a_strict_class_converts_nothing(schema: Any, place: Any, drive: Drive) -> None:
+def test_a_strict_class_converts_nothing(schema, place, drive):
     app = one(schema, lambda state: {"n": "3"}, validate=place)
     given = {"n": 1} if place == "writes" else {"n": "3"}
     assert "'3' for the key 'n', which does not fit: Input should be a valid integer" in refused(drive, app, given)
 
 
-def test_the_config_of_a_class_applies_to_writes(drive: Drive) -> None:
+def test_the_config_of_a_class_applies_to_writes(drive):
     class Stripped(BaseModel):
         model_config = ConfigDict(str_strip_whitespace=True, str_max_length=5)
         text: str = ""
@@ -300,7 +299,7 @@ def test_the_config_of_a_class_applies_to_writes(drive: Drive) -> None:
 
 @pytest.mark.parametrize("extra", ["allow", "ignore", "forbid"])
 @pytest.mark.filterwarnings("ignore:the input has the unknown key")
-def test_other_keys_are_refused_where_the_class_forbids_them(extra: Any, drive: Drive) -> None:
+def test_other_keys_are_refused_where_the_class_forbids_them(extra, drive):
     class Extra(BaseModel):
         model_config = ConfigDict(extra=extra)
         n: int = 1
@@ -331,25 +330,25 @@ class Validated(BaseModel):
         return self
 
 
-def test_what_validators_return_is_written_and_seen(drive: Drive) -> None:
+def test_what_validators_return_is_written_and_seen(drive):
     seen: list[Any] = []
     app = one(Validated, lambda state: seen.append(state) or {"name": "ANNE", "again": "anne"})
     assert drive.invoke(app, {"name": 3}, CONFIG) == {"name": "anne", "again": "anne"}
     assert seen == [Validated(name="3")]
 
 
-def test_a_validator_sees_what_was_written_with_its_value(drive: Drive) -> None:
+def test_a_validator_sees_what_was_written_with_its_value(drive):
     text = refused(drive, one(Validated, lambda state: {"name": "a", "again": "b"}), {"name": "x"})
     assert text == "node 'node' wrote 'b' for the key 'again', which does not fit: Value error, again must be the name"
 
 
-def test_other_exceptions_of_a_validator_name_the_node(drive: Drive) -> None:
+def test_other_exceptions_of_a_validator_name_the_node(drive):
     with pytest.raises(KeyError) as caught:
         drive.invoke(one(Validated, lambda state: {"again": "b"}, validate="writes"), {"name": "x"}, CONFIG)
     assert "in a validator, called for what node 'node' wrote for 'again'" in caught.value.__notes__
 
 
-def test_validators_of_a_model_hold_for_nodes_and_for_a_whole_input(drive: Drive) -> None:
+def test_validators_of_a_model_hold_for_nodes_and_for_a_whole_input(drive):
     class State(Validated):
         n: int = 0
 
@@ -360,7 +359,7 @@ def test_validators_of_a_model_hold_for_nodes_and_for_a_whole_input(drive: Drive
     assert drive.history(app, CONFIG) == []
 
 
-def test_several_keys_that_do_not_fit_are_named(drive: Drive) -> None:
+def test_several_keys_that_do_not_fit_are_named(drive):
     app = one(Partial, lambda state: {"n": "a", "fixed": "b", "log": [1]})
     assert refused(drive, app, {"n": 1}).endswith("unable to parse string as an integer. Others do not fit either: 'fixed'")
 
@@ -387,14 +386,14 @@ class AliasedData:
     [(Aliased, "N"), (Aliased, "number"), (Aliased, "n"), (AliasedDict, "N"), (AliasedDict, "n"), (AliasedData, "N")],
 )
 @pytest.mark.parametrize("validate", [(), EVERYWHERE], ids=["off", "on"])
-def test_an_input_may_use_every_name(schema: Any, name: str, validate: Any, drive: Drive) -> None:
+def test_an_input_may_use_every_name(schema, name, validate, drive):
     seen: list[Any] = []
     app = one(schema, lambda state: seen.append(state) or {"n": 4}, validate=validate)
     assert drive.invoke(app, {name: 3}, CONFIG) == {"n": 4}
     assert (seen[0]["n"] if schema is AliasedDict else seen[0].n) == 3
 
 
-def test_a_default_made_of_other_fields_is_the_instances_own(drive: Drive) -> None:
+def test_a_default_made_of_other_fields_is_the_instances_own(drive):
     class Made(BaseModel):
         a: int = 1
         b: int = Field(default_factory=lambda data: data["a"] + 1)
@@ -424,7 +423,7 @@ class Answered(Question):
     answer: str
 
 
-def test_an_input_of_its_own_schema_must_be_whole(drive: Drive) -> None:
+def test_an_input_of_its_own_schema_must_be_whole(drive):
     graph = StateGraph(Answered, input_schema=Question, validate="input").add_node("a", lambda state: {"answer": "!"})
     app = graph.add_edge(START, "a").compile(InMemorySaver())
     assert drive.invoke(app, {"text": "?", "limit": None}, CONFIG)["answer"] == "!"
@@ -432,13 +431,13 @@ def test_an_input_of_its_own_schema_must_be_whole(drive: Drive) -> None:
     assert "for 'text', 'limit', as" in refused(drive, app, {"note": "n"})
 
 
-def test_an_input_of_the_state_may_be_a_part_of_it(drive: Drive) -> None:
+def test_an_input_of_the_state_may_be_a_part_of_it(drive):
     app = one(Answered, lambda state: {"answer": "!"})
     assert drive.invoke(app, {"text": "?"}, CONFIG) == {"text": "?", "answer": "!"}
     assert drive.invoke(app, {"limit": "3"}, CONFIG) == {"text": "?", "limit": 3, "answer": "!"}
 
 
-def test_what_a_node_needs_and_the_state_has_not_is_named(drive: Drive) -> None:
+def test_what_a_node_needs_and_the_state_has_not_is_named(drive):
     class Needs(BaseModel):
         a: int
         b: int | None
@@ -451,9 +450,7 @@ def test_what_a_node_needs_and_the_state_has_not_is_named(drive: Drive) -> None:
 
 @pytest.mark.parametrize("schema", [Owner, Partial, Slotted], ids=["pydantic", "TypedDict", "dataclass"])
 @pytest.mark.parametrize("saver", ["memory", "sqlite"])
-def test_a_refused_write_after_a_resume_leaves_the_thread_as_it_was(
-    schema: Any, saver: str, drive: Drive, tmp_path: Path
-) -> None:
+def test_a_refused_write_after_a_resume_leaves_the_thread_as_it_was(schema, saver, drive, tmp_path):
     key = "pet" if schema is Owner else "n"
     good: Any = {"kind": "cat", "lives": 1} if schema is Owner else 1
     answers = iter(["nothing", good])
@@ -471,7 +468,7 @@ def test_a_refused_write_after_a_resume_leaves_the_thread_as_it_was(
     assert isinstance(value, dict if schema is Partial else schema)
 
 
-def test_a_private_attribute_of_a_stored_model_is_kept(drive: Drive, tmp_path: Path) -> None:
+def test_a_private_attribute_of_a_stored_model_is_kept(drive, tmp_path):
     class Holder(TypedDict):
         held: Private
 
@@ -484,7 +481,7 @@ def test_a_private_attribute_of_a_stored_model_is_kept(drive: Drive, tmp_path: P
 
 
 @pytest.mark.parametrize("schema", [Frozen, Owner, Checked, GenericData[int], AliasedDict])
-def test_a_graph_that_validates_is_pickled(schema: Any) -> None:
+def test_a_graph_that_validates_is_pickled(schema):
     graph = StateGraph(schema, validate=EVERYWHERE).add_node("a", _nothing).add_edge(START, "a").compile()
     key = "pet" if schema is Owner else "n"
     with pytest.raises(InvalidUpdateError, match=f"the input has 'many' for the key '{key}'"):
@@ -494,7 +491,7 @@ def test_a_graph_that_validates_is_pickled(schema: Any) -> None:
 def _nothing(state: Any) -> None: ...
 
 
-def test_validators_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validators_are_compiled_once(monkeypatch):
     made: list[Any] = []
     adapter = pydantic.TypeAdapter
 
@@ -512,7 +509,7 @@ def test_validators_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- what pydantic cannot do ---------------------------------------------------------------------------------
 
 
-def test_a_state_of_one_value_is_validated_like_others(drive: Drive) -> None:
+def test_a_state_of_one_value_is_validated_like_others(drive):
     app = one(int, lambda state: "5")
     assert drive.invoke(app, "4", CONFIG) == 5
     assert refused(drive, app, "four").startswith("the input is 'four', which does not fit: Input should be a valid integer")
@@ -520,7 +517,7 @@ def test_a_state_of_one_value_is_validated_like_others(drive: Drive) -> None:
     assert refused(drive, one(int, lambda state: "five"), 4).startswith("node 'node' wrote 'five', which does not fit")
 
 
-def test_a_class_that_is_not_fully_defined_is_refused_with_its_key(drive: Drive) -> None:
+def test_a_class_that_is_not_fully_defined_is_refused_with_its_key(drive):
     class Undefined(BaseModel):
         later: Later | None = None
 
@@ -531,7 +528,7 @@ def test_a_class_that_is_not_fully_defined_is_refused_with_its_key(drive: Drive)
         drive.invoke(one(Undefined, lambda state: {}), {"later": None}, CONFIG)
 
 
-def test_a_pydantic_dataclass_knows_its_type_arguments(drive: Drive) -> None:
+def test_a_pydantic_dataclass_knows_its_type_arguments(drive):
     @pydantic.dataclasses.dataclass
     class Box(Generic[T]):
         n: T

@@ -5,11 +5,9 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import CONFIG
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -38,27 +36,27 @@ class Overall(BaseModel):
     seen: str = ""
 
 
-def test_surprising_results_when_using_pydantic_for_state_schema(drive: Drive) -> None:
+def test_surprising_results_when_using_pydantic_for_state_schema(drive):
     """A node that returns text for a float must not end in a result that is no Overall."""
     app = chain(Overall, lambda state: {"a": "foo"}, validate="writes")
     with pytest.raises(InvalidUpdateError, match="node 'node1' wrote 'foo' for the key 'a', which does not fit"):
         drive.invoke(app, {"a": 2.3})
 
 
-def test_no_useful_traceback_when_using_pydantic_schema_and_failing_validation(drive: Drive) -> None:
+def test_no_useful_traceback_when_using_pydantic_schema_and_failing_validation(drive):
     """Which node is named also where nothing but the class itself validates."""
     with pytest.raises(ValidationError) as caught:
         drive.invoke(chain(Overall, lambda state: {"a": "foo"}, lambda state: {}), {"a": 2.3})
     assert any("'node2'" in note for note in caught.value.__notes__)
 
 
-def test_validation_occurs_only_for_the_first_node(drive: Drive) -> None:
+def test_validation_occurs_only_for_the_first_node(drive):
     app = chain(Overall, lambda state: {"a": "foo"}, lambda state: {}, validate="nodes")
     with pytest.raises(InvalidUpdateError, match="the state holds 'foo' for the key 'a'"):
         drive.invoke(app, {"a": 2.3})
 
 
-def test_graph_silently_converts_output_to_dict_even_though_it_should_be_pydantic_class(drive: Drive) -> None:
+def test_graph_silently_converts_output_to_dict_even_though_it_should_be_pydantic_class(drive):
     class Given(TypedDict):
         text: str
 
@@ -72,7 +70,7 @@ def test_graph_silently_converts_output_to_dict_even_though_it_should_be_pydanti
     assert drive.invoke(app, {"text": "test"}, version="v2").value.message == "Processed: test"
 
 
-def test_populate_by_name_not_respected_in_input_validation(drive: Drive) -> None:
+def test_populate_by_name_not_respected_in_input_validation(drive):
     class Base(BaseModel):
         model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, serialize_by_alias=True)
 
@@ -95,7 +93,7 @@ def test_populate_by_name_not_respected_in_input_validation(drive: Drive) -> Non
         assert drive.invoke(app, given) == {"greeting": "Hello, Anne!", "userTitle": "Ms"}
 
 
-def test_honor_pydantic_field_aliases_and_annotated_reducer_defaults(drive: Drive) -> None:
+def test_honor_pydantic_field_aliases_and_annotated_reducer_defaults(drive):
     class State(BaseModel):
         log: Annotated[list[str], operator.add] = Field(default_factory=lambda: ["default"], alias="entries")
 
@@ -104,7 +102,7 @@ def test_honor_pydantic_field_aliases_and_annotated_reducer_defaults(drive: Driv
     assert drive.invoke(app, {"entries": ["given"]})["log"] == ["default", "given", "node"]
 
 
-def test_seed_reducer_defaults_from_a_dataclass(drive: Drive) -> None:
+def test_seed_reducer_defaults_from_a_dataclass(drive):
     @dataclass
     class State:
         n: int = 1
@@ -113,7 +111,7 @@ def test_seed_reducer_defaults_from_a_dataclass(drive: Drive) -> None:
     assert drive.invoke(chain(State, lambda state: {"log": ["node"]}), {"n": 2}) == {"n": 2, "log": ["default", "node"]}
 
 
-def test_handle_pydantic_state_updates_better_for_fields_with_defaults(drive: Drive) -> None:
+def test_handle_pydantic_state_updates_better_for_fields_with_defaults(drive):
     app = chain(Overall, lambda state: Overall(seen="node1"), lambda state: Overall(a=state.a + 1))
     assert drive.invoke(app, {"a": 2.0}) == {"a": 3.0, "seen": "node1"}
 
@@ -126,7 +124,7 @@ class Envelope(BaseModel, Generic[T]):
     content: T
 
 
-def test_state_validation_error_with_generic_model(drive: Drive) -> None:
+def test_state_validation_error_with_generic_model(drive):
     class State(BaseModel):
         envelope: Envelope[Letter]
 
@@ -151,7 +149,7 @@ class Tracked(TypedDict):
     answer: str
 
 
-def test_fails_to_track_changes_made_to_a_model_in_the_state(drive: Drive) -> None:
+def test_fails_to_track_changes_made_to_a_model_in_the_state(drive):
     def work(state: Tracked) -> dict[str, Any]:
         step = state["step"]
         step.status, step.notes = Step.Status.DONE, ["worked"]
@@ -165,7 +163,7 @@ def test_fails_to_track_changes_made_to_a_model_in_the_state(drive: Drive) -> No
 
 
 @pytest.mark.parametrize("saver", ["memory", "sqlite"])
-def test_nested_enum_fields_become_none_after_a_checkpoint(saver: str, drive: Drive, tmp_path: Path) -> None:
+def test_nested_enum_fields_become_none_after_a_checkpoint(saver, drive, tmp_path):
     app = chain(
         Tracked,
         lambda state: {"answer": f"{interrupt('?')} {state['step'].status is Step.Status.DONE}"},
@@ -176,7 +174,7 @@ def test_nested_enum_fields_become_none_after_a_checkpoint(saver: str, drive: Dr
     assert drive.invoke(app, Command(resume="yes"), CONFIG)["answer"] == "yes True"
 
 
-def test_edited_state_is_no_longer_a_model(drive: Drive) -> None:
+def test_edited_state_is_no_longer_a_model(drive):
     app = chain(Tracked, lambda state: {}, saver=InMemorySaver(), validate="writes")
     drive.invoke(app, {"step": Step(name="s")}, CONFIG)
     drive.update_state(app, CONFIG, {"step": {"name": "edited", "status": "done"}})

@@ -58,7 +58,7 @@ def values_of(drive: Drive, app: Any, given: Any, **options: Any) -> list[Any]:
 
 
 @CLASSES
-def test_parts_of_values_are_instances_of_the_output_schema(schema: Any, drive: Drive) -> None:
+def test_parts_of_values_are_instances_of_the_output_schema(schema, drive):
     shown = values_of(drive, counting(schema).compile(), {"n": 1})
     assert shown == [schema(n=1), schema(n=2, log=["counted"])]
 
@@ -68,13 +68,13 @@ def test_parts_of_values_are_instances_of_the_output_schema(schema: Any, drive: 
     assert values_of(drive, counting(schema, output_schema=Out).compile(), {"n": 1}) == [Out(n=1), Out(n=2)]
 
 
-def test_values_stay_dicts_without_being_asked_and_where_the_state_is_a_dict(drive: Drive) -> None:
+def test_values_stay_dicts_without_being_asked_and_where_the_state_is_a_dict(drive):
     assert drive.stream(counting(Model).compile(), {"n": 1}, stream_mode="values")[0] == {"n": 1, "log": []}
     graph = chain_of(Typed, count=lambda state: {"n": 2}).compile()
     assert values_of(drive, graph, {"n": 1}) == [{"n": 1, "log": []}, {"n": 2, "log": []}]
 
 
-def test_what_makes_no_instance_yet_is_shown_as_a_dict(drive: Drive) -> None:
+def test_what_makes_no_instance_yet_is_shown_as_a_dict(drive):
     class Given(BaseModel):
         text: str
 
@@ -90,7 +90,7 @@ def test_what_makes_no_instance_yet_is_shown_as_a_dict(drive: Drive) -> None:
 
 
 @CLASSES
-def test_get_state_returns_an_instance_of_the_state_on_request(schema: Any, drive: Drive) -> None:
+def test_get_state_returns_an_instance_of_the_state_on_request(schema, drive):
     app = counting(schema, output_schema=Typed).compile(InMemorySaver())
     drive.invoke(app, {"n": 1}, CONFIG)
     assert drive.get_state(app, CONFIG).values == {"n": 2, "log": ["counted"]}
@@ -100,11 +100,11 @@ def test_get_state_returns_an_instance_of_the_state_on_request(schema: Any, driv
     ]  # fmt: skip
 
 
-def test_a_thread_without_checkpoints_has_no_instance(drive: Drive) -> None:
+def test_a_thread_without_checkpoints_has_no_instance(drive):
     assert drive.get_state(counting(Model).compile(InMemorySaver()), CONFIG, version="v2").values == {}
 
 
-def test_private_keys_of_nodes_are_no_part_of_the_instance(drive: Drive) -> None:
+def test_private_keys_of_nodes_are_no_part_of_the_instance(drive):
     class Strict(BaseModel):
         model_config = ConfigDict(extra="forbid")
         n: int
@@ -121,7 +121,7 @@ def test_private_keys_of_nodes_are_no_part_of_the_instance(drive: Drive) -> None
 
 
 @CLASSES
-def test_a_paused_call_shows_instances_and_its_questions(schema: Any, drive: Drive) -> None:
+def test_a_paused_call_shows_instances_and_its_questions(schema, drive):
     app = chain_of(schema, ask=ask).compile(InMemorySaver())
     parts = drive.stream(app, {"n": 1}, CONFIG, stream_mode="values", version="v2")
     assert [part["data"] for part in parts] == [schema(n=1), schema(n=1)]
@@ -129,7 +129,7 @@ def test_a_paused_call_shows_instances_and_its_questions(schema: Any, drive: Dri
     assert drive.get_state(app, CONFIG, version="v2").values == schema(n=1)
 
 
-def test_nested_graphs_show_instances_of_their_own_classes(drive: Drive) -> None:
+def test_nested_graphs_show_instances_of_their_own_classes(drive):
     class Inner(BaseModel):
         n: int
         answer: str = ""
@@ -143,7 +143,7 @@ def test_nested_graphs_show_instances_of_their_own_classes(drive: Drive) -> None
     assert task.state.values == Inner(n=1)
 
 
-def test_keys_that_are_computed_are_no_part_of_what_a_call_returns(drive: Drive) -> None:
+def test_keys_that_are_computed_are_no_part_of_what_a_call_returns(drive):
     class Managed(BaseModel):
         n: int
         left: RemainingSteps
@@ -152,7 +152,7 @@ def test_keys_that_are_computed_are_no_part_of_what_a_call_returns(drive: Drive)
     assert drive.invoke(app, {"n": 1}, version="v2").value == {"n": 2}
 
 
-def test_an_entrypoint_returns_what_its_function_does(drive: Drive) -> None:
+def test_an_entrypoint_returns_what_its_function_does(drive):
     @entrypoint(checkpointer=InMemorySaver())
     def run(n: int) -> Model:
         return Model(n=n)
@@ -161,7 +161,7 @@ def test_an_entrypoint_returns_what_its_function_does(drive: Drive) -> None:
     assert run.get_state(CONFIG, version="v2").values == Model(n=1)
 
 
-def test_an_unknown_version_is_refused() -> None:
+def test_an_unknown_version_is_refused():
     app: Any = counting(Model).compile(InMemorySaver())
     for look in (app.get_state, lambda config, **more: list(app.get_state_history(config, **more))):
         with pytest.raises(ValueError, match='version must be "v1" or "v2", got 2'):
@@ -186,7 +186,7 @@ def camel(**options: Any) -> StateGraph[Any]:
     return StateGraph(Camel, **options).add_node("rename", rename).add_edge(START, "rename")
 
 
-def test_a_class_that_serializes_by_alias_is_returned_with_aliases(drive: Drive) -> None:
+def test_a_class_that_serializes_by_alias_is_returned_with_aliases(drive):
     app = camel().compile(InMemorySaver())
     assert drive.invoke(app, {"userName": "anne"}, CONFIG) == {"userName": "Anne", "userAge": 3}
     assert drive.stream(app, {"user_name": "ben"}, CONFIG, stream_mode="values") == [
@@ -196,7 +196,7 @@ def test_a_class_that_serializes_by_alias_is_returned_with_aliases(drive: Drive)
     assert value == Camel(user_name="Cy", user_age=3) and value.model_dump() == {"userName": "Cy", "userAge": 3}
 
 
-def test_inside_keys_have_the_names_of_fields(drive: Drive) -> None:
+def test_inside_keys_have_the_names_of_fields(drive):
     app = camel().compile(InMemorySaver())
     assert drive.stream(app, {"userName": "anne"}, CONFIG, stream_mode="updates") == [
         {"rename": {"user_name": "Anne", "user_age": 3}}
@@ -206,13 +206,13 @@ def test_inside_keys_have_the_names_of_fields(drive: Drive) -> None:
     drive.update_state(app, CONFIG, found)
 
 
-def test_an_output_is_a_valid_input(drive: Drive) -> None:
+def test_an_output_is_a_valid_input(drive):
     app = camel().compile()
     once = drive.invoke(app, {"userName": "anne"})
     assert drive.invoke(app, once) == once
 
 
-def test_aliases_stay_outside_where_the_class_does_not_serialize_by_them(drive: Drive) -> None:
+def test_aliases_stay_outside_where_the_class_does_not_serialize_by_them(drive):
     class Given(BaseModel):
         user_name: str = Field(alias="userName", serialization_alias="USER")
 
@@ -220,14 +220,14 @@ def test_aliases_stay_outside_where_the_class_does_not_serialize_by_them(drive: 
     assert drive.invoke(app, {"userName": "anne"}) == {"user_name": "anne"}
 
 
-def test_a_nested_graph_gives_its_parent_keys_not_aliases(drive: Drive) -> None:
+def test_a_nested_graph_gives_its_parent_keys_not_aliases(drive):
     app = chain_of(Camel, inner=camel().compile()).compile(InMemorySaver())
     assert drive.invoke(app, {"userName": "anne"}, CONFIG) == {"userName": "Anne", "userAge": 3}
     shown = drive.stream(app, {"userName": "ben"}, CONFIG, stream_mode="values", subgraphs=True)
     assert {tuple(chunk) for _, chunk in shown} == {("userName", "userAge")}
 
 
-def test_a_paused_call_returns_interrupts_with_aliases(drive: Drive) -> None:
+def test_a_paused_call_returns_interrupts_with_aliases(drive):
     class Asking(Camel):
         answer: str = ""
 

@@ -204,7 +204,7 @@ def fitting(described: dict[str, Any], whole: dict[str, Any]) -> st.SearchStrate
 @pytest.mark.filterwarnings("ignore:the input has the unknown key")
 @settings(deadline=None)
 @given(data=st.data())
-def test_an_input_fits_its_json_schema_if_and_only_if_it_is_accepted(schema: Any, data: st.DataObject) -> None:
+def test_an_input_fits_its_json_schema_if_and_only_if_it_is_accepted(schema, data):
     app = GRAPHS[schema]
     described = app.get_input_jsonschema()
     value = data.draw(inputs(described))
@@ -218,20 +218,20 @@ def test_an_input_fits_its_json_schema_if_and_only_if_it_is_accepted(schema: Any
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=str)
-def test_schemas_are_right_json_schemas(schema: Any) -> None:
+def test_schemas_are_right_json_schemas(schema):
     app = GRAPHS[schema]
     for described in (app.get_input_jsonschema(), app.get_output_jsonschema(), app.get_context_jsonschema()):
         jsonschema.Draft202012Validator.check_schema(described)
 
 
-def test_an_optional_key_without_a_default_is_required_and_may_be_null() -> None:
+def test_an_optional_key_without_a_default_is_required_and_may_be_null():
     for schema in (Model, Data, Typed):
         described = GRAPHS[schema].get_input_jsonschema()
         assert "maybe" in described["required"], schema
         assert described["properties"]["maybe"]["anyOf"] == [{"type": "integer"}, {"type": "null"}], schema
 
 
-def test_an_output_is_described_as_it_is_returned() -> None:
+def test_an_output_is_described_as_it_is_returned():
     class Camel(BaseModel):
         model_config = ConfigDict(alias_generator=str.upper, serialize_by_alias=True)
         n: int
@@ -244,7 +244,7 @@ def test_an_output_is_described_as_it_is_returned() -> None:
         jsonschema.validate(app.invoke(given_), described)
 
 
-def test_an_input_is_what_a_reducer_takes_an_output_what_it_makes() -> None:
+def test_an_input_is_what_a_reducer_takes_an_output_what_it_makes():
     app = GRAPHS[Model]
     assert app.get_input_jsonschema()["properties"]["said"]["type"] == "string"
     assert app.get_output_jsonschema()["properties"]["said"]["type"] == "array"
@@ -255,7 +255,7 @@ def test_an_input_is_what_a_reducer_takes_an_output_what_it_makes() -> None:
     assert graph_of(Chat).get_input_jsonschema()["properties"]["messages"]["type"] == "array"
 
 
-def test_texts_of_fields_are_shown() -> None:
+def test_texts_of_fields_are_shown():
     class Told(BaseModel):
         n: int = Field(2, title="Number", description="how many", examples=[3])
         left: RemainingSteps = 0
@@ -265,7 +265,7 @@ def test_texts_of_fields_are_shown() -> None:
     assert shown == {"n": {"title": "Number", "description": "how many", "examples": [3], "default": 2, "type": "integer"}}
 
 
-def test_types_without_a_json_schema_accept_anything() -> None:
+def test_types_without_a_json_schema_accept_anything():
     class Locked(BaseModel):
         model_config = ConfigDict(arbitrary_types_allowed=True)
         n: int
@@ -288,7 +288,7 @@ def test_types_without_a_json_schema_accept_anything() -> None:
 @pytest.mark.parametrize("schema", [Model, Forbidding, Aliased, Generic_[int], Recursive, Checked], ids=str)
 @settings(deadline=None)
 @given(data=st.data())
-def test_a_context_fits_its_json_schema_if_and_only_if_its_class_takes_it(schema: Any, data: st.DataObject) -> None:
+def test_a_context_fits_its_json_schema_if_and_only_if_its_class_takes_it(schema, data):
     graph = StateGraph(State, context_schema=schema).add_node("node", lambda state: {}).add_edge(START, "node")
     app = graph.compile()
     described = app.get_context_jsonschema()
@@ -309,7 +309,7 @@ def schema_of(schema: Any) -> Any:
 @pytest.mark.parametrize("schema", [int | None, list[int], Model, Aliased, Generic_[int], Data, Typed, Partial, Cat | Dog], ids=str)
 @settings(deadline=None)
 @given(data=st.data())
-def test_an_answer_fits_the_schema_of_its_interrupt_if_and_only_if_it_is_accepted(schema: Any, data: st.DataObject) -> None:
+def test_an_answer_fits_the_schema_of_its_interrupt_if_and_only_if_it_is_accepted(schema, data):
     def ask(state: State) -> State:
         interrupt("?", response_schema=schema)
         return {"result": 1}
@@ -329,7 +329,7 @@ def test_an_answer_fits_the_schema_of_its_interrupt_if_and_only_if_it_is_accepte
     assert jsonschema.Draft202012Validator(described).is_valid(value) is taken
 
 
-def test_a_plain_class_says_which_keys_have_a_value() -> None:
+def test_a_plain_class_says_which_keys_have_a_value():
     class Plain:
         n: int
         text: str = "t"
@@ -338,7 +338,7 @@ def test_a_plain_class_says_which_keys_have_a_value() -> None:
     assert app.get_input_jsonschema()["required"] == ["n"]
 
 
-def test_a_context_knows_its_type_arguments() -> None:
+def test_a_context_knows_its_type_arguments():
     app = StateGraph(State, context_schema=GenericData[int]).add_node("node", lambda state: {}).add_edge(START, "node")
     assert app.compile().get_context_jsonschema()["properties"]["n"] == {"title": "N", "type": "integer"}
     assert app.compile().invoke({"result": 1}, context={"n": 1}) == {"result": 1}

@@ -9,7 +9,6 @@ from operator import add
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import chain_of
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
@@ -57,14 +56,14 @@ CONFIG: Any = {"configurable": {"thread_id": "1"}}
 
 
 @pytest.mark.parametrize("schema", [Model, Data])
-def test_a_key_with_a_reducer_starts_with_its_default(schema: Any, drive: Drive) -> None:
+def test_a_key_with_a_reducer_starts_with_its_default(schema, drive):
     app = one(schema, lambda state: {"log": ["node"], "total": 2})
     for given in ({"n": 1}, schema(n=1), {"log": [], "n": 1}):
         found = drive.invoke(app, given, {"configurable": {"thread_id": repr(given)}})
         assert (found["log"], found["total"]) == (["first", "node"], 3)
 
 
-def test_each_thread_starts_with_a_default_of_its_own(drive: Drive) -> None:
+def test_each_thread_starts_with_a_default_of_its_own(drive):
     def append(old: list[str], new: list[str]) -> list[str]:
         old.extend(new)
         return old
@@ -80,13 +79,13 @@ def test_each_thread_starts_with_a_default_of_its_own(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("schema", [Model, Data])
-def test_what_is_given_is_folded_into_the_default(schema: Any, drive: Drive) -> None:
+def test_what_is_given_is_folded_into_the_default(schema, drive):
     app = one(schema, lambda state: {})
     found = drive.invoke(app, schema(n=1, log=["given"], total=5), CONFIG)
     assert (found["log"], found["total"]) == (["first", "given"], 6)
 
 
-def test_a_graph_with_defaults_is_pickled() -> None:
+def test_a_graph_with_defaults_is_pickled():
     graph = chain_of(Data, node=_nothing).compile()
     assert pickle.loads(pickle.dumps(graph)).invoke({"n": 1})["log"] == ["first"]
 
@@ -97,7 +96,7 @@ def _nothing(state: Any) -> None: ...
 # -- returned models -----------------------------------------------------------------------------------------
 
 
-def test_a_returned_model_writes_what_was_set_or_changed_in_place(drive: Drive) -> None:
+def test_a_returned_model_writes_what_was_set_or_changed_in_place(drive):
     class Plain(BaseModel):
         n: int = 0
         names: list[str] = []
@@ -124,13 +123,13 @@ class Aliased(BaseModel):
 
 @pytest.mark.parametrize("given", [{"userName": "a", "N": 2}, {"user_name": "a", "n": 2}, Aliased(userName="a", N=2)])
 @pytest.mark.parametrize("validate", [(), "input"])
-def test_an_input_may_use_aliases(given: Any, validate: Any, drive: Drive) -> None:
+def test_an_input_may_use_aliases(given, validate, drive):
     app = one(Aliased, lambda state: {"user_name": state.user_name * state.n}, validate=validate)
     assert drive.invoke(app, given, CONFIG) == {"user_name": "aa", "n": 2}
     assert drive.invoke(app, given, CONFIG, version="v2").value == Aliased(userName="aa", N=2)
 
 
-def test_a_graph_that_saves_nothing_knows_aliases(drive: Drive) -> None:
+def test_a_graph_that_saves_nothing_knows_aliases(drive):
     graph = chain_of(Aliased, node=_nothing).compile()
     assert drive.invoke(graph, {"userName": "a"}) == {"user_name": "a"}
 
@@ -143,7 +142,7 @@ SCHEMAS = pytest.mark.parametrize("schema", [State, Model, Data], ids=["TypedDic
 
 @SCHEMAS
 @pytest.mark.parametrize("key", ["n", "log"])
-def test_what_a_node_writes_is_validated(schema: Any, key: str, drive: Drive) -> None:
+def test_what_a_node_writes_is_validated(schema, key, drive):
     app = one(schema, lambda state: {key: WRONG[key]}, validate="writes")
     text = rf"^node 'node' wrote {WRONG[key]!r} for the key '{key}', which does not fit: Input should be a valid"
     with pytest.raises(InvalidUpdateError, match=text):
@@ -152,13 +151,13 @@ def test_what_a_node_writes_is_validated(schema: Any, key: str, drive: Drive) ->
 
 
 @SCHEMAS
-def test_what_the_validator_returns_is_written(schema: Any, drive: Drive) -> None:
+def test_what_the_validator_returns_is_written(schema, drive):
     app = one(schema, lambda state: {"n": "3", "log": ("a", "b")}, validate="writes")
     found = drive.invoke(app, {"n": 1}, CONFIG)
     assert (found["n"], found["log"][-2:]) == (3, ["a", "b"])
 
 
-def test_constraints_and_validators_of_fields_hold_for_writes(drive: Drive) -> None:
+def test_constraints_and_validators_of_fields_hold_for_writes(drive):
     class Checked(BaseModel):
         n: int = Field(default=0, ge=0)
         name: str = ""
@@ -175,7 +174,7 @@ def test_constraints_and_validators_of_fields_hold_for_writes(drive: Drive) -> N
             drive.invoke(one(Checked, lambda _, wrong=wrong: wrong, validate="writes"), {"n": 1}, CONFIG)
 
 
-def test_nothing_of_the_superstep_is_applied(drive: Drive) -> None:
+def test_nothing_of_the_superstep_is_applied(drive):
     graph = StateGraph(State, validate="writes")
     graph.add_node("good", lambda state: {"log": ["good"]}).add_node("bad", lambda state: {"n": -1})
     app = graph.add_edge(START, "good").add_edge(START, "bad").compile(InMemorySaver())
@@ -184,7 +183,7 @@ def test_nothing_of_the_superstep_is_applied(drive: Drive) -> None:
     assert drive.history(app, CONFIG)[0].values ["log"] == ["in"]
 
 
-def test_commands_edits_and_overwrites_are_validated_too(drive: Drive) -> None:
+def test_commands_edits_and_overwrites_are_validated_too(drive):
     app = one(State, lambda state: Command(update={"log": Overwrite(["new"])}), validate="writes")
     assert drive.invoke(app, {"log": ["old"]}, CONFIG)["log"] == ["new"]
     with pytest.raises(InvalidUpdateError, match="for the key 'n'"):
@@ -196,7 +195,7 @@ def test_commands_edits_and_overwrites_are_validated_too(drive: Drive) -> None:
         drive.invoke(app, {"log": ["old"]}, CONFIG)
 
 
-def test_what_a_reducer_takes_is_what_its_second_parameter_says(drive: Drive) -> None:
+def test_what_a_reducer_takes_is_what_its_second_parameter_says(drive):
     def append(old: list[str], new: str) -> list[str]:
         return [*old, new]
 
@@ -208,14 +207,14 @@ def test_what_a_reducer_takes_is_what_its_second_parameter_says(drive: Drive) ->
         drive.invoke(one(Own, lambda _: {"log": 3}, validate="writes"), {"log": "in"}, CONFIG)
 
 
-def test_messages_are_written_as_before(drive: Drive) -> None:
+def test_messages_are_written_as_before(drive):
     app = one(State, lambda state: {"messages": {"role": "ai", "content": "hello"}}, validate=["input", "nodes", "writes"])
     found = drive.invoke(app, {"messages": ("user", "hi")}, CONFIG)
     assert [message["content"] for message in found["messages"]] == ["hi", "hello"]
 
 
 @SCHEMAS
-def test_the_input_is_validated_before_anything_is_stored(schema: Any, drive: Drive) -> None:
+def test_the_input_is_validated_before_anything_is_stored(schema, drive):
     app = one(schema, lambda state: {}, validate="input")
     with pytest.raises(InvalidUpdateError, match="the input has 'three' for the key 'n'"):
         drive.invoke(app, {"n": "three"}, CONFIG)
@@ -224,7 +223,7 @@ def test_the_input_is_validated_before_anything_is_stored(schema: Any, drive: Dr
 
 
 @pytest.mark.parametrize("schema", [State, Data], ids=["TypedDict", "dataclass"])
-def test_what_nodes_are_given_is_validated(schema: Any, drive: Drive) -> None:
+def test_what_nodes_are_given_is_validated(schema, drive):
     seen: list[Any] = []
     app = one(schema, seen.append, validate="nodes")
     drive.invoke(app, {"n": "3"}, CONFIG)
@@ -233,7 +232,7 @@ def test_what_nodes_are_given_is_validated(schema: Any, drive: Drive) -> None:
         drive.invoke(app, {"n": "three"}, CONFIG)
 
 
-def test_a_validating_graph_is_pickled() -> None:
+def test_a_validating_graph_is_pickled():
     graph = StateGraph(Data, validate=["input", "nodes", "writes"]).add_node("node", _wrong).add_edge(START, "node")
     app = pickle.loads(pickle.dumps(graph.compile()))
     with pytest.raises(InvalidUpdateError, match="wrote 'three'"):
@@ -245,6 +244,6 @@ def _wrong(state: Data) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("given", "shown"), [("all", "'all'"), (["input", "all"], "'all'"), (3, "3"), (None, "None"), (True, "True")])
-def test_an_unknown_place_is_refused(given: Any, shown: str) -> None:
+def test_an_unknown_place_is_refused(given, shown):
     with pytest.raises(InvalidGraphError, match=f"validate must be one or several of 'input', 'nodes', 'writes', got {shown}"):
         StateGraph(State, validate=given)

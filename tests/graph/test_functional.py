@@ -10,7 +10,6 @@ from functools import partial
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import chain_of
 from typing_extensions import TypedDict
 
@@ -45,7 +44,7 @@ def answers(result: Any) -> list[Any]:
 # -- what an entrypoint is ------------------------------------------------------------------------------------
 
 
-def test_it_is_a_pregel_of_one_node_and_three_channels() -> None:
+def test_it_is_a_pregel_of_one_node_and_three_channels():
     @entrypoint()
     def flow(x: int) -> str:
         return str(x)
@@ -58,7 +57,7 @@ def test_it_is_a_pregel_of_one_node_and_three_channels() -> None:
     assert (flow.input_channels, flow.output_channels) == ("__start__", "__end__")
 
 
-def test_it_is_named_after_what_it_was_made_of() -> None:
+def test_it_is_named_after_what_it_was_made_of():
     def flow(x: int) -> int:
         return x
 
@@ -72,7 +71,7 @@ def test_it_is_named_after_what_it_was_made_of() -> None:
     assert entrypoint()(partial(lambda y, x: x + y, 1)).invoke(1) == 2
 
 
-def test_what_cannot_be_an_entrypoint() -> None:
+def test_what_cannot_be_an_entrypoint():
     def no_input() -> None: ...
     def gives(x: int) -> Any:
         yield x
@@ -90,22 +89,22 @@ def test_what_cannot_be_an_entrypoint() -> None:
 
 
 @pytest.mark.parametrize("value", [0, "", False, [], {}, ()])
-def test_a_falsy_input_is_an_input(drive: Drive, value: Any) -> None:
+def test_a_falsy_input_is_an_input(drive, value):
     assert drive.invoke(entrypoint()(lambda x: [x]), value) == [value]
 
 
-def test_none_is_no_input(drive: Drive) -> None:
+def test_none_is_no_input(drive):
     with pytest.raises(EmptyInputError):
         drive.invoke(entrypoint()(lambda x: x), None)
 
 
 @pytest.mark.parametrize("value", [None, 0, [1], (1, 2), "x", Command(goto="nowhere"), object()])
-def test_any_value_can_be_returned(drive: Drive, value: Any) -> None:
+def test_any_value_can_be_returned(drive, value):
     """A Command is a value like any other: there is nowhere to go."""
     assert drive.invoke(entrypoint()(lambda x: value), 1) is value
 
 
-def test_what_it_may_take(drive: Drive) -> None:
+def test_what_it_may_take(drive):
     store = InMemoryStore()
     seen: dict[str, Any] = {}
 
@@ -120,7 +119,7 @@ def test_what_it_may_take(drive: Drive) -> None:
     assert seen["previous"] is None
 
 
-def test_an_async_one_needs_the_async_api() -> None:
+def test_an_async_one_needs_the_async_api():
     @entrypoint()
     async def flow(x: int) -> int:
         return x
@@ -133,7 +132,7 @@ def test_an_async_one_needs_the_async_api() -> None:
 # -- previous and final ---------------------------------------------------------------------------------------
 
 
-def test_previous_is_what_the_last_run_of_the_thread_returned(drive: Drive) -> None:
+def test_previous_is_what_the_last_run_of_the_thread_returned(drive):
     @entrypoint(checkpointer=InMemorySaver())
     def total(x: int, *, previous: int | None) -> int:
         return x + (previous or 0)
@@ -142,7 +141,7 @@ def test_previous_is_what_the_last_run_of_the_thread_returned(drive: Drive) -> N
     assert drive.invoke(total, 1, {"configurable": {"thread_id": "2"}}) == 1
 
 
-def test_final_separates_the_returned_value_from_the_stored_one(drive: Drive) -> None:
+def test_final_separates_the_returned_value_from_the_stored_one(drive):
     @entrypoint(checkpointer=InMemorySaver())
     def flow(x: int, previous: Any) -> entrypoint.final[int | None, int]:
         return entrypoint.final(value=previous, save=2 * x)
@@ -151,7 +150,7 @@ def test_final_separates_the_returned_value_from_the_stored_one(drive: Drive) ->
     assert flow.channels["__end__"].ValueType == int | None
 
 
-def test_final_may_be_none_on_both_sides(drive: Drive) -> None:
+def test_final_may_be_none_on_both_sides(drive):
     seen: list[Any] = []
 
     @entrypoint(checkpointer=InMemorySaver())
@@ -165,7 +164,7 @@ def test_final_may_be_none_on_both_sides(drive: Drive) -> None:
         entrypoint.final[int]
 
 
-def test_update_state_sets_the_next_previous_value(drive: Drive) -> None:
+def test_update_state_sets_the_next_previous_value(drive):
     @entrypoint(checkpointer=InMemorySaver())
     def total(x: int, previous: Any) -> int:
         return x + (previous or 0)
@@ -181,7 +180,7 @@ def test_update_state_sets_the_next_previous_value(drive: Drive) -> None:
 # -- streams --------------------------------------------------------------------------------------------------
 
 
-def test_streams_show_each_task_and_then_the_whole(drive: Drive) -> None:
+def test_streams_show_each_task_and_then_the_whole(drive):
     @task
     def double(x: int) -> int:
         return 2 * x
@@ -194,7 +193,7 @@ def test_streams_show_each_task_and_then_the_whole(drive: Drive) -> None:
     assert drive.stream(flow, [1, 2], stream_mode="values") == [[2, 4]]
 
 
-def test_tasks_mode_shows_start_and_end_of_calls(drive: Drive) -> None:
+def test_tasks_mode_shows_start_and_end_of_calls(drive):
     @task(name="twice")
     def double(x: int) -> int:
         return 2 * x
@@ -213,7 +212,7 @@ def test_tasks_mode_shows_start_and_end_of_calls(drive: Drive) -> None:
 # -- one in another -------------------------------------------------------------------------------------------
 
 
-def test_two_calls_of_an_inner_one_have_namespaces_of_their_own(drive: Drive) -> None:
+def test_two_calls_of_an_inner_one_have_namespaces_of_their_own(drive):
     spaces: list[tuple[str, ...]] = []
 
     @entrypoint()
@@ -239,7 +238,7 @@ def test_two_calls_of_an_inner_one_have_namespaces_of_their_own(drive: Drive) ->
     assert spaces == [(f"outer:{task_id}",), (f"outer:{task_id}", "1")]
 
 
-def test_as_a_node_of_a_graph(drive: Drive) -> None:
+def test_as_a_node_of_a_graph(drive):
     @entrypoint()
     def flow(state: State) -> State:
         return {"log": [state["n"]]}
@@ -248,7 +247,7 @@ def test_as_a_node_of_a_graph(drive: Drive) -> None:
     assert drive.invoke(app, {"n": 3}) == {"n": 3, "log": [3]}
 
 
-def test_in_a_task_of_another_with_a_saver(drive: Drive) -> None:
+def test_in_a_task_of_another_with_a_saver(drive):
     """Finished work of the inner one is not repeated when the outer one goes on."""
     log: list[str] = []
 
@@ -289,7 +288,7 @@ def test_in_a_task_of_another_with_a_saver(drive: Drive) -> None:
 # -- tasks ----------------------------------------------------------------------------------------------------
 
 
-def test_the_name_of_a_task() -> None:
+def test_the_name_of_a_task():
     def plain() -> None: ...
 
     class Callable_:
@@ -301,7 +300,7 @@ def test_the_name_of_a_task() -> None:
     assert plain.__name__ == "plain", "the function itself is left as it is"
 
 
-def test_what_the_caller_gives_wins_over_what_is_injected(drive: Drive) -> None:
+def test_what_the_caller_gives_wins_over_what_is_injected(drive):
     @task
     def look(x: int, *, store: Any = "none given", runtime: Any = None, config: Any = None) -> Any:
         return store, runtime, config is not None
@@ -315,7 +314,7 @@ def test_what_the_caller_gives_wins_over_what_is_injected(drive: Drive) -> None:
     assert runtime is not None
 
 
-def test_positional_arguments_fill_injectable_names_too(drive: Drive) -> None:
+def test_positional_arguments_fill_injectable_names_too(drive):
     @task
     def look(config: Any, y: int = 0) -> Any:
         return config, y
@@ -327,7 +326,7 @@ def test_positional_arguments_fill_injectable_names_too(drive: Drive) -> None:
     assert drive.invoke(flow, 1) == ("mine", 2)
 
 
-def test_a_task_of_a_method_is_called_with_its_object(drive: Drive) -> None:
+def test_a_task_of_a_method_is_called_with_its_object(drive):
     class Shop:
         factor = 3
 
@@ -349,12 +348,12 @@ def test_a_task_of_a_method_is_called_with_its_object(drive: Drive) -> None:
     assert drive.invoke(flow, 2) == [6, 0, 6]
 
 
-def test_tasks_are_made_of_functions_only() -> None:
+def test_tasks_are_made_of_functions_only():
     with pytest.raises(TypeError):
         task(3)  # type: ignore[call-overload]
 
 
-def test_a_task_keeps_the_face_of_its_function() -> None:
+def test_a_task_keeps_the_face_of_its_function():
     @task
     def price(x: int) -> int:
         """What it costs."""
@@ -382,7 +381,7 @@ def in_steps(log: list[Any], saver: Any = None) -> Pregel:
     return flow
 
 
-def test_the_body_runs_again_and_finished_tasks_do_not(drive: Drive) -> None:
+def test_the_body_runs_again_and_finished_tasks_do_not(drive):
     log: list[Any] = []
     flow = in_steps(log)
     assert answers(drive.invoke(flow, 1, ONE)) == ["a?"]
@@ -392,7 +391,7 @@ def test_the_body_runs_again_and_finished_tasks_do_not(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_replay_in_every_durability(drive: Drive, durability: str) -> None:
+def test_replay_in_every_durability(drive, durability):
     log: list[Any] = []
     flow = in_steps(log)
     drive.invoke(flow, 1, ONE, durability=durability)
@@ -404,7 +403,7 @@ def test_replay_in_every_durability(drive: Drive, durability: str) -> None:
 VALUES = [None, False, 0, "", [], {}, (1, (2, 3)), {"a": (1,)}, {1, 2}, b"x", 2**80]
 
 
-def test_stored_results_are_restored_equal_and_of_their_type(drive: Drive) -> None:
+def test_stored_results_are_restored_equal_and_of_their_type(drive):
     log: list[int] = []
 
     @task
@@ -430,7 +429,7 @@ class Report:
     title: str
 
 
-def test_types_that_a_task_says_it_returns_are_stored(drive: Drive) -> None:
+def test_types_that_a_task_says_it_returns_are_stored(drive):
     @task
     def write(title: str) -> list[Report] | None:
         return [Report(title)]
@@ -444,7 +443,7 @@ def test_types_that_a_task_says_it_returns_are_stored(drive: Drive) -> None:
     assert drive.invoke(flow, Command(resume="!"), ONE) == "tea!"
 
 
-def test_a_failed_task_runs_again_and_finished_ones_do_not(drive: Drive) -> None:
+def test_a_failed_task_runs_again_and_finished_ones_do_not(drive):
     log: list[str] = []
     broken = [True]
 
@@ -471,7 +470,7 @@ def test_a_failed_task_runs_again_and_finished_ones_do_not(drive: Drive) -> None
     assert log == ["good", "bad", "bad"]
 
 
-def test_the_error_of_a_task_that_later_succeeds_is_forgotten(drive: Drive) -> None:
+def test_the_error_of_a_task_that_later_succeeds_is_forgotten(drive):
     broken = [True]
 
     @task
@@ -493,7 +492,7 @@ def test_the_error_of_a_task_that_later_succeeds_is_forgotten(drive: Drive) -> N
     assert drive.invoke(flow, Command(resume="yes"), ONE) == ("fine", "yes"), "a caught error is not kept as a result"
 
 
-def test_another_name_in_a_calls_place_is_another_call(drive: Drive) -> None:
+def test_another_name_in_a_calls_place_is_another_call(drive):
     names = iter(["first", "second"])
 
     @entrypoint(checkpointer=InMemorySaver())
@@ -506,7 +505,7 @@ def test_another_name_in_a_calls_place_is_another_call(drive: Drive) -> None:
     assert drive.invoke(flow, Command(resume="A"), ONE) == ("second", "A")
 
 
-def test_new_input_repeats_everything(drive: Drive) -> None:
+def test_new_input_repeats_everything(drive):
     log: list[Any] = []
     flow = in_steps(log)
     drive.invoke(flow, 1, ONE)
@@ -514,7 +513,7 @@ def test_new_input_repeats_everything(drive: Drive) -> None:
     assert log == ["body", 1, "body", 1]
 
 
-def test_a_retried_body_finds_its_finished_tasks(drive: Drive) -> None:
+def test_a_retried_body_finds_its_finished_tasks(drive):
     """Calls are numbered anew in every attempt, with a saver or without."""
     from stategraph import RetryPolicy
 
@@ -558,7 +557,7 @@ def asks_twice() -> tuple[Pregel, list[str]]:
     return flow, log
 
 
-def test_questions_of_parallel_tasks_are_all_asked(drive: Drive) -> None:
+def test_questions_of_parallel_tasks_are_all_asked(drive):
     flow, _ = asks_twice()
     paused = drive.invoke(flow, 1, ONE)
     assert answers(paused) == ["p", "q"]
@@ -567,7 +566,7 @@ def test_questions_of_parallel_tasks_are_all_asked(drive: Drive) -> None:
     assert drive.invoke(flow, Command(resume=dict(zip(ids, ["P", "Q"], strict=True))), ONE) == ["p=P", "q=Q"]
 
 
-def test_questions_of_parallel_tasks_are_answered_one_by_one(drive: Drive) -> None:
+def test_questions_of_parallel_tasks_are_answered_one_by_one(drive):
     flow, log = asks_twice()
     first, second = drive.invoke(flow, 1, ONE)["__interrupt__"]
     paused = drive.invoke(flow, Command(resume={second.id: "Q"}), ONE)
@@ -576,7 +575,7 @@ def test_questions_of_parallel_tasks_are_answered_one_by_one(drive: Drive) -> No
     assert log.count("q") == 2, "answered and finished, it ran no third time"
 
 
-def test_a_tasks_question_and_the_bodys_own_are_both_asked(drive: Drive) -> None:
+def test_a_tasks_question_and_the_bodys_own_are_both_asked(drive):
     @task
     def ask() -> str:
         return interrupt("task?")
@@ -593,7 +592,7 @@ def test_a_tasks_question_and_the_bodys_own_are_both_asked(drive: Drive) -> None
     assert drive.invoke(flow, Command(resume=given), ONE) == ("BODY?", "TASK?")
 
 
-def test_a_tasks_question_shows_once_in_the_stream(drive: Drive) -> None:
+def test_a_tasks_question_shows_once_in_the_stream(drive):
     @task
     def ask() -> str:
         return interrupt("task?")
@@ -607,7 +606,7 @@ def test_a_tasks_question_shows_once_in_the_stream(drive: Drive) -> None:
     assert drive.stream(flow, Command(resume="yes"), ONE) == [{"ask": "yes"}, {"flow": "yes"}]
 
 
-def test_except_exception_cannot_swallow_a_tasks_question(drive: Drive) -> None:
+def test_except_exception_cannot_swallow_a_tasks_question(drive):
     @task
     def ask() -> str:
         return interrupt("task?")
@@ -632,7 +631,7 @@ def graph_of(*nodes: Callable[..., Any], saver: Any = None) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def test_a_nodes_tasks_stream_before_the_node(drive: Drive) -> None:
+def test_a_nodes_tasks_stream_before_the_node(drive):
     @task
     def double(x: int) -> int:
         return 2 * x
@@ -643,7 +642,7 @@ def test_a_nodes_tasks_stream_before_the_node(drive: Drive) -> None:
     assert drive.stream(graph_of(node), {"n": 2}) == [{"double": 4}, {"node": {"log": [4]}}]
 
 
-def test_parallel_nodes_may_call_the_same_task(drive: Drive) -> None:
+def test_parallel_nodes_may_call_the_same_task(drive):
     """A call belongs to its caller: each gets its own result, and keeps it over a resume."""
     log: list[Any] = []
 

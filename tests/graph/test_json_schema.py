@@ -75,30 +75,30 @@ WORD = {"default": "w", "title": "Word", "type": "string"}
         (Managed, {"n": INT, "word": WORD}, ["n"]),
     ],
 )
-def test_keys_have_their_types_and_managed_ones_are_left_out(schema: Any, properties: Any, required: Any) -> None:
+def test_keys_have_their_types_and_managed_ones_are_left_out(schema, properties, required):
     found = app_of(schema).get_input_jsonschema()
     assert (found["type"], found["title"]) == ("object", schema.__name__)
     assert (found["properties"], found["required"]) == (properties, required)
 
 
-def test_a_model_says_it_itself() -> None:
+def test_a_model_says_it_itself():
     assert app_of(Model).get_output_jsonschema() == Model.model_json_schema()
 
 
-def test_input_output_and_context_have_schemas_of_their_own() -> None:
+def test_input_output_and_context_have_schemas_of_their_own():
     app = app_of(Typed, input_schema=FromTyping, output_schema=Data, context_schema=Pair)
     shown = app.get_input_jsonschema(), app.get_output_jsonschema(), app.get_context_jsonschema()
     assert [schema["title"] for schema in shown] == ["FromTyping", "Data", "Pair"]
     assert app_of(Typed).get_context_jsonschema() is None
 
 
-def test_a_state_without_keys_is_its_type() -> None:
+def test_a_state_without_keys_is_its_type():
     assert app_of(Annotated[list[int], operator.add]).get_input_jsonschema() == {
         "items": {"type": "integer"}, "type": "array",
     }  # fmt: skip
 
 
-def test_types_without_a_json_schema_accept_anything() -> None:
+def test_types_without_a_json_schema_accept_anything():
     odd = TypedDict("odd", {"lock": threading.Lock, "_x": int, "copy": str, "model_config": int})  # type: ignore[misc]
     found = app_of(odd).get_input_jsonschema()["properties"]
     assert found["lock"] == {"title": "Lock"}
@@ -107,7 +107,7 @@ def test_types_without_a_json_schema_accept_anything() -> None:
     }  # fmt: skip
 
 
-def test_a_graph_of_one_function_has_the_types_of_its_annotations() -> None:
+def test_a_graph_of_one_function_has_the_types_of_its_annotations():
     @entrypoint(context_schema=Data)
     def run(ns: list[int]) -> entrypoint.final[Data, int]:
         raise AssertionError("nothing runs")
@@ -124,7 +124,7 @@ def test_a_graph_of_one_function_has_the_types_of_its_annotations() -> None:
     assert (bare.get_input_jsonschema(), bare.get_output_jsonschema(), bare.get_context_jsonschema()) == ({}, {}, None)
 
 
-def test_a_raw_graph_has_the_types_of_its_channels() -> None:
+def test_a_raw_graph_has_the_types_of_its_channels():
     node = NodeBuilder().subscribe_to("n", "word").do(lambda values: values["n"]).write_to("sum", "log")
     channels = {
         "n": EphemeralValue(int), "word": EphemeralValue(str), "sum": BinaryOperatorAggregate(int, operator.add),
@@ -173,7 +173,7 @@ class Silent(MessagesState):
         *((each, None) for each in (Typed, FromTyping, Data, Pair, Model, Silent, MessagesState)),
     ],
 )
-def test_the_docstring_of_a_schema_is_its_description(schema: Any, text: str | None) -> None:
+def test_the_docstring_of_a_schema_is_its_description(schema, text):
     app = chain_of(schema, a=lambda _: {}).compile()
     assert app.get_input_jsonschema().get("description") == text
     assert app.get_output_jsonschema().get("description") == text

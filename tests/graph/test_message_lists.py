@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drive import Drive
 from kit.graphs import chain_of
 
 from stategraph import (
@@ -65,7 +64,7 @@ def change(messages: list[Any], how: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), WRITES, IN_PLACE, st.booleans()), max_size=10))
-def test_a_channel_with_an_index_returns_what_the_reducer_returns(steps: Any) -> None:
+def test_a_channel_with_an_index_returns_what_the_reducer_returns(steps):
     """Any channel made so far goes on, as in forks and after supersteps that failed; previews come in between."""
     channels = [MESSAGES.from_checkpoint(MISSING)]
     for which, writes, how, previewed in steps:
@@ -86,7 +85,7 @@ def test_a_channel_with_an_index_returns_what_the_reducer_returns(steps: Any) ->
         channels.append(updated)
 
 
-def test_an_overwrite_rebuilds_the_index() -> None:
+def test_an_overwrite_rebuilds_the_index():
     channel = MESSAGES.from_checkpoint([says("1")])
     channel.update([says("2")])
     channel.update([Overwrite([says("2", "other")])])
@@ -94,14 +93,14 @@ def test_an_overwrite_rebuilds_the_index() -> None:
     assert channel.get() == [says("2", "new"), says("1")]
 
 
-def test_runs_of_one_graph_share_no_index() -> None:
+def test_runs_of_one_graph_share_no_index():
     one, other = MESSAGES.from_checkpoint([says("1")]), MESSAGES.from_checkpoint([says("2")])
     one.update([says("3")])
     other.update([says("1")])
     assert other.get() == [says("2"), says("1")] and one.get() == [says("1"), says("3")]
 
 
-def test_routers_on_several_threads_may_preview_one_channel() -> None:
+def test_routers_on_several_threads_may_preview_one_channel():
     channel = MESSAGES.from_checkpoint([says(str(n)) for n in range(200)])
     channel.update([says("new")])
     together = threading.Barrier(8)
@@ -121,7 +120,7 @@ def test_routers_on_several_threads_may_preview_one_channel() -> None:
 
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, lambda channel: pickle.loads(pickle.dumps(channel))])
 @pytest.mark.parametrize("reducer", [add_messages, add_messages(format="openai")])
-def test_a_copied_or_pickled_channel_continues(make: Any, reducer: Any) -> None:
+def test_a_copied_or_pickled_channel_continues(make, reducer):
     channel = BinaryOperatorAggregate(list, reducer)
     channel.update([says("1")])
     other = make(channel)
@@ -146,14 +145,14 @@ def chat(saver: Any = None) -> Any:
     )
 
 
-def test_routers_of_nested_graphs_see_what_is_merged(drive: Drive) -> None:
+def test_routers_of_nested_graphs_see_what_is_merged(drive):
     outer = StateGraph(MessagesState).add_node("inner", chat()).add_node("lost", lambda state: None)
     outer.add_conditional_edges("inner", lambda state: END if state["messages"][0]["content"] == "seen 9" else "lost")
     app = outer.add_edge(START, "inner").compile()
     assert [m["id"] for m in drive.invoke(app, {"messages": [says("0")]})["messages"]] == [*"0123456789"]
 
 
-def test_forks_and_time_travel_merge_into_the_list_of_their_checkpoint(drive: Drive) -> None:
+def test_forks_and_time_travel_merge_into_the_list_of_their_checkpoint(drive):
     app = chat(InMemorySaver())
     thread: Any = {"configurable": {"thread_id": "1"}}
     drive.invoke(app, {"messages": [says("0")]}, thread)
@@ -166,7 +165,7 @@ def test_forks_and_time_travel_merge_into_the_list_of_their_checkpoint(drive: Dr
     assert [m["id"] for m in again] == [*"0123456789"] and again[0]["content"] == "seen 9"
 
 
-def test_chats_go_as_on_the_peer(tmp_path: Path) -> None:
+def test_chats_go_as_on_the_peer(tmp_path):
     """Random writes, removals, duplicates, changes in place, forks, time travel and nested graphs, with LangChain's
     messages. `STATEGRAPH_EXAMPLES=5000` looks longer."""
     python = Path(os.environ.get("STATEGRAPH_PEER_PYTHON", ROOT / ".bench" / "bin" / "python"))

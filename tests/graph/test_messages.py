@@ -102,23 +102,23 @@ def contents(messages: list[Any]) -> list[Any]:
 # -- the rules of merging --------------------------------------------------------------------------------------
 
 
-def test_a_new_id_is_appended_and_a_known_one_replaced_in_its_place() -> None:
+def test_a_new_id_is_appended_and_a_known_one_replaced_in_its_place():
     left = [says("1", "a"), says("2", "b")]
     merged = add_messages(left, [says("3", "c"), says("1", "A")])
     assert merged == [says("1", "A"), says("2", "b"), says("3", "c")]
     assert left == [says("1", "a"), says("2", "b")]
 
 
-def test_of_two_new_ones_with_one_id_the_last_wins_at_the_place_of_the_first() -> None:
+def test_of_two_new_ones_with_one_id_the_last_wins_at_the_place_of_the_first():
     assert add_messages([], [says("1", "a"), says("2", "b"), says("1", "A")]) == [says("1", "A"), says("2", "b")]
 
 
-def test_of_two_old_ones_with_one_id_the_last_is_replaced() -> None:
+def test_of_two_old_ones_with_one_id_the_last_is_replaced():
     left = [says("1", "a"), says("1", "b")]
     assert add_messages(left, says("1", "c")) == [says("1", "a"), says("1", "c")]
 
 
-def test_remove() -> None:
+def test_remove():
     left = [says("1"), says("2")]
     assert add_messages(left, RemoveMessage(id="1")) == [says("2")]
     assert add_messages(left, [{"role": "remove", "id": "1"}, says("3")]) == [says("2"), says("3")]
@@ -127,17 +127,17 @@ def test_remove() -> None:
     assert add_messages(left, [says("3"), RemoveMessage("3")]) == left
 
 
-def test_an_object_whose_type_is_remove_removes() -> None:
+def test_an_object_whose_type_is_remove_removes():
     assert add_messages(says("1"), Model(content="", id="1", type="remove")) == []
 
 
 @pytest.mark.parametrize("id", ["9", None])
-def test_removing_what_is_not_there_is_an_error_that_names_it(id: str | None) -> None:
+def test_removing_what_is_not_there_is_an_error_that_names_it(id):
     with pytest.raises(ValueError, match=repr(id)):
         add_messages([says("1")], {"role": "remove", "id": id})
 
 
-def test_remove_all_drops_what_is_before_it_and_merges_what_follows() -> None:
+def test_remove_all_drops_what_is_before_it_and_merges_what_follows():
     left = [says("1"), says("2")]
     assert add_messages(left, [says("3"), CLEAR]) == []
     assert add_messages(left, [CLEAR, says("3", "a"), says("3", "b")]) == [says("3", "b")]
@@ -148,7 +148,7 @@ def test_remove_all_drops_what_is_before_it_and_merges_what_follows() -> None:
         add_messages(left, [CLEAR, RemoveMessage("1")])
 
 
-def test_both_sides_are_needed() -> None:
+def test_both_sides_are_needed():
     for call in (
         lambda: add_messages(None, [says("1")]),
         lambda: add_messages([says("1")], None),
@@ -161,7 +161,7 @@ def test_both_sides_are_needed() -> None:
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abcd-!"), st.sampled_from("123456")), max_size=4), max_size=8))
-def test_merging_is_what_its_rules_say(batches: list[list[tuple[str, str]]]) -> None:
+def test_merging_is_what_its_rules_say(batches):
     """Against a slow model; called, and as the reducer of a channel, which keeps an index."""
     left: list[Any] = []
     channel = MESSAGES.from_checkpoint(MISSING)
@@ -202,7 +202,7 @@ def slow_merge(left: list[Any], right: list[Any]) -> list[Any] | None:
 # -- what counts as a message ----------------------------------------------------------------------------------
 
 
-def test_short_forms() -> None:
+def test_short_forms():
     merged = add_messages("hi", [("ai", "hello"), ["system", "be kind"], ("human", [{"type": "text", "text": "x"}])])
     assert [(m["role"], m["content"]) for m in merged] == [
         ("user", "hi"),
@@ -225,12 +225,12 @@ def test_short_forms() -> None:
         ([7], TypeError, "int: 7"),
     ],
 )
-def test_what_is_no_message_is_refused(wrong: Any, kind: type[Exception], says_so: str) -> None:
+def test_what_is_no_message_is_refused(wrong, kind, says_so):
     with pytest.raises(kind, match=says_so):
         add_messages([], wrong)
 
 
-def test_missing_ids_are_set_in_copies() -> None:
+def test_missing_ids_are_set_in_copies():
     given = [says(None, "d"), Plain("p"), Model(content="m"), Frozen("f"), says("", "empty")]
     merged = add_messages([], given)
     assert contents(merged) == ["d", "p", "m", "f", "empty"]
@@ -239,12 +239,12 @@ def test_missing_ids_are_set_in_copies() -> None:
     assert [type(m) for m in merged[1:4]] == [Plain, Model, Frozen]
 
 
-def test_an_object_that_cannot_be_copied_gets_its_id_itself() -> None:
+def test_an_object_that_cannot_be_copied_gets_its_id_itself():
     message = Stubborn("s")
     assert add_messages([], message) == [message] and message.id
 
 
-def test_an_object_that_can_neither_be_copied_nor_changed_is_refused() -> None:
+def test_an_object_that_can_neither_be_copied_nor_changed_is_refused():
     class Fixed:
         id = property(lambda self: None)
 
@@ -252,19 +252,19 @@ def test_an_object_that_can_neither_be_copied_nor_changed_is_refused() -> None:
         add_messages([], Fixed())
 
 
-def test_messages_with_ids_are_shared_and_may_be_of_several_kinds() -> None:
+def test_messages_with_ids_are_shared_and_may_be_of_several_kinds():
     message, other = says("1"), Plain("p", "2")
     merged = add_messages([message], [other])
     assert merged[0] is message and merged[1] is other
     assert contents(add_messages(merged, [Model(content="m", id="1"), says("2", "d")])) == ["m", "d"]
 
 
-def test_ids_are_set_on_the_left_too() -> None:
+def test_ids_are_set_on_the_left_too():
     left = [says(None, "a")]
     assert all(ids(add_messages(left, []))) and "id" not in left[0]
 
 
-def test_a_chunk_becomes_the_message_it_is_a_chunk_of() -> None:
+def test_a_chunk_becomes_the_message_it_is_a_chunk_of():
     [message] = add_messages([], ModelChunk(content="hi", id="1"))
     assert message == Model(content="hi", id="1") and type(message) is Model
 
@@ -273,11 +273,11 @@ def test_a_chunk_becomes_the_message_it_is_a_chunk_of() -> None:
 
 
 @pytest.fixture
-def long() -> list[Any]:
+def long():
     return add_messages([], [says(str(n), str(n)) for n in range(1000)])
 
 
-def test_appending_to_a_long_list_touches_only_what_is_new(long: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appending_to_a_long_list_touches_only_what_is_new(long, monkeypatch):
     channel = MESSAGES.from_checkpoint(long)
     channel.preview([[]])  # a loaded list is looked at once
     touched = []
@@ -298,7 +298,7 @@ def test_appending_to_a_long_list_touches_only_what_is_new(long: list[Any], monk
     assert len(merged) == 1020 and merged[3]["content"] == "replaced"
 
 
-def test_a_kept_index_is_not_used_for_another_list(long: list[Any]) -> None:
+def test_a_kept_index_is_not_used_for_another_list(long):
     first = add_messages(long, says("x"))
     assert add_messages(long, says("x"))[-1] == says("x")  # a fork: the index knows x already
     assert len(first) == len(long) + 1 == 1001
@@ -306,21 +306,21 @@ def test_a_kept_index_is_not_used_for_another_list(long: list[Any]) -> None:
     assert len(add_messages(changed, says("5"))) == 1002
 
 
-def test_changing_a_result_does_not_change_the_stored_value(long: list[Any]) -> None:
+def test_changing_a_result_does_not_change_the_stored_value(long):
     long[3] = says("other")
     assert add_messages(long, says("3", "new"))[-1] == says("3", "new")
     long.pop(0)
     assert add_messages(long, says("0", "new"))[-1] == says("0", "new")
 
 
-def test_a_failed_merge_leaves_nothing_behind(long: list[Any]) -> None:
+def test_a_failed_merge_leaves_nothing_behind(long):
     for _ in range(2):
         with pytest.raises(ValueError, match="no such"):
             add_messages(long, [says("new"), RemoveMessage("no such")])
     assert add_messages(long, says("new"))[-1] == says("new") and len(long) == 1000
 
 
-def test_messages_that_cannot_be_compared_are_indexed_again(long: list[Any]) -> None:
+def test_messages_that_cannot_be_compared_are_indexed_again(long):
     class Array:
         def __eq__(self, other: object) -> bool:
             raise ValueError("ambiguous")
@@ -332,7 +332,7 @@ def test_messages_that_cannot_be_compared_are_indexed_again(long: list[Any]) -> 
     assert len(add_messages(again, says("new"))) == 1002
 
 
-def test_a_collected_list_is_released() -> None:
+def test_a_collected_list_is_released():
     message = Plain("hi", "1")
     alive = weakref.ref(message)
     channel = MESSAGES.from_checkpoint([message])
@@ -344,7 +344,7 @@ def test_a_collected_list_is_released() -> None:
     assert alive() is None
 
 
-def test_a_reducer_that_wraps_add_messages_is_called() -> None:
+def test_a_reducer_that_wraps_add_messages_is_called():
     @functools.wraps(add_messages)
     def last_two(left: Any, right: Any) -> Any:
         return add_messages(left, right)[-2:]
@@ -354,11 +354,11 @@ def test_a_reducer_that_wraps_add_messages_is_called() -> None:
     assert ids(channel.get()) == ["2", "3"]
 
 
-def test_removals_are_stored_under_a_stable_name() -> None:
+def test_removals_are_stored_under_a_stable_name():
     assert b"stategraph.graph.messages:RemoveMessage" in Serializer().dumps(CLEAR)[1]
 
 
-def test_a_format_has_an_index_of_its_own(long: list[Any]) -> None:
+def test_a_format_has_an_index_of_its_own(long):
     merged = add_messages(long, says("b", [{"type": "text", "text": "x"}]))
     assert add_messages(merged, [], format="openai")[-1]["content"] == "x"
 
@@ -366,7 +366,7 @@ def test_a_format_has_an_index_of_its_own(long: list[Any]) -> None:
 # -- formats ---------------------------------------------------------------------------------------------------
 
 
-def test_openai_contents_keep_ids() -> None:
+def test_openai_contents_keep_ids():
     blocks = [{"type": "text", "text": "a", "cache_control": {}}, "b"]
     given = [says("1", blocks, "ai"), Model(content=blocks, id="2"), says("3", "as it is")]
     merged = add_messages(given, [], format="openai")
@@ -375,7 +375,7 @@ def test_openai_contents_keep_ids() -> None:
     assert given[0]["content"] is blocks
 
 
-def test_openai_images() -> None:
+def test_openai_images():
     text, url = {"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
     data = {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "R0"}}
     source = {"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}
@@ -386,7 +386,7 @@ def test_openai_images() -> None:
     assert message["content"] == [text, gif, gif, url, url, unknown, bare, 5]
 
 
-def test_openai_tool_calls() -> None:
+def test_openai_tool_calls():
     use = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}}
     call = {"type": "function", "id": "t1", "function": {"name": "add", "arguments": '{"a": 1}'}}
     given = [
@@ -400,14 +400,14 @@ def test_openai_tool_calls() -> None:
     assert merged[0]["tool_calls"] == merged[1]["tool_calls"] == [call]
 
 
-def test_options_alone_give_a_reducer() -> None:
+def test_options_alone_give_a_reducer():
     reducer = add_messages(format="openai")
     assert contents(reducer("hi", says("1", ["a", "b"]))) == ["hi", "a\nb"]
     assert add_messages(format="openai") is reducer  # so that two schemas agree on it
 
 
 @pytest.mark.parametrize("sides", [(), ([], [])])
-def test_an_unknown_format_is_refused(sides: tuple[Any, ...]) -> None:
+def test_an_unknown_format_is_refused(sides):
     with pytest.raises(ValueError, match="'xml'"):
         add_messages(*sides, format="xml")  # type: ignore[arg-type]
 
@@ -436,25 +436,25 @@ def seen(drive: Drive, app: Any, input: Any = "hi", **options: Any) -> list[Any]
     return [m for m, _ in drive.stream(app, {"messages": input}, stream_mode="messages", **options)]
 
 
-def test_messages_state(drive: Drive) -> None:
+def test_messages_state(drive):
     app = graph(lambda state: {"messages": ("ai", state["messages"][-1]["content"] + "!"), "note": "n"}, Chat)
     state = drive.invoke(app, {"messages": "hi"})
     assert contents(state["messages"]) == ["hi", "hi!"] and state["note"] == "n"
 
 
-def test_a_reducer_with_options_in_a_schema(drive: Drive) -> None:
+def test_a_reducer_with_options_in_a_schema(drive):
     app = graph(lambda state: {"messages": says("1", ["a", "b"])}, Formatted)
     assert contents(drive.invoke(app, {"messages": ["hi"]})["messages"]) == ["hi", "a\nb"]
 
 
-def test_messages_are_stored_and_removed(drive: Drive) -> None:
+def test_messages_are_stored_and_removed(drive):
     app = graph(lambda state: {"messages": RemoveMessage(id="1")}, checkpointer=InMemorySaver())
     config = {"configurable": {"thread_id": "t"}}
     drive.invoke(app, {"messages": [says("1"), says("2")]}, config)
     assert drive.get_state(app, config).values == {"messages": [says("2")]}
 
 
-def test_a_remove_message_can_be_stored() -> None:
+def test_a_remove_message_can_be_stored():
     assert Serializer().loads(Serializer().dumps(RemoveMessage("1"))) == RemoveMessage("1")
     assert RemoveMessage("1").role == "remove"
 
@@ -462,7 +462,7 @@ def test_a_remove_message_can_be_stored() -> None:
 # -- pushed ----------------------------------------------------------------------------------------------------
 
 
-def test_a_pushed_message_is_streamed_and_written(drive: Drive) -> None:
+def test_a_pushed_message_is_streamed_and_written(drive):
     def node(state: Any) -> Any:
         assert push_message(says("p", "one")) == says("p", "one")
         return {"messages": says("r", "two")}
@@ -471,7 +471,7 @@ def test_a_pushed_message_is_streamed_and_written(drive: Drive) -> None:
     assert contents(drive.invoke(graph(node), {"messages": "hi"})["messages"]) == ["hi", "one", "two"]
 
 
-def test_a_message_can_be_pushed_to_readers_only(drive: Drive) -> None:
+def test_a_message_can_be_pushed_to_readers_only(drive):
     def node(state: Any) -> None:
         push_message(says("p"), state_key=None)
 
@@ -480,12 +480,12 @@ def test_a_message_can_be_pushed_to_readers_only(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("message", ["hi", says(None, "hi"), Plain("hi")])
-def test_a_pushed_message_needs_an_id(message: Any, drive: Drive) -> None:
+def test_a_pushed_message_needs_an_id(message, drive):
     with pytest.raises(ValueError, match="must have an id"):
         drive.invoke(graph(lambda state: push_message(message)), {"messages": []})
 
 
-def test_pushing_to_an_unknown_key_is_an_error(drive: Drive) -> None:
+def test_pushing_to_an_unknown_key_is_an_error(drive):
     with pytest.raises(InvalidUpdateError, match="did you mean 'messages'"):
         drive.invoke(graph(lambda state: push_message(says("1"), state_key="message")), {"messages": []})
 
@@ -493,7 +493,7 @@ def test_pushing_to_an_unknown_key_is_an_error(drive: Drive) -> None:
 @pytest.mark.parametrize(
     "call", [lambda: push_message(says("1")), lambda: stream_text(["a"]), lambda: emit_message_delta("1")]
 )
-def test_outside_of_a_node_nothing_can_be_sent(call: Any) -> None:
+def test_outside_of_a_node_nothing_can_be_sent(call):
     with pytest.raises(RuntimeError, match="inside a running node"):
         call()
 
@@ -505,7 +505,7 @@ def telling(*deltas: Any, **options: Any) -> Any:
     return lambda state: {"messages": stream_text(deltas, **options)}
 
 
-def test_text_is_streamed_part_by_part(drive: Drive) -> None:
+def test_text_is_streamed_part_by_part(drive):
     app = graph(telling("he", "", None, "llo", id="a"))
     parts = drive.stream(app, {"messages": "hi"}, {"metadata": {"user": "u"}, "tags": ["t"]}, stream_mode="messages")
     assert [m for m, _ in parts][:2] == [says("a", "he", "assistant"), says("a", "llo", "assistant")]
@@ -514,13 +514,13 @@ def test_text_is_streamed_part_by_part(drive: Drive) -> None:
     assert drive.invoke(app, {"messages": []})["messages"] == [says("a", "hello", "assistant")]
 
 
-def test_the_parts_of_a_text_share_a_random_id(drive: Drive) -> None:
+def test_the_parts_of_a_text_share_a_random_id(drive):
     parts = seen(drive, graph(telling("a", "b", role="tool")))
     assert parts[0]["id"] == parts[1]["id"] and parts[0]["role"] == "tool"
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_async_text(kind: str) -> None:
+def test_async_text(kind):
     async def tokens() -> Any:
         for token in "ab":
             yield token
@@ -533,7 +533,7 @@ def test_async_text(kind: str) -> None:
     assert contents(asyncio.run(app.ainvoke({"messages": []}))["messages"]) == ["ab"]
 
 
-def test_single_deltas(drive: Drive) -> None:
+def test_single_deltas(drive):
     def node(state: Any) -> None:
         emit_message_delta("1", "a")
         emit_message_delta("1", content=["b"], role="tool")
@@ -542,7 +542,7 @@ def test_single_deltas(drive: Drive) -> None:
     drive.invoke(graph(node), {"messages": []})  # nobody listens
 
 
-def test_nostream_sends_no_tokens_but_what_is_pushed(drive: Drive) -> None:
+def test_nostream_sends_no_tokens_but_what_is_pushed(drive):
     def node(state: Any) -> Any:
         push_message(says("p"))
         emit_message_delta("q", "x")
@@ -553,7 +553,7 @@ def test_nostream_sends_no_tokens_but_what_is_pushed(drive: Drive) -> None:
     assert [m for m, _ in got] == [says("p")]
 
 
-def test_a_nested_graph_is_streamed_on_request(drive: Drive) -> None:
+def test_a_nested_graph_is_streamed_on_request(drive):
     app = graph(graph(telling("he", "llo")))
     assert "he" not in contents(seen(drive, app))
     heard = drive.stream(app, {"messages": []}, stream_mode="messages", subgraphs=True)
@@ -598,7 +598,7 @@ def asking(model: Any, drive: Drive) -> Any:
 
 
 @pytest.mark.parametrize("chunk_id", ["m", None])
-def test_a_model_is_streamed_if_messages_are_requested(drive: Drive, chunk_id: str | None) -> None:
+def test_a_model_is_streamed_if_messages_are_requested(drive, chunk_id):
     model = FakeModel(chunk_id)
     got = drive.stream(asking(model, drive), {"messages": "hi"}, stream_mode=["messages", "values"])
     chunks = [data[0] for mode, data in got if mode == "messages"][:2]
@@ -608,13 +608,13 @@ def test_a_model_is_streamed_if_messages_are_requested(drive: Drive, chunk_id: s
     assert type(answer) is Model and answer.content == "hello"
 
 
-def test_a_model_is_invoked_if_messages_are_not_requested(drive: Drive) -> None:
+def test_a_model_is_invoked_if_messages_are_not_requested(drive):
     model = FakeModel()
     answer = drive.invoke(asking(model, drive), {"messages": "hi"})["messages"][-1]
     assert model.calls == ["invoke"] and type(answer) is Model and answer.content == "hello"
 
 
-def test_a_model_without_a_stream_is_invoked(drive: Drive) -> None:
+def test_a_model_without_a_stream_is_invoked(drive):
     class Mute:
         def invoke(self, messages: Any, **options: Any) -> Model:
             return Model(content="mute", id="m")
@@ -626,12 +626,12 @@ def test_a_model_without_a_stream_is_invoked(drive: Drive) -> None:
     assert got[-1][1]["messages"][-1].content == "mute"
 
 
-def test_a_model_can_be_called_outside_of_a_graph() -> None:
+def test_a_model_can_be_called_outside_of_a_graph():
     assert call_model(FakeModel(), []).content == "hello"
     assert asyncio.run(acall_model(FakeModel(), [])).content == "hello"
 
 
-def test_an_empty_stream_is_an_error(drive: Drive) -> None:
+def test_an_empty_stream_is_an_error(drive):
     class Empty(FakeModel):
         def stream(self, messages: Any, *, stop: str = "") -> Any:
             return iter(())
@@ -643,7 +643,7 @@ def test_an_empty_stream_is_an_error(drive: Drive) -> None:
 # -- messages that were returned -------------------------------------------------------------------------------
 
 
-def test_what_was_not_streamed_is_found_once_and_in_order() -> None:
+def test_what_was_not_streamed_is_found_once_and_in_order():
     a, b, c = says("a"), Plain("b", "b"), says("c")
     writes = [("messages", [a, b]), ("other", c), ("messages", c), ("n", 1), ("text", "hi"), ("cls", Model)]
     assert unstreamed({}, writes, set()) == [a, b, c]
@@ -662,18 +662,18 @@ class Record:
     "given",
     [{"messages": [says("a")], "n": 1}, {"last": says("a")}, Record([says("a")]), [says("a")], says("a")],
 )
-def test_what_the_task_was_given_is_not_shown_again(given: Any) -> None:
+def test_what_the_task_was_given_is_not_shown_again(given):
     assert unstreamed(given, [("messages", [says("a", "new"), says("b")])], ()) == [says("b")]
 
 
 @pytest.mark.parametrize("given", [None, 5, "hi"])
-def test_the_input_may_hold_no_messages(given: Any) -> None:
+def test_the_input_may_hold_no_messages(given):
     assert unstreamed(given, [("messages", says("a"))], ()) == [says("a")]
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("written", [says(None, "yo"), [says(None, "yo")], (says("1"), says(None, "yo"))])
-def test_a_message_without_an_id_is_streamed_under_its_id_in_the_state(drive: Drive, schedule: Any, written: Any) -> None:
+def test_a_message_without_an_id_is_streamed_under_its_id_in_the_state(drive, schedule, written):
     """Also where it is written, recorded early and shown beside another task, and where the step is stored."""
     builder = chain_of(MessagesState, n=lambda state: {"messages": written})
     builder.add_node("m", lambda state: {"messages": says(None, "beside")}).add_edge(START, "m")
@@ -685,25 +685,25 @@ def test_a_message_without_an_id_is_streamed_under_its_id_in_the_state(drive: Dr
     assert None not in streamed and streamed == kept
 
 
-def test_an_unnamed_message_is_shown_with_an_id_and_stays_as_it_is() -> None:
+def test_an_unnamed_message_is_shown_with_an_id_and_stays_as_it_is():
     given = says(None, "a")
     [shown] = unstreamed({"messages": [says(None, "a")]}, [("messages", given)], ())
     assert shown["id"] and "id" not in given
 
 
 @pytest.mark.parametrize("value", [{"role": "x"}, {"content": "x"}, {"role": 1, "content": ""}, Model, [], 1])
-def test_no_messages(value: Any) -> None:
+def test_no_messages(value):
     assert not is_message(value)
 
 
-def test_a_table_with_columns_named_like_a_message_is_none() -> None:
+def test_a_table_with_columns_named_like_a_message_is_none():
     assert not is_message(replace(Frozen("x"), id=[1, 2]))  # type: ignore[arg-type]
 
 
 # -- late words ------------------------------------------------------------------------------------------------
 
 
-def test_an_abandoned_attempt_emits_no_more() -> None:
+def test_an_abandoned_attempt_emits_no_more():
     task = FakeTask()
     emit = emitter(task)
     assert emit is not None
@@ -771,7 +771,7 @@ def run_with_langchain(code: str, tmp_path: Path) -> str:
     return ran.stdout
 
 
-def test_messages_of_langchain_are_stored_where_the_program_has_loaded_it(tmp_path: Path) -> None:
+def test_messages_of_langchain_are_stored_where_the_program_has_loaded_it(tmp_path):
     assert run_with_langchain(LANGCHAIN, tmp_path) == "True\n"
 
 
@@ -781,7 +781,7 @@ class Extras(BaseModel, extra="allow"):
 
 
 @pytest.mark.parametrize("declared", [{"role": "remove"}, {"type": "remove"}])
-def test_what_is_removed_may_be_said_in_any_attribute(declared: dict[str, str]) -> None:
+def test_what_is_removed_may_be_said_in_any_attribute(declared):
     """Of a pydantic model: a field, one of its extras, a class attribute, a property, or made up on demand."""
 
     class Declared(Extras):
@@ -811,11 +811,11 @@ def test_what_is_removed_may_be_said_in_any_attribute(declared: dict[str, str]) 
         assert not is_removal(other), other
 
 
-def test_the_sum_of_langchain_chunks_is_theirs(tmp_path: Path) -> None:
+def test_the_sum_of_langchain_chunks_is_theirs(tmp_path):
     assert run_with_langchain(LANGCHAIN_CHUNKS, tmp_path) == "True True True\n"
 
 
-def test_an_id_that_cannot_be_hashed_is_named() -> None:
+def test_an_id_that_cannot_be_hashed_is_named():
     message = {"role": "user", "content": "hi", "id": ["1"]}
     for left, right in (([message], []), ([], [message]), ([], [RemoveMessage(id=["1"])])):  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r"id of a message must be a text .*got list: \['1'\]"):

@@ -116,7 +116,7 @@ WAYS = {"pickle": lambda app: pickle.loads(pickle.dumps(app)), "deepcopy": copy.
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize(("app", "given"), GRAPHS.values(), ids=GRAPHS)
-def test_a_graph_does_the_same_after_it_was_pickled_or_copied(app: Any, given: Any, way: Any, drive: Any) -> None:
+def test_a_graph_does_the_same_after_it_was_pickled_or_copied(app, given, way, drive):
     before = drive.stream(app, given, stream_mode=["updates", "values"])
     twin = way(app)
     assert twin is not app and repr(twin) == repr(app)
@@ -124,13 +124,13 @@ def test_a_graph_does_the_same_after_it_was_pickled_or_copied(app: Any, given: A
     assert twin.get_graph().draw_mermaid() == app.get_graph().draw_mermaid()
 
 
-def test_a_graph_from_a_pickle_stores_the_types_of_its_state(drive: Any) -> None:
+def test_a_graph_from_a_pickle_stores_the_types_of_its_state(drive):
     loaded = pickle.loads(pickle.dumps(app_of())).copy({"checkpointer": InMemorySaver()})
     assert drive.invoke(loaded, {"x": 1}, CONFIG)["box"] == Box([1])
     assert drive.get_state(loaded, CONFIG).values["box"] == Box([1])
 
 
-def test_a_deep_copy_shares_what_the_graph_was_lent(drive: Any) -> None:
+def test_a_deep_copy_shares_what_the_graph_was_lent(drive):
     lent = {"checkpointer": InMemorySaver(), "store": InMemoryStore(), "cache": InMemoryCache()}
     app = app_of(**lent)
     twin = copy.deepcopy(app)
@@ -153,13 +153,13 @@ def test_a_deep_copy_shares_what_the_graph_was_lent(drive: Any) -> None:
     ],
     ids=["lambda", "saver", "store", "lambda in a subgraph", "router", "reducer"],
 )  # fmt: skip
-def test_what_cannot_be_pickled_is_named_with_its_place(app: Any, text: str) -> None:
+def test_what_cannot_be_pickled_is_named_with_its_place(app, text):
     with pytest.raises(pickle.PicklingError, match=f"graph 'StateGraph' cannot be pickled: {text}"):
         pickle.dumps(app)
     assert repr(copy.deepcopy(app)) == repr(app), "a copy needs no pickling"
 
 
-def test_cloudpickle_takes_lambdas_too(drive: Any) -> None:
+def test_cloudpickle_takes_lambdas_too(drive):
     cloudpickle = pytest.importorskip("cloudpickle")
     app = app_of(lambda state: {"x": 7}, schema=TypedDict("Here", {"x": int}))  # type: ignore[operator]
     assert drive.invoke(pickle.loads(cloudpickle.dumps(app)), {"x": 1}) == {"x": 7}
@@ -173,7 +173,7 @@ def test_cloudpickle_takes_lambdas_too(drive: Any) -> None:
     assert drive.invoke(pickle.loads(cloudpickle.dumps(local)), 1) == 2
 
 
-def test_a_graph_that_has_run_elsewhere_leaves_that_behind(drive: Any) -> None:
+def test_a_graph_that_has_run_elsewhere_leaves_that_behind(drive):
     app = app_of()
     drive.invoke(app, {"x": 1}, debug=True)
     assert app.program.variants and not pickle.loads(pickle.dumps(app)).program.variants

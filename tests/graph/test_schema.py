@@ -111,7 +111,7 @@ REDUCERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("hint", REDUCERS.values(), ids=REDUCERS.keys())
-def test_a_callable_of_two_values_in_the_annotation_is_the_reducer(hint: Any) -> None:
+def test_a_callable_of_two_values_in_the_annotation_is_the_reducer(hint):
     assert type(channel(hint)) is BinaryOperatorAggregate
 
 
@@ -128,7 +128,7 @@ PLAIN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("hint", PLAIN.values(), ids=PLAIN.keys())
-def test_any_other_annotation_keeps_the_last_value(hint: Any) -> None:
+def test_any_other_annotation_keeps_the_last_value(hint):
     assert type(channel(hint)) is LastValue
 
 
@@ -142,35 +142,35 @@ NOT_REDUCERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("reducer", NOT_REDUCERS.values(), ids=NOT_REDUCERS.keys())
-def test_a_reducer_with_other_arguments_is_refused(reducer: Any) -> None:
+def test_a_reducer_with_other_arguments_is_refused(reducer):
     with pytest.raises(InvalidGraphError, match="key 'key'.*exactly two positional"):
         channel(Annotated[int, reducer])
 
 
-def test_two_reducers_are_refused() -> None:
+def test_two_reducers_are_refused():
     with pytest.raises(InvalidGraphError, match="key 'key' has several reducers"):
         channel(Annotated[int, add, operator.mul])
 
 
-def test_a_channel_class_in_the_annotation_is_made_of_the_type() -> None:
+def test_a_channel_class_in_the_annotation_is_made_of_the_type():
     assert type(channel(Annotated[int, EphemeralValue, "doc"])) is EphemeralValue
     assert type(channel(Annotated[int, "doc", AnyValue])) is AnyValue
     assert channel(Annotated[int, LastValue]).typ is int
 
 
-def test_a_channel_instance_in_the_annotation_is_used_as_it_is() -> None:
+def test_a_channel_instance_in_the_annotation_is_used_as_it_is():
     found = channel(Annotated[list, Topic(str, accumulate=True)])
     assert type(found) is Topic
     assert found.accumulate is True
 
 
 @pytest.mark.parametrize("cls", [NamedBarrierValue, BinaryOperatorAggregate])
-def test_a_channel_class_that_needs_more_than_a_type_is_refused(cls: Any) -> None:
+def test_a_channel_class_that_needs_more_than_a_type_is_refused(cls):
     with pytest.raises(InvalidGraphError, match="key 'key'.*put an instance"):
         channel(Annotated[str, cls])
 
 
-def test_one_channel_instance_under_two_keys_makes_two_channels(drive: Any) -> None:
+def test_one_channel_instance_under_two_keys_makes_two_channels(drive):
     """WART-05: the peer gives both keys one channel."""
     shared = Topic(str, accumulate=True)
     schema = TypedDict("Two", {"x": Annotated[list, shared], "y": Annotated[list, shared]})  # type: ignore[misc]
@@ -192,13 +192,13 @@ INITIAL: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize(("typ", "value"), INITIAL.values(), ids=INITIAL.keys())
-def test_a_reduced_key_starts_as_its_type_called(typ: Any, value: Any, drive: Any) -> None:
+def test_a_reduced_key_starts_as_its_type_called(typ, value, drive):
     app = app_of(TypedDict("R", {"r": Annotated[typ, add]}), lambda state: None)  # type: ignore[operator]
     assert drive.invoke(app, {}) == {"r": value}
 
 
 @pytest.mark.parametrize("typ", [Optional[int], Union[int, str], Any, Literal["x"]], ids=str)
-def test_a_type_that_cannot_be_called_starts_empty_and_takes_the_first_write_as_it_is(typ: Any, drive: Any) -> None:
+def test_a_type_that_cannot_be_called_starts_empty_and_takes_the_first_write_as_it_is(typ, drive):
     calls: list[Any] = []
 
     def reduce(value: Any, update: Any) -> Any:
@@ -211,17 +211,17 @@ def test_a_type_that_cannot_be_called_starts_empty_and_takes_the_first_write_as_
     assert calls == []
 
 
-def test_reducers_fold_left_in_write_order_from_input_on(drive: Any) -> None:
+def test_reducers_fold_left_in_write_order_from_input_on(drive):
     app = app_of(S, lambda state: {"l": ["a"]}, lambda state: {"l": ["b"]})
     assert drive.invoke(app, {"l": ["in"]}) == {"l": ["in", "a", "b"]}
 
 
-def test_a_reducer_may_return_none(drive: Any) -> None:
+def test_a_reducer_may_return_none(drive):
     schema = TypedDict("R", {"r": Annotated[list, lambda value, update: None]})  # type: ignore[misc]
     assert drive.invoke(app_of(schema, lambda state: {"r": [1]}), {}) == {"r": None}
 
 
-def test_a_reducer_that_changes_its_left_side_is_not_applied_twice_by_a_router(drive: Any) -> None:
+def test_a_reducer_that_changes_its_left_side_is_not_applied_twice_by_a_router(drive):
     """WART-10: the router's view is a preview on a copy."""
 
     def extend(value: list[str], update: list[str]) -> list[str]:
@@ -236,13 +236,13 @@ def test_a_reducer_that_changes_its_left_side_is_not_applied_twice_by_a_router(d
 @pytest.mark.parametrize(
     "wrapped", [Overwrite(["new"]), {"__overwrite__": ["new"]}, {"type": "__overwrite__", "value": ["new"]}], ids=str
 )
-def test_overwrite_replaces_in_a_node_and_as_input(wrapped: Any, drive: Any) -> None:
+def test_overwrite_replaces_in_a_node_and_as_input(wrapped, drive):
     app = app_of(S, lambda state: {"l": wrapped})
     assert drive.invoke(app, {"l": ["old"]}) == {"l": ["new"]}
     assert drive.invoke(app_of(S, lambda state: None), {"l": wrapped}) == {"l": ["new"]}
 
 
-def test_overwrite_is_unwrapped_on_an_empty_or_plain_key(drive: Any) -> None:
+def test_overwrite_is_unwrapped_on_an_empty_or_plain_key(drive):
     """WART-08 and WART-09: the peer stores the wrapper."""
     schema = TypedDict("R", {"r": Annotated[int | None, add], "p": int})  # type: ignore[misc]
     app = app_of(schema, lambda state: {"r": Overwrite(1), "p": Overwrite(2)})
@@ -252,7 +252,7 @@ def test_overwrite_is_unwrapped_on_an_empty_or_plain_key(drive: Any) -> None:
 # -- other channels as state keys ------------------------------------------------------------------------------
 
 
-def test_step_scoped_keys_are_seen_for_one_step(drive: Any) -> None:
+def test_step_scoped_keys_are_seen_for_one_step(drive):
     schema = TypedDict(  # type: ignore[misc]
         "Scoped",
         {
@@ -322,7 +322,7 @@ SCHEMAS = [Model, Data, Slotted, Tuple, Annotated_, Inherited, InString]
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.__name__)
-def test_every_kind_of_schema_gives_the_same_channels(schema: Any, drive: Any) -> None:
+def test_every_kind_of_schema_gives_the_same_channels(schema, drive):
     channels = StateGraph(schema).channels
     assert type(channels["a"]) is LastValue
     assert type(channels["b"]) is BinaryOperatorAggregate
@@ -330,7 +330,7 @@ def test_every_kind_of_schema_gives_the_same_channels(schema: Any, drive: Any) -
     assert drive.invoke(app, {"a": 1, "b": ["i"]}) == {"a": 1, "b": ["i", "n"]}
 
 
-def test_a_schema_may_name_types_of_the_function_around_it(drive: Any) -> None:
+def test_a_schema_may_name_types_of_the_function_around_it(drive):
     class Local:
         pass
 
@@ -346,7 +346,7 @@ class GenericDict(TypedDict, Generic[T]):
     l: Annotated[list[T], add]
 
 
-def test_a_parametrised_schema_has_keys_of_the_given_types(drive: Any) -> None:
+def test_a_parametrised_schema_has_keys_of_the_given_types(drive):
     """WART-03: the peer takes it for a state without keys."""
     channels = StateGraph(GenericDict[int]).channels
     assert set(channels) == {"v", "l"}
@@ -354,7 +354,7 @@ def test_a_parametrised_schema_has_keys_of_the_given_types(drive: Any) -> None:
     assert drive.invoke(app_of(GenericDict[int], lambda state: None), {"v": 1}) == {"v": 1, "l": []}
 
 
-def test_class_variables_and_private_attributes_are_no_keys(drive: Any) -> None:
+def test_class_variables_and_private_attributes_are_no_keys(drive):
     """WART-04."""
 
     class Private(BaseModel):
@@ -368,7 +368,7 @@ def test_class_variables_and_private_attributes_are_no_keys(drive: Any) -> None:
     assert list(StateGraph(Slotted).channels) == ["a", "b"]
 
 
-def test_a_root_model_has_one_key_named_root(drive: Any) -> None:
+def test_a_root_model_has_one_key_named_root(drive):
     class Root(RootModel[list[int]]):
         pass
 
@@ -398,7 +398,7 @@ NONSENSE: dict[str, Any] = {
 }
 
 
-def test_none_is_no_state_schema() -> None:
+def test_none_is_no_state_schema():
     """Elsewhere None means: as the state."""
     with pytest.raises(InvalidGraphError, match="a state schema must be .*, got None"):
         StateGraph(None)
@@ -406,7 +406,7 @@ def test_none_is_no_state_schema() -> None:
 
 @pytest.mark.parametrize("schema", NONSENSE.values(), ids=NONSENSE.keys())
 @pytest.mark.parametrize("place", ["state_schema", "input_schema", "output_schema", "node"])
-def test_nonsense_is_no_schema_anywhere(schema: Any, place: str) -> None:
+def test_nonsense_is_no_schema_anywhere(schema, place):
     """WART-02."""
     with pytest.raises(InvalidGraphError):
         if place == "state_schema":
@@ -417,7 +417,7 @@ def test_nonsense_is_no_schema_anywhere(schema: Any, place: str) -> None:
             StateGraph(S, **{place: schema})
 
 
-def test_an_unknown_annotation_is_named_with_its_schema() -> None:
+def test_an_unknown_annotation_is_named_with_its_schema():
     with pytest.raises(InvalidGraphError, match="schema Lost.*Nowhere"):
         StateGraph(NONSENSE["unresolvable"])
 
@@ -427,7 +427,7 @@ def test_an_unknown_annotation_is_named_with_its_schema() -> None:
     ["__start__", "__end__", "__pregel_tasks", "__root__", "__input__", "__interrupt__", "configurable", "checkpoint_id",
      "branch:to:n", "join:a+b:c"],
 )  # fmt: skip
-def test_a_key_that_the_engine_needs_is_refused(key: str) -> None:
+def test_a_key_that_the_engine_needs_is_refused(key):
     with pytest.raises(InvalidGraphError, match="reserved|engine's own") as caught:
         chain_of(TypedDict("T", {key: int}), n=lambda s: None).compile()  # type: ignore[operator]
     assert repr(key) in str(caught.value)
@@ -444,7 +444,7 @@ def test_a_declared_result_key_for_questions_is_no_key_of_the_state(drive: Any) 
 
 
 @pytest.mark.parametrize("key", ["", "two words", "größe", "thread_id", "self", "n"])
-def test_other_unusual_keys_work(key: str, drive: Any) -> None:
+def test_other_unusual_keys_work(key, drive):
     app = app_of(TypedDict("T", {key: int}), lambda state: {key: state[key] + 1})  # type: ignore[operator]
     assert drive.invoke(app, {key: 1}) == {key: 2}
 
@@ -468,7 +468,7 @@ def test_other_unusual_keys_work(key: str, drive: Any) -> None:
     ],
     ids=str,
 )
-def test_any_other_type_is_the_whole_state(schema: Any, given: Any, update: Any, result: Any, drive: Any) -> None:
+def test_any_other_type_is_the_whole_state(schema, given, update, result, drive):
     """Falsy values are values; only a node that returns None writes nothing."""
     seen = Seen()
     app = app_of(schema, seen.node, lambda state: update)
@@ -477,18 +477,18 @@ def test_any_other_type_is_the_whole_state(schema: Any, given: Any, update: Any,
     assert seen == [given]
 
 
-def test_a_command_updates_a_state_without_keys(drive: Any) -> None:
+def test_a_command_updates_a_state_without_keys(drive):
     """WART-39: a dict is the whole update there, too."""
     assert drive.invoke(app_of(dict, lambda state: Command(update={"b": 1})), {"a": 1}) == {"b": 1}
     assert drive.invoke(app_of(int, lambda state: [Command(update=3)]), 1) == 3
 
 
-def test_none_is_no_input_for_a_state_without_keys(drive: Any) -> None:
+def test_none_is_no_input_for_a_state_without_keys(drive):
     with pytest.raises(EmptyInputError):
         drive.invoke(app_of(int, lambda state: 1), None)
 
 
-def test_a_state_without_keys_does_not_go_with_one_that_has_keys() -> None:
+def test_a_state_without_keys_does_not_go_with_one_that_has_keys():
     with pytest.raises(InvalidGraphError, match="one is a state with keys, the other is one value"):
         StateGraph(S, input_schema=int)
     with pytest.raises(InvalidGraphError, match="one is a state with keys, the other is one value"):
@@ -514,7 +514,7 @@ class Whole(Question, Answer):
     t: int
 
 
-def test_input_and_output_schema_filter_keys(drive: Any) -> None:
+def test_input_and_output_schema_filter_keys(drive):
     seen = Seen()
     app = app_of(Whole, seen.node, lambda state: {"r": "done", "t": 2}, input_schema=Question, output_schema=Answer)
     with pytest.warns(GraphWarning, match="'t', a key of the state but not of the input schema, the unknown key 'unknown'"):
@@ -522,7 +522,7 @@ def test_input_and_output_schema_filter_keys(drive: Any) -> None:
     assert seen == [{"q": 1}], "t is no key of the input"
 
 
-def test_private_keys_reach_only_the_nodes_that_name_them(drive: Any) -> None:
+def test_private_keys_reach_only_the_nodes_that_name_them(drive):
     seen, private = Seen(), Seen()
 
     def reads(state: Private) -> Answer:
@@ -541,7 +541,7 @@ def test_private_keys_reach_only_the_nodes_that_name_them(drive: Any) -> None:
     assert last == {"q": 2, "r": "1", "secret": 1}, "values show all of the state"
 
 
-def test_a_node_schema_given_by_argument_wins_over_the_annotation(drive: Any) -> None:
+def test_a_node_schema_given_by_argument_wins_over_the_annotation(drive):
     seen = Seen()
 
     def node(state: Private) -> None:
@@ -553,7 +553,7 @@ def test_a_node_schema_given_by_argument_wins_over_the_annotation(drive: Any) ->
 
 
 @pytest.mark.parametrize("hint", [dict, Any, Optional[Question], "Nowhere", int, None], ids=str)
-def test_other_annotations_of_the_first_parameter_mean_the_state(hint: Any, drive: Any) -> None:
+def test_other_annotations_of_the_first_parameter_mean_the_state(hint, drive):
     seen = Seen()
 
     def node(state):  # type: ignore[no-untyped-def]
@@ -564,7 +564,7 @@ def test_other_annotations_of_the_first_parameter_mean_the_state(hint: Any, driv
     assert seen == [{"q": 1, "t": 2}]
 
 
-def test_an_unresolvable_return_hint_does_not_hide_the_first_parameter(drive: Any) -> None:
+def test_an_unresolvable_return_hint_does_not_hide_the_first_parameter(drive):
     """WART-76."""
     seen = Seen()
 
@@ -591,7 +591,7 @@ class PartialReducer(TypedDict):
     a: Annotated[int, functools.partial(lambda c, a, b: a, 1)]
 
 
-def test_the_reducer_of_a_key_wins_over_a_plain_declaration() -> None:
+def test_the_reducer_of_a_key_wins_over_a_plain_declaration():
     assert type(StateGraph(Summed, input_schema=Plain).channels["a"]) is BinaryOperatorAggregate
 
 
@@ -600,14 +600,14 @@ def test_the_reducer_of_a_key_wins_over_a_plain_declaration() -> None:
     [(Plain, Summed), (Summed, OtherReducer), (OtherReducer, Summed), (Summed, PartialReducer)],
     ids=lambda schema: schema.__name__,
 )
-def test_a_key_declared_in_two_ways_is_refused(state: Any, other: Any) -> None:
+def test_a_key_declared_in_two_ways_is_refused(state, other):
     """Reducers are the same only if they are one object (WART-12, WART-13)."""
     with pytest.raises(InvalidGraphError, match="key 'a' is declared as") as caught:
         StateGraph(state, input_schema=other)
     assert other.__name__ in str(caught.value)
 
 
-def test_a_refused_schema_leaves_the_builder_as_it_was() -> None:
+def test_a_refused_schema_leaves_the_builder_as_it_was():
     class Bad(TypedDict):
         fresh: int
         a: Annotated[int, add]
@@ -622,28 +622,28 @@ def test_a_refused_schema_leaves_the_builder_as_it_was() -> None:
 # -- what nodes are given --------------------------------------------------------------------------------------
 
 
-def test_keys_without_a_value_are_absent(drive: Any) -> None:
+def test_keys_without_a_value_are_absent(drive):
     seen = Seen()
     drive.invoke(app_of(S, seen.node), {})
     assert seen == [{"l": []}]
 
 
-def test_typed_dicts_are_never_validated(drive: Any) -> None:
+def test_typed_dicts_are_never_validated(drive):
     assert drive.invoke(app_of(Plain, lambda state: {"a": "text"}), {"a": None}) == {"a": "text"}
 
 
-def test_a_dataclass_state_is_bound_and_its_defaults_stay_out_of_the_state(drive: Any) -> None:
+def test_a_dataclass_state_is_bound_and_its_defaults_stay_out_of_the_state(drive):
     seen = Seen()
     assert drive.invoke(app_of(Data, seen.node), {"a": 1}) == {"a": 1, "b": []}
     assert seen == [Data(1, [], "x")]
 
 
-def test_a_dataclass_may_be_input_and_update(drive: Any) -> None:
+def test_a_dataclass_may_be_input_and_update(drive):
     app = app_of(Data, lambda state: Data(5, [9]))
     assert drive.invoke(app, Data(4, [1])) == {"a": 5, "b": [1, 9], "c": "x"}
 
 
-def test_a_field_that_the_constructor_does_not_take_is_bound_too(drive: Any) -> None:
+def test_a_field_that_the_constructor_does_not_take_is_bound_too(drive):
     @dataclasses.dataclass
     class Late:
         b: int
@@ -654,7 +654,7 @@ def test_a_field_that_the_constructor_does_not_take_is_bound_too(drive: Any) -> 
     assert (seen[0].a, seen[0].b) == (4, 2)
 
 
-def test_a_missing_field_stops_the_node_before_it_runs(drive: Any) -> None:
+def test_a_missing_field_stops_the_node_before_it_runs(drive):
     seen = Seen()
     with pytest.raises(TypeError, match="'a'") as caught:
         drive.invoke(app_of(Data, seen.node), {"c": "1"})
@@ -665,7 +665,7 @@ def test_a_missing_field_stops_the_node_before_it_runs(drive: Any) -> None:
     assert seen == []
 
 
-def test_a_model_is_validated_when_a_node_starts(drive: Any) -> None:
+def test_a_model_is_validated_when_a_node_starts(drive):
     seen = Seen()
     assert drive.invoke(app_of(Model, seen.node), {"a": "1"}) == {"a": "1", "b": []}, "the state keeps what was written"
     assert seen == [Model(a=1)]
@@ -674,14 +674,14 @@ def test_a_model_is_validated_when_a_node_starts(drive: Any) -> None:
     assert len(seen) == 1
 
 
-def test_a_bad_value_is_found_where_the_next_node_starts(drive: Any) -> None:
+def test_a_bad_value_is_found_where_the_next_node_starts(drive):
     with pytest.raises(ValidationError) as caught:
         drive.invoke(app_of(Model, lambda state: {"a": "bad"}, lambda state: None), {"a": 1})
     assert "'n1'" in caught.value.__notes__[0]
     assert "step 2" in caught.value.__notes__[0]
 
 
-def test_only_the_fields_set_on_a_model_are_written(drive: Any) -> None:
+def test_only_the_fields_set_on_a_model_are_written(drive):
     """WART-33: a default never overwrites state; a None that was set does."""
     given = {"a": 1, "b": [1], "c": "q", "d": 9}
     assert drive.invoke(app_of(Model, lambda state: Model(a=2)), given) == {"a": 2, "b": [1], "c": "q", "d": 9}
@@ -689,7 +689,7 @@ def test_only_the_fields_set_on_a_model_are_written(drive: Any) -> None:
     assert drive.invoke(app_of(Model, lambda state: None), Model(a=1)) == {"a": 1, "b": []}, "input too"
 
 
-def test_a_model_with_aliases_is_built_by_field_name(drive: Any) -> None:
+def test_a_model_with_aliases_is_built_by_field_name(drive):
     """WART-15."""
 
     class Aliased(BaseModel):
@@ -701,7 +701,7 @@ def test_a_model_with_aliases_is_built_by_field_name(drive: Any) -> None:
     assert seen[0].a == 1
 
 
-def test_unknown_input_keys_do_not_reach_a_strict_model(drive: Any) -> None:
+def test_unknown_input_keys_do_not_reach_a_strict_model(drive):
     class Strict(BaseModel):
         model_config = ConfigDict(extra="forbid")
         a: int
@@ -710,7 +710,7 @@ def test_unknown_input_keys_do_not_reach_a_strict_model(drive: Any) -> None:
         assert drive.invoke(app_of(Strict, lambda state: None), {"a": 1, "other": 2}) == {"a": 1}
 
 
-def test_each_task_gets_a_dict_of_its_own(drive: Any) -> None:
+def test_each_task_gets_a_dict_of_its_own(drive):
     graph = StateGraph(S)
     for name in "xy":
         graph.add_node(name, lambda state: {"l": [state.pop("a", "gone")]}).add_edge(START, name)
@@ -726,21 +726,21 @@ class Counted(TypedDict):
     last: IsLastStep
 
 
-def test_managed_values_count_the_steps_that_the_call_may_still_take(drive: Any) -> None:
+def test_managed_values_count_the_steps_that_the_call_may_still_take(drive):
     """With a limit of 2, the first node has 2 steps left, itself counted (D2)."""
     seen = Seen()
     assert drive.invoke(app_of(Counted, seen.node, seen.node), {"a": 1}, {"recursion_limit": 2}) == {"a": 1}
     assert seen == [{"a": 1, "left": 2, "last": False}, {"a": 1, "left": 1, "last": True}]
 
 
-def test_managed_values_are_not_accepted_as_input(drive: Any) -> None:
+def test_managed_values_are_not_accepted_as_input(drive):
     seen = Seen()
     with pytest.warns(GraphWarning, match="'left', which is computed; dropped"):
         drive.invoke(app_of(Counted, seen.node), {"a": 1, "left": 77}, {"recursion_limit": 3})
     assert seen[0]["left"] == 3
 
 
-def test_a_node_may_ask_for_managed_values_alone(drive: Any) -> None:
+def test_a_node_may_ask_for_managed_values_alone(drive):
     class Left(TypedDict):
         left: RemainingSteps
 
@@ -750,7 +750,7 @@ def test_a_node_may_ask_for_managed_values_alone(drive: Any) -> None:
     assert seen == [{"left": 3}]
 
 
-def test_a_managed_value_may_be_wrapped() -> None:
+def test_a_managed_value_may_be_wrapped():
     schema = TypedDict("W", {"a": int, "left": typing_extensions.NotRequired[RemainingSteps]})  # type: ignore[misc]
     assert set(StateGraph(schema).managed) == {"left"}
 
@@ -763,7 +763,7 @@ class ClashManaged(TypedDict):
     left: IsLastStep
 
 
-def test_managed_values_are_keys_of_the_state_alone() -> None:
+def test_managed_values_are_keys_of_the_state_alone():
     for place in ("input_schema", "output_schema"):
         with pytest.raises(InvalidGraphError, match=f"{place}: managed values"):
             StateGraph(Plain, **{place: Counted})
@@ -771,7 +771,7 @@ def test_managed_values_are_keys_of_the_state_alone() -> None:
 
 
 @pytest.mark.parametrize("other", [ClashPlain, ClashManaged])
-def test_a_managed_key_declared_as_something_else_is_refused(other: Any) -> None:
+def test_a_managed_key_declared_as_something_else_is_refused(other):
     """WART-81."""
     with pytest.raises(InvalidGraphError, match="'left'"):
         StateGraph(Counted).add_node("n", lambda state: None, input_schema=other)
@@ -814,7 +814,7 @@ class Update:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="before Python 3.14 such names cannot be written without quotes")
-def test_names_that_only_type_checkers_see_spoil_no_graph(drive: Any) -> None:
+def test_names_that_only_type_checkers_see_spoil_no_graph(drive):
     there: dict[str, Any] = {"__name__": __name__, "TypedDict": TypedDict, "Annotated": Annotated}
     exec(compile(LAZY, "<lazy>", "exec", dont_inherit=True), there)
     app = StateGraph(there["State"]).add_node(there["node"]).add_edge(START, "node").compile(checkpointer=InMemorySaver())

@@ -54,7 +54,7 @@ def chain(*names: str) -> StateGraph:
 # -- M16: a StateGraph compiles to a Pregel --------------------------------------------------------------------
 
 
-def test_compile_gives_a_pregel_that_remembers_its_builder() -> None:
+def test_compile_gives_a_pregel_that_remembers_its_builder():
     graph = chain("x")
     app = graph.compile()
     assert isinstance(app, Pregel)
@@ -63,7 +63,7 @@ def test_compile_gives_a_pregel_that_remembers_its_builder() -> None:
     assert list(app.nodes) == ["__start__", "x"]
 
 
-def test_worked_layout_of_channels_and_triggers() -> None:
+def test_worked_layout_of_channels_and_triggers():
     class Full(TypedDict):
         a: int
         log: Annotated[list[str], operator.add]
@@ -106,7 +106,7 @@ def test_worked_layout_of_channels_and_triggers() -> None:
     assert app.stream_mode == "updates"
 
 
-def test_worked_layout_runs(drive: Any) -> None:
+def test_worked_layout_runs(drive):
     graph = StateGraph(State)
     for name in "xyzw":
         graph.add_node(name, logs(name))
@@ -125,7 +125,7 @@ def test_worked_layout_runs(drive: Any) -> None:
 # -- compile ---------------------------------------------------------------------------------------------------
 
 
-def test_compile_leaves_the_builder_as_it_was(drive: Any) -> None:
+def test_compile_leaves_the_builder_as_it_was(drive):
     graph = chain("x", "y")
     nodes, edges, channels = dict(graph.nodes), set(graph.edges), dict(graph.channels)
     first, second = graph.compile(), graph.compile()
@@ -133,7 +133,7 @@ def test_compile_leaves_the_builder_as_it_was(drive: Any) -> None:
     assert drive.invoke(first, {}) == drive.invoke(second, {}) == {"log": ["x", "y"]}
 
 
-def test_runs_of_two_compiled_graphs_share_nothing(drive: Any) -> None:
+def test_runs_of_two_compiled_graphs_share_nothing(drive):
     graph = chain("x")
     first, second = graph.compile(), graph.compile()
     drive.invoke(first, {"a": 1, "log": ["in"]})
@@ -141,7 +141,7 @@ def test_runs_of_two_compiled_graphs_share_nothing(drive: Any) -> None:
     assert drive.invoke(first, {}) == {"log": ["x"]}, "nor do two runs of one"
 
 
-def test_additions_after_compile_warn_and_count_for_the_next_compile(drive: Any) -> None:
+def test_additions_after_compile_warn_and_count_for_the_next_compile(drive):
     graph = chain("x")
     before = graph.compile()
     with pytest.warns(UserWarning, match="this node .* compile again"):
@@ -154,12 +154,12 @@ def test_additions_after_compile_warn_and_count_for_the_next_compile(drive: Any)
     assert drive.invoke(graph.compile(), {}) == {"log": ["x", "y"]}
 
 
-def test_name_of_the_compiled_graph() -> None:
+def test_name_of_the_compiled_graph():
     assert chain("x").compile().get_name() == "StateGraph"
     assert chain("x").compile(name="mine").get_name() == "mine"
 
 
-def test_every_building_method_returns_the_builder() -> None:
+def test_every_building_method_returns_the_builder():
     graph = StateGraph(State)
     assert graph.add_node("x", logs("x")) is graph
     assert graph.add_edge(START, "x") is graph
@@ -176,29 +176,29 @@ def test_every_building_method_returns_the_builder() -> None:
 # -- entry, finish, sequences ----------------------------------------------------------------------------------
 
 
-def test_start_to_end_alone_is_a_graph(drive: Any) -> None:
+def test_start_to_end_alone_is_a_graph(drive):
     app = StateGraph(State).add_edge(START, END).compile()
     assert drive.invoke(app, {"a": 1}) == {"a": 1, "log": []}
 
 
-def test_several_entry_points_run_side_by_side(drive: Any) -> None:
+def test_several_entry_points_run_side_by_side(drive):
     graph = StateGraph(State).add_node("q", logs("q")).add_node("p", logs("p")).add_node("r", logs("r"))
     app = graph.set_entry_point("r").set_entry_point("p").set_entry_point("q").set_finish_point("q").compile()
     assert drive.invoke(app, {}, {"recursion_limit": 1}) == {"log": ["p", "q", "r"]}, "one superstep, in name order"
 
 
-def test_conditional_entry_point(drive: Any) -> None:
+def test_conditional_entry_point(drive):
     graph = StateGraph(State).add_node("x", logs("x")).add_node("y", logs("y"))
     app = graph.set_conditional_entry_point(lambda state: "y" if state["a"] else "x").compile()
     assert drive.invoke(app, {"a": 1})["log"] == ["y"]
     assert drive.invoke(app, {"a": 0})["log"] == ["x"]
 
 
-def test_no_edge_to_end_is_needed(drive: Any) -> None:
+def test_no_edge_to_end_is_needed(drive):
     assert drive.invoke(chain("x", "y").compile(), {}) == {"log": ["x", "y"]}
 
 
-def test_sequence_chains_nodes_and_leaves_the_start_to_you(drive: Any) -> None:
+def test_sequence_chains_nodes_and_leaves_the_start_to_you(drive):
     def first(state: State) -> State:
         return {"log": ["first"]}
 
@@ -207,12 +207,12 @@ def test_sequence_chains_nodes_and_leaves_the_start_to_you(drive: Any) -> None:
     assert drive.invoke(graph.add_edge(START, "first").compile(), {}) == {"log": ["first", "2", "x"]}
 
 
-def test_sequence_of_any_iterable() -> None:
+def test_sequence_of_any_iterable():
     graph = StateGraph(State).add_sequence((name, logs(name)) for name in "ab")
     assert list(graph.nodes) == ["a", "b"]
 
 
-def test_sequence_that_fails_adds_nothing() -> None:
+def test_sequence_that_fails_adds_nothing():
     graph = StateGraph(State)
     with pytest.raises(TypeError):
         graph.add_sequence([("a", logs("a")), ("b", 3)])
@@ -220,7 +220,7 @@ def test_sequence_that_fails_adds_nothing() -> None:
     assert graph.edges == set()
 
 
-def test_duplicate_edges_count_once(drive: Any) -> None:
+def test_duplicate_edges_count_once(drive):
     graph = chain("x", "y").add_edge("x", "y").add_edge("x", "y")
     assert drive.invoke(graph.compile(), {}) == {"log": ["x", "y"]}
 
@@ -267,20 +267,20 @@ NAMES: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("action", "name"), NAMES, ids=[name for _, name in NAMES])
-def test_a_node_without_a_name_is_named_after_its_action(action: Any, name: str) -> None:
+def test_a_node_without_a_name_is_named_after_its_action(action, name):
     assert list(StateGraph(State).add_node(action).nodes) == [name]
     assert list(StateGraph(State).add_sequence([action]).nodes) == [name], "sequences name alike"
 
 
 @pytest.mark.parametrize("name", ["", "a", "two words", "größe", "thread_id", "join", "x+y"])
-def test_unusual_names_work(name: str, drive: Any) -> None:
+def test_unusual_names_work(name, drive):
     """Empty, equal to a state key, with spaces, not ASCII."""
     app = StateGraph(State).add_node(name, logs("it")).add_edge(START, name).compile()
     assert drive.invoke(app, {}) == {"log": ["it"]}
     assert drive.stream(app, {}) == [{name: {"log": ["it"]}}]
 
 
-def test_members_of_a_string_enum_are_names(drive: Any) -> None:
+def test_members_of_a_string_enum_are_names(drive):
     class Names(str, Enum):
         FIRST = "first"
         SECOND = "second"
@@ -293,12 +293,12 @@ def test_members_of_a_string_enum_are_names(drive: Any) -> None:
 # -- output ----------------------------------------------------------------------------------------------------
 
 
-def test_output_is_the_state_when_no_node_wrote_anything(drive: Any) -> None:
+def test_output_is_the_state_when_no_node_wrote_anything(drive):
     app = chain_of(State, x=lambda state: None).compile()
     assert drive.invoke(app, {}) == {"log": []}
 
 
-def test_output_is_none_if_no_output_key_has_a_value(drive: Any) -> None:
+def test_output_is_none_if_no_output_key_has_a_value(drive):
     class Out(TypedDict):
         a: int
 
@@ -306,20 +306,20 @@ def test_output_is_none_if_no_output_key_has_a_value(drive: Any) -> None:
     assert drive.invoke(app, {}) is None
 
 
-def test_output_keys_select_a_bare_value_or_a_dict(drive: Any) -> None:
+def test_output_keys_select_a_bare_value_or_a_dict(drive):
     app = chain("x").compile()
     assert drive.invoke(app, {"a": 1}, output_keys="log") == ["x"]
     assert drive.invoke(app, {"a": 1}, output_keys=["a"]) == {"a": 1}
     assert drive.invoke(app, {}, output_keys="a") is None
 
 
-def test_caller_may_change_what_was_returned(drive: Any) -> None:
+def test_caller_may_change_what_was_returned(drive):
     app = chain("x").compile()
     drive.invoke(app, {})["log"].append("mine")
     assert drive.invoke(app, {}) == {"log": ["x"]}
 
 
-def test_version_two_gives_an_instance_of_the_output_schema(drive: Any) -> None:
+def test_version_two_gives_an_instance_of_the_output_schema(drive):
     from pydantic import BaseModel
 
     class Model(BaseModel):
@@ -332,7 +332,7 @@ def test_version_two_gives_an_instance_of_the_output_schema(drive: Any) -> None:
     assert drive.invoke(bound, {"a": "1"}, version="v2").value == Model(a=2), "a bound graph does so too"
 
 
-def test_version_two_gives_a_dict_where_keys_of_the_output_schema_are_not_there_yet(drive: Any) -> None:
+def test_version_two_gives_a_dict_where_keys_of_the_output_schema_are_not_there_yet(drive):
     from pydantic import BaseModel
 
     from stategraph import Command, InMemorySaver, interrupt
@@ -362,13 +362,13 @@ def advice(graph: StateGraph) -> list[str]:
     return [str(warning.message) for warning in caught]
 
 
-def test_a_node_that_nothing_leads_to_is_named() -> None:
+def test_a_node_that_nothing_leads_to_is_named():
     (said,) = advice(chain("x").add_node("lost", logs("lost")))
     assert "'lost' cannot be reached" in said
     assert "destinations" in said, "it says what to do"
 
 
-def test_breakpoints_do_not_repeat_the_advice() -> None:
+def test_breakpoints_do_not_repeat_the_advice():
     graph = chain("x").add_node("lost", logs("lost"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -376,17 +376,17 @@ def test_breakpoints_do_not_repeat_the_advice() -> None:
     assert len(caught) == 1
 
 
-def test_a_router_without_a_map_may_lead_anywhere() -> None:
+def test_a_router_without_a_map_may_lead_anywhere():
     graph = chain("x").add_node("y", logs("y")).add_conditional_edges("x", lambda state: "y")
     assert advice(graph) == []
 
 
-def test_a_declared_destination_counts_as_a_way() -> None:
+def test_a_declared_destination_counts_as_a_way():
     graph = StateGraph(State).add_node("x", logs("x"), destinations=["y"]).add_node("y", logs("y")).add_edge(START, "x")
     assert advice(graph) == []
 
 
-def test_a_join_that_a_router_can_starve_is_named() -> None:
+def test_a_join_that_a_router_can_starve_is_named():
     graph = StateGraph(State)
     for name in "xabj":
         graph.add_node(name, logs(name))
@@ -397,7 +397,7 @@ def test_a_join_that_a_router_can_starve_is_named() -> None:
     assert "'j' never runs" in said[0]
 
 
-def test_advice_points_at_the_line_that_compiles() -> None:
+def test_advice_points_at_the_line_that_compiles():
     graph = chain("x").add_node("lost", logs("lost"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -405,6 +405,6 @@ def test_advice_points_at_the_line_that_compiles() -> None:
     assert [warning.filename for warning in caught] == [__file__]
 
 
-def test_validate_alone_finds_the_same_mistakes() -> None:
+def test_validate_alone_finds_the_same_mistakes():
     with pytest.raises(InvalidGraphError, match="no entry point"):
         StateGraph(State).add_node("x", logs("x")).validate()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -55,7 +54,7 @@ class Bank:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def bank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
+def bank(request, tmp_path):
     if request.param == "sqlite":
         name = str(tmp_path / "threads.db")
         with SqliteSaver.from_conn_string(name, synchronous="off") as opened:

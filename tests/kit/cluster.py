@@ -199,13 +199,13 @@ def remove_shared() -> None:
 
 
 @pytest.fixture
-def postgres() -> str:
+def postgres():
     """A connection string to a new schema of the tests' server."""
     return shared().schema()
 
 
 @pytest.fixture
-def emptied() -> Iterator[str]:
+def emptied():
     """A connection string to a schema of the tests' server in which the package's tables may stand, without rows."""
     with shared().emptied() as conninfo:
         yield conninfo

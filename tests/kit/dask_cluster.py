@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from kit.drive import Drive
@@ -12,12 +9,12 @@ from kit.executor_suite import LONG
 
 
 @pytest.fixture(autouse=True)
-def no_leaks() -> None:
+def no_leaks():
     """Threads of Dask's own come when it needs them, and stay."""
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
+def client():
     """Loads Dask, which takes half a second: only in the process whose tests use it."""
     distributed = pytest.importorskip("distributed")
     import dask
@@ -38,7 +35,7 @@ def client() -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def all_workers(client: Any) -> None:
+def all_workers(client):
     """Those that an earlier test has killed are back; a nanny whose worker dies while it starts gives up."""
     for _ in range(10):
         client.cluster.scale(2)
@@ -50,31 +47,31 @@ def all_workers(client: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def executor(client: Any) -> Any:
+def executor(client):
     return client
 
 
 @pytest.fixture(scope="module")
-def far(client: Any) -> Any:
+def far(client):
     return client
 
 
 @pytest.fixture(scope="module")
-def mortal(client: Any) -> Any:
+def mortal(client):
     return client
 
 
 @pytest.fixture
-def world() -> Drive:
+def world():
     """For tests that take their time: waiting for a worker is the same in both."""
     return Drive(is_async=False)
 
 
 @pytest.fixture
-def elsewhere() -> bool:
+def elsewhere():
     return True
 
 
 @pytest.fixture
-def ends_for_real() -> bool:
+def ends_for_real():
     return False

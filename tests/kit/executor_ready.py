@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import pytest
 from typing_extensions import TypedDict
 
-from kit.drive import Drive
 from stategraph import START, InMemorySaver, StateGraph
 
 READY_THREAD: Any = {"configurable": {"thread_id": "ready"}}
@@ -63,14 +62,14 @@ def check_steps(app: Any) -> None:
 
 
 @pytest.mark.trial
-def test_branches_of_a_ready_graph_overlap_on_an_executor(drive: Drive, far: Any, tmp_path: Path) -> None:
+def test_branches_of_a_ready_graph_overlap_on_an_executor(drive, far, tmp_path):
     app = branches(outlasts_the_chain, far)
     drive.invoke(app, {"folder": str(tmp_path), "log": []}, READY_THREAD)
     check_steps(app)
 
 
 @pytest.mark.trial
-def test_a_worker_that_dies_in_one_branch_delays_no_other(world: Drive, mortal: Any, tmp_path: Path) -> None:
+def test_a_worker_that_dies_in_one_branch_delays_no_other(world, mortal, tmp_path):
     app = branches(outlasts_and_dies, mortal)
     world.invoke(app, {"folder": str(tmp_path), "log": []}, READY_THREAD)
     check_steps(app)

@@ -13,7 +13,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -168,12 +168,12 @@ def play(drive: Drive, story: str, **options: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_a_run_is_equal_to_the_local_one_event_by_event(drive: Drive, executor: Any, story: str) -> None:
+def test_a_run_is_equal_to_the_local_one_event_by_event(drive, executor, story):
     here, there = play(drive, story), play(drive, story, executor=executor)
     assert there == here
 
 
-def test_all_events_of_a_task_arrive_before_its_end(drive: Drive, executor: Any) -> None:
+def test_all_events_of_a_task_arrive_before_its_end(drive, executor):
     for _ in range(3):
         told = drive.stream(map_reduce(executor=executor), {"texts": ["a b c", "d e"]}, stream_mode=["custom", "updates"])
         ends = [i for i, (mode, data) in enumerate(told) if mode == "updates" and "word_count" in data]
@@ -184,7 +184,7 @@ def test_all_events_of_a_task_arrive_before_its_end(drive: Drive, executor: Any)
             assert any(end > at[-1] and told[end][1]["word_count"] == {"log": [words]} for end in ends)
 
 
-def test_the_executor_of_a_node_wins_over_that_of_the_run(drive: Drive, executor: Any, elsewhere: bool) -> None:
+def test_the_executor_of_a_node_wins_over_that_of_the_run(drive, executor, elsewhere):
     graph = StateGraph(State).add_node("here", where, executor="threads").add_node("there", where)
     app = graph.add_edge(START, "here").add_edge("here", "there").compile()
     here, there = drive.invoke(app, {}, executor=executor)["log"]
@@ -196,7 +196,7 @@ def test_the_executor_of_a_node_wins_over_that_of_the_run(drive: Drive, executor
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Any]]:
+def new_store(request, tmp_path):
     """Opens an empty store each time."""
     if request.param == "postgres":
         opens: Callable[[], Any] = lambda: PostgresStore(cluster.shared().schema(), index=INDEX)  # noqa: E731
@@ -207,7 +207,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callab
         yield lambda: stack.enter_context(closing(opens()))
 
 
-def test_a_store_in_a_database_is_used_as_on_the_driver(drive: Drive, executor: Any, new_store: Callable[[], Any]) -> None:
+def test_a_store_in_a_database_is_used_as_on_the_driver(drive, executor, new_store):
     there, here = new_store(), new_store()
     told = [Play(drive, memories, store=here), Play(drive, memories, store=there, executor=executor)]
     for one, store in zip(told, (here, there), strict=True):
@@ -218,7 +218,7 @@ def test_a_store_in_a_database_is_used_as_on_the_driver(drive: Drive, executor: 
     assert kept[1] == kept[0] and len(kept[0]) == 3
 
 
-def test_async_functions_await_the_store_on_their_own_event_loops(drive: Drive, far: Any, new_store: Any) -> None:
+def test_async_functions_await_the_store_on_their_own_event_loops(drive, far, new_store):
     app = row(recalls_in_time, executor=far, store=new_store())
     for _ in range(3):
         assert drive.invoke(app, {})["log"] == ["3"]
@@ -227,18 +227,18 @@ def test_async_functions_await_the_store_on_their_own_event_loops(drive: Drive, 
 # -- what only matters where functions leave the process ----------------------------------------------------------
 
 
-def test_async_functions_are_awaited_in_the_worker_in_any_run(drive: Drive, far: Any) -> None:
+def test_async_functions_are_awaited_in_the_worker_in_any_run(drive, far):
     assert drive.invoke(row(awaits, executor=far), {"n": 3})["log"] == [("awaits", 3)]
 
 
-def test_an_error_has_the_traceback_of_its_worker(drive: Drive, far: Any) -> None:
+def test_an_error_has_the_traceback_of_its_worker(drive, far):
     with pytest.raises(Oops) as caught:
         drive.invoke(row(fails, executor=far), {"n": 0})
     assert (caught.value.code, caught.value.place) == (7, "there")
     assert "executor_graphs.py" in str(caught.value.__cause__) and "raise Oops(7" in str(caught.value.__cause__)
 
 
-def test_an_unpicklable_value_is_named_with_node_and_place(drive: Drive, far: Any) -> None:
+def test_an_unpicklable_value_is_named_with_node_and_place(drive, far):
     lock = threading.Lock()
     with pytest.raises(ShippingError, match=r"""'note_c'.*state\["log"\]\[1\]\["lock"\]: cannot pickle '_thread.lock'"""):
         drive.invoke(row(note_c, executor=far), {"log": [0, {"lock": lock}]})
@@ -250,18 +250,18 @@ def test_an_unpicklable_value_is_named_with_node_and_place(drive: Drive, far: An
 
 
 @pytest.mark.parametrize("node", [puts, gets, runs_a_graph, calls_a_task])
-def test_features_of_the_driver_raise_in_a_worker(drive: Drive, far: Any, node: Any) -> None:
+def test_features_of_the_driver_raise_in_a_worker(drive, far, node):
     with pytest.raises(RuntimeError, match=rf"'{node.__name__}' runs on an executor.* stays with the driver"):
         drive.invoke(row(node, executor=far, store=InMemoryStore()), {"n": 0})
 
 
-def test_a_worker_that_dies_counts_as_an_attempt(world: Drive, mortal: Any, tmp_path: Path) -> None:
+def test_a_worker_that_dies_counts_as_an_attempt(world, mortal, tmp_path):
     given = {"texts": [str(tmp_path / "tries")], "n": 2}
     assert world.invoke(deadly(executor=mortal), given)["log"] == ["survived", "a"]
     assert (tmp_path / "tries").read_text() == "xxx"
 
 
-def test_a_worker_that_dies_is_detected_though_a_child_keeps_its_files_open(world: Drive, mortal: Any, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_detected_though_a_child_keeps_its_files_open(world, mortal, tmp_path):
     app = graph_of(dies_beside_a_child, executor=mortal)
     try:
         assert world.invoke(app, {"token": "t", "folder": str(tmp_path)})["answers"] == [("t", ANY)]
@@ -271,7 +271,7 @@ def test_a_worker_that_dies_is_detected_though_a_child_keeps_its_files_open(worl
                 os.kill(int(pid), signal.SIGKILL)
 
 
-def test_a_task_that_kills_its_workers_fails_after_three(world: Drive, mortal: Any, tmp_path: Path) -> None:
+def test_a_task_that_kills_its_workers_fails_after_three(world, mortal, tmp_path):
     app = deadly(executor=mortal, checkpointer=InMemorySaver())
     thread = {"configurable": {"thread_id": "1"}}
     with pytest.raises(WorkerLostError, match="'kills_its_worker' lost its worker on .* 3 times") as caught:
@@ -282,7 +282,7 @@ def test_a_task_that_kills_its_workers_fails_after_three(world: Drive, mortal: A
 
 
 @pytest.mark.parametrize("node", RAW, ids=lambda node: node.__name__)
-def test_a_child_forked_by_a_node_exits_and_sends_no_result(drive: Drive, far: Any, node: Any) -> None:
+def test_a_child_forked_by_a_node_exits_and_sends_no_result(drive, far, node):
     app = graph_of(node, executor=far)
     for token in ("one", "two"):
         told = drive.stream(app, {"token": token}, stream_mode=["custom", "updates"])
@@ -290,14 +290,14 @@ def test_a_child_forked_by_a_node_exits_and_sends_no_result(drive: Drive, far: A
         assert told[:-1] in ([], [("custom", token)])
 
 
-def test_an_attempt_that_times_out_is_ended(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
+def test_an_attempt_that_times_out_is_ended(world, far, ends_for_real, tmp_path):
     assert world.invoke(limited(1.0, executor=far), {"texts": [str(tmp_path)]})["log"] == ["in time"]
     if ends_for_real:
         until_gone(int((tmp_path / "pid").read_text()))
     (tmp_path / "go").touch()
 
 
-def test_a_cancelled_run_ends_its_calls(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
+def test_a_cancelled_run_ends_its_calls(world, far, ends_for_real, tmp_path):
     app = two_stay(executor=far)
     began = time.monotonic()
     pids = world.stream(app, {"texts": [str(tmp_path)]}, stream_mode="custom", take=2)
@@ -315,12 +315,12 @@ def until_gone(pid: int) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_heartbeat_reaches_the_driver(world: Drive, far: Any) -> None:
+def test_a_heartbeat_reaches_the_driver(world, far):
     graph = StateGraph(State).add_node(beats, timeout=TimeoutPolicy(idle_timeout=0.6)).add_edge(START, "beats")
     assert world.invoke(graph.compile(executor=far), {"n": 0})["log"] == ["alive"]
 
 
-def test_a_large_value_is_packed_once_a_superstep(drive: Drive, far: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_value_is_packed_once_a_superstep(drive, far, monkeypatch):
     class Sum(TypedDict, total=False):
         texts: list
         n: Annotated[int, operator.add]
@@ -339,8 +339,8 @@ def test_a_large_value_is_packed_once_a_superstep(drive: Drive, far: Any, monkey
 
 @pytest.mark.parametrize(("same", "expected"), [(False, (3, 0)), (True, (1, 1))])
 def test_a_large_value_that_one_task_is_sent_is_attached_and_shared_once_another_needs_it(
-    far: Any, monkeypatch: pytest.MonkeyPatch, same: bool, expected: tuple[int, int]
-) -> None:
+    far, monkeypatch, same, expected
+):
     class Sum(TypedDict, total=False):
         n: Annotated[int, operator.add]
 
@@ -378,9 +378,7 @@ def paying(node: Any, far: Any, saver: Any = None) -> Any:
 
 
 @pytest.mark.parametrize(("node", "things"), [(pays, ["book"]), (apays, ["book", "pen"])])
-def test_an_effect_is_found_by_a_retry_and_by_a_resume(
-    drive: Drive, far: Any, tmp_path: Path, node: Any, things: list[str]
-) -> None:
+def test_an_effect_is_found_by_a_retry_and_by_a_resume(drive, far, tmp_path, node, things):
     saver = InMemorySaver()
     drive.invoke(paying(node, far, saver), {"texts": [str(tmp_path)]}, CONFIG)
     answered = drive.invoke(paying(node, far, saver), Command(resume="yes"), CONFIG)
@@ -388,21 +386,19 @@ def test_an_effect_is_found_by_a_retry_and_by_a_resume(
     assert sorted(charged(tmp_path)) == things
 
 
-def test_an_effect_without_a_saver_is_found_by_a_retry(drive: Drive, far: Any, tmp_path: Path) -> None:
+def test_an_effect_without_a_saver_is_found_by_a_retry(drive, far, tmp_path):
     with pytest.raises(RuntimeError, match="checkpointer"):  # by the question that follows
         drive.invoke(paying(pays, far), {"texts": [str(tmp_path)]})
     assert (tmp_path / "failed").exists() and charged(tmp_path) == ["book"]
 
 
-def test_an_effect_is_recorded_before_once_returns(drive: Drive, far: Any, tmp_path: Path) -> None:
+def test_an_effect_is_recorded_before_once_returns(drive, far, tmp_path):
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
         found = drive.invoke(paying(pays_and_looks, far, saver), {"texts": [str(tmp_path)]}, CONFIG)
     assert found["log"] == ["receipt for book"]
 
 
-def test_a_killed_worker_repeats_an_effect_only_if_it_was_not_recorded(
-    world: Drive, mortal: Any, tmp_path: Path
-) -> None:
+def test_a_killed_worker_repeats_an_effect_only_if_it_was_not_recorded(world, mortal, tmp_path):
     app = paying(pays_and_dies, mortal, InMemorySaver())
     assert world.invoke(app, {"texts": [str(tmp_path)]}, CONFIG)["log"] == ["receipt for book", "receipt for pen"]
     assert charged(tmp_path) == ["book", "pen", "pen"]
@@ -413,7 +409,7 @@ def test_a_killed_worker_repeats_an_effect_only_if_it_was_not_recorded(
     (pays_for_a_lock, ShippingError, "cannot pickle"),
     (pays_for_a_class, UnserializableError, "cannot store"),
 ])  # fmt: skip
-def test_an_effect_that_cannot_be_recorded_raises(drive: Drive, far: Any, tmp_path: Path, node: Any, error: Any, text: str) -> None:
+def test_an_effect_that_cannot_be_recorded_raises(drive, far, tmp_path, node, error, text):
     with pytest.raises(error) as caught:
         drive.invoke(paying(node, far, InMemorySaver()), {"texts": [str(tmp_path)]}, CONFIG)
     said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
@@ -422,13 +418,13 @@ def test_an_effect_that_cannot_be_recorded_raises(drive: Drive, far: Any, tmp_pa
         assert "runtime.once('charge'), which has been called: let it return what can be" in said
 
 
-def test_a_run_that_records_nothing_before_its_end_has_no_effect(drive: Drive, far: Any, tmp_path: Path) -> None:
+def test_a_run_that_records_nothing_before_its_end_has_no_effect(drive, far, tmp_path):
     with pytest.raises(RuntimeError, match='durability="exit", which records nothing before its end'):
         drive.invoke(paying(pays, far, InMemorySaver()), {"texts": [str(tmp_path)]}, CONFIG, durability="exit")
     assert charged(tmp_path) == []
 
 
-def test_an_abandoned_attempt_has_no_effect(world: Drive, far: Any, ends_for_real: bool, tmp_path: Path) -> None:
+def test_an_abandoned_attempt_has_no_effect(world, far, ends_for_real, tmp_path):
     again = RetryPolicy(max_attempts=2, initial_interval=0)
     graph = StateGraph(State).add_node("pay", waits_and_pays, timeout=1.0, retry_policy=again).add_edge(START, "pay")
     app = graph.compile(checkpointer=InMemorySaver(), executor=far)

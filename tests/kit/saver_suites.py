@@ -76,7 +76,7 @@ class TestPostgresSaver(Ours):
     emptied: Mapping[Path, str] = {}
     """Folders that stand for a schema in which the tables are already."""
 
-    def test_saver(self, case: Any, tmp_path: Path) -> None:
+    def test_saver(self, case, tmp_path):
         self.server()  # before any process is started, which is to find it
         if "size" in case.check.needs:  # what earlier tests have left would be reused, and not be seen to grow
             self.run(case, tmp_path)

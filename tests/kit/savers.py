@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from stategraph import InMemorySaver, SqliteSaver
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def local_saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+def local_saver(request, tmp_path):
     """An empty saver of each kind that needs no server. A module may use it under the name `saver`."""
     if request.param == "memory":
         yield InMemorySaver()
@@ -22,7 +18,7 @@ def local_saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+def saver(request, tmp_path):
     """An empty saver of each kind. The test's module has a fixture `postgres`, of `cluster`."""
     if request.param == "memory":
         yield InMemorySaver()

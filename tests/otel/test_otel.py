@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import operator
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
 from typing_extensions import TypedDict
 
 pytest.importorskip("opentelemetry.sdk")
@@ -49,7 +47,7 @@ class State(TypedDict, total=False):
 
 
 @pytest.fixture
-def traced() -> Traced:
+def traced():
     return Traced()
 
 
@@ -58,7 +56,7 @@ def one(function: Any, **options: Any) -> StateGraph:
 
 
 @pytest.mark.parametrize("timeout", [None, 60])
-def test_the_span_of_an_attempt_is_current_in_its_node(drive: Drive, traced: Traced, timeout: float | None) -> None:
+def test_the_span_of_an_attempt_is_current_in_its_node(drive, traced, timeout):
     node = otel_nodes.awhere if drive.is_async else otel_nodes.where
     ((seen,),) = drive.invoke(one(node, timeout=timeout).compile(name="g", observer=traced.observer), {"x": []}).values()
     assert seen == otel_nodes.context_of(FakeSpan(traced.spans["attempt a"]))
@@ -71,7 +69,7 @@ class FakeSpan:
         self.get_span_context = lambda: span.context
 
 
-def test_parallel_tasks_calls_nested_graphs_and_clients_have_the_right_parents(drive: Drive, traced: Traced) -> None:
+def test_parallel_tasks_calls_nested_graphs_and_clients_have_the_right_parents(drive, traced):
     tracer = traced.provider.get_tracer("client")
 
     @task
@@ -109,7 +107,7 @@ def test_parallel_tasks_calls_nested_graphs_and_clients_have_the_right_parents(d
     assert len({span.context.trace_id for span in traced.exporter.get_finished_spans()}) == 1
 
 
-def test_retries_and_failures_are_on_the_spans(drive: Drive, traced: Traced) -> None:
+def test_retries_and_failures_are_on_the_spans(drive, traced):
     def fail(state: Any) -> Any:
         raise ConnectionError("down")
 
@@ -124,7 +122,7 @@ def test_retries_and_failures_are_on_the_spans(drive: Drive, traced: Traced) -> 
     assert [point.value for point in traced.points("stategraph.retries")] == [1]
 
 
-def test_a_resume_is_linked_to_the_run_that_it_continues(drive: Drive, traced: Traced) -> None:
+def test_a_resume_is_linked_to_the_run_that_it_continues(drive, traced):
     app = one(lambda state: {"x": [interrupt("sure?")]}).compile(InMemorySaver(), observer=traced.observer)
     drive.invoke(app, {"x": []}, THREAD)
     drive.invoke(app, Command(resume=1), THREAD)
@@ -135,7 +133,7 @@ def test_a_resume_is_linked_to_the_run_that_it_continues(drive: Drive, traced: T
     assert first.attributes["gen_ai.conversation.id"] == "1"
 
 
-def test_the_context_of_a_submitted_job_travels_with_it(drive: Drive, traced: Traced) -> None:
+def test_the_context_of_a_submitted_job_travels_with_it(drive, traced):
     remove = add_observer(traced.observer)
     try:
         with traced.provider.get_tracer("web").start_as_current_span("request"):
@@ -150,7 +148,7 @@ def test_the_context_of_a_submitted_job_travels_with_it(drive: Drive, traced: Tr
 postgres = cluster.emptied
 
 
-def test_a_job_is_traced_below_the_span_in_which_it_was_submitted(drive: Drive, traced: Traced, postgres: str) -> None:
+def test_a_job_is_traced_below_the_span_in_which_it_was_submitted(drive, traced, postgres):
     graph = one(otel_nodes.where).compile(name="job")
     remove = add_observer(traced.observer)
     try:
@@ -164,7 +162,7 @@ def test_a_job_is_traced_below_the_span_in_which_it_was_submitted(drive: Drive, 
     assert len({span.context.trace_id for span in traced.exporter.get_finished_spans()}) == 1
 
 
-def test_a_worker_has_observers_of_its_own(traced: Traced, postgres: str) -> None:
+def test_a_worker_has_observers_of_its_own(traced, postgres):
     graph = one(otel_nodes.where).compile(name="fleet")
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres, observer=traced.observer):
         queue.submit("t", {"x": []})
@@ -172,7 +170,7 @@ def test_a_worker_has_observers_of_its_own(traced: Traced, postgres: str) -> Non
     assert "attempt a" in traced.spans
 
 
-def test_depth_and_age_of_a_queue_are_gauges(traced: Traced, postgres: str) -> None:
+def test_depth_and_age_of_a_queue_are_gauges(traced, postgres):
     graph = one(otel_nodes.where).compile(name="orders")
     with Queue.from_conn_string(postgres, graph) as queue:
         stop = instrument_queue(queue, traced.meters)
@@ -196,7 +194,7 @@ def test_depth_and_age_of_a_queue_are_gauges(traced: Traced, postgres: str) -> N
         assert traced.points("stategraph.queue.jobs") == []
 
 
-def test_the_trace_continues_in_another_process(drive: Drive, traced: Traced) -> None:
+def test_the_trace_continues_in_another_process(drive, traced):
     with ProcessExecutor(1) as executor:
         app = one(otel_nodes.elsewhere).compile(executor=executor, observer=traced.observer)
         ((seen,),) = drive.invoke(app, {"x": []}).values()
@@ -206,12 +204,12 @@ def test_the_trace_continues_in_another_process(drive: Drive, traced: Traced) ->
     assert seen[0] == f"{task_span.trace_id:032x}"
 
 
-def test_the_span_of_an_attempt_in_another_process_is_below_its_task(drive: Drive) -> None:
+def test_the_span_of_an_attempt_in_another_process_is_below_its_task(drive):
     with ProcessExecutor(2) as executor:
         otel_nodes.check_trace(drive, executor)
 
 
-def test_what_is_measured(drive: Drive, traced: Traced) -> None:
+def test_what_is_measured(drive, traced):
     drive.invoke(one(otel_nodes.where).compile(InMemorySaver(), observer=traced.observer), {"x": []}, THREAD)
     assert [point.count for point in traced.points("stategraph.run.duration")] == [1]
     assert [point.count for point in traced.points("stategraph.step.duration")] == [1]
@@ -226,7 +224,7 @@ def test_what_is_measured(drive: Drive, traced: Traced) -> None:
 
 
 @pytest.fixture
-def receiver() -> Iterator[Any]:
+def receiver():
     """An OTLP receiver: the bodies that were posted to it."""
     bodies: list[bytes] = []
 
@@ -247,7 +245,7 @@ def receiver() -> Iterator[Any]:
     server.server_close()
 
 
-def test_an_otlp_receiver_gets_the_spans(drive: Drive, receiver: Any) -> None:
+def test_an_otlp_receiver_gets_the_spans(drive, receiver):
     exporter = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -280,9 +278,7 @@ def height(name: str) -> int:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_models_and_tools_of_an_agent_have_spans_by_the_semantic_conventions(
-    drive: Drive, traced: Traced, streamed: bool
-) -> None:
+def test_models_and_tools_of_an_agent_have_spans_by_the_semantic_conventions(drive, traced, streamed):
     model = ScriptedModel([{"tool_calls": [tool_call("height", id="c1", name="Etna")]}, "3369 m"])
     app = create_agent(model, [height])
     question: Any = {"messages": [{"role": "user", "content": "How high?"}]}
@@ -310,9 +306,7 @@ def test_models_and_tools_of_an_agent_have_spans_by_the_semantic_conventions(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_what_a_server_says_of_its_answer_is_on_the_span_and_measured(
-    drive: Drive, traced: Traced, streamed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_server_says_of_its_answer_is_on_the_span_and_measured(drive, traced, streamed, monkeypatch):
     pytest.importorskip("openai")
     usage = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
     common = {"id": "chatcmpl-7", "created": 1, "model": "m-2026"}
@@ -359,7 +353,7 @@ def test_what_a_server_says_of_its_answer_is_on_the_span_and_measured(
     assert tokens == {"input": 12, "output": 5}
 
 
-def test_a_model_that_fails_and_a_tool_that_fails_say_so(drive: Drive, traced: Traced) -> None:
+def test_a_model_that_fails_and_a_tool_that_fails_say_so(drive, traced):
     broken = ScriptedModel([{"tool_calls": [tool_call("height", id="c1", name="K2")]}])
     with pytest.raises(KeyError, match="K2"):
         drive.invoke(create_agent(broken, [height]), {"messages": []}, observer=traced.observer)
@@ -372,7 +366,7 @@ def test_a_model_that_fails_and_a_tool_that_fails_say_so(drive: Drive, traced: T
     }  # fmt: skip
 
 
-def test_a_model_that_a_node_of_another_process_asks_is_below_its_attempt(traced: Traced) -> None:
+def test_a_model_that_a_node_of_another_process_asks_is_below_its_attempt(traced):
     with ProcessExecutor(1) as executor:
         app = one(otel_nodes.ask).compile(executor=executor, observer="kit.otel_nodes:told")
         ((seen,),) = app.invoke({"x": []}).values()

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from kit.chat_server import Answer, events, server, whole
-from kit.drive import Drive
 
 from stategraph.prebuilt import OpenAIModel, create_agent
 
@@ -22,7 +21,7 @@ def height(name: str) -> int:
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def environment(monkeypatch):
     pytest.importorskip("openai")  # here, not above: loading it takes longer than the tests
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
@@ -64,7 +63,7 @@ def check(requests: list[Any], *, stream: bool) -> None:
     assert second["messages"] == [question, asked, answer]
 
 
-def test_an_agent_asks_a_server(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_asks_a_server(drive, monkeypatch):
     with server(WHOLE) as (url, requests):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         state = drive.invoke(create_agent("m", [height]), {"messages": "How high is Etna?"})
@@ -72,7 +71,7 @@ def test_an_agent_asks_a_server(drive: Drive, monkeypatch: pytest.MonkeyPatch) -
     check(requests, stream=False)
 
 
-def test_tokens_arrive_as_the_server_streams_them(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_arrive_as_the_server_streams_them(drive, monkeypatch):
     with server(STREAMED) as (url, requests):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         app = create_agent(OpenAIModel(), [height])
@@ -86,14 +85,14 @@ def test_tokens_arrive_as_the_server_streams_them(drive: Drive, monkeypatch: pyt
     check(requests, stream=True)
 
 
-def test_a_server_that_does_not_stream_is_understood(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_stream_is_understood(drive, monkeypatch):
     with server([whole({"content": "Hi."})]) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         chunks = drive.stream(create_agent(OpenAIModel()), {"messages": "hi"}, stream_mode="messages")
     assert [message["content"] for message, _ in chunks] == ["Hi."]
 
 
-def test_the_usage_in_a_last_chunk_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usage_in_a_last_chunk_is_kept(monkeypatch):
     kind, body = events([{"content": "Hi."}])
     usage = json.dumps({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}})
     with server([(kind, body.replace(b"data: [DONE]", f"data: {usage}\n\ndata: [DONE]".encode()))]) as (url, requests):
@@ -104,7 +103,7 @@ def test_the_usage_in_a_last_chunk_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert requests[0][2]["stream_options"] == {"include_usage": True}
 
 
-def test_a_custom_client_is_used() -> None:
+def test_a_custom_client_is_used():
     import openai
 
     with server([named("stop", "Hi."), named("stop", "Ho.")]) as (url, requests):
@@ -120,14 +119,14 @@ def test_a_custom_client_is_used() -> None:
     assert {key for _, key, _ in requests} == {"Bearer mine"}
 
 
-def test_a_model_serves_one_event_loop_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_serves_one_event_loop_after_another(monkeypatch):
     with server([named("stop", "Hi."), named("stop", "Ho.")]) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         model = OpenAIModel()
         assert [asyncio.run(model.ainvoke([]))["content"] for _ in range(2)] == ["Hi.", "Ho."]
 
 
-def test_an_error_of_the_server_is_the_clients_own(drive: Drive) -> None:
+def test_an_error_of_the_server_is_the_clients_own(drive):
     import openai
 
     with server([]) as (url, _):
@@ -140,13 +139,13 @@ def test_an_error_of_the_server_is_the_clients_own(drive: Drive) -> None:
     assert raised.value.status_code == 500
 
 
-def test_a_model_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_must_be_named(monkeypatch):
     monkeypatch.delenv("OPENAI_MODEL")
     with pytest.raises(ValueError, match="OPENAI_MODEL"):
         OpenAIModel()
 
 
-def test_a_model_is_pickled_without_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_pickled_without_its_connections(monkeypatch):
     with server([named("stop", "Hi."), named("stop", "Ho.")]) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         model = OpenAIModel(temperature=0)

@@ -74,7 +74,7 @@ def call_tools(drive: Drive, node: ToolNode, *calls: Any, **options: Any) -> dic
 # -- what a model is told of a function -----------------------------------------------------------------------
 
 
-def test_the_schema_of_a_tool_is_that_of_its_parameters() -> None:
+def test_the_schema_of_a_tool_is_that_of_its_parameters():
     assert Tool(double).schema == {
         "type": "function",
         "function": {
@@ -90,7 +90,7 @@ def test_the_schema_of_a_tool_is_that_of_its_parameters() -> None:
     }
 
 
-def test_a_parameter_may_have_any_name_and_a_description() -> None:
+def test_a_parameter_may_have_any_name_and_a_description():
     def look(schema: Annotated[str, Field(description="which one")], _x: int = 0, copy: Literal["a"] = "a") -> str:
         return f"{schema} {_x} {copy}"
 
@@ -104,7 +104,7 @@ class Place(BaseModel):
     city: str
 
 
-def test_arguments_arrive_with_the_types_that_the_function_declares() -> None:
+def test_arguments_arrive_with_the_types_that_the_function_declares():
     def book(place: Place, day: date, tags: set[str]) -> None: ...
 
     read = Tool(book).read('{"place": {"city": "Rome"}, "day": "2026-01-02", "tags": ["a", "a"]}')
@@ -112,12 +112,12 @@ def test_arguments_arrive_with_the_types_that_the_function_declares() -> None:
 
 
 @pytest.mark.parametrize("text", ["[", "3", "{}", '{"x": "many"}', '{"x": 1, "y": 2}'])
-def test_arguments_that_do_not_fit_are_a_mistake_of_the_model(text: str) -> None:
+def test_arguments_that_do_not_fit_are_a_mistake_of_the_model(text):
     with pytest.raises(ToolCallError):
         Tool(double).read(text)
 
 
-def test_what_the_graph_fills_the_model_does_not_see() -> None:
+def test_what_the_graph_fills_the_model_does_not_see():
     def act(
         x: int,
         state: Annotated[dict[str, Any], InjectedState],
@@ -131,12 +131,12 @@ def test_what_the_graph_fills_the_model_does_not_see() -> None:
     assert list(Tool(act).schema["function"]["parameters"]["properties"]) == ["x"]
 
 
-def test_a_parameter_that_no_model_can_fill_is_refused_when_the_tool_is_made() -> None:
+def test_a_parameter_that_no_model_can_fill_is_refused_when_the_tool_is_made():
     with pytest.raises(TypeError, match=r"tool 'f': a model cannot fill the parameter '\*words'"):
         Tool(lambda *words: None, name="f")
 
 
-def test_a_tool_is_pickled_by_its_function() -> None:
+def test_a_tool_is_pickled_by_its_function():
     again = pickle.loads(pickle.dumps(Tool(double, name="twice")))
     assert (again.name, again.schema) == ("twice", Tool(double, name="twice").schema)
 
@@ -144,13 +144,13 @@ def test_a_tool_is_pickled_by_its_function() -> None:
 # -- the node -------------------------------------------------------------------------------------------------
 
 
-def test_each_call_is_answered_in_the_order_of_the_calls(drive: Drive) -> None:
+def test_each_call_is_answered_in_the_order_of_the_calls(drive):
     state = call_tools(drive, ToolNode([double]), tool_call("double", id="a", x=1), tool_call("double", id="b", x=2, times=3))
     found = [(m["tool_call_id"], m["name"], m["content"]) for m in state["messages"][1:]]
     assert found == [("a", "double", "2"), ("b", "double", "16")]
 
 
-def test_calls_run_side_by_side(drive: Drive) -> None:
+def test_calls_run_side_by_side(drive):
     both = threading.Barrier(2, timeout=20)
 
     def meet(name: str) -> str:
@@ -161,7 +161,7 @@ def test_calls_run_side_by_side(drive: Drive) -> None:
     assert answers(state) == ["a", "b"]
 
 
-def test_coroutine_functions_are_awaited_side_by_side() -> None:
+def test_coroutine_functions_are_awaited_side_by_side():
     met = asyncio.Event()
 
     async def wait(name: str) -> str:
@@ -188,7 +188,7 @@ def test_coroutine_functions_are_awaited_side_by_side() -> None:
         ({"role": "tool", "content": "mine", "mark": 1}, "mine"),
     ],
 )
-def test_what_a_tool_returns_becomes_a_message(drive: Drive, result: Any, content: Any) -> None:
+def test_what_a_tool_returns_becomes_a_message(drive, result, content):
     state = call_tools(drive, ToolNode([Tool(lambda: result, name="give")]), tool_call("give", id="c"))
     assert (state["messages"][-1]["content"], state["messages"][-1]["tool_call_id"]) == (content, "c")
 
@@ -197,13 +197,13 @@ WRONG = [tool_call("fly"), tool_call("double", x="many"), tool_call("double")]
 
 
 @pytest.mark.parametrize("call", WRONG)
-def test_errors_of_a_models_calls_are_returned_to_it(drive: Drive, call: Any) -> None:
+def test_errors_of_a_models_calls_are_returned_to_it(drive, call):
     message = call_tools(drive, ToolNode([double]), call)["messages"][-1]
     assert message["status"] == "error"
     assert message["content"].startswith(f"error in {call['function']['name']}: ")
 
 
-def test_an_error_of_a_tool_ends_the_run_by_default(drive: Drive) -> None:
+def test_an_error_of_a_tool_ends_the_run_by_default(drive):
     with pytest.raises(KeyError, match="oh"):
         call_tools(drive, ToolNode([fail]), tool_call("fail", text="oh"))
 
@@ -220,7 +220,7 @@ def test_an_error_of_a_tool_ends_the_run_by_default(drive: Drive) -> None:
         (OSError, None),
     ],
 )
-def test_errors_returned_to_the_model_are_configured_once(drive: Drive, policy: Any, told: str | None) -> None:
+def test_errors_returned_to_the_model_are_configured_once(drive, policy, told):
     node = ToolNode([fail], handle_tool_errors=policy)
     if told is None:
         with pytest.raises(KeyError):
@@ -229,7 +229,7 @@ def test_errors_returned_to_the_model_are_configured_once(drive: Drive, policy: 
         assert answers(call_tools(drive, node, tool_call("fail", text="oh"))) == [told]
 
 
-def test_a_tool_gets_what_it_asks_of_the_running_graph(drive: Drive) -> None:
+def test_a_tool_gets_what_it_asks_of_the_running_graph(drive):
     def act(
         state: Annotated[dict[str, Any], InjectedState],
         messages: Annotated[list[Any], InjectedState("messages")],
@@ -248,7 +248,7 @@ class Team(MessagesState, total=False):
     place: str
 
 
-def test_a_tool_may_return_a_command(drive: Drive) -> None:
+def test_a_tool_may_return_a_command(drive):
     def go(place: str, call: Annotated[str, InjectedToolCallId]) -> Command:
         return Command(goto="there", update={"place": place})
 
@@ -261,14 +261,14 @@ def test_a_tool_may_return_a_command(drive: Drive) -> None:
     assert [m["content"] for m in state["messages"][1:]] == ["done", "2", "I am in Rome"]
 
 
-def test_a_commands_own_answer_to_the_call_is_the_only_one(drive: Drive) -> None:
+def test_a_commands_own_answer_to_the_call_is_the_only_one(drive):
     def go(call: Annotated[str, InjectedToolCallId]) -> Command:
         return Command(update={"messages": {"role": "tool", "tool_call_id": call, "content": "mine"}})
 
     assert answers(call_tools(drive, ToolNode([go]), tool_call("go"))) == ["mine"]
 
 
-def test_calls_that_were_answered_are_not_made_again(drive: Drive) -> None:
+def test_calls_that_were_answered_are_not_made_again(drive):
     said = [asking(tool_call("double", id="a", x=1), tool_call("double", id="b", x=2))]
     said.append({"role": "tool", "tool_call_id": "a", "content": "by hand"})
     assert tools_condition({"messages": said}) == "tools"
@@ -282,19 +282,19 @@ class Record:
     talk: list[Any]
 
 
-def test_the_state_may_be_an_object_and_its_messages_have_another_key() -> None:
+def test_the_state_may_be_an_object_and_its_messages_have_another_key():
     assert tools_condition(Record([asking(tool_call("double", x=1))]), "talk") == "tools"
     assert tools_condition(Record([]), "talk") == END
 
 
-def test_names_are_checked_when_the_node_is_made() -> None:
+def test_names_are_checked_when_the_node_is_made():
     with pytest.raises(ValueError, match="two tools have the name 'double'"):
         ToolNode([double, Tool(fail, name="double")])
     with pytest.raises(ValueError, match="approve names no tool: 'dubble'; did you mean 'double'"):
         ToolNode([double], approve=["dubble"])
 
 
-def test_messages_that_are_no_dicts_are_refused_with_the_way_out(drive: Drive) -> None:
+def test_messages_that_are_no_dicts_are_refused_with_the_way_out(drive):
     class Foreign:
         id, content, tool_calls = "1", "", ()
 
@@ -306,7 +306,7 @@ def test_messages_that_are_no_dicts_are_refused_with_the_way_out(drive: Drive) -
 # -- the agent ------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_calls_tools_until_the_model_asks_for_none(drive: Drive) -> None:
+def test_an_agent_calls_tools_until_the_model_asks_for_none(drive):
     model = ScriptedModel([asking(tool_call("double", x=4)), lambda said: f"It is {said[-1]['content']}."])
     app = create_agent(model, [double], system_prompt="Be brief.")
     state = drive.invoke(app, {"messages": "2 * 4?"})
@@ -317,20 +317,20 @@ def test_an_agent_calls_tools_until_the_model_asks_for_none(drive: Drive) -> Non
     assert options == {"tools": [Tool(double).schema]}
 
 
-def test_an_agent_without_tools_is_a_model(drive: Drive) -> None:
+def test_an_agent_without_tools_is_a_model(drive):
     model = ScriptedModel(["Hello."])
     assert drive.invoke(create_agent(model), {"messages": "hi"})["messages"][-1]["content"] == "Hello."
     assert model.requests[0][1] == {}  # servers refuse an empty list
 
 
-def test_the_tokens_of_an_agent_are_streamed(drive: Drive) -> None:
+def test_the_tokens_of_an_agent_are_streamed(drive):
     model = ScriptedModel([asking(tool_call("double", x=4), content="Let me see."), "It is 8."])
     chunks = drive.stream(create_agent(model, [double]), {"messages": "2 * 4?"}, stream_mode="messages")
     texts = [message["content"] for message, meta in chunks if meta["stategraph_node"] == "model"]
     assert [text for text in texts if text] == ["Let", " me", " see.", "It", " is", " 8."]
 
 
-def test_streamed_or_not_the_messages_are_the_same(drive: Drive) -> None:
+def test_streamed_or_not_the_messages_are_the_same(drive):
     script = [asking(tool_call("double", x=4), tool_call("double", x=5), content="So:"), "Done."]
     plain = drive.invoke(create_agent(ScriptedModel(script), [double]), {"messages": "?"})
     modes = ["messages", "values"]
@@ -347,7 +347,7 @@ def approving(model: ScriptedModel, saver: Any, done: list[str], approve: Any = 
     return create_agent(model, [delete], approve=approve, checkpointer=saver)
 
 
-def test_a_call_waits_for_approval_and_no_call_is_made_twice(drive: Drive) -> None:
+def test_a_call_waits_for_approval_and_no_call_is_made_twice(drive):
     done: list[str] = []
     asked = asking(tool_call("delete", file="a"), tool_call("delete", file="b"), tool_call("delete", file="c"))
     app = approving(ScriptedModel([asked, "Well."]), InMemorySaver(), done)
@@ -364,7 +364,7 @@ def test_a_call_waits_for_approval_and_no_call_is_made_twice(drive: Drive) -> No
     assert state["messages"][-1]["content"] == "Well."
 
 
-def test_an_answer_that_is_no_decision_is_asked_for_again(drive: Drive) -> None:
+def test_an_answer_that_is_no_decision_is_asked_for_again(drive):
     done: list[str] = []
     app = approving(ScriptedModel([asking(tool_call("delete", file="a")), "Well."]), InMemorySaver(), done)
     drive.invoke(app, {"messages": "Tidy up"}, THREAD)
@@ -381,20 +381,20 @@ def test_an_answer_that_is_no_decision_is_asked_for_again(drive: Drive) -> None:
     ("approve", "asks"),
     [(False, 0), (True, 2), (["delete"], 2), (lambda name, arguments: arguments["file"] == "b", 1)],
 )
-def test_approval_is_asked_for_where_it_is_wanted(drive: Drive, approve: Any, asks: int) -> None:
+def test_approval_is_asked_for_where_it_is_wanted(drive, approve, asks):
     calls = asking(tool_call("delete", file="a"), tool_call("delete", file="b"))
     app = approving(ScriptedModel([calls, "Well."]), InMemorySaver(), [], approve)
     state = drive.invoke(app, {"messages": "?"}, THREAD)
     assert len(state.get("__interrupt__", ())) == asks
 
 
-def test_wrong_arguments_are_not_put_before_a_person(drive: Drive) -> None:
+def test_wrong_arguments_are_not_put_before_a_person(drive):
     app = approving(ScriptedModel([asking(tool_call("delete", name="a")), "Well."]), InMemorySaver(), [])
     state = drive.invoke(app, {"messages": "?"}, THREAD)
     assert answers(state)[0].startswith("error in delete: file: Field required")
 
 
-def test_after_a_crash_a_tool_that_had_finished_is_not_called_again(drive: Drive, tmp_path: Any) -> None:
+def test_after_a_crash_a_tool_that_had_finished_is_not_called_again(drive, tmp_path):
     done: list[int] = []
     broken = [True]
 
@@ -421,7 +421,7 @@ def find_process(x: int) -> int:
     return os.getpid()
 
 
-def test_tools_run_where_the_graph_says_and_ask_from_there(drive: Drive) -> None:
+def test_tools_run_where_the_graph_says_and_ask_from_there(drive):
     call = asking(tool_call("find_process", x=1), tool_call("fly"))
     with ProcessExecutor(1) as workers:
         graph = StateGraph(MessagesState)
@@ -434,7 +434,7 @@ def test_tools_run_where_the_graph_says_and_ask_from_there(drive: Drive) -> None
     assert unknown.startswith("error in fly")
 
 
-def test_a_model_that_is_only_sync_serves_async_runs_too() -> None:
+def test_a_model_that_is_only_sync_serves_async_runs_too():
     class Echo:
         def invoke(self, messages: list[Any], **_: Any) -> dict[str, Any]:
             return {"role": "assistant", "content": messages[-1]["content"]}
@@ -442,7 +442,7 @@ def test_a_model_that_is_only_sync_serves_async_runs_too() -> None:
     assert Drive(True).invoke(create_agent(Echo()), {"messages": "hi"})["messages"][-1]["content"] == "hi"
 
 
-def test_an_answer_that_is_no_dict_is_refused_with_the_way_out(drive: Drive) -> None:
+def test_an_answer_that_is_no_dict_is_refused_with_the_way_out(drive):
     class Foreign:
         def invoke(self, messages: Any) -> object:
             return object()
@@ -454,7 +454,7 @@ def test_an_answer_that_is_no_dict_is_refused_with_the_way_out(drive: Drive) -> 
 # -- what agents are made of ----------------------------------------------------------------------------------
 
 
-def test_parts_of_tool_calls_are_put_together() -> None:
+def test_parts_of_tool_calls_are_put_together():
     def piece(name: str = "", arguments: str = "", **more: Any) -> dict[str, Any]:
         call = {**more, "function": {"name": name, "arguments": arguments}}
         return {"role": "assistant", "content": "", "tool_calls": [call]}
@@ -483,7 +483,7 @@ def test_parts_of_tool_calls_are_put_together() -> None:
     assert said(*by_id) == [("1", "f", "[1]"), ("2", "g", "[2]")]
 
 
-def test_what_apis_refuse_is_stripped_and_nothing_given_is_changed() -> None:
+def test_what_apis_refuse_is_stripped_and_nothing_given_is_changed():
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     given = [
         {"type": "human", "content": "hi", "id": "1", "mark": 1},
@@ -505,7 +505,7 @@ def test_what_apis_refuse_is_stripped_and_nothing_given_is_changed() -> None:
     assert strip_messages([foreign]) == [foreign]
 
 
-def test_an_exhausted_script_raises_and_scripted_errors_are_raised() -> None:
+def test_an_exhausted_script_raises_and_scripted_errors_are_raised():
     model = ScriptedModel([OSError("no network")])
     with pytest.raises(OSError, match="no network"):
         model.invoke([])
@@ -513,7 +513,7 @@ def test_an_exhausted_script_raises_and_scripted_errors_are_raised() -> None:
         model.invoke([])
 
 
-def test_a_handwritten_loop_is_drawn_as_one() -> None:
+def test_a_handwritten_loop_is_drawn_as_one():
     graph = StateGraph(MessagesState)
     graph.add_node("think", lambda state: None).add_node("tools", ToolNode([double]))
     graph.add_edge(START, "think").add_edge("tools", "think").add_conditional_edges("think", tools_condition)

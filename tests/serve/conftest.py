@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 from kit.drive import forget_modules
 from serving import opened
 
 
 @pytest.fixture(params=("sqlite", "postgres", "postgres with keys"))
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+def database(request, tmp_path):
     """The arguments of `create_app` for a server on each database: a session ends the same on all of them."""
     place = tmp_path / "served.db" if request.param.startswith("sqlite") else request.getfixturevalue("postgres")
     with opened(request.param, place) as options:
@@ -20,7 +16,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[st
 
 
 @pytest.fixture(autouse=True)
-def no_leaks(tmp_path: Path) -> Iterator[None]:
+def no_leaks(tmp_path):
     """Servers, clients and receivers have tasks and threads that end by themselves; modules do not."""
     yield
     forget_modules(tmp_path)

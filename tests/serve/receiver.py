@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -40,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+def receiver(monkeypatch):
     monkeypatch.setattr(webhooks, "PAUSES", (0.0, 0.0))
     with Receiver() as made:
         thread = threading.Thread(target=made.serve_forever)

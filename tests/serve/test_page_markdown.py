@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from kit.browser import Browser, browsing, needs_chromium
@@ -16,7 +15,7 @@ pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     """A page of the server, with its policy, that draws texts."""
     with serving(create_app({"chat": make_chat(Speech())})) as url, browsing() as browser:
         reader = Reader(browser, url)
@@ -70,7 +69,7 @@ def link(href: str, words: str) -> str:
     ("**[a](https://a.org)**", f"<p><strong>{link('https://a.org/', 'a')}</strong></p>"),
     ("[a [b](https://b.org) c](https://a.org)", f"<p>[a {link('https://b.org/', 'b')} c]({link('https://a.org/', 'https://a.org')})</p>"),
 ])  # fmt: skip
-def test_markdown_is_drawn(browser: Browser, text: str, html: str) -> None:
+def test_markdown_is_drawn(browser, text, html):
     assert draw(browser, text) == html
 
 
@@ -79,7 +78,7 @@ def test_markdown_is_drawn(browser: Browser, text: str, html: str) -> None:
     "//evil.org", "/threads", "threads", "?a", "#/queue", "mailto:a@b.org", "blob:https://a.org/x", "https://user:secret@evil.org", "https://bank.org@evil.org",
     "https:evil.org", "https://", "http://[", "&#106;avascript:alert(1)", "\x01javascript:alert(1)", "<javascript:alert(1)>", "view-source:https://a.org",
 ])  # fmt: skip
-def test_links_lead_to_addresses_of_the_web_only(browser: Browser, target: str) -> None:
+def test_links_lead_to_addresses_of_the_web_only(browser, target):
     for text in (f"[words]({target})", f"![words]({target})", f"<{target}>", target):
         draw(browser, text)
         hrefs = browser.run("[...document.querySelectorAll('main a')].map(each => each.href)")
@@ -92,7 +91,7 @@ def test_links_lead_to_addresses_of_the_web_only(browser: Browser, target: str) 
     "<iframe srcdoc='<script>window.hacked=1</script>'></iframe>", "<svg onload=window.hacked=1>", "[a](https://a.org\" onclick=\"window.hacked=1)",
     "```\" onmouseover=\"window.hacked=1\ncode\n```", "<base href=//evil.org>", "<form action=//evil.org><button>x", "<style>*{display:none}</style>",
 ])  # fmt: skip
-def test_html_in_a_text_stays_text(browser: Browser, text: str) -> None:
+def test_html_in_a_text_stays_text(browser, text):
     draw(browser, text)
     kinds = browser.run("[...new Set([...document.querySelectorAll('main *')].map(each => each.localName))]")
     known = {"p", "h3", "ul", "li", "blockquote", "pre", "code", "strong", "a", "div", "table", "thead", "tbody", "tr", "th", "td", "span"}
@@ -102,7 +101,7 @@ def test_html_in_a_text_stays_text(browser: Browser, text: str) -> None:
     assert browser.run("window.hacked") is None
 
 
-def test_link_texts_that_look_like_an_address_do_not_hide_the_target(browser: Browser) -> None:
+def test_link_texts_that_look_like_an_address_do_not_hide_the_target(browser):
     draw(browser, "[https://bank.org](https://evil.org/x) [bank.org](https://evil.org) [](https://evil.org) [bank](https://evil.org) [evil.org](https://evil.org)")
     shown = browser.run("document.querySelector('main').innerText")
     assert shown == "https://bank.org (evil.org) bank.org (evil.org) (evil.org) bank evil.org"
@@ -122,7 +121,7 @@ ATTACKS = [
 ]  # fmt: skip
 
 
-def test_no_text_takes_long_or_nests_deep(browser: Browser) -> None:
+def test_no_text_takes_long_or_nests_deep(browser):
     """Of 50,000 characters each: what costs their square takes longer than the browser may take to answer."""
     for text in ATTACKS:
         text = text[:SIZE]
@@ -134,6 +133,6 @@ def test_no_text_takes_long_or_nests_deep(browser: Browser) -> None:
         assert deepest <= 40, text[:30]
 
 
-def test_a_longer_text_is_shown_as_it_is(browser: Browser) -> None:
+def test_a_longer_text_is_shown_as_it_is(browser):
     text = "*a* " * 30_000
     assert draw(browser, text) == f"<p>{text}</p>"

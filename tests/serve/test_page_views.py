@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 from kit import stored_threads as threads
-from kit.browser import Browser, browsing, contrast, needs_chromium
+from kit.browser import browsing, contrast, needs_chromium
 from kit.graphs import CONFIG, chain_of
 from paged import HOSTILE, Reader
 from serving import Gates, make_flow, serving
@@ -39,12 +39,12 @@ def serve_thread(stack: ExitStack, app: Any, thread_id: str = "t", **options: An
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
+def stack():
     with ExitStack() as stack:
         yield stack
 
 
-def test_a_thread_of_another_user_has_no_views(stack: ExitStack) -> None:
+def test_a_thread_of_another_user_has_no_views(stack):
     app, _ = threads.forked()
 
     def auth(request: Request) -> str | None:
@@ -68,13 +68,13 @@ def test_a_thread_of_another_user_has_no_views(stack: ExitStack) -> None:
     ("step?at=other", 404), ("task?at=open&id=x", 404), ("value?at=other&key=log", 404), ("compare?one=a&other=b", 404),
     ("find?at=other", 404), ("other", 404),
 ])  # fmt: skip
-def test_what_cannot_be_shown_is_said(stack: ExitStack, path: str, status: int) -> None:
+def test_what_cannot_be_shown_is_said(stack, path, status):
     client = serve_thread(stack, threads.asked("yes")[0])
     found = client.get(f"/page/threads/t/{path}")
     assert found.status_code == status and found.json()["detail"]
 
 
-def test_a_thread_on_which_nothing_ran_has_no_views(stack: ExitStack) -> None:
+def test_a_thread_on_which_nothing_ran_has_no_views(stack):
     client = serve_thread(stack, threads.asking())
     client.post("/threads", json={"thread_id": "new"}).raise_for_status()
     assert client.get("/page/threads/new/steps").json()["detail"] == "no graph has run on this thread yet"
@@ -82,7 +82,7 @@ def test_a_thread_on_which_nothing_ran_has_no_views(stack: ExitStack) -> None:
     assert client.get("/page/threads/other/steps").status_code == 404
 
 
-def test_each_graph_has_its_own_drawing_though_neither_was_compiled_with_a_name(stack: ExitStack) -> None:
+def test_each_graph_has_its_own_drawing_though_neither_was_compiled_with_a_name(stack):
     graphs = {
         name: StateGraph(threads.Log).add_node(node, threads.note(node)).add_edge(START, node).compile()
         for name, node in {"trips": "plan", "slow": "nap"}.items()
@@ -95,7 +95,7 @@ def test_each_graph_has_its_own_drawing_though_neither_was_compiled_with_a_name(
         assert client.get(f"/page/threads/{name}/nodes").json()["name"] == name
 
 
-def test_threads_are_read_off_the_event_loop(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_read_off_the_event_loop(stack, monkeypatch):
     names: list[str] = []
     read = ThreadPages.steps
 
@@ -109,7 +109,7 @@ def test_threads_are_read_off_the_event_loop(stack: ExitStack, monkeypatch: pyte
     assert [name.rpartition("_")[0] for name in names] == ["stategraph-views"]
 
 
-def test_a_saver_without_sync_methods_is_an_error(stack: ExitStack) -> None:
+def test_a_saver_without_sync_methods_is_an_error(stack):
     class Async(InMemorySaver):
         def list(self, *args: Any, **kwargs: Any) -> Any:
             raise NotImplementedError("use alist")
@@ -124,7 +124,7 @@ def test_a_saver_without_sync_methods_is_an_error(stack: ExitStack) -> None:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def chromium():
     with browsing() as browser:
         yield browser
 
@@ -133,7 +133,7 @@ Show = Callable[..., Reader]
 
 
 @pytest.fixture
-def show(chromium: Browser, stack: ExitStack) -> Iterator[Show]:
+def show(chromium, stack):
     """Opens a view of a thread. Afterwards: the console said nothing, so no policy forbade anything."""
     chromium.said.clear()
     chromium.asked_for.clear()
@@ -169,7 +169,7 @@ def classes(reader: Reader, node: str) -> set[str]:
 
 
 @needs_chromium
-def test_a_step_shows_its_changes_and_every_task_with_input_result_and_attempts(show: Show) -> None:
+def test_a_step_shows_its_changes_and_every_task_with_input_result_and_attempts(show):
     reader = show(threads.map_reduce()[0])
     choose_step(reader, 2)
     assert "+ 'page 8'" in reader.browser.texts(".step-detail .diff pre")[0]
@@ -183,7 +183,7 @@ def test_a_step_shows_its_changes_and_every_task_with_input_result_and_attempts(
 
 
 @needs_chromium
-def test_a_failure_shows_its_traceback_and_a_question_what_it_asks(show: Show) -> None:
+def test_a_failure_shows_its_traceback_and_a_question_what_it_asks(show):
     reader = show(threads.failed()[0])
     assert reader.browser.texts(".step-detail .chip.failed")[0] == "1 of 2 failed"
     reader.press_button("failed 1")
@@ -195,7 +195,7 @@ def test_a_failure_shows_its_traceback_and_a_question_what_it_asks(show: Show) -
 
 
 @needs_chromium
-def test_the_state_after_a_step_is_read_whole_when_it_is_unfolded(show: Show) -> None:
+def test_the_state_after_a_step_is_read_whole_when_it_is_unfolded(show):
     app = threads.compiled(chain_of(threads.Log, a=threads.note("x" * 100_000 + "end")), "big")
     app.invoke({"log": []}, CONFIG)
     reader = show(app)
@@ -207,7 +207,7 @@ def test_the_state_after_a_step_is_read_whole_when_it_is_unfolded(show: Show) ->
 
 
 @needs_chromium
-def test_tasks_of_nested_graphs_are_listed_below_those_that_ran_them(show: Show) -> None:
+def test_tasks_of_nested_graphs_are_listed_below_those_that_ran_them(show):
     reader = show(threads.nested()[0])
     reader.until("document.querySelectorAll('.task-name').length === 4")
     names = reader.browser.texts(".task-name")
@@ -215,7 +215,7 @@ def test_tasks_of_nested_graphs_are_listed_below_those_that_ran_them(show: Show)
 
 
 @needs_chromium
-def test_the_graph_marks_the_state_of_each_node_and_a_node_shows_its_steps(show: Show) -> None:
+def test_the_graph_marks_the_state_of_each_node_and_a_node_shows_its_steps(show):
     reader = show(threads.asked()[0], "graph")
     reader.sees("The marks cover 2 steps. Choose a node to see its steps.", within=".graph-side")
     assert [classes(reader, node) for node in ("draft", "ask", "check", "publish")] == [
@@ -230,7 +230,7 @@ def test_the_graph_marks_the_state_of_each_node_and_a_node_shows_its_steps(show:
 
 
 @needs_chromium
-def test_the_graph_marks_the_nodes_of_nested_graphs_and_counts_tasks(show: Show) -> None:
+def test_the_graph_marks_the_nodes_of_nested_graphs_and_counts_tasks(show):
     reader = show(threads.nested()[0], "graph")
     assert [classes(reader, node) for node in ("holder", "holder:first", "holder:deep:ask")] == [{"is-done"}] * 3
     reader = show(threads.map_reduce()[0], "graph")
@@ -238,7 +238,7 @@ def test_the_graph_marks_the_nodes_of_nested_graphs_and_counts_tasks(show: Show)
 
 
 @needs_chromium
-def test_a_run_is_shown_while_it_continues(chromium: Browser, stack: ExitStack) -> None:
+def test_a_run_is_shown_while_it_continues(chromium, stack):
     gates = Gates()
     app = make_flow(gates).copy({"checkpointer": InMemorySaver()})
     client = serve_thread(stack, app)
@@ -262,7 +262,7 @@ def test_a_run_is_shown_while_it_continues(chromium: Browser, stack: ExitStack) 
 
 
 @needs_chromium
-def test_what_runs_is_shown_as_running_by_every_view(chromium: Browser, stack: ExitStack) -> None:
+def test_what_runs_is_shown_as_running_by_every_view(chromium, stack):
     gates = Gates()
     client = serve_thread(stack, make_flow(gates).copy({"checkpointer": InMemorySaver()}))
     reader = Reader(chromium, str(client.base_url).rstrip("/"))
@@ -308,7 +308,7 @@ def test_what_runs_is_shown_as_running_by_every_view(chromium: Browser, stack: E
 
 
 @needs_chromium
-def test_an_open_step_is_not_described_as_ended(show: Show) -> None:
+def test_an_open_step_is_not_described_as_ended(show):
     reader = show(threads.asked()[0])
     reader.sees("State so far (1 key)", "its checkpoint is stored when the step ends", within=".step-detail")
     reader.misses("no checkpoint yet")
@@ -323,7 +323,7 @@ def test_an_open_step_is_not_described_as_ended(show: Show) -> None:
 
 
 @needs_chromium
-def test_a_task_that_was_answered_was_not_attempted_again(show: Show) -> None:
+def test_a_task_that_was_answered_was_not_attempted_again(show):
     reader = show(threads.asked("yes")[0])
     choose_step(reader, 2)
     reader.until("document.querySelectorAll('.task-name').length === 2")
@@ -338,7 +338,7 @@ def test_a_task_that_was_answered_was_not_attempted_again(show: Show) -> None:
 
 
 @needs_chromium
-def test_the_finished_tasks_of_a_fan_out_are_counted_live(chromium: Browser, stack: ExitStack) -> None:
+def test_the_finished_tasks_of_a_fan_out_are_counted_live(chromium, stack):
     gates = Gates()
 
     async def first(state: Any) -> Any:
@@ -371,7 +371,7 @@ def test_the_finished_tasks_of_a_fan_out_are_counted_live(chromium: Browser, sta
 
 
 @needs_chromium
-def test_a_column_of_the_timeline_leads_to_its_step(show: Show) -> None:
+def test_a_column_of_the_timeline_leads_to_its_step(show):
     reader = show(threads.map_reduce()[0], "timeline")
     reader.browser.click('.time-picture .bar[data-node="gather"] rect')
     reader.until("document.querySelector('.detail-head h2')?.textContent === 'Step 3'")
@@ -379,7 +379,7 @@ def test_a_column_of_the_timeline_leads_to_its_step(show: Show) -> None:
 
 
 @needs_chromium
-def test_the_timeline_of_a_long_thread_is_loaded_in_parts(show: Show) -> None:
+def test_the_timeline_of_a_long_thread_is_loaded_in_parts(show):
     reader = show(threads.long(300)[0], "timeline")
     assert reader.browser.texts(".timeline-bar .sub") == ["242 to 301 of 301 steps"]
     reader.press_button("\u2039 Older")
@@ -390,7 +390,7 @@ def test_the_timeline_of_a_long_thread_is_loaded_in_parts(show: Show) -> None:
 
 
 @needs_chromium
-def test_two_branches_are_shown_side_by_side_with_links_to_their_steps(show: Show) -> None:
+def test_two_branches_are_shown_side_by_side_with_links_to_their_steps(show):
     reader = show(threads.forked()[0], "branches")
     assert reader.browser.texts(".branch-name b") == ["branch 2", "branch 1"]
     reader.browser.click('[aria-label="Branch 2 as A"]')
@@ -408,7 +408,7 @@ def test_two_branches_are_shown_side_by_side_with_links_to_their_steps(show: Sho
 
 
 @needs_chromium
-def test_from_any_step_the_way_leads_to_editing_and_forking(show: Show) -> None:
+def test_from_any_step_the_way_leads_to_editing_and_forking(show):
     reader = show(threads.asked("yes")[0])
     choose_step(reader, 1)
     reader.press_button("State, edit, fork")
@@ -416,7 +416,7 @@ def test_from_any_step_the_way_leads_to_editing_and_forking(show: Show) -> None:
 
 
 @needs_chromium
-def test_ten_thousand_steps_are_a_few_elements(show: Show) -> None:
+def test_ten_thousand_steps_are_a_few_elements(show):
     reader = show(threads.long(10_000, growing=False)[0])
     reader.sees("10,001 steps")
     assert reader.browser.run("document.querySelectorAll('*').length") < 600
@@ -433,7 +433,7 @@ def test_ten_thousand_steps_are_a_few_elements(show: Show) -> None:
 
 
 @needs_chromium
-def test_the_newest_step_is_shown_before_all_of_a_long_thread_is_read(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_step_is_shown_before_all_of_a_long_thread_is_read(show, monkeypatch):
     refresh, may_read = ThreadIndex.refresh, threading.Event()
 
     def wait_to_read_all(self: ThreadIndex, app: Any, newest: int | None = None) -> None:
@@ -454,7 +454,7 @@ def test_the_newest_step_is_shown_before_all_of_a_long_thread_is_read(show: Show
 
 
 @needs_chromium
-def test_a_thousand_tasks_are_a_few_elements(show: Show) -> None:
+def test_a_thousand_tasks_are_a_few_elements(show):
     def check(state: Any) -> Any:
         if state["n"] in (7, 998):
             raise ValueError(f"item {state['n']} is broken")
@@ -498,7 +498,7 @@ def hostile() -> Any:
 
 @needs_chromium
 @pytest.mark.parametrize("view", VIEWS)
-def test_hostile_texts_stay_texts(show: Show, view: str) -> None:
+def test_hostile_texts_stay_texts(show, view):
     reader = show(hostile(), view)
     if view == "steps":
         for number in range(3):
@@ -518,7 +518,7 @@ def test_hostile_texts_stay_texts(show: Show, view: str) -> None:
 
 @needs_chromium
 @pytest.mark.parametrize("make", [threads.nested, threads.forked, threads.failed], ids=["nested", "forked", "failed"])
-def test_a_phone_shows_every_view_within_its_width(show: Show, chromium: Browser, make: Callable[[], threads.StoredThread]) -> None:
+def test_a_phone_shows_every_view_within_its_width(show, chromium, make):
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     chromium.tell("Emulation.setDeviceMetricsOverride", **size)
     try:
@@ -533,7 +533,7 @@ def test_a_phone_shows_every_view_within_its_width(show: Show, chromium: Browser
 
 @needs_chromium
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_text_can_be_read_in_both_themes(dark: bool, stack: ExitStack) -> None:
+def test_text_can_be_read_in_both_themes(dark, stack):
     client = serve_thread(stack, threads.failed()[0])
     with browsing(dark=dark) as browser:
         reader = Reader(browser, str(client.base_url).rstrip("/"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,12 +24,12 @@ GONE = "00000000-0000-4000-8000-000000000000"
 
 
 @pytest.fixture
-def gates() -> Gates:
+def gates():
     return Gates()
 
 
 @pytest.fixture(params=["memory", *DATABASES, "postgres without queue"])
-def url(request: pytest.FixtureRequest, gates: Gates, tmp_path: Path) -> Iterator[str]:
+def url(request, gates, tmp_path):
     kind = request.param
     with ExitStack() as stack:
         options: dict[str, Any] = {}
@@ -43,13 +42,13 @@ def url(request: pytest.FixtureRequest, gates: Gates, tmp_path: Path) -> Iterato
 
 
 @pytest.fixture
-def client(url: str) -> Iterator[Any]:
+def client(url):
     with get_sync_client(url=url) as client:
         yield client
 
 
 @pytest.fixture
-def memory_url(gates: Gates) -> Iterator[str]:
+def memory_url(gates):
     with serving(create_app({"flow": make_flow(gates)})) as url:
         yield url
 
@@ -62,7 +61,7 @@ def events(parts: Any) -> list[tuple[str, Any]]:
     return [(part.event, part.data) for part in parts]
 
 
-def test_a_run_is_waited_for(client: Any) -> None:
+def test_a_run_is_waited_for(client):
     thread = new_thread(client)
     assert client.runs.wait(thread, "flow", input={"log": ["x"]}) == {"log": ["x", "a", "b"]}
     assert client.threads.get(thread)["values"] == {"log": ["x", "a", "b"]}
@@ -71,7 +70,7 @@ def test_a_run_is_waited_for(client: Any) -> None:
     assert run["status"] == "success"
 
 
-def test_a_run_is_streamed(client: Any) -> None:
+def test_a_run_is_streamed(client):
     modes = ["updates", "custom", "values"]
     found = events(client.runs.stream(new_thread(client), "flow", input={"log": ["x"]}, stream_mode=modes))
     assert found[0][0] == "metadata" and found[0][1]["attempt"] == 1
@@ -85,7 +84,7 @@ def test_a_run_is_streamed(client: Any) -> None:
     ]
 
 
-def test_a_question_is_asked_and_answered(client: Any) -> None:
+def test_a_question_is_asked_and_answered(client):
     thread = new_thread(client)
     asked = client.runs.wait(thread, "flow", input={"topic": "ask"})
     [question] = asked["__interrupt__"]
@@ -98,7 +97,7 @@ def test_a_question_is_asked_and_answered(client: Any) -> None:
     assert client.threads.get(thread)["status"] == "idle"
 
 
-def test_a_failure_is_reported(client: Any) -> None:
+def test_a_failure_is_reported(client):
     thread = new_thread(client)
     found = events(client.runs.stream(thread, "flow", input={"topic": "fail"}, stream_mode="updates"))
     assert found[1:] == [("updates", {"a": {"log": ["a"]}}), ("error", {"error": "ValueError", "message": "boom"})]
@@ -108,7 +107,7 @@ def test_a_failure_is_reported(client: Any) -> None:
         client.runs.wait(thread, "flow", input={"topic": "fail"})
 
 
-def test_a_state_is_edited_and_the_run_resumed(client: Any) -> None:
+def test_a_state_is_edited_and_the_run_resumed(client):
     thread = new_thread(client)
     client.runs.wait(thread, "flow", input={"log": []})
     client.threads.update_state(thread, {"log": ["edited"]}, as_node="a")
@@ -116,7 +115,7 @@ def test_a_state_is_edited_and_the_run_resumed(client: Any) -> None:
     assert client.runs.wait(thread, "flow", input=None) == {"log": ["a", "b", "edited", "b"]}
 
 
-def test_a_run_starts_from_an_earlier_checkpoint(client: Any) -> None:
+def test_a_run_starts_from_an_earlier_checkpoint(client):
     thread = new_thread(client)
     client.runs.wait(thread, "flow", input={"log": ["x"]})
     steps = client.threads.get_history(thread)
@@ -128,7 +127,7 @@ def test_a_run_starts_from_an_earlier_checkpoint(client: Any) -> None:
     assert result == {"log": ["x", "a", "fork", "b"]}
 
 
-def test_a_fork_that_asks_again_is_open_until_it_is_answered(client: Any) -> None:
+def test_a_fork_that_asks_again_is_open_until_it_is_answered(client):
     thread = new_thread(client)
     client.runs.wait(thread, "flow", input={"topic": "ask"})
     client.runs.wait(thread, "flow", command={"resume": "Ann"})
@@ -142,7 +141,7 @@ def test_a_fork_that_asks_again_is_open_until_it_is_answered(client: Any) -> Non
     assert client.threads.get(thread)["status"] == "idle"
 
 
-def test_threads_are_searched(client: Any) -> None:
+def test_threads_are_searched(client):
     ann = client.threads.create(metadata={"user": {"name": "ann.b", "age": 3}})["thread_id"]
     client.threads.create(metadata={"user": {"name": "bob"}})
     client.runs.wait(ann, "flow", input={"topic": "ask"})
@@ -154,7 +153,7 @@ def test_threads_are_searched(client: Any) -> None:
     assert oldest[0] == {"thread_id": ann}
 
 
-def test_a_client_selects_fields_of_a_thread(client: Any) -> None:
+def test_a_client_selects_fields_of_a_thread(client):
     thread = client.threads.create()["thread_id"]
     client.runs.wait(thread, "flow", input={"log": ["x"], "topic": "t"})
     at = client.threads.get_state(thread)["checkpoint"]
@@ -172,7 +171,7 @@ def test_a_client_selects_fields_of_a_thread(client: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`checkpoint_during` is deprecated")
-def test_an_older_client_says_when_steps_are_stored(client: Any) -> None:
+def test_an_older_client_says_when_steps_are_stored(client):
     numbers = {}
     for during in (True, False):
         thread = client.threads.create()["thread_id"]
@@ -181,7 +180,7 @@ def test_an_older_client_says_when_steps_are_stored(client: Any) -> None:
     assert numbers == {True: 4, False: 2}  # the input of a run with an id, and its end
 
 
-def test_a_thread_is_copied_and_deleted(client: Any) -> None:
+def test_a_thread_is_copied_and_deleted(client):
     thread = new_thread(client)
     client.runs.wait(thread, "flow", input={"log": ["x"]})
     client.threads.copy(thread)
@@ -193,7 +192,7 @@ def test_a_thread_is_copied_and_deleted(client: Any) -> None:
     assert client.threads.get_state(copied["thread_id"])["values"] == {"log": ["x", "a", "b"]}
 
 
-def test_a_thread_that_is_deleted_takes_its_later_runs_along(client: Any, url: str) -> None:
+def test_a_thread_that_is_deleted_takes_its_later_runs_along(client, url):
     thread = new_thread(client)
     client.runs.create(thread, "flow", input={"log": []}, after_seconds=3600)
 
@@ -206,12 +205,12 @@ def test_a_thread_that_is_deleted_takes_its_later_runs_along(client: Any, url: s
     assert open_runs() == 0
 
 
-def test_a_run_without_a_thread_leaves_nothing(client: Any) -> None:
+def test_a_run_without_a_thread_leaves_nothing(client):
     assert client.runs.wait(None, "flow", input={"log": []}) == {"log": ["a", "b"]}
     assert client.threads.search() == []
 
 
-def test_assistants_are_graphs_with_settings(client: Any) -> None:
+def test_assistants_are_graphs_with_settings(client):
     made = client.assistants.create("flow", context={"tone": "dry"}, name="dry", metadata={"of": "ann"})
     id = made["assistant_id"]
     assert client.assistants.update(id, name="drier")["version"] == 2
@@ -226,7 +225,7 @@ def test_assistants_are_graphs_with_settings(client: Any) -> None:
     assert client.assistants.count() == 1
 
 
-def test_the_store_is_the_one_of_the_nodes(client: Any) -> None:
+def test_the_store_is_the_one_of_the_nodes(client):
     client.store.put_item(["notes"], "n", {"text": "hi"})
     assert client.store.get_item(["notes"], "n")["value"] == {"text": "hi"}
     assert [each["key"] for each in client.store.search_items([])["items"]] == ["n"]
@@ -238,7 +237,7 @@ def test_the_store_is_the_one_of_the_nodes(client: Any) -> None:
     assert client.store.get_item(["notes"], "n") is None
 
 
-def test_a_busy_thread_refuses_lets_wait_or_drains(client: Any, gates: Gates) -> None:
+def test_a_busy_thread_refuses_lets_wait_or_drains(client, gates):
     thread = new_thread(client)
     gates.close("slow")
     slow = client.runs.create(thread, "flow", input={"log": ["1"], "topic": "slow"})
@@ -256,7 +255,7 @@ def test_a_busy_thread_refuses_lets_wait_or_drains(client: Any, gates: Gates) ->
     assert client.runs.join(thread, waits["run_id"])["log"] == ["1", "a", "b", "2", "a", "b"]
 
 
-def test_a_cancelled_run_ends_at_once_and_keeps_its_steps(client: Any, gates: Gates) -> None:
+def test_a_cancelled_run_ends_at_once_and_keeps_its_steps(client, gates):
     thread = new_thread(client)
     gates.close("slow")
     run = client.runs.create(thread, "flow", input={"log": ["1"], "topic": "slow"})["run_id"]
@@ -267,7 +266,7 @@ def test_a_cancelled_run_ends_at_once_and_keeps_its_steps(client: Any, gates: Ga
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_rolled_back_run_leaves_the_thread_as_it_was(client: Any, gates: Gates, first: bool) -> None:
+def test_a_rolled_back_run_leaves_the_thread_as_it_was(client, gates, first):
     thread = new_thread(client)
     before = [] if first else client.runs.wait(thread, "flow", input={"log": ["0"]})["log"]
     gates.close("slow")
@@ -279,7 +278,7 @@ def test_a_rolled_back_run_leaves_the_thread_as_it_was(client: Any, gates: Gates
     assert again["log"] == [*before, "2", "a", "b"]
 
 
-def test_a_reconnected_reader_continues_after_its_last_event(client: Any, gates: Gates) -> None:
+def test_a_reconnected_reader_continues_after_its_last_event(client, gates):
     thread = new_thread(client)
     gates.close("slow")
     run = client.runs.create(thread, "flow", input={"topic": "slow"}, stream_mode="updates")["run_id"]
@@ -291,7 +290,7 @@ def test_a_reconnected_reader_continues_after_its_last_event(client: Any, gates:
     assert [(part.id, part.data) for part in rest] == [(whole[2].id, {"b": {"log": ["b"]}})]
 
 
-def test_a_schedule_begins_runs(client: Any, gates: Gates) -> None:
+def test_a_schedule_begins_runs(client, gates):
     thread = new_thread(client)
     cron = client.crons.create_for_thread(thread, "flow", schedule="* * * * *", input={"log": ["x"]})
     assert cron["next_run_date"] and cron["enabled"]
@@ -304,7 +303,7 @@ def test_a_schedule_begins_runs(client: Any, gates: Gates) -> None:
         client.crons.create("flow", schedule="now and then")
 
 
-def test_a_missed_time_is_made_up_for_once(gates: Gates) -> None:
+def test_a_missed_time_is_made_up_for_once(gates):
     store = InMemoryStore()
     with serving(create_app({"flow": make_flow(gates)}, store=store)) as url, get_sync_client(url=url) as client:
         thread = new_thread(client)
@@ -337,21 +336,21 @@ def test_a_missed_time_is_made_up_for_once(gates: Gates) -> None:
         (lambda c: c.http.post("/nowhere", json={}), NotFoundError, "Not Found"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_with_a_sentence(memory_url: str, call: Any, error: Any, says: str) -> None:
+def test_what_cannot_be_is_refused_with_a_sentence(memory_url, call, error, says):
     with get_sync_client(url=memory_url) as client, pytest.raises(error) as raised:
         call(client)
     shown = str(raised.value) + getattr(getattr(raised.value, "response", None), "text", "")
     assert says in shown
 
 
-def test_a_bad_edit_is_refused(client: Any) -> None:
+def test_a_bad_edit_is_refused(client):
     thread = new_thread(client)
     client.runs.wait(thread, "flow", input={"log": []})
     with pytest.raises(UnprocessableEntityError, match="nowhere"):
         client.threads.update_state(thread, {"log": []}, as_node="nowhere")
 
 
-def test_other_sites_and_long_bodies_are_turned_away(memory_url: str) -> None:
+def test_other_sites_and_long_bodies_are_turned_away(memory_url):
     def status(**options: Any) -> int:
         return httpx.post(f"{memory_url}/threads/search", **options).status_code
 
@@ -364,7 +363,7 @@ def test_other_sites_and_long_bodies_are_turned_away(memory_url: str) -> None:
     assert status(content=b"[" * 100_000) == 422
 
 
-def test_a_server_error_reveals_no_secrets(gates: Gates, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_server_error_reveals_no_secrets(gates, capfd):
     class Broken(InMemoryStore):
         async def alook_up(self, lookup: Any) -> Any:
             if lookup.filter == {"metadata": {"break": "it"}}:
@@ -377,7 +376,7 @@ def test_a_server_error_reveals_no_secrets(gates: Gates, capfd: pytest.CaptureFi
     assert "hunter2" in capfd.readouterr().err
 
 
-def test_it_is_mounted_in_another_app(gates: Gates) -> None:
+def test_it_is_mounted_in_another_app(gates):
     app = create_app({"flow": make_flow(gates)})
 
     @asynccontextmanager
@@ -395,7 +394,7 @@ def test_it_is_mounted_in_another_app(gates: Gates) -> None:
         assert client.runs.wait(new_thread(client), "flow", input={"log": []})["log"] == ["a", "b"]
 
 
-def test_each_user_sees_its_own(gates: Gates) -> None:
+def test_each_user_sees_its_own(gates):
     def auth(request: Any) -> Any:
         return request.headers.get("x-user")
 
@@ -447,7 +446,7 @@ def test_each_user_sees_its_own(gates: Gates) -> None:
         assert json.loads(httpx.get(f"{url}/ok").text) == {"ok": True}
 
 
-def test_a_delayed_run_blocks_no_other_run(client: Any) -> None:
+def test_a_delayed_run_blocks_no_other_run(client):
     thread = new_thread(client)
     late = client.runs.create(thread, "flow", input={"log": ["late"]}, after_seconds=3)["run_id"]
     never = client.runs.create(thread, "flow", input={"log": ["never"]}, after_seconds=60)["run_id"]
@@ -458,7 +457,7 @@ def test_a_delayed_run_blocks_no_other_run(client: Any) -> None:
     assert client.runs.join(thread, late)["log"] == ["now", "a", "b", "late", "a", "b"]
 
 
-def test_runs_are_created_in_a_batch(client: Any) -> None:
+def test_runs_are_created_in_a_batch(client):
     one, two = new_thread(client), new_thread(client)
     made = client.runs.create_batch(
         [{"assistant_id": "flow", "thread_id": each, "input": {"log": ["x"]}} for each in (one, two)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -27,12 +25,12 @@ from stategraph.store.sqlite import SqliteStore
 
 
 @pytest.fixture
-def gates() -> Gates:
+def gates():
     return Gates()
 
 
 @pytest.fixture
-def url(gates: Gates) -> Iterator[str]:
+def url(gates):
     with serving(create_app({"desk": make_desk(gates), "flow": make_flow(gates)})) as url:
         yield url
 
@@ -51,7 +49,7 @@ def check_agreement(page: Page) -> None:
     assert page.state == values
 
 
-def test_a_chat_with_a_tool(url: str) -> None:
+def test_a_chat_with_a_tool(url):
     page = Page(url)
     end = page.run("weather")
     assert end.outcome.type == "success" and end.outcome.pending_tool_call_ids is None
@@ -70,7 +68,7 @@ def test_a_chat_with_a_tool(url: str) -> None:
     check_agreement(page)
 
 
-def test_messages_without_ids_keep_their_order() -> None:
+def test_messages_without_ids_keep_their_order():
     with serving(create_app({"forgetful": make_forgetful()})) as url:
         page = Page(url, graph="forgetful")
         end = page.run("hi")
@@ -82,7 +80,7 @@ def test_messages_without_ids_keep_their_order() -> None:
     assert [call.function.arguments for call in page.messages[1].tool_calls] == ['{"at": "it"}', '{"at": "him"}']
 
 
-def test_messages_of_langchain_in_a_graph_inside() -> None:
+def test_messages_of_langchain_in_a_graph_inside():
     with serving(create_app({"langchain": make_langchain()})) as url:
         page = Page(url, graph="langchain")
         assert page.run("hi").outcome.pending_tool_call_ids is None
@@ -98,7 +96,7 @@ def test_messages_of_langchain_in_a_graph_inside() -> None:
         assert [each["type"] for each in stored(page)["messages"]][:5] == ["human", "ai", "tool", "ai", "human"]
 
 
-def test_messages_that_are_sent_again_are_not_doubled(url: str) -> None:
+def test_messages_that_are_sent_again_are_not_doubled(url):
     page = Page(url)
     page.run("weather")
     page.run("hi")
@@ -107,7 +105,7 @@ def test_messages_that_are_sent_again_are_not_doubled(url: str) -> None:
     check_agreement(page)
 
 
-def test_a_message_that_the_user_has_edited_replaces_the_old_one(url: str) -> None:
+def test_a_message_that_the_user_has_edited_replaces_the_old_one(url):
     page = Page(url)
     page.run("hi")
     page.messages[0] = UserMessage(id=page.messages[0].id, content="ho")
@@ -116,7 +114,7 @@ def test_a_message_that_the_user_has_edited_replaces_the_old_one(url: str) -> No
     check_agreement(page)
 
 
-def test_a_page_without_history_receives_it(url: str) -> None:
+def test_a_page_without_history_receives_it(url):
     page = Page(url)
     page.run("weather")
     other = Page(url, thread=page.thread)
@@ -128,7 +126,7 @@ def test_a_page_without_history_receives_it(url: str) -> None:
     assert {each.id for each in other.messages} == {each["id"] for each in stored(other)["messages"]}
 
 
-def test_what_the_page_changes_of_the_state_replaces_it(url: str) -> None:
+def test_what_the_page_changes_of_the_state_replaces_it(url):
     page = Page(url)
     page.run("weather")
     page.state = {"log": ["mine"], "order": {"items": []}, "unknown": 1}
@@ -137,7 +135,7 @@ def test_what_the_page_changes_of_the_state_replaces_it(url: str) -> None:
     check_agreement(page)
 
 
-def test_a_question_ends_the_run_and_the_next_input_answers_it(url: str) -> None:
+def test_a_question_ends_the_run_and_the_next_input_answers_it(url):
     page = Page(url)
     end = page.run("approve")
     [asked] = end.outcome.interrupts
@@ -151,7 +149,7 @@ def test_a_question_ends_the_run_and_the_next_input_answers_it(url: str) -> None
     check_agreement(page)
 
 
-def test_a_question_stays_open_until_it_is_answered(url: str) -> None:
+def test_a_question_stays_open_until_it_is_answered(url):
     page = Page(url)
     [asked] = page.run("approve").outcome.interrupts
     held = [*page.messages]
@@ -166,7 +164,7 @@ def test_a_question_stays_open_until_it_is_answered(url: str) -> None:
     assert page.said()[-1] == ("assistant", "Done: False")
 
 
-def test_an_answer_that_is_sent_again_changes_nothing(url: str) -> None:
+def test_an_answer_that_is_sent_again_changes_nothing(url):
     page = Page(url)
     page.run("approve")
     given = page.given(resume=[{
@@ -179,7 +177,7 @@ def test_an_answer_that_is_sent_again_changes_nothing(url: str) -> None:
     check_agreement(page)
 
 
-def test_a_question_that_is_abandoned_is_answered_with_none(url: str) -> None:
+def test_a_question_that_is_abandoned_is_answered_with_none(url):
     page = Page(url, graph="flow")
     page.state = {"topic": "ask"}
     [asked] = page.run().outcome.interrupts
@@ -189,9 +187,7 @@ def test_a_question_that_is_abandoned_is_answered_with_none(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_an_answer_is_accepted_after_a_restart(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, gates: Gates
-) -> None:
+def test_an_answer_is_accepted_after_a_restart(kind, request, tmp_path, gates):
     is_file = kind == "sqlite"
     place = str(tmp_path / "served.db") if is_file else request.getfixturevalue("postgres")
     savers, stores = (SqliteSaver, SqliteStore) if is_file else (PostgresSaver, PostgresStore)
@@ -212,7 +208,7 @@ def test_an_answer_is_accepted_after_a_restart(
     assert page is not None and page.said()[-1] == ("assistant", "Done: True")
 
 
-def test_runs_of_a_stopped_server_continue_in_the_next(tmp_path: Path, gates: Gates) -> None:
+def test_runs_of_a_stopped_server_continue_in_the_next(tmp_path, gates):
     place, page = str(tmp_path / "served.db"), Page("")
     gates.close("weather")
     for is_first in (True, False):
@@ -243,7 +239,7 @@ def test_runs_of_a_stopped_server_continue_in_the_next(tmp_path: Path, gates: Ga
     ]  # fmt: skip
 
 
-def test_tools_of_the_page_reach_the_graph_and_are_called_by_the_page(url: str) -> None:
+def test_tools_of_the_page_reach_the_graph_and_are_called_by_the_page(url):
     page = Page(url)
     tools = [make_tool("locate")]
     page.run("tools?", tools=tools)
@@ -257,7 +253,7 @@ def test_tools_of_the_page_reach_the_graph_and_are_called_by_the_page(url: str) 
     check_agreement(page)
 
 
-def test_a_failure_is_reported(url: str) -> None:
+def test_a_failure_is_reported(url):
     page = Page(url)
     end = page.run("fail")
     assert (end.type.value, end.code, end.message) == ("RUN_ERROR", "ValueError", "boom")
@@ -265,7 +261,7 @@ def test_a_failure_is_reported(url: str) -> None:
     assert page.run("hi").outcome.type == "success"
 
 
-def test_a_run_that_is_cancelled_says_so(url: str, gates: Gates) -> None:
+def test_a_run_that_is_cancelled_says_so(url, gates):
     gates.close("hi")
     page = Page(url)
     running = threading.Thread(target=page.run, args=["hi"])
@@ -278,7 +274,7 @@ def test_a_run_that_is_cancelled_says_so(url: str, gates: Gates) -> None:
     assert page.events[-1].outcome.type == "cancelled"
 
 
-def test_a_page_that_leaves_stops_the_run(url: str, gates: Gates) -> None:
+def test_a_page_that_leaves_stops_the_run(url, gates):
     gates.close("hi")
     page = Page(url)
     body = page.given("hi").model_dump(by_alias=True)
@@ -295,7 +291,7 @@ def test_a_page_that_leaves_stops_the_run(url: str, gates: Gates) -> None:
     assert page.run("so").outcome.type == "success"
 
 
-def test_pictures_travel_both_ways(url: str) -> None:
+def test_pictures_travel_both_ways(url):
     page = Page(url)
     picture = ImagePart(source={"type": "data", "value": "aGk=", "mimeType": "image/png"})
     page.messages.append(UserMessage(id="seen", content=[TextPart(text="look"), picture]))
@@ -311,7 +307,7 @@ def auth(request: Any) -> str | None:
     return {"Bearer ann": "ann", "Bearer bob": "bob"}.get(request.headers.get("authorization"))
 
 
-def test_response_times_reveal_nothing_of_other_users(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_times_reveal_nothing_of_other_users(gates, monkeypatch):
     waited: list[str] = []
 
     async def wait(_: Any, thread_id: str) -> None:
@@ -325,7 +321,7 @@ def test_response_times_reveal_nothing_of_other_users(gates: Gates, monkeypatch:
         assert waited == [ann.thread]
 
 
-def test_two_users_see_their_own_threads(gates: Gates) -> None:
+def test_two_users_see_their_own_threads(gates):
     with serving(create_app({"desk": make_desk(gates)}, auth=auth)) as url:
         ann = Page(url, token="Bearer ann")
         ann.run("approve")
@@ -336,7 +332,7 @@ def test_two_users_see_their_own_threads(gates: Gates) -> None:
         assert ann.resume({"approved": True}).outcome.type == "success"
 
 
-def test_pages_of_other_sites_are_turned_away(url: str) -> None:
+def test_pages_of_other_sites_are_turned_away(url):
     for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
         page = Page(url)
         page.headers = headers
@@ -350,13 +346,13 @@ def test_pages_of_other_sites_are_turned_away(url: str) -> None:
         ({"threadId": "", "runId": "1", "messages": []}, 422), (b'{"threadId": "1", "runId": "1", "messages": [], "state": 1e999}', 422), (b"x" * 5_000_000, 413),
     ],
 )  # fmt: skip
-def test_what_is_no_input_is_refused(url: str, body: Any, status: int) -> None:
+def test_what_is_no_input_is_refused(url, body, status):
     given: Any = {"content": body} if isinstance(body, bytes) else {"json": body}
     answer = httpx.post(f"{url}/ag-ui/desk", headers={"content-type": "application/json"}, **given)
     assert answer.status_code == status and "detail" in answer.json()
 
 
-def test_a_graph_that_is_not_there(url: str) -> None:
+def test_a_graph_that_is_not_there(url):
     answer = Page(url, graph="none").run("hi")
     assert answer.status_code == 404 and "desk" in answer.json()["detail"]
 
@@ -369,7 +365,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text("ab/~", max_size=2), VALUES), st.dictionaries(st.text("ab/~", max_size=2), VALUES))
-def test_a_patch_makes_the_new_value_of_the_old(old: Any, new: Any) -> None:
+def test_a_patch_makes_the_new_value_of_the_old(old, new):
     made = apply_patch(old, [*diff(old, new)])
     assert repr(sorted(made.items(), key=str)) == repr(sorted(new.items(), key=str)) or made == new
     assert [*diff(made, new)] == []

@@ -51,7 +51,7 @@ def with_two_users(check: Callable[[Client, Client], Awaitable[None]], store: An
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
-def test_a_checkpoint_of_another_thread_leads_nowhere() -> None:
+def test_a_checkpoint_of_another_thread_leads_nowhere():
     async def check(ann: Client, bob: Client) -> None:
         hers, his = await ann.thread(), await bob.thread()
         at = (await ann.state(hers))["checkpoint"]
@@ -71,7 +71,7 @@ def test_a_checkpoint_of_another_thread_leads_nowhere() -> None:
     with_two_users(check)
 
 
-def test_a_config_names_no_other_thread_and_nothing_of_the_engine() -> None:
+def test_a_config_names_no_other_thread_and_nothing_of_the_engine():
     async def check(ann: Client, bob: Client) -> None:
         hers, his = await ann.thread(), await bob.thread()
         before = await ann.state(hers)
@@ -94,7 +94,7 @@ def test_a_config_names_no_other_thread_and_nothing_of_the_engine() -> None:
     with_two_users(check)
 
 
-def test_a_run_is_found_in_its_own_thread_only() -> None:
+def test_a_run_is_found_in_its_own_thread_only():
     async def check(ann: Client, bob: Client) -> None:
         hers, his = await ann.thread(), await bob.thread()
         run = await ann.run_of(hers)
@@ -106,7 +106,7 @@ def test_a_run_is_found_in_its_own_thread_only() -> None:
     with_two_users(check)
 
 
-def test_joining_a_run_returns_no_state_of_a_later_thread_with_the_same_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joining_a_run_returns_no_state_of_a_later_thread_with_the_same_id(monkeypatch):
     """Its thread is deleted while its end is awaited, and another user makes one with the same id."""
 
     async def check(ann: Client, bob: Client) -> None:
@@ -128,7 +128,7 @@ def test_joining_a_run_returns_no_state_of_a_later_thread_with_the_same_id(monke
 
 
 @pytest.mark.parametrize("last", ["-7", "10" * 3000, "²", "x", "1e3", "0\x85"])
-def test_a_forged_event_id_is_refused_or_begins_somewhere(last: str) -> None:
+def test_a_forged_event_id_is_refused_or_begins_somewhere(last):
     async def check(ann: Client, _: Client) -> None:
         thread = await ann.thread()
         place = f"/threads/{thread}/runs/{await ann.run_of(thread)}/stream"
@@ -139,7 +139,7 @@ def test_a_forged_event_id_is_refused_or_begins_somewhere(last: str) -> None:
 
 
 @pytest.mark.parametrize("last", [str(2**63), "10" * 2000])
-def test_an_event_id_that_no_database_counts_to_is_refused(last: str) -> None:
+def test_an_event_id_that_no_database_counts_to_is_refused(last):
     async def check(ann: Client, _: Client) -> None:
         thread = await ann.thread()
         run = await ann.run_of(thread)
@@ -150,7 +150,7 @@ def test_an_event_id_that_no_database_counts_to_is_refused(last: str) -> None:
     with_two_users(check)
 
 
-def test_a_user_id_with_dots_can_store_items() -> None:
+def test_a_user_id_with_dots_can_store_items():
     async def check(ann: Client, _: Client) -> None:
         for user in ("a@b.c", "a@b", "a@b.c.d"):
             him = Client(ann._client, user)
@@ -165,7 +165,7 @@ def test_a_user_id_with_dots_can_store_items() -> None:
 
 
 @pytest.mark.parametrize("id", ["a/b", ".", ".."])
-def test_a_thread_that_no_address_reaches_is_not_made(id: str) -> None:
+def test_a_thread_that_no_address_reaches_is_not_made(id):
     async def check(ann: Client, _: Client) -> None:
         of_batch = [{**RUN, "thread_id": id, "if_not_exists": "create"}]
         page = {"threadId": id, "runId": "r", "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}}
@@ -181,7 +181,7 @@ INTERNAL = ["__start__", "__end__", "__copy__", "__input__", "__error_handler__"
 
 
 @pytest.mark.parametrize("name", INTERNAL)
-def test_internal_names_as_nodes_change_no_more_than_the_own_thread(name: str) -> None:
+def test_internal_names_as_nodes_change_no_more_than_the_own_thread(name):
     async def check(ann: Client, bob: Client) -> None:
         hers, his = await ann.thread(), await bob.thread()
         before = await ann.state(hers)
@@ -212,7 +212,7 @@ def test_internal_names_as_nodes_change_no_more_than_the_own_thread(name: str) -
 
 
 @pytest.mark.parametrize("goto", [{}, {"input": 1}, {"node": 3}, {"node": {}}, 3, [3], [[]], True])
-def test_a_goto_that_is_none_is_no_fault_of_the_server(goto: Any) -> None:
+def test_a_goto_that_is_none_is_no_fault_of_the_server(goto):
     async def check(ann: Client, _: Client) -> None:
         thread = await ann.thread()
         body = {"assistant_id": "flow", "command": {"goto": goto}}
@@ -242,7 +242,7 @@ def test_a_goto_that_is_none_is_no_fault_of_the_server(goto: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("end", ["", "/wait", "/stream"])
-def test_a_malformed_run_is_refused_with_what_and_where(asked: Any, said: str, end: str) -> None:
+def test_a_malformed_run_is_refused_with_what_and_where(asked, said, end):
     async def check(ann: Client, _: Client) -> None:
         thread = await ann.thread()
         before = await ann.ask("GET", f"/threads/{thread}/runs")
@@ -253,7 +253,7 @@ def test_a_malformed_run_is_refused_with_what_and_where(asked: Any, said: str, e
     with_two_users(check)
 
 
-def test_an_assistant_with_a_malformed_config_is_refused() -> None:
+def test_an_assistant_with_a_malformed_config_is_refused():
     async def check(ann: Client, _: Client) -> None:
         made = await ann.ask("POST", "/assistants", {"graph_id": "flow", "config": {"configurable": 5}})
         assert made.status_code == 422 and "configurable must be an object" in made.json()["detail"]
@@ -266,7 +266,7 @@ def test_an_assistant_with_a_malformed_config_is_refused() -> None:
     "namespace",
     [[], [""], ["*"], ["*", "notes"], [ROOT], [ROOT, "threads"], ["bob"], ["bob", "notes"], ["ann.notes"], ["%62ob"]],
 )
-def test_a_namespace_of_another_user_is_neither_read_nor_written(user: str, namespace: list[str]) -> None:
+def test_a_namespace_of_another_user_is_neither_read_nor_written(user, namespace):
     store = InMemoryStore()
     store.put(("bob", "notes"), "k", {"text": "of bob"})
 
@@ -309,7 +309,7 @@ def test_a_namespace_of_another_user_is_neither_read_nor_written(user: str, name
         "/threads/stategraph_serve/state",
     ],
 )
-def test_a_path_leads_to_nothing_but_routes(path: str) -> None:
+def test_a_path_leads_to_nothing_but_routes(path):
     async def check(ann: Client, _: Client) -> None:
         answered = await ann.ask("GET", f"http://localhost{path}")
         assert answered.status_code in (404, 405, 422), answered.text

@@ -35,24 +35,24 @@ class Id(str):
 
 
 @pytest.mark.parametrize("returned", ["ann", Id("ann")])
-def test_a_text_is_a_user(returned: str) -> None:
+def test_a_text_is_a_user(returned):
     assert ask_with(returned).status_code == 200
 
 
 @pytest.mark.parametrize("returned", [None, ""])
-def test_a_request_unknown_to_auth_gets_401(returned: str | None) -> None:
+def test_a_request_unknown_to_auth_gets_401(returned):
     refused = ask_with(returned)
     assert refused.status_code == 401
     assert refused.json() == {"detail": "auth does not know the sender of this request"}
 
 
 @pytest.mark.parametrize("returned", [{"identity": "ann"}, 7, ("ann", "bob"), True, False, {}, 0, b"ann"])
-def test_an_invalid_user_id_from_auth_is_a_server_error(returned: Any) -> None:
+def test_an_invalid_user_id_from_auth_is_a_server_error(returned):
     answered = ask_with(returned)
     assert answered.status_code == 500 and "ann" not in answered.text
 
 
-def test_the_fault_says_what_auth_must_return() -> None:
+def test_the_fault_says_what_auth_must_return():
     async def ask() -> None:
         app = create_app({"flow": make_flow(Gates())}, auth=lambda _: {"identity": "s3cret"})  # type: ignore[arg-type, return-value]
         transport = httpx.ASGITransport(app)  # a fault is raised, as a server that logs it sees it
@@ -64,6 +64,6 @@ def test_the_fault_says_what_auth_must_return() -> None:
 
 
 @pytest.mark.parametrize("auth", ["users.py:auth", object()])
-def test_auth_that_cannot_be_called_is_refused_at_once(auth: Any) -> None:
+def test_auth_that_cannot_be_called_is_refused_at_once(auth):
     with pytest.raises(TypeError, match="auth must be a function that takes a request"):
         create_app({"flow": make_flow(Gates())}, auth=auth)

@@ -56,7 +56,7 @@ BODIES = st.lists(st.sampled_from(FIELDS), max_size=3, unique=True).flatmap(
 )
 
 
-def test_a_misspelt_field_is_refused_with_the_nearest_name() -> None:
+def test_a_misspelt_field_is_refused_with_the_nearest_name():
     with pytest.raises(ValueError, match="no field 'inputs'; did you mean 'input'"):
         RunBody.model_validate({"assistant_id": "flow", "inputs": {}})
     RunBody.model_validate({"assistant_id": "flow", "checkpoint_during": True, "what_newer_clients_send": 1})
@@ -73,12 +73,12 @@ def test_a_misspelt_field_is_refused_with_the_nearest_name() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", [RunBody, AssistantBody, AssistantChange, CronBody, CronChange])
-def test_a_misspelt_setting_is_refused(kind: Any, name: str, meant: str) -> None:
+def test_a_misspelt_setting_is_refused(kind, name, meant):
     with pytest.raises(ValueError, match=f"'{name}' is not a setting; did you mean '{meant}'"):
         kind.model_validate({"assistant_id": "flow", "graph_id": "flow", "schedule": "* * * * *", "config": {name: 3}})
 
 
-def test_what_programs_put_into_a_config_passes() -> None:
+def test_what_programs_put_into_a_config_passes():
     """Settings of LangChain's configs, and what newer clients may send."""
     known = {
         "tags": ["x"], "metadata": {}, "callbacks": [], "run_name": "x", "run_id": "x", "max_concurrency": 2,
@@ -89,7 +89,7 @@ def test_what_programs_put_into_a_config_passes() -> None:
     assert config == {**known, **others}
 
 
-def test_a_setting_of_none_has_its_default() -> None:
+def test_a_setting_of_none_has_its_default():
     async def ask() -> Any:
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             config = dict.fromkeys(("configurable", "tags", "recursion_limit"))
@@ -99,7 +99,7 @@ def test_a_setting_of_none_has_its_default() -> None:
     assert asyncio.run(ask()) == {"log": ["a", "b"]}
 
 
-def test_the_metadata_of_a_config_is_that_of_the_run() -> None:
+def test_the_metadata_of_a_config_is_that_of_the_run():
     async def ask() -> Any:
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]
@@ -115,7 +115,7 @@ def test_the_metadata_of_a_config_is_that_of_the_run() -> None:
         RunBody(assistant_id="flow", config={"metadata": 3})
 
 
-def test_a_setting_in_the_form_of_javascript_is_obeyed() -> None:
+def test_a_setting_in_the_form_of_javascript_is_obeyed():
     async def ask(name: str) -> Any:
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             run = {"assistant_id": "flow", "input": {"log": []}, "config": {name: 1}}
@@ -141,7 +141,7 @@ def test_a_setting_in_the_form_of_javascript_is_obeyed() -> None:
         ),
     ],
 )
-def test_a_refused_body_is_described_in_terms_of_json(path: str, body: Any, detail: str) -> None:
+def test_a_refused_body_is_described_in_terms_of_json(path, body, detail):
     async def ask() -> Any:
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             return await client.post(path, json=body)
@@ -153,7 +153,7 @@ def test_a_refused_body_is_described_in_terms_of_json(path: str, body: Any, deta
 @pytest.mark.parametrize("path", ROUTES)
 @settings(max_examples=15, derandomize=True, deadline=None, database=None)
 @given(bodies=st.lists(BODIES, min_size=1, max_size=5))
-def test_no_body_of_a_run_is_a_fault_of_the_server(path: str, bodies: list[Any]) -> None:
+def test_no_body_of_a_run_is_a_fault_of_the_server(path, bodies):
     async def ask() -> None:
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]

@@ -53,7 +53,7 @@ def make_chat() -> Any:
 
 
 @pytest.fixture(params=["memory", "postgres"])
-def client(request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
+def client(request):
     with ExitStack() as stack:
         place: dict[str, Any] = {}
         if request.param == "postgres":
@@ -86,7 +86,7 @@ def check(value: Any, *ids: str) -> None:
     assert {*ids} <= {each["id"] for each in found}
 
 
-def test_dict_messages_are_sent_with_a_type_and_received_with_a_role(client: httpx.Client) -> None:
+def test_dict_messages_are_sent_with_a_type_and_received_with_a_role(client):
     modes = ["values", "updates", "messages-tuple", "messages", "tasks", "checkpoints"]
     sent = {"assistant_id": "chat", "input": {"messages": [SENT]}, "stream_mode": modes}
     thread = client.post("/threads", json={}).json()["thread_id"]
@@ -117,7 +117,7 @@ def test_dict_messages_are_sent_with_a_type_and_received_with_a_role(client: htt
     check(again, *every)
 
 
-def test_what_a_client_has_read_it_may_send_back() -> None:
+def test_what_a_client_has_read_it_may_send_back():
     channels = make_chat().channels
     kept = [
         {"role": "user", "content": "hi", "id": "1"},
@@ -142,11 +142,11 @@ def test_what_a_client_has_read_it_may_send_back() -> None:
         None,
     ],
 )
-def test_what_is_no_message_stays_as_it_is(state: Any) -> None:
+def test_what_is_no_message_stays_as_it_is(state):
     assert for_clients(state) == state and from_clients(state, {}) == state
 
 
-def test_a_key_without_a_reducer_of_messages_gets_a_role_besides_the_type() -> None:
+def test_a_key_without_a_reducer_of_messages_gets_a_role_besides_the_type():
     assert from_clients({"last": SENT, "log": ["x"]}, make_chat().channels) == {
         "last": {**SENT, "role": "user"},
         "log": ["x"],

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from stategraph.store import InMemoryStore
 
 
 @pytest.fixture(params=["memory", "sqlite", "url", "conninfo"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+def db(request, tmp_path):
     """How the command line names a database."""
     if request.param == "memory":
         return []
@@ -35,7 +34,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_a_server_stops_gracefully_on_a_signal(db: list[str], tmp_path: Path, end: signal.Signals) -> None:
+def test_a_server_stops_gracefully_on_a_signal(db, tmp_path, end):
     """Its status is 0, and it leaves nothing open: Python's development mode would say so."""
     with served(tmp_path, db) as (running, client, log):
         client.runs.wait(None, "flow", input={"log": [], "pace": 0.01})
@@ -51,7 +50,7 @@ def test_a_server_stops_gracefully_on_a_signal(db: list[str], tmp_path: Path, en
         assert {each.name for each in tmp_path.iterdir()} <= {"flows.py", "log", "__pycache__"}
 
 
-def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
+def test_a_second_signal_ends_the_server_at_once(tmp_path):
     with served(tmp_path, []) as (running, client, log):
         thread = client.threads.create()["thread_id"]
         client.runs.create(thread, "flow", input={"log": [], "hangs": True})
@@ -68,11 +67,11 @@ def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
     ("target", "name"),
     [("orders.py:flow", "flow"), ("shop.orders:flow", "flow"), ("shop/orders.py", "orders"), ("shop.orders", "orders")],
 )
-def test_a_graph_without_a_name_has_that_of_its_variable_or_module(target: str, name: str) -> None:
+def test_a_graph_without_a_name_has_that_of_its_variable_or_module(target, name):
     assert _name_of(target) == name
 
 
-def test_a_misspelt_function_of_auth_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_function_of_auth_is_named(tmp_path, monkeypatch):
     (tmp_path / "doors.py").write_text("def auth(request): ...\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="got 'doors.py:aut'; did you mean 'auth'"):
@@ -80,7 +79,7 @@ def test_a_misspelt_function_of_auth_is_named(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.fixture
-def flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def flows(tmp_path, monkeypatch):
     """The current folder, with a graph in it."""
     (tmp_path / "flows.py").write_text(GRAPH)
     monkeypatch.chdir(tmp_path)
@@ -97,7 +96,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, s
 
 
 @pytest.mark.parametrize("port", ["99999999", "65536", "-5", "x", "²", ""])
-def test_a_port_that_is_none_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_none_is_refused(port, capsys):
     code, told = refused(capsys, "flows.py:flow", "--port", port)
     assert (code, told) == (2, f"argument --port: must be a port from 0 to 65535, got {port!r}")
 
@@ -105,17 +104,13 @@ def test_a_port_that_is_none_is_refused(port: str, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("host", "why"), [("192.0.2.1", "Cannot assign requested address"), ("no-such-host.invalid", "")]
 )
-def test_a_host_that_is_not_of_this_machine_is_refused(
-    flows: Path, capsys: pytest.CaptureFixture[str], host: str, why: str
-) -> None:
+def test_a_host_that_is_not_of_this_machine_is_refused(flows, capsys, host, why):
     (flows / "doors.py").write_text("def auth(request): ...\n")
     code, told = refused(capsys, "flows.py:flow", "--host", host, "--port", "2024", "--auth", "doors.py:auth")
     assert code == 2 and told.startswith(f"port 2024 of {host!r} cannot be used: {why}")
 
 
-def test_a_port_in_use_is_found_out_before_the_database_is_touched(
-    flows: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_in_use_is_found_out_before_the_database_is_touched(flows, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, told = refused(capsys, "flows.py:flow", "--db", "q.db", "--port", str(port))
@@ -124,7 +119,7 @@ def test_a_port_in_use_is_found_out_before_the_database_is_touched(
     assert not [*flows.glob("q.db*")]
 
 
-def test_a_database_that_cannot_be_reached_is_one_line(flows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_database_that_cannot_be_reached_is_one_line(flows, capsys):
     code, told = refused(capsys, "flows.py:flow", "--db", "postgresql://127.0.0.1:1/x", "--port", "0")
     assert code == 1 and told.startswith("the Postgres server cannot be reached: connection failed")
     assert len(told) < 300
@@ -146,20 +141,18 @@ def test_a_database_that_cannot_be_reached_is_one_line(flows: Path, capsys: pyte
         ("..=flows.py:flow", "the name of a graph must not be empty, '.' or '..', nor hold a slash, got '..'"),
     ],
 )
-def test_a_wrong_command_line_says_what_is_wrong(
-    flows: Path, capsys: pytest.CaptureFixture[str], arguments: str, why: str
-) -> None:
+def test_a_wrong_command_line_says_what_is_wrong(flows, capsys, arguments, why):
     code, told = refused(capsys, *arguments.split(), "--port", "0")
     assert code == 2 and told.startswith(why)
     assert not [*flows.glob("q.db*")]
 
 
-def test_the_only_compiled_graph_is_served(flows: Path) -> None:
+def test_the_only_compiled_graph_is_served(flows):
     assert [*_graphs(["flows.py"])] == ["flows"]
 
 
 @pytest.mark.parametrize("name", ["app", "builder"])
-def test_a_graph_of_langgraph_gets_an_error(flows: Path, name: str) -> None:
+def test_a_graph_of_langgraph_gets_an_error(flows, name):
     """In a process of its own, where nothing has put this engine in LangGraph's place."""
     if not [*importlib.metadata.Distribution.discover(name="langgraph")]:
         pytest.skip("needs langgraph: make compat")
@@ -171,7 +164,7 @@ def test_a_graph_of_langgraph_gets_an_error(flows: Path, name: str) -> None:
     assert "StateGraph of LangGraph; put `langgraph -m stategraph` before the command" in ended.stderr
 
 
-def test_a_graph_with_a_saver_or_a_store_of_its_own_is_warned_of() -> None:
+def test_a_graph_with_a_saver_or_a_store_of_its_own_is_warned_of():
     class Indexed(InMemoryStore):
         pass
 

@@ -81,7 +81,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.fixture(params=[HttpToolsProtocol, H11Protocol])
-def talk(request: pytest.FixtureRequest) -> Callable[[Callable[[Wire], Awaitable[None]]], None]:
+def talk(request):
     def run(session: Callable[[Wire], Awaitable[None]]) -> None:
         async def connected() -> None:
             await session(Wire(request.param))
@@ -91,7 +91,7 @@ def talk(request: pytest.FixtureRequest) -> Callable[[Callable[[Wire], Awaitable
     return run
 
 
-def test_a_connection_without_a_request_is_closed(talk: Any) -> None:
+def test_a_connection_without_a_request_is_closed(talk):
     async def session(wire: Wire) -> None:
         wire.pass_time(listening.HEAD_SECONDS - 1)
         assert wire.is_open
@@ -101,7 +101,7 @@ def test_a_connection_without_a_request_is_closed(talk: Any) -> None:
     talk(session)
 
 
-def test_headers_that_trickle_in_are_not_waited_for(talk: Any) -> None:
+def test_headers_that_trickle_in_are_not_waited_for(talk):
     async def session(wire: Wire) -> None:
         for _ in range(9):
             await wire.send(b"GET" if wire.connection._size == 0 else b" ")
@@ -113,7 +113,7 @@ def test_headers_that_trickle_in_are_not_waited_for(talk: Any) -> None:
     talk(session)
 
 
-def test_a_second_request_must_arrive_in_time_as_well(talk: Any) -> None:
+def test_a_second_request_must_arrive_in_time_as_well(talk):
     async def session(wire: Wire) -> None:
         await wire.send(OK + b"\r\n")
         assert wire.sent.endswith(b"ok") and wire.is_open
@@ -125,7 +125,7 @@ def test_a_second_request_must_arrive_in_time_as_well(talk: Any) -> None:
 
 
 @pytest.mark.parametrize("method", [b"POST", b"GET"])
-def test_a_body_that_never_ends_times_out(talk: Any, method: bytes) -> None:
+def test_a_body_that_never_ends_times_out(talk, method):
     async def session(wire: Wire) -> None:
         await wire.send(method + OK[3:] + b"Content-Length: 10\r\n\r\n123")
         wire.pass_time(listening.REQUEST_SECONDS - 1)
@@ -137,7 +137,7 @@ def test_a_body_that_never_ends_times_out(talk: Any, method: bytes) -> None:
     talk(session)
 
 
-def test_a_complete_request_may_take_its_time(talk: Any) -> None:
+def test_a_complete_request_may_take_its_time(talk):
     async def session(wire: Wire) -> None:
         await wire.send(b"POST" + OK[3:] + b"Content-Length: 10\r\n\r\n123")
         await wire.send(b"4567890")
@@ -149,7 +149,7 @@ def test_a_complete_request_may_take_its_time(talk: Any) -> None:
     talk(session)
 
 
-def test_headers_without_end_are_refused(talk: Any) -> None:
+def test_headers_without_end_are_refused(talk):
     async def session(wire: Wire) -> None:
         await wire.send(OK)
         for number in range(2 * MOST_HEAD // 1000):
@@ -170,7 +170,7 @@ def test_headers_without_end_are_refused(talk: Any) -> None:
         ({"x": "y" * MOST_HEAD}, 431),
     ],
 )
-def test_headers_are_limited_in_number_and_size(headers: dict[str, str], status: int) -> None:
+def test_headers_are_limited_in_number_and_size(headers, status):
     async def get() -> int:
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             return (await client.get("/ok", headers=headers)).status_code

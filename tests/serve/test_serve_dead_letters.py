@@ -12,7 +12,6 @@ import httpx
 import psycopg
 import pytest
 from kit.fleet import until
-from receiver import Receiver
 from receiver import receiver as receiver
 from serving import Gates, make_flow, serving
 
@@ -74,12 +73,12 @@ def _user(request: Any) -> str | None:
 
 
 @pytest.fixture
-def fleet(postgres: str) -> Iterator[Fleet]:
+def fleet(postgres):
     with served(postgres, workers=0) as url, httpx.Client(base_url=url, timeout=30, headers=ANN) as client:
         yield Fleet(client, postgres)
 
 
-def test_a_dead_letter_is_tried_again(fleet: Fleet) -> None:
+def test_a_dead_letter_is_tried_again(fleet):
     assert fleet.client.post(f"/page/dead-letters/{fleet.run}/retry").status_code == 204
     assert fleet.told() == ("pending", "busy")
     assert fleet.client.get(f"/threads/{fleet.thread}").json()["error"] is None
@@ -87,7 +86,7 @@ def test_a_dead_letter_is_tried_again(fleet: Fleet) -> None:
     fleet.runs_to_its_end()
 
 
-def test_a_dead_letter_that_is_tried_again_may_be_parked_again(fleet: Fleet) -> None:
+def test_a_dead_letter_that_is_tried_again_may_be_parked_again(fleet):
     fleet.client.post(f"/page/dead-letters/{fleet.run}/retry").raise_for_status()
     fleet.park()
     fleet.sees("error", "error")
@@ -95,14 +94,14 @@ def test_a_dead_letter_that_is_tried_again_may_be_parked_again(fleet: Fleet) -> 
     fleet.runs_to_its_end()
 
 
-def test_a_job_that_the_command_line_tries_again_opens_its_run(fleet: Fleet, postgres: str) -> None:
+def test_a_job_that_the_command_line_tries_again_opens_its_run(fleet, postgres):
     with Queue.from_conn_string(postgres, "flow") as queue:
         assert queue.retry(fleet.run)
     fleet.sees("pending", "busy")
     fleet.runs_to_its_end()
 
 
-def test_a_dead_letter_is_dropped_and_the_next_run_begins(fleet: Fleet) -> None:
+def test_a_dead_letter_is_dropped_and_the_next_run_begins(fleet):
     thread, old = fleet.thread, fleet.run
     sent = {"assistant_id": "flow", "input": {"log": ["in"]}}
     fleet.run = fleet.client.post(f"/threads/{thread}/runs", json=sent).json()["run_id"]
@@ -114,9 +113,7 @@ def test_a_dead_letter_is_dropped_and_the_next_run_begins(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("end", ["retry", "drop"])
-def test_a_webhook_reports_that_a_run_is_parked(
-    postgres: str, receiver: Receiver, end: str
-) -> None:
+def test_a_webhook_reports_that_a_run_is_parked(postgres, receiver, end):
     with served(postgres, 0, [receiver.place]) as url, httpx.Client(base_url=url, timeout=30, headers=ANN) as client:
         fleet = Fleet(client, postgres, webhook=receiver.place)
         until(lambda: receiver.got)
@@ -132,7 +129,7 @@ def test_a_webhook_reports_that_a_run_is_parked(
             assert client.get("/ok").status_code == 200 and len(receiver.got) == 1
 
 
-def test_only_the_owner_of_the_thread_acts_on_its_dead_letters(fleet: Fleet) -> None:
+def test_only_the_owner_of_the_thread_acts_on_its_dead_letters(fleet):
     for headers, status in (({"x-user": "bob"}, 404), ({"x-user": ""}, 401)):
         for method, end in (("POST", "/retry"), ("DELETE", "")):
             place = f"/page/dead-letters/{fleet.run}{end}"
@@ -140,7 +137,7 @@ def test_only_the_owner_of_the_thread_acts_on_its_dead_letters(fleet: Fleet) -> 
     assert fleet.told() == ("error", "error")
 
 
-def test_a_deleted_thread_leaves_no_dead_letter(fleet: Fleet, postgres: str) -> None:
+def test_a_deleted_thread_leaves_no_dead_letter(fleet, postgres):
     assert fleet.client.delete(f"/threads/{fleet.thread}").status_code == 204
     with Queue.from_conn_string(postgres, "flow") as queue:
         assert [job.status for job in queue.named(fleet.run)] == ["cancelled"]

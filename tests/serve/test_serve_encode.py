@@ -90,11 +90,11 @@ for _ in range(MAX_DEPTH * 10):
         (Model, str(Model)),
     ],
 )  # fmt: skip
-def test_values_without_a_json_form_are_encoded(value: Any, expected: Any) -> None:
+def test_values_without_a_json_form_are_encoded(value, expected):
     assert decoded(value) == expected
 
 
-def test_values_too_deep_or_endless_are_encoded_as_text() -> None:
+def test_values_too_deep_or_endless_are_encoded_as_text():
     found, depth = decoded(deep), 0
     while isinstance(found, list):
         [found] = found
@@ -104,12 +104,12 @@ def test_values_too_deep_or_endless_are_encoded_as_text() -> None:
 
 
 @pytest.mark.parametrize("value", [{"n": [1.5, "ü"]}, 2**63, [10**400, "x"], [10**5000], math.nan])
-def test_encoded_values_can_be_decoded(value: Any) -> None:
+def test_encoded_values_can_be_decoded(value):
     assert decode(encode(value)) == decoded(value)
     assert decode(encode(["\ud800ü", value])) == ["?ü", decoded(value)]
 
 
-def test_a_generator_is_not_used_up() -> None:
+def test_a_generator_is_not_used_up():
     numbers = (n for n in range(3))
     assert "generator" in decoded({"n": numbers})["n"]
     assert [*numbers] == [0, 1, 2]
@@ -131,7 +131,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_no_value_fails(value: Any) -> None:
+def test_no_value_fails(value):
     decoded(value)
 
 
@@ -143,5 +143,5 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-def test_json_values_are_encoded_unchanged(value: Any) -> None:
+def test_json_values_are_encoded_unchanged(value):
     assert decoded(value) == value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Iterator
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -42,18 +41,18 @@ def make_graphs(gates: Gates) -> dict[str, Any]:
 
 
 @pytest.fixture
-def gates() -> Gates:
+def gates():
     return Gates()
 
 
 @pytest.fixture
-def url(gates: Gates) -> Iterator[str]:
+def url(gates):
     with serving(create_app(make_graphs(gates))) as url:
         yield url
 
 
 @pytest.fixture
-def client(url: str) -> Iterator[Any]:
+def client(url):
     with get_sync_client(url=url) as client:
         yield client
 
@@ -70,7 +69,7 @@ def told(parts: Any) -> list[tuple[str, str] | str]:
 NODES = [(f"on_chain_{what}", name) for name in "ab" for what in ("start", "stream", "end")]
 
 
-def test_events_of_a_run_are_those_of_astream_events(client: Any) -> None:
+def test_events_of_a_run_are_those_of_astream_events(client):
     thread = new_thread(client)
     parts = [*client.runs.stream(thread, "flow", input={"log": ["x"]}, stream_mode="events")]
     assert told(parts) == ["metadata", ("on_chain_start", "flow"), *NODES, ("on_chain_end", "flow")]
@@ -84,7 +83,7 @@ def test_events_of_a_run_are_those_of_astream_events(client: Any) -> None:
     assert client.threads.get_state(thread)["values"] == {"log": ["x", "a", "b"]}
 
 
-def test_events_are_interleaved_with_chunks_of_other_modes(client: Any) -> None:
+def test_events_are_interleaved_with_chunks_of_other_modes(client):
     modes = ["events", "updates", "custom"]
     parts = told(client.runs.stream(new_thread(client), "flow", input={"log": []}, stream_mode=modes))
     assert parts.index("custom") < parts.index(("on_chain_end", "a")) < parts.index("updates")
@@ -92,7 +91,7 @@ def test_events_are_interleaved_with_chunks_of_other_modes(client: Any) -> None:
     assert len(parts) == 12
 
 
-def test_events_have_the_tokens_of_models_also_in_nested_graphs(client: Any) -> None:
+def test_events_have_the_tokens_of_models_also_in_nested_graphs(client):
     parts = [*client.runs.stream(new_thread(client), "outer", input={}, stream_mode="events")]
     said = [p.data["data"]["chunk"]["content"] for p in parts[1:] if p.data["event"] == "on_chat_model_stream"]
     assert "".join(said) == "it is three" and len(said) > 3
@@ -100,7 +99,7 @@ def test_events_have_the_tokens_of_models_also_in_nested_graphs(client: Any) -> 
     assert names == ["outer", "chat", "chat", "answer"]
 
 
-def test_a_question_and_a_failure_end_the_events(client: Any) -> None:
+def test_a_question_and_a_failure_end_the_events(client):
     thread = new_thread(client)
     modes = ["events", "values"]
     parts = [*client.runs.stream(thread, "flow", input={"topic": "ask"}, stream_mode=modes)]
@@ -113,7 +112,7 @@ def test_a_question_and_a_failure_end_the_events(client: Any) -> None:
     assert client.threads.get(thread)["status"] == "error"
 
 
-def test_a_run_with_events_is_joined_behind_the_last_one_seen(client: Any) -> None:
+def test_a_run_with_events_is_joined_behind_the_last_one_seen(client):
     thread = new_thread(client)
     run = client.runs.create(thread, "flow", input={"log": []}, stream_mode=["events"], stream_resumable=True)
     assert client.runs.join(thread, run["run_id"]) == {"log": ["a", "b"]}
@@ -122,7 +121,7 @@ def test_a_run_with_events_is_joined_behind_the_last_one_seen(client: Any) -> No
     assert rest == everything[5:] and len(rest) == 4
 
 
-def test_a_run_with_events_is_cancelled(client: Any, gates: Gates) -> None:
+def test_a_run_with_events_is_cancelled(client, gates):
     gates.close("wait")
     thread = new_thread(client)
     run = client.runs.create(thread, "flow", input={"topic": "wait"}, stream_mode=["events"])
@@ -135,7 +134,7 @@ def test_a_run_with_events_is_cancelled(client: Any, gates: Gates) -> None:
     assert ("on_chain_end", "b") in told(parts)
 
 
-def test_a_run_whose_id_is_no_uuid_has_events_and_all_chunks(gates: Gates) -> None:
+def test_a_run_whose_id_is_no_uuid_has_events_and_all_chunks(gates):
     """Runs of schedules are named after their times."""
     graph = make_graphs(gates)["flow"]
     config = {"run_id": "cron@2026-01-01T00:00:00Z", "configurable": {}}
@@ -148,7 +147,7 @@ def test_a_run_whose_id_is_no_uuid_has_events_and_all_chunks(gates: Gates) -> No
     assert len([mode for mode, _ in parts if mode == "events"]) == 8
 
 
-def test_the_javascript_client_reads_events(url: str) -> None:
+def test_the_javascript_client_reads_events(url):
     program = """
 import { Client } from "@langchain/langgraph-sdk";
 const client = new Client({ apiUrl: process.argv[2] });
@@ -162,13 +161,13 @@ console.log(names.join(", "));
     assert printed.startswith("on_chain_start flow, on_chain_start a") and printed.endswith("on_chain_end flow")
 
 
-def test_without_langchain_events_are_refused(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_langchain_events_are_refused(client, monkeypatch):
     monkeypatch.setattr(new_runs, "find_spec", lambda name: None)
     with pytest.raises(UnprocessableEntityError, match="'events' needs langchain-core where the server runs"):
         client.runs.create(new_thread(client), "flow", stream_mode="events")
 
 
-def test_with_workers_events_are_refused(gates: Gates, postgres: str) -> None:
+def test_with_workers_events_are_refused(gates, postgres):
     with (
         PostgresSaver.from_conn_string(postgres) as saver,
         PostgresStore.from_conn_string(postgres) as store,
@@ -179,7 +178,7 @@ def test_with_workers_events_are_refused(gates: Gates, postgres: str) -> None:
         client.runs.create(new_thread(client), "flow", stream_mode="events")
 
 
-def test_a_stopped_server_leaves_a_run_with_events_to_the_next(gates: Gates, tmp_path: Any) -> None:
+def test_a_stopped_server_leaves_a_run_with_events_to_the_next(gates, tmp_path):
     place = str(tmp_path / "served.db")
     gates.close("wait")
     with SqliteSaver.from_conn_string(place) as saver, SqliteStore.from_conn_string(place) as store:

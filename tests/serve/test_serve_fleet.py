@@ -7,7 +7,6 @@ import asyncio
 import signal
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -24,7 +23,7 @@ from stategraph.workers import Queue
 
 
 @pytest.fixture
-def url(postgres: str) -> str:
+def url(postgres):
     return as_url(postgres)
 
 
@@ -40,7 +39,7 @@ def ids(parts: list[Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("joins", [False, True])
-def test_a_reader_continues_at_the_next_server_after_a_kill(url: str, tmp_path: Path, joins: bool) -> None:
+def test_a_reader_continues_at_the_next_server_after_a_kill(url, tmp_path, joins):
     """The official client comes back by itself, with the id of the last event; so may anybody."""
     port = free_port()
     with ExitStack() as stack:
@@ -68,7 +67,7 @@ def test_a_reader_continues_at_the_next_server_after_a_kill(url: str, tmp_path: 
         assert client.threads.get(thread)["status"] == "idle"
 
 
-def test_a_reader_does_not_notice_that_a_worker_was_killed(url: str, tmp_path: Path) -> None:
+def test_a_reader_does_not_notice_that_a_worker_was_killed(url, tmp_path):
     with ExitStack() as stack:
         first = stack.enter_context(worker(tmp_path, url))
         _, client = stack.enter_context(server(tmp_path, url))
@@ -83,7 +82,7 @@ def test_a_reader_does_not_notice_that_a_worker_was_killed(url: str, tmp_path: P
         assert client.threads.get_state(thread)["values"]["log"] == STEPS
 
 
-def test_two_servers_report_the_same_of_every_run(url: str, tmp_path: Path) -> None:
+def test_two_servers_report_the_same_of_every_run(url, tmp_path):
     with ExitStack() as stack:
         stack.enter_context(worker(tmp_path, url))
         _, one = stack.enter_context(server(tmp_path, url))
@@ -106,9 +105,7 @@ def test_two_servers_report_the_same_of_every_run(url: str, tmp_path: Path) -> N
         assert one.runs.join(thread, again)["log"] == ["1", "2", *STEPS]
 
 
-def test_a_job_is_submitted_by_another_server_if_its_own_died_before_it_could(
-    url: str, tmp_path: Path
-) -> None:
+def test_a_job_is_submitted_by_another_server_if_its_own_died_before_it_could(url, tmp_path):
     from stategraph.serve.records import ROOT
     from stategraph.store.postgres import PostgresStore
     from stategraph.workers import Queue
@@ -128,7 +125,7 @@ def test_a_job_is_submitted_by_another_server_if_its_own_died_before_it_could(
         assert client.runs.get(thread, run)["status"] == "success"
 
 
-def test_a_reader_that_has_seen_the_error_of_a_run_does_not_get_it_again(url: str, tmp_path: Path) -> None:
+def test_a_reader_that_has_seen_the_error_of_a_run_does_not_get_it_again(url, tmp_path):
     with ExitStack() as stack:
         stack.enter_context(worker(tmp_path, url))
         _, client = stack.enter_context(server(tmp_path, url))
@@ -142,7 +139,7 @@ def test_a_reader_that_has_seen_the_error_of_a_run_does_not_get_it_again(url: st
                 assert [*client.runs.join_stream(thread, run, last_event_id=part.id)] == seen[n:]
 
 
-def test_a_disconnected_reader_is_no_server_error(postgres: str) -> None:
+def test_a_disconnected_reader_is_no_server_error(postgres):
     """When a client disconnects, Starlette cancels the request again and again until it has ended."""
 
     async def read(queue: Queue, record: Any, begun: anyio.Event) -> None:
@@ -165,7 +162,7 @@ def test_a_disconnected_reader_is_no_server_error(postgres: str) -> None:
     asyncio.run(leave())
 
 
-def test_sigterm_ends_a_server_whose_database_is_unreachable(tmp_path: Path) -> None:
+def test_sigterm_ends_a_server_whose_database_is_unreachable(tmp_path):
     """Readers have left meanwhile, whose runs cannot be cancelled."""
     database = cluster.Cluster(cluster.programs() or pytest.skip("no Postgres server"))
     port = free_port()

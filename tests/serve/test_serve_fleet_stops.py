@@ -12,7 +12,6 @@ import httpx
 import psycopg
 import pytest
 from kit.fleet import until
-from receiver import Receiver
 from receiver import receiver as receiver
 from serving import Gates, make_flow, serving
 
@@ -86,12 +85,12 @@ def served(db: str, gates: Gates, workers: int = 2, *webhooks: str) -> Iterator[
 
 
 @pytest.fixture
-def gates() -> Gates:
+def gates():
     return Gates()
 
 
 @pytest.fixture
-def thread(postgres: str, gates: Gates) -> Iterator[Thread]:
+def thread(postgres, gates):
     with served(postgres, gates) as thread:
         yield thread
 
@@ -105,9 +104,7 @@ def end_of(db: str, thread: Thread, run: str) -> Any:
 # -- cancel ----------------------------------------------------------------------------------------
 
 
-def test_a_rollback_that_is_refused_because_the_run_has_ended_changes_nothing(
-    thread: Thread, postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rollback_that_is_refused_because_the_run_has_ended_changes_nothing(thread, postgres, monkeypatch):
     async def nothing(*_: Any) -> None:
         pass
 
@@ -121,9 +118,7 @@ def test_a_rollback_that_is_refused_because_the_run_has_ended_changes_nothing(
     assert thread.log() == ["in", "a", "b"]
 
 
-def test_a_run_that_ends_during_a_rollback_is_rolled_back(
-    thread: Thread, postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_ends_during_a_rollback_is_rolled_back(thread, postgres, gates, monkeypatch):
     run = thread.begin_slow(gates, "in")
     cancel = Queue.cancel
 
@@ -137,9 +132,7 @@ def test_a_run_that_ends_during_a_rollback_is_rolled_back(
     assert thread.status(run) == 404 and not thread.log()
 
 
-def test_no_run_starts_from_a_state_that_is_being_rolled_back(
-    thread: Thread, gates: Gates, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_run_starts_from_a_state_that_is_being_rolled_back(thread, gates, monkeypatch):
     async def nothing(*_: Any) -> None:
         pass
 
@@ -172,9 +165,7 @@ def lose_the_job(monkeypatch: pytest.MonkeyPatch, thread: Thread, **more: Any) -
 
 
 @pytest.mark.parametrize("action", ["interrupt", "rollback"])
-def test_a_run_that_is_cancelled_before_its_job_was_submitted_never_begins(
-    postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch, action: str
-) -> None:
+def test_a_run_that_is_cancelled_before_its_job_was_submitted_never_begins(postgres, gates, monkeypatch, action):
     with served(postgres, gates) as thread:
         run = lose_the_job(monkeypatch, thread)
         monkeypatch.setattr(fleet_care, "SECONDS_TO_SUBMIT", 0.5)
@@ -185,9 +176,7 @@ def test_a_run_that_is_cancelled_before_its_job_was_submitted_never_begins(
             assert queue.named(run.rpartition("/")[2]) == []
 
 
-def test_the_next_server_ends_a_run_that_was_cancelled_before_its_job_was_submitted(
-    postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_server_ends_a_run_that_was_cancelled_before_its_job_was_submitted(postgres, gates, monkeypatch):
     with served(postgres, gates, workers=0) as thread:
         run = lose_the_job(monkeypatch, thread)
         assert thread.client.post(f"{run}/cancel").status_code == 200
@@ -197,8 +186,8 @@ def test_the_next_server_ends_a_run_that_was_cancelled_before_its_job_was_submit
 
 
 def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_job_is_stopped(
-    thread: Thread, postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    thread, postgres, gates, monkeypatch
+):
     submit = FleetSubmitter.submit
     with served(postgres, gates, workers=0) as other:
 
@@ -213,9 +202,7 @@ def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_jo
         thread.reaches(run, "interrupted")
 
 
-def test_a_stop_that_a_server_stored_before_it_died_is_carried_out(
-    thread: Thread, gates: Gates, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_that_a_server_stored_before_it_died_is_carried_out(thread, gates, monkeypatch):
     run = thread.begin_slow(gates, "in")
 
     def die(*_: Any, **__: Any) -> None:
@@ -230,9 +217,7 @@ def test_a_stop_that_a_server_stored_before_it_died_is_carried_out(
 # -- care ------------------------------------------------------------------------------------------
 
 
-def test_a_run_with_a_damaged_outcome_ends_and_so_do_all_others(
-    thread: Thread, postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_with_a_damaged_outcome_ends_and_so_do_all_others(thread, postgres, monkeypatch):
     other = Thread(thread.client)
 
     async def nothing(*_: Any) -> None:
@@ -250,9 +235,7 @@ def test_a_run_with_a_damaged_outcome_ends_and_so_do_all_others(
     assert [each.status(run) for each, run in zip((thread, other), runs, strict=True)] == ["error", "success"]
 
 
-def test_a_webhook_reports_a_run_that_could_not_be_submitted(
-    postgres: str, gates: Gates, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_webhook_reports_a_run_that_could_not_be_submitted(postgres, gates, receiver, monkeypatch):
     """Its server died before, and its thread has become busy since."""
     with served(postgres, gates, 0, receiver.place) as thread:
         run = lose_the_job(monkeypatch, thread, multitask_strategy="reject", webhook=receiver.place)
@@ -266,7 +249,7 @@ def test_a_webhook_reports_a_run_that_could_not_be_submitted(
 # -- multitask_strategy ----------------------------------------------------------------------------
 
 
-def test_a_rollback_deletes_the_runs_that_it_stops(thread: Thread, gates: Gates) -> None:
+def test_a_rollback_deletes_the_runs_that_it_stops(thread, gates):
     gates.close("slow")
     first = thread.begin("1", topic="slow")
     waiting = thread.begin("2")
@@ -278,7 +261,7 @@ def test_a_rollback_deletes_the_runs_that_it_stops(thread: Thread, gates: Gates)
         thread.reaches(run, 404)
 
 
-def test_a_rollback_keeps_a_delayed_run(thread: Thread) -> None:
+def test_a_rollback_keeps_a_delayed_run(thread):
     later = thread.begin("later", after_seconds=2)
     thread.reaches(thread.begin("now", multitask_strategy="rollback"), "success")
     assert thread.status(later) == "pending"
@@ -286,7 +269,7 @@ def test_a_rollback_keeps_a_delayed_run(thread: Thread) -> None:
     assert thread.log() == ["now", "a", "b", "later", "a", "b"]
 
 
-def test_a_rollback_stops_runs_of_other_graphs(thread: Thread, gates: Gates) -> None:
+def test_a_rollback_stops_runs_of_other_graphs(thread, gates):
     gates.close("slow")
     first = thread.begin("1", topic="slow", assistant="other")
     assert gates.reached["slow"].wait(30)
@@ -295,7 +278,7 @@ def test_a_rollback_stops_runs_of_other_graphs(thread: Thread, gates: Gates) -> 
     assert thread.log() == ["2", "a", "b"]
 
 
-def test_reject_counts_runs_of_other_graphs_and_leaves_the_thread_as_it_is(thread: Thread, gates: Gates) -> None:
+def test_reject_counts_runs_of_other_graphs_and_leaves_the_thread_as_it_is(thread, gates):
     gates.close("slow")
     first = thread.begin("1", topic="slow", assistant="other")
     before = thread.client.get(thread.place).json()["metadata"]
@@ -307,7 +290,7 @@ def test_reject_counts_runs_of_other_graphs_and_leaves_the_thread_as_it_is(threa
     thread.reaches(first, "success")
 
 
-def test_a_rollback_that_is_refused_keeps_the_records_of_the_others(thread: Thread, gates: Gates) -> None:
+def test_a_rollback_that_is_refused_keeps_the_records_of_the_others(thread, gates):
     gates.close("slow")
     first = thread.begin("1", topic="slow")
     nested = {"checkpoint_ns": "x:1"}
@@ -317,15 +300,15 @@ def test_a_rollback_that_is_refused_keeps_the_records_of_the_others(thread: Thre
     thread.reaches(first, "success")
 
 
-def test_a_run_that_is_refused_creates_no_thread(thread: Thread) -> None:
+def test_a_run_that_is_refused_creates_no_thread(thread):
     sent = {**RUN, "if_not_exists": "create", "checkpoint": {"checkpoint_ns": "x:1"}}
     assert thread.client.post("/threads/new/runs", json=sent).status_code == 422
     assert thread.client.get("/threads/new").status_code == 404
 
 
 def test_the_record_of_a_replaced_run_is_deleted_also_if_another_server_has_recorded_its_end(
-    thread: Thread, postgres: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    thread, postgres, gates, monkeypatch
+):
     first = thread.begin_slow(gates, "1")
     note = FleetSubmitter._note_replaced
     with served(postgres, gates, workers=0) as other:
@@ -341,9 +324,7 @@ def test_the_record_of_a_replaced_run_is_deleted_also_if_another_server_has_reco
 
 
 @pytest.mark.parametrize("what", ["outcome", "chunk"])
-def test_a_run_whose_results_no_server_can_read_ends(
-    thread: Thread, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_a_run_whose_results_no_server_can_read_ends(thread, monkeypatch, what):
     """They hold a type that the server does not know."""
     read = JobCodec.read
 

@@ -62,7 +62,7 @@ def memory_of(pid: int) -> int:
 
 @pytest.mark.trial
 @pytest.mark.clock
-def test_others_are_answered_during_a_fuzz(tmp_path: Path) -> None:
+def test_others_are_answered_during_a_fuzz(tmp_path):
     port = free_port()
     with process(tmp_path, str(tmp_path / "served.db"), port) as running:
         until = time.monotonic() + SECONDS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from javascript import run_client
@@ -16,7 +15,7 @@ from stategraph.serve import create_app
 pytestmark = pytest.mark.trial
 
 
-def test_a_session_of_the_javascript_client(database: dict[str, Any]) -> None:
+def test_a_session_of_the_javascript_client(database):
     with serving(create_app({"flow": make_flow(Gates())}, **database)) as url:
         found = run_client("flow.mjs", url)
     assert found == {
@@ -56,29 +55,29 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def called() -> dict[str, Any]:
+def called():
     """What has become of a call of each method, and the methods that the client has."""
     with serving(create_app({"flow": make_flow(Gates())})) as url:
         return dict(run_client("methods.mjs", url))
 
 
-def test_each_method_of_the_javascript_client_works_or_is_refused(called: dict[str, Any]) -> None:
+def test_each_method_of_the_javascript_client_works_or_is_refused(called):
     assert {name for name, became in called["results"].items() if became != "works"} == {*REFUSED}, called
 
 
 @pytest.mark.parametrize("method", REFUSED)
-def test_what_is_refused_is_refused_with_a_sentence_that_the_guide_has(called: dict[str, Any], method: str) -> None:
+def test_what_is_refused_is_refused_with_a_sentence_that_the_guide_has(called, method):
     said = called["results"][method]
     assert "not offered" in said or "not found" in said.lower(), said
     assert REFUSED[method] in GUIDE.partition("## What is not offered")[2]
 
 
-def test_each_method_of_the_javascript_client_is_called(called: dict[str, Any]) -> None:
+def test_each_method_of_the_javascript_client_is_called(called):
     """The methods are those of the installed package, so a new one fails here until it is looked at."""
     assert sorted(called["methods"]) == sorted(name for name in called["results"] if " " not in name)
 
 
-def test_a_session_of_the_ag_ui_client(database: dict[str, Any]) -> None:
+def test_a_session_of_the_ag_ui_client(database):
     gates = Gates()
     gates.close("wait")
     with serving(create_app({"desk": make_desk(gates)}, **database)) as url:
@@ -114,7 +113,7 @@ def double(number: int) -> int:
     return 2 * number
 
 
-def test_sessions_of_the_mcp_client(database: dict[str, Any]) -> None:
+def test_sessions_of_the_mcp_client(database):
     gates = Gates()
     gates.close("wait")
     graphs = {"desk": make_desk(gates), "flow": make_flow(gates), "double": double}

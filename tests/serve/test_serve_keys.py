@@ -130,7 +130,7 @@ def texts_of(kind: str, place: Path, conninfo: str) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_with_keys_no_text_of_users_or_nodes_is_stored_in_plaintext(kind: str, tmp_path: Path, postgres: str) -> None:
+def test_with_keys_no_text_of_users_or_nodes_is_stored_in_plaintext(kind, tmp_path, postgres):
     words = {name: f"canary{uuid4().hex}" for name in (*HIDDEN, *CLEAR)}
     place = tmp_path / "served.db"
     with opened(kind, place if kind.startswith("sqlite") else postgres) as options:
@@ -147,9 +147,7 @@ def test_with_keys_no_text_of_users_or_nodes_is_stored_in_plaintext(kind: str, t
 
 
 @pytest.mark.parametrize("kind", [each for each in DATABASES if each.endswith("keys")])
-def test_records_of_a_release_that_did_not_encrypt_them_are_read_and_encrypted(
-    kind: str, tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_of_a_release_that_did_not_encrypt_them_are_read_and_encrypted(kind, tmp_path, postgres, monkeypatch):
     words = {name: f"canary{uuid4().hex}" for name in (*HIDDEN, *CLEAR)}
     place = tmp_path / "served.db"
     db = place if kind.startswith("sqlite") else postgres
@@ -178,7 +176,7 @@ def test_records_of_a_release_that_did_not_encrypt_them_are_read_and_encrypted(
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_server_with_other_keys_than_its_database_does_not_start(kind: str, tmp_path: Path, postgres: str) -> None:
+def test_a_server_with_other_keys_than_its_database_does_not_start(kind, tmp_path, postgres):
     place = tmp_path / "served.db" if kind.startswith("sqlite") else postgres
 
     def wait(kind: str, *keys: bytes) -> Any:
@@ -202,7 +200,7 @@ def test_a_server_with_other_keys_than_its_database_does_not_start(kind: str, tm
 
 
 @pytest.mark.parametrize("make_store", [YieldingStore, OwnStore])
-def test_records_are_changed_while_keys_are_rotated(make_store: Any) -> None:
+def test_records_are_changed_while_keys_are_rotated(make_store):
     store = make_store()
 
     async def serve(*keys: bytes) -> None:
@@ -225,7 +223,7 @@ def test_records_are_changed_while_keys_are_rotated(make_store: Any) -> None:
     asyncio.run(rotate())
 
 
-def test_a_seal_opens_in_its_own_record_only() -> None:
+def test_a_seal_opens_in_its_own_record_only():
     async def main() -> None:
         store = InMemoryStore()
         records = Records(store, Encryption(KEY))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,7 +20,7 @@ RUN: Any = {"assistant_id": "flow", "input": {"topic": "slow"}}
 
 
 @pytest.fixture(params=["memory", "fleet"])
-def place(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+def place(request):
     """Where a server keeps its runs. On the fleet nobody works."""
     if request.param == "memory":
         yield {}
@@ -34,7 +33,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture
-def gates() -> Gates:
+def gates():
     made = Gates()
     made.close("slow")
     return made
@@ -57,7 +56,7 @@ async def begin(client: httpx.AsyncClient, user: str = "") -> Any:
         ("/runs/wait", {**RUN, "input": {"topic": "quick"}, "config": {"configurable": {}}}),
     ],
 )
-def test_large_metadata_and_configs_are_refused(path: str, body: Any, gates: Gates) -> None:
+def test_large_metadata_and_configs_are_refused(path, body, gates):
     """They are looked at on the event loop."""
 
     async def ask(length: int) -> httpx.Response:
@@ -72,7 +71,7 @@ def test_large_metadata_and_configs_are_refused(path: str, body: Any, gates: Gat
     assert f"must have at most {MOST_SETTINGS} characters as JSON, got" in refused.json()["detail"]
 
 
-def test_more_runs_than_may_be_are_refused(place: dict[str, Any], gates: Gates) -> None:
+def test_more_runs_than_may_be_are_refused(place, gates):
     async def ask() -> None:
         async with asking(create_app({"flow": make_flow(gates)}, most_runs=2, **place)) as client:
             first = (await begin(client)).json()
@@ -87,7 +86,7 @@ def test_more_runs_than_may_be_are_refused(place: dict[str, Any], gates: Gates) 
     asyncio.run(asyncio.wait_for(ask(), 30))
 
 
-def test_one_user_leaves_room_for_others(place: dict[str, Any], gates: Gates) -> None:
+def test_one_user_leaves_room_for_others(place, gates):
     async def ask() -> None:
         app = create_app({"flow": make_flow(gates)}, most_runs=3, most_runs_of_one=2, auth=_user, **place)
         async with asking(app) as client:
@@ -101,7 +100,7 @@ def test_one_user_leaves_room_for_others(place: dict[str, Any], gates: Gates) ->
     asyncio.run(asyncio.wait_for(ask(), 30))
 
 
-def test_servers_count_the_runs_of_one_another(postgres: str, gates: Gates) -> None:
+def test_servers_count_the_runs_of_one_another(postgres, gates):
     async def ask() -> None:
         with ExitStack() as stack:
             saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))

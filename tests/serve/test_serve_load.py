@@ -6,12 +6,10 @@ import asyncio
 import operator
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Annotated, Any
 from uuid import uuid4
 
 import httpx
-import pytest
 from typing_extensions import TypedDict
 
 from stategraph import START, StateGraph
@@ -79,7 +77,7 @@ class Server:
             return await measure(run)
 
 
-def test_a_run_asks_the_store_three_times() -> None:
+def test_a_run_asks_the_store_three_times():
     # Is the thread there? Run, pointer and thread are written. The end, if the thread is as it was.
     server = Server()
 
@@ -91,7 +89,7 @@ def test_a_run_asks_the_store_three_times() -> None:
     assert asyncio.run(server.count(count_batches)) == 3
 
 
-def test_a_run_takes_two_asyncio_tasks_and_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_takes_two_asyncio_tasks_and_no_thread(monkeypatch):
     # One for the runs of the thread, one that a cancel ends. None for a step.
     from stategraph.pregel.drivers.pool import POOL
 
@@ -111,7 +109,7 @@ def test_a_run_takes_two_asyncio_tasks_and_no_thread(monkeypatch: pytest.MonkeyP
     assert asyncio.run(Server().count(count_tasks)) == 2
 
 
-def test_a_run_on_sqlite_waits_for_a_thread_eight_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_on_sqlite_waits_for_a_thread_eight_times(tmp_path, monkeypatch):
     # Is the thread there? The run. The thread's state. The input with START, three steps. The end.
     calls: list[Any] = []
 
@@ -135,7 +133,7 @@ def test_a_run_on_sqlite_waits_for_a_thread_eight_times(tmp_path: Path, monkeypa
         assert asyncio.run(Server(checkpointer=saver, store=store).count(count_calls)) == 8
 
 
-def test_a_run_calls_few_functions() -> None:
+def test_a_run_calls_few_functions():
     async def count_calls(run: Callable[[], Awaitable[None]]) -> int:
         calls = 0
 

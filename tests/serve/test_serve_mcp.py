@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
@@ -64,7 +63,7 @@ def double(number: int) -> int:
 
 
 @pytest.fixture
-def gates() -> Gates:
+def gates():
     return Gates()
 
 
@@ -73,13 +72,13 @@ def make_graphs(gates: Gates) -> dict[str, Any]:
 
 
 @pytest.fixture
-def url(gates: Gates) -> Iterator[str]:
+def url(gates):
     with serving(create_app(make_graphs(gates))) as url:
         yield url
 
 
 @pytest.fixture(params=ERAS)
-def mode(request: pytest.FixtureRequest) -> str:
+def mode(request):
     return str(request.param)
 
 
@@ -87,7 +86,7 @@ def text(result: Any) -> str:
     return str(result.content[0].text)
 
 
-def test_each_graph_is_a_tool_with_its_schemas(url: str, mode: str) -> None:
+def test_each_graph_is_a_tool_with_its_schemas(url, mode):
     found = {each.name: each for each in talk(url, mode, lambda client: client.list_tools()).tools}
     assert [*found] == ["desk", "flow", "double", "an_order", ANSWER]
     assert found["double"].description == "Doubles a number."
@@ -99,7 +98,7 @@ def test_each_graph_is_a_tool_with_its_schemas(url: str, mode: str) -> None:
     assert found["an_order"].output_schema["properties"]["count"]["type"] == "integer"
 
 
-def test_a_tool_gives_the_output_of_its_graph(url: str, mode: str) -> None:
+def test_a_tool_gives_the_output_of_its_graph(url, mode):
     result = call(url, mode, "flow", {"log": ["x"]})
     assert result.structured_content == {"log": ["x", "a", "b"]} and not result.is_error
     assert json.loads(text(result)) == result.structured_content
@@ -108,7 +107,7 @@ def test_a_tool_gives_the_output_of_its_graph(url: str, mode: str) -> None:
     assert call(url, mode, "double", {"input": 4}).structured_content == {"result": 8}
 
 
-def test_an_agent_with_tools_continues_its_thread(url: str, mode: str) -> None:
+def test_an_agent_with_tools_continues_its_thread(url, mode):
     said = [{"role": "user", "content": "weather"}]
     first = call(url, mode, "desk", {"messages": said})
     assert first.structured_content["order"] == {"items": ["sunny"]}
@@ -119,7 +118,7 @@ def test_an_agent_with_tools_continues_its_thread(url: str, mode: str) -> None:
     ]  # fmt: skip
 
 
-def test_supersteps_are_reported_as_progress(url: str, mode: str) -> None:
+def test_supersteps_are_reported_as_progress(url, mode):
     told: list[Any] = []
 
     async def hear(done: float, total: float | None, message: str | None) -> None:
@@ -135,7 +134,7 @@ def test_supersteps_are_reported_as_progress(url: str, mode: str) -> None:
     assert [done for done, _, _ in told] == ([1, 1, 2] if mode == "auto" else [1, 2, 3])
 
 
-def test_a_question_is_a_form(url: str, mode: str) -> None:
+def test_a_question_is_a_form(url, mode):
     person = Person({"answer": "Ann"})
     result = call(url, mode, "flow", {"topic": "ask"}, person)
     assert result.structured_content == {"topic": "ask", "log": ["a", "Ann"]}
@@ -148,7 +147,7 @@ def test_a_question_is_a_form(url: str, mode: str) -> None:
     assert person.asked[0].requested_schema["properties"]["approved"]["type"] == "boolean"
 
 
-def test_a_question_without_elicitation_is_the_result_and_is_answered_by_a_tool(url: str, mode: str) -> None:
+def test_a_question_without_elicitation_is_the_result_and_is_answered_by_a_tool(url, mode):
     result = call(url, mode, "flow", {"topic": "ask"})
     [question], thread = result.structured_content["__interrupt__"], result.structured_content["thread_id"]
     assert not result.is_error and question["value"] == {"question": "name?"}
@@ -164,7 +163,7 @@ def test_a_question_without_elicitation_is_the_result_and_is_answered_by_a_tool(
     assert again.is_error and "open: none" in text(again)
 
 
-def test_an_interrupt_whose_answer_fits_no_form_is_the_result(url: str, mode: str) -> None:
+def test_an_interrupt_whose_answer_fits_no_form_is_the_result(url, mode):
     person = Person()
     result = call(url, mode, "an_order", {"item": "tea"}, person)
     [question] = result.structured_content["__interrupt__"]
@@ -175,7 +174,7 @@ def test_an_interrupt_whose_answer_fits_no_form_is_the_result(url: str, mode: st
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_a_question_that_is_declined_stays_open(url: str, mode: str, action: Any) -> None:
+def test_a_question_that_is_declined_stays_open(url, mode, action):
     result = call(url, mode, "flow", {"topic": "ask"}, Person(action))
     thread = result.structured_content["thread_id"]
     assert httpx.get(f"{url}/threads/{thread}").json()["status"] == "interrupted"
@@ -193,7 +192,7 @@ async def stopped_after(path: str, gates: Gates) -> AsyncIterator[str]:
         yield url
 
 
-def test_an_answer_is_accepted_after_a_restart(tmp_path: Path, gates: Gates) -> None:
+def test_an_answer_is_accepted_after_a_restart(tmp_path, gates):
     path, given = str(tmp_path / "served.db"), {"topic": "ask"}
 
     async def session() -> None:
@@ -217,7 +216,7 @@ def test_an_answer_is_accepted_after_a_restart(tmp_path: Path, gates: Gates) -> 
     asyncio.run(session())
 
 
-def test_a_tool_answers_after_a_restart(tmp_path: Path, gates: Gates) -> None:
+def test_a_tool_answers_after_a_restart(tmp_path, gates):
     path = str(tmp_path / "served.db")
 
     async def session() -> None:
@@ -231,7 +230,7 @@ def test_a_tool_answers_after_a_restart(tmp_path: Path, gates: Gates) -> None:
     asyncio.run(session())
 
 
-def test_what_goes_wrong_is_an_error_of_the_tool(url: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_is_an_error_of_the_tool(url, mode, monkeypatch):
     failed = call(url, mode, "flow", {"topic": "fail"})
     assert failed.is_error and text(failed) == "ValueError: boom" and failed.meta["thread_id"]
     wrong = call(url, mode, "double", {"input": "x"})
@@ -253,7 +252,7 @@ def test_what_goes_wrong_is_an_error_of_the_tool(url: str, mode: str, monkeypatc
     assert hidden.is_error and "hunter2" not in str(hidden)
 
 
-def test_a_call_that_is_cancelled_stops_its_run(url: str, mode: str, gates: Gates) -> None:
+def test_a_call_that_is_cancelled_stops_its_run(url, mode, gates):
     gates.close("wait")
 
     async def session(client: Client) -> None:
@@ -272,7 +271,7 @@ def test_a_call_that_is_cancelled_stops_its_run(url: str, mode: str, gates: Gate
     talk(url, mode, session)
 
 
-def test_a_run_that_is_cancelled_elsewhere_is_an_error(url: str, mode: str, gates: Gates) -> None:
+def test_a_run_that_is_cancelled_elsewhere_is_an_error(url, mode, gates):
     gates.close("wait")
 
     def cancel() -> None:
@@ -287,7 +286,7 @@ def test_a_run_that_is_cancelled_elsewhere_is_an_error(url: str, mode: str, gate
 
 
 @pytest.mark.parametrize("value", ["\ud800", float("inf"), [[[]]] * 2], ids=["surrogate", "inf", "list"])
-def test_what_cannot_be_stored_is_refused(url: str, value: Any) -> None:
+def test_what_cannot_be_stored_is_refused(url, value):
     """As in the body of any other route: half a character, no number, too many levels."""
     for _ in range(70 if isinstance(value, list) else 0):
         value = [value]
@@ -302,14 +301,14 @@ def test_what_cannot_be_stored_is_refused(url: str, value: Any) -> None:
     assert result["isError"] and "body" in result["content"][0]["text"]
 
 
-def test_graphs_whose_tool_names_collide_get_unique_names() -> None:
+def test_graphs_whose_tool_names_collide_get_unique_names():
     tools = make_tools({"a b": double, "a/b": double, "x" * 100: double})
     assert [*tools] == ["a_b", "a_b_", "x" * 64]
     assert [each.graph_id for each in tools.values()] == ["a b", "a/b", "x" * 100]
     assert [each.tool.name for each in tools.values()] == [*tools]
 
 
-def test_a_tool_is_described_by_the_docstring_of_its_input() -> None:
+def test_a_tool_is_described_by_the_docstring_of_its_input():
     class Trip(TypedDict):
         """Plan a trip to some cities."""
 
@@ -323,7 +322,7 @@ def auth(request: Any) -> str | None:
     return {"Bearer ann": "ann", "Bearer bob": "bob"}.get(request.headers.get("authorization"))
 
 
-def test_two_users_have_threads_of_their_own(gates: Gates, mode: str) -> None:
+def test_two_users_have_threads_of_their_own(gates, mode):
     with serving(create_app(make_graphs(gates), auth=auth)) as url:
         asked = call(url, mode, "flow", {"topic": "ask"}, token="Bearer ann")
         given = {"thread_id": asked.structured_content["thread_id"], "answer": "Ann"}
@@ -334,7 +333,7 @@ def test_two_users_have_threads_of_their_own(gates: Gates, mode: str) -> None:
         assert httpx.post(f"{url}/mcp", json={}).status_code == 401
 
 
-def test_a_session_is_its_users(gates: Gates) -> None:
+def test_a_session_is_its_users(gates):
     with serving(create_app(make_graphs(gates), auth=auth)) as url:
         hello = {
             "jsonrpc": "2.0", "id": 1, "method": "initialize",
@@ -348,13 +347,13 @@ def test_a_session_is_its_users(gates: Gates) -> None:
             assert httpx.post(f"{url}/mcp", json=listing, headers=mine).status_code == status
 
 
-def test_pages_of_other_sites_and_long_bodies_are_turned_away(url: str) -> None:
+def test_pages_of_other_sites_and_long_bodies_are_turned_away(url):
     for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
         assert httpx.post(f"{url}/mcp", json={}, headers=headers).status_code == 403
     assert httpx.post(f"{url}/mcp", content=b"x" * 5_000_000).status_code == 413
 
 
-def test_a_package_that_is_missing_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_named(url, monkeypatch):
     def load(name: str, _: Any) -> Any:
         raise ModuleNotFoundError(name="mcp.server" if name == ".mcp.server" else "ag_ui.core")
 
@@ -383,12 +382,12 @@ LIMIT = {"type": "object", "properties": {"n": {"anyOf": [{"type": "integer", "m
         (True, None),
     ],
 )  # fmt: skip
-def test_which_questions_are_forms(schema: Any, fields: Any) -> None:
+def test_which_questions_are_forms(schema, fields):
     form = make_form({"value": "?", "response_schema": schema})
     assert (form and form.schema["properties"]) == fields
 
 
-def test_the_decision_about_a_tool_is_a_form() -> None:
+def test_the_decision_about_a_tool_is_a_form():
     from pydantic import TypeAdapter
 
     form = make_form({"value": {"tool": "t"}, "response_schema": TypeAdapter(ToolDecision).json_schema()})
@@ -410,7 +409,7 @@ async def post(client: httpx.AsyncClient, user: str, body: Any, session: str | N
     return await client.post("/mcp", json=body, headers=headers | ({"mcp-session-id": session} if session else {}))
 
 
-def test_one_user_opens_sessions_without_end_and_others_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_user_opens_sessions_without_end_and_others_keep_theirs(monkeypatch):
     """The user's session that was used least recently is closed: its client is told to open a new one."""
     monkeypatch.setattr(mcp_server, "MOST_SESSIONS", 3)
 
@@ -428,7 +427,7 @@ def test_one_user_opens_sessions_without_end_and_others_keep_theirs(monkeypatch:
     asyncio.run(asyncio.wait_for(sessions(), 30))
 
 
-def test_a_session_that_is_closed_is_no_longer_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_is_closed_is_no_longer_counted(monkeypatch):
     monkeypatch.setattr(mcp_server, "MOST_SESSIONS", 2)
 
     async def sessions() -> None:
@@ -454,7 +453,7 @@ class Own(TypedDict):
 
 @pytest.mark.parametrize("schema", [Typed, Own])
 @pytest.mark.parametrize("message", [{"role": "user", "content": "hi"}, {"type": "human", "content": "hi"}, "hi"])
-def test_a_chat_graph_has_a_small_schema_and_takes_messages_that_are_dicts(schema: Any, message: Any) -> None:
+def test_a_chat_graph_has_a_small_schema_and_takes_messages_that_are_dicts(schema, message):
     def reply(state: Any) -> Any:
         return {"messages": [{"role": "assistant", "content": "hello", "id": "a"}]}
 

@@ -6,7 +6,7 @@ The methods and their parameters are those of the installed package, so a new on
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
+def scene():
     with serving(create_app({"flow": make_flow(Gates())})) as url, get_sync_client(url=url) as client:
         yield Scene(client)
 
@@ -207,13 +207,13 @@ def use(stream: Any) -> None:
 
 
 @pytest.mark.parametrize("method", WORKS)
-def test_it_works(scene: Scene, method: str) -> None:
+def test_it_works(scene, method):
     for call in WORKS[method]:
         call(scene)
 
 
 @pytest.mark.parametrize("method", REFUSED)
-def test_it_is_refused_with_a_sentence_that_the_guide_has(scene: Scene, method: str) -> None:
+def test_it_is_refused_with_a_sentence_that_the_guide_has(scene, method):
     call, word = REFUSED[method]
     with pytest.raises(Exception) as refused:
         call(scene)
@@ -222,7 +222,7 @@ def test_it_is_refused_with_a_sentence_that_the_guide_has(scene: Scene, method: 
     assert word in GUIDE.partition("## What is not offered")[2]
 
 
-def test_each_method_of_the_client_is_tested() -> None:
+def test_each_method_of_the_client_is_tested():
     client = get_client(url="http://localhost")
     found = {
         f"{name}.{method}"

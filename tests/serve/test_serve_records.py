@@ -24,7 +24,7 @@ async def new_thread(client: httpx.AsyncClient) -> str:
     return str((await client.post("/threads", json={})).json()["thread_id"])
 
 
-def test_changes_of_a_thread_at_the_same_time_are_all_kept() -> None:
+def test_changes_of_a_thread_at_the_same_time_are_all_kept():
     async def change() -> Any:
         async with asking(app_of()) as client:
             place = f"/threads/{await new_thread(client)}"
@@ -36,7 +36,7 @@ def test_changes_of_a_thread_at_the_same_time_are_all_kept() -> None:
 
 
 @pytest.mark.parametrize("make_store", [YieldingStore, OwnStore])
-def test_a_change_of_a_thread_while_runs_begin_and_end_is_kept(make_store: Any) -> None:
+def test_a_change_of_a_thread_while_runs_begin_and_end_is_kept(make_store):
     async def change() -> Any:
         async with asking(create_app({"flow": make_flow(Gates())}, store=make_store())) as client:
             place = f"/threads/{await new_thread(client)}"
@@ -51,7 +51,7 @@ def test_a_change_of_a_thread_while_runs_begin_and_end_is_kept(make_store: Any) 
     assert {str(n) for n in range(40)} <= {*thread["metadata"]}
 
 
-def test_changes_of_an_assistant_at_the_same_time_make_versions_of_their_own() -> None:
+def test_changes_of_an_assistant_at_the_same_time_make_versions_of_their_own():
     async def change() -> Any:
         async with asking(app_of()) as client:
             made = (await client.post("/assistants", json={"graph_id": "flow"})).json()
@@ -64,7 +64,7 @@ def test_changes_of_an_assistant_at_the_same_time_make_versions_of_their_own() -
     assert [each["version"] for each in versions] == [*range(10, 0, -1)]
 
 
-def test_one_thread_is_made_of_several_requests_for_the_same_id() -> None:
+def test_one_thread_is_made_of_several_requests_for_the_same_id():
     async def create() -> Any:
         async with asking(app_of()) as client:
             many = [client.post("/threads", json={"thread_id": "t"}) for _ in range(5)]
@@ -73,7 +73,7 @@ def test_one_thread_is_made_of_several_requests_for_the_same_id() -> None:
     assert sorted(asyncio.run(create())) == [200, 409, 409, 409, 409]
 
 
-def test_a_thread_is_not_deleted_under_a_run_that_begins() -> None:
+def test_a_thread_is_not_deleted_under_a_run_that_begins():
     async def race() -> Any:
         async with asking(app_of()) as client:
             place = f"/threads/{await new_thread(client)}"
@@ -87,7 +87,7 @@ def test_a_thread_is_not_deleted_under_a_run_that_begins() -> None:
 
 
 @pytest.mark.parametrize("steps", range(0, 24, 3))
-def test_a_deleted_thread_leaves_no_run_that_begins_later(steps: int) -> None:
+def test_a_deleted_thread_leaves_no_run_that_begins_later(steps):
     """Another request has posted it meanwhile."""
 
     async def race() -> None:
@@ -110,7 +110,7 @@ def test_a_deleted_thread_leaves_no_run_that_begins_later(steps: int) -> None:
     asyncio.run(asyncio.wait_for(race(), 30))
 
 
-def test_a_schedule_is_changed_at_the_same_time_by_several() -> None:
+def test_a_schedule_is_changed_at_the_same_time_by_several():
     async def change() -> Any:
         async with asking(app_of()) as client:
             made = await client.post("/runs/crons", json={"assistant_id": "flow", "schedule": "0 7 * * *"})
@@ -138,7 +138,7 @@ def test_a_schedule_is_changed_at_the_same_time_by_several() -> None:
         "/assistants/flow/subgraphs?recurse=perhaps",
     ],
 )
-def test_a_bad_parameter_is_refused_with_a_sentence(path: str) -> None:
+def test_a_bad_parameter_is_refused_with_a_sentence(path):
     async def get() -> Any:
         async with asking(app_of()) as client:
             thread = await new_thread(client)
@@ -161,7 +161,7 @@ def test_a_bad_parameter_is_refused_with_a_sentence(path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("place", ["state/checkpoint", "history", "state", "runs/wait"])
-def test_a_checkpoint_that_cannot_be_is_refused_with_a_sentence(place: str, checkpoint: Any) -> None:
+def test_a_checkpoint_that_cannot_be_is_refused_with_a_sentence(place, checkpoint):
     async def ask() -> Any:
         async with asking(app_of()) as client:
             thread = await new_thread(client)
@@ -174,7 +174,7 @@ def test_a_checkpoint_that_cannot_be_is_refused_with_a_sentence(place: str, chec
     assert answered.status_code < 500
 
 
-def test_an_assistant_whose_graph_is_no_longer_served_is_an_error() -> None:
+def test_an_assistant_whose_graph_is_no_longer_served_is_an_error():
     async def ask(store: YieldingStore) -> Any:
         graphs = {"flow": make_flow(Gates()), "gone": make_flow(Gates())}
         async with asking(create_app(graphs, store=store)) as client:
@@ -194,7 +194,7 @@ def test_an_assistant_whose_graph_is_no_longer_served_is_an_error() -> None:
     assert all("'gone' is not served any more" in each.json()["detail"] for each in refused)
 
 
-def test_records_made_without_users_belong_to_no_user() -> None:
+def test_records_made_without_users_belong_to_no_user():
     async def ask(store: YieldingStore) -> Any:
         flow = {"flow": make_flow(Gates())}
         async with asking(create_app(flow, store=store)) as client:
@@ -212,7 +212,7 @@ def test_records_made_without_users_belong_to_no_user() -> None:
     assert asyncio.run(ask(YieldingStore())) == ([404] * 3, [], ["flow"], [])
 
 
-def test_a_page_of_threads_is_all_that_is_read() -> None:
+def test_a_page_of_threads_is_all_that_is_read():
     asked: list[Any] = []
 
     class Counting(YieldingStore):
@@ -239,7 +239,7 @@ def test_a_page_of_threads_is_all_that_is_read() -> None:
     assert asked == [3]
 
 
-def test_a_store_with_an_index_does_not_embed_records() -> None:
+def test_a_store_with_an_index_does_not_embed_records():
     embedded: list[str] = []
 
     def embed(texts: Any) -> Any:
@@ -256,7 +256,7 @@ def test_a_store_with_an_index_does_not_embed_records() -> None:
     assert embedded == []
 
 
-def test_a_run_costs_three_calls_of_the_store() -> None:
+def test_a_run_costs_three_calls_of_the_store():
     """Its thread is read when it begins, and both are written; and again when it ends, if the thread is as it was."""
     calls: list[list[str]] = []
 
@@ -278,7 +278,7 @@ def test_a_run_costs_three_calls_of_the_store() -> None:
     assert calls == [["GetOp"], ["PutOp"] * 2, ["UnchangedOp", *["PutOp"] * 3]]
 
 
-def test_a_search_by_ids_reads_those_records_and_no_list() -> None:
+def test_a_search_by_ids_reads_those_records_and_no_list():
     asked: list[Any] = []
 
     class Watching(YieldingStore):
@@ -306,7 +306,7 @@ def test_a_search_by_ids_reads_those_records_and_no_list() -> None:
 
 
 @pytest.mark.parametrize("pages", [1, 3, 7, 20, 5000])
-def test_a_sorted_search_reads_all_records_in_pages(monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
+def test_a_sorted_search_reads_all_records_in_pages(monkeypatch, pages):
     monkeypatch.setattr(records, "PAGE", pages)
 
     async def find() -> None:
@@ -322,7 +322,7 @@ def test_a_sorted_search_reads_all_records_in_pages(monkeypatch: pytest.MonkeyPa
     asyncio.run(find())
 
 
-def test_threads_are_found_by_their_values() -> None:
+def test_threads_are_found_by_their_values():
     async def find() -> None:
         async with asking(app_of()) as client:
             made = [await new_thread(client) for _ in range(4)]
@@ -340,7 +340,7 @@ def test_threads_are_found_by_their_values() -> None:
     asyncio.run(find())
 
 
-def test_a_search_by_values_reads_no_more_records_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_by_values_reads_no_more_records_than_it_needs(monkeypatch):
     monkeypatch.setattr(records, "FEW", 2)
     read: list[str] = []
 
@@ -367,7 +367,7 @@ def test_a_search_by_values_reads_no_more_records_than_it_needs(monkeypatch: pyt
     asyncio.run(find())
 
 
-def test_the_page_finds_texts_of_threads_not_the_names_of_their_fields() -> None:
+def test_the_page_finds_texts_of_threads_not_the_names_of_their_fields():
     async def find() -> Any:
         async with asking(app_of()) as client:
             for topic in ("metadata", "t"):
@@ -379,7 +379,7 @@ def test_the_page_finds_texts_of_threads_not_the_names_of_their_fields() -> None
     assert len(found["threads"]) == 1 and found["searched"] == 2
 
 
-def test_the_status_of_a_thread_says_after_each_run_whether_work_is_pending() -> None:
+def test_the_status_of_a_thread_says_after_each_run_whether_work_is_pending():
     async def run(options: dict[str, Any]) -> str:
         async with asking(app_of()) as client:
             place = f"/threads/{await new_thread(client)}"
@@ -391,7 +391,7 @@ def test_the_status_of_a_thread_says_after_each_run_whether_work_is_pending() ->
     assert [asyncio.run(run(each)) for each in stops] == ["idle", "interrupted", "interrupted", "idle"]
 
 
-def test_all_interrupts_of_a_superstep_are_reported_with_finished_tasks() -> None:
+def test_all_interrupts_of_a_superstep_are_reported_with_finished_tasks():
     def ask(state: Log) -> Log:
         return {"log": [interrupt(f"{state['topic']}?")]}
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,14 +17,14 @@ from serving import as_url
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def db(request, tmp_path):
     if request.param == "sqlite":
         return str(tmp_path / "served.db")
     return as_url(request.getfixturevalue("postgres"))
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_runs_continue_in_the_next_server(db: str, tmp_path: Path, end: signal.Signals) -> None:
+def test_runs_continue_in_the_next_server(db, tmp_path, end):
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     begun: list[tuple[str, str]] = []
@@ -62,7 +61,7 @@ class Noting(Observer):
 """
 
 
-def test_an_observer_of_the_command_line_gets_all_runs(tmp_path: Path) -> None:
+def test_an_observer_of_the_command_line_gets_all_runs(tmp_path):
     (tmp_path / "watching.py").write_text(OBSERVER)
     port = free_port()
     more = ["--observer", "watching:Noting"]
@@ -72,7 +71,7 @@ def test_an_observer_of_the_command_line_gets_all_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["interrupt", "rollback", "cancel", "cancel and roll back"])
-def test_a_cancelled_run_does_not_continue_after_a_crash(tmp_path: Path, how: str) -> None:
+def test_a_cancelled_run_does_not_continue_after_a_crash(tmp_path, how):
     db, port = str(tmp_path / "served.db"), free_port()
     with process(tmp_path, db, port) as first, get_sync_client(url=f"http://127.0.0.1:{port}") as client:
         thread = client.threads.create()["thread_id"]
@@ -103,7 +102,7 @@ def test_a_cancelled_run_does_not_continue_after_a_crash(tmp_path: Path, how: st
         assert statuses.get(old) == (None if "roll" in how else "interrupted")
 
 
-def test_sigterm_ends_open_streams_and_their_runs_continue_later(tmp_path: Path) -> None:
+def test_sigterm_ends_open_streams_and_their_runs_continue_later(tmp_path):
     db, port = str(tmp_path / "served.db"), free_port()
     url = f"http://127.0.0.1:{port}"
     with process(tmp_path, db, port) as first, get_sync_client(url=url) as client:
@@ -132,7 +131,7 @@ def test_sigterm_ends_open_streams_and_their_runs_continue_later(tmp_path: Path)
         assert client.threads.get_state(thread)["values"]["log"] == ["in1", *steps, "in2", *steps]
 
 
-def test_the_command_says_what_it_serves_and_where(tmp_path: Path) -> None:
+def test_the_command_says_what_it_serves_and_where(tmp_path):
     (tmp_path / "flows.py").write_text(GRAPH)
     running = subprocess.Popen(command("served.db", 0), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:

@@ -30,7 +30,7 @@ from stategraph.store import InMemoryStore
 
 
 @pytest.fixture
-def gates() -> Gates:
+def gates():
     return Gates()
 
 
@@ -60,7 +60,7 @@ def new_thread(client: Any) -> str:
     return str(client.threads.create()["thread_id"])
 
 
-def test_a_run_that_could_not_be_stored_does_not_begin(gates: Gates) -> None:
+def test_a_run_that_could_not_be_stored_does_not_begin(gates):
     store = Failing()
     with serving(create_app({"flow": make_flow(gates)}, store=store)) as url, get_sync_client(url=url) as client:
         thread = new_thread(client)
@@ -85,9 +85,7 @@ def test_a_run_that_could_not_be_stored_does_not_begin(gates: Gates) -> None:
 
 
 @pytest.mark.parametrize("tries", [1, 100])
-def test_an_outcome_that_cannot_be_stored_blocks_no_other_run(
-    gates: Gates, tries: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_outcome_that_cannot_be_stored_blocks_no_other_run(gates, tries, monkeypatch, caplog):
     monkeypatch.setattr("stategraph.serve.runs.in_process.PAUSES", (0.01,))
     store = Failing()
     store.refuses = lambda ops: stores(ops, "unfinished", ends=True) and store.refused < tries
@@ -103,7 +101,7 @@ def test_an_outcome_that_cannot_be_stored_blocks_no_other_run(
     assert f"the end of the run {run['run_id']} could not be stored" in caplog.text
 
 
-def test_an_interrupt_cuts_the_run_at_once(gates: Gates) -> None:
+def test_an_interrupt_cuts_the_run_at_once(gates):
     with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url, timeout=10) as client:
         thread = new_thread(client)
         gates.close("slow")  # and nobody opens it
@@ -117,7 +115,7 @@ def test_an_interrupt_cuts_the_run_at_once(gates: Gates) -> None:
         assert {client.runs.get(thread, run)["status"] for run in (old, waits)} == {"interrupted"}
 
 
-def test_a_run_that_waits_is_cancelled_before_the_one_that_runs_has_ended(gates: Gates) -> None:
+def test_a_run_that_waits_is_cancelled_before_the_one_that_runs_has_ended(gates):
     with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url, timeout=10) as client:
         thread = new_thread(client)
         gates.close("slow")
@@ -132,7 +130,7 @@ def test_a_run_that_waits_is_cancelled_before_the_one_that_runs_has_ended(gates:
         assert client.runs.join(thread, first)["log"] == ["a", "b"]
 
 
-def test_a_run_that_has_ended_is_not_rolled_back(gates: Gates) -> None:
+def test_a_run_that_has_ended_is_not_rolled_back(gates):
     with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url) as client:
         thread = new_thread(client)
         client.runs.wait(thread, "flow", input={"log": []})
@@ -143,7 +141,7 @@ def test_a_run_that_has_ended_is_not_rolled_back(gates: Gates) -> None:
         assert client.threads.get_state(thread)["values"]["log"] == ["a", "b"]
 
 
-def test_a_state_that_cannot_be_encoded_ends_its_run() -> None:
+def test_a_state_that_cannot_be_encoded_ends_its_run():
     def node(state: Log) -> Log:
         return {"log": [10**5000]}  # type: ignore[list-item]
 
@@ -161,7 +159,7 @@ def test_a_state_that_cannot_be_encoded_ends_its_run() -> None:
     asyncio.run(asyncio.wait_for(run(), 10))
 
 
-def test_a_failure_that_cannot_be_stored_as_it_is_ends_its_run() -> None:
+def test_a_failure_that_cannot_be_stored_as_it_is_ends_its_run():
     def node(state: Log) -> Log:
         raise ValueError("no file \udcff")
 
@@ -177,7 +175,7 @@ def test_a_failure_that_cannot_be_stored_as_it_is_ends_its_run() -> None:
     asyncio.run(asyncio.wait_for(run(), 10))
 
 
-def test_a_run_whose_result_cannot_be_encoded_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_result_cannot_be_encoded_ends(monkeypatch):
     def fail(value: Any) -> bytes:
         if ERROR not in value:
             raise RecursionError("too deep")
@@ -191,7 +189,7 @@ def test_a_run_whose_result_cannot_be_encoded_ends(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("thread", ["日本", "a?b#c d", "50%25", "ü;=@"])
-def test_the_url_of_a_run_may_contain_any_thread_id(thread: str) -> None:
+def test_the_url_of_a_run_may_contain_any_thread_id(thread):
     async def run() -> None:
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             begins = {"assistant_id": "flow", "input": {"log": ["x"]}, "if_not_exists": "create"}
@@ -205,7 +203,7 @@ def test_the_url_of_a_run_may_contain_any_thread_id(thread: str) -> None:
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
-def test_runs_of_a_graph_that_is_not_served_stay_pending(gates: Gates, caplog: pytest.LogCaptureFixture) -> None:
+def test_runs_of_a_graph_that_is_not_served_stay_pending(gates, caplog):
     store, saver = InMemoryStore(), InMemorySaver()
 
     def app(*names: str) -> Any:
@@ -234,7 +232,7 @@ def test_runs_of_a_graph_that_is_not_served_stay_pending(gates: Gates, caplog: p
         assert client.runs.join(thread, run)["log"] == ["a", "b"]
 
 
-def test_a_run_of_a_graph_that_is_not_served_is_deleted_permanently(gates: Gates) -> None:
+def test_a_run_of_a_graph_that_is_not_served_is_deleted_permanently(gates):
     store, saver = InMemoryStore(), InMemorySaver()
 
     def app(*names: str) -> Any:
@@ -250,7 +248,7 @@ def test_a_run_of_a_graph_that_is_not_served_is_deleted_permanently(gates: Gates
     assert store.search((ROOT, "unfinished")) == []
 
 
-def test_what_is_deleted_cannot_be_read_from_memory(gates: Gates) -> None:
+def test_what_is_deleted_cannot_be_read_from_memory(gates):
     with serving(create_app({"flow": make_flow(gates)})) as url, httpx.Client(base_url=url) as client:
 
         def run(thread: str) -> str:
@@ -277,7 +275,7 @@ def test_what_is_deleted_cannot_be_read_from_memory(gates: Gates) -> None:
         ("POST", "/{run}/cancel?action=explode"),
     ],
 )
-def test_bad_query_parameters_are_refused(gates: Gates, method: str, path: str) -> None:
+def test_bad_query_parameters_are_refused(gates, method, path):
     with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url) as client:
         thread = new_thread(client)
         run = client.runs.create(thread, "flow", input={})["run_id"]
@@ -287,7 +285,7 @@ def test_bad_query_parameters_are_refused(gates: Gates, method: str, path: str) 
         assert httpx.get(f"{url}/threads/{thread}/runs/{run}/stream", headers=bad_id).status_code == 422
 
 
-def test_what_is_kept_of_ended_runs_is_bounded() -> None:
+def test_what_is_kept_of_ended_runs_is_bounded():
     kept = EndedRuns(most_runs=3, most_bytes=1100)
     for number in range(5):
         kept.add(ended(str(number), 10))
@@ -301,7 +299,7 @@ def test_what_is_kept_of_ended_runs_is_bounded() -> None:
     assert kept.find("y") is not None and kept.find("x") is None
 
 
-def test_what_is_kept_of_one_users_ended_runs_is_bounded() -> None:
+def test_what_is_kept_of_one_users_ended_runs_is_bounded():
     kept = EndedRuns(kept=KeptBytes(1000))
     kept.add(ended("other", 500, owner="ann"))
     for number in range(5):
@@ -312,7 +310,7 @@ def test_what_is_kept_of_one_users_ended_runs_is_bounded() -> None:
     assert kept.find("other") is not None
 
 
-def test_the_events_of_one_users_live_runs_are_bounded() -> None:
+def test_the_events_of_one_users_live_runs_are_bounded():
     async def run() -> None:
         kept = KeptBytes(most_of_one=10_000)
         logs = [EventLog(kept=kept, user="bob") for _ in range(5)]
@@ -331,7 +329,7 @@ def test_the_events_of_one_users_live_runs_are_bounded() -> None:
     asyncio.run(run())
 
 
-def test_an_ended_run_references_neither_frames_of_its_nodes_nor_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ended_run_references_neither_frames_of_its_nodes_nor_its_request(monkeypatch):
     class Large: ...
 
     monkeypatch.setattr(logging.getLogger("stategraph.serve"), "disabled", True)  # pytest holds what is logged

@@ -22,7 +22,7 @@ from stategraph.store import GetOp, InMemoryStore, PutOp
 
 
 @pytest.fixture
-def gates() -> Gates:
+def gates():
     made = Gates()
     made.close("slow")
     return made
@@ -60,7 +60,7 @@ ROUTES = [*routes_of(app_of().routes)]
         ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}, 403),
     ],
 )
-def test_pages_of_other_sites_reach_nothing(headers: dict[str, str], status: int) -> None:
+def test_pages_of_other_sites_reach_nothing(headers, status):
     async def get() -> int:
         async with asking(app_of()) as client:
             return (await client.get("/info", headers=headers)).status_code
@@ -82,7 +82,7 @@ def test_pages_of_other_sites_reach_nothing(headers: dict[str, str], status: int
         ),
     ],
 )
-def test_a_refusal_says_the_way_out(headers: dict[str, str], detail: str) -> None:
+def test_a_refusal_says_the_way_out(headers, detail):
     async def get() -> Any:
         async with asking(app_of()) as client:
             return (await client.get("/info", headers=headers)).json()["detail"]
@@ -91,7 +91,7 @@ def test_a_refusal_says_the_way_out(headers: dict[str, str], detail: str) -> Non
 
 
 @pytest.mark.parametrize("headers", [[(b"host", b"evil.example")], [(b"host", b"localhost"), (b"origin", b"http://x")]])
-def test_websockets_of_other_sites_are_closed(headers: Any) -> None:
+def test_websockets_of_other_sites_are_closed(headers):
     async def connect() -> list[Any]:
         sent: list[Any] = []
 
@@ -107,7 +107,7 @@ def test_websockets_of_other_sites_are_closed(headers: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
-def test_what_a_form_can_send_is_no_request(kind: str) -> None:
+def test_what_a_form_can_send_is_no_request(kind):
     async def post() -> int:
         async with asking(app_of()) as client:
             answered = await client.post("/threads", content=b"{}", headers={"Content-Type": kind})
@@ -116,7 +116,7 @@ def test_what_a_form_can_send_is_no_request(kind: str) -> None:
     assert asyncio.run(post()) == 415
 
 
-def test_a_user_has_so_many_open_requests_and_all_together_have_so_many(gates: Gates) -> None:
+def test_a_user_has_so_many_open_requests_and_all_together_have_so_many(gates):
     async def ask() -> None:
         app = create_app(
             {"flow": make_flow(gates)},
@@ -167,14 +167,14 @@ async def call(app: Any, parts: list[Any], path: str = "/threads") -> list[Any]:
     return sent
 
 
-def test_a_body_that_never_arrives_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_never_arrives_times_out(monkeypatch):
     monkeypatch.setattr(service, "BODY_SECONDS", 0.01)
     begun = [{"type": "http.request", "body": b"{", "more_body": True}]
     sent = asyncio.run(asyncio.wait_for(call(app_of(), begun), 20))
     assert sent[0]["status"] == 408
 
 
-def test_a_client_that_disconnects_before_its_body_is_complete_is_no_server_error() -> None:
+def test_a_client_that_disconnects_before_its_body_is_complete_is_no_server_error():
     begun = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
     assert asyncio.run(call(app_of(), begun))[0]["status"] == 400
 
@@ -188,7 +188,7 @@ def test_a_client_that_disconnects_before_its_body_is_complete_is_no_server_erro
     ],
     ids=["threads", "assistants"],
 )
-def test_an_id_that_cannot_be_stored_is_refused(path: str, body: Any, id: str) -> None:
+def test_an_id_that_cannot_be_stored_is_refused(path, body, id):
     async def post() -> Any:
         async with asking(app_of()) as client:
             return await client.post(path, json=body(id))
@@ -212,7 +212,7 @@ JUNK: list[Any] = [
 
 
 @pytest.mark.parametrize(("method", "path"), [each for each in ROUTES if each[0] != "GET"])
-def test_no_body_makes_the_server_fail(method: str, path: str) -> None:
+def test_no_body_makes_the_server_fail(method, path):
     """Whatever is in a body, the answer is the asked one or says what is wrong."""
     dice = random.Random(f"{method} {path}")
 
@@ -257,7 +257,7 @@ ANYTHING = ("metadata", "input", "config", "context", "value", "values", "filter
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_unexpected_json_shapes_are_stored_or_refused(shape: str) -> None:
+def test_unexpected_json_shapes_are_stored_or_refused(shape):
     async def ask() -> None:
         async with asking(app_of()) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]
@@ -274,7 +274,7 @@ def test_unexpected_json_shapes_are_stored_or_refused(shape: str) -> None:
     asyncio.run(asyncio.wait_for(ask(), 60))
 
 
-def test_a_slow_reader_buffers_one_chunk_and_is_disconnected_when_far_behind() -> None:
+def test_a_slow_reader_buffers_one_chunk_and_is_disconnected_when_far_behind():
     async def read() -> None:
         log = EventLog(most_bytes=4 * PIECE_BYTES)
         reader = log.read()
@@ -292,7 +292,7 @@ def test_a_slow_reader_buffers_one_chunk_and_is_disconnected_when_far_behind() -
 
 
 @pytest.mark.parametrize("start", [10**30, 7])
-def test_a_reader_that_names_a_future_event_reads_nothing(start: int) -> None:
+def test_a_reader_that_names_a_future_event_reads_nothing(start):
     async def read() -> list[bytes]:
         log = EventLog()
         log.add("custom", 1)
@@ -302,7 +302,7 @@ def test_a_reader_that_names_a_future_event_reads_nothing(start: int) -> None:
     assert asyncio.run(read()) == []
 
 
-def test_a_reader_with_an_id_of_the_process_before_gets_all_that_is_new() -> None:
+def test_a_reader_with_an_id_of_the_process_before_gets_all_that_is_new():
     async def read() -> list[bytes]:
         log = EventLog(first=1000)
         log.add("custom", 1)
@@ -313,7 +313,7 @@ def test_a_reader_with_an_id_of_the_process_before_gets_all_that_is_new() -> Non
     assert piece.startswith(b"id: 1000\n")
 
 
-def test_more_runs_than_may_be_are_refused(gates: Gates) -> None:
+def test_more_runs_than_may_be_are_refused(gates):
     async def ask() -> None:
         app = create_app({"flow": make_flow(gates)}, most_runs=2)
         run = {"assistant_id": "flow", "input": {"topic": "slow"}}
@@ -339,7 +339,7 @@ STRANGE = {f"metadat{n}": 1 for n in range(300)}
         ("/threads/search", {"x" * 3_000_000: 1}),
     ],
 )
-def test_a_request_compares_a_limited_number_of_names(path: str, body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_compares_a_limited_number_of_names(path, body, monkeypatch):
     compared: list[str] = []
 
     def find(name: str, *_: Any) -> list[str]:
@@ -366,7 +366,7 @@ def test_a_request_compares_a_limited_number_of_names(path: str, body: Any, monk
         ("/threads/search", {"extract": {str(n): 1 for n in range(9000)}}),
     ],
 )
-def test_a_refusal_lists_few_of_many_mistakes(path: str, body: Any) -> None:
+def test_a_refusal_lists_few_of_many_mistakes(path, body):
     async def send() -> tuple[int, int]:
         async with asking(app_of()) as client:
             answered = await client.post(path, json=body)
@@ -377,7 +377,7 @@ def test_a_refusal_lists_few_of_many_mistakes(path: str, body: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [[1] * 6000, {str(n): 1 for n in range(6000)}, [[]] * 6000, ["[,"] * 6000])
-def test_a_body_may_contain_a_limited_number_of_values(value: Any) -> None:
+def test_a_body_may_contain_a_limited_number_of_values(value):
     async def send(most_bytes: int) -> int:
         async with asking(app_of(most_bytes=most_bytes)) as client:
             return (await client.post("/threads", json={"metadata": {"v": value}})).status_code
@@ -386,12 +386,12 @@ def test_a_body_may_contain_a_limited_number_of_values(value: Any) -> None:
     assert asyncio.run(send(400_000)) == 200
 
 
-def test_strings_count_once_whatever_they_contain() -> None:
+def test_strings_count_once_whatever_they_contain():
     text = 'a,b:[{"\\' * 30_000
     assert service.read_json(json.dumps({"text": text}).encode()) == {"text": text}
 
 
-def test_a_long_body_is_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_body_is_parsed_in_a_thread(monkeypatch):
     threads: list[threading.Thread] = []
     parse = service.read_json
 
@@ -426,9 +426,7 @@ class Ailing(InMemoryStore):
 
 
 @pytest.mark.parametrize("state", ["hangs", "is down", "is full"])
-def test_requests_fail_within_three_seconds_while_the_database_cannot_be_used(
-    state: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_requests_fail_within_three_seconds_while_the_database_cannot_be_used(state, caplog):
     async def ask() -> None:
         store = Ailing()
         async with asking(create_app({"flow": make_flow(Gates())}, store=store), timeout=20) as client:
@@ -450,7 +448,7 @@ def test_requests_fail_within_three_seconds_while_the_database_cannot_be_used(
     asyncio.run(ask())
 
 
-def test_a_run_that_takes_its_time_is_not_ended_by_the_look_at_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_takes_its_time_is_not_ended_by_the_look_at_the_database(monkeypatch):
     monkeypatch.setattr(guards, "SECONDS_TO_LOOK", 0.01)
     gates, looked = Gates(), asyncio.Event()
     gates.close("wait")
@@ -489,7 +487,7 @@ PAGE = "https://chat.example.com"
         ({"Origin": PAGE, "Host": "evil.example"}, 403),
     ],
 )
-def test_pages_of_an_origin_that_is_named_may_use_the_server(headers: dict[str, str], status: int) -> None:
+def test_pages_of_an_origin_that_is_named_may_use_the_server(headers, status):
     async def ask() -> list[Any]:
         async with asking(create_app({"flow": make_flow(Gates())}, origins=[PAGE])) as client:
             preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
@@ -507,6 +505,6 @@ def test_pages_of_an_origin_that_is_named_may_use_the_server(headers: dict[str, 
 
 
 @pytest.mark.parametrize("origin", ["chat.example.com", f"{PAGE}/", "*", "https://*.example.com", f"{PAGE}:443", "null"])
-def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
+def test_an_origin_that_no_browser_sends_is_refused(origin):
     with pytest.raises(ValueError, match="an origin must be like https"):
         create_app({"flow": make_flow(Gates())}, origins=[origin])

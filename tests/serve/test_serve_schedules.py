@@ -52,7 +52,7 @@ def runs_of(store: WatchedStore) -> list[Any]:
     return [item.value for item in store.search((ROOT, "runs"))]
 
 
-def test_a_run_and_the_next_planned_time_are_written_together() -> None:
+def test_a_run_and_the_next_planned_time_are_written_together():
     async def fire(store: WatchedStore) -> list[Any]:
         async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]
@@ -75,9 +75,7 @@ def test_a_run_and_the_next_planned_time_are_written_together() -> None:
     ],
     ids=["reading", "writing"],
 )  # fmt: skip
-def test_an_error_while_firing_is_logged_and_tried_again(
-    fails: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_error_while_firing_is_logged_and_tried_again(fails, monkeypatch, caplog):
     monkeypatch.setattr(schedules, "RETRY_SECONDS", 0.01)
 
     async def fire(store: WatchedStore) -> list[Any]:
@@ -107,7 +105,7 @@ def test_an_error_while_firing_is_logged_and_tried_again(
         ({**DAILY, "timezone": "Moon/Base"}, "Moon/Base"),
     ],
 )
-def test_a_schedule_that_could_not_begin_a_run_is_refused(body: Any, says: str) -> None:
+def test_a_schedule_that_could_not_begin_a_run_is_refused(body, says):
     async def create() -> Any:
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             return await client.post("/runs/crons", json=body)
@@ -116,7 +114,7 @@ def test_a_schedule_that_could_not_begin_a_run_is_refused(body: Any, says: str) 
     assert refused.status_code == 422 and says in refused.json()["detail"]
 
 
-def test_what_becomes_of_the_threads_of_a_schedule_can_be_said_and_changed() -> None:
+def test_what_becomes_of_the_threads_of_a_schedule_can_be_said_and_changed():
     async def create() -> list[Any]:
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             made = (await client.post("/runs/crons", json={**DAILY, "on_run_completed": "keep"})).json()
@@ -140,9 +138,7 @@ class Clock(datetime):
 
 
 @pytest.mark.parametrize("years", [10, -10])
-def test_a_schedule_resumes_within_a_minute_once_the_clock_is_right_again(
-    years: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_resumes_within_a_minute_once_the_clock_is_right_again(years, monkeypatch):
     monkeypatch.setattr(schedules, "datetime", Clock)
     monkeypatch.setattr(Clock, "ahead", timedelta())
     minutely = {**DAILY, "schedule": "* * * * *"}
@@ -166,9 +162,7 @@ def test_a_schedule_resumes_within_a_minute_once_the_clock_is_right_again(
     asyncio.run(jump(WatchedStore()))
 
 
-def test_a_planned_time_starts_no_second_run_when_the_clock_is_set_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_planned_time_starts_no_second_run_when_the_clock_is_set_back(monkeypatch):
     monkeypatch.setattr(schedules, "datetime", Clock)
 
     async def jump(store: WatchedStore) -> tuple[list[Any], Any, datetime]:

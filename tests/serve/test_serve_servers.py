@@ -19,7 +19,7 @@ from stategraph.serve.records import ROOT
 
 
 @pytest.fixture(autouse=True)
-def _no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_lock(monkeypatch):
     """Servers with a queue are not alone on their store; here they stand for those."""
     monkeypatch.setattr("stategraph.serve.app.StoreLock", lambda store: nullcontext())
 
@@ -38,7 +38,7 @@ async def new_thread(client: httpx.AsyncClient) -> str:
     return str((await client.post("/threads", json={})).json()["thread_id"])
 
 
-def test_changes_of_a_thread_by_two_servers_are_all_kept() -> None:
+def test_changes_of_a_thread_by_two_servers_are_all_kept():
     async def change() -> Any:
         async with two() as clients:
             place = f"/threads/{await new_thread(clients[0])}"
@@ -49,7 +49,7 @@ def test_changes_of_a_thread_by_two_servers_are_all_kept() -> None:
     assert asyncio.run(change()) == {str(n): n for n in range(20)}
 
 
-def test_two_servers_make_one_thread_of_an_id() -> None:
+def test_two_servers_make_one_thread_of_an_id():
     async def create() -> Any:
         async with two() as clients:
             many = [clients[n % 2].post("/threads", json={"thread_id": "t"}) for n in range(6)]
@@ -58,7 +58,7 @@ def test_two_servers_make_one_thread_of_an_id() -> None:
     assert asyncio.run(create()) == [200, 409, 409, 409, 409, 409]
 
 
-def test_two_servers_make_versions_of_an_assistant_of_their_own() -> None:
+def test_two_servers_make_versions_of_an_assistant_of_their_own():
     async def change() -> Any:
         async with two() as clients:
             made = (await clients[0].post("/assistants", json={"graph_id": "flow"})).json()
@@ -73,7 +73,7 @@ def test_two_servers_make_versions_of_an_assistant_of_their_own() -> None:
     assert versions == [*range(9, 0, -1)]
 
 
-def test_two_servers_change_a_schedule_at_the_same_time() -> None:
+def test_two_servers_change_a_schedule_at_the_same_time():
     async def change() -> Any:
         async with two() as (one, other):
             made = await one.post("/runs/crons", json={"assistant_id": "flow", "schedule": "0 7 * * *"})
@@ -90,7 +90,7 @@ def test_two_servers_change_a_schedule_at_the_same_time() -> None:
     assert (cron["timezone"], cron["enabled"]) == ("Europe/Vienna", False)
 
 
-def test_one_of_two_servers_fires_a_schedule() -> None:
+def test_one_of_two_servers_fires_a_schedule():
     """A run without a thread would be made once by each."""
 
     async def fire() -> Any:
@@ -112,7 +112,7 @@ def test_one_of_two_servers_fires_a_schedule() -> None:
     assert len(asyncio.run(asyncio.wait_for(fire(), 20))) == 1
 
 
-def test_a_server_that_stops_leaves_what_is_due_to_the_next_one() -> None:
+def test_a_server_that_stops_leaves_what_is_due_to_the_next_one():
     async def stop() -> Any:
         store = YieldingStore()
         app = create_app({"flow": make_flow(Gates())}, store=store)

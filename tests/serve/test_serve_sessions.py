@@ -93,18 +93,18 @@ def make_graphs(gates: Gates) -> dict[str, Any]:
 
 
 @pytest.fixture
-def gates() -> Gates:
+def gates():
     return Gates()
 
 
 @pytest.fixture
-def url(gates: Gates, database: dict[str, Any]) -> Iterator[str]:
+def url(gates, database):
     with serving(create_app(make_graphs(gates), **database)) as url:
         yield url
 
 
 @pytest.fixture
-def memory_url(gates: Gates) -> Iterator[str]:
+def memory_url(gates):
     with serving(create_app(make_graphs(gates))) as url:
         yield url
 
@@ -119,7 +119,7 @@ def run(url: str, work: Callable[[Any], Any]) -> Any:
     return asyncio.run(main())
 
 
-def test_a_run_is_started_and_its_states_are_read(url: str) -> None:
+def test_a_run_is_started_and_its_states_are_read(url):
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="flow") as session:
             begun = await session.run.start(input={"log": ["x"]}, metadata={"by": "ann"})
@@ -136,7 +136,7 @@ def test_a_run_is_started_and_its_states_are_read(url: str) -> None:
     run(url, work)
 
 
-def test_a_question_is_answered_in_the_session(url: str) -> None:
+def test_a_question_is_answered_in_the_session(url):
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="flow") as session:
             await session.run.start(input={"topic": "ask"})
@@ -148,7 +148,7 @@ def test_a_question_is_answered_in_the_session(url: str) -> None:
     run(url, work)
 
 
-def test_a_question_of_a_graph_inside_is_answered_by_its_id(url: str) -> None:
+def test_a_question_of_a_graph_inside_is_answered_by_its_id(url):
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="outer") as session:
             await session.run.start(input={"topic": "ask"})
@@ -161,7 +161,7 @@ def test_a_question_of_a_graph_inside_is_answered_by_its_id(url: str) -> None:
     run(url, work)
 
 
-def test_an_input_on_a_thread_that_asks_is_the_answer(memory_url: str) -> None:
+def test_an_input_on_a_thread_that_asks_is_the_answer(memory_url):
     async def work(client: Any) -> None:
         thread = (await client.threads.create())["thread_id"]
         await client.runs.wait(thread, "flow", input={"topic": "ask"})
@@ -172,7 +172,7 @@ def test_an_input_on_a_thread_that_asks_is_the_answer(memory_url: str) -> None:
     run(memory_url, work)
 
 
-def test_a_failure_is_reported(url: str) -> None:
+def test_a_failure_is_reported(url):
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="flow") as session:
             await session.run.start(input={"topic": "fail"})
@@ -182,7 +182,7 @@ def test_a_failure_is_reported(url: str) -> None:
     run(url, work)
 
 
-def test_messages_are_streamed_with_their_tool_calls_and_usage(url: str) -> None:
+def test_messages_are_streamed_with_their_tool_calls_and_usage(url):
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="chat") as session:
             await session.run.start(input={"messages": [{"role": "user", "content": "1+2?"}]})
@@ -196,7 +196,7 @@ def test_messages_are_streamed_with_their_tool_calls_and_usage(url: str) -> None
     run(url, work)
 
 
-def test_tool_calls_are_streamed_with_their_results(url: str) -> None:
+def test_tool_calls_are_streamed_with_their_results(url):
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="chat") as session:
             await session.run.start(input={"messages": [{"role": "user", "content": "1+2?"}]})
@@ -207,7 +207,7 @@ def test_tool_calls_are_streamed_with_their_results(url: str) -> None:
     run(url, work)
 
 
-def test_what_the_stream_writer_sends_is_read_by_its_name(url: str) -> None:
+def test_what_the_stream_writer_sends_is_read_by_its_name(url):
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="outer") as session:
             await session.run.start(input={"log": []})
@@ -216,7 +216,7 @@ def test_what_the_stream_writer_sends_is_read_by_its_name(url: str) -> None:
     run(url, work)
 
 
-def test_a_session_on_an_old_thread_reads_the_new_run_only(url: str) -> None:
+def test_a_session_on_an_old_thread_reads_the_new_run_only(url):
     async def work(client: Any) -> None:
         thread = (await client.threads.create())["thread_id"]
         for _ in range(2):
@@ -229,7 +229,7 @@ def test_a_session_on_an_old_thread_reads_the_new_run_only(url: str) -> None:
     run(url, work)
 
 
-def test_the_synchronous_client_has_sessions(url: str) -> None:
+def test_the_synchronous_client_has_sessions(url):
     """Its readers may miss the end of a run that has ended before they begin, although it was sent to them, and wait
     for ever: so it has three tries."""
     found: Queue[Any] = Queue()
@@ -252,7 +252,7 @@ def test_the_synchronous_client_has_sessions(url: str) -> None:
     pytest.fail("none of three sessions has ended")
 
 
-def test_what_cannot_be_is_refused_with_a_sentence(memory_url: str) -> None:
+def test_what_cannot_be_is_refused_with_a_sentence(memory_url):
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="nope") as session:
             with pytest.raises(RuntimeError, match="there is no assistant or graph 'nope'"):
@@ -298,14 +298,14 @@ def is_end(event: dict[str, Any]) -> bool:
 
 
 @pytest.fixture
-def wire(url: str) -> Iterator[Wire]:
+def wire(url):
     wire = Wire(url)
     yield wire
     wire.http.close()
 
 
 @pytest.fixture
-def memory_wire(memory_url: str) -> Iterator[Wire]:
+def memory_wire(memory_url):
     wire = Wire(memory_url)
     yield wire
     wire.http.close()
@@ -329,7 +329,7 @@ def read_before_a_run(wire: Wire, **asked: Any) -> list[dict[str, Any]]:
 RUN = ["running", "values", "values", "values", "completed"]
 
 
-def test_a_reconnected_reader_at_any_event_misses_none_and_gets_none_twice(wire: Wire) -> None:
+def test_a_reconnected_reader_at_any_event_misses_none_and_gets_none_twice(wire):
     before = wire.command("run.start", assistant_id="flow", input={"log": []})["meta"]["applied_through_seq"]
     first = wire.read()
     wire.command("run.start", assistant_id="flow", input={"log": []})
@@ -343,7 +343,7 @@ def test_a_reconnected_reader_at_any_event_misses_none_and_gets_none_twice(wire:
         assert [e["seq"] for e in rest] == numbers[place + 1 :]
 
 
-def test_a_reconnected_reader_among_many_interrupts_misses_none() -> None:
+def test_a_reconnected_reader_among_many_interrupts_misses_none():
     graph = StateGraph(Said).add_node("ask", lambda n: {"log": [interrupt(n)]})
     graph.add_conditional_edges(START, lambda state: [Send("ask", n) for n in range(400)], ["ask"])
     with serving(create_app({"asks": graph.compile()})) as url:
@@ -357,7 +357,7 @@ def test_a_reconnected_reader_among_many_interrupts_misses_none() -> None:
         wire.http.close()
 
 
-def test_without_a_place_a_reader_gets_the_last_run(wire: Wire) -> None:
+def test_without_a_place_a_reader_gets_the_last_run(wire):
     for topic in ("first", "last"):
         wire.command("run.start", assistant_id="flow", input={"topic": topic})
         wire.read(channels=["lifecycle"])
@@ -365,7 +365,7 @@ def test_without_a_place_a_reader_gets_the_last_run(wire: Wire) -> None:
     assert names(events) == RUN and events[1]["params"]["data"]["topic"] == "last"
 
 
-def test_a_reconnected_reader_gets_runs_that_start_before_a_delayed_one(wire: Wire) -> None:
+def test_a_reconnected_reader_gets_runs_that_start_before_a_delayed_one(wire):
     wire.command("run.start", assistant_id="flow", input={"log": []})
     last = wire.read()[-1]["seq"]
     later = {"assistant_id": "flow", "input": {"log": []}, "after_seconds": 3600}
@@ -373,7 +373,7 @@ def test_a_reconnected_reader_gets_runs_that_start_before_a_delayed_one(wire: Wi
     assert names(read_before_a_run(wire, channels=["lifecycle"], since=last)) == ["running", "completed"]
 
 
-def test_graphs_inside_begin_and_end_and_can_be_left_out(wire: Wire) -> None:
+def test_graphs_inside_begin_and_end_and_can_be_left_out(wire):
     wire.command("run.start", assistant_id="outer", input={"log": ["x"]})
     events = wire.read(channels=["lifecycle"])
     told = [(e["params"]["data"]["event"], e["params"]["data"]["graph_name"]) for e in events]
@@ -383,12 +383,12 @@ def test_graphs_inside_begin_and_end_and_can_be_left_out(wire: Wire) -> None:
     assert names(inside) == ["running", "completed"]
 
 
-def test_a_stream_that_was_opened_before_the_thread_exists_has_its_first_run(wire: Wire) -> None:
+def test_a_stream_that_was_opened_before_the_thread_exists_has_its_first_run(wire):
     wire.place = "/threads/made-by-the-client"
     assert names(read_before_a_run(wire, channels=["lifecycle"])) == ["running", "completed"]
 
 
-def test_several_questions_are_answered_at_once_and_an_unknown_one_is_refused(wire: Wire) -> None:
+def test_several_questions_are_answered_at_once_and_an_unknown_one_is_refused(wire):
     wire.command("run.start", assistant_id="flow", input={"topic": "ask"})
     [asked] = [e for e in wire.read(channels=["input", "lifecycle"]) if e["method"] == "input.requested"]
     id = asked["params"]["data"]["interrupt_id"]
@@ -412,20 +412,18 @@ def test_several_questions_are_answered_at_once_and_an_unknown_one_is_refused(wi
         (("input.respond", {"responses": []}), "invalid_argument", "at least one answer"),
     ],
 )
-def test_a_command_that_cannot_be_gets_an_error_of_the_protocol(
-    memory_wire: Wire, asked: Any, code: str, words: str
-) -> None:
+def test_a_command_that_cannot_be_gets_an_error_of_the_protocol(memory_wire, asked, code, words):
     told = memory_wire.command(asked[0], **asked[1])
     assert told["type"] == "error" and told["error"] == code and words in told["message"]
 
 
 @pytest.mark.parametrize("body", [{}, {"channels": []}, {"channels": ["nope"]}, {"channels": ["custom:"]}, {"since": 1}])
-def test_a_subscription_that_cannot_be_is_refused(memory_wire: Wire, body: dict[str, Any]) -> None:
+def test_a_subscription_that_cannot_be_is_refused(memory_wire, body):
     answered = memory_wire.http.post(f"{memory_wire.place}/stream/events", json=body)
     assert answered.status_code == 422 and "channel" in answered.text
 
 
-def test_users_have_sessions_with_their_own_threads_only(gates: Gates) -> None:
+def test_users_have_sessions_with_their_own_threads_only(gates):
     def auth(request: Any) -> str | None:
         return request.headers.get("x-user")
 
@@ -445,13 +443,13 @@ def test_users_have_sessions_with_their_own_threads_only(gates: Gates) -> None:
             speak(url, SUBSCRIBE, headers={"x-user": "bob"}, thread="anns")
 
 
-def test_numbers_and_moments_are_made_of_one_another() -> None:
+def test_numbers_and_moments_are_made_of_one_another():
     for moment in (1_795_406_175_486_123, 1_767_225_600_000_000):
         assert moment_of_seq(first_seq(moment)) == moment
     assert first_seq(2_850_000_000_000_000) < 2**53  # in 2060
 
 
-def test_events_are_sent_over_a_websocket(url: str) -> None:
+def test_events_are_sent_over_a_websocket(url):
     async def work(client: Any) -> None:
         async with client.threads.stream(assistant_id="flow", transport="websocket") as session:
             await session.run.start(input={"topic": "ask"})
@@ -484,7 +482,7 @@ def speak(
 SUBSCRIBE = {"id": 1, "method": "subscription.subscribe", "params": {"channels": ["lifecycle", "values"]}}
 
 
-def test_a_websocket_takes_commands(memory_url: str) -> None:
+def test_a_websocket_takes_commands(memory_url):
     start = {"id": 2, "method": "run.start", "params": {"assistant_id": "flow", "input": {"log": []}}}
     heard = speak(memory_url, SUBSCRIBE, start, last=True)
     answers = [each for each in heard if each["type"] == "success"]
@@ -492,7 +490,7 @@ def test_a_websocket_takes_commands(memory_url: str) -> None:
     assert names([each for each in heard if each["type"] == "event"]) == RUN
 
 
-def test_a_websocket_answers_what_cannot_be_with_errors(memory_url: str) -> None:
+def test_a_websocket_answers_what_cannot_be_with_errors(memory_url):
     unsubscribe = {"id": 3, "method": "subscription.unsubscribe", "params": {"subscription_id": "nope"}}
     heard = speak(memory_url, "{", {}, {"id": 2, "method": "nope"}, unsubscribe, {**SUBSCRIBE, "params": {}})
     codes = ["invalid_argument", "invalid_argument", "unknown_command", "no_such_subscription", "invalid_argument"]
@@ -501,7 +499,7 @@ def test_a_websocket_answers_what_cannot_be_with_errors(memory_url: str) -> None
     assert heard[-1]["error"] == "invalid_argument" and "at most 32 subscriptions" in heard[-1]["message"]
 
 
-def test_cross_site_unauthenticated_and_excess_websockets_are_refused(gates: Gates) -> None:
+def test_cross_site_unauthenticated_and_excess_websockets_are_refused(gates):
     def auth(request: Any) -> str | None:
         return request.headers.get("x-user")
 
@@ -532,9 +530,7 @@ class Failing(InMemoryStore):
 
 
 @pytest.mark.parametrize("refused", [SearchOp, GetOp])
-def test_a_websocket_that_fails_is_closed_so_that_its_client_reconnects(
-    gates: Gates, refused: type, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_websocket_that_fails_is_closed_so_that_its_client_reconnects(gates, refused, caplog):
     """By a subscription that cannot look for the next run, or by a command that cannot be done."""
     store = Failing()
     with serving(create_app(make_graphs(gates), store=store)) as url:
@@ -552,14 +548,14 @@ def test_a_websocket_that_fails_is_closed_so_that_its_client_reconnects(
     assert "a session with the thread t has failed" in caplog.text and "out of reach" in caplog.text
 
 
-def test_a_websocket_takes_text_only(memory_url: str) -> None:
+def test_a_websocket_takes_text_only(memory_url):
     with connect(f"{memory_url.replace('http', 'ws')}/threads/t/stream/events", proxy=None) as socket:
         socket.send(b"{}")
         with pytest.raises(ConnectionClosedError, match="1003"):
             socket.recv(10)
 
 
-def test_websockets_end_when_the_server_stops(gates: Gates) -> None:
+def test_websockets_end_when_the_server_stops(gates):
     app = create_app(make_graphs(gates))
     with serving(app) as url:
         place = f"{url.replace('http', 'ws')}/threads/t/stream/events"

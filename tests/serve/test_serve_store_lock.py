@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 from kit.cluster import free_port
@@ -27,14 +26,14 @@ async def serve_twice(one: object, other: object) -> None:
         pass
 
 
-def test_a_second_server_on_a_store_in_memory_is_refused() -> None:
+def test_a_second_server_on_a_store_in_memory_is_refused():
     store = InMemoryStore()
     with pytest.raises(StorageError, match="already serves this store; stop it first"):
         asyncio.run(serve_twice(store, store))
     asyncio.run(serve_twice(store, InMemoryStore()))  # the first one has let it go
 
 
-def test_a_second_server_on_a_file_is_refused_also_under_another_name(tmp_path: Path) -> None:
+def test_a_second_server_on_a_file_is_refused_also_under_another_name(tmp_path):
     place = str(tmp_path / "served.db")
     (tmp_path / "link").symlink_to(tmp_path)
     with SqliteStore.from_conn_string(place) as one:
@@ -47,9 +46,7 @@ def test_a_second_server_on_a_file_is_refused_also_under_another_name(tmp_path: 
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_a_second_process_is_refused_until_the_first_has_ended_however_it_ends(
-    tmp_path: Path, end: signal.Signals
-) -> None:
+def test_a_second_process_is_refused_until_the_first_has_ended_however_it_ends(tmp_path, end):
     port = free_port()
     with process(tmp_path, "served.db", port) as first:
         second = subprocess.run(command("served.db", 0), cwd=tmp_path, capture_output=True, text=True, timeout=60)

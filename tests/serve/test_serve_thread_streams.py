@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -65,13 +64,13 @@ def runs_of(parts: list[Any]) -> list[str]:
 
 
 @pytest.fixture
-def scene(database: dict[str, Any]) -> Iterator[Scene]:
+def scene(database):
     gates = Gates()
     with serving(create_app({"flow": make_flow(gates)}, **database)) as url, get_sync_client(url=url) as client:
         yield Scene(url, client, gates)
 
 
-def test_a_thread_stream_has_all_its_runs_in_order(scene: Scene) -> None:
+def test_a_thread_stream_has_all_its_runs_in_order(scene):
     runs = [scene.run() for _ in range(3)]
     parts = scene.read(12, last_event_id="-1")
     assert names(parts) == RUN * 3 and runs_of(parts) == runs
@@ -79,7 +78,7 @@ def test_a_thread_stream_has_all_its_runs_in_order(scene: Scene) -> None:
     assert len({each.id for each in parts}) == 12
 
 
-def test_a_reconnected_reader_at_any_event_misses_none_and_gets_none_twice(scene: Scene) -> None:
+def test_a_reconnected_reader_at_any_event_misses_none_and_gets_none_twice(scene):
     for _ in range(2):
         scene.run()
     parts = scene.read(8, last_event_id="-1")
@@ -87,7 +86,7 @@ def test_a_reconnected_reader_at_any_event_misses_none_and_gets_none_twice(scene
         assert scene.read(7 - place, last_event_id=parts[place].id) == parts[place + 1 :]
 
 
-def test_a_reader_gets_what_runs_send_from_now_on(scene: Scene) -> None:
+def test_a_reader_gets_what_runs_send_from_now_on(scene):
     scene.run()
     scene.gates.close("slow")
     slow = scene.begin("slow")
@@ -123,7 +122,7 @@ def until(lines: Iterator[str], event: str, number: int) -> list[str]:
         (["run_modes", "lifecycle", "state_update"], [*RUN[:3], "state_update", "run_done"]),
     ],
 )
-def test_a_stream_mode_selects_the_events(scene: Scene, modes: Any, told: list[str]) -> None:
+def test_a_stream_mode_selects_the_events(scene, modes, told):
     for _ in range(2):
         scene.run()
     parts = scene.read(2 * len(told), last_event_id="-1", stream_mode=modes)
@@ -135,7 +134,7 @@ def test_a_stream_mode_selects_the_events(scene: Scene, modes: Any, told: list[s
         assert rest == parts[len(told) :]
 
 
-def test_a_failed_and_a_cancelled_run_have_an_end_event(scene: Scene) -> None:
+def test_a_failed_and_a_cancelled_run_have_an_end_event(scene):
     scene.run("fail")
     scene.gates.close("slow")
     stopped = scene.begin("slow")
@@ -146,7 +145,7 @@ def test_a_failed_and_a_cancelled_run_have_an_end_event(scene: Scene) -> None:
     assert "error" in names(scene.read(5, last_event_id="-1"))
 
 
-def test_a_run_that_is_rolled_back_does_not_end_the_stream(scene: Scene) -> None:
+def test_a_run_that_is_rolled_back_does_not_end_the_stream(scene):
     scene.gates.close("slow")
     scene.begin("slow")
     assert scene.gates.reached["slow"].wait(10)
@@ -156,13 +155,13 @@ def test_a_run_that_is_rolled_back_does_not_end_the_stream(scene: Scene) -> None
     assert runs_of(parts)[-1] == after
 
 
-def test_a_delayed_run_is_streamed_once_it_has_started(scene: Scene) -> None:
+def test_a_delayed_run_is_streamed_once_it_has_started(scene):
     later = scene.begin(after_seconds=0.5)
     now = scene.run()
     assert runs_of(scene.read(8, last_event_id="-1")) == [now, later]
 
 
-def test_many_readers_of_a_thread_get_the_same(scene: Scene) -> None:
+def test_many_readers_of_a_thread_get_the_same(scene):
     scene.run()
     with ThreadPoolExecutor(8) as pool:
         readers = [pool.submit(scene.read, 8, last_event_id="-1") for _ in range(8)]
@@ -171,7 +170,7 @@ def test_many_readers_of_a_thread_get_the_same(scene: Scene) -> None:
     assert all(each == told[0] for each in told)
 
 
-def test_a_server_that_stops_ends_the_streams_of_idle_threads() -> None:
+def test_a_server_that_stops_ends_the_streams_of_idle_threads():
     app = create_app({"flow": make_flow(Gates())})
     with serving(app) as url, get_sync_client(url=url) as client:
         thread = client.threads.create()["thread_id"]
@@ -192,7 +191,7 @@ def test_a_server_that_stops_ends_the_streams_of_idle_threads() -> None:
 
 
 @pytest.mark.parametrize("last", ["x", "1", "1.2", "a.b.c", "1.x.y", ""])
-def test_an_id_that_is_none_is_refused(scene: Scene, last: str) -> None:
+def test_an_id_that_is_none_is_refused(scene, last):
     place = f"{scene.url}/threads/{scene.thread}/stream"
     answered = httpx.get(place, headers={"Last-Event-ID": last})
     assert answered.status_code == 422 and "last-event-id must be" in answered.json()["detail"]
@@ -200,7 +199,7 @@ def test_an_id_that_is_none_is_refused(scene: Scene, last: str) -> None:
         assert httpx.get(place, params={"stream_mode": mode}).status_code == 422
 
 
-def test_an_id_leads_to_no_run_of_another_thread(scene: Scene) -> None:
+def test_an_id_leads_to_no_run_of_another_thread(scene):
     scene.run()
     theirs = scene.read(2, last_event_id="-1")[0].id
     scene.thread = scene.client.threads.create()["thread_id"]
@@ -209,7 +208,7 @@ def test_an_id_leads_to_no_run_of_another_thread(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("seen", [0, 1])
-def test_a_stream_ends_when_the_thread_belongs_to_another_user(seen: int) -> None:
+def test_a_stream_ends_when_the_thread_belongs_to_another_user(seen):
     """The reader has deleted the thread, and another user has made one with the same id."""
 
     async def read() -> str:
@@ -265,9 +264,7 @@ GONE, TOLD = frame(None, "error", {"error": "TooSlow"}), frame(7, "updates", {})
 
 
 @pytest.mark.parametrize("reads", [[[GONE], [TOLD, GONE], [TOLD, GONE], [TOLD]], [[GONE], [GONE], [GONE], []]])
-def test_a_reader_that_is_repeatedly_too_slow_still_gets_the_end(
-    reads: list[list[bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_is_repeatedly_too_slow_still_gets_the_end(reads, monkeypatch):
     monkeypatch.setattr(thread_runs, "SECONDS_BETWEEN_LOOKS", 0.001)
     expected = [part for each in reads for part in each]
 
@@ -279,7 +276,7 @@ def test_a_reader_that_is_repeatedly_too_slow_still_gets_the_end(
     assert parts == expected and isinstance(end, Ended) and end.status == "success"
 
 
-def test_a_running_run_without_events_does_not_block_its_readers() -> None:
+def test_a_running_run_without_events_does_not_block_its_readers():
     async def read() -> list[Any]:
         runs: Any = ThreadRuns(Records(InMemoryStore()), Slow([[], [TOLD]]), ThreadNews(), "t")  # type: ignore[arg-type]
         return [part async for part in runs.read({"run_id": "r"}, None)]
@@ -312,7 +309,7 @@ def a_run(number: int, status: str) -> dict[str, Any]:
     return {**known, "run_id": str(number), "created_at": began, "updated_at": now(), "status": status}
 
 
-def test_the_runs_of_a_long_thread_are_searched_once() -> None:
+def test_the_runs_of_a_long_thread_are_searched_once():
     async def follow() -> tuple[list[str], int]:
         store = Counting()
         records = Records(store)
@@ -330,7 +327,7 @@ def test_the_runs_of_a_long_thread_are_searched_once() -> None:
     assert found == [str(number) for number in range(600)] and searches < 12
 
 
-def test_a_run_that_ends_during_the_search_for_the_next_is_streamed_first() -> None:
+def test_a_run_that_ends_during_the_search_for_the_next_is_streamed_first():
     async def follow() -> list[str]:
         store = Counting()
         records = Records(store)
@@ -349,7 +346,7 @@ def test_a_run_that_ends_during_the_search_for_the_next_is_streamed_first() -> N
     assert asyncio.run(asyncio.wait_for(follow(), 30)) == ["0", "1"]
 
 
-def test_a_thread_is_streamed_by_any_server_also_after_a_restart(postgres: str, tmp_path: Path) -> None:
+def test_a_thread_is_streamed_by_any_server_also_after_a_restart(postgres, tmp_path):
     """Of a server that never saw the runs begin, and of the next one, where the reader has stopped."""
     url = as_url(postgres)
     with ExitStack() as stack:

@@ -6,11 +6,9 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count, cycle
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -44,23 +42,23 @@ def open_server(stack: ExitStack, db: str, gates: Gates, workers: int = 2) -> st
 
 
 @pytest.fixture
-def gates() -> Gates:
+def gates():
     return Gates()
 
 
 @pytest.fixture
-def urls(postgres: str, gates: Gates) -> Iterator[list[str]]:
+def urls(postgres, gates):
     with ExitStack() as stack:
         yield [open_server(stack, postgres, gates) for _ in range(2)]
 
 
 @pytest.fixture
-def clients(urls: list[str]) -> Iterator[list[httpx.Client]]:
+def clients(urls):
     with ExitStack() as stack:
         yield [stack.enter_context(httpx.Client(base_url=url, timeout=60)) for url in urls]
 
 
-def test_no_change_is_lost_while_runs_start_and_end(clients: list[httpx.Client]) -> None:
+def test_no_change_is_lost_while_runs_start_and_end(clients):
     place = f"/threads/{clients[0].post('/threads', json={}).json()['thread_id']}"
 
     def change(n: int) -> int:
@@ -80,7 +78,7 @@ def test_no_change_is_lost_while_runs_start_and_end(clients: list[httpx.Client])
     assert [each["status"] for each in clients[1].get(f"{place}/runs").json()] == ["success"] * 6
 
 
-def test_a_run_is_started_read_joined_and_cancelled_at_either_server(clients: list[httpx.Client], gates: Gates) -> None:
+def test_a_run_is_started_read_joined_and_cancelled_at_either_server(clients, gates):
     one, other = clients
     place = f"/threads/{one.post('/threads', json={}).json()['thread_id']}"
     gates.close("slow")
@@ -111,9 +109,7 @@ def idle_thread(client: httpx.Client) -> str:
 
 
 @pytest.mark.parametrize(("more", "said"), [({}, "under way"), ({"after_seconds": 3600}, "meanwhile")])
-def test_a_thread_is_not_deleted_at_one_server_while_a_run_begins_at_the_other(
-    clients: list[httpx.Client], monkeypatch: pytest.MonkeyPatch, more: Any, said: str
-) -> None:
+def test_a_thread_is_not_deleted_at_one_server_while_a_run_begins_at_the_other(clients, monkeypatch, more, said):
     one, other = clients
     place = idle_thread(one)
     is_busy, looks, begun = FleetRuns.is_busy, count(), []
@@ -135,9 +131,7 @@ def test_a_thread_is_not_deleted_at_one_server_while_a_run_begins_at_the_other(
     assert other.delete(place).status_code == 204 and one.get(place).status_code == 404
 
 
-def test_a_run_does_not_begin_at_one_server_on_a_thread_that_the_other_deletes(
-    clients: list[httpx.Client], monkeypatch: pytest.MonkeyPatch, postgres: str
-) -> None:
+def test_a_run_does_not_begin_at_one_server_on_a_thread_that_the_other_deletes(clients, monkeypatch, postgres):
     one, other = clients
     place = idle_thread(one)
     submit, deleted = FleetRuns.submit, []
@@ -156,9 +150,7 @@ def test_a_run_does_not_begin_at_one_server_on_a_thread_that_the_other_deletes(
     assert not {"threads", "runs", "unfinished"} & {*left}
 
 
-def test_a_deletion_that_a_server_could_not_finish_is_finished_by_the_next_one(
-    clients: list[httpx.Client], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deletion_that_a_server_could_not_finish_is_finished_by_the_next_one(clients, monkeypatch):
     one, other = clients
     place = idle_thread(one)
 
@@ -173,7 +165,7 @@ def test_a_deletion_that_a_server_could_not_finish_is_finished_by_the_next_one(
     assert other.delete(place).status_code == 204 and one.get(place).status_code == 404
 
 
-def test_a_thread_that_is_deleted_takes_its_later_runs_along(clients: list[httpx.Client], postgres: str) -> None:
+def test_a_thread_that_is_deleted_takes_its_later_runs_along(clients, postgres):
     one, other = clients
     place = idle_thread(one)
     run = one.post(f"{place}/runs", json={**RUN, "after_seconds": 3600}).json()["run_id"]
@@ -184,9 +176,7 @@ def test_a_thread_that_is_deleted_takes_its_later_runs_along(clients: list[httpx
 
 
 @pytest.mark.parametrize("deletes", ["run", "thread"])
-def test_a_run_that_is_deleted_where_its_graph_is_not_served_never_begins(
-    postgres: str, gates: Gates, deletes: str
-) -> None:
+def test_a_run_that_is_deleted_where_its_graph_is_not_served_never_begins(postgres, gates, deletes):
     with ExitStack() as stack:
         url = open_server(stack, postgres, gates)
         one = stack.enter_context(httpx.Client(base_url=url, timeout=60))
@@ -202,7 +192,7 @@ def test_a_run_that_is_deleted_where_its_graph_is_not_served_never_begins(
         assert store.search((ROOT, "unfinished")) == []
 
 
-def test_a_thread_is_idle_if_the_record_of_its_run_is_missing(clients: list[httpx.Client], postgres: str) -> None:
+def test_a_thread_is_idle_if_the_record_of_its_run_is_missing(clients, postgres):
     """Servers of before could leave a pointer to such a run."""
     one, _ = clients
     place = idle_thread(one)
@@ -219,9 +209,7 @@ def test_a_thread_is_idle_if_the_record_of_its_run_is_missing(clients: list[http
     assert one.get(place).json()["status"] == "idle" and one.delete(place).status_code == 204
 
 
-def test_a_waiting_client_gets_the_end_of_a_run_whose_server_died_before_submitting_its_job(
-    postgres: str, gates: Gates
-) -> None:
+def test_a_waiting_client_gets_the_end_of_a_run_whose_server_died_before_submitting_its_job(postgres, gates):
     with ExitStack() as stack:
         client = stack.enter_context(httpx.Client(base_url=open_server(stack, postgres, gates, 0), timeout=60))
         place = f"/threads/{client.post('/threads', json={}).json()['thread_id']}"
@@ -238,7 +226,7 @@ def test_a_waiting_client_gets_the_end_of_a_run_whose_server_died_before_submitt
         assert told.count("event: metadata") == 1 and '"b"' in told
 
 
-def test_both_look_at_the_schedules_and_each_is_fired_once(postgres: str, gates: Gates) -> None:
+def test_both_look_at_the_schedules_and_each_is_fired_once(postgres, gates):
     with ExitStack() as stack, PostgresStore.from_conn_string(postgres) as store:
         with ExitStack() as first, httpx.Client(base_url=open_server(first, postgres, gates, 0)) as client:
             asked = {**RUN, "schedule": "0 7 * * *", "on_run_completed": "keep"}
@@ -258,7 +246,7 @@ def test_both_look_at_the_schedules_and_each_is_fired_once(postgres: str, gates:
     assert sorted(runs) == sorted(each["cron_id"] for each in crons)
 
 
-def test_a_chat_continues_at_the_other_server(urls: list[str]) -> None:
+def test_a_chat_continues_at_the_other_server(urls):
     page = Page(urls[0])
     for text, url in (("weather", urls[0]), ("hello", urls[1]), ("weather", urls[0])):
         page.address = f"{url}/ag-ui/desk"
@@ -268,7 +256,7 @@ def test_a_chat_continues_at_the_other_server(urls: list[str]) -> None:
     assert page.resume({"approved": True}).outcome.type == "success"
 
 
-def test_a_tool_asks_at_one_server_and_is_answered_at_the_other(urls: list[str]) -> None:
+def test_a_tool_asks_at_one_server_and_is_answered_at_the_other(urls):
     for mode, (asks, answers) in zip(("auto", "legacy"), (urls, urls[::-1]), strict=True):
         thread = call(asks, mode, "flow", {"topic": "ask"}).structured_content["thread_id"]
         result = call(answers, mode, ANSWER, {"thread_id": thread, "answer": "Ann"})
@@ -311,9 +299,7 @@ class Caller:
 @pytest.mark.trial
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_servers_that_are_killed_under_load_lose_nothing(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str, seed: int
-) -> None:
+def test_servers_that_are_killed_under_load_lose_nothing(request, tmp_path, kind, seed):
     """Each thread has two questions, and has both answers, once each. On SQLite there is one server at a time."""
     db, ports = str(tmp_path / "served.db"), [free_port()]
     if kind == "postgres":

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from kit.browser import Browser, browsing, needs_chromium
+from kit.browser import browsing, needs_chromium
 from paged import HOSTILE, Reader, Speech, make_chat, make_orders, relaying
 from serving import serving
 from starlette.applications import Starlette
@@ -26,18 +26,18 @@ pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     with browsing() as browser:
         yield browser
 
 
 @pytest.fixture
-def speech() -> Speech:
+def speech():
     return Speech()
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest, speech: Speech) -> Iterator[str]:
+def url(request, speech):
     """A server in memory; with "workers" one whose runs are jobs of workers on Postgres."""
     graphs = {"orders": make_orders(), "chat": make_chat(speech)}
     if getattr(request, "param", "here") == "here":
@@ -54,13 +54,13 @@ def url(request: pytest.FixtureRequest, speech: Speech) -> Iterator[str]:
 
 
 @pytest.fixture
-def client(url: str) -> Iterator[httpx.Client]:
+def client(url):
     with httpx.Client(base_url=url, timeout=30) as client:
         yield client
 
 
 @pytest.fixture
-def page(browser: Browser, url: str) -> Iterator[Reader]:
+def page(browser, url):
     browser.said.clear()
     browser.asked_for.clear()
     reader = Reader(browser, url)
@@ -99,7 +99,7 @@ def values(client: httpx.Client, thread_id: str) -> Any:
 # -- threads -------------------------------------------------------------------------------------------------------
 
 
-def test_a_thread_is_started_by_the_form_of_its_graph(page: Reader, client: httpx.Client) -> None:
+def test_a_thread_is_started_by_the_form_of_its_graph(page, client):
     page.go("")
     page.sees("There are no threads yet")
     page.press_button("New thread")
@@ -118,13 +118,13 @@ def test_a_thread_is_started_by_the_form_of_its_graph(page: Reader, client: http
 
 
 @pytest.mark.parametrize("id", ["a/b", "/", ".", ".."])
-def test_a_thread_that_no_address_reaches_is_not_made(page: Reader, client: httpx.Client, id: str) -> None:
+def test_a_thread_that_no_address_reaches_is_not_made(page, client, id):
     refused = client.post("/threads", json={"thread_id": id})
     assert (refused.status_code, "slash" in refused.json()["detail"]) == (422, True)
     assert client.post("/threads/search", json={}).json() == []
 
 
-def test_threads_are_found_by_id_metadata_state_and_status(page: Reader, client: httpx.Client) -> None:
+def test_threads_are_found_by_id_metadata_state_and_status(page, client):
     order(client, "a", "green tea", customer="Ann")
     order(client, "b", "coffee", customer="Bob")
     order(client, "c", "coffee")
@@ -145,7 +145,7 @@ def test_threads_are_found_by_id_metadata_state_and_status(page: Reader, client:
     finds("c")
 
 
-def test_a_text_is_searched_in_all_states_piece_by_piece(page: Reader, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_searched_in_all_states_piece_by_piece(page, client, monkeypatch):
     monkeypatch.setattr(lists, "SEARCHED", 2)
     order(client, "oldest", "green tea")
     order(client, "named-green")  # found by its id: its state need not be read
@@ -167,7 +167,7 @@ def test_a_text_is_searched_in_all_states_piece_by_piece(page: Reader, client: h
     page.sees("No thread fits.", "0 found. Searched ids")
 
 
-def test_a_search_says_when_it_finds_more_than_is_asked_for(client: httpx.Client) -> None:
+def test_a_search_says_when_it_finds_more_than_is_asked_for(client):
     for number in range(3):
         client.post("/threads", json={"thread_id": f"t{number}"}).raise_for_status()
     found = client.post("/page/threads", json={"text": "T", "limit": 2}).json()
@@ -176,7 +176,7 @@ def test_a_search_says_when_it_finds_more_than_is_asked_for(client: httpx.Client
     assert client.post("/page/threads", json={"text": "t", "further": ["x"]}).status_code == 422
 
 
-def test_the_list_of_threads_has_pages_and_follows_what_happens(page: Reader, client: httpx.Client) -> None:
+def test_the_list_of_threads_has_pages_and_follows_what_happens(page, client):
     for number in range(31):
         client.post("/threads", json={"thread_id": f"t{number:02}"})
     page.go("")
@@ -192,7 +192,7 @@ def test_the_list_of_threads_has_pages_and_follows_what_happens(page: Reader, cl
 # -- inbox -----------------------------------------------------------------------------------------------------------
 
 
-def test_questions_are_answered_in_the_inbox_by_their_forms(page: Reader, client: httpx.Client) -> None:
+def test_questions_are_answered_in_the_inbox_by_their_forms(page, client):
     order(client, "one")
     order(client, "two", "coffee")
     page.go("#/inbox")
@@ -215,7 +215,7 @@ def test_questions_are_answered_in_the_inbox_by_their_forms(page: Reader, client
     assert values(client, "one")["log"] == ["checked tea", "gift of 350: True", "legal: yes", "packed", "shipped tea"]
 
 
-def test_one_of_two_questions_is_answered_and_what_is_typed_for_the_other_stays(page: Reader, client: httpx.Client) -> None:
+def test_one_of_two_questions_is_answered_and_what_is_typed_for_the_other_stays(page, client):
     order(client, "one")
     page.go("#/inbox")
     page.write(page.field("note optional"), "half a senten")
@@ -227,7 +227,7 @@ def test_one_of_two_questions_is_answered_and_what_is_typed_for_the_other_stays(
     assert open_question["value"]["question"] == "Buy tea?"
 
 
-def test_an_answer_that_does_not_fit_is_reported_and_can_be_corrected(page: Reader, client: httpx.Client) -> None:
+def test_an_answer_that_does_not_fit_is_reported_and_can_be_corrected(page, client):
     order(client, "one")
     page.go("#/inbox")
     page.press_button("as JSON")
@@ -285,7 +285,7 @@ NESTED = {
         (NESTED, None, {"who": {"name": "Ann", "tags": ["x", "y"]}, "kind": "b", "v": 1}),
     ],
 )  # fmt: skip
-def test_a_form_gives_what_its_schema_says(page: Reader, schema: Any, typed: str | None, value: Any) -> None:
+def test_a_form_gives_what_its_schema_says(page, schema, typed, value):
     page.go("#/queue")
     script = f"""import(new URL("page/form.js", document.baseURI)).then(({{ makeForm }}) => {{
         const form = makeForm({json.dumps(schema)}), typed = {json.dumps(typed)};
@@ -297,7 +297,7 @@ def test_a_form_gives_what_its_schema_says(page: Reader, schema: Any, typed: str
     assert found.get("value", found.get("error", "").split(":")[0]) == value
 
 
-def test_an_object_that_may_be_left_out_is_added_by_a_button(page: Reader) -> None:
+def test_an_object_that_may_be_left_out_is_added_by_a_button(page):
     page.go("#/queue")
     page.browser.run(f"""import(new URL("page/form.js", document.baseURI)).then(({{ makeForm }}) => {{
         window.form = makeForm({json.dumps(NESTED)});
@@ -310,7 +310,7 @@ def test_an_object_that_may_be_left_out_is_added_by_a_button(page: Reader) -> No
     assert page.browser.run("'boss' in window.form.read().who") is False
 
 
-def test_a_title_that_says_more_than_the_name_is_the_label(page: Reader) -> None:
+def test_a_title_that_says_more_than_the_name_is_the_label(page):
     schema = {"type": "object", "required": ["max_sum"], "properties": {
         "amount": {"type": "number", "title": "Amount (EUR)"}, "max_sum": {"type": "number", "title": "Max Sum"}, "who": {"$ref": "#/$defs/Person"},
     }, "$defs": {"Person": {"type": "string", "title": "Person"}}}  # fmt: skip
@@ -325,7 +325,7 @@ def test_a_title_that_says_more_than_the_name_is_the_label(page: Reader) -> None
 
 
 @pytest.mark.parametrize("url", ["here", "workers"], indirect=True)
-def test_a_message_is_sent_and_its_answer_is_streamed_by_token(page: Reader, client: httpx.Client, speech: Speech) -> None:
+def test_a_message_is_sent_and_its_answer_is_streamed_by_token(page, client, speech):
     client.post("/threads", json={"thread_id": "chat", "metadata": {"assistant_id": "chat", "graph_id": "chat"}})
     page.go("#/thread/chat")
     page.sees("No messages yet")
@@ -345,7 +345,7 @@ def test_a_message_is_sent_and_its_answer_is_streamed_by_token(page: Reader, cli
     assert page.browser.texts("details.tool > summary") == ['weather {"city":"Rome"}', 'tool · weather {"sky": "clear"}']
 
 
-def test_an_interrupt_is_shown_after_the_newest_message_with_yes_and_no_buttons(browser: Browser) -> None:
+def test_an_interrupt_is_shown_after_the_newest_message_with_yes_and_no_buttons(browser):
     def model(state: MessagesState) -> dict[str, Any]:
         return {"messages": [{"role": "assistant", "content": "A long draft.\n\n" + "- line\n" * 80}]}
 
@@ -376,7 +376,7 @@ def test_an_interrupt_is_shown_after_the_newest_message_with_yes_and_no_buttons(
         page.leave()
 
 
-def test_a_stream_that_breaks_off_is_joined_again_behind_the_last_event(browser: Browser, url: str, client: httpx.Client, speech: Speech) -> None:
+def test_a_stream_that_breaks_off_is_joined_again_behind_the_last_event(browser, url, client, speech):
     client.post("/threads", json={"thread_id": "chat", "metadata": {"assistant_id": "chat", "graph_id": "chat"}})
     with relaying(url) as relay:
         page = Reader(browser, relay.url)
@@ -408,7 +408,7 @@ def offline(page: Reader) -> Iterator[None]:
         page.browser.tell("Network.emulateNetworkConditions", offline=False, **usual)
 
 
-def test_a_run_can_be_cancelled(page: Reader, client: httpx.Client, speech: Speech) -> None:
+def test_a_run_can_be_cancelled(page, client, speech):
     client.post("/threads", json={"thread_id": "chat"})
     client.post("/threads/chat/runs", json={"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "hello"}]}})
     page.go("#/thread/chat")
@@ -421,7 +421,7 @@ def test_a_run_can_be_cancelled(page: Reader, client: httpx.Client, speech: Spee
     page.sees("It is sunny in Rome.", "idle")
 
 
-def test_a_hidden_page_leaves_its_stream_and_joins_it_again(page: Reader, client: httpx.Client, speech: Speech) -> None:
+def test_a_hidden_page_leaves_its_stream_and_joins_it_again(page, client, speech):
     client.post("/threads", json={"thread_id": "chat", "metadata": {"assistant_id": "chat", "graph_id": "chat"}})
     page.go("#/thread/chat")
     page.write("[aria-label=Message]", "hello")
@@ -444,7 +444,7 @@ def test_a_hidden_page_leaves_its_stream_and_joins_it_again(page: Reader, client
     page.sees("It is sunny in Rome.", within=".messages:not(.live)")
 
 
-def test_a_thread_runs_again_with_another_input(page: Reader, client: httpx.Client) -> None:
+def test_a_thread_runs_again_with_another_input(page, client):
     client.post("/threads", json={"thread_id": "empty"})
     page.go("#/thread/empty")
     page.press_button("Run", ".thread-head")
@@ -458,7 +458,7 @@ def test_a_thread_runs_again_with_another_input(page: Reader, client: httpx.Clie
 # -- state -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_state_is_edited_and_the_run_resumed(page: Reader, client: httpx.Client) -> None:
+def test_a_state_is_edited_and_the_run_resumed(page, client):
     order(client, "one", "bomb")
     assert answer(client, "one")["__error__"]["error"] == "ValueError"
     page.go("#/thread/one/state")
@@ -475,7 +475,7 @@ def test_a_state_is_edited_and_the_run_resumed(page: Reader, client: httpx.Clien
     assert values(client, "one")["item"] == "cake"
 
 
-def test_the_state_is_edited_as_a_node(page: Reader, client: httpx.Client) -> None:
+def test_the_state_is_edited_as_a_node(page, client):
     order(client, "one")
     page.go("#/thread/one/state")
     page.sees("State now")
@@ -488,7 +488,7 @@ def test_the_state_is_edited_as_a_node(page: Reader, client: httpx.Client) -> No
     assert [task["name"] for task in client.get("/threads/one/state").json()["tasks"]] == ["approve"]
 
 
-def test_a_thread_is_forked_from_an_earlier_step(page: Reader, client: httpx.Client) -> None:
+def test_a_thread_is_forked_from_an_earlier_step(page, client):
     order(client, "one")
     answer(client, "one")
     steps = client.get("/threads/one/history").json()
@@ -501,7 +501,7 @@ def test_a_thread_is_forked_from_an_earlier_step(page: Reader, client: httpx.Cli
     assert len(client.get("/threads/one/history").json()) > len(steps)
 
 
-def test_a_thread_is_copied_and_deleted(page: Reader, client: httpx.Client) -> None:
+def test_a_thread_is_copied_and_deleted(page, client):
     order(client, "one")
     page.go("#/thread/one")
     page.press_button("Copy")
@@ -516,7 +516,7 @@ def test_a_thread_is_copied_and_deleted(page: Reader, client: httpx.Client) -> N
 # -- schedules and what is at work -----------------------------------------------------------------------------------
 
 
-def test_a_schedule_is_made_paused_and_deleted(page: Reader, client: httpx.Client) -> None:
+def test_a_schedule_is_made_paused_and_deleted(page, client):
     page.go("#/schedules")
     page.sees("There are no schedules. A schedule starts a run at each time that its cron expression matches.")
     page.press_button("New schedule")
@@ -541,7 +541,7 @@ def test_a_schedule_is_made_paused_and_deleted(page: Reader, client: httpx.Clien
     page.sees("There are no schedules")
 
 
-def test_the_queue_shows_running_jobs(page: Reader, client: httpx.Client, speech: Speech) -> None:
+def test_the_queue_shows_running_jobs(page, client, speech):
     page.go("#/queue")
     page.sees("Runs take place in this server", "No run is under way.")
     client.post("/threads", json={"thread_id": "chat"})
@@ -553,7 +553,7 @@ def test_the_queue_shows_running_jobs(page: Reader, client: httpx.Client, speech
     page.sees("No run is under way.")
 
 
-def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser: Browser, postgres: str, speech: Speech) -> None:
+def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser, postgres, speech):
     def auth(request: Any) -> str | None:
         return request.cookies.get("user")
 
@@ -608,7 +608,7 @@ def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser: Brows
 # -- keys, errors ------------------------------------------------------------------------------------------------------
 
 
-def test_the_keyboard_is_enough(page: Reader, client: httpx.Client) -> None:
+def test_the_keyboard_is_enough(page, client):
     order(client, "one")
     order(client, "two")
     page.go("")
@@ -633,7 +633,7 @@ def test_the_keyboard_is_enough(page: Reader, client: httpx.Client) -> None:
     page.until("!document.querySelector('dialog')")
 
 
-def test_the_link_to_the_content_leaves_the_view_as_it_is(page: Reader) -> None:
+def test_the_link_to_the_content_leaves_the_view_as_it_is(page):
     page.go("#/queue")
     page.sees("No run is under way.")
     page.browser.run("document.querySelector('.skip').focus()")
@@ -643,7 +643,7 @@ def test_the_link_to_the_content_leaves_the_view_as_it_is(page: Reader) -> None:
     page.sees("No run is under way.")
 
 
-def test_errors_are_sentences(page: Reader) -> None:
+def test_errors_are_sentences(page):
     page.go("#/thread/nobody")
     page.sees("There is no thread “nobody”.")
     page.go("#/nowhere")
@@ -660,7 +660,7 @@ def test_errors_are_sentences(page: Reader) -> None:
 # -- safety ------------------------------------------------------------------------------------------------------------
 
 
-def test_hostile_texts_are_never_interpreted_as_html(page: Reader, client: httpx.Client, speech: Speech) -> None:
+def test_hostile_texts_are_never_interpreted_as_html(page, client, speech):
     id = "<b onclick=alert(1)>id\"'"
     client.post("/threads", json={"thread_id": id, "metadata": {HOSTILE: HOSTILE}}).raise_for_status()
     place = "/threads/" + httpx.QueryParams({"": id}).__str__()[1:].replace("+", "%20")
@@ -687,7 +687,7 @@ def test_hostile_texts_are_never_interpreted_as_html(page: Reader, client: httpx
     assert page.browser.run("window.hacked") is None
 
 
-def test_the_policy_forbids_what_a_mistake_of_the_page_would_let_in(page: Reader) -> None:
+def test_the_policy_forbids_what_a_mistake_of_the_page_would_let_in(page):
     page.go("")
     for attempt in (
         "document.body.innerHTML = '<img src=x>'",
@@ -699,7 +699,7 @@ def test_the_policy_forbids_what_a_mistake_of_the_page_would_let_in(page: Reader
     page.browser.said.clear()
 
 
-def test_files_are_sent_with_the_policy_and_only_those_of_the_page(client: httpx.Client) -> None:
+def test_files_are_sent_with_the_policy_and_only_those_of_the_page(client):
     shell = client.get("/")
     policy = shell.headers["content-security-policy"]
     for rule in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"):
@@ -714,7 +714,7 @@ def test_files_are_sent_with_the_policy_and_only_those_of_the_page(client: httpx
     assert client.post("/", json={}).status_code == 405
 
 
-def test_behind_a_cookie_each_user_sees_the_own_threads(browser: Browser) -> None:
+def test_behind_a_cookie_each_user_sees_the_own_threads(browser):
     def auth(request: Any) -> str | None:
         return {"s3cret": "ann", "other": "bob"}.get(request.cookies.get("session"))
 
@@ -741,7 +741,7 @@ def test_behind_a_cookie_each_user_sees_the_own_threads(browser: Browser) -> Non
         browser.said.clear()
 
 
-def test_it_works_below_a_path_of_another_app(browser: Browser) -> None:
+def test_it_works_below_a_path_of_another_app(browser):
     app = create_app({"orders": make_orders()})
     site = Starlette(routes=[Mount("/graphs", app)], lifespan=lambda _: app.router.lifespan_context(app))
     with serving(site) as url:
@@ -756,7 +756,7 @@ def test_it_works_below_a_path_of_another_app(browser: Browser) -> None:
 # -- looks ---------------------------------------------------------------------------------------------------------------
 
 
-def test_dark_and_light_can_be_chosen_and_stay_chosen(page: Reader) -> None:
+def test_dark_and_light_can_be_chosen_and_stay_chosen(page):
     page.go("")
     shade = "getComputedStyle(document.body).backgroundColor"
     light = page.browser.run(shade)
@@ -796,7 +796,7 @@ CONTRASTS = """
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_texts_have_contrast_to_their_background(page: Reader, client: httpx.Client, speech: Speech, theme: str) -> None:
+def test_texts_have_contrast_to_their_background(page, client, speech, theme):
     order(client, "asks")
     order(client, "failed", "bomb")
     answer(client, "failed")
@@ -812,7 +812,7 @@ def test_texts_have_contrast_to_their_background(page: Reader, client: httpx.Cli
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_every_view_fits_its_window_and_names_its_controls(page: Reader, client: httpx.Client, width: int, speech: Speech) -> None:
+def test_every_view_fits_its_window_and_names_its_controls(page, client, width, speech):
     order(client, "a-long-id-" * 8, "word " * 200)
     speech.pieces = ["long" * 300]
     speech.go_on.release(9)

@@ -142,7 +142,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_unauthenticated_requests_are_refused(method: str, path: str) -> None:
+def test_unauthenticated_requests_are_refused(method, path):
     async def ask() -> httpx.Response:
         async with scene() as filled:
             return await filled.ask("", method, filled.path(path), filled.body(path))
@@ -152,7 +152,7 @@ def test_unauthenticated_requests_are_refused(method: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [each for each in ROUTES if each not in PUBLIC])
-def test_another_user_sees_and_changes_nothing(method: str, path: str) -> None:
+def test_another_user_sees_and_changes_nothing(method, path):
     async def ask() -> None:
         async with scene() as filled:
             before = filled.kept()
@@ -175,7 +175,7 @@ def test_another_user_sees_and_changes_nothing(method: str, path: str) -> None:
     asyncio.run(asyncio.wait_for(ask(), 30))
 
 
-def test_shared_assistants_are_visible_and_read_only() -> None:
+def test_shared_assistants_are_visible_and_read_only():
     async def ask() -> None:
         async with scene() as filled:
             for user in ("ann", "bob"):

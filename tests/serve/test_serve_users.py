@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, TypedDict
 
@@ -76,12 +76,12 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def served(request: pytest.FixtureRequest, told: Told, tmp_path: Any) -> Iterator[tuple[httpx.Client, Any]]:
+def served(request, told, tmp_path):
     """A client of a server that knows its users, and the server's store."""
     with ExitStack() as stack:
         place: dict[str, Any] = {}
@@ -196,13 +196,13 @@ def check(heard: list[Any], user: str | None) -> None:
             assert context == {"user_id": user, "mine": "kept"} and config["mine"] == "kept"
 
 
-def test_every_route_gets_the_user_from_the_server(served: tuple[httpx.Client, Any], told: Told) -> None:
+def test_every_route_gets_the_user_from_the_server(served, told):
     for send in ROUTES:
         send(served[0])
         check(told.take(), "ann")
 
 
-def test_a_schedule_runs_for_its_creator(served: tuple[httpx.Client, Any], told: Told) -> None:
+def test_a_schedule_runs_for_its_creator(served, told):
     client, store = served
     if store is None:
         pytest.skip("the planned time is moved in a store that the test knows")
@@ -213,7 +213,7 @@ def test_a_schedule_runs_for_its_creator(served: tuple[httpx.Client, Any], told:
     check(told.take(), "ann")
 
 
-def test_without_auth_there_is_no_user_and_user_id_is_a_setting_as_any(told: Told) -> None:
+def test_without_auth_there_is_no_user_and_user_id_is_a_setting_as_any(told):
     with serving(create_app({"who": told.graph()})) as url, httpx.Client(base_url=url, timeout=20) as client:
         ask(client, "/runs/wait", RUN)
     [(config, info, context), _] = told.take()
@@ -222,9 +222,7 @@ def test_without_auth_there_is_no_user_and_user_id_is_a_setting_as_any(told: Tol
     assert not [key for key in config if key.startswith("langgraph_auth_")]
 
 
-def test_a_node_that_raises_is_logged_with_its_ids_and_user(
-    served: tuple[httpx.Client, Any], told: Told, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_node_that_raises_is_logged_with_its_ids_and_user(served, told, caplog):
     thread = new_thread(served[0])
     ask(served[0], f"/threads/{thread}/runs/wait", {**RUN, "input": {"topic": "fail"}})
     [run] = served[0].get(f"/threads/{thread}/runs").json()

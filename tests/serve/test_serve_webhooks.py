@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import h11
@@ -45,7 +44,7 @@ async def run(client: Any, url: str, **options: Any) -> Any:
     return found
 
 
-def test_the_end_of_a_run_is_sent_with_its_values(receiver: Receiver) -> None:
+def test_the_end_of_a_run_is_sent_with_its_values(receiver):
     async def ask() -> Any:
         async with asking(app_of(receiver)) as client:
             return await run(client, f"{receiver.place}/done?token=t")
@@ -58,7 +57,7 @@ def test_the_end_of_a_run_is_sent_with_its_values(receiver: Receiver) -> None:
     assert ended["webhook"] == {"status": "delivered", "tries": 1}
 
 
-def test_a_state_that_cannot_be_encoded_is_sent_in_part(receiver: Receiver) -> None:
+def test_a_state_that_cannot_be_encoded_is_sent_in_part(receiver):
     def node(state: Log) -> Log:
         return {"log": [10**400, "\ud800"]}  # type: ignore[list-item]
 
@@ -73,7 +72,7 @@ def test_a_state_that_cannot_be_encoded_is_sent_in_part(receiver: Receiver) -> N
     assert sent["values"] == {"log": ["x", 10**400, "?"]}
 
 
-def test_a_failed_run_is_sent_with_its_error(receiver: Receiver) -> None:
+def test_a_failed_run_is_sent_with_its_error(receiver):
     async def ask() -> None:
         async with asking(app_of(receiver)) as client:
             await run(client, receiver.place, input={"topic": "fail"})
@@ -93,7 +92,7 @@ def test_a_failed_run_is_sent_with_its_error(receiver: Receiver) -> None:
         ([302], {"status": "failed", "tries": 1, "error": "it answered 302"}),
     ],
 )
-def test_a_failure_is_tried_again_and_noted_on_the_run(receiver: Receiver, statuses: Any, became: Any) -> None:
+def test_a_failure_is_tried_again_and_noted_on_the_run(receiver, statuses, became):
     receiver.statuses = statuses[:]
 
     async def ask() -> Any:
@@ -104,9 +103,7 @@ def test_a_failure_is_tried_again_and_noted_on_the_run(receiver: Receiver, statu
     assert [path for path, _ in receiver.got] == ["/hooks"] * became["tries"]  # never where it was sent to
 
 
-def test_what_is_written_while_the_same_run_is_sent_is_sent_as_well(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_while_the_same_run_is_sent_is_sent_as_well(receiver, monkeypatch):
     """As when a run that was parked ends meanwhile."""
     store, post, is_first = InMemoryStore(), webhooks._post, [True]
 
@@ -144,9 +141,7 @@ class CountingStore(InMemoryStore):
         return await super().asearch(namespace, *args, **options)
 
 
-def test_a_server_polls_often_only_if_webhooks_are_due(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_polls_often_only_if_webhooks_are_due(receiver, monkeypatch):
     monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 60)
     store = CountingStore()
 
@@ -163,7 +158,7 @@ def test_a_server_polls_often_only_if_webhooks_are_due(
     assert len(receiver.got) == 1 and store.looks <= 4
 
 
-def test_the_next_server_sends_what_one_has_left(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_server_sends_what_one_has_left(receiver, monkeypatch):
     store = InMemoryStore()
 
     async def leave() -> None:
@@ -206,7 +201,7 @@ class Dripping(threading.Thread):
             self.left.set()
 
 
-def test_a_receiver_that_drips_is_given_up(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receiver_that_drips_is_given_up(receiver, monkeypatch):
     monkeypatch.setattr(webhooks, "TIMEOUT", 0.2)
     dripping = Dripping()
     dripping.start()
@@ -219,7 +214,7 @@ def test_a_receiver_that_drips_is_given_up(receiver: Receiver, monkeypatch: pyte
     assert became == {"status": "failed", "tries": 3, "error": "it took longer than 0.2 s"}
 
 
-def test_a_delivery_does_not_outlive_the_server() -> None:
+def test_a_delivery_does_not_outlive_the_server():
     dripping = Dripping()
     dripping.start()
 
@@ -233,7 +228,7 @@ def test_a_delivery_does_not_outlive_the_server() -> None:
     assert dripping.left.wait(10)
 
 
-def test_an_answer_is_read_as_http_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_read_as_http_has_it(monkeypatch):
     answers = {
         b"HTTP/1.1 204\r\n\r\n": 204,
         b"HTTP/1.0 200 OK\n\n": 200,
@@ -272,11 +267,11 @@ def test_an_answer_is_read_as_http_has_it(monkeypatch: pytest.MonkeyPatch) -> No
     ("url", "host"),
     [("http://[::1]:80/x", "[::1]"), ("https://a.example:8443/x", "a.example:8443"), ("https://a.example/x", "a.example")],
 )
-def test_a_request_names_the_host_of_its_address(url: str, host: str) -> None:
+def test_a_request_names_the_host_of_its_address(url, host):
     assert (b"host", host.encode()) in [*webhooks._head(webhooks.parse(url), 0).headers]
 
 
-def test_a_receiver_with_tls_has_to_be_known(tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receiver_with_tls_has_to_be_known(tmp_path, receiver, monkeypatch):
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     named = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *named], check=True, capture_output=True)
@@ -304,7 +299,7 @@ OFFERED = Allowed(["https://hooks.example/run", "http://127.0.0.1:8000/"])
         "http://127.0.0.1:8000/any/thing",
     ],
 )
-def test_an_address_below_an_allowed_one_is_allowed(url: str) -> None:
+def test_an_address_below_an_allowed_one_is_allowed(url):
     OFFERED.check(url)
 
 
@@ -352,19 +347,19 @@ def test_an_address_below_an_allowed_one_is_allowed(url: str) -> None:
         "",
     ],
 )
-def test_any_other_address_is_refused(url: str) -> None:
+def test_any_other_address_is_refused(url):
     with pytest.raises(webhooks.Refused) as refused:
         OFFERED.check(url)
     assert refused.value.status == 422 and refused.value.detail.startswith("webhook: ")
 
 
 @pytest.mark.parametrize("prefix", ["x", "ftp://a/", "https://u@a/", "https://a/?q", "https://a/../b", "https://\u00e4/"])
-def test_a_prefix_that_is_no_plain_address_is_refused_at_the_start(prefix: str) -> None:
+def test_a_prefix_that_is_no_plain_address_is_refused_at_the_start(prefix):
     with pytest.raises(ValueError, match="webhooks: must"):
         create_app({"flow": make_flow(Gates())}, webhooks=[prefix])
 
 
-def test_an_address_that_is_not_allowed_begins_no_run_and_no_schedule(receiver: Receiver) -> None:
+def test_an_address_that_is_not_allowed_begins_no_run_and_no_schedule(receiver):
     async def ask() -> None:
         async with asking(app_of(receiver)) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]
@@ -377,7 +372,7 @@ def test_an_address_that_is_not_allowed_begins_no_run_and_no_schedule(receiver: 
     asyncio.run(asyncio.wait_for(ask(), 20))
 
 
-def test_the_end_of_a_run_of_a_fleet_is_sent(postgres: str, receiver: Receiver, tmp_path: Path) -> None:
+def test_the_end_of_a_run_of_a_fleet_is_sent(postgres, receiver, tmp_path):
     receiver.statuses = [503]
     port = free_port()
     body = {"assistant_id": "flow", "input": {"log": [], "pace": 0.01}, "webhook": receiver.place, "if_not_exists": "create"}

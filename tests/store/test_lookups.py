@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -104,7 +103,7 @@ lookups = st.builds(
 
 
 @pytest.fixture(scope="module")
-def stores() -> Iterator[dict[str, LocalStore]]:
+def stores():
     url = cluster.shared().schema()
     with InMemoryStore() as memory, SqliteStore(":memory:") as lite, PostgresStore(url) as large:
         found = dict(zip(KINDS, (memory, lite, large), strict=True))
@@ -114,7 +113,7 @@ def stores() -> Iterator[dict[str, LocalStore]]:
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest, stores: dict[str, LocalStore]) -> LocalStore:
+def store(request, stores):
     chosen = stores[request.param]
     fill(chosen, [])
     return chosen
@@ -144,9 +143,7 @@ def found(store: LocalStore, lookup: Lookup) -> tuple[list[tuple[str, Any]], int
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(documents, max_size=6), st.lists(lookups, min_size=1, max_size=6), texts)
-def test_databases_find_what_memory_finds(
-    stores: dict[str, LocalStore], each: list[dict[str, Any]], asked: list[Lookup], text: str
-) -> None:
+def test_databases_find_what_memory_finds(stores, each, asked, text):
     for store in stores.values():
         fill(store, each)
     for lookup in asked:
@@ -191,9 +188,7 @@ COMMON = {
 
 @pytest.mark.parametrize("name", COMMON)
 @pytest.mark.parametrize("store", KINDS[1:], indirect=True)
-def test_a_database_reads_only_the_rows_that_it_returns(
-    store: LocalStore, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_reads_only_the_rows_that_it_returns(store, name, monkeypatch):
     fill(store, threads(100))
     rows: list[Any] = []
     read = store._row  # type: ignore[attr-defined]
@@ -207,7 +202,7 @@ def test_a_database_reads_only_the_rows_that_it_returns(
     )
 
 
-def test_no_text_of_a_user_becomes_sql() -> None:
+def test_no_text_of_a_user_becomes_sql():
     texts: dict[str, set[str]] = {}
     for word in ("idle", "'; DROP TABLE store_items; --", "?", "%s"):
         with SqliteStore(":memory:") as store:
@@ -237,7 +232,7 @@ def test_no_text_of_a_user_becomes_sql() -> None:
 
 
 @everywhere
-def test_a_user_finds_only_the_items_that_he_may_see(store: LocalStore) -> None:
+def test_a_user_finds_only_the_items_that_he_may_see(store):
     fill(store, [*threads(4), {**threads(1)[0], "owner": None}, {**threads(1)[0], "owner": ""}])
     assert found(store, Lookup(SPACE, {"owner": {"$in": ["u1", None]}}, limit=9))[0] == [
         (each.key, each.value) for each in store.search(SPACE, limit=9) if each.key in "134"
@@ -245,7 +240,7 @@ def test_a_user_finds_only_the_items_that_he_may_see(store: LocalStore) -> None:
 
 
 @everywhere
-def test_other_namespaces_are_searched_with_those_below_them(store: LocalStore) -> None:
+def test_other_namespaces_are_searched_with_those_below_them(store):
     for number in range(4):
         store.put(("runs", f"t{number % 2}"), str(number), {"created_at": str(9 - number)})
     lookup = Lookup(("runs",), {}, ("created_at",), limit=3)
@@ -253,9 +248,7 @@ def test_other_namespaces_are_searched_with_those_below_them(store: LocalStore) 
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_items_that_other_programs_wrote_are_found(
-    kind: str, tmp_path: Any, request: pytest.FixtureRequest
-) -> None:
+def test_items_that_other_programs_wrote_are_found(kind, tmp_path, request):
     def opened() -> Any:
         return (
             SqliteStore(tmp_path / "a.db")
@@ -279,7 +272,7 @@ def test_items_that_other_programs_wrote_are_found(
         assert found(store, Lookup(SPACE, {}))[1] == 2
 
 
-def test_an_old_sqlite_reads_all_items(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_sqlite_reads_all_items(monkeypatch):
     monkeypatch.setattr(sqlite_module, "_LOOKUP_VERSION", (99,))
     with SqliteStore(":memory:") as store:
         store.index_fields(SPACE)
@@ -287,9 +280,7 @@ def test_an_old_sqlite_reads_all_items(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found(store, COMMON["count"])[1] == 2
 
 
-def test_a_role_that_may_not_alter_tables_reads_all_items(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_role_that_may_not_alter_tables_reads_all_items(postgres, monkeypatch):
     def refuse(*_: Any) -> None:
         raise NoPermissionError("no")
 
@@ -301,7 +292,7 @@ def test_a_role_that_may_not_alter_tables_reads_all_items(
         assert found(store, COMMON["count"])[1] == 2
 
 
-def test_memory_tests_only_items_with_the_text() -> None:
+def test_memory_tests_only_items_with_the_text():
     tested: list[str] = []
     lookup = Lookup(SPACE, {}, ("created_at",), limit=5, test=lambda key, _: tested.append(key) or True, text="n77")  # type: ignore[func-returns-value]
     with InMemoryStore() as store:
@@ -311,7 +302,7 @@ def test_memory_tests_only_items_with_the_text() -> None:
 
 
 @pytest.mark.parametrize("order", [(), ("status", "created_at")])
-def test_a_look_up_in_memory_gives_way_to_others(order: tuple[str, ...]) -> None:
+def test_a_look_up_in_memory_gives_way_to_others(order):
     async def look() -> int:
         turns = 0
 

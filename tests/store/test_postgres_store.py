@@ -6,7 +6,6 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from kit import cluster
-from kit.cluster import Cluster, Proxy, Traced
+from kit.cluster import Proxy, Traced
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 
@@ -29,7 +28,7 @@ from stategraph.store.postgres import PAGE, PostgresStore
 
 
 @pytest.fixture
-def store(postgres: str) -> Iterator[PostgresStore]:
+def store(postgres):
     with PostgresStore.from_conn_string(postgres) as opened:
         yield opened
 
@@ -38,7 +37,7 @@ def found_keys(store: PostgresStore, *prefix: str, **options: Any) -> list[str]:
     return [item.key for item in store.search(prefix, **options)]
 
 
-def test_a_database_keeps_all_and_all_see_it(postgres: str) -> None:
+def test_a_database_keeps_all_and_all_see_it(postgres):
     index: Any = {"dims": 2, "embed": lambda texts: [[len(text), 1] for text in texts], "fields": ["text"]}
     with PostgresStore.from_conn_string(postgres, index=index) as one:
         one.put(("a", "b"), "k", {"text": "cat"}, ttl=5)
@@ -55,7 +54,7 @@ def test_a_database_keeps_all_and_all_see_it(postgres: str) -> None:
         other.get(("a",), "k")
 
 
-def test_names_may_be_long_and_hold_any_character(store: PostgresStore) -> None:
+def test_names_may_be_long_and_hold_any_character(store):
     long = "ü\0'%" * 5000
     places = [(long,), (long, "x"), (long + "x",), ("a", long), ("a",), ("a\0",)]
     for number, place in enumerate(places):
@@ -66,7 +65,7 @@ def test_names_may_be_long_and_hold_any_character(store: PostgresStore) -> None:
     assert store.list_namespaces() == sorted(places)
 
 
-def test_a_batch_is_stored_whole_or_not_at_all(store: PostgresStore, postgres: str) -> None:
+def test_a_batch_is_stored_whole_or_not_at_all(store, postgres):
     store.put(("a",), "old", {"n": 0})
     with psycopg.connect(postgres) as connection:
         connection.execute("ALTER TABLE stategraph_items ADD CHECK (key <> 'bad')")
@@ -79,7 +78,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(store: PostgresStore, postgres: s
     assert found_keys(store, "a") == ["new", "old"]
 
 
-def test_round_trips_do_not_grow_with_the_batch(postgres: str, tmp_path: Any) -> None:
+def test_round_trips_do_not_grow_with_the_batch(postgres, tmp_path):
     traced = Traced(postgres, tmp_path / "trace")
     store = PostgresStore(traced.connection)
     for number in range(6):  # until all is prepared
@@ -100,7 +99,7 @@ def test_round_trips_do_not_grow_with_the_batch(postgres: str, tmp_path: Any) ->
     traced.close()
 
 
-def test_a_search_sees_one_state_however_long_it_is(store: PostgresStore, postgres: str) -> None:
+def test_a_search_sees_one_state_however_long_it_is(store, postgres):
     names = [str(number) for number in range(2 * PAGE + 10)]
     store.batch([PutOp(("a",), name, {}) for name in names])
     rows = wire_module.Wire.rows
@@ -121,7 +120,7 @@ def test_a_search_sees_one_state_however_long_it_is(store: PostgresStore, postgr
     assert found_keys(store, "a", limit=10_000) == ["0", *names[:1:-1]]
 
 
-def test_batches_in_each_others_way_all_arrive(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_in_each_others_way_all_arrive(store, monkeypatch):
     clashes = []
     is_clash = store_module.is_clash
     monkeypatch.setattr(store_module, "is_clash", lambda error: clashes.append(error) or is_clash(error))
@@ -145,7 +144,7 @@ def test_batches_in_each_others_way_all_arrive(store: PostgresStore, monkeypatch
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_store_finds_its_server_again(server: Cluster, postgres: str, mode: str) -> None:
+def test_a_store_finds_its_server_again(server, postgres, mode):
     with PostgresStore.from_conn_string(postgres) as store:
         store.put(("a",), "k", {"n": 1})
         server.restart(mode)
@@ -156,11 +155,11 @@ def test_a_store_finds_its_server_again(server: Cluster, postgres: str, mode: st
 
 
 @pytest.fixture
-def server() -> Cluster:
+def server():
     return cluster.shared()
 
 
-def test_reads_survive_a_lost_response_and_writes_raise_that_the_outcome_is_unknown(server: Cluster, postgres: str) -> None:
+def test_reads_survive_a_lost_response_and_writes_raise_that_the_outcome_is_unknown(server, postgres):
     proxy = Proxy(server.port)
     try:
         with PostgresStore.from_conn_string(proxy.address(postgres), pool_size=1) as store:
@@ -178,7 +177,7 @@ def test_reads_survive_a_lost_response_and_writes_raise_that_the_outcome_is_unkn
         proxy.close()
 
 
-def test_the_set_of_sql_texts_is_fixed(postgres: str) -> None:
+def test_the_set_of_sql_texts_is_fixed(postgres):
     sent: set[str] = set()
 
     class Watched(psycopg.RawCursor[Any]):
@@ -206,7 +205,7 @@ def test_the_set_of_sql_texts_is_fixed(postgres: str) -> None:
     assert sent <= known | {text for group in store_module.MIGRATIONS for text in group}
 
 
-def test_a_pool_and_a_connection_handed_in_stay_open(postgres: str) -> None:
+def test_a_pool_and_a_connection_handed_in_stay_open(postgres):
     with ConnectionPool(postgres, min_size=1, max_size=2, name="stategraph") as pool, psycopg.connect(postgres) as one:
         for number, target in enumerate((pool, one)):
             store = PostgresStore(target)
@@ -225,7 +224,7 @@ def again(store: PostgresStore) -> PostgresStore:
     return opened
 
 
-def test_the_same_tables_are_opened_again(postgres: str) -> None:
+def test_the_same_tables_are_opened_again(postgres):
     index: Any = {"dims": 1, "embed": embed_lengths}
     with PostgresStore.from_conn_string(postgres, index=index, ttl={"default_ttl": 3}, pool_size=2, timeout=5) as store:
         store.put(("a",), "k", {"n": 1})
@@ -240,7 +239,7 @@ def embed_lengths(texts: list[str]) -> list[list[float]]:
     return [[len(text)] for text in texts]
 
 
-def test_what_the_environment_adds_goes_along(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_environment_adds_goes_along(postgres, monkeypatch):
     parts = conninfo_to_dict(postgres)
     monkeypatch.setenv("PGHOST", "nowhere.invalid")
     monkeypatch.setenv("PGPASSWORD", "a 'secret")
@@ -256,14 +255,14 @@ def test_what_the_environment_adds_goes_along(postgres: str, monkeypatch: pytest
             assert other.get(("a",), "k") == store.get(("a",), "k") is not None
 
 
-def test_a_service_is_left_to_the_other_side(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_is_left_to_the_other_side(monkeypatch):
     monkeypatch.setenv("PGHOST", "elsewhere")
     with PostgresStore.from_conn_string("service=mine") as store:
         assert store.reopen().address == "service=mine"
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_of_a_connection_handed_in_its_session_counts(postgres: str, pooled: bool) -> None:
+def test_of_a_connection_handed_in_its_session_counts(postgres, pooled):
     schema = str(conninfo_to_dict(postgres)["options"]).partition("=")[2]
     told = f"""SET search_path = {schema}, "$user", public; SET ROLE pg_monitor"""
     address = cluster.shared().address
@@ -292,7 +291,7 @@ def test_of_a_connection_handed_in_its_session_counts(postgres: str, pooled: boo
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "/tmp", "", "db,localhost"])
-def test_a_local_address_is_not_taken_for_another_machines(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_a_local_address_is_not_taken_for_another_machines(monkeypatch, host):
     with PostgresStore.from_conn_string(make_conninfo(host=host)) as store:
         opens = store.reopen()
     opens().close()
@@ -304,7 +303,7 @@ def test_a_local_address_is_not_taken_for_another_machines(monkeypatch: pytest.M
     opens().close()
 
 
-def test_one_that_was_closed_is_not_opened_elsewhere(store: PostgresStore) -> None:
+def test_one_that_was_closed_is_not_opened_elsewhere(store):
     store.close()
     with pytest.raises(StorageError, match="closed"):
         store.reopen()
@@ -313,7 +312,7 @@ def test_one_that_was_closed_is_not_opened_elsewhere(store: PostgresStore) -> No
 # -- batches are whole ----------------------------------------------------------------------------------------------
 
 
-def test_a_batch_of_deletes_and_one_of_puts_are_each_done_whole(store: PostgresStore, postgres: str) -> None:
+def test_a_batch_of_deletes_and_one_of_puts_are_each_done_whole(store, postgres):
     """The deletes are held up in the middle, when the puts come: these are all deleted, or they all stay."""
     store.put(("a",), "m", {})
     with psycopg.connect(postgres, autocommit=True) as watch, ThreadPoolExecutor(2) as pool:
@@ -327,7 +326,7 @@ def test_a_batch_of_deletes_and_one_of_puts_are_each_done_whole(store: PostgresS
     assert found_keys(store) in ([], ["z", "a"])
 
 
-def test_single_puts_are_before_or_after_a_batch(store: PostgresStore, postgres: str) -> None:
+def test_single_puts_are_before_or_after_a_batch(store, postgres):
     """The first that is put is not kept where the second is deleted."""
     store.put(("a",), "m", {})
     with psycopg.connect(postgres, autocommit=True) as watch, ThreadPoolExecutor(2) as pool:
@@ -353,7 +352,7 @@ def wait_until(true: Any) -> None:
         time.sleep(0.001)
 
 
-def test_reads_that_renew_and_puts_do_not_wait_for_each_other(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_that_renew_and_puts_do_not_wait_for_each_other(postgres, monkeypatch):
     clashes = []
     monkeypatch.setattr(store_module, "is_clash", lambda error: clashes.append(error) or False)
     with PostgresStore.from_conn_string(postgres, ttl={"default_ttl": 5}) as store:
@@ -372,7 +371,7 @@ def test_reads_that_renew_and_puts_do_not_wait_for_each_other(postgres: str, mon
     assert not clashes
 
 
-def test_round_trips_of_batches_on_connections_of_its_own(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_round_trips_of_batches_on_connections_of_its_own(postgres, monkeypatch):
     trips, wait = [], Patient.wait
 
     def count(self: Patient, *args: Any, **kwargs: Any) -> Any:

@@ -94,7 +94,7 @@ def close_store(store: Any) -> None:
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock():
     return Clock()
 
 
@@ -1291,7 +1291,7 @@ def test_importing_the_room_opens_no_database():
 
 
 @pytest.mark.parametrize("after", range(4))
-def test_a_batch_in_memory_that_is_interrupted_leaves_nothing(after: int) -> None:
+def test_a_batch_in_memory_that_is_interrupted_leaves_nothing(after):
     """Ctrl-C may come between any two lines."""
     store = InMemoryStore(ttl={"default_ttl": 5})
     store.put(("a",), "old", {"n": 0})

@@ -6,7 +6,6 @@ import json
 from typing import Any, TypedDict
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import chain_of
 
 from stategraph import (
@@ -48,7 +47,7 @@ def build(name: str = "shop") -> Any:
     return graph.add_edge("one", "two").compile(name=name)
 
 
-def test_what_has_run_is_counted(drive: Drive) -> None:
+def test_what_has_run_is_counted(drive):
     app = build()
     with measure_coverage() as coverage:
         for kind in ("one", "many", "one"):
@@ -70,7 +69,7 @@ def test_what_has_run_is_counted(drive: Drive) -> None:
     ]
 
 
-def test_a_send_to_a_declared_node_is_that_answer_and_another_one_is_a_send() -> None:
+def test_a_send_to_a_declared_node_is_that_answer_and_another_one_is_a_send():
     graph = StateGraph(State).add_node("work", work).add_node("rest", work)
     graph.add_conditional_edges(START, route, ["work", "rest"])
     graph.add_conditional_edges("work", lambda state: [Send("rest", state)])
@@ -81,7 +80,7 @@ def test_a_send_to_a_declared_node_is_that_answer_and_another_one_is_a_send() ->
     assert [each.answer for each in coverage.of(app).missed_outcomes] == ["rest"]
 
 
-def test_a_graph_that_does_not_run_is_reported_if_it_is_named() -> None:
+def test_a_graph_that_does_not_run_is_reported_if_it_is_named():
     with measure_coverage(build()) as coverage:
         pass
     assert coverage.report().startswith("shop: 0 %, 0 of 4 nodes, 0 of 8 edges, 0 of 4")
@@ -90,7 +89,7 @@ def test_a_graph_that_does_not_run_is_reported_if_it_is_named() -> None:
     assert (nothing.report(), nothing.percent) == ("", 100.0)
 
 
-def test_commands_joins_handlers_and_questions_count(drive: Drive) -> None:
+def test_commands_joins_handlers_and_questions_count(drive):
     def fail(state: State) -> None:
         raise ValueError("no")
 
@@ -114,7 +113,7 @@ def test_commands_joins_handlers_and_questions_count(drive: Drive) -> None:
     assert found.missed() == ["edge 'fail' -> END", "edge 'ask' -> 'end'"]
 
 
-def test_nested_graphs_and_copies_count(drive: Drive) -> None:
+def test_nested_graphs_and_copies_count(drive):
     outer = chain_of(State, inner=build("inner")).compile(name="outer")
     with measure_coverage() as coverage:
         drive.invoke(replace(outer, {"inner:one": {}}), {"kind": "one"})
@@ -123,7 +122,7 @@ def test_nested_graphs_and_copies_count(drive: Drive) -> None:
     assert coverage.of(outer).percent == 100.0
 
 
-def test_other_processes_can_be_added() -> None:
+def test_other_processes_can_be_added():
     app = build()
     with measure_coverage(app) as coverage:
         app.invoke({"kind": "one"})
@@ -136,7 +135,7 @@ def test_other_processes_can_be_added() -> None:
     assert empty.of(app).nodes["sort"] == 1
 
 
-def test_it_is_drawn_on_the_graph(tmp_path: Any) -> None:
+def test_it_is_drawn_on_the_graph(tmp_path):
     app = build()
     with measure_coverage() as coverage:
         app.invoke({"kind": "one"})
@@ -149,7 +148,7 @@ def test_it_is_drawn_on_the_graph(tmp_path: Any) -> None:
     assert "work never" in text
 
 
-def test_nothing_is_counted_once_it_is_over() -> None:
+def test_nothing_is_counted_once_it_is_over():
     from stategraph.pregel.superstep.hooks import EVERYWHERE
 
     before = list(EVERYWHERE)
@@ -158,7 +157,7 @@ def test_nothing_is_counted_once_it_is_over() -> None:
     assert before == EVERYWHERE
 
 
-def test_attempts_count_and_calls_of_tasks_and_cached_results_do_not(drive: Drive) -> None:
+def test_attempts_count_and_calls_of_tasks_and_cached_results_do_not(drive):
     failures = [ConnectionError("of the call"), ConnectionError("of the node")]
 
     @task(retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
@@ -184,7 +183,7 @@ def test_attempts_count_and_calls_of_tasks_and_cached_results_do_not(drive: Driv
     assert found.edges["first", "work"] == 2
 
 
-def test_a_stored_thread_can_be_counted_wherever_it_has_run(drive: Drive) -> None:
+def test_a_stored_thread_can_be_counted_wherever_it_has_run(drive):
     """As for threads of a fleet whose workers were killed: what is stored is counted as if it had run here."""
     app = build().copy({"checkpointer": InMemorySaver()})
     outer = StateGraph(State).add_node("shop", build("inner")).add_node("plan", lambda state: Command(goto=Send("end", {})), destinations=["end"])
@@ -205,7 +204,7 @@ def test_a_stored_thread_can_be_counted_wherever_it_has_run(drive: Drive) -> Non
 
 
 @pytest.mark.parametrize("is_nested", [False, True])
-def test_a_thread_with_schedule_ready_counts_all_that_a_router_behind_start_has_led_to(drive: Drive, is_nested: bool) -> None:
+def test_a_thread_with_schedule_ready_counts_all_that_a_router_behind_start_has_led_to(drive, is_nested):
     """Its first step holds only the task that ended first."""
     graph = StateGraph(State).add_node("one", work).add_node("two", work).add_node("three", work)
     graph.add_conditional_edges(START, lambda state: ["one", "two"], ["one", "two", "three"]).add_edge("one", "three")

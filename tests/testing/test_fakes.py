@@ -7,7 +7,6 @@ from typing import Annotated, Any, TypedDict
 from unittest.mock import Mock
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import chain_of
 
 from stategraph import (
@@ -44,18 +43,18 @@ def build(**options: Any) -> Any:
 APP = build()
 
 
-def test_a_node_returns_a_value_instead(drive: Drive) -> None:
+def test_a_node_returns_a_value_instead(drive):
     assert drive.invoke(replace(APP, model={"log": ["fake"]}), {})["log"] == ["fake", "end"]
 
 
-def test_a_function_is_called_as_the_node_was(drive: Drive) -> None:
+def test_a_function_is_called_as_the_node_was(drive):
     def fake(state: State, runtime: Runtime[str]) -> dict[str, Any]:
         return {"log": [f"{len(state['log'])} {runtime.context}"]}
 
     assert drive.invoke(replace(APP, model=fake), {"log": ["x"]}, context="c")["log"] == ["x", "1 c", "end"]
 
 
-def test_an_async_function_may_replace_a_sync_one() -> None:
+def test_an_async_function_may_replace_a_sync_one():
     import asyncio
 
     async def fake(state: State) -> dict[str, Any]:
@@ -64,14 +63,14 @@ def test_an_async_function_may_replace_a_sync_one() -> None:
     assert asyncio.run(replace(APP, model=fake).ainvoke({}))["log"] == ["async", "end"]
 
 
-def test_a_mock_remembers_its_calls(drive: Drive) -> None:
+def test_a_mock_remembers_its_calls(drive):
     mock = Mock(side_effect=[{"log": ["one"]}, {"log": ["two"]}])
     app = replace(APP, model=mock)
     assert [drive.invoke(app, {})["log"][0] for _ in range(2)] == ["one", "two"]
     assert mock.call_count == 2
 
 
-def test_an_exception_is_raised_and_meets_the_policies_of_the_node(drive: Drive) -> None:
+def test_an_exception_is_raised_and_meets_the_policies_of_the_node(drive):
     def handle(state: State, error: NodeError) -> dict[str, Any]:
         return {"log": [f"handled {error.error}"]}
 
@@ -84,7 +83,7 @@ def test_an_exception_is_raised_and_meets_the_policies_of_the_node(drive: Drive)
         drive.invoke(replace(APP, model=TimeoutError("slow")), {})
 
 
-def test_an_error_handler_may_be_kept_with_other_fakes(drive: Drive) -> None:
+def test_an_error_handler_may_be_kept_with_other_fakes(drive):
     def handle(state: State, error: NodeError) -> Command:
         return Command(update={"log": ["handled"]}, goto="end")
 
@@ -92,18 +91,18 @@ def test_an_error_handler_may_be_kept_with_other_fakes(drive: Drive) -> None:
     assert drive.invoke(app, {})["log"] == ["handled", "fake end"]
 
 
-def test_a_router_behind_a_fake_is_asked(drive: Drive) -> None:
+def test_a_router_behind_a_fake_is_asked(drive):
     graph = StateGraph(State).add_node("model", forbidden).add_node(end).add_edge(START, "model")
     app = graph.add_conditional_edges("model", lambda state: END if "stop" in state["log"] else "end", ["end", END])
     assert drive.invoke(replace(app.compile(), model={"log": ["stop"]}), {})["log"] == ["stop"]
 
 
-def test_a_fake_is_never_answered_from_the_cache_of_the_node(drive: Drive) -> None:
+def test_a_fake_is_never_answered_from_the_cache_of_the_node(drive):
     app = replace(build(cache_policy=CachePolicy()), model=Mock(side_effect=[{"log": ["1"]}, {"log": ["2"]}]))
     assert [drive.invoke(app, {})["log"][0] for _ in range(2)] == ["1", "2"]
 
 
-def test_a_node_of_a_nested_graph_is_replaced_by_its_path(drive: Drive) -> None:
+def test_a_node_of_a_nested_graph_is_replaced_by_its_path(drive):
     middle = chain_of(State, inner=APP).compile()
     outer = chain_of(State, middle=middle).compile()
     app = replace(outer, {"middle:inner:model": {"log": ["deep"]}, "middle:inner:end": {"log": ["down"]}})
@@ -113,18 +112,18 @@ def test_a_node_of_a_nested_graph_is_replaced_by_its_path(drive: Drive) -> None:
     ]
 
 
-def test_a_whole_nested_graph_is_replaced(drive: Drive) -> None:
+def test_a_whole_nested_graph_is_replaced(drive):
     outer = chain_of(State, inner=APP).compile()
     assert drive.invoke(replace(outer, inner={"log": ["flat"]}), {})["log"] == ["flat"]
 
 
-def test_the_graph_itself_stays_as_it_is() -> None:
+def test_the_graph_itself_stays_as_it_is():
     program = APP.program
     replace(APP, model={"log": []})
     assert APP.program is program
 
 
-def test_the_graph_itself_is_changed_for_a_while(drive: Drive) -> None:
+def test_the_graph_itself_is_changed_for_a_while(drive):
     program = APP.program
     with pytest.raises(RuntimeError, match="stop"), replaced(APP, model={"log": ["fake"]}) as app:
         assert app is APP
@@ -133,7 +132,7 @@ def test_the_graph_itself_is_changed_for_a_while(drive: Drive) -> None:
     assert APP.program is program
 
 
-def test_debug_watches_fakes(drive: Drive) -> None:
+def test_debug_watches_fakes(drive):
     from stategraph import InPlaceEditError
 
     def careless(state: State) -> dict[str, Any]:
@@ -145,7 +144,7 @@ def test_debug_watches_fakes(drive: Drive) -> None:
         drive.invoke(replace(graph.compile(debug=True), model=careless), {"log": []})
 
 
-def test_mistakes_are_reported() -> None:
+def test_mistakes_are_reported():
     with pytest.raises(ValueError, match="has no node 'modle'; did you mean 'model'"):
         replace(APP, modle={})
     with pytest.raises(ValueError, match="holds no graph"):

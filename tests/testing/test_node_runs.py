@@ -66,7 +66,7 @@ def graph_of(node: Any, **options: Any) -> Any:
     return StateGraph(State).add_node("node", node, **options).add_edge(START, "node").compile()
 
 
-def test_a_node_is_given_the_state_and_shows_what_it_did(drive: Drive) -> None:
+def test_a_node_is_given_the_state_and_shows_what_it_did(drive):
     done = alone(drive, APP, "price", {"item": "tea", "log": ["before"]})
     assert done.returned == {"log": ["tea: 9.50"]}
     assert (done.update, done.writes) == ({"log": ["tea: 9.50"]}, (("log", ["tea: 9.50"]),))
@@ -74,7 +74,7 @@ def test_a_node_is_given_the_state_and_shows_what_it_did(drive: Drive) -> None:
     assert (done.goto, done.questions, done.events) == (("approve",), (), ())
 
 
-def test_the_state_is_used_without_its_reducers(drive: Drive) -> None:
+def test_the_state_is_used_without_its_reducers(drive):
     def fold(old: int, new: int) -> int:
         return old - new
 
@@ -85,7 +85,7 @@ def test_the_state_is_used_without_its_reducers(drive: Drive) -> None:
     assert alone(drive, app, "down", {"n": 7}).state == {"n": 6}
 
 
-def test_messages_may_be_short(drive: Drive) -> None:
+def test_messages_may_be_short(drive):
     seen = alone(drive, graph_of(lambda state: {"log": [state["messages"][0]["content"]]}), "node", {"messages": "Hi"})
     assert seen.update == {"log": ["Hi"]}
 
@@ -97,22 +97,22 @@ def test_messages_may_be_short(drive: Drive) -> None:
         lambda question: "yes" if question.value == "Buy it?" else 3,
     ],
 )
-def test_its_questions_are_answered(drive: Drive, answers: Any) -> None:
+def test_its_questions_are_answered(drive, answers):
     done = alone(drive, APP, "approve", {}, answers=answers)
     assert (done.update, done.goto, done.questions) == ({"log": ["yes, 3"]}, (END,), ())
 
 
-def test_a_question_without_an_answer_stays_open(drive: Drive) -> None:
+def test_a_question_without_an_answer_stays_open(drive):
     stopped = alone(drive, APP, "approve", {}, answers={"Buy it?": "yes"})
     assert [question.value for question in stopped.questions] == [{"how": "many?"}]
     assert (stopped.returned, stopped.writes, stopped.goto) == (None, (), ())
 
 
-def test_its_router_is_asked_with_what_it_wrote(drive: Drive) -> None:
+def test_its_router_is_asked_with_what_it_wrote(drive):
     assert alone(drive, APP, "approve", {}, answers=["again", 1]).goto == ("price",)
 
 
-def test_it_finds_config_context_store_and_writer(drive: Drive) -> None:
+def test_it_finds_config_context_store_and_writer(drive):
     def look(state: State, runtime: Runtime[Any], config: Any) -> dict[str, Any]:
         runtime.stream_writer({"half": "done"})
         found = runtime.store.get(("a",), "k").value["v"]
@@ -127,7 +127,7 @@ def test_it_finds_config_context_store_and_writer(drive: Drive) -> None:
     assert done.events == ({"half": "done"},)
 
 
-def test_commands_and_sends_are_shown(drive: Drive) -> None:
+def test_commands_and_sends_are_shown(drive):
     def spread(state: State) -> Any:
         return [Command(update={"log": ["x"]}, goto="price"), Send("approve", {"item": "tea"})]
 
@@ -137,23 +137,23 @@ def test_commands_and_sends_are_shown(drive: Drive) -> None:
     assert (done.update, done.goto) == ({"log": ["x"]}, ("price", Send("approve", {"item": "tea"})))
 
 
-def test_what_a_send_brings_is_given_as_it_is(drive: Drive) -> None:
+def test_what_a_send_brings_is_given_as_it_is(drive):
     app = graph_of(lambda path: {"log": [path.upper()]})
     assert alone(drive, app, "node", sent="a.txt").update == {"log": ["A.TXT"]}
 
 
-def test_a_node_of_a_nested_graph_is_found_by_its_path(drive: Drive) -> None:
+def test_a_node_of_a_nested_graph_is_found_by_its_path(drive):
     outer = chain_of(State, shop=APP).compile()
     assert alone(drive, outer, "shop:price", {"item": "tea"}).update == {"log": ["tea: 9.50"]}
 
 
-def test_a_command_for_the_graph_around_is_what_it_returned(drive: Drive) -> None:
+def test_a_command_for_the_graph_around_is_what_it_returned(drive):
     command = Command(update={"log": ["up"]}, goto="elsewhere", graph=Command.PARENT)
     done = alone(drive, graph_of(lambda state: command), "node", {})
     assert (done.returned, done.writes, done.goto) == (command, (), ())
 
 
-def test_its_error_reaches_the_test_at_once(drive: Drive) -> None:
+def test_its_error_reaches_the_test_at_once(drive):
     """Neither its error handler nor its retry policy keeps it back."""
     attempts: list[int] = []
 
@@ -174,12 +174,12 @@ def test_its_error_reaches_the_test_at_once(drive: Drive) -> None:
     assert len(attempts) == 4
 
 
-def test_what_it_returns_is_checked_as_in_the_graph(drive: Drive) -> None:
+def test_what_it_returns_is_checked_as_in_the_graph(drive):
     with pytest.raises(InvalidUpdateError, match="unknown key 'lgo'"):
         alone(drive, graph_of(lambda state: {"lgo": []}), "node", {})
 
 
-def test_tasks_that_it_calls_run(drive: Drive) -> None:
+def test_tasks_that_it_calls_run(drive):
     @task
     def double(n: int) -> int:
         return 2 * n
@@ -191,7 +191,7 @@ def test_tasks_that_it_calls_run(drive: Drive) -> None:
         assert alone(drive, graph_of(call), "node", {}).update == {"log": ["8"]}
 
 
-def test_async_nodes_run_in_an_async_test() -> None:
+def test_async_nodes_run_in_an_async_test():
     async def wait(state: State) -> dict[str, Any]:
         await asyncio.sleep(0)
         return {"log": ["waited"]}
@@ -199,7 +199,7 @@ def test_async_nodes_run_in_an_async_test() -> None:
     assert asyncio.run(arun_node(graph_of(wait), "node", {})).update == {"log": ["waited"]}
 
 
-def test_saver_and_graph_are_unchanged() -> None:
+def test_saver_and_graph_are_unchanged():
     from stategraph import InMemorySaver
 
     saver = InMemorySaver()
@@ -210,7 +210,7 @@ def test_saver_and_graph_are_unchanged() -> None:
     assert list(saver.list(None)) == []
 
 
-def test_mistakes_are_reported() -> None:
+def test_mistakes_are_reported():
     with pytest.raises(ValueError, match="has no node 'prise'; did you mean 'price'"):
         run_node(APP, "prise", {})
     with pytest.raises(ValueError, match="node 'price' of graph 'StateGraph' holds no graph"):

@@ -40,7 +40,7 @@ def test_kinds(kind):
 
 
 @pytest.fixture
-def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+def folder(pytester, monkeypatch):
     pytester.makepyfile(shop=SHOP)
     # An editable install is loaded past pytest's rewriting of asserts.
     loaded = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
@@ -57,7 +57,7 @@ def run(folder: pytest.Pytester, *words: str) -> pytest.RunResult:
     return folder.runpytest_inprocess(*WITH_PLUGIN, *words)
 
 
-def test_coverage_is_reported_and_drawn(folder: pytest.Pytester) -> None:
+def test_coverage_is_reported_and_drawn(folder):
     folder.makepyfile(RUNS.format(kinds=["milk"]))
     done = run(folder, "--graph-coverage", "--graph-coverage-dir", "drawn")
     assert done.ret == 0
@@ -74,7 +74,7 @@ def test_coverage_is_reported_and_drawn(folder: pytest.Pytester) -> None:
     assert (folder.path / "drawn" / "shop.svg").read_text("utf-8").startswith("<svg")
 
 
-def test_too_little_fails_the_run(folder: pytest.Pytester) -> None:
+def test_too_little_fails_the_run(folder):
     folder.makepyfile(RUNS.format(kinds=["milk"]))
     done = run(folder, "--graph-coverage-fail-under", "60")
     assert done.ret == 1
@@ -82,7 +82,7 @@ def test_too_little_fails_the_run(folder: pytest.Pytester) -> None:
     assert run(folder, "--graph-coverage-fail-under", "50").ret == 0
 
 
-def test_a_graph_that_is_named_is_reported_though_it_does_not_run(folder: pytest.Pytester) -> None:
+def test_a_graph_that_is_named_is_reported_though_it_does_not_run(folder):
     folder.makepyfile("def test_nothing(): pass")
     run(folder, "--graph-coverage", "shop:graph").stdout.fnmatch_lines(["shop: 0 %, *"])
     run(folder, "--graph-coverage").stdout.fnmatch_lines(["no graph has run"])
@@ -92,7 +92,7 @@ def test_a_graph_that_is_named_is_reported_though_it_does_not_run(folder: pytest
 
 
 @pytest.mark.trial
-def test_processes_of_xdist_are_added_up(folder: pytest.Pytester) -> None:
+def test_processes_of_xdist_are_added_up(folder):
     folder.makepyfile(RUNS.format(kinds=["milk", "tea"]))
     words = ["-p", "xdist", "-n", "2", "--dist", "each", "--graph-coverage"]
     done = folder.runpytest_subprocess(*WITH_PLUGIN, *words, timeout=120)
@@ -100,7 +100,7 @@ def test_processes_of_xdist_are_added_up(folder: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(["shop: 75 %, 1 of 2 nodes, 3 of 4 edges, 2 of 2 outcomes of routers"])
 
 
-def test_a_fixture_measures_one_test(folder: pytest.Pytester) -> None:
+def test_a_fixture_measures_one_test(folder):
     folder.makepyfile(
         """
         from shop import graph
@@ -123,7 +123,7 @@ def test_tea(replay_graph):
 """
 
 
-def test_a_run_is_recorded_and_replayed(folder: pytest.Pytester) -> None:
+def test_a_run_is_recorded_and_replayed(folder):
     folder.makepyfile(test_shop=REPLAY.format(answer="yes"))
     missing = run(folder)
     missing.stdout.fnmatch_lines(["*test_shop-test_tea.json is not there: run pytest --record-graphs once*"])
@@ -139,7 +139,7 @@ def test_a_run_is_recorded_and_replayed(folder: pytest.Pytester) -> None:
     )
 
 
-def test_the_plugin_loads_only_what_is_used() -> None:
+def test_the_plugin_loads_only_what_is_used():
     program = (
         "import sys; before = set(sys.modules); import stategraph.pytest_plugin\n"
         "print(*sorted(name for name in sys.modules if name.startswith('stategraph.') and name not in before))"
@@ -148,7 +148,7 @@ def test_the_plugin_loads_only_what_is_used() -> None:
     assert done.stdout.split() == ["stategraph.pytest_plugin"], done.stderr
 
 
-def test_the_package_names_it_as_a_plugin() -> None:
+def test_the_package_names_it_as_a_plugin():
     import tomllib
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]

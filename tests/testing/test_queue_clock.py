@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +11,7 @@ from kit import cluster
 from kit.fleet import all_ended, counting, until, working
 
 from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.testing import QueueClock, queue_clock
+from stategraph.testing import queue_clock
 from stategraph.workers import Queue
 
 postgres = cluster.emptied
@@ -21,7 +20,7 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def clock(postgres: str) -> Iterator[QueueClock]:
+def clock(postgres):
     with PostgresSaver.from_conn_string(postgres) as saver, Queue.from_conn_string(postgres, counting) as queue:
         saver.setup()
         queue.setup()
@@ -29,7 +28,7 @@ def clock(postgres: str) -> Iterator[QueueClock]:
         yield opened
 
 
-def test_schedules_and_delays_are_due_when_the_clock_reaches_them(clock: QueueClock, postgres: str) -> None:
+def test_schedules_and_delays_are_due_when_the_clock_reaches_them(clock, postgres):
     pytest.importorskip("cronsim")
     with Queue.from_conn_string(clock.url, counting) as queue, working(counting, clock.url):
         queue.schedule("daily", "30 7 * * *", ONE, missed="all")
@@ -49,7 +48,7 @@ def test_schedules_and_delays_are_due_when_the_clock_reaches_them(clock: QueueCl
         assert times[1] - times[0] > 3 * DAY
 
 
-def test_time_does_not_go_back(clock: QueueClock) -> None:
+def test_time_does_not_go_back(clock):
     before = clock.now
     with pytest.raises(ValueError, match="must not go back, got -1"):
         clock.advance(-1)
@@ -57,7 +56,7 @@ def test_time_does_not_go_back(clock: QueueClock) -> None:
     assert clock.now - before >= timedelta(seconds=60)
 
 
-def test_nothing_is_left_of_it(clock: QueueClock, postgres: str) -> None:
+def test_nothing_is_left_of_it(clock, postgres):
     with queue_clock(postgres):
         pass
     with psycopg.connect(postgres) as connection:

@@ -108,11 +108,11 @@ class Player:
 
 
 @pytest.fixture
-def player(drive: Drive) -> Player:
+def player(drive):
     return Player(drive)
 
 
-def test_a_run_is_recorded_step_by_step(player: Player) -> None:
+def test_a_run_is_recorded_step_by_step(player):
     recording = player.record(APP, {"item": "tea"}, answers=["yes"])
     [run] = recording.runs
     assert (run.input, run.end) == ({"item": "tea"}, "done")
@@ -123,23 +123,23 @@ def test_a_run_is_recorded_step_by_step(player: Player) -> None:
     assert [each.node for each in run.steps[1][0].steps[2]] == ["ship", "ship"]
 
 
-def test_sync_and_async_runs_are_recorded_identically(player: Player) -> None:
+def test_sync_and_async_runs_are_recorded_identically(player):
     assert player.record(APP, {"item": "tea"}, {"item": "mate"}, answers=["yes", "no"]) == RUN
 
 
-def test_a_file_can_be_read_back(tmp_path: Path) -> None:
+def test_a_file_can_be_read_back(tmp_path):
     path = RUN.save(tmp_path / "run.json")
     assert Recording.load(path) == RUN
     assert max(map(len, path.read_text().splitlines())) <= 120
     assert "run 2, done\n  1. price\n  2. desk" in str(RUN)
 
 
-def test_the_same_graph_does_the_same(player: Player, tmp_path: Path) -> None:
+def test_the_same_graph_does_the_same(player, tmp_path):
     assert player.replay(RUN, APP) == RUN
     assert player.replay(RUN.save(tmp_path / "run.json"), APP) == RUN
 
 
-def test_a_question_without_an_answer_ends_the_run(player: Player) -> None:
+def test_a_question_without_an_answer_ends_the_run(player):
     recording = player.record(APP, {"item": "tea"})
     assert (recording.runs[0].end, recording.runs[0].steps[-1][0].questions) == ("paused", ({"asks": {"buy": "tea"}},))
     assert player.replay(recording, APP) == recording
@@ -171,11 +171,11 @@ def ask_twice(state: State) -> dict[str, Any]:
         ({"desk:ship": {"log": ["lost"]}}, "step 3, node 'desk:ship', task 1: the write to 'log' differs at [0]"),
     ],
 )
-def test_the_first_difference_is_named(player: Player, fakes: Any, told: str) -> None:
+def test_the_first_difference_is_named(player, fakes, told):
     assert told in player.differs(RUN, replace(APP, fakes))
 
 
-def test_another_route_is_a_difference_of_the_node_before(player: Player) -> None:
+def test_another_route_is_a_difference_of_the_node_before(player):
     to = "check"
     graph = StateGraph(State).add_node(price).add_node(check).add_edge(START, "price")
     app = graph.add_conditional_edges("price", lambda state: to, ["check", END]).compile()
@@ -185,14 +185,14 @@ def test_another_route_is_a_difference_of_the_node_before(player: Player) -> Non
     assert "step 1, node 'price': the route differs at [0]\n  recorded: 'check'\n  now:      '__end__'" in told
 
 
-def test_recorded_nodes_do_not_run(player: Player) -> None:
+def test_recorded_nodes_do_not_run(player):
     broken = replace(APP, {name: AssertionError("it has run") for name in ("price", "desk:approve", "desk:ship")})
     assert player.replay(RUN, broken, recorded=["price", "desk:approve", "desk:ship"]) == RUN
     whole = player.replay(RUN, APP, recorded="*")
     assert [run.state for run in whole.runs] == [run.state for run in RUN.runs]
 
 
-def test_a_node_that_runs_more_often_than_recorded_is_reported(player: Player) -> None:
+def test_a_node_that_runs_more_often_than_recorded_is_reported(player):
     left = 0
     app = (
         chain_of(State, price=price, check=check)
@@ -206,7 +206,7 @@ def test_a_node_that_runs_more_often_than_recorded_is_reported(player: Player) -
     assert "node 'price' runs more often than it is recorded to" in str(found.value.__cause__)
 
 
-def test_a_failed_run_can_be_replayed(player: Player) -> None:
+def test_a_failed_run_can_be_replayed(player):
     saver = InMemorySaver()
     app = replace(APP, price=ValueError("out of stock")).copy({"checkpointer": saver})
     thread: Any = {"configurable": {"thread_id": "failed"}}
@@ -219,7 +219,7 @@ def test_a_failed_run_can_be_replayed(player: Player) -> None:
     assert "recorded: 'ValueError: out of stock'" in player.differs(recording, APP)
 
 
-def test_a_failure_with_a_handler_is_recorded(player: Player) -> None:
+def test_a_failure_with_a_handler_is_recorded(player):
     def handle(state: State, error: NodeError) -> dict[str, Any]:
         return {"log": [str(error.error)]}
 
@@ -232,7 +232,7 @@ def test_a_failure_with_a_handler_is_recorded(player: Player) -> None:
     assert player.replay(recording, app) == recording
 
 
-def test_random_ids_may_differ_but_not_their_owners(player: Player) -> None:
+def test_random_ids_may_differ_but_not_their_owners(player):
     def speak(state: MessagesState) -> dict[str, Any]:
         return {"messages": [{"role": "assistant", "content": "Hello.", "id": str(uuid.uuid4())}]}
 
@@ -246,7 +246,7 @@ def test_random_ids_may_differ_but_not_their_owners(player: Player) -> None:
     assert "node 'edit': the write to 'messages' differs at [0]['id']" in player.differs(recording, app)
 
 
-def test_keys_can_be_ignored(player: Player) -> None:
+def test_keys_can_be_ignored(player):
     ticks = iter(range(1000))
     app = StateGraph(State).add_node("clock", lambda state: {"order": Order("tick", next(ticks))})
     app = app.add_edge(START, "clock").compile()
@@ -255,7 +255,7 @@ def test_keys_can_be_ignored(player: Player) -> None:
     assert "at ['value']['price']" in player.differs(recording, app)
 
 
-def test_functional_graphs_are_recorded(player: Player) -> None:
+def test_functional_graphs_are_recorded(player):
     @task
     def double(n: int) -> int:
         return 2 * n
@@ -270,7 +270,7 @@ def test_functional_graphs_are_recorded(player: Player) -> None:
         assert replay(recording, flow) == recording
 
 
-def test_context_and_config_reach_the_nodes(player: Player) -> None:
+def test_context_and_config_reach_the_nodes(player):
     def look(state: State, config: Any, runtime: Any) -> dict[str, Any]:
         return {"log": [config["configurable"]["tenant"], runtime.context]}
 
@@ -281,7 +281,7 @@ def test_context_and_config_reach_the_nodes(player: Player) -> None:
     player.replay(recording, app, **given)
 
 
-def test_unrecordable_runs_are_errors() -> None:
+def test_unrecordable_runs_are_errors():
     app = APP.copy({"checkpointer": InMemorySaver()})
 
     def thread(name: str) -> Any:
@@ -305,7 +305,7 @@ def test_unrecordable_runs_are_errors() -> None:
         replay(RUN, APP, recorded="price")
 
 
-def test_a_run_that_interrupts_forever_ends() -> None:
+def test_a_run_that_interrupts_forever_ends():
     app = StateGraph(State).add_node("ask", lambda state: Command(goto="ask" if interrupt("?") else END))
     app = app.add_edge(START, "ask").compile()
     with pytest.raises(CheckFailed, match="still asks after 1000 answers"):
@@ -315,12 +315,12 @@ def test_a_run_that_interrupts_forever_ends() -> None:
 # -- files -----------------------------------------------------------------------------------------
 
 
-def test_a_file_of_the_first_version_is_read_and_replayed() -> None:
+def test_a_file_of_the_first_version_is_read_and_replayed():
     assert json.loads(GOLDEN.read_text())["version"] == 1
     assert replay(GOLDEN, APP) == Recording.load(GOLDEN)
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path):
     path = tmp_path / "run.json"
     for text, told in [
         ("[]", "is no recording"),

@@ -11,7 +11,7 @@ import pytest
 from stategraph.testing import CheckFailed, ScriptedModel, tool_call
 
 
-def test_a_script_that_is_over_shows_what_was_asked() -> None:
+def test_a_script_that_is_over_shows_what_was_asked():
     model = ScriptedModel(["One.", "Two."])
     model.invoke([])
     list(model.stream([]))
@@ -26,7 +26,7 @@ def test_a_script_that_is_over_shows_what_was_asked() -> None:
         asyncio.run(ScriptedModel([]).ainvoke([]))
 
 
-def test_an_unused_response_is_found() -> None:
+def test_an_unused_response_is_found():
     model = ScriptedModel(["One.", "Two."])
     model.invoke([])
     with pytest.raises(CheckFailed, match="asked only 1 times; its next answer would be 'Two.'"):
@@ -35,7 +35,7 @@ def test_an_unused_response_is_found() -> None:
     model.check_used_up()
 
 
-def test_a_response_is_streamed_by_word() -> None:
+def test_a_response_is_streamed_by_word():
     line: dict[str, Any] = {"content": "Let me see.", "tool_calls": [tool_call("height", name="Etna")]}
 
     async def read() -> list[Any]:
@@ -47,7 +47,7 @@ def test_a_response_is_streamed_by_word() -> None:
         assert "".join(pieces) == '{"name": "Etna"}'
 
 
-def test_without_langchain_an_error_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_langchain_an_error_says_what_is_missing(monkeypatch):
     monkeypatch.delitem(sys.modules, "stategraph.compat.langchain.scripted", raising=False)
     for name in [each for each in sys.modules if each.partition(".")[0] == "langchain_core"]:
         monkeypatch.delitem(sys.modules, name)

@@ -46,20 +46,20 @@ def end(state: State) -> dict[str, Any]:
     return {"log": ["end"]}
 
 
-def test_a_graph_survives() -> None:
+def test_a_graph_survives():
     done = survives(in_a_row(start, end), {"item": "tea"})
     assert done == Survival(("the input", "the commit of step 0", "the commit of step 1", "the commit of step 2"), 16, {})
     assert str(done) == "16 trials at 4 places: all end as without harm"
 
 
-def test_an_async_graph_survives() -> None:
+def test_an_async_graph_survives():
     async def wait(state: State) -> dict[str, Any]:
         return {"log": ["waited"]}
 
     assert survives(in_a_row(start, wait), {}).trials == 16
 
 
-def test_questions_sends_loops_and_nested_graphs_survive() -> None:
+def test_questions_sends_loops_and_nested_graphs_survive():
     def ask(state: State) -> dict[str, Any]:
         return {"log": [interrupt("Go on?")]}
 
@@ -75,7 +75,7 @@ def test_questions_sends_loops_and_nested_graphs_survive() -> None:
     assert "the commit of step 1 of graph 'desk'" in done.stored
 
 
-def test_effects_are_compared_and_repeats_counted() -> None:
+def test_effects_are_compared_and_repeats_counted():
     outbox = Outbox()
 
     def mail(state: State) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_effects_are_compared_and_repeats_counted() -> None:
     )
 
 
-def test_a_receiver_that_drops_repeats_has_each_effect_once() -> None:
+def test_a_receiver_that_drops_repeats_has_each_effect_once():
     keys: set[str] = set()
     outbox = Outbox()
 
@@ -106,7 +106,7 @@ def test_a_receiver_that_drops_repeats_has_each_effect_once() -> None:
     assert survives(in_a_row(start, mail, end), {}, effects=outbox.take, once=True).repeated == {}
 
 
-def test_state_outside_of_the_graph_is_found() -> None:
+def test_state_outside_of_the_graph_is_found():
     memory: dict[str, int] = {}
 
     def remember(state: State) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def test_state_outside_of_the_graph_is_found() -> None:
     )
 
 
-def test_another_effect_is_found() -> None:
+def test_another_effect_is_found():
     outbox, numbers = Outbox(), count()
 
     def begin(state: State) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def test_another_effect_is_found() -> None:
         survives(in_a_row(begin, mail), {}, effects=outbox.take)
 
 
-def test_nondeterministic_nodes_are_reported_as_such() -> None:
+def test_nondeterministic_nodes_are_reported_as_such():
     numbers = count()
 
     def draw(state: State) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def test_nondeterministic_nodes_are_reported_as_such() -> None:
     assert survives(in_a_row(start, draw), {}, ignore=["log"]).trials == 16
 
 
-def test_nondeterministic_effects_are_reported_as_such() -> None:
+def test_nondeterministic_effects_are_reported_as_such():
     outbox, numbers = Outbox(), count()
 
     def mail(state: State) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def test_nondeterministic_effects_are_reported_as_such() -> None:
         survives(in_a_row(mail), {}, effects=outbox.take)
 
 
-def test_errors_say_what_was_done() -> None:
+def test_errors_say_what_was_done():
     runs = count()
 
     def fail_at_the_third(state: State) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def test_errors_say_what_was_done() -> None:
     assert "While the graph was tried: killed before the input" in failed.value.__notes__
 
 
-def test_an_unanswered_interrupt_may_stay_open() -> None:
+def test_an_unanswered_interrupt_may_stay_open():
     def ask(state: State) -> Any:
         return Command(update={"log": [interrupt("?")]})
 

@@ -62,7 +62,7 @@ def graph(nodes: dict[str, Any], saver: Any = None, **policies: Any) -> Any:
 
 
 @pytest.mark.parametrize("saver", [None, InMemorySaver()], ids=["unsaved", "saved"])
-def test_tasks_side_by_side_wake_in_the_order_of_their_times(drive: Any, saver: Any) -> None:
+def test_tasks_side_by_side_wake_in_the_order_of_their_times(drive, saver):
     for _ in range(5):
         woke: list[tuple[str, float]] = []
         with virtual_time() as clock:
@@ -76,7 +76,7 @@ def test_tasks_side_by_side_wake_in_the_order_of_their_times(drive: Any, saver: 
         assert woke == [("b", 10), ("c", 52), ("d", 400), ("a", 600)]
 
 
-def test_virtual_time_waits_for_computing_tasks(drive: Any) -> None:
+def test_virtual_time_waits_for_computing_tasks(drive):
     """A sibling that is at work keeps the time where it is, however long the others sleep."""
     seen: list[float] = []
     with virtual_time() as clock:
@@ -94,7 +94,7 @@ def test_virtual_time_waits_for_computing_tasks(drive: Any) -> None:
         assert {*seen} == {0.0} and clock.elapsed == pytest.approx(3600)
 
 
-def test_the_backoff_of_retries(drive: Any) -> None:
+def test_the_backoff_of_retries(drive):
     attempts: list[float] = []
     policy = RetryPolicy(
         max_attempts=4, initial_interval=60, backoff_factor=2, max_interval=1e6, jitter=False, retry_on=OSError
@@ -113,7 +113,7 @@ def test_the_backoff_of_retries(drive: Any) -> None:
     assert attempts == [0, 60, 180, 420]
 
 
-def test_the_timeout_of_a_node(drive: Any) -> None:
+def test_the_timeout_of_a_node(drive):
     with virtual_time() as clock:
         with pytest.raises(NodeTimeoutError, match="run timeout of 30 s exceeded after 30"):
             drive.invoke(graph({"nap": napper(drive, 45)}, timeout=30), {})
@@ -121,7 +121,7 @@ def test_the_timeout_of_a_node(drive: Any) -> None:
         assert drive.invoke(graph({"nap": napper(drive, 25)}, timeout=30), {}) == {"log": ["woke"]}
 
 
-def test_the_timeout_of_a_superstep(drive: Any) -> None:
+def test_the_timeout_of_a_superstep(drive):
     app = graph({"nap": napper(drive, 45)})
     app.step_timeout = 30
     with virtual_time() as clock:
@@ -130,7 +130,7 @@ def test_the_timeout_of_a_superstep(drive: Any) -> None:
         assert clock.elapsed == pytest.approx(30)
 
 
-def test_the_deadline_of_a_run(drive: Any) -> None:
+def test_the_deadline_of_a_run(drive):
     app = graph({"nap": napper(drive, 45)}, InMemorySaver())
     with virtual_time(BEGIN) as clock:
         with pytest.raises(GraphDrained):
@@ -140,7 +140,7 @@ def test_the_deadline_of_a_run(drive: Any) -> None:
         assert clock.elapsed == pytest.approx(45)
 
 
-def test_a_limit_per_time(drive: Any) -> None:
+def test_a_limit_per_time(drive):
     begun: list[int] = []
     with virtual_time() as clock:
         builder = StateGraph(Log)
@@ -157,7 +157,7 @@ def test_a_limit_per_time(drive: Any) -> None:
     assert begun == [0, 0, 60, 60, 120]
 
 
-def test_calls_of_tasks(drive: Any) -> None:
+def test_calls_of_tasks(drive):
     if drive.is_async:
 
         @task
@@ -184,7 +184,7 @@ def test_calls_of_tasks(drive: Any) -> None:
         assert clock.elapsed == pytest.approx(300)
 
 
-def test_timers_of_asyncio_are_moved_with_it() -> None:
+def test_timers_of_asyncio_are_moved_with_it():
     async def node(state: Log) -> Any:
         await asyncio.sleep(3600)
         with pytest.raises(TimeoutError):
@@ -199,7 +199,7 @@ def test_timers_of_asyncio_are_moved_with_it() -> None:
     asyncio.run(check())
 
 
-def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive: Any) -> None:
+def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive):
     def body(state: Log, runtime: Runtime) -> Any:
         runtime.sleep(timedelta(days=3))
         return {"log": ["woke"]}
@@ -213,7 +213,7 @@ def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive: 
         assert clock.now == BEGIN + timedelta(days=3)
 
 
-def test_a_day_is_a_day_whatever_the_time_was() -> None:
+def test_a_day_is_a_day_whatever_the_time_was():
     """Without a start it is some fraction of a second, which a `datetime` does not tell."""
 
     def body(state: Log, runtime: Runtime) -> Any:
@@ -228,7 +228,7 @@ def test_a_day_is_a_day_whatever_the_time_was() -> None:
             assert app.invoke(None, CONFIG) == {"log": ["woke"]}
 
 
-def test_calls_on_threads_of_a_test(drive: Any) -> None:
+def test_calls_on_threads_of_a_test(drive):
     """The test joins them, which is no wait of the engine."""
     with virtual_time() as clock:
         calls = [
@@ -242,7 +242,7 @@ def test_calls_on_threads_of_a_test(drive: Any) -> None:
         assert clock.elapsed == pytest.approx(90)
 
 
-def test_afterwards_all_is_as_before() -> None:
+def test_afterwards_all_is_as_before():
     with virtual_time():
         pass
     assert CLOCK.virtual is None and (CLOCK.time, CLOCK.monotonic, CLOCK.sleep) == (
@@ -251,19 +251,19 @@ def test_afterwards_all_is_as_before() -> None:
     assert "submit" not in vars(POOL)
 
 
-def test_it_is_not_nested() -> None:
+def test_it_is_not_nested():
     with virtual_time(), pytest.raises(RuntimeError, match="virtual already"), virtual_time():
         pass
 
 
-def test_it_does_not_go_back() -> None:
+def test_it_does_not_go_back():
     with virtual_time() as clock, pytest.raises(ValueError, match="must not go back"):
         clock.advance(-1)
     with pytest.raises(ValueError, match="time zone"), virtual_time(datetime(2030, 1, 1)):
         pass
 
 
-def test_reading_threads_survives_garbage_collection() -> None:
+def test_reading_threads_survives_garbage_collection():
     """CPython's gh-106883: a collection while frames are listed could hang, in Python 3.11.7, too."""
     code = """
 import gc, threading

@@ -16,11 +16,11 @@ def labels(made: threads.StoredThread) -> list[str]:
     return [node.label.replace("\n", " | ") for node in branches(*made).model.node_records]
 
 
-def test_a_thread_without_forks_is_one_branch() -> None:
+def test_a_thread_without_forks_is_one_branch():
     assert labels(threads.map_reduce(2, failing=())) == ["branch 1, the newest | steps 0 to 3 | input, plan, fetch, gather"]
 
 
-def test_a_fork_is_a_branch_that_leaves_where_it_was_made() -> None:
+def test_a_fork_is_a_branch_that_leaves_where_it_was_made():
     tree = branches(*threads.forked())
     assert labels(threads.forked()) == [
         "steps 0 to 1 | input, draft | next: ask, check",
@@ -31,7 +31,7 @@ def test_a_fork_is_a_branch_that_leaves_where_it_was_made() -> None:
     assert [edge[:2] for edge in tree.edges] == [(stem, one), (stem, other)]
 
 
-def test_a_fork_of_a_fork_leaves_its_own_branch() -> None:
+def test_a_fork_of_a_fork_leaves_its_own_branch():
     app, thread = threads.forked()
     tip = branches(app, thread).tips[2]
     before = next(s for s in app.get_state_history(thread) if s.config == tip).parent_config
@@ -45,24 +45,24 @@ def test_a_fork_of_a_fork_leaves_its_own_branch() -> None:
     assert [parents[inner], sorted(parents.values())] == [stem, sorted([stem, stem, inner, inner])]
 
 
-def test_a_paused_branch_shows_its_next_nodes() -> None:
+def test_a_paused_branch_shows_its_next_nodes():
     assert labels(threads.asked()) == ["branch 1, the newest | steps 0 to 1 | input, draft | next: ask, check"]
 
 
-def test_tips_of_branches_are_configs_for_get_state_and_resume() -> None:
+def test_tips_of_branches_are_configs_for_get_state_and_resume():
     app, thread = threads.forked()
     tips = branches(app, thread).tips
     assert [app.get_state(tip).values["log"][-2] for tip in tips.values()] == ["checked", "checked"]
     assert app.get_state(tips[2]).config == app.get_state(thread).config
 
 
-def test_a_tree_is_printed_with_characters() -> None:
+def test_a_tree_is_printed_with_characters():
     lines = str(branches(*threads.forked())).split("\n")
     assert lines[1].split() == ["|", "steps", "0", "to", "1", "|"] and lines[3].endswith("| next: ask, check |")
     assert lines[8].split("  ")[0] == "|" and "branch 1" in lines[8] and "branch 2, the newest" in lines[8]
 
 
-def test_a_comparison_shows_common_and_different_steps() -> None:
+def test_a_comparison_shows_common_and_different_steps():
     app, thread = threads.forked()
     tips = branches(app, thread).tips
     assert str(compare(app, tips[1], tips[2])) == "\n".join([
@@ -84,13 +84,13 @@ def test_a_comparison_shows_common_and_different_steps() -> None:
     ])  # fmt: skip
 
 
-def test_a_branch_is_the_same_as_itself() -> None:
+def test_a_branch_is_the_same_as_itself():
     app, thread = threads.forked()
     text = str(compare(app, thread, thread))
     assert text.count("  nothing") == 2 and text.endswith("no change")
 
 
-def test_two_threads_can_be_compared_too() -> None:
+def test_two_threads_can_be_compared_too():
     app, thread = threads.asked("yes")
     other: Any = {"configurable": {"thread_id": "another"}}
     app.invoke({"log": []}, other)
@@ -100,13 +100,13 @@ def test_two_threads_can_be_compared_too() -> None:
     assert "both\n  nothing" in str(found)
 
 
-def test_a_report_of_a_thread_with_branches_has_the_tree() -> None:
+def test_a_report_of_a_thread_with_branches_has_the_tree():
     page = draw_report(*threads.forked())
     assert "branch 2, the newest</text>" in page
     assert "branch 1" not in draw_report(*threads.asked("yes"))
 
 
-def test_what_is_no_thread_is_refused() -> None:
+def test_what_is_no_thread_is_refused():
     app, _ = threads.forked()
     with pytest.raises(ValueError, match="nothing is stored for thread 'nobody'"):
         branches(app, {"configurable": {"thread_id": "nobody"}})

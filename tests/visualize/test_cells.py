@@ -42,14 +42,14 @@ def layers(layout: GraphLayout) -> list[set[str]]:
 
 @pytest.mark.parametrize("name", FLAT)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_text_and_svg_show_the_same_layers(name: str) -> None:
+def test_text_and_svg_show_the_same_layers(name):
     model = DRAWN[name]().model
     assert layers(in_cells(model)) == layers(arrange(model))
 
 
 @pytest.mark.parametrize("name", FLAT)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_boxes_are_separated_by_whole_cells(name: str) -> None:
+def test_boxes_are_separated_by_whole_cells(name):
     boxes = list(in_cells(DRAWN[name]().model).boxes.values())
     assert all(value == int(value) for box in boxes for value in box[1:])
     for one, other in combinations(boxes, 2):
@@ -57,7 +57,7 @@ def test_boxes_are_separated_by_whole_cells(name: str) -> None:
         assert beside or one.bottom <= other.y or other.bottom <= one.y
 
 
-def test_what_does_not_fit_is_an_error() -> None:
+def test_what_does_not_fit_is_an_error():
     model = DRAWN["wide"]().model
     with pytest.raises(TooWideError):
         in_cells(model, 100)
@@ -85,22 +85,22 @@ def drawn_cells(ends: dict[int, tuple[int, int]]) -> list[tuple[int, int, str]]:
 
 
 @given(st.integers(1, 7).flatmap(lambda n: st.tuples(*[st.permutations([3 * i for i in range(n)])] * 2)))
-def test_no_line_overlaps_another_after_columns_are_swapped(columns: tuple[list[int], list[int]]) -> None:
+def test_no_line_overlaps_another_after_columns_are_swapped(columns):
     cells = drawn_cells(dict(enumerate(zip(*columns, strict=True))))
     assert len(cells) == len(set(cells))
 
 
-def test_a_detour_stays_off_the_lines_that_go_straight() -> None:
+def test_a_detour_stays_off_the_lines_that_go_straight():
     cells = drawn_cells({0: (0, 2), 1: (2, 0), 2: (1, 1), 3: (3, 3)})
     assert len(cells) == len(set(cells))
 
 
-def test_a_straight_line_needs_no_track() -> None:
+def test_a_straight_line_needs_no_track():
     assert assign_tracks({0: (4, 4), 1: (9, 9)}) == {}
     assert assign_tracks({0: (4, 7)}) == {LevelRun(4, 7, 0): 0}
 
 
-def test_forward_and_back_edges_are_drawn_side_by_side() -> None:
+def test_forward_and_back_edges_are_drawn_side_by_side():
     nodes = (GraphNode("a", "a"), GraphNode("b", "b"))
     there, back = in_cells(GraphModel("", nodes, (GraphEdge("a", "b"), GraphEdge("b", "a")))).routes
     assert len(there.points) == len(back.points) == 2

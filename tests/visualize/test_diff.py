@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
@@ -82,11 +81,11 @@ def told(before: Any, after: Any, limits: DiffLimits | None = None) -> list[str]
         ({"": 1, 2: 1}, {"": 2, 2: 3}, ["~ '': 1 → 2", "~ 2: 1 → 3"]),
     ],
 )  # fmt: skip
-def test_a_change_is_shown_at_its_path_and_minimal(before: Any, after: Any, lines: list[str]) -> None:
+def test_a_change_is_shown_at_its_path_and_minimal(before, after, lines):
     assert told(before, after) == lines
 
 
-def test_a_diff_of_a_multiline_text_shows_the_changed_lines() -> None:
+def test_a_diff_of_a_multiline_text_shows_the_changed_lines():
     lines = [f"line {n} of a text" for n in range(8)]
     other = [*lines[:3], "new", *lines[4:]]
     found = told({"a": "\n".join(lines)}, {"a": "\n".join(other)})
@@ -99,12 +98,12 @@ def test_a_diff_of_a_multiline_text_shows_the_changed_lines() -> None:
     ]
 
 
-def test_long_texts_are_shown_from_the_first_difference() -> None:
+def test_long_texts_are_shown_from_the_first_difference():
     [line] = told({"a": "x" * 5000 + "y" + "z" * 500}, {"a": "x" * 5000 + "!" + "z" * 500})
     assert "xyz" in line and "x!z" in line and len(line) < 500
 
 
-def test_messages_are_matched_by_their_ids() -> None:
+def test_messages_are_matched_by_their_ids():
     one, two = {"id": "1", "role": "user", "content": "hi"}, {"id": "2", "role": "assistant", "content": "hello"}
     new = {"id": "3", "role": "user", "content": "more"}
     assert told({"m": [one]}, {"m": [one, two]}) == ["~ m: 1 appended, 2 in all", "    + assistant: hello"]
@@ -114,18 +113,18 @@ def test_messages_are_matched_by_their_ids() -> None:
     ]  # fmt: skip
 
 
-def test_changes_beyond_the_limit_are_counted() -> None:
+def test_changes_beyond_the_limit_are_counted():
     found = diff({}, {str(n): n for n in range(500)}, DiffLimits(changes=3))
     assert len(found) == 4
     assert draw_text(found).endswith("… 497 more changes")
 
 
-def test_lines_beyond_the_limit_are_counted() -> None:
+def test_lines_beyond_the_limit_are_counted():
     [change] = diff({"a": []}, {"a": list(range(500))}, DiffLimits(lines=3))
     assert change.lines == ("+ 0", "+ 1", "+ 2", "  … 497 more")
 
 
-def test_a_million_characters_and_a_hundred_thousand_items_stay_small() -> None:
+def test_a_million_characters_and_a_hundred_thousand_items_stay_small():
     before = {"text": "a\n" * 500_000, "items": list(range(100_000)), "keys": {str(n): n for n in range(20_000)}}
     after = {"text": "b\n" * 500_000, "items": list(range(1, 100_001)), "keys": {str(n): -n for n in range(20_000)}}
     assert len(draw_html(diff(before, after))) < 30_000
@@ -134,14 +133,14 @@ def test_a_million_characters_and_a_hundred_thousand_items_stay_small() -> None:
 @pytest.mark.parametrize(
     "make", [Broken, BrokenError, lambda: [Broken()], object, lambda: 10**5000, lambda: type, lambda: print]
 )
-def test_objects_with_broken_methods_do_not_break_a_diff(make: Callable[[], Any]) -> None:
+def test_objects_with_broken_methods_do_not_break_a_diff(make):
     odd = make()
     for before, after in ((odd, 1), (1, odd), (odd, odd), ([odd], [odd, 1]), ({"a": odd}, {"a": type(odd)})):
         draw_text(diff({"a": before}, {"a": after}))
         draw_html(diff(before, after))
 
 
-def test_self_referential_values_do_not_break_a_diff() -> None:
+def test_self_referential_values_do_not_break_a_diff():
     one: dict[str, Any] = {"a": 1}
     one["self"] = one
     two: dict[str, Any] = {"a": 2}
@@ -150,7 +149,7 @@ def test_self_referential_values_do_not_break_a_diff() -> None:
 
 
 @given(JSON, JSON)
-def test_equal_states_have_no_changes_and_different_ones_have_some(before: Any, after: Any) -> None:
+def test_equal_states_have_no_changes_and_different_ones_have_some(before, after):
     assert diff(before, before) == ()
     if repr(before) != repr(after):
         assert diff(before, after) or before == after
@@ -174,7 +173,7 @@ HOSTILE = st.text(alphabet="<>&'\"/scripton=!-é\n\u202e\x00")
 
 
 @given(st.dictionaries(HOSTILE, HOSTILE | st.lists(HOSTILE)), st.dictionaries(HOSTILE, HOSTILE | st.lists(HOSTILE)))
-def test_no_text_of_a_state_becomes_markup(before: Any, after: Any) -> None:
+def test_no_text_of_a_state_becomes_markup(before, after):
     page = Tags()
     page.feed(draw_html(diff(before, after)))
     page.close()
@@ -182,13 +181,13 @@ def test_no_text_of_a_state_becomes_markup(before: Any, after: Any) -> None:
     assert "\u202e" not in page.text
 
 
-def test_html_marks_added_and_removed_parts_in_words() -> None:
+def test_html_marks_added_and_removed_parts_in_words():
     html = draw_html(diff({"a": 1, "b": 1}, {"a": 2, "c": [1]}))
     assert html == (
         "<p><b>b</b> <del>1</del></p><p><b>a</b> <del>1</del> <ins>2</ins></p><p><b>c</b> <ins>[1]</ins></p>"
     )
 
 
-def test_a_change_names_its_place() -> None:
+def test_a_change_names_its_place():
     assert Change(("docs", "[3]", "title"), "changed").where == "docs[3].title"
     assert Change((), "changed").where == "value"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from example_graphs import DRAWN, graph, joined, router
 from hypothesis import given
-from kit.graph_specs import Described, build
+from kit.graph_specs import build
 from kit.random_graphs import graphs
 
 import stategraph
@@ -39,7 +39,7 @@ def chain() -> GraphModel:
 
 
 @pytest.fixture
-def no_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def no_path(monkeypatch, tmp_path):
     """A PATH of one empty folder, which is returned."""
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
@@ -55,11 +55,11 @@ def program(folder: Path, script: str) -> None:
 # -- the text -------------------------------------------------------------------------------------------------
 
 
-def test_the_text_needs_no_graphviz(no_path: Path) -> None:
+def test_the_text_needs_no_graphviz(no_path):
     assert "\ta -> b\n" in draw_dot(chain())
 
 
-def test_names_without_special_characters_are_not_escaped() -> None:
+def test_names_without_special_characters_are_not_escaped():
     names = ["<b>bold</b>", "back\\nslash", 'say "hi"', "node", "edge", "a-b"]
     text = draw_dot(joined(graph(*names), *pairwise(names)).compile(name="<x>").get_graph().model)
     for label in ('"<b>bold</b>"', '"back\\\\nslash"', '"say \\"hi\\""', '"node"', '"edge"', '"a-b"'):
@@ -69,7 +69,7 @@ def test_names_without_special_characters_are_not_escaped() -> None:
 @needs_dot
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_graphviz_takes_the_text_of_every_kind_of_graph(name: str) -> None:
+def test_graphviz_takes_the_text_of_every_kind_of_graph(name):
     model = DRAWN[name]().model
     assert dot.run_graphviz(draw_dot(model), "canon") is not None
 
@@ -94,7 +94,7 @@ def apart(one: Box, other: Box) -> bool:
 @needs_any
 @given(graphs())
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_a_layout_by_graphviz_has_a_place_for_everything(described: Described) -> None:
+def test_a_layout_by_graphviz_has_a_place_for_everything(described):
     model = build(described, stategraph).get_graph(xray=True).model
     layout = arrange_with_graphviz(model)
     assert layout is not None
@@ -112,7 +112,7 @@ def test_a_layout_by_graphviz_has_a_place_for_everything(described: Described) -
 
 
 @needs_any
-def test_the_graph_goes_downwards() -> None:
+def test_the_graph_goes_downwards():
     layout = arrange_with_graphviz(chain())
     assert layout is not None
     assert [name for name, _ in sorted(layout.boxes.items(), key=lambda item: item[1].y)] == ["__start__", "a", "b", "__end__"]
@@ -122,14 +122,14 @@ def test_the_graph_goes_downwards() -> None:
 
 
 @needs_any
-def test_parallel_nodes_are_side_by_side_though_a_router_leads_back_to_some() -> None:
+def test_parallel_nodes_are_side_by_side_though_a_router_leads_back_to_some():
     built = joined(graph("a", "b", "c", "j"), ("__start__", "b"), ("__start__", "c"), (["a", "b", "c"], "j"))
     layout = arrange_with_graphviz(built.add_conditional_edges("j", router("again"), ["a", "b"]).compile().get_graph().model)
     assert layout is not None and len({layout.boxes[name].y for name in "abc"}) == 1
 
 
 @needs_pygraphviz
-def test_pygraphviz_does_where_there_is_no_dot(no_path: Path) -> None:
+def test_pygraphviz_does_where_there_is_no_dot(no_path):
     layout = arrange_with_graphviz(chain())
     assert layout is not None and list(layout.boxes) == ["__start__", "a", "b", "__end__"]
     assert draw_png(chain()).startswith(b"\x89PNG")
@@ -138,12 +138,12 @@ def test_pygraphviz_does_where_there_is_no_dot(no_path: Path) -> None:
 # -- without --------------------------------------------------------------------------------------------------
 
 
-def test_without_any_graphviz_there_is_no_layout_and_no_warning(no_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_graphviz_there_is_no_layout_and_no_warning(no_path, monkeypatch):
     monkeypatch.setattr(dot, "find_spec", lambda name: None)
     assert arrange_with_graphviz(chain()) is None
 
 
-def test_a_png_without_any_graphviz_says_what_to_install(no_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_png_without_any_graphviz_says_what_to_install(no_path, monkeypatch):
     monkeypatch.setattr(dot, "find_spec", lambda name: None)
     with pytest.raises(GraphvizMissingError, match=r'apt install graphviz.*pip install -e "\.\[graphviz\]"') as raised:
         draw_png(chain())
@@ -159,9 +159,7 @@ def test_a_png_without_any_graphviz_says_what_to_install(no_path: Path, monkeypa
         ("while :; do :; done", "timed out"),
     ],
 )
-def test_a_broken_graphviz_warns_and_the_built_in_layout_is_used(
-    no_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
-) -> None:
+def test_a_broken_graphviz_warns_and_the_built_in_layout_is_used(no_path, monkeypatch, script, reason):
     monkeypatch.setattr(dot, "find_spec", lambda name: None)
     monkeypatch.setattr(dot, "TIMEOUT", 0.2)
     program(no_path, script)
@@ -173,7 +171,7 @@ def test_a_broken_graphviz_warns_and_the_built_in_layout_is_used(
         Drawing(chain()).draw_svg(layout="graphviz")
 
 
-def test_graphviz_is_called_only_when_it_is_asked_for(no_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphviz_is_called_only_when_it_is_asked_for(no_path, monkeypatch):
     """So that a drawing is the same on every machine."""
     monkeypatch.setattr(dot, "find_spec", lambda name: None)
     program(no_path, f"echo called >>{no_path}/calls; exit 1")
@@ -188,7 +186,7 @@ def test_graphviz_is_called_only_when_it_is_asked_for(no_path: Path, monkeypatch
     assert (no_path / "calls").read_text().count("called") == 3
 
 
-def test_a_file_that_is_no_program_is_done_without(no_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_no_program_is_done_without(no_path, monkeypatch):
     monkeypatch.setattr(dot, "find_spec", lambda name: None)
     program(no_path, "")
     (no_path / "dot").write_bytes(b"\x00\x01")
@@ -197,20 +195,20 @@ def test_a_file_that_is_no_program_is_done_without(no_path: Path, monkeypatch: p
 
 
 @needs_pygraphviz
-def test_pygraphviz_steps_in_for_a_broken_dot(no_path: Path) -> None:
+def test_pygraphviz_steps_in_for_a_broken_dot(no_path):
     program(no_path, "exit 1")
     with pytest.warns(GraphvizWarning):
         assert arrange_with_graphviz(chain()) is not None
 
 
-def test_nonsense_from_graphviz_is_done_without(no_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nonsense_from_graphviz_is_done_without(no_path, monkeypatch):
     monkeypatch.setattr(dot, "find_spec", lambda name: None)
     program(no_path, "echo nonsense")
     with pytest.warns(GraphvizWarning, match="cannot be read"):
         assert arrange_with_graphviz(chain()) is None
 
 
-def test_a_graphviz_that_works_gives_no_warning() -> None:
+def test_a_graphviz_that_works_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         arrange_with_graphviz(chain())

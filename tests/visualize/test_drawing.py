@@ -12,7 +12,6 @@ import subprocess
 import sys
 import warnings
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal, NoReturn
 from xml.etree import ElementTree
 
@@ -44,7 +43,7 @@ needs_graphviz = pytest.mark.skipif(
 
 
 @pytest.fixture
-def no_graphviz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_graphviz(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(dot, "find_spec", lambda name: None)
 
@@ -52,14 +51,14 @@ def no_graphviz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 # -- what it tells --------------------------------------------------------------------------------------------
 
 
-def test_nodes_edges_and_clusters_are_accessible() -> None:
+def test_nodes_edges_and_clusters_are_accessible():
     drawing = nested().compile(name="outer").get_graph(xray=1)
     assert (drawing.name, repr(drawing)) == ("outer", "Drawing('outer', 8 nodes, 7 edges)")
     assert drawing.nodes["sub:before"].inside == "sub" and list(drawing.clusters) == ["sub"]
     assert ("z", END) in [edge[:2] for edge in drawing.edges] and drawing.nx.has_edge("a", "sub:__start__")
 
 
-def test_to_json_contains_everything_as_plain_data() -> None:
+def test_to_json_contains_everything_as_plain_data():
     data = json.loads(json.dumps(metadata().to_json()))
     (told,) = [record for record in data["nodes"] if record["id"] == "a"]
     assert told["metadata"] == {
@@ -71,7 +70,7 @@ def test_to_json_contains_everything_as_plain_data() -> None:
 
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_json_takes_every_drawing(name: str) -> None:
+def test_json_takes_every_drawing(name):
     drawing = DRAWN[name]()
     data = json.loads(json.dumps(drawing.to_json()))
     assert [record["id"] for record in data["nodes"]] == list(drawing.nodes)
@@ -87,13 +86,13 @@ class Loud:
     __hash__ = object.__hash__
 
 
-def test_metadata_of_any_kind_is_drawn_without_running_its_code() -> None:
+def test_metadata_of_any_kind_is_drawn_without_running_its_code():
     drawing = graph("a", metadata={"loud": Loud(), "in a list": [Loud()], "in a dict": {"x": Loud()}}).compile().get_graph()
     for draw in (drawing.draw_mermaid, drawing.draw_dot, drawing.draw_ascii, drawing.draw_svg, drawing.draw_html, drawing.to_json):
         assert draw()
 
 
-def test_drawing_opens_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawing_opens_no_connection(monkeypatch):
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a connection was opened")
 
@@ -105,7 +104,7 @@ def test_drawing_opens_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- how it is drawn ------------------------------------------------------------------------------------------
 
 
-def test_without_graphviz_our_own_layout_is_drawn(no_graphviz: None) -> None:
+def test_without_graphviz_our_own_layout_is_drawn(no_graphviz):
     drawing = tool_agent()
     own = draw_svg(drawing.model, arrange(drawing.model))
     assert drawing.draw_svg() == own == drawing.draw_svg(layout="builtin")
@@ -116,20 +115,20 @@ def test_without_graphviz_our_own_layout_is_drawn(no_graphviz: None) -> None:
 
 
 @needs_graphviz
-def test_a_layout_by_graphviz_is_drawn_by_us_when_it_is_asked_for() -> None:
+def test_a_layout_by_graphviz_is_drawn_by_us_when_it_is_asked_for():
     drawing = tool_agent()
     assert drawing.draw_svg() == drawing.draw_svg(layout="builtin") != drawing.draw_svg(layout="graphviz")
     assert 'data-source="think" data-target="call_tool"' in drawing.draw_svg(layout="graphviz")
 
 
 @needs_graphviz
-def test_a_png_is_a_picture_and_goes_to_a_file_too(tmp_path: Path) -> None:
+def test_a_png_is_a_picture_and_goes_to_a_file_too(tmp_path):
     small, large = tool_agent().draw_png(tmp_path / "x.png"), tool_agent().draw_png(dpi=192)
     assert (tmp_path / "x.png").read_bytes() == small and small.startswith(b"\x89PNG\r\n")
     assert int.from_bytes(large[16:20], "big") > 1.8 * int.from_bytes(small[16:20], "big")
 
 
-def test_wrong_options_are_refused() -> None:
+def test_wrong_options_are_refused():
     with pytest.raises(ValueError, match="layout must be one of builtin, graphviz, got 'dot'"):
         tool_agent().draw_svg(layout="dot")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="theme must be one of auto, light, dark, got 'blue'"):
@@ -137,7 +136,7 @@ def test_wrong_options_are_refused() -> None:
 
 
 @needs_graphviz
-def test_the_peers_picture_is_drawn_here(tmp_path: Path) -> None:
+def test_the_peers_picture_is_drawn_here(tmp_path):
     drawing, path = tool_agent(), tmp_path / "graph.png"
     picture = drawing.draw_mermaid_png(output_file_path=path, background_color="yellow", draw_method="api", max_retries=5)
     assert picture.startswith(b"\x89PNG") and path.read_bytes() == picture
@@ -145,12 +144,12 @@ def test_the_peers_picture_is_drawn_here(tmp_path: Path) -> None:
     assert int.from_bytes(wide[16:20], "big") >= int.from_bytes(picture[16:20], "big") + 170
 
 
-def test_an_argument_that_the_peer_does_not_have_is_refused() -> None:
+def test_an_argument_that_the_peer_does_not_have_is_refused():
     with pytest.raises(TypeError, match="draw_mermaid_png has no argument 'max_retry'; did you mean 'max_retries'"):
         tool_agent().draw_mermaid_png(max_retry=1)
 
 
-def test_each_ending_of_a_file_is_a_form(tmp_path: Path) -> None:
+def test_each_ending_of_a_file_is_a_form(tmp_path):
     drawing = tool_agent()
     for ending, drawn in {
         "svg": drawing.draw_svg(theme="dark"), "html": drawing.draw_html(theme="dark"), "mmd": drawing.draw_mermaid(),
@@ -162,7 +161,7 @@ def test_each_ending_of_a_file_is_a_form(tmp_path: Path) -> None:
         drawing.save(tmp_path / "x.gif")
 
 
-def test_plain_text_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_text_can_be_printed(capsys):
     tool_agent().print_ascii()
     assert capsys.readouterr().out == tool_agent().draw_ascii()
 
@@ -170,25 +169,25 @@ def test_plain_text_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
 # -- notebooks ------------------------------------------------------------------------------------------------
 
 
-def test_a_graph_its_builder_and_its_drawing_are_displayed_identically() -> None:
+def test_a_graph_its_builder_and_its_drawing_are_displayed_identically():
     builder = joined(graph("a", "b"), ("a", "b"))
     app = builder.compile()
     assert app._repr_mimebundle_() == builder._repr_mimebundle_() == app.get_graph()._repr_mimebundle_()
 
 
-def test_a_builder_has_a_drawing_of_what_there_is_so_far() -> None:
+def test_a_builder_has_a_drawing_of_what_there_is_so_far():
     builder = joined(graph("a", "b"), ("a", "b"))
     assert builder.get_graph().model == make_draft(builder.snapshot()).model
     assert {"c"} == {node.id for node in joined(builder, ("b", "c")).get_graph().model.node_records if node.kind == "unknown"}
     assert len(nested().get_graph(xray=True).clusters) == len(nested().compile().get_graph(xray=True).clusters) > 0
 
 
-def test_a_builder_with_an_error_handler_that_goes_somewhere_has_no_unknown_node() -> None:
+def test_a_builder_with_an_error_handler_that_goes_somewhere_has_no_unknown_node():
     builder = StateGraph(State).add_node("a", node, error_handler=router("mend", Command[Literal["b"]])).add_node("b", node)
     assert "unknown" not in {drawn.kind for drawn in builder.add_edge(START, "a").get_graph().model.node_records}
 
 
-def test_showing_a_builder_leaves_it_as_it_was() -> None:
+def test_showing_a_builder_leaves_it_as_it_was():
     builder = graph("a")
     builder._repr_mimebundle_()
     assert builder.compiled is False
@@ -197,7 +196,7 @@ def test_showing_a_builder_leaves_it_as_it_was() -> None:
         joined(builder.add_node("b", node), ("a", "b")).compile()
 
 
-def test_all_forms_are_offered_the_picture_first() -> None:
+def test_all_forms_are_offered_the_picture_first():
     drawing = tool_agent()
     shown = drawing._repr_mimebundle_()
     assert list(shown) == [HTML, SVG, MERMAID, PLAIN]
@@ -208,14 +207,14 @@ def test_all_forms_are_offered_the_picture_first() -> None:
     assert shown[MERMAID] == drawing.draw_mermaid() and shown[PLAIN] == drawing.draw_ascii().rstrip()
 
 
-def test_only_the_forms_asked_for_are_made() -> None:
+def test_only_the_forms_asked_for_are_made():
     app = graph("a").compile()
     assert list(app._repr_mimebundle_(include={PLAIN, MERMAID})) == [MERMAID, PLAIN]
     assert list(app._repr_mimebundle_(exclude=[HTML, SVG])) == [MERMAID, PLAIN]
     assert list(app._repr_mimebundle_(include=[SVG, PLAIN], exclude=[SVG])) == [PLAIN]
 
 
-def test_mistakes_are_reported_with_the_valid_choices() -> None:
+def test_mistakes_are_reported_with_the_valid_choices():
     builder = graph("a", "b").add_edge("a", "bee").add_conditional_edges("b", router("r"), {"x": "sea"})
     shown = builder._repr_mimebundle_()
     assert list(shown) == [HTML, PLAIN]
@@ -226,25 +225,25 @@ def test_mistakes_are_reported_with_the_valid_choices() -> None:
     assert len(find_mistakes(builder.snapshot())) == 2
 
 
-def test_an_empty_builder_can_be_shown() -> None:
+def test_an_empty_builder_can_be_shown():
     assert "the graph has no entry point" in StateGraph(State)._repr_mimebundle_()[PLAIN]
     assert [edge.target for edge in make_draft(StateGraph(State).add_node("a", node).snapshot()).edges] == [END]
 
 
-def test_a_builder_of_which_nothing_can_be_drawn_shows_its_mistakes() -> None:
+def test_a_builder_of_which_nothing_can_be_drawn_shows_its_mistakes():
     builder = graph("a")
     builder.edges.add(("a", "no:such"))
     shown = builder._repr_mimebundle_()
     assert "'no:such'" in shown[PLAIN] and "( START )" not in shown[PLAIN]
 
 
-def test_showing_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_showing_never_raises(monkeypatch):
     app = graph("a").compile()
     monkeypatch.setattr(app, "program", None)
     assert app._repr_mimebundle_() == {PLAIN: "a graph that cannot be drawn"}
 
 
-def test_a_functional_graph_shows_itself() -> None:
+def test_a_functional_graph_shows_itself():
     @entrypoint()
     def work(x: int) -> NoReturn:
         raise AssertionError("an entrypoint was called")
@@ -253,7 +252,7 @@ def test_a_functional_graph_shows_itself() -> None:
 
 
 @pytest.mark.trial
-def test_ipython_takes_every_form() -> None:
+def test_ipython_takes_every_form():
     formatters = pytest.importorskip("IPython.core.formatters")
     formatter = formatters.DisplayFormatter()
     for shown in (graph("a").compile(), graph("a"), tool_agent()):
@@ -264,7 +263,7 @@ def test_ipython_takes_every_form() -> None:
 
 
 @pytest.mark.trial
-def test_a_notebook_shows_a_graph() -> None:
+def test_a_notebook_shows_a_graph():
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
     cells = [
@@ -281,15 +280,15 @@ def test_a_notebook_shows_a_graph() -> None:
     assert {HTML, SVG, MERMAID, PLAIN} <= set(right) and "| twice |" in right[PLAIN]
 
 
-def test_a_plain_interpreter_shows_one_line() -> None:
+def test_a_plain_interpreter_shows_one_line():
     assert "\n" not in repr(graph("a").compile())
 
 
-def test_drawing_is_imported_at_the_first_use(tmp_path: Path) -> None:
+def test_drawing_is_imported_at_the_first_use(tmp_path):
     code = "import sys, stategraph; print([m for m in sys.modules if m.startswith('stategraph.visualize')])"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True) == "[]\n"
 
 
-def test_get_graph_takes_a_config_like_the_others() -> None:
+def test_get_graph_takes_a_config_like_the_others():
     app = graph("a").compile()
     assert isinstance(asyncio.run(app.aget_graph({"configurable": {}})), Drawing)

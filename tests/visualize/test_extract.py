@@ -78,7 +78,7 @@ def declared(described: Described, levels: int, inside: str = "") -> tuple[set[s
 @given(graphs(), st.sampled_from([False, True, 0, 1, 2]))
 @settings(max_examples=2 * settings.default.max_examples)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_a_drawing_shows_what_was_declared_and_nothing_else(described: Described, xray: bool | int) -> None:
+def test_a_drawing_shows_what_was_declared_and_nothing_else(described, xray):
     drawing = build(described, stategraph, probe=refuse).get_graph(xray=xray)
     ids, edges = declared(described, -1 if xray is True else xray)
     assert set(drawing.nodes) == ids and len(drawing.model.node_records) == len(ids)
@@ -97,7 +97,7 @@ def holders(name: str) -> list[str]:
 
 @given(graphs())
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_the_networkx_graph_is_the_same(described: Described) -> None:
+def test_the_networkx_graph_is_the_same(described):
     drawing = build(described, stategraph, probe=refuse).get_graph(xray=True)
     assert list(drawing.nx.nodes) == list(drawing.nodes)
     triples = [(source, end, kind) for source, end, kind in drawing.nx.edges(keys=True)]
@@ -106,7 +106,7 @@ def test_the_networkx_graph_is_the_same(described: Described) -> None:
         assert {"id": name, **fields} == drawing.nodes[name]._asdict()
 
 
-def test_the_model_is_a_networkx_graph() -> None:
+def test_the_model_is_a_networkx_graph():
     """Its algorithms run on it; it is frozen, but copies, pickled ones and views of parts work."""
     app = joined(graph("a", "b", "c"), ("a", "b"), ("b", "c"), ("c", "a")).compile()
     found = app.get_graph().model
@@ -128,7 +128,7 @@ def replaced(found: GraphModel) -> GraphModel:
 
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.filterwarnings("ignore")
-def test_drawing_twice_gives_the_same(name: str) -> None:
+def test_drawing_twice_gives_the_same(name):
     assert DRAWN[name]().model == DRAWN[name]().model
 
 
@@ -148,12 +148,12 @@ def kinds(built: StateGraph) -> dict[str, str]:
     return {f"{edge.source} {edge.target}": edge.kind for edge in edges(built)}
 
 
-def test_a_router_that_returns_nothing_but_sends() -> None:
+def test_a_router_that_returns_nothing_but_sends():
     for hint in (Send, list[Send], tuple[Send, ...], Sequence[Send]):
         assert kinds(graph("a", "b").add_conditional_edges("a", router("r", hint), ["b"]))["a b"] == "send", hint
 
 
-def test_a_router_that_returns_names_and_sends() -> None:
+def test_a_router_that_returns_names_and_sends():
     built = graph("a", "b", "c")
     built.add_conditional_edges("a", router("r", list[Send] | Literal["c", "__end__"]), ["b", "c", END])
     assert kinds(built) == {
@@ -162,7 +162,7 @@ def test_a_router_that_returns_names_and_sends() -> None:
     }  # fmt: skip
 
 
-def test_undeclared_sends_may_go_anywhere() -> None:
+def test_undeclared_sends_may_go_anywhere():
     for hint in (Literal["b"] | Send, Literal["b"] | list[Send]):
         drawn = model(graph("a", "b", "c").add_conditional_edges("a", router("r", hint)))
         assert [edge for edge in drawn.edge_records if edge.source != "__start__" and edge.target != END] == [
@@ -171,7 +171,7 @@ def test_undeclared_sends_may_go_anywhere() -> None:
         assert all(node.reached for node in drawn.node_records)
 
 
-def test_where_a_router_may_go_that_does_not_say_so_is_a_guess() -> None:
+def test_where_a_router_may_go_that_does_not_say_so_is_a_guess():
     drawn = model(graph("a", "b").add_conditional_edges("a", router("r")))
     assert [node.label for node in drawn.node_records if node.kind == "unknown"] == ["any node"]
     assert [edge for edge in drawn.edge_records if edge.source == "a|?"] == [GraphEdge("a|?", "b", "conditional", "perhaps")]
@@ -179,12 +179,12 @@ def test_where_a_router_may_go_that_does_not_say_so_is_a_guess() -> None:
     assert [edge for edge in drawn.edge_records if edge.source == "a|?"] == [GraphEdge("a|?", "b", "send", "perhaps")]
 
 
-def test_a_router_that_does_not_say_where_it_goes_may_end_the_run() -> None:
+def test_a_router_that_does_not_say_where_it_goes_may_end_the_run():
     drawn = model(joined(graph("a", "b"), ("b", "a")).add_conditional_edges("a", router("r")))
     assert [edge.target for edge in drawn.edge_records if edge.source == "a|?"] == ["b", END]
 
 
-def test_a_join_into_the_end() -> None:
+def test_a_join_into_the_end():
     built = joined(graph("a", "b"), ("a", "b")).add_edge(["a", "b"], END)
     assert edges(built)[1:] == [
         GraphEdge("a", "b"), GraphEdge("a", "join:a+b:__end__", "join"), GraphEdge("b", "join:a+b:__end__", "join"),
@@ -192,35 +192,35 @@ def test_a_join_into_the_end() -> None:
     ]  # fmt: skip
 
 
-def test_plain_edges_are_in_the_order_their_nodes_were_added() -> None:
+def test_plain_edges_are_in_the_order_their_nodes_were_added():
     names = [f"n{number}" for number in range(12)]
     built = joined(graph("a", *names), *(("a", name) for name in reversed(names)))
     assert [edge.target for edge in edges(built) if edge.source == "a"] == names
 
 
-def test_labels_of_edges_between_the_same_nodes_are_put_together() -> None:
+def test_labels_of_edges_between_the_same_nodes_are_put_together():
     built = graph("a", "b").add_conditional_edges("a", router("one"), {"x": "b", "y": "b"})
     built.add_conditional_edges("a", router("two"), {"y": "b", "z": "b"})
     assert GraphEdge("a", "b", "conditional", "x / y / z") in edges(built)
 
 
-def test_an_edge_of_each_kind_may_lead_between_two_nodes() -> None:
+def test_an_edge_of_each_kind_may_lead_between_two_nodes():
     built = graph("b").add_node("a", node, destinations=["b"]).add_edge("b", "a").add_edge("a", "b")
     built.add_conditional_edges("a", router("r"), ["b"])
     assert [edge.kind for edge in edges(built) if edge[:2] == ("a", "b")] == ["plain", "conditional", "goto"]
 
 
-def test_breakpoints_of_all_nodes() -> None:
+def test_breakpoints_of_all_nodes():
     drawn = {node.id: (node.before, node.after) for node in model(graph("a"), interrupt_before="*").node_records}
     assert drawn["a"] == (True, False)
 
 
-def test_start_and_end_have_no_breakpoint() -> None:
+def test_start_and_end_have_no_breakpoint():
     nodes = model(graph("a"), interrupt_before="*", interrupt_after="*").node_records
     assert [node.id for node in nodes if node.before or node.after] == ["a"]
 
 
-def test_an_error_handler_is_drawn_next_to_its_node() -> None:
+def test_an_error_handler_is_drawn_next_to_its_node():
     def mend(state: State) -> NoReturn:
         raise AssertionError("a handler was called")
 
@@ -230,7 +230,7 @@ def test_an_error_handler_is_drawn_next_to_its_node() -> None:
     assert [edge for edge in drawn.edge_records if edge.target == handler.id] == [GraphEdge("a", handler.id, "error")]
 
 
-def test_arrows_lead_to_where_an_error_handler_says_that_its_command_goes() -> None:
+def test_arrows_lead_to_where_an_error_handler_says_that_its_command_goes():
     rescue = router("rescue", Command[Literal["other"]])
     builder = StateGraph(State).add_node("a", node, error_handler=rescue).add_node("other", node).add_edge(START, "a")
     drawn = model(builder)  # without a warning that nothing leads to other
@@ -241,29 +241,29 @@ def test_arrows_lead_to_where_an_error_handler_says_that_its_command_goes() -> N
     assert GraphEdge("__default_error_handler__", "other", "goto") in model(builder).edge_records
 
 
-def test_an_error_handler_that_goes_to_no_node_is_refused() -> None:
+def test_an_error_handler_that_goes_to_no_node_is_refused():
     builder = StateGraph(State).add_node("a", node, error_handler=router("rescue", Command[Literal["ather"]]))
     with pytest.raises(stategraph.InvalidGraphError, match="declares the unknown destination 'ather'"):
         builder.add_edge(START, "a").compile()
 
 
-def test_no_arrow_leads_from_an_error_handler_that_has_no_edges() -> None:
+def test_no_arrow_leads_from_an_error_handler_that_has_no_edges():
     built = joined(StateGraph(State).add_node("a", node, error_handler=router("mend")).add_node("b", node), (START, "a"), ("a", "b"))
     assert [edge[:2] for edge in edges(built) if edge.kind == "plain"] == [(START, "a"), ("a", "b"), ("b", END)]
 
 
-def test_what_is_not_reached_is_marked() -> None:
+def test_what_is_not_reached_is_marked():
     with pytest.warns(stategraph.graph.GraphWarning):
         drawn = model(joined(graph("a", "b", "c"), ("b", "c"), ("c", "b")))
     assert [node.id for node in drawn.node_records if not node.reached] == ["b", "c"]
 
 
-def test_metadata_goes_along() -> None:
+def test_metadata_goes_along():
     (drawn,) = [node for node in model(graph("a", metadata={"owner": "Ada"})).node_records if node.id == "a"]
     assert drawn.metadata == {"owner": "Ada"}
 
 
-def test_the_shape_does_not_change_with_the_builder() -> None:
+def test_the_shape_does_not_change_with_the_builder():
     built = graph("a", "b")
     with pytest.warns(stategraph.graph.GraphWarning):
         app = built.compile()
@@ -276,17 +276,17 @@ def test_the_shape_does_not_change_with_the_builder() -> None:
 # -- nested graphs --------------------------------------------------------------------------------------------
 
 
-def test_as_many_levels_are_opened_as_asked_for() -> None:
+def test_as_many_levels_are_opened_as_asked_for():
     opened = [[c.id for c in model(nested(), xray).clusters] for xray in (False, 0, 1, 2, 5, True)]
     assert opened == [[], [], ["sub"], ["sub", "sub:deep"], ["sub", "sub:deep"], ["sub", "sub:deep"]]
 
 
-def test_arrows_lead_to_the_start_inside_and_from_the_end_inside() -> None:
+def test_arrows_lead_to_the_start_inside_and_from_the_end_inside():
     drawn = edges(nested(), xray=1)
     assert GraphEdge("a", "sub:__start__") in drawn and GraphEdge("sub:__end__", "z") in drawn
 
 
-def test_a_graph_that_a_function_runs_is_known_once_it_has_run() -> None:
+def test_a_graph_that_a_function_runs_is_known_once_it_has_run():
     class Numbers(TypedDict):
         seen: Annotated[list[int], operator.add]
 
@@ -298,7 +298,7 @@ def test_a_graph_that_a_function_runs_is_known_once_it_has_run() -> None:
     assert GraphEdge(START, "holder:__start__") in edges(app, xray=True)
 
 
-def test_a_graph_that_runs_itself_is_opened_once() -> None:
+def test_a_graph_that_runs_itself_is_opened_once():
     class Depth(TypedDict):
         n: int
 
@@ -310,7 +310,7 @@ def test_a_graph_that_runs_itself_is_opened_once() -> None:
     assert len(model(app, xray=True).node_records) <= 5
 
 
-def test_a_wrong_number_of_levels_is_refused() -> None:
+def test_a_wrong_number_of_levels_is_refused():
     for wrong in (-1, None, "all", 1.5):
         with pytest.raises(ValueError, match=f"xray must be False, True or a number of levels, got {wrong!r}"):
             model(nested(), xray=wrong)  # type: ignore[arg-type]
@@ -319,7 +319,7 @@ def test_a_wrong_number_of_levels_is_refused() -> None:
 # -- other graphs ---------------------------------------------------------------------------------------------
 
 
-def test_a_functional_graph_is_its_one_function() -> None:
+def test_a_functional_graph_is_its_one_function():
     @stategraph.entrypoint(checkpointer=InMemorySaver())
     def work(x: int) -> NoReturn:
         raise AssertionError("an entrypoint was called")
@@ -327,7 +327,7 @@ def test_a_functional_graph_is_its_one_function() -> None:
     assert edges(work) == [GraphEdge(START, "work"), GraphEdge("work", END)]
 
 
-def test_a_raw_graph_is_drawn_through_its_channels() -> None:
+def test_a_raw_graph_is_drawn_through_its_channels():
     app = Pregel(
         nodes={"one": NodeBuilder().subscribe_to("a", "b").do(lambda x: x).write_to("b", "out")},
         channels={"a": LastValue(int), "b": LastValue(int), "out": LastValue(int)},
@@ -339,17 +339,17 @@ def test_a_raw_graph_is_drawn_through_its_channels() -> None:
     ]  # fmt: skip
 
 
-def test_get_graph_is_there_for_coroutines() -> None:
+def test_get_graph_is_there_for_coroutines():
     app = graph("a").compile()
     assert asyncio.run(app.aget_graph(xray=True)).model == app.get_graph(xray=True).model
 
 
-def test_a_copy_of_a_graph_is_drawn_identically() -> None:
+def test_a_copy_of_a_graph_is_drawn_identically():
     app = joined(graph("a").add_node("sub", inner()), ("a", "sub")).compile()
     assert app.with_config({"tags": ["x"]}).get_graph(xray=True).model == app.get_graph(xray=True).model
 
 
-def test_bidi_marks_are_escaped_in_every_format() -> None:
+def test_bidi_marks_are_escaped_in_every_format():
     evil = "pay\u202eecila\u2066"
     built = joined(graph(evil, "b", metadata={"who": evil}), (evil, "b"))
     built.add_conditional_edges("b", router(evil), {evil: evil, "end": END})
@@ -360,7 +360,7 @@ def test_bidi_marks_are_escaped_in_every_format() -> None:
         assert "202eecila" in form
 
 
-def test_the_edge_to_the_error_handler_of_a_graph_shown_inside_leaves_from_its_box() -> None:
+def test_the_edge_to_the_error_handler_of_a_graph_shown_inside_leaves_from_its_box():
     builder = graph("b").add_node("sub", inner(), error_handler=router("rescue", Command[Literal["b"]]))
     builder.set_node_defaults(error_handler=router("other")).add_edge("b", "sub")
     drawing = builder.compile().get_graph(xray=True)

@@ -27,18 +27,18 @@ def drawn(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_the_drawing_is_as_it_was(name: str) -> None:
+def test_the_drawing_is_as_it_was(name):
     path = GOLDEN / f"{name}.txt"
     if os.environ.get("STATEGRAPH_RENEW"):
         path.write_text(drawn(name), encoding="utf-8")
     assert drawn(name) == path.read_text(encoding="utf-8")
 
 
-def test_no_golden_file_is_left_over() -> None:
+def test_no_golden_file_is_left_over():
     assert {path.stem for path in GOLDEN.iterdir()} == set(DRAWN)
 
 
-def test_drawings_do_not_depend_on_the_order_of_hashes() -> None:
+def test_drawings_do_not_depend_on_the_order_of_hashes():
     """Another process with other hashes draws the very same."""
     code = "import test_golden, sys; sys.stdout.write(''.join(map(test_golden.drawn, test_golden.DRAWN)))"
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"

@@ -11,13 +11,13 @@ from kit.graphs import chain_of
 from stategraph.visualize.image import as_image
 
 
-def test_the_image_embeds_the_picture_and_loads_nothing() -> None:
+def test_the_image_embeds_the_picture_and_loads_nothing():
     made = as_image("<svg>\u00e9</svg>", "a graph")
     found = re.fullmatch(r'<img alt="a graph" src="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"/>', made)
     assert found and b64decode(found[1]).decode() == "<svg>\u00e9</svg>"
 
 
-def test_a_themed_picture_is_transparent_and_has_its_width() -> None:
+def test_a_themed_picture_is_transparent_and_has_its_width():
     app = chain_of(dict, a=lambda state: None).compile()
     drawing = app.get_graph()
     image = as_image(drawing.draw_svg(), "a")
@@ -32,5 +32,5 @@ def test_a_themed_picture_is_transparent_and_has_its_width() -> None:
     )
 
 
-def test_text_cannot_break_out_of_the_image() -> None:
+def test_text_cannot_break_out_of_the_image():
     assert as_image("", '"><script>').startswith('<img alt="&quot;&gt;&lt;script&gt;" src=')

@@ -73,20 +73,20 @@ def _level(draw: DrawFn, inside: str, count: int, nodes: list[GraphNode], edges:
 
 @settings(max_examples=settings.default.max_examples, deadline=None)
 @given(models(12))
-def test_nothing_lies_on_anything_else_in_small_drawings(model: GraphModel) -> None:
+def test_nothing_lies_on_anything_else_in_small_drawings(model):
     check(model, arrange(model))
 
 
 @settings(max_examples=HALF, deadline=None, phases=[Phase.reuse, Phase.generate])  # too large to be made smaller
 @given(models(60))
-def test_nothing_lies_on_anything_else_in_drawings_of_60_nodes(model: GraphModel) -> None:
+def test_nothing_lies_on_anything_else_in_drawings_of_60_nodes(model):
     check(model, arrange(model))
 
 
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 @settings(max_examples=HALF, deadline=None)
 @given(graphs())
-def test_nothing_lies_on_anything_else_in_drawings_of_compiled_graphs(described: Any) -> None:
+def test_nothing_lies_on_anything_else_in_drawings_of_compiled_graphs(described):
     app = build(described, stategraph)
     for xray in (False, True):
         model = extract(app, xray)
@@ -263,13 +263,13 @@ PLANAR = {
 
 
 @pytest.mark.parametrize("name", PLANAR)
-def test_a_typical_graph_is_drawn_without_a_crossing(name: str) -> None:
+def test_a_typical_graph_is_drawn_without_a_crossing(name):
     layout = arrange(PLANAR[name])
     check(PLANAR[name], layout)
     assert crossings(layout) == []
 
 
-def test_crossings_are_counted_where_there_are_some() -> None:
+def test_crossings_are_counted_where_there_are_some():
     one = GraphEdge("a", "b"), GraphEdge("c", "d")
     ways = (((0, 0), (3, 3), (6, 6), (9, 9)), ((0, 9), (3, 6), (6, 3), (9, 0)))
     crossed = GraphLayout(9, 9, {}, {}, tuple(Route(edge, way) for edge, way in zip(one, ways, strict=True)))
@@ -279,25 +279,25 @@ def test_crossings_are_counted_where_there_are_some() -> None:
 # -- what a reader expects ------------------------------------------------------------------------------------
 
 
-def test_a_chain_goes_straight_down() -> None:
+def test_a_chain_goes_straight_down():
     layout = arrange(PLANAR["chain"])
     middles = [box.middle for box in layout.boxes.values()]
     assert len({round(x, 3) for x, _ in middles}) == 1
     assert [y for _, y in middles] == sorted(y for _, y in middles)
 
 
-def test_a_chain_with_loops_stays_straight() -> None:
+def test_a_chain_with_loops_stays_straight():
     layout = arrange(PLANAR["nested loops"])
     assert len({round(layout.boxes[name].middle[0], 3) for name in "SabcdE"}) == 1
 
 
-def test_edges_lead_down_and_loops_up() -> None:
+def test_edges_lead_down_and_loops_up():
     layout = arrange(PLANAR["loop"])
     up = [route.edge for route in layout.routes if route.points[0][1] > route.points[-1][1]]
     assert up == [GraphEdge("d", "a")]
 
 
-def test_parallel_nodes_are_side_by_side_though_a_router_leads_back_to_some() -> None:
+def test_parallel_nodes_are_side_by_side_though_a_router_leads_back_to_some():
     model = drawn("S a j, S b j, S c j, j E", j="join")
     again = (GraphEdge("j", "a", "conditional"), GraphEdge("j", "b", "conditional"))
     layout = arrange(GraphModel("", model.node_records, (*model.edge_records, *again)))
@@ -305,7 +305,7 @@ def test_parallel_nodes_are_side_by_side_though_a_router_leads_back_to_some() ->
     assert {route.edge for route in layout.routes if route.points[0][1] > route.points[-1][1]} == set(again)
 
 
-def test_a_loop_goes_around_at_the_side() -> None:
+def test_a_loop_goes_around_at_the_side():
     layout = arrange(PLANAR["loop"])
     way = next(route for route in layout.routes if route.edge == GraphEdge("d", "a"))
     right = max(box.x + box.width for box in layout.boxes.values())
@@ -314,18 +314,18 @@ def test_a_loop_goes_around_at_the_side() -> None:
     )
 
 
-def test_the_main_way_is_straight_and_what_leaves_it_is_not() -> None:
+def test_the_main_way_is_straight_and_what_leaves_it_is_not():
     boxes = arrange(PLANAR["shortcut"]).boxes
     assert len({round(boxes[name].middle[0], 3) for name in "SabcdE"}) == 1
 
 
-def test_a_label_next_to_a_plain_edge_of_the_same_nodes_has_room() -> None:
+def test_a_label_next_to_a_plain_edge_of_the_same_nodes_has_room():
     edges = (GraphEdge("a", "b"), GraphEdge("a", "b", "conditional", "a label of some length"), GraphEdge("b", "b", "goto", "again"))
     model = GraphModel("", (GraphNode("a", "a"), GraphNode("b", "b")), edges)
     check(model, arrange(model))
 
 
-def test_parallel_edges_do_not_overlap() -> None:
+def test_parallel_edges_do_not_overlap():
     edges = [GraphEdge("a", "b"), GraphEdge("a", "b", "conditional"), GraphEdge("a", "b", "send"), GraphEdge("b", "a", "goto")]
     layout = arrange(GraphModel("", (GraphNode("a", "a"), GraphNode("b", "b")), tuple(edges)))
     for one, other in combinations(layout.routes, 2):
@@ -333,7 +333,7 @@ def test_parallel_edges_do_not_overlap() -> None:
         assert abs(one.points[0][0] - other.points[0][0]) > 5 or abs(one.points[0][1] - other.points[0][1]) > 5
 
 
-def test_an_error_handler_is_placed_next_to_its_node() -> None:
+def test_an_error_handler_is_placed_next_to_its_node():
     nodes = (GraphNode("S", "START", "start"), GraphNode("a", "a"), GraphNode("h", "recover", handler=True), GraphNode("E", "END", "end"))
     layout = arrange(
         GraphModel("", nodes, (GraphEdge("S", "a"), GraphEdge("a", "E"), GraphEdge("a", "h", "error"), GraphEdge("h", "E", "goto")))
@@ -343,7 +343,7 @@ def test_an_error_handler_is_placed_next_to_its_node() -> None:
     assert crossings(layout) == []
 
 
-def test_the_error_handler_of_a_nested_graph_is_placed_next_to_its_box() -> None:
+def test_the_error_handler_of_a_nested_graph_is_placed_next_to_its_box():
     nodes = (
         GraphNode("S", "START", "start"), GraphNode("c:S", "START", "start", "c"), GraphNode("c:a", "a", inside="c"),
         GraphNode("c:E", "END", "end", "c"), GraphNode("h", "rescue", handler=True), GraphNode("o", "other"), GraphNode("E", "END", "end"),
@@ -359,7 +359,7 @@ def test_the_error_handler_of_a_nested_graph_is_placed_next_to_its_box() -> None
     assert box.y < handler.middle[1] < box.y + box.height
 
 
-def test_a_handler_of_several_nodes_is_placed_below_them() -> None:
+def test_a_handler_of_several_nodes_is_placed_below_them():
     model = drawn("S a b E, a h, b h")
     edges = tuple(e._replace(kind="error") if e.target == "h" else e for e in model.edge_records)
     layout = arrange(GraphModel("", model.node_records, edges))
@@ -370,19 +370,19 @@ def test_a_handler_of_several_nodes_is_placed_below_them() -> None:
     )
 
 
-def test_unconnected_nodes_are_placed_side_by_side() -> None:
+def test_unconnected_nodes_are_placed_side_by_side():
     layout = arrange(PLANAR["two parts"])
     assert layout.boxes["b"].y == layout.boxes["S"].y
     assert layout.boxes["b"].x > layout.boxes["a"].x
 
 
-def test_many_parts_begin_a_new_line() -> None:
+def test_many_parts_begin_a_new_line():
     layout = arrange(GraphModel("", tuple(GraphNode(str(n), f"node {n}") for n in range(100)), ()))
     assert layout.width < 1300
     assert len({box.y for box in layout.boxes.values()}) > 3
 
 
-def test_a_shared_row_of_a_nested_graph_leaves_its_start_alone() -> None:
+def test_a_shared_row_of_a_nested_graph_leaves_its_start_alone():
     inner = [GraphNode("c/S", "START", "start", "c"), GraphNode("c/x", "x", inside="c"), GraphNode("c/E", "END", "end", "c")]
     nodes = (GraphNode("S", "START", "start"), *inner, GraphNode("z", "z"), GraphNode("E", "END", "end"))
     edges = (GraphEdge("S", "c/S"), GraphEdge("c/x", "c/E"), GraphEdge("c/E", "z"), GraphEdge("z", "c/S"), GraphEdge("z", "E"))
@@ -392,17 +392,17 @@ def test_a_shared_row_of_a_nested_graph_leaves_its_start_alone() -> None:
     assert crossings(layout) == []
 
 
-def test_the_same_shape_gives_the_same_layout() -> None:
+def test_the_same_shape_gives_the_same_layout():
     model = big(60, 5)
     assert arrange(model) == arrange(model)
 
 
-def test_an_empty_shape_has_an_empty_layout() -> None:
+def test_an_empty_shape_has_an_empty_layout():
     layout = arrange(GraphModel("", (), ()))
     assert layout.boxes == {} and layout.routes == ()
 
 
-def test_an_edge_without_its_node_is_refused() -> None:
+def test_an_edge_without_its_node_is_refused():
     with pytest.raises(ValueError, match="the edge 'a' -> 'b' needs a node 'b'"):
         arrange(GraphModel("", (GraphNode("a", "a"),), (GraphEdge("a", "b"),)))
 
@@ -438,7 +438,7 @@ def spent(work: Callable[[], Any]) -> float:
 
 
 @pytest.mark.parametrize("reach", [1, 20, 500])
-def test_500_nodes_are_laid_out_within_two_seconds(reach: int) -> None:
+def test_500_nodes_are_laid_out_within_two_seconds(reach):
     model = big(500, reach)
     assert lasts(lambda: arrange(model)) < 2
     assert len(arrange(model).routes) == len(model.edge_records)
@@ -453,7 +453,7 @@ def tangled(count: int, more: int) -> GraphModel:
     return GraphModel("tangled", tuple(nodes), tuple(edges))
 
 
-def test_500_nodes_with_200_edges_to_anywhere_are_laid_out_within_two_seconds() -> None:
+def test_500_nodes_with_200_edges_to_anywhere_are_laid_out_within_two_seconds():
     model = tangled(500, 200)
     assert lasts(lambda: arrange(model)) < 2
     assert len(arrange(model).routes) == len(model.edge_records)

@@ -93,9 +93,7 @@ def format_error(drive: Drive, described: Described, owner: Any, method: str, **
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 @settings(max_examples=max(1, settings.default.max_examples // 2), suppress_health_check=[*HealthCheck])
 @given(described=graphs(failures=True), xray=st.booleans())
-def test_watching_any_graph_gives_the_same_result_and_the_same_history(
-    drive: Drive, described: Described, xray: bool
-) -> None:
+def test_watching_any_graph_gives_the_same_result_and_the_same_history(drive, described, xray):
     seen = Seen()
     watched = format_error(drive, described, live, "watch", xray=xray, view=seen)
     assert watched == format_error(drive, described, None, "invoke")
@@ -105,7 +103,7 @@ def test_watching_any_graph_gives_the_same_result_and_the_same_history(
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 @settings(max_examples=max(1, settings.default.max_examples // 2), suppress_health_check=[*HealthCheck])
 @given(described=graphs(), xray=st.booleans())
-def test_what_is_marked_as_done_is_what_was_called(drive: Drive, described: Described, xray: bool) -> None:
+def test_what_is_marked_as_done_is_what_was_called(drive, described, xray):
     """Each node as often as its body was called; nodes of graphs that are not shown, for the node around them."""
     calls: Counter[str] = Counter()
     app = build(described, stategraph, is_async=drive.is_async, probe=lambda name, given: calls.update([name]))
@@ -135,7 +133,7 @@ def test_what_is_marked_as_done_is_what_was_called(drive: Drive, described: Desc
     ],
     ids=str,
 )
-def test_options_of_invoke_mean_the_same(drive: Drive, options: Any) -> None:
+def test_options_of_invoke_mean_the_same(drive, options):
     watched, _ = shown(drive, graph("a", "b").compile(checkpointer=InMemorySaver()), {"log": []}, CONFIG, **options)
     plain_app = graph("a", "b").compile(checkpointer=InMemorySaver())
     invoked = drive.invoke(plain_app, {"log": []}, CONFIG, **options)
@@ -144,14 +142,14 @@ def test_options_of_invoke_mean_the_same(drive: Drive, options: Any) -> None:
     assert watched == invoked
 
 
-def test_a_lone_node_runs_on_the_thread_that_it_runs_on_without_a_view() -> None:
+def test_a_lone_node_runs_on_the_thread_that_it_runs_on_without_a_view():
     threads: list[Any] = []
     app = graph(a=lambda state: threads.append(threading.current_thread())).compile()
     watch(app, {"log": []}, view=Seen())
     assert threads == [threading.current_thread()]
 
 
-def test_an_interrupt_is_returned_as_from_invoke_and_shown(drive: Drive) -> None:
+def test_an_interrupt_is_returned_as_from_invoke_and_shown(drive):
     app = graph("b", a=lambda state: {"log": [interrupt("really?")]}).compile(checkpointer=InMemorySaver())
     result, seen = shown(drive, app, {"log": []}, CONFIG)
     assert [question.value for question in result["__interrupt__"]] == ["really?"]
@@ -162,7 +160,7 @@ def test_an_interrupt_is_returned_as_from_invoke_and_shown(drive: Drive) -> None
     assert seen.states == {"a": "done", "b": "done"} and not seen.progress.notes()
 
 
-def test_an_error_is_raised_as_it_is_and_shown(drive: Drive) -> None:
+def test_an_error_is_raised_as_it_is_and_shown(drive):
     wrong = ValueError("no luck")
 
     def fail(state: State) -> None:
@@ -176,7 +174,7 @@ def test_an_error_is_raised_as_it_is_and_shown(drive: Drive) -> None:
     assert seen.progress.state == "failed" and seen.progress.notes() == ["ValueError: no luck"]
 
 
-def test_ctrl_c_in_a_node_ends_the_run_and_the_view_says_so() -> None:
+def test_ctrl_c_in_a_node_ends_the_run_and_the_view_says_so():
     def stop(state: State) -> None:
         raise KeyboardInterrupt
 
@@ -188,7 +186,7 @@ def test_ctrl_c_in_a_node_ends_the_run_and_the_view_says_so() -> None:
     assert seen.progress.supersteps[-1].halted == {"b": "stopped"}
 
 
-def test_a_cancelled_run_is_shown_as_stopped() -> None:
+def test_a_cancelled_run_is_shown_as_stopped():
     seen = Seen()
 
     async def run() -> None:
@@ -208,7 +206,7 @@ def test_a_cancelled_run_is_shown_as_stopped() -> None:
     assert seen.progress.state == "stopped" and seen.marks[-1]["a"][0] == "failed"
 
 
-def test_a_drained_run_is_shown_as_stopped(drive: Drive) -> None:
+def test_a_drained_run_is_shown_as_stopped(drive):
     control = RunControl()
     app = graph("b", a=lambda state: control.request_drain("enough")).compile()
     seen = Seen()
@@ -217,7 +215,7 @@ def test_a_drained_run_is_shown_as_stopped(drive: Drive) -> None:
     assert seen.progress.state == "stopped" and seen.states == {"a": "done", "b": "waiting"}
 
 
-def test_a_graph_watched_inside_a_node_pauses_the_graph_around_it() -> None:
+def test_a_graph_watched_inside_a_node_pauses_the_graph_around_it():
     inner = graph(ask=lambda state: {"log": [interrupt("really?")]}).compile()
     seen = Seen()
     outer = graph(a=lambda state: watch(inner, {"log": []}, view=seen)).compile(checkpointer=InMemorySaver())
@@ -229,7 +227,7 @@ def test_a_graph_watched_inside_a_node_pauses_the_graph_around_it() -> None:
 # -- what is shown --------------------------------------------------------------------------------------------
 
 
-def test_a_view_sees_a_node_while_it_runs(drive: Drive) -> None:
+def test_a_view_sees_a_node_while_it_runs(drive):
     """The node waits until it has been drawn as running."""
     drawn = threading.Event()
     seen = Seen(lambda seen: drawn.set() if seen.marks[-1]["b"][0] == "running" else None)
@@ -239,7 +237,7 @@ def test_a_view_sees_a_node_while_it_runs(drive: Drive) -> None:
     assert {"a": ("done", seen.marks[-1]["a"][1]), "b": ("running", "")} in seen.marks
 
 
-def test_a_fan_out_is_counted_in_one_node(drive: Drive) -> None:
+def test_a_fan_out_is_counted_in_one_node(drive):
     builder = StateGraph(State)
     builder.add_node("count", lambda state: {"log": ["x"]})
     builder.add_conditional_edges(START, lambda state: [Send("count", {"log": []})] * 3000, ["count"])
@@ -249,13 +247,13 @@ def test_a_fan_out_is_counted_in_one_node(drive: Drive) -> None:
     assert seen.headlines[-1].startswith("done · 1 superstep · 3,000 tasks · ")
 
 
-def test_the_last_state_is_drawn_however_quick_the_run(drive: Drive) -> None:
+def test_the_last_state_is_drawn_however_quick_the_run(drive):
     result, seen = shown(drive, graph("a").compile(), {"log": []})
     assert result == {"log": ["a"]}
     assert seen.states == {"a": "done"} and seen.headlines[-1].startswith("done")
 
 
-def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive: Drive) -> None:
+def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive):
     builder = chain_of(State, a=lambda state: {"log": ["x"]}).add_conditional_edges(
         "a", lambda state: "a" if len(state["log"]) < 2000 else END, ["a", END]
     )
@@ -265,7 +263,7 @@ def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive: Drive) -> None:
     assert len(seen.headlines) <= 3 + (time.monotonic() - started) / PERIOD
 
 
-def test_a_view_that_is_slow_to_draw_is_drawn_less_often() -> None:
+def test_a_view_that_is_slow_to_draw_is_drawn_less_often():
     def pause(seconds: float) -> float:
         clock = itertools.count(0.0, seconds).__next__
         show = live_view.ViewUpdater(extract(graph("a").compile()), Seen(), clock)
@@ -277,7 +275,7 @@ def test_a_view_that_is_slow_to_draw_is_drawn_less_often() -> None:
     assert pause(0.5) == 0.5 / live_view.SHARE
 
 
-def test_the_first_picture_with_its_imports_does_not_hold_up_the_next() -> None:
+def test_the_first_picture_with_its_imports_does_not_hold_up_the_next():
     clock = itertools.count(0.0, 0.5).__next__
     seen = threading.Event()
     show = live_view.ViewUpdater(extract(graph("a").compile()), Seen(lambda _: seen.set()), clock)
@@ -286,7 +284,7 @@ def test_the_first_picture_with_its_imports_does_not_hold_up_the_next() -> None:
     assert seen.is_set() and show.pause == PERIOD
 
 
-def test_a_resume_distinguishes_restored_tasks_from_those_it_runs(drive: Drive) -> None:
+def test_a_resume_distinguishes_restored_tasks_from_those_it_runs(drive):
     lines = io.StringIO()
     failing = [True]
 
@@ -312,13 +310,13 @@ def test_a_resume_distinguishes_restored_tasks_from_those_it_runs(drive: Drive) 
     assert lines.getvalue().startswith("superstep 1: charge (2 kept) (")
 
 
-def test_a_new_input_starts_with_all_nodes_waiting(drive: Drive) -> None:
+def test_a_new_input_starts_with_all_nodes_waiting(drive):
     app = graph("a").compile(checkpointer=InMemorySaver())
     app.invoke({"log": []}, CONFIG)
     assert shown(drive, app, {"log": []}, CONFIG)[1].marks[0] == {"a": ("waiting", "")}
 
 
-def test_the_clock_of_the_view_advances_without_events() -> None:
+def test_the_clock_of_the_view_advances_without_events():
     twice = threading.Event()
     seen = Seen(lambda seen: twice.set() if sum("superstep 1" in line for line in seen.headlines) > 2 else None)
     app = graph(a=lambda state: {"log": [str(twice.wait(PATIENCE))]}).compile()
@@ -329,9 +327,7 @@ NESTINGS = [(None, None), (True, None), (None, True), (True, True)]
 
 
 @pytest.mark.parametrize(("outer", "inner"), NESTINGS, ids=str)
-def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(
-    drive: Drive, outer: Any, inner: Any
-) -> None:
+def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(drive, outer, inner):
     leaf = graph("leaf").compile(checkpointer=inner)
     middle = graph(middle=leaf).compile(checkpointer=outer)
     app = graph(top=middle).compile(checkpointer=InMemorySaver())
@@ -344,7 +340,7 @@ def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(
     assert [run_events.place_of(ns) for ns, data in chunks if "triggers" in data] == [(), ("top",), ("top", "middle")]
 
 
-def test_a_stream_can_be_watched_and_read_at_once(drive: Drive) -> None:
+def test_a_stream_can_be_watched_and_read_at_once(drive):
     events: list[Any] = []
     observer = run_events.RunEvents(events.append, lambda: 0.0)
     app = graph("a").compile()
@@ -352,7 +348,7 @@ def test_a_stream_can_be_watched_and_read_at_once(drive: Drive) -> None:
     assert events == [TaskStarted(0.0, (), "a", 1), TaskEnded(0.0, (), "a")]
 
 
-def test_graphs_run_by_a_function_are_shown_once_known() -> None:
+def test_graphs_run_by_a_function_are_shown_once_known():
     first, second = graph("x").compile(), graph("y").compile()
 
     def both(state: State) -> Any:
@@ -370,14 +366,14 @@ def test_graphs_run_by_a_function_are_shown_once_known() -> None:
 
 
 @pytest.mark.parametrize("options", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}], ids=str)
-def test_a_breakpoint_marks_the_nodes_it_stops(drive: Drive, options: Any) -> None:
+def test_a_breakpoint_marks_the_nodes_it_stops(drive, options):
     result, seen = shown(drive, graph("a", "b", "c").compile(), {"log": []}, **options)
     assert result == {"log": ["a"]}
     assert seen.marks[-1]["b"] == ("paused", "breakpoint") and seen.states["c"] == "waiting"
     assert seen.progress.state == "paused"
 
 
-def test_a_breakpoint_inside_marks_the_node_around_it_too(drive: Drive) -> None:
+def test_a_breakpoint_inside_marks_the_node_around_it_too(drive):
     inner = graph("x", "y").compile(interrupt_before=["y"])
     app = graph(sub=inner).compile(checkpointer=InMemorySaver())
     _, seen = shown(drive, app, {"log": []}, CONFIG, xray=True)
@@ -385,7 +381,7 @@ def test_a_breakpoint_inside_marks_the_node_around_it_too(drive: Drive) -> None:
     assert seen.progress.state == "paused"
 
 
-def test_retries_and_handlers_are_shown(drive: Drive) -> None:
+def test_retries_and_handlers_are_shown(drive):
     tries: list[int] = []
 
     def flaky(state: State) -> Any:
@@ -411,7 +407,7 @@ def test_retries_and_handlers_are_shown(drive: Drive) -> None:
     assert seen.progress.state == "done" and len(seen.progress.supersteps) == 1
 
 
-def test_functions_that_an_entrypoint_calls_are_counted(drive: Drive) -> None:
+def test_functions_that_an_entrypoint_calls_are_counted(drive):
     if drive.is_async:
 
         @task
@@ -439,7 +435,7 @@ def test_functions_that_an_entrypoint_calls_are_counted(drive: Drive) -> None:
 # -- when the view breaks -------------------------------------------------------------------------------------
 
 
-def test_a_view_that_breaks_is_left_alone_with_one_warning(drive: Drive) -> None:
+def test_a_view_that_breaks_is_left_alone_with_one_warning(drive):
     def broken(seen: Seen) -> None:
         raise OSError("the screen is gone")
 
@@ -450,7 +446,7 @@ def test_a_view_that_breaks_is_left_alone_with_one_warning(drive: Drive) -> None
     assert len(seen.headlines) == 1 and len(caught) == 1
 
 
-def test_where_warnings_are_errors_a_broken_view_still_does_not_reach_the_run(drive: Drive) -> None:
+def test_where_warnings_are_errors_a_broken_view_still_does_not_reach_the_run(drive):
     class Broken:
         def draw(self, progress: Progress, now: float) -> None:
             raise OSError
@@ -469,7 +465,7 @@ class Unspeakable:
     __str__ = __repr__
 
 
-def test_values_and_errors_that_cannot_be_shown_are_named_by_their_type() -> None:
+def test_values_and_errors_that_cannot_be_shown_are_named_by_their_type():
     assert "Unspeakable" in run_events.format_question(Unspeakable())
     assert run_events.format_error(type("Mute", (Exception,), {"__str__": Unspeakable.__repr__})()) == "Mute"
 
@@ -477,7 +473,7 @@ def test_values_and_errors_that_cannot_be_shown_are_named_by_their_type() -> Non
 # -- mistakes -------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_watched_is_refused_before_anything_runs() -> None:
+def test_what_cannot_be_watched_is_refused_before_anything_runs():
     with pytest.raises(TypeError, match=r"app must be a compiled graph, got a StateGraph: compile\(\) it first"):
         watch(graph("a"), {"log": []})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match='view must be "notebook", "table", "lines" or an object with a draw method'):
@@ -488,13 +484,13 @@ def test_what_cannot_be_watched_is_refused_before_anything_runs() -> None:
         watch(graph("a").compile(), {"log": []}, view=Seen(), observer=run_events.RunEvents(lambda event: None))
 
 
-def test_a_view_that_needs_what_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_that_needs_what_is_not_installed_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "rich", None)
     with pytest.raises(ModuleNotFoundError, match=r'view="table" needs rich: pip install -e "\.\[rich\]"'):
         watch(graph("a").compile(), {"log": []}, view="table")
 
 
-def test_outside_a_notebook_and_a_terminal_the_view_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_outside_a_notebook_and_a_terminal_the_view_is_plain_lines(capsys):
     assert watch(graph("a", "b").compile(), {"log": []}) == {"log": ["a", "b"]}
     out, err = capsys.readouterr()
     assert out == "" and "\x1b" not in err
@@ -509,14 +505,14 @@ def test_outside_a_notebook_and_a_terminal_the_view_is_plain_lines(capsys: pytes
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+def seen(monkeypatch):
     """A view that keeps what it was given, in the place of plain lines."""
     view = Seen()
     monkeypatch.setitem(live_view.VIEWS, "lines", (lambda: view, "", ""))
     return view
 
 
-def test_a_call_with_progress_is_shown_and_returns_the_same(drive: Drive, seen: Seen) -> None:
+def test_a_call_with_progress_is_shown_and_returns_the_same(drive, seen):
     app = graph("a", "b").compile()
     assert drive.invoke(app, {"log": []}, progress=True) == drive.invoke(app, {"log": []})
     assert seen.states == {"a": "done", "b": "done"}
@@ -524,7 +520,7 @@ def test_a_call_with_progress_is_shown_and_returns_the_same(drive: Drive, seen: 
     assert drive.invoke(app, {"log": []}, progress="lines", stream_mode="updates", debug=True)[0] == {"a": {"log": ["a"]}}
 
 
-def test_a_map_reduce_shows_tasks_done_of_known_rate_and_remaining_time(drive: Drive, seen: Seen) -> None:
+def test_a_map_reduce_shows_tasks_done_of_known_rate_and_remaining_time(drive, seen):
     """The last ten tasks wait until it has been seen that the others have ended."""
     told, paces = threading.Event(), []
 
@@ -547,7 +543,7 @@ def test_a_map_reduce_shows_tasks_done_of_known_rate_and_remaining_time(drive: D
     assert "/s · about " in paces[-1] and paces[-1].endswith(" left")
 
 
-def test_a_retry_is_counted_while_its_task_still_runs(drive: Drive, seen: Seen) -> None:
+def test_a_retry_is_counted_while_its_task_still_runs(drive, seen):
     told, tries = threading.Event(), itertools.count()
 
     def look(view: Seen) -> None:
@@ -567,14 +563,14 @@ def test_a_retry_is_counted_while_its_task_still_runs(drive: Drive, seen: Seen) 
     assert seen.marks[-1]["work"][1] == f"{TIMES}2 · 1 retry"
 
 
-def test_other_observers_of_the_call_get_events_too(drive: Drive, seen: Seen) -> None:
+def test_other_observers_of_the_call_get_events_too(drive, seen):
     events: list[Any] = []
     other = run_events.RunEvents(events.append, lambda: 0.0)
     drive.invoke(graph("a").compile(), {"log": []}, progress=True, observer=other)
     assert [type(event) for event in events] == [TaskStarted, TaskEnded] and seen.states == {"a": "done"}
 
 
-def test_a_resume_with_progress_shows_what_was_done_before(drive: Drive, seen: Seen) -> None:
+def test_a_resume_with_progress_shows_what_was_done_before(drive, seen):
     app = graph("a", b=lambda state: {"log": [interrupt("ok?")]}).compile(checkpointer=InMemorySaver())
     assert "__interrupt__" in drive.invoke(app, {"log": []}, CONFIG, progress=True)
     assert seen.states == {"a": "done", "b": "paused"}
@@ -582,13 +578,13 @@ def test_a_resume_with_progress_shows_what_was_done_before(drive: Drive, seen: S
     assert seen.marks[-1] == {"a": ("done", "earlier"), "b": ("done", seen.marks[-1]["b"][1])}
 
 
-def test_a_reader_that_leaves_early_ends_the_view(drive: Drive, seen: Seen) -> None:
+def test_a_reader_that_leaves_early_ends_the_view(drive, seen):
     app = graph("a", "b").compile()
     assert drive.stream(app, {"log": []}, progress=True, stream_mode="updates", take=1) == [{"a": {"log": ["a"]}}]
     assert seen.progress.state == "stopped"
 
 
-def test_a_batch_is_shown_as_a_whole_with_its_inputs_counted(drive: Drive, seen: Seen) -> None:
+def test_a_batch_is_shown_as_a_whole_with_its_inputs_counted(drive, seen):
     def choose(state: State) -> State:
         if state["log"] == ["7"]:
             raise ValueError("no luck")
@@ -603,7 +599,7 @@ def test_a_batch_is_shown_as_a_whole_with_its_inputs_counted(drive: Drive, seen:
     assert seen.progress.supersteps[0].failed == 1
 
 
-def test_a_batch_of_graphs_with_graphs_inside_counts_its_inputs_only(drive: Drive, seen: Seen) -> None:
+def test_a_batch_of_graphs_with_graphs_inside_counts_its_inputs_only(drive, seen):
     inner = graph("x", "y").compile()
     app = chain_of(State, sub=inner).compile()
     drive.batch(app, [{"log": []}] * 5, progress=True)
@@ -612,20 +608,20 @@ def test_a_batch_of_graphs_with_graphs_inside_counts_its_inputs_only(drive: Driv
     assert seen.headlines[-1].startswith("done · ")
 
 
-def test_the_questions_of_a_batch_are_shown(drive: Drive, seen: Seen) -> None:
+def test_the_questions_of_a_batch_are_shown(drive, seen):
     app = graph(a=lambda state: {"log": [interrupt("ok?")]}).compile(checkpointer=InMemorySaver())
     drive.batch(app, [{"log": []}] * 2, [{"configurable": {"thread_id": str(n)}} for n in range(2)], progress=True)
     assert seen.headlines[-1].startswith("paused · 2 of 2 inputs · 2 questions · ")
 
 
-def test_a_view_that_does_not_exist_is_refused_before_anything_runs(drive: Drive) -> None:
+def test_a_view_that_does_not_exist_is_refused_before_anything_runs(drive):
     app = graph("a").compile()
     for call in (drive.invoke, drive.batch):
         with pytest.raises(ValueError, match='progress must be True, False, "notebook", "table" or "lines", got \'bar\''):
             call(app, [{"log": []}], progress="bar")
 
 
-def test_a_batch_in_a_terminal_is_a_table_of_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_in_a_terminal_is_a_table_of_rich(monkeypatch):
     pytest.importorskip("rich")
 
     class Terminal(io.StringIO):
@@ -640,7 +636,7 @@ def test_a_batch_in_a_terminal_is_a_table_of_rich(monkeypatch: pytest.MonkeyPatc
     assert "done · 3 of 3 inputs" in text and "━" in text
 
 
-def test_progress_that_is_off_loads_nothing() -> None:
+def test_progress_that_is_off_loads_nothing():
     program = (
         "import sys; from stategraph import START, StateGraph; from typing import TypedDict\n"
         "S = TypedDict('S', {'n': int})\n"

@@ -39,7 +39,7 @@ def drawn(progress: Progress, now: float = 0.0) -> str:
 # -- the picture ----------------------------------------------------------------------------------------------
 
 
-def test_the_picture_is_one_svg_with_headline_graph_and_marks() -> None:
+def test_the_picture_is_one_svg_with_headline_graph_and_marks():
     svg = drawn(progressed(*[TaskStarted(0.0, (), "a")] * 200, *[TaskEnded(1.0, (), "a")] * 3), 1.5)
     assert svg.count("<svg") == svg.count("</svg>") == 1
     said = texts(svg)
@@ -47,7 +47,7 @@ def test_the_picture_is_one_svg_with_headline_graph_and_marks() -> None:
     assert 'class="node is-running" data-node="a"' in svg and 'class="node is-waiting" data-node="c"' in svg
 
 
-def test_the_bar_has_rate_and_remaining_time() -> None:
+def test_the_bar_has_rate_and_remaining_time():
     progress = progressed(*[TaskStarted(0.0, (), "a")] * 200, *[TaskEnded(1.0, (), "a")] * 20)
     svg = drawn(progress, 2.0)
     assert "10/s · about 18 s left" in texts(svg)
@@ -56,7 +56,7 @@ def test_the_bar_has_rate_and_remaining_time() -> None:
     assert describe_run(progress, 2.0).splitlines()[0].endswith(" · 2 s · 10/s · about 18 s left")
 
 
-def test_interrupts_and_errors_are_shown_below_the_graph() -> None:
+def test_interrupts_and_errors_are_shown_below_the_graph():
     progress = progressed(TaskStarted(0.0, (), "a"), TaskEnded(0.0, (), "a", paused=True, questions=(("1", "why " * 200),)))
     progress.end(0.0, "failed", "ValueError: \x00 <no>")
     said = texts(drawn(progress))
@@ -65,7 +65,7 @@ def test_interrupts_and_errors_are_shown_below_the_graph() -> None:
     assert asked[0].startswith("a & <b> asks: why") and len(asked) == 3 and asked[-1].endswith("…")
 
 
-def test_the_picture_is_as_high_as_what_is_in_it() -> None:
+def test_the_picture_is_as_high_as_what_is_in_it():
     plain, failed = progressed(), progressed()
     failed.end(0.0, "failed", "ValueError: no")
     heights = [float(ET.fromstring(drawn(progress)).get("height", "")) for progress in (plain, failed)]
@@ -74,7 +74,7 @@ def test_the_picture_is_as_high_as_what_is_in_it() -> None:
         assert float(element.get("y", "0")) < heights[1]
 
 
-def test_where_no_picture_can_be_shown_the_same_is_said_describe_run() -> None:
+def test_where_no_picture_can_be_shown_the_same_is_said_describe_run():
     progress = progressed(*[TaskStarted(0.0, (), "a"), TaskEnded(0.0, (), "a")] * 2)
     progress.end(2.0, "failed", "ValueError: no")
     assert describe_run(progress, 9.0).splitlines() == [
@@ -82,14 +82,14 @@ def test_where_no_picture_can_be_shown_the_same_is_said_describe_run() -> None:
     ]  # fmt: skip
 
 
-def test_the_graph_is_centred_above_the_bar() -> None:
+def test_the_graph_is_centred_above_the_bar():
     layout = arrange(SHAPE)
     svg = draw_picture(Progress(SHAPE), 0.0, fit(SHAPE))
     width = float(ET.fromstring(svg).get("width", "0"))
     assert f"translate({(width - layout.width) / 2:g} " in svg
 
 
-def test_of_a_mark_that_is_too_long_for_its_node_what_failed_is_shown() -> None:
+def test_of_a_mark_that_is_too_long_for_its_node_what_failed_is_shown():
     assert fit_mark(Mark("failed", "206/300 · 1 failed · ValueError")).text == "1 failed"
     assert fit_mark(Mark("failed", "stopped")).text == "stopped"
     assert fit_mark(Mark("running", "3/300")).text == "3/300"
@@ -124,7 +124,7 @@ def fail(state):
 
 
 @pytest.fixture(scope="module")
-def cells() -> Any:
+def cells():
     """The outputs of a notebook's cells, after it was run by nbclient; the messages of each cell as they came."""
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
@@ -162,7 +162,7 @@ def pictures(cell: Any) -> list[Any]:
 
 
 @pytest.mark.trial
-def test_the_saved_notebook_keeps_the_last_picture_and_the_result(cells: Any) -> None:
+def test_the_saved_notebook_keeps_the_last_picture_and_the_result(cells):
     cell = cells[0][1]
     (output,) = pictures(cell)
     assert set(output.data) == {"text/html", "image/svg+xml", "text/plain"}
@@ -175,7 +175,7 @@ def test_the_saved_notebook_keeps_the_last_picture_and_the_result(cells: Any) ->
 
 
 @pytest.mark.trial
-def test_a_call_with_progress_is_shown_below_its_cell(cells: Any) -> None:
+def test_a_call_with_progress_is_shown_below_its_cell(cells):
     cell = cells[0][5]
     (output,) = pictures(cell)
     assert texts(output.data["image/svg+xml"])[-1].startswith("done · 2 supersteps · 2 tasks · ")
@@ -183,21 +183,21 @@ def test_a_call_with_progress_is_shown_below_its_cell(cells: Any) -> None:
 
 
 @pytest.mark.trial
-def test_a_coroutine_is_watched_on_the_loop_of_the_kernel(cells: Any) -> None:
+def test_a_coroutine_is_watched_on_the_loop_of_the_kernel(cells):
     (output,) = pictures(cells[0][2])
     assert texts(output.data["image/svg+xml"])[-1].startswith("done · 2 supersteps")
     assert [o.data["text/plain"] for o in cells[0][2].outputs if o.output_type == "execute_result"] == ["{'n': 30}"]
 
 
 @pytest.mark.trial
-def test_a_run_that_fails_leaves_its_picture_above_the_error(cells: Any) -> None:
+def test_a_run_that_fails_leaves_its_picture_above_the_error(cells):
     shown, error = [o for o in cells[0][3].outputs if o.output_type != "stream"]
     assert "ValueError: no luck" in texts(shown.data["image/svg+xml"])
     assert error.output_type == "error" and error.ename == "ValueError"
 
 
 @pytest.mark.trial
-def test_the_picture_is_updated_in_place_during_the_run(cells: Any) -> None:
+def test_the_picture_is_updated_in_place_during_the_run(cells):
     (output,) = pictures(cells[0][4])
     assert texts(output.data["image/svg+xml"])[-1].startswith("done")
     sent = [m["content"]["data"] for m in cells[1][4] if m["msg_type"] in ("display_data", "update_display_data")]

@@ -45,7 +45,7 @@ class Terminal(io.StringIO):
 # -- plain lines ----------------------------------------------------------------------------------------------
 
 
-def test_each_superstep_becomes_one_line_once_it_is_over() -> None:
+def test_each_superstep_becomes_one_line_once_it_is_over():
     file, progress = io.StringIO(), progressed()
     lines = Lines(file)
     for event in [*FIRST, *SECOND[:3]]:
@@ -62,7 +62,7 @@ def test_each_superstep_becomes_one_line_once_it_is_over() -> None:
     ]
 
 
-def test_lines_say_what_failed_and_what_is_asked() -> None:
+def test_lines_say_what_failed_and_what_is_asked():
     asked = (("1", "really?"),)
     events = [TaskStarted(0.0, (), "plan"), TaskStarted(0.0, (), "sum"), TaskEnded(0.0, (), "plan", paused=True, questions=asked)]
     file, progress = io.StringIO(), progressed(*events, TaskEnded(0.0, (), "sum", "ValueError: no"))
@@ -76,7 +76,7 @@ def test_lines_say_what_failed_and_what_is_asked() -> None:
     ]
 
 
-def test_lines_fit_the_encoding_of_the_terminal() -> None:
+def test_lines_fit_the_encoding_of_the_terminal():
     raw = io.BytesIO()
     progress = progressed(*SECOND, TaskStarted(3.0, (), "日本", 3))
     progress.end(3.0)
@@ -87,7 +87,7 @@ def test_lines_fit_the_encoding_of_the_terminal() -> None:
     ]  # fmt: skip
 
 
-def test_a_table_needs_rich_a_terminal_and_its_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_needs_rich_a_terminal_and_its_signs(monkeypatch):
     assert not can_draw(io.StringIO())
     assert not can_draw(Terminal("ascii"))
     monkeypatch.setitem(sys.modules, "rich", None)
@@ -106,7 +106,7 @@ def steered() -> Progress:
     return progress
 
 
-def test_what_users_wrote_steers_no_terminal() -> None:
+def test_what_users_wrote_steers_no_terminal():
     file = io.StringIO()
     Lines(file).draw(steered(), 2.0)
     lines = file.getvalue().split("\n")
@@ -114,7 +114,7 @@ def test_what_users_wrote_steers_no_terminal() -> None:
     assert file.getvalue().count("\\x1b[2J") >= 3, "the node, its question and the error are shown"
 
 
-def test_what_users_wrote_steers_no_table() -> None:
+def test_what_users_wrote_steers_no_table():
     lines = as_text(steered(), 2.0)
     assert all(line.isprintable() for line in lines)
     assert "".join(lines).count("\\x1b[2J") >= 3
@@ -129,7 +129,7 @@ def as_text(progress: Progress, now: float, room: int | None = None) -> list[str
     return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
 
 
-def test_the_table_shows_state_runs_remaining_tasks_and_time() -> None:
+def test_the_table_shows_state_runs_remaining_tasks_and_time():
     lines = as_text(progressed(*FIRST, *SECOND[:4]), 2.5)
     assert lines[0] == "superstep 2 · 1 of 3 tasks · 2.5 s"
     assert lines[2].split() == ["node", "state", "runs", "left", "time"]
@@ -140,7 +140,7 @@ def test_the_table_shows_state_runs_remaining_tasks_and_time() -> None:
     ]
 
 
-def test_interrupts_and_the_error_are_shown_below_the_table() -> None:
+def test_interrupts_and_the_error_are_shown_below_the_table():
     asked = (("1", "really [bold]?"),)
     progress = progressed(TaskStarted(0.0, (), "plan"), TaskEnded(0.0, (), "plan", paused=True, questions=asked))
     progress.end(0.0, "failed", "ValueError: [/] no")
@@ -151,7 +151,7 @@ def row(state: Any) -> NodeRow:
     return NodeRow(state, 0, Mark(state), 0, 0, 0.0)
 
 
-def test_where_there_is_no_room_the_most_telling_rows_are_shown_in_their_order() -> None:
+def test_where_there_is_no_room_the_most_telling_rows_are_shown_in_their_order():
     rows = [row(state) for state in ("done", "waiting", "running", "done", "failed", "paused")]
     shown, rest = pick_rows(rows, 4)
     assert [r.label for r in shown] == ["done", "running", "failed", "paused"]
@@ -159,14 +159,14 @@ def test_where_there_is_no_room_the_most_telling_rows_are_shown_in_their_order()
     assert pick_rows(rows, 6) == (rows, []) == pick_rows(rows, None)
 
 
-def test_the_rows_that_are_left_out_are_counted() -> None:
+def test_the_rows_that_are_left_out_are_counted():
     names = tuple(f"n{n}" for n in range(50))
     lines = as_text(progressed(TaskStarted(0.0, (), "n40"), names=names), 0.0, 3)
     assert lines[-1].split() == ["…", "47", "more", "47", "waiting"]
     assert any(line.split()[0] == "n40" for line in lines)
 
 
-def test_the_last_table_stays_and_stdout_is_given_back() -> None:
+def test_the_last_table_stays_and_stdout_is_given_back():
     pytest.importorskip("rich")
     file, stdout = Terminal("utf-8"), sys.stdout
     table, progress = Table(file), progressed(*FIRST)
@@ -177,7 +177,7 @@ def test_the_last_table_stays_and_stdout_is_given_back() -> None:
     assert "done · 1 superstep · 1 task · 500 ms" in file.getvalue()
 
 
-def test_a_table_that_breaks_gives_stdout_back() -> None:
+def test_a_table_that_breaks_gives_stdout_back():
     pytest.importorskip("rich")
 
     class Broken(Progress):
@@ -190,13 +190,13 @@ def test_a_table_that_breaks_gives_stdout_back() -> None:
     assert sys.stdout is stdout
 
 
-def test_the_bar_has_rate_and_remaining_time() -> None:
+def test_the_bar_has_rate_and_remaining_time():
     many = [*FIRST, *[TaskStarted(0.5, (), "count", 2)] * 100, *[TaskEnded(2.5, (), "count")] * 10]
     assert as_text(progressed(*many), 2.5)[1].endswith("5/s · about 18 s left")
     assert "/s" not in as_text(progressed(*FIRST), 0.5)[1]
 
 
-def test_plain_lines_report_the_progress_of_a_long_superstep() -> None:
+def test_plain_lines_report_the_progress_of_a_long_superstep():
     file = io.StringIO()
     lines, progress = Lines(file), progressed(*FIRST, *[TaskStarted(0.5, (), "count", 2)] * 100)
     for second in range(1, 31):

@@ -47,7 +47,7 @@ def arrows(builder: StateGraph | Pregel) -> list[str]:
     return [line for line in lines(builder) if "->" in line]
 
 
-def test_a_chain_with_rounded_ends() -> None:
+def test_a_chain_with_rounded_ends():
     builder = graph("a", "b").add_edge("a", "b").add_edge("b", END)
     assert builder.compile().get_graph().draw_mermaid() == (
         "graph TD\n"
@@ -65,16 +65,16 @@ def test_a_chain_with_rounded_ends() -> None:
     )
 
 
-def test_a_node_that_leads_nowhere_leads_to_the_end() -> None:
+def test_a_node_that_leads_nowhere_leads_to_the_end():
     assert arrows(graph("a")) == ["__start__ --> a", "a --> __end__"]
 
 
-def test_the_end_is_drawn_only_if_something_leads_there() -> None:
+def test_the_end_is_drawn_only_if_something_leads_there():
     builder = graph("a", "b").add_edge("a", "b").add_edge("b", "a")
     assert not any("__end__" in line for line in lines(builder))
 
 
-def test_the_declared_ends_of_a_router_are_dashed_and_labelled_where_the_label_says_more() -> None:
+def test_the_declared_ends_of_a_router_are_dashed_and_labelled_where_the_label_says_more():
     def named(state: State) -> str:
         raise AssertionError("a router was called")
 
@@ -82,19 +82,19 @@ def test_the_declared_ends_of_a_router_are_dashed_and_labelled_where_the_label_s
     assert arrows(builder)[1:4] == ['a -.->|"go"| b', "a -.-> c", 'a -.->|"True"| __end__']
 
 
-def test_a_router_declares_by_literal_too() -> None:
+def test_a_router_declares_by_literal_too():
     def either(state: State) -> Literal["b", "__end__"]:
         raise AssertionError("a router was called")
 
     assert arrows(graph("a", "b").add_conditional_edges("a", either))[1:3] == ["a -.-> b", "a -.-> __end__"]
 
 
-def test_a_router_at_start() -> None:
+def test_a_router_at_start():
     builder = StateGraph(State).add_node("a", node).add_conditional_edges(START, lambda state: "a", ["a"])
     assert arrows(builder) == ["__start__ -.-> a", "a --> __end__"]
 
 
-def test_a_router_that_does_not_say_where_it_goes() -> None:
+def test_a_router_that_does_not_say_where_it_goes():
     def anywhere(state: State) -> Any:
         raise AssertionError("a router was called")
 
@@ -105,7 +105,7 @@ def test_a_router_that_does_not_say_where_it_goes() -> None:
     assert 'a_ -.->|"perhaps"| b' in found
 
 
-def test_a_join_is_a_circle_that_all_lead_to() -> None:
+def test_a_join_is_a_circle_that_all_lead_to():
     builder = graph("a", "b", "c").add_edge(START, "b").add_edge(["a", "b"], "c")
     assert lines(builder)[1:] == [
         '__start__(["START"])',
@@ -123,12 +123,12 @@ def test_a_join_is_a_circle_that_all_lead_to() -> None:
     ]
 
 
-def test_deferred_nodes_have_a_style() -> None:
+def test_deferred_nodes_have_a_style():
     builder = graph("a").add_node("late", node, defer=True).add_edge("a", "late")
     assert styles(builder)[-2:] == ["classDef deferred stroke-dasharray:5 5", "class late deferred"]
 
 
-def test_where_commands_may_go_is_dashed() -> None:
+def test_where_commands_may_go_is_dashed():
     def jump(state: State) -> Command[Literal["b"]]:
         raise AssertionError("a node was called")
 
@@ -139,7 +139,7 @@ def test_where_commands_may_go_is_dashed() -> None:
     ]
 
 
-def test_names_that_mermaid_would_trip_over() -> None:
+def test_names_that_mermaid_would_trip_over():
     hostile = 'say "hi" <now> #1 & *go* %%{\\n}'
     assert lines(graph("end", hostile).add_edge("end", hostile))[2:] == [
         'node_end["end"]',
@@ -151,19 +151,19 @@ def test_names_that_mermaid_would_trip_over() -> None:
     ]
 
 
-def test_ids_made_up_clash_with_no_name() -> None:
+def test_ids_made_up_clash_with_no_name():
     found = lines(graph("a b", "a_b", "a  b", "数").add_edge("a b", "a_b").add_edge("a b", "a  b").add_edge("a b", "数"))
     assert found[2:6] == ['a_b_["a b"]', 'a_b["a_b"]', 'a_b__["a  b"]', 'node_4["数"]']
 
 
 @pytest.mark.filterwarnings("ignore:node .* will run more than once")
-def test_two_compiles_draw_the_same() -> None:
+def test_two_compiles_draw_the_same():
     builder = graph("a", "b", "c", "d").add_edge("a", "d").add_edge("a", "c").add_edge("a", "b")
     builder.add_edge(["b", "c"], "d")
     assert builder.compile().get_graph().draw_mermaid() == builder.compile().get_graph().draw_mermaid()
 
 
-def test_edges_added_after_compile_are_not_drawn() -> None:
+def test_edges_added_after_compile_are_not_drawn():
     builder = graph("a", "b").add_edge("a", "b")
     app = builder.compile()
     before = app.get_graph().draw_mermaid()
@@ -171,7 +171,7 @@ def test_edges_added_after_compile_are_not_drawn() -> None:
     assert app.get_graph().draw_mermaid() == before
 
 
-def test_a_raw_pregel_shows_its_channels_on_the_arrows() -> None:
+def test_a_raw_pregel_shows_its_channels_on_the_arrows():
     app = Pregel(
         nodes={
             "one": NodeBuilder().subscribe_only("a").do(node).write_to("b"),
@@ -184,7 +184,7 @@ def test_a_raw_pregel_shows_its_channels_on_the_arrows() -> None:
     assert arrows(app) == ['__start__ -->|"a"| one', 'one -->|"b"| two', 'two -->|"c"| __end__']
 
 
-def test_writes_that_may_be_left_out_are_dashed() -> None:
+def test_writes_that_may_be_left_out_are_dashed():
     entries = [ChannelWriteEntry("a", skip_none=True), Send("one", 1), ChannelWriteTupleEntry(lambda value: [])]
     app = Pregel(
         nodes={"one": PregelNode(channels="a", triggers=["a"], writers=[ChannelWrite(entries)])},
@@ -209,11 +209,11 @@ def drawn(**how: Any) -> list[str]:
     return builder.compile().get_graph().draw_mermaid(**how).splitlines()
 
 
-def test_it_may_be_without_styles() -> None:
+def test_it_may_be_without_styles():
     assert drawn(with_styles=False) == [line for line in drawn() if not line.strip().startswith("class")]
 
 
-def test_labels_are_wrapped_after_a_number_of_words() -> None:
+def test_labels_are_wrapped_after_a_number_of_words():
     def label(most: int) -> str:
         [line] = [line for line in drawn(wrap_label_n_words=most) if "one" in line]
         return line.split('"')[1]
@@ -229,7 +229,7 @@ class Curve(Enum):
 
 
 @pytest.mark.parametrize("curve", [Curve.BASIS, "basis"])
-def test_curves_and_other_settings_are_written_before_the_graph(curve: Any) -> None:
+def test_curves_and_other_settings_are_written_before_the_graph(curve):
     config = {"config": {"theme": "neutral", "flowchart": {"padding": 5}}, "title": "A: graph"}
     found = drawn(curve_style=curve, frontmatter_config=config)
     assert found[:5] == [
@@ -251,6 +251,6 @@ class Colors:
 
 
 @pytest.mark.parametrize("colors", [Colors(), {"default": "fill:#123", "first": "fill:#456"}])
-def test_nodes_may_have_custom_colours(colors: Any) -> None:
+def test_nodes_may_have_custom_colours(colors):
     found = [line.strip() for line in drawn(node_colors=colors) if "classDef" in line]
     assert found == ["classDef default fill:#123", "classDef first fill:#456", "classDef last font-weight:bold"]

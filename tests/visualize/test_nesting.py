@@ -18,25 +18,25 @@ def ends(*edges: GraphEdge) -> list[tuple[str, str]]:
     return [edge[:2] for edge in lift_edges(nested(*edges))]  # type: ignore[misc]
 
 
-def test_what_leads_to_the_start_inside_leads_to_the_cluster() -> None:
+def test_what_leads_to_the_start_inside_leads_to_the_cluster():
     assert ends(GraphEdge("a", "c:s"), GraphEdge("c:e", "a"), GraphEdge("c:n", "c:d:s"), GraphEdge("c:d:e", "c:e")) == [
         ("a", "c"), ("c", "a"), ("c:n", "c:d"), ("c:d", "c:e"),
     ]  # fmt: skip
 
 
-def test_edges_inside_stay_inside() -> None:
+def test_edges_inside_stay_inside():
     assert ends(GraphEdge("c:s", "c:n"), GraphEdge("c:d:n", "c:d:e")) == [("c:s", "c:n"), ("c:d:n", "c:d:e")]
 
 
-def test_a_cluster_may_lead_to_itself() -> None:
+def test_a_cluster_may_lead_to_itself():
     assert ends(GraphEdge("c:e", "c:s")) == [("c", "c")]
 
 
-def test_an_edge_across_levels_is_one_of_the_outer_level() -> None:
+def test_an_edge_across_levels_is_one_of_the_outer_level():
     assert ends(GraphEdge("a", "c:d:n"), GraphEdge("c:d:n", "c:n")) == [("a", "c"), ("c:d", "c:n")]
 
 
-def test_the_way_back_from_a_cluster_is_known() -> None:
+def test_the_way_back_from_a_cluster_is_known():
     there, back = GraphEdge("a", "c:s"), GraphEdge("c:e", "a")
     assert find_reversed(nested(there, back), at_clusters=True) == {back}
     assert find_reversed(nested(back, there), at_clusters=True) == {back}

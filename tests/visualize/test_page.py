@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -57,7 +55,7 @@ def legend(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_page_needs_nothing_but_itself(name: str) -> None:
+def test_a_page_needs_nothing_but_itself(name):
     text = page(name)
     elements = Elements(text)
     assert not elements.open
@@ -68,32 +66,32 @@ def test_a_page_needs_nothing_but_itself(name: str) -> None:
     ElementTree.fromstring(svg[0])
 
 
-def test_names_cannot_break_out() -> None:
+def test_names_cannot_break_out():
     name = "</script><script>alert(1)</script><!--"
     drawn = joined(graph(name)).compile(name=name).get_graph().draw_html()
     assert drawn.count("<script>") == 1 and "<!--" not in drawn and "alert(1)</" not in drawn.replace("&lt;", "")
     assert Elements(hostile_names().draw_html()).open == []
 
 
-def test_the_legend_explains_what_occurs_and_nothing_else() -> None:
+def test_the_legend_explains_what_occurs_and_nothing_else():
     assert legend(page("chain")) == [EDGE_KINDS["plain"]]
     assert legend(page("map_reduce")) == [EDGE_KINDS["plain"], EDGE_KINDS["send"]]
     assert legend(page("error_handlers")) == [NODE_KINDS["handler"], EDGE_KINDS["plain"], EDGE_KINDS["error"]]
     assert legend(page("breakpoints"))[0] == NODE_KINDS["breakpoint"]
 
 
-def test_a_fixed_theme_cannot_be_switched() -> None:
+def test_a_fixed_theme_cannot_be_switched():
     dark = page("chain", theme="dark")
     assert '<html lang="en" data-theme="dark">' in dark and 'id="theme"' not in dark
     assert 'id="theme"' in page("chain")
 
 
-def test_a_wrong_theme_is_refused() -> None:
+def test_a_wrong_theme_is_refused():
     with pytest.raises(ValueError, match="theme must be one of auto, light, dark"):
         page("chain", theme="blue")
 
 
-def test_the_page_is_written_where_it_is_asked_to(tmp_path: Path) -> None:
+def test_the_page_is_written_where_it_is_asked_to(tmp_path):
     text = map_reduce().draw_html(tmp_path / "x.html")
     assert (tmp_path / "x.html").read_text(encoding="utf-8") == text
 
@@ -102,13 +100,13 @@ def test_the_page_is_written_where_it_is_asked_to(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(tmp_path_factory):
     with browsing(size=(1000, 700)) as browser:
         yield browser
 
 
 @pytest.fixture
-def shown(browser: Browser, tmp_path: Path) -> Browser:
+def shown(browser, tmp_path):
     """The page of the tool agent."""
     tool_agent().draw_html(tmp_path / "agent.html")
     browser.said.clear()
@@ -130,7 +128,7 @@ def hover(browser: Browser, selector: str) -> None:
 
 
 @needs_chromium
-def test_a_wide_graph_fills_the_page(browser: Browser, tmp_path: Path) -> None:
+def test_a_wide_graph_fills_the_page(browser, tmp_path):
     """The height that the picture has elsewhere follows its width; here both are those of the page."""
     builder = graph("plan")
     for number in range(30):
@@ -143,7 +141,7 @@ def test_a_wide_graph_fills_the_page(browser: Browser, tmp_path: Path) -> None:
 
 
 @needs_chromium
-def test_the_page_opens_without_errors_or_requests(shown: Browser) -> None:
+def test_the_page_opens_without_errors_or_requests(shown):
     assert shown.said == [] and len(shown.asked_for) == 1
     assert shown.texts("h1") == ["StateGraph"] and shown.texts("header p") == ["2 nodes, 4 edges"]
     boxes = shown.run("[...document.querySelectorAll('#view .node')].map(e => e.getBoundingClientRect().toJSON())")
@@ -153,7 +151,7 @@ def test_the_page_opens_without_errors_or_requests(shown: Browser) -> None:
 
 
 @needs_chromium
-def test_buttons_and_keys_zoom_and_fit(shown: Browser) -> None:
+def test_buttons_and_keys_zoom_and_fit(shown):
     whole = view(shown)
     shown.click("#in")
     assert view(shown)[2] == pytest.approx(whole[2] / 1.25)
@@ -167,7 +165,7 @@ def test_buttons_and_keys_zoom_and_fit(shown: Browser) -> None:
 
 
 @needs_chromium
-def test_the_wheel_zooms_at_the_pointer_and_dragging_moves(shown: Browser) -> None:
+def test_the_wheel_zooms_at_the_pointer_and_dragging_moves(shown):
     whole = view(shown)
     shown.tell("Input.dispatchMouseEvent", type="mouseWheel", x=300, y=300, deltaX=0, deltaY=-200)
     assert view(shown)[2] < whole[2]
@@ -179,7 +177,7 @@ def test_the_wheel_zooms_at_the_pointer_and_dragging_moves(shown: Browser) -> No
 
 
 @needs_chromium
-def test_what_is_pointed_at_keeps_its_colour_with_its_edges_and_neighbours(shown: Browser) -> None:
+def test_what_is_pointed_at_keeps_its_colour_with_its_edges_and_neighbours(shown):
     lit = "[...document.querySelectorAll('#view .lit')].map(e => e.dataset.node || e.dataset.source + ' ' + e.dataset.target)"
     hover(shown, '#view [data-node="call_tool"]')
     assert sorted(shown.run(lit)) == ["call_tool", "call_tool think", "think", "think call_tool"]
@@ -188,7 +186,7 @@ def test_what_is_pointed_at_keeps_its_colour_with_its_edges_and_neighbours(shown
 
 
 @needs_chromium
-def test_the_theme_can_be_switched(shown: Browser) -> None:
+def test_the_theme_can_be_switched(shown):
     ground = "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.querySelector('#view .page')).fill"
     light = shown.run(ground)
     shown.click("#theme")
@@ -199,7 +197,7 @@ def test_the_theme_can_be_switched(shown: Browser) -> None:
 
 
 @needs_chromium
-def test_the_samples_of_the_legend_are_drawn_like_the_drawing(browser: Browser, tmp_path: Path) -> None:
+def test_the_samples_of_the_legend_are_drawn_like_the_drawing(browser, tmp_path):
     error_handlers().draw_html(tmp_path / "x.html")
     browser.open(tmp_path / "x.html")
     stroke = "getComputedStyle(document.querySelector('{} .error .line')).stroke"

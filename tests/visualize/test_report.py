@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
@@ -56,7 +56,7 @@ def failing(state: Any) -> Any:
 # -- the data -------------------------------------------------------------------------------------------------
 
 
-def test_steps_show_number_headline_nodes_and_the_state_after_them() -> None:
+def test_steps_show_number_headline_nodes_and_the_state_after_them():
     found = gather(*threads.map_reduce(2, failing=()))
     assert [(s["n"], s["h"], s.get("w")) for s in found.steps] == [
         (0, "input", None), (1, "plan", ["plan"]), (2, "fetch \u00d72", ["fetch"]), (3, "gather", ["gather"]),
@@ -67,7 +67,7 @@ def test_steps_show_number_headline_nodes_and_the_state_after_them() -> None:
     assert states == {"log": "['plan', 'page 0', 'page 1']", "count": "3"}
 
 
-def test_equal_values_are_kept_once() -> None:
+def test_equal_values_are_kept_once():
     app = threads.compiled(
         chain_of(dict, a=lambda state: {**state, "x": "same", "n": 1}, b=lambda state: {**state, "y": "same", "n": 2}),
         "twice",
@@ -77,7 +77,7 @@ def test_equal_values_are_kept_once() -> None:
     assert found.values.count("same") == 1
 
 
-def test_changes_that_do_not_fit_are_counted() -> None:
+def test_changes_that_do_not_fit_are_counted():
     changes = diff({}, {str(n): "x" * 100 for n in range(30)})
     kept = list(within(changes, 700))
     assert 2 <= len(kept) <= 8
@@ -85,14 +85,14 @@ def test_changes_that_do_not_fit_are_counted() -> None:
     assert int(kept[-1].after) + len(kept) - 1 == 30
 
 
-def test_an_error_is_shown_with_its_notes_and_its_step() -> None:
+def test_an_error_is_shown_with_its_notes_and_its_step():
     [error] = gather(*threads.failed()).errors
     assert (error.step, error.node, error.title) == (1, "bad", "in step 1")
     assert "\n\nValueError: </script><b>boom</b>\na note\n" in error.text
     assert error.text.startswith("KeyError: 'the cause'\n\nThe above exception was the direct cause")
 
 
-def test_an_interrupt_is_shown_once_at_its_deepest_level() -> None:
+def test_an_interrupt_is_shown_once_at_its_deepest_level():
     app = threads.nested()[0]
     thread: Any = {"configurable": {"thread_id": "other"}}
     app.invoke({"log": []}, thread)
@@ -116,7 +116,7 @@ def broken_map(count: int, broken: set[int]) -> threads.StoredThread:
     return app, CONFIG
 
 
-def test_each_of_many_tasks_is_shown_with_its_input_and_result() -> None:
+def test_each_of_many_tasks_is_shown_with_its_input_and_result():
     found = gather(*broken_map(30, {7, 19}))
     step = found.steps[-1]
     assert step["l"] == "2 of 30 failed"
@@ -127,7 +127,7 @@ def test_each_of_many_tasks_is_shown_with_its_input_and_result() -> None:
     assert [error.input for error in found.errors] == ["{'n': 7}", "{'n': 19}"]
 
 
-def test_a_task_that_was_sent_none_keeps_its_result_in_its_column() -> None:
+def test_a_task_that_was_sent_none_keeps_its_result_in_its_column():
     graph = StateGraph(threads.Log).add_node("check", lambda state: {"log": ["done"]})
     graph.add_conditional_edges(START, lambda state: [Send("check", None)], ["check"])
     app = threads.compiled(graph, "none")
@@ -136,17 +136,17 @@ def test_a_task_that_was_sent_none_keeps_its_result_in_its_column() -> None:
     assert row[3:] == ["None", "{'log': ['done']}"]
 
 
-def test_of_very_many_tasks_failed_ones_are_always_shown() -> None:
+def test_of_very_many_tasks_failed_ones_are_always_shown():
     [*_, step] = gather(*broken_map(300, {298})).steps
     assert step["k"][-1] == ["…", "", f"{300 - MOST_ROWS} more"] and len(step["k"]) == MOST_ROWS + 1
     assert [row[3] for row in step["k"] if row[1] == "failed"] == ["{'n': 298}"]
 
 
-def test_an_answered_interrupt_is_not_shown_as_open() -> None:
+def test_an_answered_interrupt_is_not_shown_as_open():
     assert gather(*threads.asked("yes")).questions == []
 
 
-def test_an_error_that_a_later_call_got_past_is_not_called_handled() -> None:
+def test_an_error_that_a_later_call_got_past_is_not_called_handled():
     broken = [True]
 
     def fail_once(state: Any) -> Any:
@@ -165,7 +165,7 @@ def test_an_error_that_a_later_call_got_past_is_not_called_handled() -> None:
     assert "<h2>Earlier errors</h2>" in page and "broken: True" in page
 
 
-def test_a_nested_failure_is_shown_once() -> None:
+def test_a_nested_failure_is_shown_once():
     app = threads.compiled(
         StateGraph(threads.Log)
         .add_node("holder", chain_of(threads.Log, bad=failing).compile())
@@ -177,7 +177,7 @@ def test_a_nested_failure_is_shown_once() -> None:
     assert [error.node for error in gather(app, CONFIG).errors] == ["holder:bad"]
 
 
-def test_objects_with_broken_methods_do_not_break_a_report() -> None:
+def test_objects_with_broken_methods_do_not_break_a_report():
     class Live(InMemorySaver):
         """Hands out something that cannot be touched."""
 
@@ -200,7 +200,7 @@ def test_objects_with_broken_methods_do_not_break_a_report() -> None:
 # -- the page as text -----------------------------------------------------------------------------------------
 
 
-def test_the_page_is_one_file_that_loads_nothing(tmp_path: Path) -> None:
+def test_the_page_is_one_file_that_loads_nothing(tmp_path):
     app, thread = threads.asked()
     path = report(app, thread, str(tmp_path / "thread.html"))
     assert path == tmp_path / "thread.html"
@@ -210,7 +210,7 @@ def test_the_page_is_one_file_that_loads_nothing(tmp_path: Path) -> None:
     assert addresses == {"http://www.w3.org/2000/svg"}
 
 
-def test_the_files_of_the_page_are_in_the_wheel() -> None:
+def test_the_files_of_the_page_are_in_the_wheel():
     root = Path(__file__).resolve().parents[2]
     listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     needed = {path.name for path in (root / "visualize" / "runs").glob("report.*") if path.suffix != ".py"}
@@ -218,7 +218,7 @@ def test_the_files_of_the_page_are_in_the_wheel() -> None:
     assert all(any(fnmatch(name, kind) for kind in listed["stategraph.visualize.runs"]) for name in needed)
 
 
-def test_the_page_has_one_script_that_may_run_with_each_component_once() -> None:
+def test_the_page_has_one_script_that_may_run_with_each_component_once():
     page = draw_report(*threads.asked())
     [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
     [script] = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -230,7 +230,7 @@ def test_the_page_has_one_script_that_may_run_with_each_component_once() -> None
     assert not re.search(r"^(import|export) ", script, re.MULTILINE)
 
 
-def test_no_text_of_a_thread_becomes_markup() -> None:
+def test_no_text_of_a_thread_becomes_markup():
     page = draw_report(*hostile())
     assert "<img" not in page
     assert page.count("</script>") == 2
@@ -238,7 +238,7 @@ def test_no_text_of_a_thread_becomes_markup() -> None:
     page.encode("utf-8")
 
 
-def test_bidi_marks_are_escaped() -> None:
+def test_bidi_marks_are_escaped():
     page = draw_report(*hostile())
     shown = page[: page.index('<div class="columns">')] + page[page.index('id="told"') : page.index('id="data"')]
     assert "\u202e" not in re.sub(r'data-node="[^"]*"', "", shown)  # ids stay as they are
@@ -246,7 +246,7 @@ def test_bidi_marks_are_escaped() -> None:
         assert "\u202e" not in json.dumps({**step, "w": []}, ensure_ascii=False)
 
 
-def test_a_text_of_a_million_characters_is_shortened_and_the_page_says_so() -> None:
+def test_a_text_of_a_million_characters_is_shortened_and_the_page_says_so():
     app = threads.compiled(chain_of(threads.Log, a=threads.note("x" * 1_000_000)), "big")
     app.invoke({"log": []}, CONFIG)
     page = draw_report(app, CONFIG)
@@ -256,25 +256,25 @@ def test_a_text_of_a_million_characters_is_shortened_and_the_page_says_so() -> N
 
 
 @pytest.mark.parametrize("make", [threads.map_reduce, threads.asked, threads.failed, threads.forked, threads.nested])
-def test_every_node_of_a_step_can_be_found_in_the_graph(make: Callable[[], threads.StoredThread]) -> None:
+def test_every_node_of_a_step_can_be_found_in_the_graph(make):
     page = draw_report(*make())
     graph = page[page.index('id="graph"') : page.index('id="told"')]
     drawn = set(re.findall(r'data-node="([^"]+)"', graph))
     assert {node for step in data_of(page)["steps"] for node in step.get("w", ())} <= drawn
 
 
-def test_a_badge_says_how_many_tasks_failed() -> None:
+def test_a_badge_says_how_many_tasks_failed():
     assert ">1 of 3 failed</text>" in draw_report(*threads.looping(1, 3))
     assert f">{TIMES}3</text>" in draw_report(*threads.looping(0, 3))
 
 
-def test_an_error_handler_has_one_name_in_the_whole_page() -> None:
+def test_an_error_handler_has_one_name_in_the_whole_page():
     page = draw_report(*threads.rescued())
     assert ">rescue</text>" in page and "on error of" not in page
 
 
 @pytest.mark.parametrize("node", [threads.declined, threads.confirmed])
-def test_a_thread_of_an_older_graph_is_not_called_done_and_shows_its_error_or_question(node: Any) -> None:
+def test_a_thread_of_an_older_graph_is_not_called_done_and_shows_its_error_or_question(node):
     page = draw_report(*threads.renamed(node))
     assert 'class="chip done"' not in page
     assert page.count("The thread has pending work") == 1
@@ -282,12 +282,12 @@ def test_a_thread_of_an_older_graph_is_not_called_done_and_shows_its_error_or_qu
     assert "card declined" in page or "charge it?" in page
 
 
-def test_a_thread_without_times_has_a_page() -> None:
+def test_a_thread_without_times_has_a_page():
     app, thread = threads.asked()
     assert "times not stored" in draw_report(app.copy({"checkpointer": Timeless(app.checkpointer)}), thread)
 
 
-def test_a_thread_that_cannot_be_read_is_an_error_and_no_file(tmp_path: Path) -> None:
+def test_a_thread_that_cannot_be_read_is_an_error_and_no_file(tmp_path):
     app, _ = threads.asked()
     with pytest.raises(ValueError, match="thread"):
         report(app, {}, tmp_path / "x.html")
@@ -302,7 +302,7 @@ def test_a_thread_that_cannot_be_read_is_an_error_and_no_file(tmp_path: Path) ->
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def chromium():
     with browsing() as browser:
         yield browser
 
@@ -311,7 +311,7 @@ Open = Callable[[threads.StoredThread], Browser]
 
 
 @pytest.fixture
-def page(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+def page(request, tmp_path):
     """Opens a thread's report. Afterwards: the console said nothing, and nothing but the file was loaded."""
     browser: Browser = request.getfixturevalue("chromium")
     browser.said.clear()
@@ -338,7 +338,7 @@ def classes(browser: Browser, node: str) -> set[str]:
 
 
 @needs_chromium
-def test_clicking_a_step_shows_what_it_changed_and_the_state_after_it(page: Open) -> None:
+def test_clicking_a_step_shows_what_it_changed_and_the_state_after_it(page):
     browser = page(threads.map_reduce())
     browser.click("#steps li:nth-child(3) .head")
     assert browser.texts("#steps .diff b") == ["log"]
@@ -350,7 +350,7 @@ def test_clicking_a_step_shows_what_it_changed_and_the_state_after_it(page: Open
 
 
 @needs_chromium
-def test_clicking_a_step_marks_the_nodes_that_ran_and_its_column(page: Open) -> None:
+def test_clicking_a_step_marks_the_nodes_that_ran_and_its_column(page):
     browser = page(threads.asked("yes"))
     browser.click("#steps li:nth-child(3) .head")
     assert [node for node in ("draft", "ask", "check", "publish") if "ran" in classes(browser, node)] == [
@@ -363,7 +363,7 @@ def test_clicking_a_step_marks_the_nodes_that_ran_and_its_column(page: Open) -> 
 
 
 @needs_chromium
-def test_clicking_a_node_shows_only_its_steps_and_fades_the_others(page: Open) -> None:
+def test_clicking_a_node_shows_only_its_steps_and_fades_the_others(page):
     browser = page(threads.asked("yes"))
     browser.click('#graph [data-node="ask"]')
     assert browser.texts("#steps .head .n") == ["2"]
@@ -378,7 +378,7 @@ def test_clicking_a_node_shows_only_its_steps_and_fades_the_others(page: Open) -
 
 
 @needs_chromium
-def test_clicking_the_box_of_a_nested_graph_shows_the_steps_of_all_inside(page: Open) -> None:
+def test_clicking_the_box_of_a_nested_graph_shows_the_steps_of_all_inside(page):
     browser = page(threads.nested())
     browser.click('#graph [data-node="holder:deep:ask"]')
     assert browser.texts("#steps .head .n") == ["2"]
@@ -387,7 +387,7 @@ def test_clicking_the_box_of_a_nested_graph_shows_the_steps_of_all_inside(page: 
 
 
 @needs_chromium
-def test_clicking_the_timeline_opens_the_step(page: Open) -> None:
+def test_clicking_the_timeline_opens_the_step(page):
     browser = page(threads.map_reduce())
     browser.click('#time .bar[data-node="gather"] rect')
     assert browser.texts("#steps li.on .n") == ["3"]
@@ -395,7 +395,7 @@ def test_clicking_the_timeline_opens_the_step(page: Open) -> None:
 
 
 @needs_chromium
-def test_an_error_and_a_question_lead_to_their_step(page: Open) -> None:
+def test_an_error_and_a_question_lead_to_their_step(page):
     browser = page(threads.failed())
     assert "boom" in browser.texts(".failure pre")[0]
     browser.click(".failure button")
@@ -406,7 +406,7 @@ def test_an_error_and_a_question_lead_to_their_step(page: Open) -> None:
 
 
 @needs_chromium
-def test_the_keyboard_is_enough(page: Open) -> None:
+def test_the_keyboard_is_enough(page):
     browser = page(threads.asked("yes"))
     browser.press("j")
     browser.press("j")
@@ -427,7 +427,7 @@ def test_the_keyboard_is_enough(page: Open) -> None:
 
 
 @needs_chromium
-def test_search_finds_what_a_step_changed(page: Open) -> None:
+def test_search_finds_what_a_step_changed(page):
     browser = page(threads.asked("a <rare> word"))
     browser.click("#search")
     for letter in "<RARE> W":
@@ -436,7 +436,7 @@ def test_search_finds_what_a_step_changed(page: Open) -> None:
 
 
 @needs_chromium
-def test_two_thousand_steps_are_paged(page: Open) -> None:
+def test_two_thousand_steps_are_paged(page):
     browser = page(threads.long(2000))
     assert browser.texts("#page") == ["page 1 of 41"]
     assert len(heads(browser)) == 50
@@ -452,7 +452,7 @@ def test_two_thousand_steps_are_paged(page: Open) -> None:
 
 @pytest.mark.trial
 @needs_chromium
-def test_ten_thousand_steps_open_within_two_seconds(tmp_path: Path, chromium: Browser) -> None:
+def test_ten_thousand_steps_open_within_two_seconds(tmp_path, chromium):
     path = report(*threads.long(10_000, growing=False), tmp_path / "long.html")
     assert path.stat().st_size < 5_000_000
     assert chromium.open(path) < 2
@@ -460,7 +460,7 @@ def test_ten_thousand_steps_open_within_two_seconds(tmp_path: Path, chromium: Br
 
 
 @needs_chromium
-def test_hostile_text_stays_text(page: Open) -> None:
+def test_hostile_text_stays_text(page):
     browser = page(hostile())
     for number in range(len(heads(browser))):
         browser.click(f"#steps li:nth-child({number + 1}) .head")
@@ -476,7 +476,7 @@ def test_hostile_text_stays_text(page: Open) -> None:
 
 
 @needs_chromium
-def test_an_address_with_a_step_opens_it(page: Open, tmp_path: Path) -> None:
+def test_an_address_with_a_step_opens_it(page, tmp_path):
     browser = page(threads.asked("yes"))
     browser.run("location.hash = 'step-2'")
     browser.open_again()
@@ -484,7 +484,7 @@ def test_an_address_with_a_step_opens_it(page: Open, tmp_path: Path) -> None:
 
 
 @needs_chromium
-def test_other_branches_are_listed_with_links_to_their_fork(page: Open) -> None:
+def test_other_branches_are_listed_with_links_to_their_fork(page):
     browser = page(threads.forked())
     assert "2 checkpoints" in browser.texts("#branches td")
     browser.click("#branches button")
@@ -494,7 +494,7 @@ def test_other_branches_are_listed_with_links_to_their_fork(page: Open) -> None:
 
 @needs_chromium
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_text_is_dark_on_light_or_light_on_dark_as_the_reader_likes(dark: bool, tmp_path: Path) -> None:
+def test_text_is_dark_on_light_or_light_on_dark_as_the_reader_likes(dark, tmp_path):
     path = report(*threads.asked(), tmp_path / "report.html")
     with browsing(dark=dark) as browser:
         browser.open(path)
@@ -512,7 +512,7 @@ def test_text_is_dark_on_light_or_light_on_dark_as_the_reader_likes(dark: bool, 
 
 
 @needs_chromium
-def test_a_resumed_thread_shows_the_answer_with_the_interrupt(page: Open) -> None:
+def test_a_resumed_thread_shows_the_answer_with_the_interrupt(page):
     app, thread = threads.asked()
     app.invoke(Command(resume="fine"), thread)
     browser = page((app, thread))

@@ -31,7 +31,7 @@ def finished(graph: Any, drive: Drive, failing: list[int]) -> Thread:
 
 @look(0.4)
 @given(graph=graphs(), failing=st.lists(st.integers(1, 12), max_size=3))
-def test_every_call_of_a_node_is_a_bar(graph: Any, failing: list[int], drive: Drive) -> None:
+def test_every_call_of_a_node_is_a_bar(graph, failing, drive):
     thread = finished(graph, drive, failing)
     bars = Counter(bar.task for bar in timeline(thread.app, thread.config).bars if bar.attempts)
     calls = thread.calls
@@ -43,9 +43,7 @@ def test_every_call_of_a_node_is_a_bar(graph: Any, failing: list[int], drive: Dr
 
 @look(0.4)
 @given(graph=graphs(), failing=st.lists(st.integers(1, 12), max_size=3))
-def test_every_stored_step_is_in_the_report_once_and_its_changes_lead_from_state_to_state(
-    graph: Any, failing: list[int], drive: Drive
-) -> None:
+def test_every_stored_step_is_in_the_report_once_and_its_changes_lead_from_state_to_state(graph, failing, drive):
     thread = finished(graph, drive, failing)
     found = changes(thread.app, thread.config)
     history = reversed([*thread.app.get_state_history(thread.config)])
@@ -59,7 +57,7 @@ def test_every_stored_step_is_in_the_report_once_and_its_changes_lead_from_state
 
 @look(0.2)
 @given(graph=graphs(), failing=st.lists(st.integers(1, 12), min_size=1, max_size=2))
-def test_every_thread_can_be_drawn_at_every_stop(graph: Any, failing: list[int], drive: Drive) -> None:
+def test_every_thread_can_be_drawn_at_every_stop(graph, failing, drive):
     thread = Thread(graph, drive, *failing)
     thread.invoke(thread.input)
     found = timeline(thread.app, thread.config)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -103,17 +102,17 @@ def check(model: GraphModel) -> None:
     assert drawn == [edge[:3] for edge in model.edge_records]
 
 
-def test_each_node_and_edge_can_be_found() -> None:
+def test_each_node_and_edge_can_be_found():
     check(SHAPE)
 
 
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 @given(graphs())
-def test_each_node_and_edge_of_a_compiled_graph_can_be_found(described: Any) -> None:
+def test_each_node_and_edge_of_a_compiled_graph_can_be_found(described):
     check(extract(build(described, stategraph), xray=True))
 
 
-def test_each_kind_of_edge_has_its_own_style() -> None:
+def test_each_kind_of_edge_has_its_own_style():
     looks = set()
     for kind in KINDS:
         root = parsed(draw_svg(GraphModel("", (GraphNode("a", "a"), GraphNode("b", "b")), (GraphEdge("a", "b", kind),))))  # type: ignore[arg-type]
@@ -123,7 +122,7 @@ def test_each_kind_of_edge_has_its_own_style() -> None:
     assert len(looks) == len(KINDS) - 1  # a join is told by its circle
 
 
-def test_what_is_special_about_a_node_can_be_seen() -> None:
+def test_what_is_special_about_a_node_can_be_seen():
     root = parsed(draw_svg(SHAPE))
     classes = {g.get("data-node"): g.get("class", "").split()[1:] for g in groups(root, "node")}
     assert classes["b"] == ["deferred"]
@@ -136,7 +135,7 @@ def test_what_is_special_about_a_node_can_be_seen() -> None:
     assert len(of_node(root, "j").findall(f"{NS}circle")) == 1
 
 
-def test_breakpoints_are_marked_above_or_below() -> None:
+def test_breakpoints_are_marked_above_or_below():
     root, boxes = parsed(draw_svg(SHAPE)), arrange(SHAPE).boxes
     for node, above in (("a", True), ("b", False)):
         (stop,) = groups(of_node(root, node), "stop")
@@ -146,12 +145,12 @@ def test_breakpoints_are_marked_above_or_below() -> None:
     assert not list(groups(of_node(root, "h"), "stop"))
 
 
-def test_an_edge_from_an_unreached_node_is_faded_too() -> None:
+def test_an_edge_from_an_unreached_node_is_faded_too():
     faded = [g.get("data-source") for g in groups(parsed(draw_svg(SHAPE)), "edge") if "unreached" in g.get("class", "")]
     assert faded == ["x"]
 
 
-def test_tooltips_say_what_is_known() -> None:
+def test_tooltips_say_what_is_known():
     root = parsed(draw_svg(SHAPE))
     assert "team = blue" in title(of_node(root, "a")) and "stops before" in title(of_node(root, "a"))
     assert "deferred" in title(of_node(root, "b"))
@@ -164,7 +163,7 @@ def test_tooltips_say_what_is_known() -> None:
     assert "b → all: waits for all" in edges
 
 
-def test_a_deferred_cluster_has_an_hour_glass_and_room_for_it() -> None:
+def test_a_deferred_cluster_has_an_hour_glass_and_room_for_it():
     (cluster,) = SHAPE.clusters
     late = cluster._replace(deferred=True)
     root = parsed(draw_svg(GraphModel("", SHAPE.node_records, SHAPE.edge_records, [late])))
@@ -172,7 +171,7 @@ def test_a_deferred_cluster_has_an_hour_glass_and_room_for_it() -> None:
     assert title_size(late).width > title_size(cluster).width
 
 
-def test_the_tooltip_of_an_arrow_to_any_node_says_so() -> None:
+def test_the_tooltip_of_an_arrow_to_any_node_says_so():
     drawn = graph("a", "b").add_conditional_edges("a", router("f")).compile().get_graph().draw_svg(layout="builtin")
     edges = [title(edge) for edge in groups(parsed(drawn), "edge")]
     assert "a → any node [f]: a router decides" in edges
@@ -180,7 +179,7 @@ def test_the_tooltip_of_an_arrow_to_any_node_says_so() -> None:
     assert "|?" not in "".join(edges)
 
 
-def test_a_label_is_placed_on_its_edge() -> None:
+def test_a_label_is_placed_on_its_edge():
     edge = next(g for g in groups(parsed(draw_svg(SHAPE)), "edge") if g.get("data-target") == "b")
     assert texts(edge) == ["yes"]
 
@@ -189,7 +188,7 @@ def test_a_label_is_placed_on_its_edge() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_any_name_is_safe(name: str) -> None:
+def test_any_name_is_safe(name):
     nodes = (GraphNode("S", "START", "start"), GraphNode(name or "-", name, metadata={name: name}), GraphNode("c:n", name, inside="c"))
     clusters = (GraphNode("c", name, "cluster"),)
     text = draw_svg(GraphModel(name, nodes, (GraphEdge("S", name or "-", "conditional", name), GraphEdge("S", "c:n")), clusters))
@@ -202,12 +201,12 @@ def test_any_name_is_safe(name: str) -> None:
 
 @settings(max_examples=2 * settings.default.max_examples)
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_any_text_makes_an_svg_that_parses(name: str, label: str) -> None:
+def test_any_text_makes_an_svg_that_parses(name, label):
     root = parsed(draw_svg(GraphModel(name, (GraphNode("a", name), GraphNode("b", label)), (GraphEdge("a", "b", "send", label),))))
     assert len(list(groups(root, "node"))) == 2
 
 
-def test_a_long_name_is_cut_and_whole_in_its_tooltip() -> None:
+def test_a_long_name_is_cut_and_whole_in_its_tooltip():
     name = "gather " * 20
     root = parsed(draw_svg(GraphModel("", (GraphNode("a", name),), (GraphEdge("a", "a", "conditional", name),))))
     (shown,) = texts(of_node(root, "a"))
@@ -219,7 +218,7 @@ def test_a_long_name_is_cut_and_whole_in_its_tooltip() -> None:
 # -- on a page ------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_fetched_and_nothing_is_named_by_an_id() -> None:
+def test_nothing_is_fetched_and_nothing_is_named_by_an_id():
     text = draw_svg(SHAPE)
     assert not re.search(r"(?:href|src)=|url\(|@import|<script|<foreignObject", text)
     assert set(re.findall(r"https?://[^\"]*", text)) == {"http://www.w3.org/2000/svg"}
@@ -227,7 +226,7 @@ def test_nothing_is_fetched_and_nothing_is_named_by_an_id() -> None:
 
 
 @pytest.mark.parametrize("theme", ["auto", "light", "dark"])
-def test_style_rules_apply_to_this_drawing_only(theme: Any) -> None:
+def test_style_rules_apply_to_this_drawing_only(theme):
     root = parsed(draw_svg(SHAPE, theme=theme))
     name = style_sheet(theme).name
     assert name in root.get("class", "").split()
@@ -237,11 +236,11 @@ def test_style_rules_apply_to_this_drawing_only(theme: Any) -> None:
             assert f".{name}" in selector, selector
 
 
-def test_themes_do_not_share_a_class() -> None:
+def test_themes_do_not_share_a_class():
     assert len({style_sheet(theme).name for theme in ("auto", "light", "dark")}) == 3
 
 
-def test_auto_follows_the_page() -> None:
+def test_auto_follows_the_page():
     css = style_sheet("auto").css
     dark = f"--page:{DARK['page']}"
     pages = re.findall(r"([^{}]+)\{" + re.escape(f"--page:{DARK['page']}"), css)
@@ -250,7 +249,7 @@ def test_auto_follows_the_page() -> None:
         assert any(page in selectors for selectors in pages), page
 
 
-def test_light_and_dark_are_complete_and_need_no_variables() -> None:
+def test_light_and_dark_are_complete_and_need_no_variables():
     assert LIGHT.keys() == DARK.keys()
     for theme, colours, other in (("light", LIGHT, DARK), ("dark", DARK, LIGHT)):
         css = style_sheet(theme).css  # type: ignore[arg-type]
@@ -259,7 +258,7 @@ def test_light_and_dark_are_complete_and_need_no_variables() -> None:
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
-def test_text_can_be_read(colours: dict[str, str]) -> None:
+def test_text_can_be_read(colours):
     pairs = [("ink", "page"), ("soft", "page"), ("pill-ink", "pill"), ("soft", "cluster"), ("send", "page")]
     pairs += [("ink", ground) for ground in ("node", "sub", "handler", "running", "done", "failed", "paused")]
     pairs += [("page", f"{state}-line") for state in ("running", "done", "failed", "paused")]
@@ -295,7 +294,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("state", ["waiting", "running", "done", "failed", "paused"])
-def test_a_mark_colours_its_node(state: Any) -> None:
+def test_a_mark_colours_its_node(state):
     root = parsed(draw_svg(SHAPE, marks={"a": Mark(state, "3/200"), "not drawn": Mark(state)}))
     node = of_node(root, "a")
     assert f"is-{state}" in node.get("class", "").split()
@@ -304,12 +303,12 @@ def test_a_mark_colours_its_node(state: Any) -> None:
     assert not any("is-" in g.get("class", "") for g in groups(root, "node") if g is not node)
 
 
-def test_a_cluster_can_be_marked() -> None:
+def test_a_cluster_can_be_marked():
     root = parsed(draw_svg(SHAPE, marks={"c": Mark("running", "2")}))
     assert "is-running" in of_node(root, "c").get("class", "").split()
 
 
-def test_an_unknown_state_or_theme_is_refused() -> None:
+def test_an_unknown_state_or_theme_is_refused():
     with pytest.raises(ValueError, match="state of 'a' must be one of waiting, running, .* got 'gone'"):
         draw_svg(SHAPE, marks={"a": Mark("gone")})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="theme must be one of auto, light, dark, got 'blue'"):
@@ -319,18 +318,18 @@ def test_an_unknown_state_or_theme_is_refused() -> None:
 # -- always the same ------------------------------------------------------------------------------------------
 
 
-def test_equal_shapes_give_the_same_text() -> None:
+def test_equal_shapes_give_the_same_text():
     assert draw_svg(SHAPE) == draw_svg(deepcopy(SHAPE)) == draw_svg(SHAPE, arrange(SHAPE))
 
 
-def test_a_layout_made_elsewhere_is_kept_to() -> None:
+def test_a_layout_made_elsewhere_is_kept_to():
     layout = arrange(SHAPE)
     moved = layout._replace(boxes={key: box._replace(x=box.x + 1000) for key, box in layout.boxes.items()})
     rect = of_node(parsed(draw_svg(SHAPE, moved)), "a").find(f"{NS}rect")
     assert rect is not None and float(rect.get("x", "")) > 1000
 
 
-def test_a_raw_pregel_is_drawn() -> None:
+def test_a_raw_pregel_is_drawn():
     root = parsed(
         draw_svg(
             extract(
@@ -343,5 +342,5 @@ def test_a_raw_pregel_is_drawn() -> None:
     assert sorted(text or "" for text in texts(root)) == ["END", "START", "again", "agent", "done"]
 
 
-def test_an_empty_graph_is_an_empty_picture() -> None:
+def test_an_empty_graph_is_an_empty_picture():
     assert not list(groups(parsed(draw_svg(GraphModel("", (), ()))), "node"))

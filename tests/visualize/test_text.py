@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from example_graphs import State, graph, inner, joined, node, router
 from hypothesis import assume, given
-from kit.graph_specs import Described, build
+from kit.graph_specs import build
 from kit.random_graphs import graphs
 
 import stategraph
@@ -33,7 +33,7 @@ def lines(built: StateGraph, xray: bool | int = False, **options: Any) -> list[s
         return built.compile(**options).get_graph(xray=xray).draw_ascii().splitlines()
 
 
-def test_a_loop_with_its_label_and_arrows() -> None:
+def test_a_loop_with_its_label_and_arrows():
     built = graph("think").add_conditional_edges("think", router("r"), {"again": "think", "done": END})
     assert lines(built) == [
         "( START )",
@@ -48,7 +48,7 @@ def test_a_loop_with_its_label_and_arrows() -> None:
     ]
 
 
-def test_an_arrow_up_has_its_tip_at_the_upper_end() -> None:
+def test_an_arrow_up_has_its_tip_at_the_upper_end():
     assert lines(joined(graph("a", "b"), ("a", "b"), ("b", "a")))[3:] == [
         " +-----+",
         " |  a  |",
@@ -61,50 +61,50 @@ def test_an_arrow_up_has_its_tip_at_the_upper_end() -> None:
     ]
 
 
-def test_several_ways_of_a_node_to_itself_are_one_line() -> None:
+def test_several_ways_of_a_node_to_itself_are_one_line():
     built = StateGraph(State).add_node("a", node, destinations={"a": "retry"}).add_edge(START, "a").add_edge("a", "a")
     built.add_conditional_edges("a", router("r"), {"again": "a"})
     assert lines(built)[3:] == ["  +---+<-+", "  | a |  | again / retry", "  +---+--+"]
 
 
-def test_an_unknown_node_may_lead_to_itself() -> None:
+def test_an_unknown_node_may_lead_to_itself():
     model = GraphModel("", (GraphNode("x", "x", "unknown"),), (GraphEdge("x", "x", "conditional", "r"),))
     assert draw_ascii(model) == "< x ><.. r\n"
 
 
-def test_node_details_are_written_in_its_box() -> None:
+def test_node_details_are_written_in_its_box():
     built = graph("a").add_node("late", node, defer=True).add_edge("a", "late")
     text = "\n".join(lines(built, interrupt_before=["late"], interrupt_after=["late"]))
     assert ":        deferred        :" in text and ": stops before and after :" in text
 
 
-def test_a_nested_graph_is_a_box_with_a_title() -> None:
+def test_a_nested_graph_is_a_box_with_a_title():
     drawn = lines(joined(graph("a").add_node("sub", inner()), ("a", "sub")), xray=True)
     (top,) = [line for line in drawn if " sub " in line]
     assert top.strip().startswith("+ sub ---")
     assert drawn[drawn.index(top) + 1].strip("| ") == "( START )"
 
 
-def test_parallel_nodes_are_side_by_side_though_a_router_leads_back_to_some() -> None:
+def test_parallel_nodes_are_side_by_side_though_a_router_leads_back_to_some():
     built = joined(graph("a", "b", "c", "j"), (START, "b"), (START, "c"), (["a", "b", "c"], "j"))
     drawn = lines(built.add_conditional_edges("j", router("again"), ["a", "b", END]))
     assert any({"a", "b", "c"} <= set(line.split()) for line in drawn), "\n".join(drawn)
 
 
-def test_lines_that_cross_are_drawn_as_a_bridge() -> None:
+def test_lines_that_cross_are_drawn_as_a_bridge():
     built = joined(graph("a", "b", "c", "d", "e"), ("a", "b"), ("a", "c"), ("b", "d"), ("c", "e"), ("b", "e"), ("c", "d"))
     drawn = "\n".join(lines(built))
     assert "+|---" in drawn and "---+|" not in drawn
 
 
-def test_wide_characters_take_two_columns() -> None:
+def test_wide_characters_take_two_columns():
     drawn = lines(joined(graph("数据", "b"), ("数据", "b")))
     box = [line for line in drawn[:6] if line.strip()[0] in "+|" and len(line.strip()) > 1]
     ends = {sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line) for line in box}
     assert len(ends) == 1
 
 
-def test_a_graph_that_is_too_wide_is_written_as_a_list() -> None:
+def test_a_graph_that_is_too_wide_is_written_as_a_list():
     many = [f"node_with_a_long_name_{number}" for number in (0, 2, 4, 6, 8)]  # too few to be folded
     built = joined(graph("a", *many), *(("a", name) for name in many[:-1]))
     built.add_conditional_edges("a", router("r"), {"last one": many[-1]})
@@ -114,7 +114,7 @@ def test_a_graph_that_is_too_wide_is_written_as_a_list() -> None:
     assert max(map(len, drawn)) <= 100
 
 
-def test_nested_graphs_in_a_list_are_indented() -> None:
+def test_nested_graphs_in_a_list_are_indented():
     many = [f"node_with_a_long_name_{number}" for number in (0, 2, 4, 6, 8)]  # too few to be folded
     child = joined(graph("a", *many), *(("a", name) for name in many)).compile()
     drawn = lines(graph("x").add_node("sub", child).add_edge("x", "sub"), xray=True)
@@ -122,13 +122,13 @@ def test_nested_graphs_in_a_list_are_indented() -> None:
     assert drawn[8:11] == ["      --> a", "    a", "      --> node_with_a_long_name_0"]
 
 
-def test_an_empty_shape_is_an_empty_drawing() -> None:
+def test_an_empty_shape_is_an_empty_drawing():
     assert draw_ascii(GraphModel("nothing", (), ())) == ""
 
 
 @given(graphs())
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_every_line_leads_from_a_box_to_a_box(described: Described) -> None:
+def test_every_line_leads_from_a_box_to_a_box(described):
     """Follows each line of the drawing from its arrow's tip, cell by cell, to where it comes from."""
     model = build(described, stategraph).get_graph(xray=1).model
     text = draw_ascii(model, unicode=True)
@@ -141,7 +141,7 @@ def test_every_line_leads_from_a_box_to_a_box(described: Described) -> None:
         assert follow(cells, place) is not None, text
 
 
-def test_no_line_is_hidden_however_the_edges_run() -> None:
+def test_no_line_is_hidden_however_the_edges_run():
     """Shapes with any edges, which no builder would allow: circles, labels on all, many between the same nodes."""
     for seed in range(100):
         chance = random.Random(seed)
@@ -179,7 +179,7 @@ def follow(cells: dict[tuple[int, int], str], tip: tuple[int, int]) -> tuple[int
     return None
 
 
-def test_two_lines_that_swap_columns_do_not_lie_on_each_other() -> None:
+def test_two_lines_that_swap_columns_do_not_lie_on_each_other():
     nodes = tuple(GraphNode(name, name) for name in "abcd")
     crossed = GraphModel("x", nodes, (GraphEdge("a", "d"), GraphEdge("b", "c"), GraphEdge("a", "c"), GraphEdge("b", "d")))
     text = draw_ascii(crossed, unicode=True)

@@ -50,7 +50,7 @@ def bare(step: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", THREADS)
-def test_pieces_put_together_are_the_steps_of_the_report(make: Callable[[], threads.StoredThread]) -> None:
+def test_pieces_put_together_are_the_steps_of_the_report(make):
     app, thread = make()
     pages = pages_of(app, thread)
     for branch in pages.branches()["branches"]:
@@ -63,7 +63,7 @@ def test_pieces_put_together_are_the_steps_of_the_report(make: Callable[[], thre
 
 
 @pytest.mark.parametrize("make", THREADS)
-def test_one_step_by_itself_says_what_the_report_says_of_it(make: Callable[[], threads.StoredThread]) -> None:
+def test_one_step_by_itself_says_what_the_report_says_of_it(make):
     app, thread = make()
     pages = pages_of(app, thread)
     for step in gather(app, thread).steps:
@@ -75,7 +75,7 @@ def test_one_step_by_itself_says_what_the_report_says_of_it(make: Callable[[], t
         assert all(row in rows for row in told_rows)
 
 
-def test_a_page_of_a_long_thread_reads_only_its_own_checkpoints() -> None:
+def test_a_page_of_a_long_thread_reads_only_its_own_checkpoints():
     read: list[Any] = []
 
     class Counting(InMemorySaver):
@@ -99,7 +99,7 @@ def test_a_page_of_a_long_thread_reads_only_its_own_checkpoints() -> None:
     assert len(read) <= 12
 
 
-def test_an_index_forgets_rolled_back_and_deleted_checkpoints() -> None:
+def test_an_index_forgets_rolled_back_and_deleted_checkpoints():
     app, thread = threads.asked("yes")
     id = thread["configurable"]["thread_id"]
     index = ThreadIndex(id)
@@ -114,7 +114,7 @@ def test_an_index_forgets_rolled_back_and_deleted_checkpoints() -> None:
     assert index.points == fresh.points
 
 
-def test_what_a_thread_does_not_have_is_said() -> None:
+def test_what_a_thread_does_not_have_is_said():
     pages = pages_of(*threads.asked("yes"))
     for ask in (
         lambda: pages.steps("other"), lambda: pages.task("open", "other"), lambda: pages.step("other"),
@@ -125,12 +125,12 @@ def test_what_a_thread_does_not_have_is_said() -> None:
             ask()
 
 
-def test_a_step_that_is_open_no_more_is_none() -> None:
+def test_a_step_that_is_open_no_more_is_none():
     pages = pages_of(*threads.asked("yes"))
     assert pages.step("open") is None and pages.steps()["open"] is None and pages.tasks("open")["tasks"] == []
 
 
-def test_two_branches_side_by_side() -> None:
+def test_two_branches_side_by_side():
     app, thread = threads.forked()
     pages = pages_of(app, thread)
     first, second = (branch["tip"] for branch in pages.branches()["branches"])
@@ -139,14 +139,14 @@ def test_two_branches_side_by_side() -> None:
     assert pages.compare(first, first)["own"] == [0, 0] and pages.compare(first, first)["d"] == []
 
 
-def test_drawings_bring_no_styles_of_their_own() -> None:
+def test_drawings_bring_no_styles_of_their_own():
     pages = pages_of(*threads.forked())
     for svg in (pages.timeline(), pages.tree()):
         assert "<style" not in svg and "style=" not in svg
     json.dumps(pages.branches())
 
 
-def test_the_newest_steps_of_a_long_thread_are_shown_before_all_are_known() -> None:
+def test_the_newest_steps_of_a_long_thread_are_shown_before_all_are_known():
     app, thread = threads.long(300)
     index = ThreadIndex(thread["configurable"]["thread_id"])
     index.refresh(app, 50)
@@ -160,7 +160,7 @@ def test_the_newest_steps_of_a_long_thread_are_shown_before_all_are_known() -> N
     assert index.is_whole and ThreadPages(app, index).steps() == whole.steps()
 
 
-def test_an_open_step_is_read_again_when_new_writes_were_recorded() -> None:
+def test_an_open_step_is_read_again_when_new_writes_were_recorded():
     graph = StateGraph(threads.Log)
     for name in ("one", "two"):
         graph.add_node(name, lambda state: {"log": [interrupt("?")]}).add_edge(START, name)
@@ -184,7 +184,7 @@ def standing(app: Any, busy_since: float | None) -> dict[str, str]:
     return {task["node"]: task["row"][1] for task in pages.tasks("open")["tasks"]}
 
 
-def test_a_task_of_a_run_in_progress_is_running_unless_it_has_ended_or_asked_in_it() -> None:
+def test_a_task_of_a_run_in_progress_is_running_unless_it_has_ended_or_asked_in_it():
     failing, asking, lost = threads.failed()[0], threads.asked()[0], threads.renamed(threads.declined)[0]
     later = 1e12
     assert standing(failing, None) == standing(failing, 0.0) == {"aside": "done", "bad": "failed"}
@@ -193,7 +193,7 @@ def test_a_task_of_a_run_in_progress_is_running_unless_it_has_ended_or_asked_in_
     assert standing(lost, later) == {"charge": "failed"}
 
 
-def test_a_failure_that_a_handler_resolved_is_not_shown_as_running() -> None:
+def test_a_failure_that_a_handler_resolved_is_not_shown_as_running():
     graph = StateGraph(threads.Log).add_node("risky", threads.declined, error_handler=threads.rescue)
     graph.add_node("ask", threads.confirmed).add_edge(START, "risky").add_edge(START, "ask")
     app = threads.compiled(graph, "rescued")
@@ -202,7 +202,7 @@ def test_a_failure_that_a_handler_resolved_is_not_shown_as_running() -> None:
     assert (found["risky"], found["ask"]) == ("failed", "paused")
 
 
-def test_an_answered_question_of_a_nested_graph_runs_at_each_level() -> None:
+def test_an_answered_question_of_a_nested_graph_runs_at_each_level():
     seen: list[Any] = []
 
     def ask(state: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,14 +31,14 @@ def one(**more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def queue(postgres: str) -> Iterator[Queue]:
+def queue(postgres):
     with Queue.from_conn_string(postgres, counting) as opened:
         opened.setup()
         yield opened
 
 
 @pytest.fixture
-def session(postgres: str, queue: Queue) -> Iterator[WorkerSession]:
+def session(postgres, queue):
     with PostgresSaver.from_conn_string(postgres) as saver:
         saver.setup()
     opened = WorkerSession(postgres, TERMS).open()
@@ -60,9 +59,7 @@ def claims(session: WorkerSession, room: int = 10) -> list[str]:
     return [job.name.run_id for job in session.claim(room)]
 
 
-def test_a_delayed_job_is_claimed_at_its_time_and_not_before(
-    drive: Any, postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_a_delayed_job_is_claimed_at_its_time_and_not_before(drive, postgres, queue, session):
     drive.call(queue, "submit", "t", one(), run_id="soon", delay=60)
     drive.call(queue, "submit", "u", one(), run_id="late", at=datetime.now(UTC) + DAY)
     assert claims(session) == []
@@ -78,15 +75,13 @@ def test_a_delayed_job_is_claimed_at_its_time_and_not_before(
 
 
 @pytest.mark.parametrize("when", [{"delay": 0}, {"at": datetime(2020, 1, 1, tzinfo=UTC)}])
-def test_a_time_that_is_over_means_at_once(when: Any, queue: Queue, postgres: str) -> None:
+def test_a_time_that_is_over_means_at_once(when, queue, postgres):
     with working(counting, postgres, **LONG):
         queue.submit("t", one(), **when)
         assert queue.result("t", wait=30).status == "done"
 
 
-def test_a_worker_wakes_in_time_though_it_polls_every_five_minutes(
-    postgres: str, queue: Queue
-) -> None:
+def test_a_worker_wakes_in_time_though_it_polls_every_five_minutes(postgres, queue):
     with working(counting, postgres, **LONG):
         queue.submit("now", one())
         assert queue.result("now", wait=30).status == "done"
@@ -96,15 +91,13 @@ def test_a_worker_wakes_in_time_though_it_polls_every_five_minutes(
         assert queue.result("u", wait=30).status == "done"
 
 
-def test_a_worker_that_starts_later_knows_what_is_delayed(postgres: str, queue: Queue) -> None:
+def test_a_worker_that_starts_later_knows_what_is_delayed(postgres, queue):
     queue.submit("t", one(), delay=0.3)
     with working(counting, postgres, **LONG):
         assert queue.result("t", wait=30).status == "done"
 
 
-def test_a_worker_that_waits_for_a_time_asks_the_database_nothing_meanwhile(
-    session: WorkerSession, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_waits_for_a_time_asks_the_database_nothing_meanwhile(session, queue, monkeypatch):
     queue.submit("t", one(), delay=0.3)
     sent: list[str] = []
     run = WorkerSession._rows
@@ -121,9 +114,7 @@ def test_a_worker_that_waits_for_a_time_asks_the_database_nothing_meanwhile(
     assert len(sent) <= 8, sent
 
 
-def test_a_backlog_does_not_starve_a_delayed_job(
-    postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_a_backlog_does_not_starve_a_delayed_job(postgres, queue, session):
     """While each claim finds work, no claim asks whose time has come; the look does."""
     queue.submit("t", one(), run_id="timed", delay=60, priority=1)
     queue.submit_many([(f"u{number}", one()) for number in range(4)], run_ids=list("abcd"))
@@ -135,9 +126,7 @@ def test_a_backlog_does_not_starve_a_delayed_job(
     assert [job.name.run_id for job in session.end_and_claim(ended, 1)] == ["timed"]
 
 
-def test_a_full_worker_makes_jobs_ready_for_others_and_does_not_spin(
-    postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_a_full_worker_makes_jobs_ready_for_others_and_does_not_spin(postgres, queue, session):
     other = WorkerSession(postgres, Terms("counting", "other", 3, 20)).open()
     near, far = socket.socketpair()
     try:
@@ -152,9 +141,7 @@ def test_a_full_worker_makes_jobs_ready_for_others_and_does_not_spin(
         other.close()
 
 
-def test_a_delayed_job_blocks_no_other_job_of_its_thread(
-    postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_a_delayed_job_blocks_no_other_job_of_its_thread(postgres, queue, session):
     queue.submit("t", one(), run_id="later", delay=60)
     queue.submit("t", one(), run_id="now")
     (now,) = session.claim(10)
@@ -166,9 +153,7 @@ def test_a_delayed_job_blocks_no_other_job_of_its_thread(
     assert claims(session) == ["later"]
 
 
-def test_those_that_are_due_go_by_priority_then_as_submitted(
-    postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_those_that_are_due_go_by_priority_then_as_submitted(postgres, queue, session):
     queue.submit("t", one(), run_id="first", delay=90)
     queue.submit("u", one(), run_id="second", delay=60)
     queue.submit("v", one(), run_id="urgent", delay=120, priority=5)
@@ -178,9 +163,7 @@ def test_those_that_are_due_go_by_priority_then_as_submitted(
     assert claims(session) == ["urgent", "first", "second"]
 
 
-def test_a_job_is_put_back_until_a_time_and_its_thread_waits(
-    postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_a_job_is_put_back_until_a_time_and_its_thread_waits(postgres, queue, session):
     queue.submit("t", one(), run_id="sleeper")
     queue.submit("t", one(), run_id="behind")
     (job,) = session.claim(10)
@@ -199,9 +182,7 @@ def test_a_job_is_put_back_until_a_time_and_its_thread_waits(
     assert (job.name.run_id, job.attempt) == ("sleeper", 2)
 
 
-def test_a_sleeper_that_is_due_at_once_resumes_though_its_worker_polls_rarely(
-    postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_a_sleeper_that_is_due_at_once_resumes_though_its_worker_polls_rarely(postgres, queue, session):
     """The timer of the session that put it back."""
     queue.submit("t", one(), run_id="sleeper")
     (job,) = session.claim(10)
@@ -216,9 +197,7 @@ def test_a_sleeper_that_is_due_at_once_resumes_though_its_worker_polls_rarely(
 
 
 @pytest.mark.parametrize("state", ["delayed", "sleeping"])
-def test_a_job_that_waits_for_its_time_can_be_cancelled(
-    state: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_a_job_that_waits_for_its_time_can_be_cancelled(state, queue, session):
     queue.submit("t", one(), run_id="r", delay=60 if state == "delayed" else None)
     for job in session.claim(1):
         later = (datetime.now(UTC) + DAY).timestamp()
@@ -228,7 +207,7 @@ def test_a_job_that_waits_for_its_time_can_be_cancelled(
     assert queue.result("t", wait=30).status == "cancelled"
 
 
-def test_a_job_cancelled_while_it_ran_does_not_go_to_sleep(queue: Queue, session: WorkerSession) -> None:
+def test_a_job_cancelled_while_it_ran_does_not_go_to_sleep(queue, session):
     queue.submit("t", one(), run_id="r")
     (job,) = session.claim(1)
     assert queue.cancel("r")
@@ -237,9 +216,7 @@ def test_a_job_cancelled_while_it_ran_does_not_go_to_sleep(queue: Queue, session
     assert queue.result("t", wait=0).status == "cancelled"
 
 
-def test_more_than_are_woken_at_once_are_all_woken(
-    queue: Queue, session: WorkerSession, monkeypatch: pytest.MonkeyPatch, postgres: str
-) -> None:
+def test_more_than_are_woken_at_once_are_all_woken(queue, session, monkeypatch, postgres):
     monkeypatch.setattr("stategraph.workers.session.MOST_WOKEN", 2)
     queue.submit_many([(f"t{number}", one()) for number in range(5)], delay=0.05)
     with working(counting, postgres):
@@ -250,9 +227,7 @@ def test_more_than_are_woken_at_once_are_all_woken(
 # -- debounce ---------------------------------------------------------------------------------------
 
 
-def test_a_newer_input_takes_the_place_of_one_that_waits_and_is_run_once(
-    drive: Any, postgres: str, queue: Queue
-) -> None:
+def test_a_newer_input_takes_the_place_of_one_that_waits_and_is_run_once(drive, postgres, queue):
     first = drive.call(queue, "submit", "t", one(log=["old"]), debounce=60)
     due = queue.result("t", wait=0).run_at
     again = drive.call(queue, "submit", "t", one(log=["new"], left=2), debounce=0.1, priority=7)
@@ -265,7 +240,7 @@ def test_a_newer_input_takes_the_place_of_one_that_waits_and_is_run_once(
     assert queue.counts() == {"counting": {"done": 1}}
 
 
-def test_however_many_follow_it_runs_after_debounce_max(postgres: str, queue: Queue) -> None:
+def test_however_many_follow_it_runs_after_debounce_max(postgres, queue):
     queue.submit("t", one(), debounce=5, debounce_max=60)
     with psycopg.connect(postgres, autocommit=True) as admin:
         for passed, status in ((56, "delayed"), (61, "waiting")):
@@ -279,9 +254,7 @@ def test_however_many_follow_it_runs_after_debounce_max(postgres: str, queue: Qu
             assert job.run_at is not None and job.run_at < datetime.now(UTC) + timedelta(seconds=5)
 
 
-def test_only_one_that_waits_for_a_newer_input_and_was_not_started_is_replaced(
-    postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_only_one_that_waits_for_a_newer_input_and_was_not_started_is_replaced(postgres, queue, session):
     plain = queue.submit("t", one(), delay=60)
     other = queue.submit("u", one(), debounce=60)
     with Queue.from_conn_string(postgres, "another") as foreign:
@@ -298,7 +271,7 @@ def test_only_one_that_waits_for_a_newer_input_and_was_not_started_is_replaced(
     assert queue.submit("t", one(), debounce=60) == second, "and so it has when it was given back"
 
 
-def test_concurrent_debounced_inputs_are_one_job(postgres: str, queue: Queue) -> None:
+def test_concurrent_debounced_inputs_are_one_job(postgres, queue):
     with ThreadPoolExecutor(8) as pool:
         runs = [*pool.map(lambda number: queue.submit("t", one(log=[number]), debounce=60), range(40))]
     assert len(set(runs)) == 1
@@ -309,7 +282,7 @@ def test_concurrent_debounced_inputs_are_one_job(postgres: str, queue: Queue) ->
     {"run_id": "r"}, {"delay": 1}, {"at": datetime(2030, 1, 1, tzinfo=UTC)}, {"debounce_max": 1}, {"debounce": -1},
     {"debounce": None, "debounce_max": 5},
 ])  # fmt: skip
-def test_an_invalid_debounce_is_refused_at_once(more: Any, queue: Queue) -> None:
+def test_an_invalid_debounce_is_refused_at_once(more, queue):
     with pytest.raises(ValueError, match="must"):
         queue.submit("t", one(), **{"debounce": 5, **more})
     assert queue.counts() == {}
@@ -326,16 +299,14 @@ def test_an_invalid_debounce_is_refused_at_once(more: Any, queue: Queue) -> None
     ({"at": "tomorrow"}, "at must be a datetime, got 'tomorrow'"),
     ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "got both"),
 ])  # fmt: skip
-def test_an_invalid_delay_is_refused_at_once(when: Any, told: str, queue: Queue) -> None:
+def test_an_invalid_delay_is_refused_at_once(when, told, queue):
     with pytest.raises((TypeError, ValueError), match=told):
         queue.submit("t", one(), **when)
     assert queue.counts() == {}
 
 
 @pytest.mark.parametrize("payload", ["+nan", "+-inf", "+", "+soon", "+1e400", "+-5"])
-def test_notifications_of_any_role_keep_no_worker_busy(
-    payload: str, postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_notifications_of_any_role_keep_no_worker_busy(payload, postgres, queue, session):
     queue.submit("t", one(), delay=60)
     assert claims(session) == []
     before = session._next_wake
@@ -343,7 +314,7 @@ def test_notifications_of_any_role_keep_no_worker_busy(
     assert session._next_wake == before
 
 
-def test_tables_without_times_are_brought_up_to_date(postgres: str) -> None:
+def test_tables_without_times_are_brought_up_to_date(postgres):
     """A queue of an earlier version: its jobs wait for no time."""
     with psycopg.connect(postgres, autocommit=True) as admin:
         with Queue.from_conn_string(postgres, counting) as queue:
@@ -365,7 +336,7 @@ def test_tables_without_times_are_brought_up_to_date(postgres: str) -> None:
                 assert queue.result("u", wait=30).status == "done"
 
 
-def test_the_command_line_shows_when_a_job_is_due(queue: Queue, postgres: str, capsys: Any) -> None:
+def test_the_command_line_shows_when_a_job_is_due(queue, postgres, capsys):
     queue.submit("t", one(), run_id="r", at=datetime(2100, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert main(["queue", "--db", postgres]) == 0
     shown = capsys.readouterr().out
@@ -373,6 +344,6 @@ def test_the_command_line_shows_when_a_job_is_due(queue: Queue, postgres: str, c
     assert "r\tcounting\tt\tdelayed\tpriority 0\tat 2100-01-02T03:04:05+00:00" in shown
 
 
-def test_delayed_jobs_however_many_are_in_no_index_that_a_claim_reads() -> None:
+def test_delayed_jobs_however_many_are_in_no_index_that_a_claim_reads():
     waiting = [text for group in tables.MIGRATIONS for text in group if "jobs_waiting" in text]
     assert all("state = 'waiting'" in text for text in waiting)

@@ -64,7 +64,7 @@ def move(url: str, column: str, source: tuple[str, str, str], target: tuple[str,
 
 @pytest.mark.trial
 @pytest.mark.parametrize(("source", "target"), [*permutations(JOBS, 2)])
-def test_an_input_that_was_moved_to_another_job_does_not_run_there(postgres: str, source: Any, target: Any) -> None:
+def test_an_input_that_was_moved_to_another_job_does_not_run_there(postgres, source, target):
     submit_all(postgres)
     move(postgres, "task", source, target)
     with both(postgres), opened(postgres, target[0]) as queue:
@@ -80,7 +80,7 @@ def test_an_input_that_was_moved_to_another_job_does_not_run_there(postgres: str
 
 @pytest.mark.trial
 @pytest.mark.parametrize(("source", "target"), [*permutations(JOBS, 2)])
-def test_an_outcome_that_was_moved_to_another_job_is_refused(postgres: str, source: Any, target: Any) -> None:
+def test_an_outcome_that_was_moved_to_another_job_is_refused(postgres, source, target):
     submit_all(postgres)
     with both(postgres):
         for graph, thread, run in JOBS:
@@ -92,7 +92,7 @@ def test_an_outcome_that_was_moved_to_another_job_is_refused(postgres: str, sour
 
 
 @pytest.mark.parametrize("column", ["graph", "thread_id", "run_id"])
-def test_a_job_that_was_renamed_does_not_run(postgres: str, column: str) -> None:
+def test_a_job_that_was_renamed_does_not_run(postgres, column):
     with opened(postgres, "pays") as queue:
         queue.submit("ann", {"log": ["approved"], "left": 2}, run_id="r")
     new = {"graph": "asks", "thread_id": "bob", "run_id": "s"}[column]
@@ -102,7 +102,7 @@ def test_a_job_that_was_renamed_does_not_run(postgres: str, column: str) -> None
         until(lambda: {*queue.counts()["asks" if column == "graph" else "pays"]} == {"failed"})
 
 
-def test_an_input_and_an_outcome_cannot_be_swapped(postgres: str) -> None:
+def test_an_input_and_an_outcome_cannot_be_swapped(postgres):
     with working(app("pays"), postgres, integrity=Encryption(KEY)), opened(postgres, "pays") as queue:
         queue.submit("ann", {"log": [], "left": 2}, run_id="r")
         assert queue.result("ann", wait=30).status == "done"
@@ -112,7 +112,7 @@ def test_an_input_and_an_outcome_cannot_be_swapped(postgres: str) -> None:
             queue.result("ann")
 
 
-def test_keys_are_rotated_under_load(postgres: str) -> None:
+def test_keys_are_rotated_under_load(postgres):
     """Workers that know both are there first; then who submits takes the new one; then the old workers go."""
     app_ = app("pays")
     with opened(postgres, "pays", OLD) as before, opened(postgres, "pays", KEY, OLD) as after:
@@ -125,9 +125,7 @@ def test_keys_are_rotated_under_load(postgres: str) -> None:
         assert [("again" in log, len(log) >= 3) for log in found] == [(True, True)] * 12
 
 
-def test_the_worker_command_takes_keys_from_a_file_and_from_the_environment(
-    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_worker_command_takes_keys_from_a_file_and_from_the_environment(postgres, tmp_path, monkeypatch):
     (tmp_path / "keys").write_text(KEY.hex())
     graph = f"{Path(fleet.__file__)}:counting"
     command = [sys.executable, "-m", "stategraph", "work", "--db", postgres, graph, "--poll", "0.05"]
@@ -144,13 +142,13 @@ def test_the_worker_command_takes_keys_from_a_file_and_from_the_environment(
     assert wrong.returncode == 2 and "key 1 must be 16, 24 or 32 bytes" in wrong.stderr and "abc" not in wrong.stderr
 
 
-def test_a_worker_without_any_key_fails_the_job_and_shows_nothing(postgres: str) -> None:
+def test_a_worker_without_any_key_fails_the_job_and_shows_nothing(postgres):
     with opened(postgres, "counting") as queue, working(counting, postgres):
         queue.submit("t", {"log": ["secret"], "left": 2})
         until(lambda: queue.counts()["counting"].get("failed"))
 
 
-def test_a_worker_with_other_keys_leaves_the_job_to_others(postgres: str, caplog: Any) -> None:
+def test_a_worker_with_other_keys_leaves_the_job_to_others(postgres, caplog):
     with opened(postgres, "counting") as queue:
         queue.submit("t", {"log": ["secret"], "left": 2})
         queue.submit("t", {"log": ["secret"], "left": 2}, run_id="next")
@@ -165,7 +163,7 @@ def test_a_worker_with_other_keys_leaves_the_job_to_others(postgres: str, caplog
     assert "secret" not in caplog.text
 
 
-def test_a_worker_with_other_keys_than_the_thread_leaves_the_job_to_others(postgres: str, caplog: Any) -> None:
+def test_a_worker_with_other_keys_than_the_thread_leaves_the_job_to_others(postgres, caplog):
     """Keys that are rotated in the wrong order: workers write with the new one while others know only the old one."""
     with opened(postgres, "pays", OLD) as queue:
         with working(app("pays"), postgres, integrity=Encryption(KEY, OLD)):

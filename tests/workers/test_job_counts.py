@@ -95,9 +95,7 @@ def hold_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     (3, "sync", ["commit_row", "end", "claim_with_ends", "create_rows", "commit_row"]),
     (3, "exit", ["create_row", "end", "claim_with_ends"]),
 ])  # fmt: skip
-def test_a_job_takes_one_commit_for_each_node_and_one_for_its_end(
-    postgres: str, monkeypatch: pytest.MonkeyPatch, nodes: int, durability: Any, taken: list[str]
-) -> None:
+def test_a_job_takes_one_commit_for_each_node_and_one_for_its_end(postgres, monkeypatch, nodes, durability, taken):
     """The input goes with the first node, the claim with the end of the job before. Nothing is looked up, and each
     round trip is one transaction (PERFORMANCE P28, P36)."""
     hold_for_as_long_as_it_takes(monkeypatch)
@@ -113,7 +111,7 @@ def test_a_job_takes_one_commit_for_each_node_and_one_for_its_end(
         assert trips == len(taken) - 1, "the end and the claim are one"
 
 
-def test_a_job_on_a_thread_with_earlier_jobs_reads_once(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_on_a_thread_with_earlier_jobs_reads_once(postgres, monkeypatch):
     watch = Watch(monkeypatch)
     graph = chain(1, watch.mark)
     with Queue.from_conn_string(postgres, graph) as queue:
@@ -127,7 +125,7 @@ def test_a_job_on_a_thread_with_earlier_jobs_reads_once(postgres: str, monkeypat
 
 
 @pytest.mark.parametrize("size", [1, 100, 3_000])
-def test_a_thread_is_the_same_whether_a_job_or_a_call_made_it(postgres: str, size: int) -> None:
+def test_a_thread_is_the_same_whether_a_job_or_a_call_made_it(postgres, size):
     """Short and long values, and writes that have a row of their own."""
     graph = chain(2)
     given = {"log": ["x" * size]}
@@ -166,9 +164,7 @@ def run_past(graph: Pregel, postgres: str, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.parametrize("before", [0, 2])
-def test_data_read_by_a_claim_may_be_outdated_when_the_run_starts(
-    postgres: str, monkeypatch: pytest.MonkeyPatch, before: int
-) -> None:
+def test_data_read_by_a_claim_may_be_outdated_when_the_run_starts(postgres, monkeypatch, before):
     graph = chain(1)
     with Queue.from_conn_string(postgres, graph) as queue:
         with working(graph, postgres):
@@ -181,7 +177,7 @@ def test_data_read_by_a_claim_may_be_outdated_when_the_run_starts(
     assert log == [*range(before), "past", before + 1, "job", before + 3]
 
 
-def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postgres: str) -> None:
+def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postgres):
     graph = chain(1)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         for run_id in ("first", "second"):
@@ -195,9 +191,7 @@ def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postg
         assert app.get_state({"configurable": {"thread_id": "t"}}).values["log"] == [0, 1]
 
 
-def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(postgres, monkeypatch):
     commit, lost = WorkerSaver._commit, []
 
     def answer_lost(*args: Any) -> Any:
@@ -216,7 +210,7 @@ def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(
         assert len([*saver.list({"configurable": {"thread_id": "t"}})]) == 4
 
 
-def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres, monkeypatch):
     """The worker dies in it, and nothing of the thread is stored yet."""
     hold_for_as_long_as_it_takes(monkeypatch)
     keys, begun, release = [], threading.Event(), threading.Event()
@@ -252,7 +246,7 @@ def take_from_its_worker(postgres: str) -> None:
         admin.execute("SELECT pg_notify('stategraph_work', %s)", (str(hash_name("keyed")),))
 
 
-def test_a_first_node_that_takes_long_has_its_input_stored_meanwhile(postgres: str) -> None:
+def test_a_first_node_that_takes_long_has_its_input_stored_meanwhile(postgres):
     release = threading.Event()
     graph = chain(1, lambda: release.wait(60))
     thread: Any = {"configurable": {"thread_id": "t"}}
@@ -266,7 +260,7 @@ def test_a_first_node_that_takes_long_has_its_input_stored_meanwhile(postgres: s
             assert queue.result("t", wait=30).unwrap()["log"] == ["given", 1]
 
 
-def test_a_first_node_that_extends_a_long_value_stores_what_it_adds(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_node_that_extends_a_long_value_stores_what_it_adds(postgres, monkeypatch):
     """By one transaction: the value before gets its number there."""
     hold_for_as_long_as_it_takes(monkeypatch)
     graph = chain(1)
@@ -283,7 +277,7 @@ def test_a_first_node_that_extends_a_long_value_stores_what_it_adds(postgres: st
         assert found is not None and found[0] < 2.1 * len("".join(given))
 
 
-def test_a_run_that_asks_at_its_first_node_has_its_input_stored(postgres: str) -> None:
+def test_a_run_that_asks_at_its_first_node_has_its_input_stored(postgres):
     graph = chain_of(State, ask=lambda state: {"log": [interrupt("what?")]}).compile(name="asks")
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         queue.submit("t", {"log": ["given"]})
@@ -292,7 +286,7 @@ def test_a_run_that_asks_at_its_first_node_has_its_input_stored(postgres: str) -
         assert queue.result("t", wait=30).unwrap()["log"] == ["given", "that"]
 
 
-def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postgres: str) -> None:
+def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postgres):
     def route(state: State) -> str:
         raise ValueError("no way")
 
@@ -311,9 +305,7 @@ def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postg
 # -- the end and the claim ----------------------------------------------------------------------------------------
 
 
-def test_a_claim_that_conflicts_with_another_loses_no_job_ends(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claim_that_conflicts_with_another_loses_no_job_ends(postgres, monkeypatch):
     refused = []
 
     def meet(self: Wire, *calls: Any) -> Any:
@@ -328,9 +320,7 @@ def test_a_claim_that_conflicts_with_another_loses_no_job_ends(
     assert refused
 
 
-def test_a_refused_notification_loses_no_claims(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_notification_loses_no_claims(postgres, monkeypatch):
     refused = []
 
     def full(self: WorkerSession, stored: list[Any], rows: list[Any]) -> None:
@@ -346,7 +336,7 @@ def test_a_refused_notification_loses_no_claims(
     assert len(refused) == 5
 
 
-def test_statements_sent_together_are_one_transaction(postgres: str) -> None:
+def test_statements_sent_together_are_one_transaction(postgres):
     insert, divide = "INSERT INTO numbers VALUES ($1::bigint) RETURNING n", "SELECT 1 / $1::bigint"
     with Patient.connect(postgres, autocommit=True) as connection:
         connection.execute("CREATE TABLE numbers (n BIGINT)")
@@ -358,7 +348,7 @@ def test_statements_sent_together_are_one_transaction(postgres: str) -> None:
         assert connection.execute("SELECT array_agg(n ORDER BY n) FROM numbers").fetchone() == ([0, 1, 2, 3],)
 
 
-def test_a_thread_s_next_job_is_claimed_as_the_one_before_ends(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_s_next_job_is_claimed_as_the_one_before_ends(postgres, monkeypatch):
     claimed = []
     real = WorkerSession.end_and_claim
 
@@ -379,9 +369,7 @@ def test_a_thread_s_next_job_is_claimed_as_the_one_before_ends(postgres: str, mo
 # -- what was held, and lost -------------------------------------------------------------------------------------
 
 
-def test_a_job_with_only_its_input_stored_gets_the_same_idempotency_keys(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_with_only_its_input_stored_gets_the_same_idempotency_keys(postgres, monkeypatch):
     """The moment for which the input is held has passed before START has ended, and the worker dies while START's
     checkpoint is held in its turn: the first node has run, and runs again."""
     held: list[Any] = []
@@ -418,7 +406,7 @@ def test_a_job_with_only_its_input_stored_gets_the_same_idempotency_keys(
     assert len(keys) == 2 and len({*keys}) == 1
 
 
-def test_an_effect_of_a_job_s_first_node_is_recorded_though_its_checkpoint_was_deferred(postgres: str) -> None:
+def test_an_effect_of_a_job_s_first_node_is_recorded_though_its_checkpoint_was_deferred(postgres):
     charged: list[str] = []
 
     def pay(state: State, runtime: Runtime) -> Any:
@@ -445,7 +433,7 @@ def test_an_effect_of_a_job_s_first_node_is_recorded_though_its_checkpoint_was_d
 # -- a job that its worker has lost, and claims again -------------------------------------------------------------
 
 
-def test_a_lost_attempt_ends_during_the_next_attempt_in_the_same_worker(postgres: str) -> None:
+def test_a_lost_attempt_ends_during_the_next_attempt_in_the_same_worker(postgres):
     def claimed(attempt: int) -> Job:
         return Job(1, attempt, 1, True, JobName("counted", "t", "r"), b"")
 
@@ -458,7 +446,7 @@ def test_a_lost_attempt_ends_during_the_next_attempt_in_the_same_worker(postgres
         assert not saver.keeps_input("t", "r")
 
 
-def test_an_answer_is_not_given_before_it_is_bound(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_not_given_before_it_is_bound(postgres, monkeypatch):
     """The worker has another session meanwhile, so that the claim bears another name. Unbound, the answer would reach
     the next question if the worker then died."""
     graph = chain_of(State, ask=lambda state: {"log": [interrupt("what?")]}).compile(name="asks")
@@ -483,7 +471,7 @@ def test_an_answer_is_not_given_before_it_is_bound(postgres: str, monkeypatch: p
     assert len(bound) == 2
 
 
-def test_a_death_in_the_first_step_counts_whether_its_input_was_stored_by_then_or_not(postgres: str) -> None:
+def test_a_death_in_the_first_step_counts_whether_its_input_was_stored_by_then_or_not(postgres):
     graph, thread = chain(2), {"configurable": {"thread_id": "t"}}
 
     def die() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,16 +30,14 @@ def stored(postgres: str, thread: str) -> int:
     (None, None, STEPS + 2), ("sync", None, STEPS + 2), ("async", None, STEPS + 2), ("exit", None, 1),
     ("exit", "sync", STEPS + 2), (None, "exit", 1),
 ])  # fmt: skip
-def test_a_job_s_durability_is_its_own_or_that_of_the_queue(
-    drive: Any, postgres: str, of_queue: Any, of_job: Any, checkpoints: int
-) -> None:
+def test_a_job_s_durability_is_its_own_or_that_of_the_queue(drive, postgres, of_queue, of_job, checkpoints):
     with Queue.from_conn_string(postgres, counting, durability=of_queue) as queue, working(counting, postgres):
         drive.call(queue, "submit", "t", given(), durability=of_job)
         assert drive.call(queue, "result", "t", wait=30).unwrap()["log"] == [0, 1, 2]
     assert stored(postgres, "t") == checkpoints
 
 
-def test_a_durability_that_does_not_exist_is_refused_where_it_is_given(postgres: str) -> None:
+def test_a_durability_that_does_not_exist_is_refused_where_it_is_given(postgres):
     wrong: Any = "never"
     match = r"durability must be one of 'sync', 'async', 'exit', got 'never'"
     with pytest.raises(ValueError, match=match):
@@ -54,9 +51,7 @@ def test_a_durability_that_does_not_exist_is_refused_where_it_is_given(postgres:
 
 
 @pytest.mark.parametrize(("durability", "repeated"), [("sync", {1}), ("exit", {0, 1})])
-def test_a_killed_worker_s_job_resumes_from_its_last_step_or_starts_again(
-    postgres: str, tmp_path: Path, durability: Any, repeated: set[int]
-) -> None:
+def test_a_killed_worker_s_job_resumes_from_its_last_step_or_starts_again(postgres, tmp_path, durability, repeated):
     """Killed amid the second step. With "exit" nothing was stored, so the first is done again too; either way the
     thread has each step once."""
     with Queue.from_conn_string(postgres, counting) as queue, Fleet(postgres, tmp_path) as workers:
@@ -76,7 +71,7 @@ def test_a_killed_worker_s_job_resumes_from_its_last_step_or_starts_again(
     assert changed == (repeated if durability == "exit" else set()), "a receiver can drop what has one key"
 
 
-def test_a_worker_that_shuts_down_gracefully_stores_the_progress_of_an_exit_job(postgres: str, tmp_path: Path) -> None:
+def test_a_worker_that_shuts_down_gracefully_stores_the_progress_of_an_exit_job(postgres, tmp_path):
     with Queue.from_conn_string(postgres, counting) as queue, Fleet(postgres, tmp_path) as workers:
         queue.setup()
         first = workers.start()
@@ -89,7 +84,7 @@ def test_a_worker_that_shuts_down_gracefully_stores_the_progress_of_an_exit_job(
         assert [number for _, number, _ in workers.notes.read()] == [0, 1, 2]
 
 
-def test_an_answer_to_a_job_that_stores_at_its_end_reaches_its_question(postgres: str) -> None:
+def test_an_answer_to_a_job_that_stores_at_its_end_reaches_its_question(postgres):
     graph = fleet.asking()
     with Queue.from_conn_string(postgres, graph, durability="exit") as queue, working(graph, postgres):
         queue.submit("t", {"log": []})

@@ -77,11 +77,11 @@ def die(world: World) -> None:
 
 
 @pytest.fixture
-def world() -> World:
+def world():
     return World()
 
 
-def test_a_run_that_is_edited_while_running_continues_from_the_edit(world: World) -> None:
+def test_a_run_that_is_edited_while_running_continues_from_the_edit(world):
     world.ahead = [edit]
     status, value = world.run()
     assert (status, value["log"][-1]) == ("done", "second")
@@ -89,7 +89,7 @@ def test_a_run_that_is_edited_while_running_continues_from_the_edit(world: World
 
 
 @pytest.mark.parametrize("edits", [1, 2])
-def test_a_job_whose_worker_died_resumes_from_an_edit(world: World, edits: int) -> None:
+def test_a_job_whose_worker_died_resumes_from_an_edit(world, edits):
     world.ahead = [die]
     assert world.run()[0] == "failed"
     for _ in range(edits):
@@ -100,7 +100,7 @@ def test_a_job_whose_worker_died_resumes_from_an_edit(world: World, edits: int) 
     assert world.log == ["job", "first", *["edit"] * edits, "second"]
 
 
-def test_a_sleeping_job_resumes_from_an_edit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sleeping_job_resumes_from_an_edit(world, monkeypatch):
     world.naps = True
     assert world.run()[0] == "sleeping"
     world.app.update_state(CONFIG, {"log": ["edit"]})
@@ -113,7 +113,7 @@ def test_a_sleeping_job_resumes_from_an_edit(world: World, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("happens", [call, finish_by_hand])
 @pytest.mark.parametrize("dead", [True, False])
-def test_a_job_whose_work_was_dropped_does_not_count_as_done(world: World, happens: Any, dead: bool) -> None:
+def test_a_job_whose_work_was_dropped_does_not_count_as_done(world, happens, dead):
     world.ahead = [die if dead else happens]
     ended = world.run()
     if dead:
@@ -124,7 +124,7 @@ def test_a_job_whose_work_was_dropped_does_not_count_as_done(world: World, happe
 
 
 @pytest.mark.parametrize("happens", [call, edit, finish_by_hand])
-def test_a_job_that_had_ended_shows_what_it_had(world: World, happens: Any) -> None:
+def test_a_job_that_had_ended_shows_what_it_had(world, happens):
     assert world.run()[0] == "done"
     happens(world)
     before = world.log

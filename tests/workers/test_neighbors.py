@@ -11,12 +11,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from multiprocessing import get_context
 from multiprocessing.connection import Client
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -36,7 +34,7 @@ GIVEN = {"log": [], "left": 2}
 
 
 @pytest.fixture
-def neighbor(postgres: str) -> Iterator[psycopg.Connection[Any]]:
+def neighbor(postgres):
     """A role that may connect, and nothing else."""
     with psycopg.connect(postgres, autocommit=True) as admin:
         admin.execute("DO $$ BEGIN CREATE ROLE neighbor LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
@@ -45,22 +43,22 @@ def neighbor(postgres: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture
-def queue(postgres: str) -> Iterator[Queue]:
+def queue(postgres):
     with PostgresSaver.from_conn_string(postgres) as saver, Queue.from_conn_string(postgres, counting) as opened:
         saver.setup()
         opened.setup()
         yield opened
 
 
-def test_the_neighbor_has_no_rights(queue: Queue, neighbor: psycopg.Connection[Any]) -> None:
+def test_the_neighbor_has_no_rights(queue, neighbor):
     with pytest.raises(psycopg.errors.Error):
         neighbor.execute("SELECT * FROM stategraph_jobs")
 
 
 def test_notifications_of_other_roles_wake_and_end_nothing(
-    postgres: str, queue: Queue, neighbor: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    postgres, queue, neighbor, monkeypatch,
+    caplog,
+):  # fmt: skip
     monkeypatch.setattr(waiting_module, "POLL", 300.0)
     with working(counting, postgres, poll=300.0):
         until(queue.workers)
@@ -75,9 +73,7 @@ def test_notifications_of_other_roles_wake_and_end_nothing(
     assert "did not come from a worker" in caplog.text
 
 
-def test_a_job_claimed_while_a_client_starts_to_wait_is_noticed(
-    postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_claimed_while_a_client_starts_to_wait_is_noticed(postgres, queue, monkeypatch):
     """Whoever begins to wait holds the job's row for a moment, and a claim passes over rows that are held."""
     monkeypatch.setattr(waiting_module, "POLL", 300.0)
     with psycopg.connect(postgres, autocommit=True) as admin:
@@ -95,7 +91,7 @@ def test_a_job_claimed_while_a_client_starts_to_wait_is_noticed(
     assert found == ["done"]
 
 
-def test_a_notification_received_with_a_response_is_noticed(postgres: str, queue: Queue) -> None:
+def test_a_notification_received_with_a_response_is_noticed(postgres, queue):
     """libpq has read it behind the answer to a statement, so the socket has nothing more to read."""
     wake, waker = socket.socketpair()
     with wake, waker, closing(WorkerSession(postgres, TERMS).open()) as session:
@@ -112,9 +108,9 @@ def test_a_notification_received_with_a_response_is_noticed(postgres: str, queue
 
 
 def test_a_lock_held_by_a_neighbor_is_not_waited_for(
-    postgres: str, queue: Queue, neighbor: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    postgres, queue, neighbor, monkeypatch,
+    caplog,
+):  # fmt: skip
     neighbor.execute("SELECT pg_advisory_lock(4711)")
     keys = iter([4711, 4711, 4712])
     monkeypatch.setattr(session_module, "randbits", lambda bits: next(keys))
@@ -122,9 +118,7 @@ def test_a_lock_held_by_a_neighbor_is_not_waited_for(
         assert session.worker and "chooses another" in caplog.text
 
 
-def test_a_neighbor_that_waits_for_a_workers_lock_does_not_inherit_its_claims(
-    postgres: str, queue: Queue, neighbor: psycopg.Connection[Any]
-) -> None:
+def test_a_neighbor_that_waits_for_a_workers_lock_does_not_inherit_its_claims(postgres, queue, neighbor):
     queue.submit("t", GIVEN)
     dead = WorkerSession(postgres, TERMS).open()
     assert len(dead.claim(1)) == 1
@@ -140,9 +134,7 @@ def test_a_neighbor_that_waits_for_a_workers_lock_does_not_inherit_its_claims(
         assert len(other.claim(1)) == 1
 
 
-def test_other_sessions_may_hold_any_lock_while_tables_are_made_and_limited_jobs_run(
-    postgres: str, neighbor: psycopg.Connection[Any]
-) -> None:
+def test_other_sessions_may_hold_any_lock_while_tables_are_made_and_limited_jobs_run(postgres, neighbor):
     """The keys that were used before: a neighbor knows them from the source."""
     neighbor.execute("SELECT pg_advisory_lock(7290817265301847)")
     with Queue.from_conn_string(postgres, counting, timeout=5) as queue:
@@ -159,7 +151,7 @@ def test_other_sessions_may_hold_any_lock_while_tables_are_made_and_limited_jobs
             assert queue.result("t", wait=30).status == "done"
 
 
-def test_many_that_make_the_tables_at_once_make_them_once(postgres: str) -> None:
+def test_many_that_make_the_tables_at_once_make_them_once(postgres):
     gate, failed = threading.Barrier(12), []
 
     def start(number: int) -> None:
@@ -182,7 +174,7 @@ def test_many_that_make_the_tables_at_once_make_them_once(postgres: str) -> None
     assert len(rows) == 2
 
 
-def test_evicting_a_dead_worker_terminates_no_other_session(postgres: str, queue: Queue) -> None:
+def test_evicting_a_dead_worker_terminates_no_other_session(postgres, queue):
     """Its backend's number may be that of another session by now."""
     with psycopg.connect(postgres, autocommit=True) as innocent, closing(WorkerSession(postgres, TERMS).open()) as session:
         with psycopg.connect(postgres, autocommit=True) as admin:
@@ -200,9 +192,7 @@ def speaks(state: dict[str, Any], writer: Any) -> Any:
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="a mailbox is a socket of the file system")
-def test_a_silent_or_invalid_connection_blocks_no_other(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_silent_or_invalid_connection_blocks_no_other(monkeypatch, caplog):
     address = pools.open_mailbox().address
     silent, babbling = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
     builder = chain_of(dict, speaks=speaks)
@@ -241,9 +231,7 @@ Worker(fleet.looped(step), sys.argv[1], poll=0.05).run()
 """
 
 
-def test_a_child_that_a_node_forked_does_not_keep_its_dead_workers_claims(
-    postgres: str, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_that_a_node_forked_does_not_keep_its_dead_workers_claims(postgres, queue, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     queue.submit("t", GIVEN)
     noted = tmp_path / "child"

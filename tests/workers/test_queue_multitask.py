@@ -63,12 +63,12 @@ def working(flow: Any, url: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def gate() -> Gate:
+def gate():
     return Gate()
 
 
 @pytest.fixture
-def busy(postgres: str, gate: Gate) -> Iterator[tuple[Any, Queue]]:
+def busy(postgres, gate):
     """A queue with a job of the thread `t` that stands at the gate, behind one that is done."""
     flow = make_flow(gate)
     with Queue.from_conn_string(postgres, flow) as queue, working(flow, postgres):
@@ -86,7 +86,7 @@ def log_of(queue: Queue, run_id: str) -> list[str]:
     return list(queue.result("t", run_id=run_id, wait=30).unwrap()["log"])
 
 
-def test_reject_refuses_a_busy_thread_and_takes_a_free_one(busy: Any, gate: Gate) -> None:
+def test_reject_refuses_a_busy_thread_and_takes_a_free_one(busy, gate):
     _, queue = busy
     with pytest.raises(ThreadBusyError, match="'first'"):
         queue.submit("t", {"log": ["2"]}, multitask="reject")
@@ -97,7 +97,7 @@ def test_reject_refuses_a_busy_thread_and_takes_a_free_one(busy: Any, gate: Gate
     assert log_of(queue, "second")[-4:] == ["2", "a", "b", "c"]
 
 
-def test_interrupt_ends_the_running_job_at_its_barrier_and_drops_the_waiting_one(busy: Any, gate: Gate) -> None:
+def test_interrupt_ends_the_running_job_at_its_barrier_and_drops_the_waiting_one(busy, gate):
     _, queue = busy
     queue.submit("t", {"log": ["2"]}, run_id="waits")
     queue.submit("t", {"log": ["3"], "waits": False}, run_id="last", multitask="interrupt")
@@ -106,13 +106,13 @@ def test_interrupt_ends_the_running_job_at_its_barrier_and_drops_the_waiting_one
         assert queue.result("t", run_id=run_id, wait=30).status == "cancelled"
 
 
-def test_rollback_starts_before_the_input_of_what_it_takes_back(busy: Any, gate: Gate) -> None:
+def test_rollback_starts_before_the_input_of_what_it_takes_back(busy, gate):
     _, queue = busy
     queue.submit("t", {"log": ["2"], "waits": False}, run_id="last", multitask="rollback")
     assert log_of(queue, "last") == ["0", "a", "b", "c", "2", "a", "b", "c"]
 
 
-def test_rollback_of_the_first_job_of_a_thread_starts_from_nothing(postgres: str, gate: Gate) -> None:
+def test_rollback_of_the_first_job_of_a_thread_starts_from_nothing(postgres, gate):
     flow = make_flow(gate)
     with Queue.from_conn_string(postgres, flow) as queue, working(flow, postgres):
         queue.submit("t", {"log": ["1"], "waits": True}, run_id="first")
@@ -122,7 +122,7 @@ def test_rollback_of_the_first_job_of_a_thread_starts_from_nothing(postgres: str
         assert log_of(queue, "last") == ["2", "a", "b", "c"]
 
 
-def test_rollback_of_a_job_that_has_not_started_replaces_it(postgres: str, gate: Gate) -> None:
+def test_rollback_of_a_job_that_has_not_started_replaces_it(postgres, gate):
     flow = make_flow(gate)
     with Queue.from_conn_string(postgres, flow) as queue:
         queue.submit("t", {"log": ["1"]}, run_id="first")
@@ -133,7 +133,7 @@ def test_rollback_of_a_job_that_has_not_started_replaces_it(postgres: str, gate:
                 queue.result("t", run_id="first").unwrap()
 
 
-def test_jobs_of_other_graphs_on_the_thread_count(postgres: str, gate: Gate) -> None:
+def test_jobs_of_other_graphs_on_the_thread_count(postgres, gate):
     flow = make_flow(gate)
     with Queue.from_conn_string(postgres, flow) as queue, Queue.from_conn_string(postgres, "other") as other:
         other.submit("t", {"log": ["1"]}, run_id="first")
@@ -150,7 +150,7 @@ def test_jobs_of_other_graphs_on_the_thread_count(postgres: str, gate: Gate) -> 
             assert log_of(queue, "last") == ["2", "a", "b", "c"]
 
 
-def test_a_job_knows_which_jobs_it_rolled_back(postgres: str, gate: Gate) -> None:
+def test_a_job_knows_which_jobs_it_rolled_back(postgres, gate):
     with Queue.from_conn_string(postgres, make_flow(gate)) as queue:
         queue.submit("t", {"log": ["1"]}, run_id="later", delay=3600)
         queue.submit("t", {"log": ["2"]}, run_id="first")
@@ -162,7 +162,7 @@ def test_a_job_knows_which_jobs_it_rolled_back(postgres: str, gate: Gate) -> Non
 
 
 @pytest.mark.parametrize("how", ["reject", "interrupt", "rollback"])
-def test_what_is_submitted_twice_under_one_name_is_one_job(postgres: str, gate: Gate, how: Any) -> None:
+def test_what_is_submitted_twice_under_one_name_is_one_job(postgres, gate, how):
     flow = make_flow(gate)
     with Queue.from_conn_string(postgres, flow) as queue:
         for _ in range(2):
@@ -173,7 +173,7 @@ def test_what_is_submitted_twice_under_one_name_is_one_job(postgres: str, gate: 
             assert queue.counts() == {"flow": {"done": 1}}
 
 
-def test_of_many_that_reject_at_the_same_time_one_gets_in(postgres: str, gate: Gate) -> None:
+def test_of_many_that_reject_at_the_same_time_one_gets_in(postgres, gate):
     flow = make_flow(gate)
     with Queue.from_conn_string(postgres, flow) as queue, ThreadPoolExecutor(8) as pool:
 
@@ -189,7 +189,7 @@ def test_of_many_that_reject_at_the_same_time_one_gets_in(postgres: str, gate: G
 
 
 @pytest.mark.parametrize("time", [{"delay": 1}, {"debounce": 1}])
-def test_a_job_that_does_not_enqueue_has_no_time(postgres: str, gate: Gate, time: Any) -> None:
+def test_a_job_that_does_not_enqueue_has_no_time(postgres, gate, time):
     with Queue.from_conn_string(postgres, make_flow(gate)) as queue:
         with pytest.raises(ValueError, match="must have no"):
             queue.submit("t", {}, multitask="reject", **time)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -19,16 +17,14 @@ PLACES = [(graph, thread) for graph in ("a", "b") for thread in ("t", "u")]
 
 
 @pytest.fixture
-def queues(postgres: str) -> Iterator[dict[str, Queue]]:
+def queues(postgres):
     with ExitStack() as stack:
         yield {name: stack.enter_context(Queue.from_conn_string(postgres, name)) for name in ("a", "b")}
 
 
 @pytest.mark.parametrize("first", PLACES)
 @pytest.mark.parametrize("second", PLACES)
-def test_a_reused_run_id_is_one_job_two_jobs_or_an_error(
-    queues: dict[str, Queue], first: tuple[str, str], second: tuple[str, str]
-) -> None:
+def test_a_reused_run_id_is_one_job_two_jobs_or_an_error(queues, first, second):
     (graph, thread), (again, other) = first, second
     queues[graph].submit(thread, GIVEN, run_id="r")
     if thread == other and graph != again:
@@ -43,7 +39,7 @@ def test_a_reused_run_id_is_one_job_two_jobs_or_an_error(
         assert (found.graph, found.thread_id) == (name, of)
 
 
-def test_two_threads_under_one_run_id_are_both_run(postgres: str) -> None:
+def test_two_threads_under_one_run_id_are_both_run(postgres):
     with Queue.from_conn_string(postgres, counting) as queue, working(counting, postgres):
         queue.submit_many([("t", GIVEN), ("u", {"log": [7], "left": 3})], run_ids=["r", "r"])
         assert queue.result("t", run_id="r", wait=30).unwrap()["log"] == [0, 1]
@@ -52,9 +48,7 @@ def test_two_threads_under_one_run_id_are_both_run(postgres: str) -> None:
 
 @pytest.mark.parametrize("mine", PLACES)
 @pytest.mark.parametrize("asked", PLACES)
-def test_nothing_reaches_a_job_of_another_graph_or_thread(
-    queues: dict[str, Queue], mine: tuple[str, str], asked: tuple[str, str]
-) -> None:
+def test_nothing_reaches_a_job_of_another_graph_or_thread(queues, mine, asked):
     graph, thread = asked
     queues[mine[0]].submit(mine[1], GIVEN, run_id="r")
     queue = queues[graph]
@@ -74,7 +68,7 @@ def test_nothing_reaches_a_job_of_another_graph_or_thread(
     assert queues[mine[0]].forget() == 1
 
 
-def test_a_run_id_of_several_threads_is_cancelled_by_thread(queues: dict[str, Queue]) -> None:
+def test_a_run_id_of_several_threads_is_cancelled_by_thread(queues):
     queue = queues["a"]
     queue.submit_many([("t", GIVEN), ("u", GIVEN)], run_ids=["r", "r"])
     for call in (queue.cancel, queue.retry):
@@ -85,7 +79,7 @@ def test_a_run_id_of_several_threads_is_cancelled_by_thread(queues: dict[str, Qu
     assert queue.result("t", wait=0).status == "waiting"
 
 
-def test_the_command_line_names_a_job_by_thread_and_queue(queues: dict[str, Queue], postgres: str, capsys: Any) -> None:
+def test_the_command_line_names_a_job_by_thread_and_queue(queues, postgres, capsys):
     queues["a"].submit("t", GIVEN, run_id="r")
     queues["b"].submit("u", GIVEN, run_id="r")
     with pytest.raises(SystemExit):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -33,7 +32,7 @@ ONE: Any = {"log": [], "left": 1}
 
 
 @pytest.fixture
-def queue(postgres: str) -> Iterator[Queue]:
+def queue(postgres):
     with PostgresSaver.from_conn_string(postgres) as saver:
         saver.setup()
     with Queue.from_conn_string(postgres, counting) as opened:
@@ -42,7 +41,7 @@ def queue(postgres: str) -> Iterator[Queue]:
 
 
 @pytest.fixture
-def session(postgres: str, queue: Queue) -> Iterator[WorkerSession]:
+def session(postgres, queue):
     opened = open_session(postgres)
     yield opened
     opened.close()
@@ -76,7 +75,7 @@ def last_fired(queue: Queue) -> datetime:
     return schedule.last_at
 
 
-def test_each_planned_time_is_a_job_with_the_schedules_input(drive: Any, postgres: str, queue: Queue) -> None:
+def test_each_planned_time_is_a_job_with_the_schedules_input(drive, postgres, queue):
     when = drive.call(queue, "schedule", "daily", "* * * * *", {"log": ["given"], "left": 2}, missed="all", priority=3)
     assert timedelta() < when - datetime.now(UTC) <= MINUTE
     first = miss(postgres, 2)
@@ -90,7 +89,7 @@ def test_each_planned_time_is_a_job_with_the_schedules_input(drive: Any, postgre
     assert queue.result(jobs[0].thread_id).unwrap()["log"] == ["given", 1]
 
 
-def test_a_worker_fires_a_schedule_on_time_though_it_polls_every_five_minutes(postgres: str, queue: Queue) -> None:
+def test_a_worker_fires_a_schedule_on_time_though_it_polls_every_five_minutes(postgres, queue):
     queue.schedule("daily", "* * * * *", ONE)
     with working(counting, postgres, poll=300.0):
         with psycopg.connect(postgres, autocommit=True) as admin:
@@ -100,7 +99,7 @@ def test_a_worker_fires_a_schedule_on_time_though_it_polls_every_five_minutes(po
 
 
 @pytest.mark.parametrize("missed", ["one", "all", "none"])
-def test_what_becomes_of_missed_times(missed: Any, postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_what_becomes_of_missed_times(missed, postgres, queue, session):
     queue.schedule("daily", "* * * * *", ONE, missed=missed)
     first = miss(postgres, 5)
     found = [job.name.run_id for job in session.claim(100)]
@@ -111,7 +110,7 @@ def test_what_becomes_of_missed_times(missed: Any, postgres: str, queue: Queue, 
     assert found == (expected if missed == "all" else expected[-1:])
 
 
-def test_a_missed_time_is_fired_once_or_skipped_by_option(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_a_missed_time_is_fired_once_or_skipped_by_option(postgres, queue, session):
     for missed in ("one", "none"):
         queue.schedule(missed, "0 4 1 1 *", ONE, missed=missed)
     with psycopg.connect(postgres, autocommit=True) as admin:
@@ -123,9 +122,7 @@ def test_a_missed_time_is_fired_once_or_skipped_by_option(postgres: str, queue: 
     assert next(each.last_at for each in queue.schedules()) is None
 
 
-def test_more_missed_times_than_go_into_one_transaction(
-    postgres: str, queue: Queue, session: WorkerSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_missed_times_than_go_into_one_transaction(postgres, queue, session, monkeypatch):
     monkeypatch.setattr(scheduler_module, "MOST_AT_ONCE", 4)
     queue.schedule("daily", "* * * * *", ONE, missed="all")
     first = miss(postgres, 10)
@@ -133,7 +130,7 @@ def test_more_missed_times_than_go_into_one_transaction(
     assert found == runs("daily", first, last_fired(queue))
 
 
-def test_however_many_workers_find_it_due_each_time_is_fired_once(postgres: str, queue: Queue) -> None:
+def test_however_many_workers_find_it_due_each_time_is_fired_once(postgres, queue):
     sessions = [open_session(postgres) for _ in range(4)]
     try:
         queue.schedule("daily", "* * * * *", ONE, missed="all")
@@ -152,16 +149,14 @@ def test_however_many_workers_find_it_due_each_time_is_fired_once(postgres: str,
             session.close()
 
 
-def test_a_thread_that_is_named_has_all_jobs_one_after_the_other(
-    postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_a_thread_that_is_named_has_all_jobs_one_after_the_other(postgres, queue, session):
     queue.schedule("daily", "* * * * *", ONE, missed="all", thread_id="news")
     miss(postgres, 3)
     assert len(session.claim(100)) == 1
     assert {job.thread_id for job in queue.jobs()} == {"news"}
 
 
-def test_two_graphs_may_have_schedules_of_one_name(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_two_graphs_may_have_schedules_of_one_name(postgres, queue, session):
     with Queue.from_conn_string(postgres, "another") as other:
         other.schedule("daily", "* * * * *", ONE, missed="one")
         queue.schedule("daily", "* * * * *", ONE, missed="one")
@@ -174,7 +169,7 @@ def test_two_graphs_may_have_schedules_of_one_name(postgres: str, queue: Queue, 
         assert [each.graph for each in queue.schedules()] == ["counting"]
 
 
-def test_an_unchanged_schedule_continues_and_a_changed_one_restarts(postgres: str, queue: Queue) -> None:
+def test_an_unchanged_schedule_continues_and_a_changed_one_restarts(postgres, queue):
     queue.schedule("daily", "* * * * *", ONE)
     first = miss(postgres, 5)
     assert queue.schedule("daily", "* * * * *", {"log": [], "left": 2}, missed="all") == first
@@ -184,9 +179,7 @@ def test_an_unchanged_schedule_continues_and_a_changed_one_restarts(postgres: st
     assert [each.tz for each in queue.schedules()] == ["Europe/Berlin"]
 
 
-def test_a_schedule_that_changes_while_it_is_fired_is_not_fired_as_it_was(
-    postgres: str, queue: Queue, session: WorkerSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_that_changes_while_it_is_fired_is_not_fired_as_it_was(postgres, queue, session, monkeypatch):
     queue.schedule("daily", "* * * * *", ONE, priority=1)
     miss(postgres, 3)
     find = scheduler_module.find_moments
@@ -202,7 +195,7 @@ def test_a_schedule_that_changes_while_it_is_fired_is_not_fired_as_it_was(
     assert [job.priority for job in queue.jobs()] == [2]
 
 
-def test_what_is_no_longer_scheduled_fires_no_more(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_what_is_no_longer_scheduled_fires_no_more(postgres, queue, session):
     queue.schedule("daily", "* * * * *", ONE)
     miss(postgres, 3)
     assert queue.unschedule("daily") and not queue.unschedule("daily")
@@ -219,20 +212,18 @@ def test_what_is_no_longer_scheduled_fires_no_more(postgres: str, queue: Queue, 
     ("daily", "* * * * *", {"durability": "often"}, "durability must be"),
     ("daily", "* * * * *", {"config": {"run_id": "r"}}, "must not have a run_id"),
 ])  # fmt: skip
-def test_an_invalid_schedule_is_refused_at_once(name: Any, cron: str, more: Any, told: str, queue: Queue) -> None:
+def test_an_invalid_schedule_is_refused_at_once(name, cron, more, told, queue):
     with pytest.raises((TypeError, ValueError), match=told):
         queue.schedule(name, cron, ONE, **more)
     assert queue.schedules() == []
 
 
-def test_an_input_that_cannot_be_stored_is_an_error_at_once(queue: Queue) -> None:
+def test_an_input_that_cannot_be_stored_is_an_error_at_once(queue):
     with pytest.raises(UnserializableError):
         queue.schedule("daily", "* * * * *", {"log": [object()]})
 
 
-def test_what_one_worker_cannot_fire_another_can(
-    postgres: str, queue: Queue, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_one_worker_cannot_fire_another_can(postgres, queue, caplog):
     """It is told once, keeps no worker busy, and holds up no other schedule."""
     secret = Encryption(bytes(32))
     queue.schedule("daily", "* * * * *", ONE)
@@ -253,7 +244,7 @@ def test_what_one_worker_cannot_fire_another_can(
     knows.close()
 
 
-def test_the_command_line_shows_and_removes_schedules(postgres: str, queue: Queue, capsys: Any) -> None:
+def test_the_command_line_shows_and_removes_schedules(postgres, queue, capsys):
     queue.schedule("daily", "30 7 * * 1-5", ONE, tz="Europe/Berlin")
     (schedule,) = queue.schedules()
     look = ["queue", "--db", postgres]
@@ -267,7 +258,7 @@ def test_the_command_line_shows_and_removes_schedules(postgres: str, queue: Queu
     assert queue.schedules() == []
 
 
-def test_the_command_line_asks_which_of_two_is_meant(postgres: str, queue: Queue, capsys: Any) -> None:
+def test_the_command_line_asks_which_of_two_is_meant(postgres, queue, capsys):
     with Queue.from_conn_string(postgres, "another") as other:
         other.schedule("daily", "0 0 * * *", ONE)
         queue.schedule("daily", "0 0 * * *", ONE)
@@ -277,7 +268,7 @@ def test_the_command_line_asks_which_of_two_is_meant(postgres: str, queue: Queue
     assert len(queue.schedules()) == 2
 
 
-def test_a_schedule_given_to_every_worker_fires_once_per_time(postgres: str, queue: Queue) -> None:
+def test_a_schedule_given_to_every_worker_fires_once_per_time(postgres, queue):
     with working(counting, postgres, 3):
         queue.schedule("daily", "* * * * *", ONE, missed="all")
         first = miss(postgres, 20)
@@ -286,9 +277,7 @@ def test_a_schedule_given_to_every_worker_fires_once_per_time(postgres: str, que
         assert found == runs("daily", first, last_fired(queue))
 
 
-def test_a_schedule_resumes_at_once_after_the_database_clock_was_ahead(
-    postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_a_schedule_resumes_at_once_after_the_database_clock_was_ahead(postgres, queue, session):
     """By ten years when it fired last; it is the same if the clock is put back by ten years now."""
     queue.schedule("daily", "* * * * *", ONE)
     with psycopg.connect(postgres, autocommit=True) as admin:

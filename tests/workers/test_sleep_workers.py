@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -40,7 +39,7 @@ asking = (
 
 
 @pytest.fixture
-def queue(postgres: str) -> Iterator[Queue]:
+def queue(postgres):
     RAN.clear()
     with Queue.from_conn_string(postgres, napping) as opened:
         opened.setup()
@@ -55,9 +54,7 @@ def let_a_day_pass(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         admin.execute("UPDATE stategraph_jobs SET run_at = now() WHERE state IN ('sleeping', 'delayed')")
 
 
-def test_a_sleeping_job_is_resumed_by_another_worker(
-    postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sleeping_job_is_resumed_by_another_worker(postgres, queue, monkeypatch):
     with working(napping, postgres):
         queue.submit("t", {})
         asleep = until(lambda: (found := queue.result("t", wait=0)).status == "sleeping" and found)
@@ -79,9 +76,7 @@ def napping_state(url: str, thread_id: str = "t") -> Any:
         return app.get_state({"configurable": {"thread_id": thread_id}})
 
 
-def test_a_worker_whose_clock_is_behind_requeues_a_sleeping_job(
-    postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_whose_clock_is_behind_requeues_a_sleeping_job(postgres, queue, monkeypatch):
     """The database says that it is time. The run itself looks at the clock of its process."""
     with working(napping, postgres):
         queue.submit("t", {})
@@ -95,9 +90,7 @@ def test_a_worker_whose_clock_is_behind_requeues_a_sleeping_job(
         assert queue.result("t", wait=60).value == {"log": ["woke"]}
 
 
-def test_an_interrupt_is_answered_while_a_sibling_sleeps(
-    postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_is_answered_while_a_sibling_sleeps(postgres, queue, monkeypatch):
     with Queue.from_conn_string(postgres, asking) as jobs, working(asking, postgres):
         jobs.submit("t", {}, run_id="first")
         first = until(lambda: (found := jobs.result("t", run_id="first", wait=0)).status == "delayed" and found)

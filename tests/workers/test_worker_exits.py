@@ -25,7 +25,7 @@ THREADS = ["t0", "t1", "t2"]
 
 
 @pytest.fixture
-def queue(postgres: str) -> Iterator[Queue]:
+def queue(postgres):
     with Queue.from_conn_string(postgres, counting) as opened:
         opened.setup()
         yield opened
@@ -93,9 +93,7 @@ def fail_once(patch: pytest.MonkeyPatch, name: str, when: str, error: type[BaseE
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("name", ["claim", "end", "watch", "find_cancelled", "wait"])
-def test_however_a_workers_loop_ends_its_jobs_continue_in_the_next(
-    postgres: str, name: str, when: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_however_a_workers_loop_ends_its_jobs_continue_in_the_next(postgres, name, when, error, monkeypatch):
     stage = Stage()
     with Queue.from_conn_string(postgres, stage.graph) as queue:
         queue.submit_many([(name, {"log": [], "left": 2}) for name in THREADS])
@@ -116,7 +114,7 @@ def test_however_a_workers_loop_ends_its_jobs_continue_in_the_next(
         assert queue.workers() == []
 
 
-def test_an_interrupted_connection_is_found_by_others(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_connection_is_found_by_others(postgres, monkeypatch):
     """Where the worker could not give its jobs back itself."""
     monkeypatch.setattr(WorkerSession, "_give_back", lambda self: self._connection.execute("no SQL"))
     stage = Stage()
@@ -134,7 +132,7 @@ def test_an_interrupted_connection_is_found_by_others(postgres: str, monkeypatch
                 assert [queue.result(thread, wait=30).status for thread in THREADS] == ["done"] * 3
 
 
-def test_a_worker_may_run_again_after_it_failed(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_may_run_again_after_it_failed(postgres, monkeypatch):
     worker = Worker(counting, postgres, **QUICK)
     with Queue.from_conn_string(postgres, counting) as queue:
         with pytest.MonkeyPatch.context() as patch:
@@ -150,7 +148,7 @@ def test_a_worker_may_run_again_after_it_failed(postgres: str, monkeypatch: pyte
         assert not thread.is_alive()
 
 
-def test_an_async_run_is_cancelled_when_its_worker_fails(postgres: str) -> None:
+def test_an_async_run_is_cancelled_when_its_worker_fails(postgres):
     import asyncio
 
     begun, cancelled = threading.Event(), threading.Event()
@@ -189,9 +187,7 @@ TRIALS = [pytest.param(way, marks=pytest.mark.trial) for way in ("SIGTERM twice"
 
 @pytest.mark.trial
 @pytest.mark.parametrize("way", [*TRIALS, *(way for way in WAYS if not way.endswith("twice"))])
-def test_however_a_process_ends_its_jobs_continue_elsewhere(
-    postgres: str, queue: Queue, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_however_a_process_ends_its_jobs_continue_elsewhere(postgres, queue, way, tmp_path, monkeypatch):
     words, signals = WAYS[way]
     if words == "work":
         graph = f"{Path(fleet.__file__)}:counting"
@@ -210,7 +206,7 @@ def test_however_a_process_ends_its_jobs_continue_elsewhere(
         process.kill()
 
 
-def test_a_job_of_an_unknown_worker_is_requeued(postgres: str, queue: Queue) -> None:
+def test_a_job_of_an_unknown_worker_is_requeued(postgres, queue):
     queue.submit("t", {"log": [], "left": 2})
     with psycopg.connect(postgres) as admin:
         admin.execute("UPDATE stategraph_jobs SET state = 'running', worker = 4711, attempt = 1")
@@ -218,9 +214,7 @@ def test_a_job_of_an_unknown_worker_is_requeued(postgres: str, queue: Queue) -> 
         assert queue.result("t", wait=30).unwrap()["log"] == [0, 1]
 
 
-def test_a_job_of_a_dead_worker_can_be_cancelled_without_another_worker(
-    postgres: str, queue: Queue
-) -> None:
+def test_a_job_of_a_dead_worker_can_be_cancelled_without_another_worker(postgres, queue):
     queue.submit("t", {"log": [], "left": 2}, run_id="r")
     with psycopg.connect(postgres) as admin:
         admin.execute("UPDATE stategraph_jobs SET state = 'running', worker = 4711, attempt = 1")
@@ -228,7 +222,7 @@ def test_a_job_of_a_dead_worker_can_be_cancelled_without_another_worker(
     assert queue.result("t").status == "cancelled"
 
 
-def test_a_row_with_a_damaged_name_fails_and_stops_nothing(postgres: str, queue: Queue) -> None:
+def test_a_row_with_a_damaged_name_fails_and_stops_nothing(postgres, queue):
     queue.submit_many([("bad thread", {"log": [], "left": 2}), ("bad run", {"log": [], "left": 2})], run_ids=["a", "b"])
     queue.submit_many([(name, {"log": [], "left": 2}) for name in THREADS])
     with psycopg.connect(postgres) as admin:
@@ -245,7 +239,7 @@ def test_a_row_with_a_damaged_name_fails_and_stops_nothing(postgres: str, queue:
     assert "altered, or moved from elsewhere" in str(queue.result("bad run").error)
 
 
-def test_an_outcome_that_the_database_refuses_fails_its_job_and_no_other(postgres: str, queue: Queue) -> None:
+def test_an_outcome_that_the_database_refuses_fails_its_job_and_no_other(postgres, queue):
     """As one of more than a gigabyte would be."""
     with psycopg.connect(postgres) as admin:
         admin.execute("ALTER TABLE stategraph_jobs ADD CHECK (length(outcome) < 100000)")
@@ -260,7 +254,7 @@ def test_an_outcome_that_the_database_refuses_fails_its_job_and_no_other(postgre
     assert "the Postgres database refused" in str(found[1].error)
 
 
-def test_an_error_that_cannot_be_stored_ends_its_job(postgres: str, queue: Queue) -> None:
+def test_an_error_that_cannot_be_stored_ends_its_job(postgres, queue):
     class Odd(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")
@@ -273,9 +267,7 @@ def test_an_error_that_cannot_be_stored_ends_its_job(postgres: str, queue: Queue
         assert queue.result("t", wait=30).status == "failed"
 
 
-def test_a_lost_run_does_not_end_the_job_its_worker_claimed_again(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_run_does_not_end_the_job_its_worker_claimed_again(postgres, monkeypatch):
     """A server that crashed has lost the claim, since that waits for no disk: the next one has the same number."""
     ended, begun = threading.Semaphore(0), threading.Semaphore(0)
     release = [threading.Event(), threading.Event(), threading.Event()]

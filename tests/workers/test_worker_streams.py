@@ -91,7 +91,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_stream_is_read_while_the_job_runs_and_afterwards(postgres: str, is_async: bool) -> None:
+def test_a_stream_is_read_while_the_job_runs_and_afterwards(postgres, is_async):
     gate = Gate()
     graph = make_graph(gate, is_async=is_async)
     gate.opened.clear()
@@ -118,7 +118,7 @@ def test_a_stream_is_read_while_the_job_runs_and_afterwards(postgres: str, is_as
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_streamed_job_pauses_and_is_answered(postgres: str, is_async: bool) -> None:
+def test_a_streamed_job_pauses_and_is_answered(postgres, is_async):
     graph = make_graph(Gate(), is_async=is_async)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         run = queue.submit("t", {"asks": True}, stream_mode="updates")
@@ -134,7 +134,7 @@ def test_a_streamed_job_pauses_and_is_answered(postgres: str, is_async: bool) ->
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_streamed_job_that_forks_an_earlier_checkpoint_pauses_at_its_question(postgres: str, is_async: bool) -> None:
+def test_a_streamed_job_that_forks_an_earlier_checkpoint_pauses_at_its_question(postgres, is_async):
     graph = make_graph(Gate(), is_async=is_async)
     with (
         Queue.from_conn_string(postgres, graph) as queue,
@@ -155,14 +155,14 @@ def test_a_streamed_job_that_forks_an_earlier_checkpoint_pauses_at_its_question(
         assert queue.result("t").value == {"log": ["a", "Bob"], "asks": True}
 
 
-def test_a_stream_keeps_the_types_of_the_graph(postgres: str) -> None:
+def test_a_stream_keeps_the_types_of_the_graph(postgres):
     graph = chain_of(Places, move=lambda state: {"place": Point(state["place"].x + 1)}).compile(name="places")
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         queue.submit("t", {"place": Point(1)}, stream_mode="values")
         assert [each.data for each in queue.stream("t")] == [{"place": Point(1)}, {"place": Point(2)}]
 
 
-def test_a_stream_continues_when_another_worker_claims_the_job(postgres: str) -> None:
+def test_a_stream_continues_when_another_worker_claims_the_job(postgres):
     gate = Gate()
     gate.opened.clear()
     graph = make_graph(gate, is_async=True)
@@ -180,7 +180,7 @@ def test_a_stream_continues_when_another_worker_claims_the_job(postgres: str) ->
     assert [(each.seq, each.data) for each in found] == [(1, {"a": {"log": ["a"]}}), (2, {"b": {"log": ["b"]}})]
 
 
-def test_streams_share_statements_and_each_reader_gets_its_own(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_share_statements_and_each_reader_gets_its_own(postgres, monkeypatch):
     """Of 40 runs side by side, each with two readers."""
     gate = Gate()
     gate.opened.clear()
@@ -226,9 +226,7 @@ def test_streams_share_statements_and_each_reader_gets_its_own(postgres: str, mo
     assert max(reads) > 20
 
 
-def test_an_invalid_request_of_a_reader_fails_no_other_reader(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_request_of_a_reader_fails_no_other_reader(postgres, monkeypatch):
     graph = make_graph(Gate(), is_async=False)
     sizes: list[int] = []
     begun, read = threading.Event(), ChunkTable.read_many
@@ -260,7 +258,7 @@ def test_an_invalid_request_of_a_reader_fails_no_other_reader(
     assert sizes[1] == 3
 
 
-def test_what_is_kept_of_a_stream_is_bounded(postgres: str) -> None:
+def test_what_is_kept_of_a_stream_is_bounded(postgres):
     graph = make_graph(Gate(), is_async=False)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         run = queue.submit("t", {"log": ["x"]}, stream_mode="updates")
@@ -291,7 +289,7 @@ def test_what_is_kept_of_a_stream_is_bounded(postgres: str) -> None:
     assert max(table.kept) == 20 and sum(map(len, table.kept.values())) <= 100
 
 
-def test_a_reader_gets_an_error_for_a_gap(postgres: str) -> None:
+def test_a_reader_gets_an_error_for_a_gap(postgres):
     graph = make_graph(Gate(), is_async=False)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         queue.submit("t", {"log": ["x"]}, stream_mode=MODES)
@@ -303,13 +301,13 @@ def test_a_reader_gets_an_error_for_a_gap(postgres: str) -> None:
         assert [each.seq for each in queue.stream("t", after=3)] == [4, 5, 6]
 
 
-def test_a_stream_mode_that_does_not_exist_is_refused() -> None:
+def test_a_stream_mode_that_does_not_exist_is_refused():
     queue = Queue("postgresql:///nowhere", "flow")
     with pytest.raises(ValueError, match="stream_mode"):
         queue.submit("t", {}, stream_mode="vlaues")  # type: ignore[arg-type]
 
 
-def test_chunks_in_quick_succession_are_stored_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_in_quick_succession_are_stored_together(monkeypatch):
     stored: list[list[Any]] = []
 
     class Table:
@@ -334,7 +332,7 @@ def test_chunks_in_quick_succession_are_stored_together(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_interrupt_with_a_sibling_that_ends_is_streamed(postgres: str, is_async: bool) -> None:
+def test_an_interrupt_with_a_sibling_that_ends_is_streamed(postgres, is_async):
     def ask(state: Log) -> Log:
         return {"log": [interrupt("name?"), interrupt("age?")]}
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -49,14 +49,14 @@ def five(**more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def queue(postgres: str) -> Iterator[Queue]:
+def queue(postgres):
     with Queue.from_conn_string(postgres, counting) as opened:
         opened.setup()
         yield opened
 
 
 @pytest.fixture
-def session(postgres: str, queue: Queue) -> Iterator[WorkerSession]:
+def session(postgres, queue):
     with PostgresSaver.from_conn_string(postgres) as saver:
         saver.setup()
     opened = WorkerSession(postgres, TERMS).open()
@@ -72,7 +72,7 @@ def cut(session: WorkerSession) -> None:
 # -- submit and result ------------------------------------------------------------------------------------------
 
 
-def test_a_submitted_input_is_run_and_its_result_is_what_invoke_gives(drive: Any, postgres: str, queue: Queue) -> None:
+def test_a_submitted_input_is_run_and_its_result_is_what_invoke_gives(drive, postgres, queue):
     with working(counting, postgres):
         run_id = drive.call(queue, "submit", "t", five())
         found = drive.call(queue, "result", "t", wait=30)
@@ -83,7 +83,7 @@ def test_a_submitted_input_is_run_and_its_result_is_what_invoke_gives(drive: Any
         assert head is not None and head.metadata["run_id"] == run_id
 
 
-def test_an_async_graph_is_run_on_one_event_loop(postgres: str) -> None:
+def test_an_async_graph_is_run_on_one_event_loop(postgres):
     loops = set()
 
     async def step(state: State) -> Any:
@@ -99,7 +99,7 @@ def test_an_async_graph_is_run_on_one_event_loop(postgres: str) -> None:
     assert len(loops) == 1
 
 
-def test_config_and_context_reach_the_nodes(postgres: str) -> None:
+def test_config_and_context_reach_the_nodes(postgres):
     def step(state: State, config: Any, runtime: Any) -> Any:
         return {"log": [config["configurable"]["tone"], config["metadata"]["by"], runtime.context, config["tags"]]}
 
@@ -110,7 +110,7 @@ def test_config_and_context_reach_the_nodes(postgres: str) -> None:
         assert queue.result("t", wait=30).unwrap()["log"] == ["low", "me", {"user": 7}, ["x"]]
 
 
-def test_an_interrupted_run_is_paused_and_an_answer_resumes_it(postgres: str) -> None:
+def test_an_interrupted_run_is_paused_and_an_answer_resumes_it(postgres):
     graph = fleet.asking()
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         queue.submit("t", {"log": []})
@@ -121,7 +121,7 @@ def test_an_interrupted_run_is_paused_and_an_answer_resumes_it(postgres: str) ->
         assert queue.result("t", wait=30).unwrap()["log"] == ["a", "b", "c"]
 
 
-def test_a_failed_run_reports_its_nodes_error_and_none_resumes_it(postgres: str) -> None:
+def test_a_failed_run_reports_its_nodes_error_and_none_resumes_it(postgres):
     good = threading.Event()
 
     def step(state: State) -> Any:
@@ -141,9 +141,7 @@ def test_a_failed_run_reports_its_nodes_error_and_none_resumes_it(postgres: str)
         assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2, 3, 4]
 
 
-def test_a_waiting_client_is_notified_and_does_not_poll(
-    drive: Any, postgres: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_waiting_client_is_notified_and_does_not_poll(drive, postgres, queue, monkeypatch):
     monkeypatch.setattr(waiting_module, "POLL", 300.0)
     with working(counting, postgres, poll=300.0):
         until(queue.workers)
@@ -152,7 +150,7 @@ def test_a_waiting_client_is_notified_and_does_not_poll(
             assert drive.call(queue, "result", f"t{number}", wait=30).status == "done"
 
 
-def test_a_pool_in_place_of_an_address_does_too(postgres: str) -> None:
+def test_a_pool_in_place_of_an_address_does_too(postgres):
     with ConnectionPool(postgres, min_size=1, max_size=2, name="stategraph") as pool, working(counting, postgres):
         queue = Queue(pool, "counting")
         queue.submit("t", five())
@@ -160,7 +158,7 @@ def test_a_pool_in_place_of_an_address_does_too(postgres: str) -> None:
         queue.close()
 
 
-def test_a_result_may_be_read_before_it_is_available(queue: Queue) -> None:
+def test_a_result_may_be_read_before_it_is_available(queue):
     queue.submit("t", five(), run_id="r")
     assert queue.result("t", wait=0).status == "waiting"
     assert queue.result("t", wait=0.01).open
@@ -172,7 +170,7 @@ def test_a_result_may_be_read_before_it_is_available(queue: Queue) -> None:
         queue.result("u", run_id="r")
 
 
-def test_a_run_id_submitted_twice_is_one_job(postgres: str, queue: Queue) -> None:
+def test_a_run_id_submitted_twice_is_one_job(postgres, queue):
     for _ in range(3):
         assert queue.submit("t", five(), run_id="r") == "r"
     assert queue.submit_many([("t", five()), ("t", five())], run_ids=["r", "s"]) == ["r", "s"]
@@ -182,7 +180,7 @@ def test_a_run_id_submitted_twice_is_one_job(postgres: str, queue: Queue) -> Non
     assert queue.counts() == {"counting": {"done": 2}}
 
 
-def test_a_mistake_is_reported_at_submit(postgres: str, queue: Queue) -> None:
+def test_a_mistake_is_reported_at_submit(postgres, queue):
     with pytest.raises(UnserializableError, match=r"\['input'\]\['log'\]\[0\]"):
         queue.submit("t", {"log": [threading.Lock()]})
     with pytest.raises(ValueError, match="thread_id must be a non-empty string"):
@@ -202,7 +200,7 @@ def test_a_mistake_is_reported_at_submit(postgres: str, queue: Queue) -> None:
     assert queue.counts() == {}
 
 
-def test_a_graph_that_no_other_worker_could_resume_is_refused(postgres: str) -> None:
+def test_a_graph_that_no_other_worker_could_resume_is_refused(postgres):
     with pytest.raises(ValueError, match="'counting' stores its threads in memory"):
         Worker(counting.copy({"checkpointer": InMemorySaver()}), postgres)
     with pytest.raises(TypeError, match=r"compile\(\) it first"):
@@ -216,7 +214,7 @@ def test_a_graph_that_no_other_worker_could_resume_is_refused(postgres: str) -> 
     assert Worker(nameless, postgres, name="any").name == "any"
 
 
-def test_texts_may_hold_anything(postgres: str) -> None:
+def test_texts_may_hold_anything(postgres):
     attacks = ["'; DROP TABLE stategraph_jobs; --", "$1", "%s", "\\", '"', "{}", "ü", "\x01", "long" * 3000]
     sent: set[str] = set()
 
@@ -250,7 +248,7 @@ def test_texts_may_hold_anything(postgres: str) -> None:
             Queue(postgres, text)
 
 
-def test_inputs_outcomes_streams_and_threads_may_be_encrypted(postgres: str) -> None:
+def test_inputs_outcomes_streams_and_threads_may_be_encrypted(postgres):
     integrity = Encryption(b"k" * 32)
     secret = "a very private text"
     graph = looped(lambda state: {"log": [secret]}, "private")
@@ -267,7 +265,7 @@ def test_inputs_outcomes_streams_and_threads_may_be_encrypted(postgres: str) -> 
         other.result("t")
 
 
-def test_a_modified_row_is_an_error(postgres: str, queue: Queue) -> None:
+def test_a_modified_row_is_an_error(postgres, queue):
     with working(counting, postgres):
         queue.submit("t", five(), run_id="r")
         queue.result("t", wait=30)
@@ -286,7 +284,7 @@ def approving(approves: bool) -> Pregel:
     return builder.compile(name="approving")
 
 
-def test_a_worker_leaves_a_thread_of_another_version_to_others(postgres: str, caplog: Any) -> None:
+def test_a_worker_leaves_a_thread_of_another_version_to_others(postgres, caplog):
     newer, older = approving(True), approving(False)
     names = [f"t{number}" for number in range(8)]
     with Queue.from_conn_string(postgres, newer) as queue:
@@ -309,7 +307,7 @@ def test_a_worker_leaves_a_thread_of_another_version_to_others(postgres: str, ca
 # -- order ------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_of_a_thread_run_by_priority_then_as_submitted_never_side_by_side(postgres: str) -> None:
+def test_jobs_of_a_thread_run_by_priority_then_as_submitted_never_side_by_side(postgres):
     lock, inside, order = threading.Lock(), [0], []
 
     def step(state: State, config: Any) -> Any:
@@ -334,7 +332,7 @@ def test_jobs_of_a_thread_run_by_priority_then_as_submitted_never_side_by_side(p
         assert queue.result("t", run_id=str(expected[-1])).unwrap()["log"] == expected
 
 
-def test_of_several_threads_the_one_of_higher_priority_goes_first(session: WorkerSession, queue: Queue) -> None:
+def test_of_several_threads_the_one_of_higher_priority_goes_first(session, queue):
     for number in range(6):
         queue.submit(f"t{number}", five(), priority=number % 3)
     assert [job.name.thread_id for job in session.claim(4)] == ["t2", "t5", "t1", "t4"]
@@ -342,7 +340,7 @@ def test_of_several_threads_the_one_of_higher_priority_goes_first(session: Worke
     assert session.claim(4) == []
 
 
-def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres: str, session: WorkerSession, queue: Queue) -> None:
+def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres, session, queue):
     sessions = [session, *(WorkerSession(postgres, TERMS).open() for _ in range(5))]
     gate = threading.Barrier(6)
     had: list[Job] = []
@@ -374,7 +372,7 @@ def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres: str, sessio
     assert queue.counts()["counting"]["done"] >= 20
 
 
-def test_a_limit_is_kept_exactly_by_all_workers(postgres: str) -> None:
+def test_a_limit_is_kept_exactly_by_all_workers(postgres):
     lock, inside, most = threading.Lock(), [0], [0]
     full = threading.Event()
 
@@ -409,7 +407,7 @@ def test_a_limit_is_kept_exactly_by_all_workers(postgres: str) -> None:
 # -- claims -----------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_whose_response_was_lost_is_returned_when_the_worker_reconnects(postgres: str, queue: Queue) -> None:
+def test_a_claim_whose_response_was_lost_is_returned_when_the_worker_reconnects(postgres, queue):
     proxy = cluster.Proxy(cluster.shared().port)
     try:
         with working(counting, proxy.address(postgres)):
@@ -426,7 +424,7 @@ def test_a_claim_whose_response_was_lost_is_returned_when_the_worker_reconnects(
         proxy.close()
 
 
-def test_a_claim_ends_with_the_connection_and_another_takes_it_over(postgres: str, session: WorkerSession, queue: Queue) -> None:
+def test_a_claim_ends_with_the_connection_and_another_takes_it_over(postgres, session, queue):
     queue.submit("t", five())
     other = WorkerSession(postgres, TERMS).open()
     (job,) = session.claim(1)
@@ -438,7 +436,7 @@ def test_a_claim_ends_with_the_connection_and_another_takes_it_over(postgres: st
     other.close()
 
 
-def test_a_worker_that_lost_a_claim_cannot_end_the_job(postgres: str, session: WorkerSession, queue: Queue) -> None:
+def test_a_worker_that_lost_a_claim_cannot_end_the_job(postgres, session, queue):
     queue.submit("t", five())
     (job,) = session.claim(1)
     cut(session)
@@ -455,7 +453,7 @@ def test_a_worker_that_lost_a_claim_cannot_end_the_job(postgres: str, session: W
         each.close()
 
 
-def test_a_worker_that_reconnects_in_time_keeps_its_claims(postgres: str, session: WorkerSession, queue: Queue) -> None:
+def test_a_worker_that_reconnects_in_time_keeps_its_claims(postgres, session, queue):
     queue.submit_many([("t", five()), ("u", five())])
     jobs = session.claim(2)
     cut(session)
@@ -469,9 +467,7 @@ def test_a_worker_that_reconnects_in_time_keeps_its_claims(postgres: str, sessio
         each.close()
 
 
-def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_thread(
-    postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_thread(postgres, queue, session):
     queue.submit("t", five(), run_id="bad")
     queue.submit("t", five(), run_id="next")
     for deaths in (0, 1, 2):
@@ -493,7 +489,7 @@ def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_
     assert [job.name.run_id for job in session.claim(9)] == ["next"]
 
 
-def test_a_job_on_its_last_attempt_runs_alone(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_a_job_on_its_last_attempt_runs_alone(postgres, queue, session):
     lock, inside, beside = threading.Lock(), [0], set()
 
     def step(state: State, runtime: Any) -> Any:
@@ -519,7 +515,7 @@ def test_a_job_on_its_last_attempt_runs_alone(postgres: str, queue: Queue, sessi
     assert queue.counts() == {"counting": {"done": 13}}
 
 
-def test_a_job_that_was_kept_back_does_not_pay_for_others(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_a_job_that_was_kept_back_does_not_pay_for_others(postgres, queue, session):
     queue.submit("t", five())
     for _ in range(2):
         one = WorkerSession(postgres, TERMS).open()
@@ -533,7 +529,7 @@ def test_a_job_that_was_kept_back_does_not_pay_for_others(postgres: str, queue: 
     assert queue.result("t", wait=0).status == "waiting"
 
 
-def test_deaths_count_only_while_the_thread_makes_no_progress(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_deaths_count_only_while_the_thread_makes_no_progress(postgres, queue, session):
     queue.submit("t", {"log": [], "left": 1000})
     with PostgresSaver.from_conn_string(postgres) as saver:
         app = counting.copy({"checkpointer": saver})
@@ -547,7 +543,7 @@ def test_deaths_count_only_while_the_thread_makes_no_progress(postgres: str, que
     assert queue.result("t", wait=0).status == "waiting"
 
 
-def test_the_input_and_start_are_no_further_than_nothing(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_the_input_and_start_are_no_further_than_nothing(postgres, queue, session):
     """Each may be stored by another worker: the first died before both, the second between them."""
     queue.submit("t", five())
     with PostgresSaver.from_conn_string(postgres) as saver:
@@ -563,7 +559,7 @@ def test_the_input_and_start_are_no_further_than_nothing(postgres: str, queue: Q
     assert queue.result("t", wait=0).status == "parked"
 
 
-def test_a_graceful_shutdown_does_not_count_as_a_death(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_a_graceful_shutdown_does_not_count_as_a_death(postgres, queue, session):
     queue.submit("t", five())
     for _ in range(4):
         one = WorkerSession(postgres, TERMS).open()
@@ -574,7 +570,7 @@ def test_a_graceful_shutdown_does_not_count_as_a_death(postgres: str, queue: Que
         until(session.watch)
 
 
-def test_few_of_many_workers_are_notified_of_new_jobs_and_others_replace_them(postgres: str, queue: Queue) -> None:
+def test_few_of_many_workers_are_notified_of_new_jobs_and_others_replace_them(postgres, queue):
     many = [WorkerSession(postgres, TERMS).open() for _ in range(LISTENERS + 4)]
     assert [each._listens for each in many] == [True] * LISTENERS + [False] * 4
     for each in many[:3]:
@@ -586,7 +582,7 @@ def test_few_of_many_workers_are_notified_of_new_jobs_and_others_replace_them(po
         each.close()
 
 
-def test_a_whole_fleet_that_died_is_buried_by_one(postgres: str, queue: Queue, session: WorkerSession) -> None:
+def test_a_whole_fleet_that_died_is_buried_by_one(postgres, queue, session):
     queue.submit_many([(f"t{number}", five()) for number in range(8)])
     dead = [WorkerSession(postgres, TERMS).open() for _ in range(8)]
     assert [len(each.claim(1)) for each in dead] == [1] * 8
@@ -599,7 +595,7 @@ def test_a_whole_fleet_that_died_is_buried_by_one(postgres: str, queue: Queue, s
 # -- an input that is given twice -------------------------------------------------------------------------------
 
 
-def test_an_answer_never_reaches_the_question_after_its_own(postgres: str) -> None:
+def test_an_answer_never_reaches_the_question_after_its_own(postgres):
     form, stored = JobCodec(Serializer(), Integrity()), []
     app = fleet.asking().copy({"checkpointer": InMemorySaver()})
     runs = JobRunner(app, form, lambda job, task: stored.append(task))
@@ -615,7 +611,7 @@ def test_an_answer_never_reaches_the_question_after_its_own(postgres: str) -> No
     assert app.get_state(config).values["log"] == ["a", "b"]
 
 
-def test_an_update_is_applied_once_however_often_its_job_is_started() -> None:
+def test_an_update_is_applied_once_however_often_its_job_is_started():
     form = JobCodec(Serializer(), Integrity())
     broken = threading.Event()
 
@@ -677,14 +673,14 @@ def run_undisturbed(app: Pregel, config: Any) -> None:
         (run_undisturbed, take_the_thread),  # a superstep of the run is stored
     ],
 )
-def test_an_update_is_applied_once_whatever_its_run_meets(events: Any) -> None:
+def test_an_update_is_applied_once_whatever_its_run_meets(events):
     app, runs, job, config = disturbed(*events)
     assert runs.run(job).status == "done"
     log = app.get_state(config).values["log"]
     assert log.count("update") == log.count("other") == 1, log
 
 
-def test_an_update_is_applied_once_if_others_ran_since_its_worker_died() -> None:
+def test_an_update_is_applied_once_if_others_ran_since_its_worker_died():
     app, runs, job, config = disturbed()
     assert runs.run(job).status == "done"
     take_the_thread(app, config)
@@ -695,7 +691,7 @@ def test_an_update_is_applied_once_if_others_ran_since_its_worker_died() -> None
 # -- workers that are stopped -----------------------------------------------------------------------------------
 
 
-def test_a_stopped_worker_gives_its_jobs_back_at_the_next_superstep(postgres: str, queue: Queue, tmp_path: Path) -> None:
+def test_a_stopped_worker_gives_its_jobs_back_at_the_next_superstep(postgres, queue, tmp_path):
     with Fleet(postgres, tmp_path) as workers:
         first = workers.start()
         queue.submit_many([(f"t{n}", {"log": [], "left": 400, "pause": 0.005}) for n in range(4)])
@@ -711,7 +707,7 @@ def test_a_stopped_worker_gives_its_jobs_back_at_the_next_superstep(postgres: st
         assert workers.repeats() == 0, "no step was done twice"
 
 
-def test_a_job_is_cancelled_while_it_waits_and_while_it_runs(postgres: str, queue: Queue) -> None:
+def test_a_job_is_cancelled_while_it_waits_and_while_it_runs(postgres, queue):
     queue.submit("t", five(), run_id="waits")
     assert queue.cancel("waits") and queue.result("t").status == "cancelled"
     with working(counting, postgres):
@@ -722,7 +718,7 @@ def test_a_job_is_cancelled_while_it_waits_and_while_it_runs(postgres: str, queu
     assert not queue.cancel("runs") and not queue.cancel("unknown")
 
 
-def test_jobs_are_forgotten_and_their_threads_stay(postgres: str, queue: Queue) -> None:
+def test_jobs_are_forgotten_and_their_threads_stay(postgres, queue):
     with working(counting, postgres):
         queue.submit("t", five())
         queue.result("t", wait=30)
@@ -739,9 +735,7 @@ def test_jobs_are_forgotten_and_their_threads_stay(postgres: str, queue: Queue) 
 # -- a database that is away ------------------------------------------------------------------------------------
 
 
-def test_a_claim_made_by_a_lost_session_is_moved_to_the_next_one(
-    postgres: str, queue: Queue, session: WorkerSession
-) -> None:
+def test_a_claim_made_by_a_lost_session_is_moved_to_the_next_one(postgres, queue, session):
     queue.submit("t", five())
     queue.submit("t", five(), priority=1)
     with psycopg.connect(postgres) as other:
@@ -759,7 +753,7 @@ def test_a_claim_made_by_a_lost_session_is_moved_to_the_next_one(
     back.close()
 
 
-def test_a_connection_that_breaks_while_a_client_waits_is_replaced(postgres: str, queue: Queue) -> None:
+def test_a_connection_that_breaks_while_a_client_waits_is_replaced(postgres, queue):
     proxy = cluster.Proxy(cluster.shared().port)
     try:
         with Queue.from_conn_string(proxy.address(postgres), counting) as waiting:
@@ -772,7 +766,7 @@ def test_a_connection_that_breaks_while_a_client_waits_is_replaced(postgres: str
         proxy.close()
 
 
-def test_a_submit_with_unknown_outcome_raises_an_error(postgres: str, queue: Queue) -> None:
+def test_a_submit_with_unknown_outcome_raises_an_error(postgres, queue):
     """Also when the second try finds no server at all."""
     server, failed = cluster.shared(), []
 
@@ -799,9 +793,7 @@ def test_a_submit_with_unknown_outcome_raises_an_error(postgres: str, queue: Que
     assert queue.counts() == {"counting": {"waiting": 1}}
 
 
-def test_a_job_goes_back_to_the_queue_when_the_database_is_away_for_long(
-    postgres: str, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_goes_back_to_the_queue_when_the_database_is_away_for_long(postgres, queue, tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "REPEATS", 2)
     server, begun = cluster.shared(), threading.Event()
 
@@ -832,9 +824,7 @@ def answered(queue: Queue, thread: str) -> Any:
 # -- workers that die -------------------------------------------------------------------------------------------
 
 
-def test_workers_killed_at_random_lose_nothing_and_every_effect_has_one_key(
-    postgres: str, queue: Queue, tmp_path: Path
-) -> None:
+def test_workers_killed_at_random_lose_nothing_and_every_effect_has_one_key(postgres, queue, tmp_path):
     names = [f"t{number}" for number in range(60)]
     chance = random.Random(7)
     with Fleet(postgres, tmp_path) as workers:
@@ -855,9 +845,7 @@ def test_workers_killed_at_random_lose_nothing_and_every_effect_has_one_key(
     assert queue.counts() == {"counting": {"done": 60}}
 
 
-def test_a_job_that_kills_its_worker_is_tried_three_times_and_no_other_pays_for_it(
-    postgres: str, queue: Queue, tmp_path: Path
-) -> None:
+def test_a_job_that_kills_its_worker_is_tried_three_times_and_no_other_pays_for_it(postgres, queue, tmp_path):
     names = [f"t{number}" for number in range(20)]
     with Fleet(postgres, tmp_path) as workers:
         queue.submit("bad", five(kills=True))
@@ -875,7 +863,7 @@ def test_a_job_that_kills_its_worker_is_tried_three_times_and_no_other_pays_for_
     assert queue.counts() == {"counting": {"done": 20, "parked": 1}}
 
 
-def test_a_job_whose_node_exits_its_process_continues_elsewhere(postgres: str, queue: Queue, tmp_path: Path) -> None:
+def test_a_job_whose_node_exits_its_process_continues_elsewhere(postgres, queue, tmp_path):
     with Fleet(postgres, tmp_path) as workers:
         first = workers.start()
         queue.submit("exits", five(exits=str(tmp_path / "has exited")))
@@ -888,7 +876,7 @@ def test_a_job_whose_node_exits_its_process_continues_elsewhere(postgres: str, q
         assert len(tries) == 2 and tries[0] == tries[1], "under the same idempotency key"
 
 
-def test_a_disconnected_worker_can_neither_commit_nor_end_its_job(postgres: str, queue: Queue, tmp_path: Path) -> None:
+def test_a_disconnected_worker_can_neither_commit_nor_end_its_job(postgres, queue, tmp_path):
     with Fleet(postgres, tmp_path) as workers:
         cut_off = workers.start()
         queue.submit("t", five(pause=0.2))
@@ -916,7 +904,7 @@ def test_a_disconnected_worker_can_neither_commit_nor_end_its_job(postgres: str,
         judged(queue, workers, ["t"])
 
 
-def test_a_worker_with_a_hanging_node_is_evicted_and_its_late_result_is_dropped(postgres: str) -> None:
+def test_a_worker_with_a_hanging_node_is_evicted_and_its_late_result_is_dropped(postgres):
     go_on, tries = threading.Event(), []
 
     def step(state: State) -> Any:
@@ -941,7 +929,7 @@ def test_a_worker_with_a_hanging_node_is_evicted_and_its_late_result_is_dropped(
 
 @pytest.mark.trial
 @pytest.mark.clock
-def test_postgres_restarted_under_load_loses_nothing_and_parks_nothing(tmp_path: Path) -> None:
+def test_postgres_restarted_under_load_loses_nothing_and_parks_nothing(tmp_path):
     server = cluster.Cluster(cluster.programs() or pytest.skip("no Postgres server"))
     names = [f"t{number}" for number in range(40)]
     try:
@@ -964,7 +952,7 @@ def test_postgres_restarted_under_load_loses_nothing_and_parks_nothing(tmp_path:
 # -- the command line -------------------------------------------------------------------------------------------
 
 
-def test_the_command_line_runs_workers_and_lists_jobs(postgres: str, queue: Queue, tmp_path: Path, capsys: Any) -> None:
+def test_the_command_line_runs_workers_and_lists_jobs(postgres, queue, tmp_path, capsys):
     graph = f"{Path(fleet.__file__)}:counting"
     words = ["work", "--db", postgres, graph, "--concurrency", "2", "--limit", "2", "--poll", "0.05", "--label", "me"]
     with subprocess.Popen([sys.executable, "-m", "stategraph", *words], cwd=tmp_path, stderr=subprocess.PIPE) as process:
@@ -987,7 +975,7 @@ def test_the_command_line_runs_workers_and_lists_jobs(postgres: str, queue: Queu
     assert capsys.readouterr().out == "there is no such worker\n"
 
 
-def test_a_worker_of_the_command_line_has_observers(postgres: str, queue: Queue, tmp_path: Path) -> None:
+def test_a_worker_of_the_command_line_has_observers(postgres, queue, tmp_path):
     noting = "from stategraph import Observer\nfrom pathlib import Path\nclass Noting(Observer):\n"
     noting += "    def run_ended(self, run, status, seconds, error):\n        Path('noted').write_text(f'{run.thread_id} {status}')\n"
     (tmp_path / "noting.py").write_text(noting)
@@ -1000,7 +988,7 @@ def test_a_worker_of_the_command_line_has_observers(postgres: str, queue: Queue,
     assert (tmp_path / "noted").read_text() == "t finished"
 
 
-def test_what_users_wrote_steers_no_terminal(postgres: str, capsys: Any) -> None:
+def test_what_users_wrote_steers_no_terminal(postgres, capsys):
     evil = "a\x1b[2J\x9b31m\u202e\u2066\r\x07\x7f\u2028z"
 
     def fails(state: State) -> Any:
@@ -1023,7 +1011,7 @@ def test_what_users_wrote_steers_no_terminal(postgres: str, capsys: Any) -> None
         assert "several jobs have the run id" in told and all(line.isprintable() for line in told.split("\n"))
 
 
-def test_a_command_line_that_cannot_be_says_why(postgres: str, capsys: Any) -> None:
+def test_a_command_line_that_cannot_be_says_why(postgres, capsys):
     for words, reason in (
         (["work", "--db", "host=127.0.0.1 port=1", f"{fleet.__file__}:counting"], "cannot be reached"),
         (["work", "--db", postgres, f"{fleet.__file__}:nothing"], "has no 'nothing'"),
@@ -1040,7 +1028,7 @@ def test_a_command_line_that_cannot_be_says_why(postgres: str, capsys: Any) -> N
         assert reason in capsys.readouterr().err
 
 
-def test_a_machine_that_vanished_is_noticed_by_both_ends(session: WorkerSession) -> None:
+def test_a_machine_that_vanished_is_noticed_by_both_ends(session):
     """By TCP itself: the server lets go of the claims within half a minute, whatever its own settings are."""
     shown = [session._connection.execute(f"SHOW tcp_{name}").fetchone() for name in (
         "keepalives_idle", "keepalives_interval", "keepalives_count", "user_timeout")]  # fmt: skip
@@ -1049,7 +1037,7 @@ def test_a_machine_that_vanished_is_noticed_by_both_ends(session: WorkerSession)
     assert (info["keepalives_idle"], info["tcp_user_timeout"]) == ("10", "25000")
 
 
-def test_a_lost_session_is_reported(session: WorkerSession) -> None:
+def test_a_lost_session_is_reported(session):
     cut(session)
     with pytest.raises(SessionLostError, match="broke"):
         session.claim(1)
