@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import re
 import sys
@@ -98,6 +99,16 @@ async def _pending_tasks() -> list[str]:
 
 def _is_pool(thread: threading.Thread) -> bool:
     return thread.daemon and thread.name.startswith(POOL_THREADS)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an `async def` test on an event loop of its own. One that hangs fails."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    fixtures = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**fixtures), 60))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

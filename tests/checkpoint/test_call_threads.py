@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.graphs import Count
+from kit.graphs import Count, thread_config
 
 from stategraph import END, START, InMemorySaver, StateGraph
 from stategraph.checkpoint import threads as module
@@ -82,7 +82,7 @@ class OwnCache(BaseCache):
 
 async def use_saver(saver: BaseCheckpointSaver) -> None:
     app = chain_of_three(saver)
-    config = {"configurable": {"thread_id": "1"}}
+    config = thread_config("1")
     assert await app.ainvoke({"n": 0}, config) == {"n": 3}
     assert len([each async for each in app.aget_state_history(config)]) == 5
     await app.aupdate_state(config, {"n": 7})
@@ -128,33 +128,25 @@ USES: dict[str, tuple[Callable[[Path, str], Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("what", USES)
-def test_no_async_call_touches_asyncios_default_pool(what, tmp_path, postgres):
+async def test_no_async_call_touches_asyncios_default_pool(what, tmp_path, postgres):
     make, use = USES[what]
-
-    async def go() -> None:
-        asyncio.get_running_loop().set_default_executor(Refusing())
-        async with make(tmp_path / "file", postgres) as made:
-            await use(made)
-
-    asyncio.run(go())
+    asyncio.get_running_loop().set_default_executor(Refusing())
+    async with make(tmp_path / "file", postgres) as made:
+        await use(made)
 
 
-def test_a_run_continues_while_the_default_pool_is_full(tmp_path):
+async def test_a_run_continues_while_the_default_pool_is_full(tmp_path):
     release = threading.Event()
-
-    async def go() -> None:
-        loop = asyncio.get_running_loop()
-        pool = ThreadPoolExecutor(2)
-        loop.set_default_executor(pool)
-        others = [asyncio.ensure_future(asyncio.to_thread(release.wait, WAIT)) for _ in range(20)]
-        async with SqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
-            app = chain_of_three(saver)
-            assert await app.ainvoke({"n": 0}, {"configurable": {"thread_id": "1"}}) == {"n": 3}
-        assert not any(other.done() for other in others)  # it did not wait for them
-        release.set()
-        await asyncio.gather(*others)
-
-    asyncio.run(go())
+    loop = asyncio.get_running_loop()
+    pool = ThreadPoolExecutor(2)
+    loop.set_default_executor(pool)
+    others = [asyncio.ensure_future(asyncio.to_thread(release.wait, WAIT)) for _ in range(20)]
+    async with SqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
+        app = chain_of_three(saver)
+        assert await app.ainvoke({"n": 0}, thread_config("1")) == {"n": 3}
+    assert not any(other.done() for other in others)  # it did not wait for them
+    release.set()
+    await asyncio.gather(*others)
 
 
 @pytest.fixture
@@ -168,7 +160,7 @@ def alive(threads: CallThreads) -> int:
     return len(threads._threads)
 
 
-def test_no_more_calls_are_made_at_once_than_there_may_be_threads(threads):
+async def test_no_more_calls_are_made_at_once_than_there_may_be_threads(threads):
     both, order = threading.Barrier(2), []
 
     def call(number: int) -> int:
@@ -177,15 +169,12 @@ def test_no_more_calls_are_made_at_once_than_there_may_be_threads(threads):
         order.append(number)
         return number
 
-    async def go() -> list[int]:
-        return await asyncio.gather(*(threads.call(call, number) for number in range(9)))
-
-    assert asyncio.run(go()) == [*range(9)]
+    assert (await asyncio.gather(*(threads.call(call, number) for number in range(9)))) == [*range(9)]
     assert sorted(order) == [*range(9)]
     assert alive(threads) <= 2
 
 
-def test_a_call_sees_the_context_of_its_caller_and_cannot_change_it(threads):
+async def test_a_call_sees_the_context_of_its_caller_and_cannot_change_it(threads):
     name = ContextVar("name", default="nobody")
 
     def call() -> str:
@@ -193,28 +182,22 @@ def test_a_call_sees_the_context_of_its_caller_and_cannot_change_it(threads):
         name.set("changed")
         return found
 
-    async def go() -> tuple[str, str]:
-        name.set("caller")
-        return await threads.call(call), name.get()
-
-    assert asyncio.run(go()) == ("caller", "caller")
+    name.set("caller")
+    assert (await threads.call(call), name.get()) == ("caller", "caller")
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt("no"), StopIteration("no")])
-def test_what_a_call_raises_its_caller_gets(threads, error):
+async def test_what_a_call_raises_its_caller_gets(threads, error):
     def fail() -> None:
         raise error
 
-    async def go() -> None:
-        try:
-            await threads.call(fail)
-        except BaseException as raised:
-            assert raised is error or raised.__cause__ is error
-        else:
-            raise AssertionError("it raised nothing")
-        assert await threads.call(lambda: 7) == 7
-
-    asyncio.run(go())
+    try:
+        await threads.call(fail)
+    except BaseException as raised:
+        assert raised is error or raised.__cause__ is error
+    else:
+        raise AssertionError("it raised nothing")
+    assert await threads.call(lambda: 7) == 7
 
 
 def test_several_event_loops_call_at_once(threads):
@@ -233,7 +216,7 @@ def test_several_event_loops_call_at_once(threads):
     assert len(set(names)) == 2
 
 
-def test_a_cancelled_call_that_has_started_completes_and_one_that_has_not_is_dropped():
+async def test_a_cancelled_call_that_has_started_completes_and_one_that_has_not_is_dropped():
     one, made = CallThreads(1), []
     begun, release = threading.Event(), threading.Event()
 
@@ -242,19 +225,16 @@ def test_a_cancelled_call_that_has_started_completes_and_one_that_has_not_is_dro
         release.wait(WAIT)
         made.append("slow")
 
-    async def go() -> None:
-        loop = asyncio.get_running_loop()
-        first = asyncio.ensure_future(one.call(slow))
-        await loop.run_in_executor(None, begun.wait, WAIT)
-        second = asyncio.ensure_future(one.call(made.append, "never"))
-        await asyncio.sleep(0)
-        first.cancel()
-        second.cancel()
-        await asyncio.wait([first, second])
-        release.set()
-        assert await one.call(lambda: "next") == "next"
-
-    asyncio.run(go())
+    loop = asyncio.get_running_loop()
+    first = asyncio.ensure_future(one.call(slow))
+    await loop.run_in_executor(None, begun.wait, WAIT)
+    second = asyncio.ensure_future(one.call(made.append, "never"))
+    await asyncio.sleep(0)
+    first.cancel()
+    second.cancel()
+    await asyncio.wait([first, second])
+    release.set()
+    assert await one.call(lambda: "next") == "next"
     one.join()
     assert made == ["slow"]
 
@@ -294,13 +274,10 @@ def test_idle_threads_end(threads, monkeypatch):
     assert alive(threads) == 0
 
 
-def test_closing_a_saver_ends_its_threads(tmp_path):
-    async def go() -> CallThreads:
-        async with SqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
-            await saver.ahead({"configurable": {"thread_id": "1"}})
-            return saver._call_threads()
-
-    threads = asyncio.run(go())
+async def test_closing_a_saver_ends_its_threads(tmp_path):
+    async with SqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
+        await saver.ahead(thread_config("1"))
+        threads = saver._call_threads()
     threads.join()
     assert alive(threads) == 0
 
@@ -313,7 +290,7 @@ def test_threads_hold_no_saver_alive(tmp_path):
             gone.set()
 
     saver = Watched(str(tmp_path / "db"))
-    asyncio.run(saver.ahead({"configurable": {"thread_id": "1"}}))
+    asyncio.run(saver.ahead(thread_config("1")))
     saver.close()
     del saver
     gc.collect()

@@ -226,7 +226,7 @@ def test_when_the_server_does_not_answer_all_waiting_commits_fail(saver, monkeyp
     assert len({id(error) for error in ended}) == MANY  # each has a traceback of its own
 
 
-def test_no_commit_returns_before_the_server_has_committed(saver, monkeypatch):
+async def test_no_commit_returns_before_the_server_has_committed(saver, monkeypatch):
     reached, release = threading.Event(), threading.Event()
     real = PreparedStatements.rows_together
 
@@ -237,19 +237,15 @@ def test_no_commit_returns_before_the_server_has_committed(saver, monkeypatch):
 
     monkeypatch.setattr(PreparedStatements, "rows_together", rows_together)
     runs = start(saver, "t")
-
-    async def go() -> None:
-        tasks = [asyncio.ensure_future(saver.acommit([advance(run)])) for run in runs]
-        while not reached.is_set():
-            await asyncio.sleep(0)
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not any(task.done() for task in tasks)
-        assert heads(saver) == {run.thread: "0" for run in runs}
-        release.set()
-        await asyncio.wait_for(asyncio.gather(*tasks), WAIT)
-
-    asyncio.run(go())
+    tasks = [asyncio.ensure_future(saver.acommit([advance(run)])) for run in runs]
+    while not reached.is_set():
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks)
+    assert heads(saver) == {run.thread: "0" for run in runs}
+    release.set()
+    await asyncio.wait_for(asyncio.gather(*tasks), WAIT)
     assert heads(saver) == {run.thread: "1" for run in runs}
 
 
@@ -341,7 +337,7 @@ def loop(saver: PostgresSaver, steps: int) -> Any:
     )
 
 
-def test_many_live_runs_are_stored_in_few_transactions(saver, monkeypatch):
+async def test_many_live_runs_are_stored_in_few_transactions(saver, monkeypatch):
     steps, count = 10, 60
     sizes: list[int] = []
     real = saver._commit_together
@@ -355,13 +351,9 @@ def test_many_live_runs_are_stored_in_few_transactions(saver, monkeypatch):
 
     monkeypatch.setattr(saver._pipeline, "_store", store_far_away)
     config: Callable[[int], Any] = lambda number: {"configurable": {"thread_id": str(number)}}  # noqa: E731
-
-    async def go() -> None:
-        app = loop(saver, steps)
-        ended = await asyncio.gather(*(app.ainvoke({"n": 0}, config(number)) for number in range(count)))
-        assert ended == [{"n": steps}] * count
-
-    asyncio.run(go())
+    app = loop(saver, steps)
+    ended = await asyncio.gather(*(app.ainvoke({"n": 0}, config(number)) for number in range(count)))
+    assert ended == [{"n": steps}] * count
     assert sum(sizes) == count * steps
     assert len(sizes) <= count * steps / 4
 

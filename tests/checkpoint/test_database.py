@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pytest
+from kit.graphs import CONFIG
 
 from stategraph.checkpoint.errors import DamagedError, StorageError
 from stategraph.checkpoint.sql.sqlite_database import Database
@@ -61,7 +62,7 @@ def test_an_interrupt_as_a_commit_begins_leaves_no_transaction_open(connection):
     with pytest.raises(KeyboardInterrupt):
         run.step("1", a=1)
     run.step("1", a=1)
-    assert saver.head({"configurable": {"thread_id": "t"}}) == "1"
+    assert saver.head(CONFIG) == "1"
 
 
 def test_a_transaction_of_another_owner_is_not_touched(connection):
@@ -95,7 +96,7 @@ def test_a_damaged_schema_is_a_storage_error(tmp_path):
 
 
 USES: dict[Any, Any] = {
-    SqliteSaver: lambda saver: saver.get_tuple({"configurable": {"thread_id": "t"}}),
+    SqliteSaver: lambda saver: saver.get_tuple(CONFIG),
     SqliteStore: lambda store: store.get(("a",), "b"),
     SqliteCache: lambda cache: cache.get([(("a",), "b")]),
 }
@@ -132,11 +133,11 @@ def test_a_number_in_place_of_bytes_is_damage(tmp_path):
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
         saver.put_writes({"configurable": {"thread_id": "t", "checkpoint_id": "1"}}, [("a", 1)], "task")
         checkpoint = {"v": 1, "id": "1", "ts": "", "channel_values": {"b": "x" * 99}, "channel_versions": {"b": 1}}
-        saver.put({"configurable": {"thread_id": "t"}}, {**checkpoint, "versions_seen": {}}, {}, {"b": 1})
+        saver.put(CONFIG, {**checkpoint, "versions_seen": {}}, {}, {"b": 1})
         for table, column in (("writes", "data"), ("channel_values", "data"), ("checkpoints", "body")):
             saver._database.execute(f"UPDATE {table} SET {column} = -5")
             with pytest.raises(DamagedError):
-                saver.get_tuple({"configurable": {"thread_id": "t"}})
+                saver.get_tuple(CONFIG)
 
 
 @pytest.mark.parametrize("cls", [SqliteSaver, SqliteStore, SqliteCache])
@@ -181,6 +182,6 @@ def test_a_file_that_others_write_to_is_tried_often(tmp_path, polls, monkeypatch
             run.step(f"{step}", a=step)
             assert len(slept) == polls and max(slept) <= 0.002
             slept.clear()
-        assert saver.head({"configurable": {"thread_id": "t"}}) == "2"
+        assert saver.head(CONFIG) == "2"
         assert not slept  # who reads does not wait
     other.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.graphs import thread_config
 from kit.pausing_graphs import CFG, asks, graph, says
 
 from stategraph import START, Command
@@ -37,7 +38,7 @@ def file(tmp_path, drive):
     """A file in which two threads have run to their ends."""
     saver = opened(tmp_path / "threads.db", Encryption(KEY))
     for thread in ("1", "2"):
-        config = {"configurable": {"thread_id": thread}}
+        config = thread_config(thread)
         drive.invoke(app_of(saver), {"log": [SECRET]}, config)
         drive.invoke(app_of(saver), Command(resume=thread), config)
     saver.close()
@@ -74,7 +75,7 @@ def test_what_was_never_encrypted_is_refused(tmp_path, drive):
 
 
 def everything(saver: Any) -> Any:
-    return [[*saver.list({"configurable": {"thread_id": thread}})] for thread in ("1", "2")]
+    return [[*saver.list(thread_config(thread))] for thread in ("1", "2")]
 
 
 def test_no_two_rows_can_be_swapped(file):
@@ -160,7 +161,7 @@ def test_keys_are_rotated_while_a_thread_continues(tmp_path, drive):
     saver.delete_thread("1")
     saver.close()
     saver = opened(tmp_path / "threads.db", Encryption(keys[-1]))
-    copied = drive.get_state(app_of(saver), {"configurable": {"thread_id": "copy"}})
+    copied = drive.get_state(app_of(saver), thread_config("copy"))
     assert copied.values["log"][-1] == "z"
     saver.close()
 

@@ -151,7 +151,7 @@ def test_no_write_returns_before_the_transaction_is_committed(saver, is_async, m
     assert seen == [{str(number): "0" for number in range(MANY)}]
 
 
-def test_no_task_continues_before_the_transaction_is_committed(saver, monkeypatch):
+async def test_no_task_continues_before_the_transaction_is_committed(saver, monkeypatch):
     reached, release = threading.Event(), threading.Event()
 
     def check_files() -> None:  # just before COMMIT
@@ -159,20 +159,16 @@ def test_no_task_continues_before_the_transaction_is_committed(saver, monkeypatc
         assert release.wait(WAIT)
 
     monkeypatch.setattr(saver._database, "check_files", check_files)
-
-    async def go() -> None:
-        commits = [first_commit(saver, str(number)) for number in range(MANY)]
-        tasks = [asyncio.ensure_future(saver.acommit([commit])) for commit in commits]
-        while not reached.is_set():
-            await asyncio.sleep(0)
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not any(task.done() for task in tasks)
-        assert heads(path_of(saver)) == {}
-        release.set()
-        await asyncio.gather(*tasks)
-
-    asyncio.run(go())
+    commits = [first_commit(saver, str(number)) for number in range(MANY)]
+    tasks = [asyncio.ensure_future(saver.acommit([commit])) for commit in commits]
+    while not reached.is_set():
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks)
+    assert heads(path_of(saver)) == {}
+    release.set()
+    await asyncio.gather(*tasks)
 
 
 @both
@@ -189,7 +185,7 @@ def test_all_waiting_writes_fail_when_another_process_locks_the_file(tmp_path, i
         assert write_together(saver, again, is_async) == [None] * 4
 
 
-def test_a_guarded_record_is_checked_again_when_its_group_was_undone(saver, monkeypatch):
+async def test_a_guarded_record_is_checked_again_when_its_group_was_undone(saver, monkeypatch):
     run = Commits(lambda _, commit: saver.commit(commit), saver, "t")
     run.step("0", a=1)
     writes = [TaskWrites("task", "", [("a", saver.serde.dumps(1))])]
@@ -209,16 +205,14 @@ def test_a_guarded_record_is_checked_again_when_its_group_was_undone(saver, monk
     async def record() -> None:
         await saver.arecord(("t", ""), Expected("0", 0), {"0": writes})
 
-    async def go() -> list[Any]:
-        return await together(saver, [record, lambda: saver.acommit([first_commit(saver, "other")])])
-
     monkeypatch.setattr(saver._database, "check_files", check_files)
-    ended = asyncio.run(go())
+
+    ended = await together(saver, [record, lambda: saver.acommit([first_commit(saver, "other")])])
     assert isinstance(ended[0], CheckpointConflictError)
     assert ended[1] is None
 
 
-def test_what_a_subclass_does_after_its_commit_finds_it_on_disk(tmp_path):
+async def test_what_a_subclass_does_after_its_commit_finds_it_on_disk(tmp_path):
     class Telling(SqliteSaver):
         def commit(self, commits: Any) -> None:
             commit = commits[-1]
@@ -226,26 +220,19 @@ def test_what_a_subclass_does_after_its_commit_finds_it_on_disk(tmp_path):
             found.append(commit.thread_id in heads(tmp_path / "db"))
 
     found: list[bool] = []
-
-    async def go() -> None:
-        async with Telling.from_conn_string(str(tmp_path / "db")) as saver:
-            await asyncio.gather(*(saver.acommit([first_commit(saver, str(number))]) for number in range(MANY)))
-
-    asyncio.run(go())
+    async with Telling.from_conn_string(str(tmp_path / "db")) as saver:
+        await asyncio.gather(*(saver.acommit([first_commit(saver, str(number))]) for number in range(MANY)))
     assert found == [True] * MANY
 
 
-def test_a_cancelled_commit_that_has_not_started_is_dropped(saver):
-    async def go() -> None:
-        with saver._lock:
-            tasks = [asyncio.ensure_future(saver.acommit([first_commit(saver, str(number))])) for number in range(3)]
-            while len(saver._group.waiting) < 3:
-                await asyncio.sleep(0)
-            tasks[1].cancel()
+async def test_a_cancelled_commit_that_has_not_started_is_dropped(saver):
+    with saver._lock:
+        tasks = [asyncio.ensure_future(saver.acommit([first_commit(saver, str(number))])) for number in range(3)]
+        while len(saver._group.waiting) < 3:
             await asyncio.sleep(0)
-        await asyncio.wait(tasks)
-
-    asyncio.run(go())
+        tasks[1].cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait(tasks)
     assert set(heads(path_of(saver))) == {"0", "2"}
 
 
@@ -263,7 +250,7 @@ def test_commits_that_wait_for_a_closed_saver_fail(tmp_path):
     assert all(isinstance(error, StorageError) and "closed" in str(error) for error in asyncio.run(go()))
 
 
-def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(saver, monkeypatch):
+async def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(saver, monkeypatch):
     steps, runs = 10, 100
 
     async def tick(state: Any) -> dict[str, int]:
@@ -274,17 +261,13 @@ def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(
         .add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
         .compile(checkpointer=saver)
     )
-
-    async def go() -> None:
-        config: Callable[[int], Any] = lambda number: {"configurable": {"thread_id": str(number)}}  # noqa: E731
-        ended = await asyncio.gather(*(app.ainvoke({"n": 0}, config(number)) for number in range(runs)))
-        assert ended == [{"n": steps}] * runs
-
     hops: list[Any] = []  # each wakes a thread, and hands the interpreter lock to another core
     submit = module.CallThreads.submit
     monkeypatch.setattr(module.CallThreads, "submit", lambda self, job: hops.append(job) or submit(self, job))
     trace = Trace(saver)
-    asyncio.run(go())
+    config: Callable[[int], Any] = lambda number: {"configurable": {"thread_id": str(number)}}  # noqa: E731
+    ended = await asyncio.gather(*(app.ainvoke({"n": 0}, config(number)) for number in range(runs)))
+    assert ended == [{"n": steps}] * runs
     stored = runs * (steps + 2)  # the input, START, the steps
     assert trace.counts["COMMIT"] <= stored / 20 + runs  # runs read before they begin, one transaction each
     assert len(hops) <= stored / 20 + runs
@@ -332,12 +315,9 @@ def test_a_refused_batch_of_a_store_fails_no_other(saver, store):
     assert [item.value for item in store.search(("a",))] == [{"n": 1}]
 
 
-def test_a_batch_that_reads_and_writes_reads_first(store):
-    async def ask() -> list[Any]:
-        await store.aput(("a",), "1", {"n": 1})
-        return await store.abatch([PutOp(("a",), "1", {"n": 2}), GetOp(("a",), "1")])
-
-    _, found = asyncio.run(ask())
+async def test_a_batch_that_reads_and_writes_reads_first(store):
+    await store.aput(("a",), "1", {"n": 1})
+    _, found = await store.abatch([PutOp(("a",), "1", {"n": 2}), GetOp(("a",), "1")])
     assert found.value == {"n": 1}
     assert store.get(("a",), "1").value == {"n": 2}  # type: ignore[union-attr]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 from typing_extensions import TypedDict
 
 import stategraph
@@ -73,10 +73,6 @@ def graph(saver: Any) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def config(thread: str) -> Any:
-    return {"configurable": {"thread_id": thread}}
-
-
 DONE = ["begin", ("work", 0), ("work", 1), ("work", 2), "yes", *["y" * 100] * 40]
 
 
@@ -86,10 +82,10 @@ def write(file: Path) -> None:
         app = graph(saver)
         for thread in ("done", "asking", "failed"):
             try:
-                app.invoke({"fail": thread == "failed"}, config(thread))
+                app.invoke({"fail": thread == "failed"}, thread_config(thread))
             except ValueError:
                 pass
-        app.invoke(Command(resume="yes"), config("done"))
+        app.invoke(Command(resume="yes"), thread_config("done"))
         saver.copy_thread("done", "pruned")
         saver.prune(["pruned"], keep_last=5)
     with closing(sqlite3.connect(file)) as raw, raw:
@@ -109,20 +105,20 @@ def test_every_thread_loads_and_resumes(kept, tmp_path, drive):
     shutil.copy(kept, file)
     with SqliteSaver.from_conn_string(str(file)) as saver:
         app = graph(saver)
-        done = drive.get_state(app, config("done"))
+        done = drive.get_state(app, thread_config("done"))
         assert done.values["log"] == DONE and not done.next
         assert done.values["notes"]["note 2"] == Note("x" * 200, datetime(2026, 1, 1, tzinfo=UTC))
         assert done.values["tags"] == {"a", "b"}
-        steps = [len(state.values.get("log", ())) for state in drive.history(app, config("done"))]
+        steps = [len(state.values.get("log", ())) for state in drive.history(app, thread_config("done"))]
         assert steps == [*range(len(DONE), 3, -1), 1, 0, 0]
-        asking = drive.get_state(app, config("asking"), subgraphs=True)
+        asking = drive.get_state(app, thread_config("asking"), subgraphs=True)
         assert [question.value for question in asking.interrupts] == ["inside?"]
-        assert drive.invoke(app, Command(resume="yes"), config("asking"))["log"] == DONE
-        failed = drive.get_state(app, config("failed"))
+        assert drive.invoke(app, Command(resume="yes"), thread_config("asking"))["log"] == DONE
+        failed = drive.get_state(app, thread_config("failed"))
         assert isinstance(failed.tasks[1].error, ValueError)
         assert all(task.spans for task in failed.tasks[:2])
-        assert len(drive.history(app, config("pruned"))) == 5
-        assert drive.get_state(app, config("pruned")).values == done.values
+        assert len(drive.history(app, thread_config("pruned"))) == 5
+        assert drive.get_state(app, thread_config("pruned")).values == done.values
 
 
 def test_a_list_that_grew_before_deltas_were_joined_grows_on(tmp_path):
@@ -139,13 +135,13 @@ def test_a_list_that_grew_before_deltas_were_joined_grows_on(tmp_path):
     with SqliteSaver.from_conn_string(str(file)) as saver:
         app = builder.compile(checkpointer=saver)
         log = [f"{number:040}" for number in range(250)]
-        assert app.get_state(config("long")).values["log"] == log[:150]
-        before = [state.values.get("log", []) for state in app.get_state_history(config("long"))]
-        assert app.invoke({"log": []}, config("long"))["log"] == log
-        after = [state.values.get("log", []) for state in app.get_state_history(config("long"))]
+        assert app.get_state(thread_config("long")).values["log"] == log[:150]
+        before = [state.values.get("log", []) for state in app.get_state_history(thread_config("long"))]
+        assert app.invoke({"log": []}, thread_config("long"))["log"] == log
+        after = [state.values.get("log", []) for state in app.get_state_history(thread_config("long"))]
         assert after == [*(log[:size] for size in range(250, 149, -1)), log[:150], *before]
         saver.prune(["long"], keep_last=2)
-        assert [state.values["log"] for state in app.get_state_history(config("long"))] == [log, log[:249]]
+        assert [state.values["log"] for state in app.get_state_history(thread_config("long"))] == [log, log[:249]]
 
 
 CONFLICT = (

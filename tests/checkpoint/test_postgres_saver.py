@@ -16,7 +16,7 @@ import pytest
 from kit import cluster
 from kit.cluster import Proxy, Traced, free_port
 from kit.fleet import until
-from kit.graphs import chain_of
+from kit.graphs import CONFIG, chain_of, thread_config
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
@@ -90,22 +90,18 @@ def graph(saver: Any) -> Any:
     )
 
 
-def config(thread: str = "t") -> Any:
-    return {"configurable": {"thread_id": thread}}
-
-
 def test_a_run_pauses_in_a_nested_graph_and_resumes_from_another_saver(drive, postgres):
     answers = ["a", "b", "c"]
     with PostgresSaver.from_conn_string(postgres) as one:
-        assert drive.invoke(graph(one), {"log": []}, config())["__interrupt__"][0].value == 1
+        assert drive.invoke(graph(one), {"log": []}, CONFIG)["__interrupt__"][0].value == 1
     for number, answer in enumerate(answers):
         with PostgresSaver.from_conn_string(postgres) as again:
             app = graph(again)
-            found = drive.invoke(app, Command(resume=answer), config())
+            found = drive.invoke(app, Command(resume=answer), CONFIG)
             assert ("__interrupt__" in found) == (number < 2)
     assert found["log"] == ["said 0", "a", "said 2", "b", "said 4", "c"]
     with PostgresSaver.from_conn_string(postgres) as last:
-        history = drive.history(graph(last), config())
+        history = drive.history(graph(last), CONFIG)
     assert [len(each.values["log"]) for each in history] == [6, 5, 4, 3, 2, 1, 0, 0][: len(history)]
 
 
@@ -160,9 +156,9 @@ def test_a_run_of_a_graph_takes_at_most_two_round_trips_a_superstep(traced):
     )
     saver = PostgresSaver(traced.connection)
     app = builder.compile(checkpointer=saver)
-    app.invoke({"log": []}, config())
+    app.invoke({"log": []}, CONFIG)
     traced.trips()
-    app.invoke({"log": []}, config("next"))
+    app.invoke({"log": []}, thread_config("next"))
     trips = traced.trips()
     checkpoints = len(ids(saver, "next"))
     assert trips <= checkpoints + 3, "reading the thread, and little else"
@@ -436,7 +432,7 @@ def test_a_run_continues_after_its_server_was_restarted(drive, server, postgres,
     builder.add_conditional_edges("say", lambda state: END if len(state["log"]) >= 9 else "say", ["say", END])
     with PostgresSaver.from_conn_string(postgres) as saver:
         app = builder.compile(checkpointer=saver)
-        assert drive.invoke(app, {"log": []}, config())["log"] == [LONG] * 9
+        assert drive.invoke(app, {"log": []}, CONFIG)["log"] == [LONG] * 9
         steps = [found.metadata["step"] for found in saver.list(address("t", ""))]
         assert steps == sorted(steps, reverse=True)
         assert len(steps) == len(set(steps)) == 11

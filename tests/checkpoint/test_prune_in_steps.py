@@ -9,7 +9,7 @@ import textwrap
 from typing import Any
 
 import pytest
-from kit.graphs import Count, chain_of
+from kit.graphs import Count, chain_of, thread_config
 
 import stategraph.checkpoint.sql.pruner as pruner_module
 from stategraph import END, CompiledStateGraph
@@ -25,10 +25,6 @@ def counting(saver: Any) -> CompiledStateGraph:
     )
 
 
-def on(thread: str) -> Any:
-    return {"configurable": {"thread_id": thread}}
-
-
 NAMES = [f"thread {number}" for number in range(12)]
 
 
@@ -38,7 +34,7 @@ def file(tmp_path):
     name = str(tmp_path / "threads.db")
     with SqliteSaver.from_conn_string(name, synchronous="off") as saver:
         for thread in NAMES:
-            counting(saver).invoke({"n": 0}, on(thread))
+            counting(saver).invoke({"n": 0}, thread_config(thread))
     return name
 
 
@@ -52,7 +48,7 @@ def test_others_write_between_the_steps_of_a_prune(file, is_async, monkeypatch):
 
         def work(seconds: float) -> None:
             assert seconds > 0
-            turns.append(counting(other).invoke({"n": 5 * len(turns)}, on("other"))["n"])
+            turns.append(counting(other).invoke({"n": 5 * len(turns)}, thread_config("other"))["n"])
 
         async def awork(seconds: float) -> None:
             work(seconds)
@@ -66,16 +62,16 @@ def test_others_write_between_the_steps_of_a_prune(file, is_async, monkeypatch):
             saver.prune(keep_last=1)
         assert len(turns) >= len(NAMES) - 1
         assert turns == [5 * turn + 5 for turn in range(len(turns))]
-        assert all(len([*saver.list(on(thread))]) == 1 for thread in NAMES)
-        assert all(saver.get_tuple(on(thread)).checkpoint["channel_values"]["n"] == 5 for thread in NAMES)
+        assert all(len([*saver.list(thread_config(thread))]) == 1 for thread in NAMES)
+        assert all(saver.get_tuple(thread_config(thread)).checkpoint["channel_values"]["n"] == 5 for thread in NAMES)
 
 
 def test_a_thread_that_loses_nothing_takes_no_transaction(file, monkeypatch):
     with SqliteSaver.from_conn_string(file) as saver:
-        before = [saver.get_tuple(on(thread)) for thread in NAMES]
+        before = [saver.get_tuple(thread_config(thread)) for thread in NAMES]
         monkeypatch.setattr(SqliteSaver, "_prune_thread", None)
         saver.prune(keep_last=50)
-        assert [saver.get_tuple(on(thread)) for thread in NAMES] == before
+        assert [saver.get_tuple(thread_config(thread)) for thread in NAMES] == before
 
 
 def test_a_damaged_thread_is_named_and_those_of_its_step_are_pruned(file):
@@ -85,7 +81,7 @@ def test_a_damaged_thread_is_named_and_those_of_its_step_are_pruned(file):
         )
         with pytest.raises(DamagedError, match="thread 3"):
             saver.prune(keep_last=1)
-        assert all(len([*saver.list(on(thread))]) == 1 for thread in NAMES if thread != "thread 3")
+        assert all(len([*saver.list(thread_config(thread))]) == 1 for thread in NAMES if thread != "thread 3")
 
 
 KILLED = """
@@ -120,10 +116,10 @@ def test_a_prune_that_is_killed_leaves_each_thread_whole(file, where, count):
     code = [sys.executable, "-P", "-c", textwrap.dedent(KILLED), file, where, str(count)]
     assert subprocess.run(code, timeout=60).returncode == -9
     with SqliteSaver.from_conn_string(file) as saver:
-        lengths = [len([*counting(saver).get_state_history(on(thread))]) for thread in sorted(NAMES)]
+        lengths = [len([*counting(saver).get_state_history(thread_config(thread))]) for thread in sorted(NAMES)]
         done = count if where == "between" else 0
         assert lengths == [2] * done + [7] * (len(NAMES) - done)
-        assert all(counting(saver).get_state(on(thread)).values == {"n": 5} for thread in NAMES)
+        assert all(counting(saver).get_state(thread_config(thread)).values == {"n": 5} for thread in NAMES)
         saver.prune(keep_last=2)
-        assert all(len([*saver.list(on(thread))]) == 2 for thread in NAMES)
-        assert all(counting(saver).invoke({"n": 5}, on(thread)) == {"n": 10} for thread in NAMES)
+        assert all(len([*saver.list(thread_config(thread))]) == 2 for thread in NAMES)
+        assert all(counting(saver).invoke({"n": 5}, thread_config(thread)) == {"n": 10} for thread in NAMES)

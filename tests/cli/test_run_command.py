@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,26 +189,26 @@ def test_bad_use_is_a_sentence_and_exit_code_2(call, words, complaint):
     assert complaint in ended.err and "Traceback" not in ended.err
 
 
-def test_a_person_at_a_terminal_is_asked_until_the_answer_fits(here):
+def run_at_a_terminal(here: Path, graph: str, said: bytes) -> tuple[Any, str]:
+    """How the command ends for a person who has said this, and what they were shown."""
     person, terminal = os.openpty()
-    os.write(person, b'{"ok": 7}\n{"ok": true}\n')
-    command = [sys.executable, "-P", "-m", "stategraph", "run", "shop:asks"]
+    os.write(person, said)
+    command = [sys.executable, "-P", "-m", "stategraph", "run", graph]
     done = subprocess.run(command, cwd=here, stdin=terminal, stderr=terminal, stdout=subprocess.PIPE, timeout=120)
     shown = os.read(person, 10_000).decode()
     os.close(person)
     os.close(terminal)
+    return done, shown
+
+
+def test_a_person_at_a_terminal_is_asked_until_the_answer_fits(here):
+    done, shown = run_at_a_terminal(here, "shop:asks", b'{"ok": 7}\n{"ok": true}\n')
     assert done.returncode == 0 and json.loads(done.stdout)["log"] == [0, True]
     assert shown.count("wrap it?") == 2 and "the answer is refused: ok: Input should be a valid boolean" in shown
 
 
 def test_the_end_of_input_at_a_terminal_leaves_the_thread_paused(here):
-    person, terminal = os.openpty()
-    os.write(person, b"\x04")
-    command = [sys.executable, "-P", "-m", "stategraph", "run", "shop:asks_twice"]
-    done = subprocess.run(command, cwd=here, stdin=terminal, stderr=terminal, stdout=subprocess.PIPE, timeout=120)
-    shown = os.read(person, 10_000).decode()
-    os.close(person)
-    os.close(terminal)
+    done, shown = run_at_a_terminal(here, "shop:asks_twice", b"\x04")
     assert done.returncode == 3
     assert "red\\x1b[2J?" in shown, "a question steers no terminal"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.graphs import CONFIG, thread_config
 from kit.pausing_graphs import asks, fails, graph, says
 from kit.ready_graphs import build, by_order, ends_by
 
@@ -27,7 +28,7 @@ def db(tmp_path):
         for name, body in (("done", says("x")), ("asking", asks("x")), ("failed", fails("x", 9))):
             app = graph({"x": body, "y": says("y")}, (START, "x"), ("x", "y"), checkpointer=saver)
             try:
-                app.invoke({"log": ["in"]}, {"configurable": {"thread_id": name}})
+                app.invoke({"log": ["in"]}, thread_config(name))
             except Exception as error:
                 assert name == "failed", error
     return file
@@ -63,7 +64,7 @@ def test_a_question_inside_a_task_is_printed_once(tmp_path, capsys):
 
     with SqliteSaver.from_conn_string(file) as saver:
         flow = entrypoint(checkpointer=saver)(lambda given: ask().result())
-        flow.invoke(1, {"configurable": {"thread_id": "t"}})
+        flow.invoke(1, CONFIG)
     assert run(capsys, "threads", "--db", file)[0].endswith("\tasks: 'inside?'")
     assert run(capsys, "history", "--db", file, "--thread", "t")[-1].endswith("; asks: 'inside?'")
 
@@ -72,7 +73,7 @@ def test_a_question_inside_a_task_is_printed_once(tmp_path, capsys):
 def test_a_task_started_some_checkpoints_ago_is_shown(tmp_path, capsys, fails):
     """With schedule="ready", its questions and errors are recorded beside the checkpoint at which it started."""
     file = str(tmp_path / "threads.db")
-    config: Any = {"configurable": {"thread_id": "t"}}
+    config: Any = CONFIG
 
     def long(state: Any) -> Any:
         interrupt("really?")
@@ -195,7 +196,7 @@ def test_a_foreign_file_stays_as_it_is(tmp_path, capsys, words):
 def test_what_another_process_is_writing_is_seen(db, capsys):
     with SqliteSaver.from_conn_string(db) as saver:
         app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
-        app.invoke({"log": ["in"]}, {"configurable": {"thread_id": "new"}})
+        app.invoke({"log": ["in"]}, thread_config("new"))
         assert run(capsys, "threads", "--db", db)[0].startswith("new\t")
 
 
@@ -231,7 +232,7 @@ def test_what_users_wrote_is_printed_escaped(tmp_path, capsys):
     file = str(tmp_path / "threads.db")
     with SqliteSaver.from_conn_string(file) as saver:
         app = graph({"x": says(EVIL), "y": asks(EVIL)}, (START, "x"), ("x", "y"), checkpointer=saver)
-        app.invoke({"log": [EVIL]}, {"configurable": {"thread_id": EVIL}})
+        app.invoke({"log": [EVIL]}, thread_config(EVIL))
     for words in (["threads"], ["history", "--thread", EVIL], ["show", "--thread", EVIL]):
         lines = run(capsys, words[0], "--db", file, *words[1:])
         assert lines and all(line.replace("\t", "").isprintable() for line in lines)

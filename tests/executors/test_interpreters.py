@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from importlib import import_module
 
 import pytest
+from kit.graphs import thread_config
 
 if sys.version_info < (3, 14):
     pytest.skip("InterpreterPoolExecutor came with Python 3.14", allow_module_level=True)
@@ -220,7 +221,7 @@ def test_what_sub_interpreters_do_not_have_is_named_with_its_node(drive, pool, l
     app = row(getattr(late, name), executor=pool, checkpointer=InMemorySaver())
     told = rf"node '{name}' runs on an executor: what it uses: .*{NOT_THERE[name]}.*; use executor=\"processes\""
     with pytest.raises(ShippingError, match=told):
-        drive.invoke(app, {"n": 0}, {"configurable": {"thread_id": "1"}})
+        drive.invoke(app, {"n": 0}, thread_config("1"))
 
 
 def test_a_store_on_postgres_is_refused_with_a_way_out(drive, pool, postgres):
@@ -233,7 +234,7 @@ def test_a_store_on_postgres_is_refused_with_a_way_out(drive, pool, postgres):
 
 def test_a_json_schema_of_an_answer_needs_no_pydantic(drive, pool, late):
     app = row(late.asks_in_json, executor=pool, checkpointer=InMemorySaver())
-    thread = {"configurable": {"thread_id": "1"}}
+    thread = thread_config("1")
     assert drive.invoke(app, {"n": 0}, thread)["__interrupt__"][0].response_schema == {"type": "integer"}
     assert drive.invoke(app, Command(resume=3), thread)["n"] == 3
 

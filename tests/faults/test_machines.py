@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from kit import cluster, machines
 from kit.fleet import Fleet, counting, judged, until
+from kit.graphs import thread_config
 from kit.machines import Host, Network
 from psycopg import Connection
 
@@ -35,10 +36,6 @@ SLACK = 10
 def five(pause: float = 0.0) -> dict[str, Any]:
     """An input of five steps."""
     return {"log": [], "left": 5, "pause": pause}
-
-
-def config(thread: str) -> Any:
-    return {"configurable": {"thread_id": thread}}
 
 
 class Site:
@@ -169,7 +166,7 @@ class Scene:
             self.alone.pull()
             began = time.monotonic()
             self.staying = self.workers.start(self.stays)
-            app, locked = self.app, config("locked")
+            app, locked = self.app, thread_config("locked")
             others.append(threading.Thread(target=lambda: app.invoke(five(), locked)))
             others[0].start()
             until(lambda: any(each.attempts > 1 for each in self.queue.jobs()), NOTICED + SLACK)
@@ -208,7 +205,7 @@ class Scene:
         story.kept = [self.other_queue.result(name) for name in self.KEPT]
 
     def stored(self) -> list[Any]:
-        return [[each.config for each in self.app.get_state_history(config(name))] for name in self.MOVED]
+        return [[each.config for each in self.app.get_state_history(thread_config(name))] for name in self.MOVED]
 
 
 @contextmanager
@@ -359,18 +356,18 @@ def test_what_was_given_up_is_not_done_later(site):
 def test_a_run_that_is_cut_off_ends_in_time_and_resumes(drive, site):
     with PostgresSaver.from_conn_string(site.schema(), timeout=1) as saver:
         app = counting.copy({"checkpointer": saver})
-        drive.invoke(app, {"log": [], "left": 1}, config("idle"))
+        drive.invoke(app, {"log": [], "left": 1}, thread_config("idle"))
         threading.Timer(0.5, site.desk.pull).start()
         began = time.monotonic()
         with pytest.raises(StorageError):
-            drive.invoke(app, {"log": [], "left": 20, "pause": 0.1}, config("t"))
+            drive.invoke(app, {"log": [], "left": 20, "pause": 0.1}, thread_config("t"))
         assert time.monotonic() - began < 3 + SLACK
         site.desk.plug()
-        until(lambda: answered(lambda: drive.get_state(app, config("t"))))
-        stored = drive.get_state(app, config("t")).values["log"]
+        until(lambda: answered(lambda: drive.get_state(app, thread_config("t"))))
+        stored = drive.get_state(app, thread_config("t")).values["log"]
         assert 1 <= len(stored) < 20
-        assert drive.invoke(app, None, config("t"))["log"] == [*range(20)]
-        assert [each.metadata["step"] for each in drive.history(app, config("t"))] == [*range(20, -2, -1)]
+        assert drive.invoke(app, None, thread_config("t"))["log"] == [*range(20)]
+        assert [each.metadata["step"] for each in drive.history(app, thread_config("t"))] == [*range(20, -2, -1)]
 
 
 @pytest.mark.trial
@@ -390,9 +387,9 @@ def test_a_server_that_lost_its_power_is_reconnected(site):
             thread.start()
         for thread in threads:
             thread.join()
-        app.invoke(five(), config("t"))
+        app.invoke(five(), thread_config("t"))
         site.server.lose_power()
         site.server.switch_on()
         with site.server.inside():
             site.postgres.start()
-        assert app.invoke({"left": 9}, config("t"))["log"] == [*range(9)]
+        assert app.invoke({"left": 9}, thread_config("t"))["log"] == [*range(9)]

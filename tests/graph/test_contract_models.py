@@ -14,6 +14,7 @@ from typing import Annotated, Any, Generic, Literal, NotRequired, Required, Type
 import pydantic.dataclasses
 import pytest
 from kit.drive import Drive
+from kit.graphs import thread_config
 from pydantic import (
     AfterValidator,
     AliasChoices,
@@ -43,7 +44,7 @@ from stategraph import (
     interrupt,
 )
 
-CONFIG: Any = {"configurable": {"thread_id": "1"}}
+CONFIG: Any = thread_config("1")
 EVERYWHERE: Any = ["input", "nodes", "writes"]
 T = TypeVar("T")
 
@@ -502,7 +503,7 @@ def test_validators_are_compiled_once(monkeypatch):
     monkeypatch.setattr(pydantic, "TypeAdapter", counted)
     app = one(Partial, lambda state: {"log": [1]})
     for thread in range(3):
-        app.invoke({"n": 1}, {"configurable": {"thread_id": str(thread)}})
+        app.invoke({"n": 1}, thread_config(str(thread)))
     assert len(made) == 2  # of what keys hold, and of what may be written to them
 
 

@@ -14,7 +14,7 @@ import pydantic.dataclasses
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 from pydantic import (
     AliasChoices,
     BaseModel,
@@ -278,7 +278,7 @@ def test_types_without_a_json_schema_accept_anything():
         return {}
 
     app = chain_of(State, ask=ask).compile(InMemorySaver())
-    [question] = app.invoke({}, {"configurable": {"thread_id": "1"}}, version="v2").interrupts
+    [question] = app.invoke({}, thread_config("1"), version="v2").interrupts
     assert question.response_schema == {}
 
 
@@ -315,7 +315,7 @@ def test_an_answer_fits_the_schema_of_its_interrupt_if_and_only_if_it_is_accepte
         return {"result": 1}
 
     app = chain_of(State, ask=ask).compile(InMemorySaver())
-    config: Any = {"configurable": {"thread_id": "1"}}
+    config: Any = thread_config("1")
     [question] = app.invoke({}, config, version="v2").interrupts
     described = question.response_schema
     value = data.draw(inputs(described) if "properties" in described else st.one_of(fitting(described, described), VALUES))

@@ -9,7 +9,7 @@ from operator import add
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
 
@@ -49,7 +49,7 @@ def one(schema: Any, node: Callable[..., Any], **options: Any) -> Any:
     return graph.compile(InMemorySaver())
 
 
-CONFIG: Any = {"configurable": {"thread_id": "1"}}
+CONFIG: Any = thread_config("1")
 
 
 # -- defaults ------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ CONFIG: Any = {"configurable": {"thread_id": "1"}}
 def test_a_key_with_a_reducer_starts_with_its_default(schema, drive):
     app = one(schema, lambda state: {"log": ["node"], "total": 2})
     for given in ({"n": 1}, schema(n=1), {"log": [], "n": 1}):
-        found = drive.invoke(app, given, {"configurable": {"thread_id": repr(given)}})
+        found = drive.invoke(app, given, thread_config(repr(given)))
         assert (found["log"], found["total"]) == (["first", "node"], 3)
 
 
@@ -74,7 +74,7 @@ def test_each_thread_starts_with_a_default_of_its_own(drive):
 
     app = one(Own, lambda state: {"log": ["node"]})
     for thread in ("1", "2"):
-        found = drive.invoke(app, {"n": 1}, {"configurable": {"thread_id": thread}})
+        found = drive.invoke(app, {"n": 1}, thread_config(thread))
         assert found["log"] == ["first", "node"]
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -28,7 +28,7 @@ from stategraph import (
 )
 from stategraph.pregel import EmptyInputError
 
-ONE = {"configurable": {"thread_id": "1"}}
+ONE = thread_config("1")
 
 
 class State(TypedDict, total=False):
@@ -73,10 +73,13 @@ def test_it_is_named_after_what_it_was_made_of():
 
 def test_what_cannot_be_an_entrypoint():
     def no_input() -> None: ...
+
     def gives(x: int) -> Any:
         yield x
+
     async def gives_async(x: int) -> Any:
         yield x
+
     def two(x: int, y: int) -> None: ...
 
     with pytest.raises(InvalidGraphError, match="first parameter"):
@@ -138,7 +141,7 @@ def test_previous_is_what_the_last_run_of_the_thread_returned(drive):
         return x + (previous or 0)
 
     assert [drive.invoke(total, x, ONE) for x in (1, 2, 5)] == [1, 3, 8]
-    assert drive.invoke(total, 1, {"configurable": {"thread_id": "2"}}) == 1
+    assert drive.invoke(total, 1, thread_config("2")) == 1
 
 
 def test_final_separates_the_returned_value_from_the_stored_one(drive):

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import Drive
-from kit.graphs import chain_of
+from kit.graphs import CONFIG, chain_of, thread_config
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -449,7 +449,7 @@ def test_a_reducer_with_options_in_a_schema(drive):
 
 def test_messages_are_stored_and_removed(drive):
     app = graph(lambda state: {"messages": RemoveMessage(id="1")}, checkpointer=InMemorySaver())
-    config = {"configurable": {"thread_id": "t"}}
+    config = CONFIG
     drive.invoke(app, {"messages": [says("1"), says("2")]}, config)
     assert drive.get_state(app, config).values == {"messages": [says("2")]}
 
@@ -678,7 +678,7 @@ def test_a_message_without_an_id_is_streamed_under_its_id_in_the_state(drive, sc
     builder = chain_of(MessagesState, n=lambda state: {"messages": written})
     builder.add_node("m", lambda state: {"messages": says(None, "beside")}).add_edge(START, "m")
     app = builder.compile(checkpointer=InMemorySaver(), schedule=schedule)
-    thread = {"configurable": {"thread_id": "1"}}
+    thread = thread_config("1")
     got = drive.stream(app, {"messages": []}, thread, stream_mode=["messages", "values"])
     streamed = {room.message_id(data[0]) for mode, data in got if mode == "messages"}
     kept = {room.message_id(each) for each in drive.get_state(app, thread).values["messages"]}

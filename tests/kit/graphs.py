@@ -21,3 +21,8 @@ class Count(TypedDict):
 def chain_of(state: Any, /, **nodes: Any) -> StateGraph[Any, Any, Any, Any]:
     """Return the builder of a graph whose nodes run one after the other."""
     return StateGraph(state).add_sequence([*nodes.items()]).add_edge(START, next(iter(nodes)))
+
+
+def thread_config(thread: str) -> Any:
+    """Return the config of a thread."""
+    return {"configurable": {"thread_id": thread}}

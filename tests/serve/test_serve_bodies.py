@@ -89,14 +89,11 @@ def test_what_programs_put_into_a_config_passes():
     assert config == {**known, **others}
 
 
-def test_a_setting_of_none_has_its_default():
-    async def ask() -> Any:
-        async with asking(create_app({"flow": make_flow(Gates())})) as client:
-            config = dict.fromkeys(("configurable", "tags", "recursion_limit"))
-            run = {"assistant_id": "flow", "input": {"log": []}, "config": config}
-            return (await client.post("/runs/wait", json=run)).json()
-
-    assert asyncio.run(ask()) == {"log": ["a", "b"]}
+async def test_a_setting_of_none_has_its_default():
+    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+        config = dict.fromkeys(("configurable", "tags", "recursion_limit"))
+        run = {"assistant_id": "flow", "input": {"log": []}, "config": config}
+        assert (await client.post("/runs/wait", json=run)).json() == {"log": ["a", "b"]}
 
 
 def test_the_metadata_of_a_config_is_that_of_the_run():
@@ -141,12 +138,9 @@ def test_a_setting_in_the_form_of_javascript_is_obeyed():
         ),
     ],
 )
-def test_a_refused_body_is_described_in_terms_of_json(path, body, detail):
-    async def ask() -> Any:
-        async with asking(create_app({"flow": make_flow(Gates())})) as client:
-            return await client.post(path, json=body)
-
-    refused = asyncio.run(ask())
+async def test_a_refused_body_is_described_in_terms_of_json(path, body, detail):
+    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+        refused = await client.post(path, json=body)
     assert refused.status_code == 422 and refused.json()["detail"].startswith(detail)
 
 

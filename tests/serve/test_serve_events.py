@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import operator
 from typing import Annotated, Any, TypedDict
 
@@ -134,15 +133,12 @@ def test_a_run_with_events_is_cancelled(client, gates):
     assert ("on_chain_end", "b") in told(parts)
 
 
-def test_a_run_whose_id_is_no_uuid_has_events_and_all_chunks(gates):
+async def test_a_run_whose_id_is_no_uuid_has_events_and_all_chunks(gates):
     """Runs of schedules are named after their times."""
     graph = make_graphs(gates)["flow"]
     config = {"run_id": "cron@2026-01-01T00:00:00Z", "configurable": {}}
 
-    async def read() -> list[Any]:
-        return [part async for part in astream_with_events(graph, {"log": []}, config, stream_mode=["values"])]
-
-    parts = asyncio.run(read())
+    parts = [part async for part in astream_with_events(graph, {"log": []}, config, stream_mode=["values"])]
     assert [chunk for mode, chunk in parts if mode == "values"][-1] == {"log": ["a", "b"]}
     assert len([mode for mode, _ in parts if mode == "events"]) == 8
 

@@ -139,27 +139,24 @@ def test_a_reader_that_has_seen_the_error_of_a_run_does_not_get_it_again(url, tm
                 assert [*client.runs.join_stream(thread, run, last_event_id=part.id)] == seen[n:]
 
 
-def test_a_disconnected_reader_is_no_server_error(postgres):
+async def test_a_disconnected_reader_is_no_server_error(postgres):
     """When a client disconnects, Starlette cancels the request again and again until it has ended."""
 
     async def read(queue: Queue, record: Any, begun: anyio.Event) -> None:
         async for _ in read_events(queue, record, 0, asyncio.Event()):
             begun.set()
 
-    async def leave() -> None:
-        with Queue.from_conn_string(postgres, make_flow(Gates())) as queue:
-            queue.setup()
-            run_id = queue.submit("t", {"log": []}, stream_mode=["values"])
-            record = {"thread_id": "t", "run_id": run_id, "kwargs": {"stream_mode": ["values"], "subgraphs": False}}
-            for seconds in (0.0, 0.05, 0.3):  # while the database is asked, and while nothing comes
-                async with anyio.create_task_group() as requests:
-                    begun = anyio.Event()
-                    requests.start_soon(read, queue, record, begun)
-                    await begun.wait()
-                    await anyio.sleep(seconds)
-                    requests.cancel_scope.cancel()
-
-    asyncio.run(leave())
+    with Queue.from_conn_string(postgres, make_flow(Gates())) as queue:
+        queue.setup()
+        run_id = queue.submit("t", {"log": []}, stream_mode=["values"])
+        record = {"thread_id": "t", "run_id": run_id, "kwargs": {"stream_mode": ["values"], "subgraphs": False}}
+        for seconds in (0.0, 0.05, 0.3):  # while the database is asked, and while nothing comes
+            async with anyio.create_task_group() as requests:
+                begun = anyio.Event()
+                requests.start_soon(read, queue, record, begun)
+                await begun.wait()
+                await anyio.sleep(seconds)
+                requests.cancel_scope.cancel()
 
 
 def test_sigterm_ends_a_server_whose_database_is_unreachable(tmp_path):

@@ -200,7 +200,7 @@ def test_a_server_with_other_keys_than_its_database_does_not_start(kind, tmp_pat
 
 
 @pytest.mark.parametrize("make_store", [YieldingStore, OwnStore])
-def test_records_are_changed_while_keys_are_rotated(make_store):
+async def test_records_are_changed_while_keys_are_rotated(make_store):
     store = make_store()
 
     async def serve(*keys: bytes) -> None:
@@ -214,30 +214,24 @@ def test_records_are_changed_while_keys_are_rotated(make_store):
             made = await client.put("/store/items", json={"namespace": ["n"], "key": "k", "value": {}})
             assert made.status_code == 204
 
-    async def rotate() -> None:
-        await serve(OLD)
-        await serve(OLD, KEY)
-        await serve(KEY, OLD)
-        assert (await Records(store, Encryption(KEY)).get("threads", "t"))["error"]["message"] == "boom"
-
-    asyncio.run(rotate())
+    await serve(OLD)
+    await serve(OLD, KEY)
+    await serve(KEY, OLD)
+    assert (await Records(store, Encryption(KEY)).get("threads", "t"))["error"]["message"] == "boom"
 
 
-def test_a_seal_opens_in_its_own_record_only():
-    async def main() -> None:
-        store = InMemoryStore()
-        records = Records(store, Encryption(KEY))
-        for id in ("r", "s"):
-            await records.put(("runs", id, {"kwargs": {"input": id}, "status": "pending"}, "t"))
-        space = ("stategraph_serve", "runs", "t")
-        item = await store.aget(space, "r")
-        assert item is not None
-        await store.aput(space, "s", item.value)
-        with pytest.raises(DamagedError, match="the record 's' of the server's runs: it cannot be decrypted"):
-            await records.find("runs", "s", "t")
-        await store.aput(space, "s", {"kwargs": {"input": "forged"}, "status": "pending"})
-        with pytest.raises(DamagedError, match="it is not encrypted, though the server has keys"):
-            await records.find("runs", "s", "t")
-        assert await records.find("runs", "r", "t") is not None
-
-    asyncio.run(main())
+async def test_a_seal_opens_in_its_own_record_only():
+    store = InMemoryStore()
+    records = Records(store, Encryption(KEY))
+    for id in ("r", "s"):
+        await records.put(("runs", id, {"kwargs": {"input": id}, "status": "pending"}, "t"))
+    space = ("stategraph_serve", "runs", "t")
+    item = await store.aget(space, "r")
+    assert item is not None
+    await store.aput(space, "s", item.value)
+    with pytest.raises(DamagedError, match="the record 's' of the server's runs: it cannot be decrypted"):
+        await records.find("runs", "s", "t")
+    await store.aput(space, "s", {"kwargs": {"input": "forged"}, "status": "pending"})
+    with pytest.raises(DamagedError, match="it is not encrypted, though the server has keys"):
+        await records.find("runs", "s", "t")
+    assert await records.find("runs", "r", "t") is not None

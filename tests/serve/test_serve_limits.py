@@ -71,44 +71,35 @@ def test_large_metadata_and_configs_are_refused(path, body, gates):
     assert f"must have at most {MOST_SETTINGS} characters as JSON, got" in refused.json()["detail"]
 
 
-def test_more_runs_than_may_be_are_refused(place, gates):
-    async def ask() -> None:
-        async with asking(create_app({"flow": make_flow(gates)}, most_runs=2, **place)) as client:
-            first = (await begin(client)).json()
-            answered = [await begin(client) for _ in range(2)]
-            assert [each.status_code for each in answered] == [200, 429]
-            assert answered[1].json()["detail"].startswith("2 runs wait or are at work already")
-            await client.post(f"/threads/{first['thread_id']}/runs/{first['run_id']}/cancel?wait=true")
-            await asyncio.sleep(0.11 if place else 0)  # a fleet does not count more often
-            assert (await begin(client)).status_code == 200
-            gates.open("slow")
-
-    asyncio.run(asyncio.wait_for(ask(), 30))
+async def test_more_runs_than_may_be_are_refused(place, gates):
+    async with asking(create_app({"flow": make_flow(gates)}, most_runs=2, **place)) as client:
+        first = (await begin(client)).json()
+        answered = [await begin(client) for _ in range(2)]
+        assert [each.status_code for each in answered] == [200, 429]
+        assert answered[1].json()["detail"].startswith("2 runs wait or are at work already")
+        await client.post(f"/threads/{first['thread_id']}/runs/{first['run_id']}/cancel?wait=true")
+        await asyncio.sleep(0.11 if place else 0)  # a fleet does not count more often
+        assert (await begin(client)).status_code == 200
+        gates.open("slow")
 
 
-def test_one_user_leaves_room_for_others(place, gates):
-    async def ask() -> None:
-        app = create_app({"flow": make_flow(gates)}, most_runs=3, most_runs_of_one=2, auth=_user, **place)
-        async with asking(app) as client:
-            users = ["ann", "ann", "ann", "bob", "bob"]
-            answered = [await begin(client, user) for user in users]
-            assert [each.status_code for each in answered] == [200, 200, 429, 200, 429]
-            assert answered[2].json()["detail"].startswith("2 of your runs wait or are at work")
-            assert answered[4].json()["detail"].startswith("3 runs wait")
-            gates.open("slow")
-
-    asyncio.run(asyncio.wait_for(ask(), 30))
+async def test_one_user_leaves_room_for_others(place, gates):
+    app = create_app({"flow": make_flow(gates)}, most_runs=3, most_runs_of_one=2, auth=_user, **place)
+    async with asking(app) as client:
+        users = ["ann", "ann", "ann", "bob", "bob"]
+        answered = [await begin(client, user) for user in users]
+        assert [each.status_code for each in answered] == [200, 200, 429, 200, 429]
+        assert answered[2].json()["detail"].startswith("2 of your runs wait or are at work")
+        assert answered[4].json()["detail"].startswith("3 runs wait")
+        gates.open("slow")
 
 
-def test_servers_count_the_runs_of_one_another(postgres, gates):
-    async def ask() -> None:
-        with ExitStack() as stack:
-            saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
-            store = stack.enter_context(PostgresStore.from_conn_string(postgres))
-            place: Any = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "most_runs": 2}
-            async with asking(create_app({"flow": make_flow(gates)}, **place)) as one:
-                assert [(await begin(one)).status_code for _ in range(2)] == [200, 200]
-                async with asking(create_app({"flow": make_flow(gates)}, **place)) as other:
-                    assert (await begin(other)).status_code == 429
-
-    asyncio.run(asyncio.wait_for(ask(), 30))
+async def test_servers_count_the_runs_of_one_another(postgres, gates):
+    with ExitStack() as stack:
+        saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
+        store = stack.enter_context(PostgresStore.from_conn_string(postgres))
+        place: Any = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "most_runs": 2}
+        async with asking(create_app({"flow": make_flow(gates)}, **place)) as one:
+            assert [(await begin(one)).status_code for _ in range(2)] == [200, 200]
+            async with asking(create_app({"flow": make_flow(gates)}, **place)) as other:
+                assert (await begin(other)).status_code == 429

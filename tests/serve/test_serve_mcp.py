@@ -192,42 +192,34 @@ async def stopped_after(path: str, gates: Gates) -> AsyncIterator[str]:
         yield url
 
 
-def test_an_answer_is_accepted_after_a_restart(tmp_path, gates):
+async def test_an_answer_is_accepted_after_a_restart(tmp_path, gates):
     path, given = str(tmp_path / "served.db"), {"topic": "ask"}
-
-    async def session() -> None:
-        async with stopped_after(path, gates) as url, connect(url, "auto", Person()) as client:
-            asked: Any = await client.session.call_tool("flow", given, allow_input_required=True)
-        [(id, request)] = asked.input_requests.items()
-        assert request.params.message == "name?"
-        answers = {id: types.ElicitResult(action="accept", content={"answer": "Ann"})}
-        async with stopped_after(path, gates) as url, connect(url, "auto", Person()) as client:
-            await client.list_tools()
-            for _ in range(2):  # sent again, it is not taken again
-                result = await client.call_tool(
-                    "flow", given, input_responses=answers, request_state=asked.request_state
-                )
-                assert result.structured_content == {"topic": "ask", "log": ["a", "Ann"]}
-            forged = await client.call_tool("double", {"input": 1}, request_state=asked.request_state)
-            assert forged.is_error and "one of the graph 'flow'" in text(forged)
-            missing = await client.call_tool("flow", given, request_state="none")
-            assert missing.is_error and "there is no thread" in text(missing)
-
-    asyncio.run(session())
+    async with stopped_after(path, gates) as url, connect(url, "auto", Person()) as client:
+        asked: Any = await client.session.call_tool("flow", given, allow_input_required=True)
+    [(id, request)] = asked.input_requests.items()
+    assert request.params.message == "name?"
+    answers = {id: types.ElicitResult(action="accept", content={"answer": "Ann"})}
+    async with stopped_after(path, gates) as url, connect(url, "auto", Person()) as client:
+        await client.list_tools()
+        for _ in range(2):  # sent again, it is not taken again
+            result = await client.call_tool(
+                "flow", given, input_responses=answers, request_state=asked.request_state
+            )
+            assert result.structured_content == {"topic": "ask", "log": ["a", "Ann"]}
+        forged = await client.call_tool("double", {"input": 1}, request_state=asked.request_state)
+        assert forged.is_error and "one of the graph 'flow'" in text(forged)
+        missing = await client.call_tool("flow", given, request_state="none")
+        assert missing.is_error and "there is no thread" in text(missing)
 
 
-def test_a_tool_answers_after_a_restart(tmp_path, gates):
+async def test_a_tool_answers_after_a_restart(tmp_path, gates):
     path = str(tmp_path / "served.db")
-
-    async def session() -> None:
-        async with stopped_after(path, gates) as url, connect(url, "legacy") as client:
-            asked = await client.call_tool("flow", {"topic": "ask"})
-        given = {"thread_id": asked.structured_content["thread_id"], "answer": "Ann"}
-        async with stopped_after(path, gates) as url, connect(url, "legacy") as client:
-            result = await client.call_tool(ANSWER, given)
-            assert result.structured_content["log"] == ["a", "Ann"]
-
-    asyncio.run(session())
+    async with stopped_after(path, gates) as url, connect(url, "legacy") as client:
+        asked = await client.call_tool("flow", {"topic": "ask"})
+    given = {"thread_id": asked.structured_content["thread_id"], "answer": "Ann"}
+    async with stopped_after(path, gates) as url, connect(url, "legacy") as client:
+        result = await client.call_tool(ANSWER, given)
+        assert result.structured_content["log"] == ["a", "Ann"]
 
 
 def test_what_goes_wrong_is_an_error_of_the_tool(url, mode, monkeypatch):
@@ -409,37 +401,29 @@ async def post(client: httpx.AsyncClient, user: str, body: Any, session: str | N
     return await client.post("/mcp", json=body, headers=headers | ({"mcp-session-id": session} if session else {}))
 
 
-def test_one_user_opens_sessions_without_end_and_others_keep_theirs(monkeypatch):
+async def test_one_user_opens_sessions_without_end_and_others_keep_theirs(monkeypatch):
     """The user's session that was used least recently is closed: its client is told to open a new one."""
     monkeypatch.setattr(mcp_server, "MOST_SESSIONS", 3)
-
-    async def sessions() -> None:
-        app = create_app({"flow": make_flow(Gates())}, auth=lambda request: request.headers.get("x-user"))
-        async with asking(app) as client:
-            [other] = [(await post(client, "ann", HELLO)).headers["mcp-session-id"]]
-            opened = [(await post(client, "bob", HELLO)).headers["mcp-session-id"] for _ in range(3)]
-            assert (await post(client, "bob", LIST, opened[0])).status_code == 200
-            opened += [(await post(client, "bob", HELLO)).headers["mcp-session-id"] for _ in range(2)]
-            answered = [(await post(client, "bob", LIST, each)).status_code for each in opened]
-            assert answered == [200, 404, 404, 200, 200]
-            assert (await post(client, "ann", LIST, other)).status_code == 200
-
-    asyncio.run(asyncio.wait_for(sessions(), 30))
+    app = create_app({"flow": make_flow(Gates())}, auth=lambda request: request.headers.get("x-user"))
+    async with asking(app) as client:
+        [other] = [(await post(client, "ann", HELLO)).headers["mcp-session-id"]]
+        opened = [(await post(client, "bob", HELLO)).headers["mcp-session-id"] for _ in range(3)]
+        assert (await post(client, "bob", LIST, opened[0])).status_code == 200
+        opened += [(await post(client, "bob", HELLO)).headers["mcp-session-id"] for _ in range(2)]
+        answered = [(await post(client, "bob", LIST, each)).status_code for each in opened]
+        assert answered == [200, 404, 404, 200, 200]
+        assert (await post(client, "ann", LIST, other)).status_code == 200
 
 
-def test_a_session_that_is_closed_is_no_longer_counted(monkeypatch):
+async def test_a_session_that_is_closed_is_no_longer_counted(monkeypatch):
     monkeypatch.setattr(mcp_server, "MOST_SESSIONS", 2)
-
-    async def sessions() -> None:
-        async with asking(create_app({"flow": make_flow(Gates())})) as client:
-            kept = (await post(client, "", HELLO)).headers["mcp-session-id"]
-            for _ in range(4):
-                session = (await post(client, "", HELLO)).headers["mcp-session-id"]
-                closed = await client.delete("/mcp", headers={"mcp-session-id": session})
-                assert closed.status_code == 200
-            assert (await post(client, "", LIST, kept)).status_code == 200
-
-    asyncio.run(asyncio.wait_for(sessions(), 30))
+    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+        kept = (await post(client, "", HELLO)).headers["mcp-session-id"]
+        for _ in range(4):
+            session = (await post(client, "", HELLO)).headers["mcp-session-id"]
+            closed = await client.delete("/mcp", headers={"mcp-session-id": session})
+            assert closed.status_code == 200
+        assert (await post(client, "", LIST, kept)).status_code == 200
 
 
 class Typed(TypedDict):

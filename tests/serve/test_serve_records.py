@@ -24,104 +24,47 @@ async def new_thread(client: httpx.AsyncClient) -> str:
     return str((await client.post("/threads", json={})).json()["thread_id"])
 
 
-def test_changes_of_a_thread_at_the_same_time_are_all_kept():
-    async def change() -> Any:
-        async with asking(app_of()) as client:
-            place = f"/threads/{await new_thread(client)}"
-            many = [client.patch(place, json={"metadata": {str(n): n}}) for n in range(20)]
-            await asyncio.gather(*many)
-            return (await client.get(place)).json()["metadata"]
-
-    assert asyncio.run(change()) == {str(n): n for n in range(20)}
-
-
 @pytest.mark.parametrize("make_store", [YieldingStore, OwnStore])
-def test_a_change_of_a_thread_while_runs_begin_and_end_is_kept(make_store):
-    async def change() -> Any:
-        async with asking(create_app({"flow": make_flow(Gates())}, store=make_store())) as client:
-            place = f"/threads/{await new_thread(client)}"
-            run = {"assistant_id": "flow", "input": {"log": []}}
-            runs = [client.post(f"{place}/runs/wait", json=run) for _ in range(5)]
-            many = [client.patch(place, json={"metadata": {str(n): n}}) for n in range(40)]
-            await asyncio.gather(*runs, *many)
-            return (await client.get(place)).json()
-
-    thread = asyncio.run(change())
+async def test_a_change_of_a_thread_while_runs_begin_and_end_is_kept(make_store):
+    async with asking(create_app({"flow": make_flow(Gates())}, store=make_store())) as client:
+        place = f"/threads/{await new_thread(client)}"
+        run = {"assistant_id": "flow", "input": {"log": []}}
+        runs = [client.post(f"{place}/runs/wait", json=run) for _ in range(5)]
+        many = [client.patch(place, json={"metadata": {str(n): n}}) for n in range(40)]
+        await asyncio.gather(*runs, *many)
+        thread = (await client.get(place)).json()
     assert thread["status"] == "idle" and thread["metadata"]["graph_id"] == "flow"
     assert {str(n) for n in range(40)} <= {*thread["metadata"]}
 
 
-def test_changes_of_an_assistant_at_the_same_time_make_versions_of_their_own():
-    async def change() -> Any:
-        async with asking(app_of()) as client:
-            made = (await client.post("/assistants", json={"graph_id": "flow"})).json()
-            place = f"/assistants/{made['assistant_id']}"
-            await asyncio.gather(*(client.patch(place, json={"metadata": {str(n): n}}) for n in range(9)))
-            return (await client.get(place)).json(), (await client.post(f"{place}/versions", json={})).json()
-
-    assistant, versions = asyncio.run(change())
-    assert assistant["metadata"] == {str(n): n for n in range(9)}
-    assert [each["version"] for each in versions] == [*range(10, 0, -1)]
-
-
-def test_one_thread_is_made_of_several_requests_for_the_same_id():
-    async def create() -> Any:
-        async with asking(app_of()) as client:
-            many = [client.post("/threads", json={"thread_id": "t"}) for _ in range(5)]
-            return [answer.status_code for answer in await asyncio.gather(*many)]
-
-    assert sorted(asyncio.run(create())) == [200, 409, 409, 409, 409]
-
-
-def test_a_thread_is_not_deleted_under_a_run_that_begins():
-    async def race() -> Any:
-        async with asking(app_of()) as client:
-            place = f"/threads/{await new_thread(client)}"
-            run = {"assistant_id": "flow", "input": {"log": []}}
-            deleted, begun = await asyncio.gather(
-                client.delete(place), client.post(f"{place}/runs/wait", json=run)
-            )
-            return deleted.status_code, begun.status_code, (await client.get(place)).status_code
-
-    assert asyncio.run(race()) in [(204, 404, 404), (409, 200, 200)]
+async def test_a_thread_is_not_deleted_under_a_run_that_begins():
+    async with asking(app_of()) as client:
+        place = f"/threads/{await new_thread(client)}"
+        run = {"assistant_id": "flow", "input": {"log": []}}
+        deleted, begun = await asyncio.gather(
+            client.delete(place), client.post(f"{place}/runs/wait", json=run)
+        )
+        assert (deleted.status_code, begun.status_code, (await client.get(place)).status_code) in [(204, 404, 404), (409, 200, 200)]
 
 
 @pytest.mark.parametrize("steps", range(0, 24, 3))
-def test_a_deleted_thread_leaves_no_run_that_begins_later(steps):
+async def test_a_deleted_thread_leaves_no_run_that_begins_later(steps):
     """Another request has posted it meanwhile."""
-
-    async def race() -> None:
-        store = YieldingStore()
-        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
-            place = f"/threads/{await new_thread(client)}"
-            run = {"assistant_id": "flow", "input": {"log": []}}
-            await client.post(f"{place}/runs/wait", json=run)
-            deleting = asyncio.create_task(client.delete(place))
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            posted = await client.post(f"{place}/runs", json={**run, "after_seconds": 3600})
-            deleted = await deleting
-            if deleted.status_code == 409:
-                assert posted.status_code == 200 and "meanwhile" in deleted.json()["detail"]
-                deleted = await client.delete(place)
-            assert deleted.status_code == 204 and posted.status_code in (200, 404, 409)
-            assert store.search((records.ROOT, "unfinished")) == []
-
-    asyncio.run(asyncio.wait_for(race(), 30))
-
-
-def test_a_schedule_is_changed_at_the_same_time_by_several():
-    async def change() -> Any:
-        async with asking(app_of()) as client:
-            made = await client.post("/runs/crons", json={"assistant_id": "flow", "schedule": "0 7 * * *"})
-            place = f"/runs/crons/{made.json()['cron_id']}"
-            bodies: list[Any] = [{"input": {"log": ["x"]}}, {"timezone": "Europe/Vienna"}, {"enabled": False}]
-            await asyncio.gather(*(client.patch(place, json=body) for body in bodies))
-            return (await client.get(place)).json()
-
-    cron = asyncio.run(change())
-    assert cron["payload"]["input"] == {"log": ["x"]}
-    assert (cron["timezone"], cron["enabled"]) == ("Europe/Vienna", False)
+    store = YieldingStore()
+    async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+        place = f"/threads/{await new_thread(client)}"
+        run = {"assistant_id": "flow", "input": {"log": []}}
+        await client.post(f"{place}/runs/wait", json=run)
+        deleting = asyncio.create_task(client.delete(place))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        posted = await client.post(f"{place}/runs", json={**run, "after_seconds": 3600})
+        deleted = await deleting
+        if deleted.status_code == 409:
+            assert posted.status_code == 200 and "meanwhile" in deleted.json()["detail"]
+            deleted = await client.delete(place)
+        assert deleted.status_code == 204 and posted.status_code in (200, 404, 409)
+        assert store.search((records.ROOT, "unfinished")) == []
 
 
 @pytest.mark.parametrize(
@@ -138,15 +81,12 @@ def test_a_schedule_is_changed_at_the_same_time_by_several():
         "/assistants/flow/subgraphs?recurse=perhaps",
     ],
 )
-def test_a_bad_parameter_is_refused_with_a_sentence(path):
-    async def get() -> Any:
-        async with asking(app_of()) as client:
-            thread = await new_thread(client)
-            run = {"assistant_id": "flow", "input": {"log": []}}
-            await client.post(f"/threads/{thread}/runs/wait", json=run)
-            return await client.get(path.format(thread))
-
-    refused = asyncio.run(get())
+async def test_a_bad_parameter_is_refused_with_a_sentence(path):
+    async with asking(app_of()) as client:
+        thread = await new_thread(client)
+        run = {"assistant_id": "flow", "input": {"log": []}}
+        await client.post(f"/threads/{thread}/runs/wait", json=run)
+        refused = await client.get(path.format(thread))
     assert refused.status_code in (404, 422) and refused.json()["detail"]
 
 
@@ -161,20 +101,17 @@ def test_a_bad_parameter_is_refused_with_a_sentence(path):
     ],
 )
 @pytest.mark.parametrize("place", ["state/checkpoint", "history", "state", "runs/wait"])
-def test_a_checkpoint_that_cannot_be_is_refused_with_a_sentence(place, checkpoint):
-    async def ask() -> Any:
-        async with asking(app_of()) as client:
-            thread = await new_thread(client)
-            run = {"assistant_id": "flow", "input": {"log": []}}
-            await client.post(f"/threads/{thread}/runs/wait", json=run)
-            body = {"assistant_id": "flow", "checkpoint": checkpoint, "values": {"log": []}}
-            return await client.post(f"/threads/{thread}/{place}", content=json.dumps(body))
-
-    answered = asyncio.run(ask())
+async def test_a_checkpoint_that_cannot_be_is_refused_with_a_sentence(place, checkpoint):
+    async with asking(app_of()) as client:
+        thread = await new_thread(client)
+        run = {"assistant_id": "flow", "input": {"log": []}}
+        await client.post(f"/threads/{thread}/runs/wait", json=run)
+        body = {"assistant_id": "flow", "checkpoint": checkpoint, "values": {"log": []}}
+        answered = await client.post(f"/threads/{thread}/{place}", content=json.dumps(body))
     assert answered.status_code < 500
 
 
-def test_an_assistant_whose_graph_is_no_longer_served_is_an_error():
+async def test_an_assistant_whose_graph_is_no_longer_served_is_an_error():
     async def ask(store: YieldingStore) -> Any:
         graphs = {"flow": make_flow(Gates()), "gone": make_flow(Gates())}
         async with asking(create_app(graphs, store=store)) as client:
@@ -186,33 +123,28 @@ def test_an_assistant_whose_graph_is_no_longer_served_is_an_error():
             assert (await client.get(f"/assistants/{made}")).status_code == 200
             assert (await client.delete(f"/assistants/{made}")).status_code == 204
 
-    async def collect() -> list[Any]:
-        return [each async for each in ask(YieldingStore())]
-
-    refused = asyncio.run(collect())
+    refused = [each async for each in ask(YieldingStore())]
     assert [each.status_code for each in refused] == [409] * 4
     assert all("'gone' is not served any more" in each.json()["detail"] for each in refused)
 
 
-def test_records_made_without_users_belong_to_no_user():
-    async def ask(store: YieldingStore) -> Any:
-        flow = {"flow": make_flow(Gates())}
-        async with asking(create_app(flow, store=store)) as client:
-            thread = await new_thread(client)
-            assistant = (await client.post("/assistants", json={"graph_id": "flow"})).json()["assistant_id"]
-            cron = {"assistant_id": "flow", "schedule": "0 7 * * *"}
-            cron_id = (await client.post("/runs/crons", json=cron)).json()["cron_id"]
-        async with asking(create_app(flow, store=store, auth=lambda _: "ann")) as client:
-            paths = [f"/threads/{thread}", f"/assistants/{assistant}", f"/runs/crons/{cron_id}"]
-            codes = [(await client.get(path)).status_code for path in paths]
-            kinds = ["threads", "assistants", "runs/crons"]
-            found = [(await client.post(f"/{kind}/search", json={})).json() for kind in kinds]
-            return codes, found[0], [each["name"] for each in found[1]], found[2]
-
-    assert asyncio.run(ask(YieldingStore())) == ([404] * 3, [], ["flow"], [])
+async def test_records_made_without_users_belong_to_no_user():
+    store = YieldingStore()
+    flow = {"flow": make_flow(Gates())}
+    async with asking(create_app(flow, store=store)) as client:
+        thread = await new_thread(client)
+        assistant = (await client.post("/assistants", json={"graph_id": "flow"})).json()["assistant_id"]
+        cron = {"assistant_id": "flow", "schedule": "0 7 * * *"}
+        cron_id = (await client.post("/runs/crons", json=cron)).json()["cron_id"]
+    async with asking(create_app(flow, store=store, auth=lambda _: "ann")) as client:
+        paths = [f"/threads/{thread}", f"/assistants/{assistant}", f"/runs/crons/{cron_id}"]
+        codes = [(await client.get(path)).status_code for path in paths]
+        kinds = ["threads", "assistants", "runs/crons"]
+        found = [(await client.post(f"/{kind}/search", json={})).json() for kind in kinds]
+        assert (codes, found[0], [each["name"] for each in found[1]], found[2]) == ([404] * 3, [], ["flow"], [])
 
 
-def test_a_page_of_threads_is_all_that_is_read():
+async def test_a_page_of_threads_is_all_that_is_read():
     asked: list[Any] = []
 
     class Counting(YieldingStore):
@@ -226,15 +158,12 @@ def test_a_page_of_threads_is_all_that_is_read():
             asked.append(len(found))
             return found
 
-    async def search() -> Any:
-        async with asking(create_app({"flow": make_flow(Gates())}, store=Counting())) as client:
-            made = [await new_thread(client) for _ in range(9)]
-            asked.clear()
-            body = {"limit": 3, "offset": 2, "status": "idle", "select": ["thread_id"]}
-            page = (await client.post("/threads/search", json=body)).json()
-            return made, [each["thread_id"] for each in page]
-
-    made, page = asyncio.run(search())
+    async with asking(create_app({"flow": make_flow(Gates())}, store=Counting())) as client:
+        made = [await new_thread(client) for _ in range(9)]
+        asked.clear()
+        body = {"limit": 3, "offset": 2, "status": "idle", "select": ["thread_id"]}
+        page = (await client.post("/threads/search", json=body)).json()
+        made, page = (made, [each["thread_id"] for each in page])
     assert page == made[::-1][2:5]
     assert asked == [3]
 
@@ -256,7 +185,7 @@ def test_a_store_with_an_index_does_not_embed_records():
     assert embedded == []
 
 
-def test_a_run_costs_three_calls_of_the_store():
+async def test_a_run_costs_three_calls_of_the_store():
     """Its thread is read when it begins, and both are written; and again when it ends, if the thread is as it was."""
     calls: list[list[str]] = []
 
@@ -266,15 +195,12 @@ def test_a_run_costs_three_calls_of_the_store():
             calls.append([type(op).__name__ for op in ops])
             return await super().abatch(ops)
 
-    async def run() -> None:
-        async with asking(create_app({"flow": make_flow(Gates())}, store=Counting())) as client:
-            thread = await new_thread(client)
-            body = {"assistant_id": "flow", "input": {"log": []}}
-            await client.post(f"/threads/{thread}/runs/wait", json=body)
-            calls.clear()
-            await client.post(f"/threads/{thread}/runs/wait", json=body)
-
-    asyncio.run(run())
+    async with asking(create_app({"flow": make_flow(Gates())}, store=Counting())) as client:
+        thread = await new_thread(client)
+        body = {"assistant_id": "flow", "input": {"log": []}}
+        await client.post(f"/threads/{thread}/runs/wait", json=body)
+        calls.clear()
+        await client.post(f"/threads/{thread}/runs/wait", json=body)
     assert calls == [["GetOp"], ["PutOp"] * 2, ["UnchangedOp", *["PutOp"] * 3]]
 
 
@@ -306,41 +232,34 @@ def test_a_search_by_ids_reads_those_records_and_no_list():
 
 
 @pytest.mark.parametrize("pages", [1, 3, 7, 20, 5000])
-def test_a_sorted_search_reads_all_records_in_pages(monkeypatch, pages):
+async def test_a_sorted_search_reads_all_records_in_pages(monkeypatch, pages):
     monkeypatch.setattr(records, "PAGE", pages)
-
-    async def find() -> None:
-        async with asking(app_of()) as client:
-            made = [await new_thread(client) for _ in range(7)]
-            for order, wanted in (("asc", made), ("desc", made[::-1])):
-                for offset in (0, 2, 6, 9):
-                    body = {"sort_by": "created_at", "sort_order": order, "limit": 3, "offset": offset}
-                    found = (await client.post("/threads/search", json=body)).json()
-                    assert [each["thread_id"] for each in found] == wanted[offset : offset + 3]
-            assert (await client.post("/threads/count", json={})).json() == 7
-
-    asyncio.run(find())
-
-
-def test_threads_are_found_by_their_values():
-    async def find() -> None:
-        async with asking(app_of()) as client:
-            made = [await new_thread(client) for _ in range(4)]
-            for thread in made[:3]:
-                run = {"assistant_id": "flow", "input": {"log": [], "topic": "t" if thread != made[1] else "u"}}
-                await client.post(f"/threads/{thread}/runs/wait", json=run)
-            for asked, wanted in (({}, [made[2], made[0]]), ({"sort_order": "asc"}, [made[0], made[2]])):
-                body = {"values": {"topic": "t"}, **asked}
+    async with asking(app_of()) as client:
+        made = [await new_thread(client) for _ in range(7)]
+        for order, wanted in (("asc", made), ("desc", made[::-1])):
+            for offset in (0, 2, 6, 9):
+                body = {"sort_by": "created_at", "sort_order": order, "limit": 3, "offset": offset}
                 found = (await client.post("/threads/search", json=body)).json()
-                assert [each["thread_id"] for each in found] == wanted
-                found = (await client.post("/threads/search", json={**body, "limit": 1, "offset": 1})).json()
-                assert [each["thread_id"] for each in found] == wanted[1:]
-            assert (await client.post("/threads/count", json={"values": {"topic": "t"}})).json() == 2
-
-    asyncio.run(find())
+                assert [each["thread_id"] for each in found] == wanted[offset : offset + 3]
+        assert (await client.post("/threads/count", json={})).json() == 7
 
 
-def test_a_search_by_values_reads_no_more_records_than_it_needs(monkeypatch):
+async def test_threads_are_found_by_their_values():
+    async with asking(app_of()) as client:
+        made = [await new_thread(client) for _ in range(4)]
+        for thread in made[:3]:
+            run = {"assistant_id": "flow", "input": {"log": [], "topic": "t" if thread != made[1] else "u"}}
+            await client.post(f"/threads/{thread}/runs/wait", json=run)
+        for asked, wanted in (({}, [made[2], made[0]]), ({"sort_order": "asc"}, [made[0], made[2]])):
+            body = {"values": {"topic": "t"}, **asked}
+            found = (await client.post("/threads/search", json=body)).json()
+            assert [each["thread_id"] for each in found] == wanted
+            found = (await client.post("/threads/search", json={**body, "limit": 1, "offset": 1})).json()
+            assert [each["thread_id"] for each in found] == wanted[1:]
+        assert (await client.post("/threads/count", json={"values": {"topic": "t"}})).json() == 2
+
+
+async def test_a_search_by_values_reads_no_more_records_than_it_needs(monkeypatch):
     monkeypatch.setattr(records, "FEW", 2)
     read: list[str] = []
 
@@ -351,31 +270,25 @@ def test_a_search_by_values_reads_no_more_records_than_it_needs(monkeypatch):
             read.extend(op.key for op in ops if isinstance(op, GetOp))
             return await super().abatch(ops)
 
-    async def find() -> None:
-        async with asking(create_app({"flow": make_flow(Gates())}, store=Watching())) as client:
-            made = [await new_thread(client) for _ in range(7)]
-            for thread in made:
-                run = {"assistant_id": "flow", "input": {"log": [], "topic": "t"}}
-                await client.post(f"/threads/{thread}/runs/wait", json=run)
-            for limit, order, wanted in ((1, "desc", made[:4:-1]), (3, "asc", made[:4])):
-                read.clear()
-                body = {"values": {"topic": "t"}, "limit": limit, "sort_order": order}
-                found = (await client.post("/threads/search", json=body)).json()
-                assert [each["thread_id"] for each in found] == wanted[:limit]
-                assert read == wanted
-
-    asyncio.run(find())
+    async with asking(create_app({"flow": make_flow(Gates())}, store=Watching())) as client:
+        made = [await new_thread(client) for _ in range(7)]
+        for thread in made:
+            run = {"assistant_id": "flow", "input": {"log": [], "topic": "t"}}
+            await client.post(f"/threads/{thread}/runs/wait", json=run)
+        for limit, order, wanted in ((1, "desc", made[:4:-1]), (3, "asc", made[:4])):
+            read.clear()
+            body = {"values": {"topic": "t"}, "limit": limit, "sort_order": order}
+            found = (await client.post("/threads/search", json=body)).json()
+            assert [each["thread_id"] for each in found] == wanted[:limit]
+            assert read == wanted
 
 
-def test_the_page_finds_texts_of_threads_not_the_names_of_their_fields():
-    async def find() -> Any:
-        async with asking(app_of()) as client:
-            for topic in ("metadata", "t"):
-                run = {"assistant_id": "flow", "input": {"log": [], "topic": topic}}
-                await client.post(f"/threads/{await new_thread(client)}/runs/wait", json=run)
-            return (await client.post("/page/threads", json={"text": "metadata"})).json()
-
-    found = asyncio.run(find())
+async def test_the_page_finds_texts_of_threads_not_the_names_of_their_fields():
+    async with asking(app_of()) as client:
+        for topic in ("metadata", "t"):
+            run = {"assistant_id": "flow", "input": {"log": [], "topic": topic}}
+            await client.post(f"/threads/{await new_thread(client)}/runs/wait", json=run)
+        found = (await client.post("/page/threads", json={"text": "metadata"})).json()
     assert len(found["threads"]) == 1 and found["searched"] == 2
 
 
@@ -391,7 +304,7 @@ def test_the_status_of_a_thread_says_after_each_run_whether_work_is_pending():
     assert [asyncio.run(run(each)) for each in stops] == ["idle", "interrupted", "interrupted", "idle"]
 
 
-def test_all_interrupts_of_a_superstep_are_reported_with_finished_tasks():
+async def test_all_interrupts_of_a_superstep_are_reported_with_finished_tasks():
     def ask(state: Log) -> Log:
         return {"log": [interrupt(f"{state['topic']}?")]}
 
@@ -402,14 +315,10 @@ def test_all_interrupts_of_a_superstep_are_reported_with_finished_tasks():
     for name, node in {"one": ask, "two": ask, "z": done}.items():
         graph.add_node(name, node)
         graph.add_edge(START, name)
-
-    async def run() -> Any:
-        async with asking(create_app({"flow": graph.compile()}, store=YieldingStore())) as client:
-            place = f"/threads/{await new_thread(client)}"
-            body = {"assistant_id": "flow", "input": {"log": ["x"], "topic": "t"}}
-            told = (await client.post(f"{place}/runs/wait", json=body)).json()
-            return told, (await client.get(place)).json()["status"]
-
-    told, status = asyncio.run(run())
+    async with asking(create_app({"flow": graph.compile()}, store=YieldingStore())) as client:
+        place = f"/threads/{await new_thread(client)}"
+        body = {"assistant_id": "flow", "input": {"log": ["x"], "topic": "t"}}
+        told = (await client.post(f"{place}/runs/wait", json=body)).json()
+        told, status = (told, (await client.get(place)).json()["status"])
     assert status == "interrupted" and told["log"] == ["x", "done"]
     assert [each["value"] for each in told["__interrupt__"]] == ["t?", "t?"]

@@ -141,38 +141,30 @@ def test_a_run_that_has_ended_is_not_rolled_back(gates):
         assert client.threads.get_state(thread)["values"]["log"] == ["a", "b"]
 
 
-def test_a_state_that_cannot_be_encoded_ends_its_run():
+async def test_a_state_that_cannot_be_encoded_ends_its_run():
     def node(state: Log) -> Log:
         return {"log": [10**5000]}  # type: ignore[list-item]
 
     graph = chain_of(Log, node=node).compile(name="large")
-
-    async def run() -> None:
-        async with asking(create_app({"large": graph})) as client:
-            begins = {"assistant_id": "large", "input": {}, "stream_mode": ["custom"], "if_not_exists": "create"}
-            for times in (1, 2):  # the thread is free for the next run
-                ended = await client.post("/threads/t/runs/wait", json=begins)
-                assert ended.json() == {"log": [hex(10**5000)] * times}
-            found = await client.post("/threads/search", json={"limit": 10})
-            assert found.json()[0]["values"] == ended.json()
-
-    asyncio.run(asyncio.wait_for(run(), 10))
+    async with asking(create_app({"large": graph})) as client:
+        begins = {"assistant_id": "large", "input": {}, "stream_mode": ["custom"], "if_not_exists": "create"}
+        for times in (1, 2):  # the thread is free for the next run
+            ended = await client.post("/threads/t/runs/wait", json=begins)
+            assert ended.json() == {"log": [hex(10**5000)] * times}
+        found = await client.post("/threads/search", json={"limit": 10})
+        assert found.json()[0]["values"] == ended.json()
 
 
-def test_a_failure_that_cannot_be_stored_as_it_is_ends_its_run():
+async def test_a_failure_that_cannot_be_stored_as_it_is_ends_its_run():
     def node(state: Log) -> Log:
         raise ValueError("no file \udcff")
 
     graph = chain_of(Log, node=node).compile(name="failing")
-
-    async def run() -> None:
-        async with asking(create_app({"failing": graph})) as client:
-            begins = {"assistant_id": "failing", "input": {}, "if_not_exists": "create"}
-            failed = await client.post("/threads/t/runs/wait", json=begins)
-            assert failed.json() == {ERROR: {"error": "ValueError", "message": "no file ?"}}
-            assert (await client.get("/threads/t")).json()["status"] == "error"
-
-    asyncio.run(asyncio.wait_for(run(), 10))
+    async with asking(create_app({"failing": graph})) as client:
+        begins = {"assistant_id": "failing", "input": {}, "if_not_exists": "create"}
+        failed = await client.post("/threads/t/runs/wait", json=begins)
+        assert failed.json() == {ERROR: {"error": "ValueError", "message": "no file ?"}}
+        assert (await client.get("/threads/t")).json()["status"] == "error"
 
 
 def test_a_run_whose_result_cannot_be_encoded_ends(monkeypatch):
@@ -189,18 +181,15 @@ def test_a_run_whose_result_cannot_be_encoded_ends(monkeypatch):
 
 
 @pytest.mark.parametrize("thread", ["日本", "a?b#c d", "50%25", "ü;=@"])
-def test_the_url_of_a_run_may_contain_any_thread_id(thread):
-    async def run() -> None:
-        async with asking(create_app({"flow": make_flow(Gates())})) as client:
-            begins = {"assistant_id": "flow", "input": {"log": ["x"]}, "if_not_exists": "create"}
-            for end in ("", "/wait", "/stream"):
-                begun = await client.post(f"/threads/{quote(thread)}/runs{end}", json=begins)
-                assert begun.status_code == 200
-                found = await client.get(begun.headers["content-location"])
-                assert found.json()["thread_id"] == thread
-                assert (await client.get(begun.headers["location"])).status_code == 200
-
-    asyncio.run(asyncio.wait_for(run(), 30))
+async def test_the_url_of_a_run_may_contain_any_thread_id(thread):
+    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+        begins = {"assistant_id": "flow", "input": {"log": ["x"]}, "if_not_exists": "create"}
+        for end in ("", "/wait", "/stream"):
+            begun = await client.post(f"/threads/{quote(thread)}/runs{end}", json=begins)
+            assert begun.status_code == 200
+            found = await client.get(begun.headers["content-location"])
+            assert found.json()["thread_id"] == thread
+            assert (await client.get(begun.headers["location"])).status_code == 200
 
 
 def test_runs_of_a_graph_that_is_not_served_stay_pending(gates, caplog):
@@ -310,23 +299,20 @@ def test_what_is_kept_of_one_users_ended_runs_is_bounded():
     assert kept.find("other") is not None
 
 
-def test_the_events_of_one_users_live_runs_are_bounded():
-    async def run() -> None:
-        kept = KeptBytes(most_of_one=10_000)
-        logs = [EventLog(kept=kept, user="bob") for _ in range(5)]
-        other = EventLog(kept=kept, user="ann")
-        for log in [*logs, other]:
-            for _ in range(8):
-                log.add("values", "x" * 1000)
-        assert sum(log.size for log in logs) < 10_000 + 5 * 1100
-        assert other.next_id == 8 and other.size > 8000
-        assert logs[-1].next_id == 8 and 0 < logs[-1].size < 1100  # the newest event is always kept
-        for log in logs:
-            log.release()
-        assert not kept.is_full("bob")
-        logs[0].add("values", "x")
-
-    asyncio.run(run())
+async def test_the_events_of_one_users_live_runs_are_bounded():
+    kept = KeptBytes(most_of_one=10_000)
+    logs = [EventLog(kept=kept, user="bob") for _ in range(5)]
+    other = EventLog(kept=kept, user="ann")
+    for log in [*logs, other]:
+        for _ in range(8):
+            log.add("values", "x" * 1000)
+    assert sum(log.size for log in logs) < 10_000 + 5 * 1100
+    assert other.next_id == 8 and other.size > 8000
+    assert logs[-1].next_id == 8 and 0 < logs[-1].size < 1100  # the newest event is always kept
+    for log in logs:
+        log.release()
+    assert not kept.is_full("bob")
+    logs[0].add("values", "x")
 
 
 def test_an_ended_run_references_neither_frames_of_its_nodes_nor_its_request(monkeypatch):

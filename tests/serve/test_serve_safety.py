@@ -60,12 +60,9 @@ ROUTES = [*routes_of(app_of().routes)]
         ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}, 403),
     ],
 )
-def test_pages_of_other_sites_reach_nothing(headers, status):
-    async def get() -> int:
-        async with asking(app_of()) as client:
-            return (await client.get("/info", headers=headers)).status_code
-
-    assert asyncio.run(get()) == status
+async def test_pages_of_other_sites_reach_nothing(headers, status):
+    async with asking(app_of()) as client:
+        assert (await client.get("/info", headers=headers)).status_code == status
 
 
 @pytest.mark.parametrize(
@@ -82,69 +79,57 @@ def test_pages_of_other_sites_reach_nothing(headers, status):
         ),
     ],
 )
-def test_a_refusal_says_the_way_out(headers, detail):
-    async def get() -> Any:
-        async with asking(app_of()) as client:
-            return (await client.get("/info", headers=headers)).json()["detail"]
-
-    assert asyncio.run(get()) == detail
+async def test_a_refusal_says_the_way_out(headers, detail):
+    async with asking(app_of()) as client:
+        assert (await client.get("/info", headers=headers)).json()["detail"] == detail
 
 
 @pytest.mark.parametrize("headers", [[(b"host", b"evil.example")], [(b"host", b"localhost"), (b"origin", b"http://x")]])
-def test_websockets_of_other_sites_are_closed(headers):
-    async def connect() -> list[Any]:
-        sent: list[Any] = []
+async def test_websockets_of_other_sites_are_closed(headers):
+    sent: list[Any] = []
 
-        async def send(message: Any) -> None:
-            sent.append(message)
+    async def send(message: Any) -> None:
+        sent.append(message)
 
-        scope = {"type": "websocket", "path": "/info", "headers": headers}
-        await app_of()(scope, None, send)  # type: ignore[arg-type]
-        return sent
-
-    [closed] = asyncio.run(connect())
+    scope = {"type": "websocket", "path": "/info", "headers": headers}
+    await app_of()(scope, None, send)  # type: ignore[arg-type]
+    [closed] = sent
     assert closed["type"] == "websocket.close" and closed["code"] == 1008
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
-def test_what_a_form_can_send_is_no_request(kind):
-    async def post() -> int:
-        async with asking(app_of()) as client:
-            answered = await client.post("/threads", content=b"{}", headers={"Content-Type": kind})
-            return answered.status_code
-
-    assert asyncio.run(post()) == 415
+async def test_what_a_form_can_send_is_no_request(kind):
+    async with asking(app_of()) as client:
+        answered = await client.post("/threads", content=b"{}", headers={"Content-Type": kind})
+        assert answered.status_code == 415
 
 
-def test_a_user_has_so_many_open_requests_and_all_together_have_so_many(gates):
-    async def ask() -> None:
-        app = create_app(
-            {"flow": make_flow(gates)},
-            auth=lambda request: request.headers.get("x-user"),
-            hosts=None,
-            most_requests=3,
-            most_requests_of_one=2,
-        )
-        run = {"assistant_id": "flow", "input": {"topic": "slow"}}
-        async with asking(app) as client:
+async def test_a_user_has_so_many_open_requests_and_all_together_have_so_many(gates):
+    app = create_app(
+        {"flow": make_flow(gates)},
+        auth=lambda request: request.headers.get("x-user"),
+        hosts=None,
+        most_requests=3,
+        most_requests_of_one=2,
+    )
+    run = {"assistant_id": "flow", "input": {"topic": "slow"}}
+    async with asking(app) as client:
 
-            def begin(user: str) -> asyncio.Task[Any]:
-                return asyncio.create_task(client.post("/runs/wait", json=run, headers={"x-user": user}))
+        def begin(user: str) -> asyncio.Task[Any]:
+            return asyncio.create_task(client.post("/runs/wait", json=run, headers={"x-user": user}))
 
-            async def status(user: str) -> int:
-                return (await client.post("/threads/search", json={}, headers={"x-user": user})).status_code
+        async def status(user: str) -> int:
+            return (await client.post("/threads/search", json={}, headers={"x-user": user})).status_code
 
-            waits = [begin("ann"), begin("ann")]
-            await gates.are_reached("slow", 2)
-            assert (await status("ann"), await status("bob")) == (429, 200)
-            waits.append(begin("bob"))
-            await gates.are_reached("slow", 3)
-            assert (await status("bob"), await status("eve")) == (429, 429)
-            gates.open("slow")
-            await asyncio.gather(*waits)
-            assert [await status(user) for user in ("ann", "bob", "eve")] == [200] * 3
-
-    asyncio.run(asyncio.wait_for(ask(), 30))
+        waits = [begin("ann"), begin("ann")]
+        await gates.are_reached("slow", 2)
+        assert (await status("ann"), await status("bob")) == (429, 200)
+        waits.append(begin("bob"))
+        await gates.are_reached("slow", 3)
+        assert (await status("bob"), await status("eve")) == (429, 429)
+        gates.open("slow")
+        await asyncio.gather(*waits)
+        assert [await status(user) for user in ("ann", "bob", "eve")] == [200] * 3
 
 
 async def call(app: Any, parts: list[Any], path: str = "/threads") -> list[Any]:
@@ -188,12 +173,9 @@ def test_a_client_that_disconnects_before_its_body_is_complete_is_no_server_erro
     ],
     ids=["threads", "assistants"],
 )
-def test_an_id_that_cannot_be_stored_is_refused(path, body, id):
-    async def post() -> Any:
-        async with asking(app_of()) as client:
-            return await client.post(path, json=body(id))
-
-    answered = asyncio.run(post())
+async def test_an_id_that_cannot_be_stored_is_refused(path, body, id):
+    async with asking(app_of()) as client:
+        answered = await client.post(path, json=body(id))
     if id:
         assert answered.status_code == 422 and len(answered.text) < 1000
     else:
@@ -212,25 +194,22 @@ JUNK: list[Any] = [
 
 
 @pytest.mark.parametrize(("method", "path"), [each for each in ROUTES if each[0] != "GET"])
-def test_no_body_makes_the_server_fail(method, path):
+async def test_no_body_makes_the_server_fail(method, path):
     """Whatever is in a body, the answer is the asked one or says what is wrong."""
     dice = random.Random(f"{method} {path}")
 
     def junk() -> dict[str, Any]:
         return LIKELY | {name: dice.choice(JUNK) for name in dice.sample(FIELDS, dice.randint(1, 8))}
 
-    async def ask() -> None:
-        async with asking(app_of()) as client:
-            thread = (await client.post("/threads", json={})).json()["thread_id"]
-            run = {"assistant_id": "flow", "input": {"log": []}}
-            await client.post(f"/threads/{thread}/runs/wait", json=run)
-            place = path.replace("{thread_id}", thread).replace("{assistant_id}", "flow")
-            for _ in range(100):
-                body = junk()
-                answered = await client.request(method, place, json=body)
-                assert answered.status_code < 500, body
-
-    asyncio.run(ask())
+    async with asking(app_of()) as client:
+        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        run = {"assistant_id": "flow", "input": {"log": []}}
+        await client.post(f"/threads/{thread}/runs/wait", json=run)
+        place = path.replace("{thread_id}", thread).replace("{assistant_id}", "flow")
+        for _ in range(100):
+            body = junk()
+            answered = await client.request(method, place, json=body)
+            assert answered.status_code < 500, body
 
 
 def nested(levels: int, kind: str) -> Any:
@@ -257,72 +236,57 @@ ANYTHING = ("metadata", "input", "config", "context", "value", "values", "filter
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_unexpected_json_shapes_are_stored_or_refused(shape):
-    async def ask() -> None:
-        async with asking(app_of()) as client:
-            thread = (await client.post("/threads", json={})).json()["thread_id"]
-            for method, path in ROUTES:
-                place = path.replace("{thread_id}", thread).replace("{assistant_id}", "flow")
-                for field in ANYTHING:
-                    body = {**LIKELY, field: SHAPES[shape], "command": {field: SHAPES[shape]}}
-                    if method != "GET":
-                        answered = await client.request(method, place, content=json.dumps(body))
-                        assert answered.status_code < 500, (place, field)
-            for path in ("/threads/search", "/threads/count", "/assistants/search", "/runs/crons/search"):
-                assert (await client.post(path, json={"values": {"log": []}})).status_code == 200
-
-    asyncio.run(asyncio.wait_for(ask(), 60))
+async def test_unexpected_json_shapes_are_stored_or_refused(shape):
+    async with asking(app_of()) as client:
+        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        for method, path in ROUTES:
+            place = path.replace("{thread_id}", thread).replace("{assistant_id}", "flow")
+            for field in ANYTHING:
+                body = {**LIKELY, field: SHAPES[shape], "command": {field: SHAPES[shape]}}
+                if method != "GET":
+                    answered = await client.request(method, place, content=json.dumps(body))
+                    assert answered.status_code < 500, (place, field)
+        for path in ("/threads/search", "/threads/count", "/assistants/search", "/runs/crons/search"):
+            assert (await client.post(path, json={"values": {"log": []}})).status_code == 200
 
 
-def test_a_slow_reader_buffers_one_chunk_and_is_disconnected_when_far_behind():
-    async def read() -> None:
-        log = EventLog(most_bytes=4 * PIECE_BYTES)
-        reader = log.read()
-        for _ in range(3 * PIECE_BYTES // 1000):
-            log.add("custom", "x" * 1000)
-        pieces = [await anext(reader), await anext(reader)]
-        assert all(PIECE_BYTES <= len(piece) < PIECE_BYTES + 2000 for piece in pieces)
-        for _ in range(6 * PIECE_BYTES // 1000):
-            log.add("custom", "x" * 1000)
-        assert b"TooSlow" in await anext(reader)
-        assert [piece async for piece in reader] == []
-        assert log.size <= 4 * PIECE_BYTES
-
-    asyncio.run(read())
+async def test_a_slow_reader_buffers_one_chunk_and_is_disconnected_when_far_behind():
+    log = EventLog(most_bytes=4 * PIECE_BYTES)
+    reader = log.read()
+    for _ in range(3 * PIECE_BYTES // 1000):
+        log.add("custom", "x" * 1000)
+    pieces = [await anext(reader), await anext(reader)]
+    assert all(PIECE_BYTES <= len(piece) < PIECE_BYTES + 2000 for piece in pieces)
+    for _ in range(6 * PIECE_BYTES // 1000):
+        log.add("custom", "x" * 1000)
+    assert b"TooSlow" in await anext(reader)
+    assert [piece async for piece in reader] == []
+    assert log.size <= 4 * PIECE_BYTES
 
 
 @pytest.mark.parametrize("start", [10**30, 7])
-def test_a_reader_that_names_a_future_event_reads_nothing(start):
-    async def read() -> list[bytes]:
-        log = EventLog()
-        log.add("custom", 1)
-        log.close()
-        return [piece async for piece in log.read(start)]
-
-    assert asyncio.run(read()) == []
+async def test_a_reader_that_names_a_future_event_reads_nothing(start):
+    log = EventLog()
+    log.add("custom", 1)
+    log.close()
+    assert [piece async for piece in log.read(start)] == []
 
 
-def test_a_reader_with_an_id_of_the_process_before_gets_all_that_is_new():
-    async def read() -> list[bytes]:
-        log = EventLog(first=1000)
-        log.add("custom", 1)
-        log.close()
-        return [piece async for piece in log.read(7)]
-
-    [piece] = asyncio.run(read())
+async def test_a_reader_with_an_id_of_the_process_before_gets_all_that_is_new():
+    log = EventLog(first=1000)
+    log.add("custom", 1)
+    log.close()
+    [piece] = [piece async for piece in log.read(7)]
     assert piece.startswith(b"id: 1000\n")
 
 
-def test_more_runs_than_may_be_are_refused(gates):
-    async def ask() -> None:
-        app = create_app({"flow": make_flow(gates)}, most_runs=2)
-        run = {"assistant_id": "flow", "input": {"topic": "slow"}}
-        async with asking(app) as client:
-            answered = [await client.post("/runs", json=run) for _ in range(3)]
-            assert [each.status_code for each in answered] == [200, 200, 429]
-            gates.open("slow")
-
-    asyncio.run(asyncio.wait_for(ask(), 30))
+async def test_more_runs_than_may_be_are_refused(gates):
+    app = create_app({"flow": make_flow(gates)}, most_runs=2)
+    run = {"assistant_id": "flow", "input": {"topic": "slow"}}
+    async with asking(app) as client:
+        answered = [await client.post("/runs", json=run) for _ in range(3)]
+        assert [each.status_code for each in answered] == [200, 200, 429]
+        gates.open("slow")
 
 
 STRANGE = {f"metadat{n}": 1 for n in range(300)}
@@ -339,7 +303,7 @@ STRANGE = {f"metadat{n}": 1 for n in range(300)}
         ("/threads/search", {"x" * 3_000_000: 1}),
     ],
 )
-def test_a_request_compares_a_limited_number_of_names(path, body, monkeypatch):
+async def test_a_request_compares_a_limited_number_of_names(path, body, monkeypatch):
     compared: list[str] = []
 
     def find(name: str, *_: Any) -> list[str]:
@@ -347,12 +311,8 @@ def test_a_request_compares_a_limited_number_of_names(path, body, monkeypatch):
         return []
 
     monkeypatch.setattr(difflib, "get_close_matches", find)
-
-    async def send() -> int:
-        async with asking(app_of()) as client:
-            return (await client.post(path, json=body)).status_code
-
-    assert asyncio.run(send()) < 500
+    async with asking(app_of()) as client:
+        assert (await client.post(path, json=body)).status_code < 500
     assert len(compared) <= 200 and all(len(name) <= 100 for name in compared)
 
 
@@ -366,13 +326,10 @@ def test_a_request_compares_a_limited_number_of_names(path, body, monkeypatch):
         ("/threads/search", {"extract": {str(n): 1 for n in range(9000)}}),
     ],
 )
-def test_a_refusal_lists_few_of_many_mistakes(path, body):
-    async def send() -> tuple[int, int]:
-        async with asking(app_of()) as client:
-            answered = await client.post(path, json=body)
-            return answered.status_code, len(answered.content)
-
-    status, size = asyncio.run(send())
+async def test_a_refusal_lists_few_of_many_mistakes(path, body):
+    async with asking(app_of()) as client:
+        answered = await client.post(path, json=body)
+        status, size = (answered.status_code, len(answered.content))
     assert status == 422 and size < 2000
 
 
@@ -391,7 +348,7 @@ def test_strings_count_once_whatever_they_contain():
     assert service.read_json(json.dumps({"text": text}).encode()) == {"text": text}
 
 
-def test_a_long_body_is_parsed_in_a_thread(monkeypatch):
+async def test_a_long_body_is_parsed_in_a_thread(monkeypatch):
     threads: list[threading.Thread] = []
     parse = service.read_json
 
@@ -400,13 +357,9 @@ def test_a_long_body_is_parsed_in_a_thread(monkeypatch):
         return parse(*args)
 
     monkeypatch.setattr(service, "read_json", read)
-
-    async def send() -> None:
-        async with asking(app_of()) as client:
-            for size in (1, 100_000):
-                assert (await client.post("/threads", json={"metadata": {"text": "x" * size}})).status_code == 200
-
-    asyncio.run(send())
+    async with asking(app_of()) as client:
+        for size in (1, 100_000):
+            assert (await client.post("/threads", json={"metadata": {"text": "x" * size}})).status_code == 200
     short, long = threads
     assert short is threading.main_thread() and long is not short
 
@@ -426,29 +379,26 @@ class Ailing(InMemoryStore):
 
 
 @pytest.mark.parametrize("state", ["hangs", "is down", "is full"])
-def test_requests_fail_within_three_seconds_while_the_database_cannot_be_used(state, caplog):
-    async def ask() -> None:
-        store = Ailing()
-        async with asking(create_app({"flow": make_flow(Gates())}, store=store), timeout=20) as client:
-            assert (await client.get("/ok?check_db=1")).status_code == 200
-            store.state = state
-            began = time.monotonic()
-            create = client.post("/threads", json={})
-            refused = await asyncio.gather(create, client.get("/ok?check_db=true"))
-            assert time.monotonic() - began < 3.5
-            for each in refused:
-                assert each.status_code == 503 and int(each.headers["Retry-After"]) > 0, each.text
-            assert "No space" not in refused[0].text and (state == "hangs" or "No space left" in caplog.text)
-            assert (await client.get("/ok")).status_code == 200, "the process lives"
-            store.state = "well"
-            assert (await client.post("/threads", json={})).status_code == 200
-
+async def test_requests_fail_within_three_seconds_while_the_database_cannot_be_used(state, caplog):
     guards_seconds = guards.SECONDS_TO_LOOK, guards.SECONDS_TO_ANSWER
     assert sum(guards_seconds) <= 3
-    asyncio.run(ask())
+    store = Ailing()
+    async with asking(create_app({"flow": make_flow(Gates())}, store=store), timeout=20) as client:
+        assert (await client.get("/ok?check_db=1")).status_code == 200
+        store.state = state
+        began = time.monotonic()
+        create = client.post("/threads", json={})
+        refused = await asyncio.gather(create, client.get("/ok?check_db=true"))
+        assert time.monotonic() - began < 3.5
+        for each in refused:
+            assert each.status_code == 503 and int(each.headers["Retry-After"]) > 0, each.text
+        assert "No space" not in refused[0].text and (state == "hangs" or "No space left" in caplog.text)
+        assert (await client.get("/ok")).status_code == 200, "the process lives"
+        store.state = "well"
+        assert (await client.post("/threads", json={})).status_code == 200
 
 
-def test_a_run_that_takes_its_time_is_not_ended_by_the_look_at_the_database(monkeypatch):
+async def test_a_run_that_takes_its_time_is_not_ended_by_the_look_at_the_database(monkeypatch):
     monkeypatch.setattr(guards, "SECONDS_TO_LOOK", 0.01)
     gates, looked = Gates(), asyncio.Event()
     gates.close("wait")
@@ -460,17 +410,14 @@ def test_a_run_that_takes_its_time_is_not_ended_by_the_look_at_the_database(monk
                 looked.set()
             return await super().abatch(ops)
 
-    async def ask() -> Any:
-        async with asking(create_app({"flow": make_flow(gates)}, store=Watched()), timeout=20) as client:
-            sent = {"assistant_id": "flow", "input": {"topic": "wait"}}
-            waiting = asyncio.create_task(client.post("/runs/wait", json=sent))
-            for _ in range(3):
-                await looked.wait()
-                looked.clear()
-            gates.open("wait")
-            return (await waiting).json()
-
-    assert asyncio.run(ask())["log"] == ["a", "b"]
+    async with asking(create_app({"flow": make_flow(gates)}, store=Watched()), timeout=20) as client:
+        sent = {"assistant_id": "flow", "input": {"topic": "wait"}}
+        waiting = asyncio.create_task(client.post("/runs/wait", json=sent))
+        for _ in range(3):
+            await looked.wait()
+            looked.clear()
+        gates.open("wait")
+        assert (await waiting).json()["log"] == ["a", "b"]
 
 
 PAGE = "https://chat.example.com"
@@ -487,16 +434,13 @@ PAGE = "https://chat.example.com"
         ({"Origin": PAGE, "Host": "evil.example"}, 403),
     ],
 )
-def test_pages_of_an_origin_that_is_named_may_use_the_server(headers, status):
-    async def ask() -> list[Any]:
-        async with asking(create_app({"flow": make_flow(Gates())}, origins=[PAGE])) as client:
-            preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
-            return [
-                await client.post("/threads/search", json={}, headers=headers),
-                await client.options("/threads", headers={**headers, **preflight}),
-            ]
-
-    answered, asked = asyncio.run(ask())
+async def test_pages_of_an_origin_that_is_named_may_use_the_server(headers, status):
+    async with asking(create_app({"flow": make_flow(Gates())}, origins=[PAGE])) as client:
+        preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+        answered, asked = [
+                    await client.post("/threads/search", json={}, headers=headers),
+                    await client.options("/threads", headers={**headers, **preflight}),
+                ]
     assert answered.status_code == status
     allowed = headers["Origin"] == PAGE
     for each in (answered, asked):

@@ -75,23 +75,20 @@ def test_a_run_and_the_next_planned_time_are_written_together():
     ],
     ids=["reading", "writing"],
 )  # fmt: skip
-def test_an_error_while_firing_is_logged_and_tried_again(fails, monkeypatch, caplog):
+async def test_an_error_while_firing_is_logged_and_tried_again(fails, monkeypatch, caplog):
     monkeypatch.setattr(schedules, "RETRY_SECONDS", 0.01)
-
-    async def fire(store: WatchedStore) -> list[Any]:
-        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
-            thread = (await client.post("/threads", json={})).json()["thread_id"]
-            made = await client.post(f"/threads/{thread}/runs/crons", json=DAILY)
-            store.make_due(made.json()["cron_id"])
-            store.fails = fails
-            await client.post("/runs/crons", json=DAILY)
-            await until(lambda: "tried again" in caplog.text)
-            assert runs_of(store) == []
-            store.fails = lambda op: False
-            await until(lambda: runs_of(store))
-            return runs_of(store)
-
-    [run] = asyncio.run(fire(WatchedStore()))
+    store = WatchedStore()
+    async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        made = await client.post(f"/threads/{thread}/runs/crons", json=DAILY)
+        store.make_due(made.json()["cron_id"])
+        store.fails = fails
+        await client.post("/runs/crons", json=DAILY)
+        await until(lambda: "tried again" in caplog.text)
+        assert runs_of(store) == []
+        store.fails = lambda op: False
+        await until(lambda: runs_of(store))
+        [run] = runs_of(store)
     assert run["run_id"].endswith("T07:00:00Z")
 
 
@@ -105,25 +102,19 @@ def test_an_error_while_firing_is_logged_and_tried_again(fails, monkeypatch, cap
         ({**DAILY, "timezone": "Moon/Base"}, "Moon/Base"),
     ],
 )
-def test_a_schedule_that_could_not_begin_a_run_is_refused(body, says):
-    async def create() -> Any:
-        async with asking(create_app({"flow": make_flow(Gates())})) as client:
-            return await client.post("/runs/crons", json=body)
-
-    refused = asyncio.run(create())
+async def test_a_schedule_that_could_not_begin_a_run_is_refused(body, says):
+    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+        refused = await client.post("/runs/crons", json=body)
     assert refused.status_code == 422 and says in refused.json()["detail"]
 
 
-def test_what_becomes_of_the_threads_of_a_schedule_can_be_said_and_changed():
-    async def create() -> list[Any]:
-        async with asking(create_app({"flow": make_flow(Gates())})) as client:
-            made = (await client.post("/runs/crons", json={**DAILY, "on_run_completed": "keep"})).json()
-            place = f"/runs/crons/{made['cron_id']}"
-            change = {"on_run_completed": "delete", "stream_mode": "updates"}
-            changed = (await client.patch(place, json=change)).json()
-            return [made["payload"]["on_completion"], changed["payload"]]
-
-    kept, payload = asyncio.run(create())
+async def test_what_becomes_of_the_threads_of_a_schedule_can_be_said_and_changed():
+    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+        made = (await client.post("/runs/crons", json={**DAILY, "on_run_completed": "keep"})).json()
+        place = f"/runs/crons/{made['cron_id']}"
+        change = {"on_run_completed": "delete", "stream_mode": "updates"}
+        changed = (await client.patch(place, json=change)).json()
+        kept, payload = [made["payload"]["on_completion"], changed["payload"]]
     assert (kept, payload["on_completion"], payload["stream_mode"]) == ("keep", "delete", "updates")
 
 
@@ -138,46 +129,40 @@ class Clock(datetime):
 
 
 @pytest.mark.parametrize("years", [10, -10])
-def test_a_schedule_resumes_within_a_minute_once_the_clock_is_right_again(years, monkeypatch):
+async def test_a_schedule_resumes_within_a_minute_once_the_clock_is_right_again(years, monkeypatch):
     monkeypatch.setattr(schedules, "datetime", Clock)
     monkeypatch.setattr(Clock, "ahead", timedelta())
     minutely = {**DAILY, "schedule": "* * * * *"}
+    store = WatchedStore()
+    def planned(id: str) -> timedelta:
+        found = store.get((ROOT, "crons"), id)
+        assert found is not None
+        return datetime.fromisoformat(found.value["next_run_date"]) - Clock.now(UTC)
 
-    async def jump(store: WatchedStore) -> None:
-        def planned(id: str) -> timedelta:
-            found = store.get((ROOT, "crons"), id)
-            assert found is not None
-            return datetime.fromisoformat(found.value["next_run_date"]) - Clock.now(UTC)
+    def is_soon(id: str) -> bool:
+        return timedelta() < planned(id) <= timedelta(minutes=1)
 
-        def is_soon(id: str) -> bool:
-            return timedelta() < planned(id) <= timedelta(minutes=1)
-
-        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
-            made = (await client.post("/runs/crons", json=minutely)).json()["cron_id"]
-            for ahead in (timedelta(days=365 * years), timedelta()):
-                Clock.ahead = ahead
-                await client.post("/runs/crons", json=DAILY)  # what fires looks again, as it does each minute
-                await until(lambda: is_soon(made))
-
-    asyncio.run(jump(WatchedStore()))
+    async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+        made = (await client.post("/runs/crons", json=minutely)).json()["cron_id"]
+        for ahead in (timedelta(days=365 * years), timedelta()):
+            Clock.ahead = ahead
+            await client.post("/runs/crons", json=DAILY)  # what fires looks again, as it does each minute
+            await until(lambda: is_soon(made))
 
 
-def test_a_planned_time_starts_no_second_run_when_the_clock_is_set_back(monkeypatch):
+async def test_a_planned_time_starts_no_second_run_when_the_clock_is_set_back(monkeypatch):
     monkeypatch.setattr(schedules, "datetime", Clock)
-
-    async def jump(store: WatchedStore) -> tuple[list[Any], Any, datetime]:
-        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
-            thread = (await client.post("/threads", json={})).json()["thread_id"]
-            made = (await client.post(f"/threads/{thread}/runs/crons", json=DAILY)).json()
-            first = datetime.fromisoformat(made["next_run_date"])
-            for at in (1, -30, 2):  # seconds from the planned time
-                Clock.ahead = first + timedelta(seconds=at) - datetime.now(UTC)
-                store.written.clear()
-                await client.post("/runs/crons", json={**DAILY, "enabled": False})
-                await until(lambda: len([kinds for kinds in store.written if "crons" in kinds]) > 1)
-            found = store.get((ROOT, "crons"), made["cron_id"])
-            return runs_of(store), None if found is None else found.value["next_run_date"], first
-
-    runs, planned, first = asyncio.run(jump(WatchedStore()))
+    store = WatchedStore()
+    async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        made = (await client.post(f"/threads/{thread}/runs/crons", json=DAILY)).json()
+        first = datetime.fromisoformat(made["next_run_date"])
+        for at in (1, -30, 2):  # seconds from the planned time
+            Clock.ahead = first + timedelta(seconds=at) - datetime.now(UTC)
+            store.written.clear()
+            await client.post("/runs/crons", json={**DAILY, "enabled": False})
+            await until(lambda: len([kinds for kinds in store.written if "crons" in kinds]) > 1)
+        found = store.get((ROOT, "crons"), made["cron_id"])
+        runs, planned, first = (runs_of(store), None if found is None else found.value["next_run_date"], first)
     assert len([each for each in runs if "@" in each["run_id"]]) == 1
     assert datetime.fromisoformat(planned) == first + timedelta(days=1)

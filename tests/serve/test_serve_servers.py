@@ -1,4 +1,4 @@
-"""Several servers on one database: whichever gets a request, no change is lost, and nothing is done twice."""
+"""One server or several on one database: whichever gets a request, no change is lost, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -25,108 +25,94 @@ def _no_lock(monkeypatch):
 
 
 @asynccontextmanager
-async def two(store: Any = None) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
-    """Clients of two servers that share a store and a saver, and know nothing of each other."""
+async def servers(count: int, store: Any = None) -> AsyncIterator[list[httpx.AsyncClient]]:
+    """Clients of servers that share a store and a saver, and know nothing of each other."""
     place: Any = {"store": store or YieldingStore(), "checkpointer": InMemorySaver()}
     async with AsyncExitStack() as stack:
-        apps = [create_app({"flow": make_flow(Gates())}, **place) for _ in range(2)]
-        one, other = [await stack.enter_async_context(asking(app)) for app in apps]
-        yield one, other
+        apps = [create_app({"flow": make_flow(Gates())}, **place) for _ in range(count)]
+        yield [await stack.enter_async_context(asking(app)) for app in apps]
+
+
+SERVERS = pytest.mark.parametrize("count", [1, 2])
 
 
 async def new_thread(client: httpx.AsyncClient) -> str:
     return str((await client.post("/threads", json={})).json()["thread_id"])
 
 
-def test_changes_of_a_thread_by_two_servers_are_all_kept():
-    async def change() -> Any:
-        async with two() as clients:
-            place = f"/threads/{await new_thread(clients[0])}"
-            many = [clients[n % 2].patch(place, json={"metadata": {str(n): n}}) for n in range(20)]
-            assert {each.status_code for each in await asyncio.gather(*many)} == {200}
-            return (await clients[0].get(place)).json()["metadata"]
-
-    assert asyncio.run(change()) == {str(n): n for n in range(20)}
+@SERVERS
+async def test_changes_of_a_thread_at_the_same_time_are_all_kept(count):
+    async with servers(count) as clients:
+        place = f"/threads/{await new_thread(clients[0])}"
+        many = [clients[n % count].patch(place, json={"metadata": {str(n): n}}) for n in range(20)]
+        assert {each.status_code for each in await asyncio.gather(*many)} == {200}
+        assert (await clients[0].get(place)).json()["metadata"] == {str(n): n for n in range(20)}
 
 
-def test_two_servers_make_one_thread_of_an_id():
-    async def create() -> Any:
-        async with two() as clients:
-            many = [clients[n % 2].post("/threads", json={"thread_id": "t"}) for n in range(6)]
-            return sorted(each.status_code for each in await asyncio.gather(*many))
-
-    assert asyncio.run(create()) == [200, 409, 409, 409, 409, 409]
+@SERVERS
+async def test_one_thread_is_made_of_several_requests_for_the_same_id(count):
+    async with servers(count) as clients:
+        many = [clients[n % count].post("/threads", json={"thread_id": "t"}) for n in range(6)]
+        assert sorted(each.status_code for each in await asyncio.gather(*many)) == [200, 409, 409, 409, 409, 409]
 
 
-def test_two_servers_make_versions_of_an_assistant_of_their_own():
-    async def change() -> Any:
-        async with two() as clients:
-            made = (await clients[0].post("/assistants", json={"graph_id": "flow"})).json()
-            place = f"/assistants/{made['assistant_id']}"
-            many = [clients[n % 2].patch(place, json={"metadata": {str(n): n}}) for n in range(8)]
-            await asyncio.gather(*many)
-            versions = (await clients[0].post(f"{place}/versions", json={})).json()
-            return (await clients[0].get(place)).json()["metadata"], [each["version"] for each in versions]
-
-    metadata, versions = asyncio.run(change())
-    assert metadata == {str(n): n for n in range(8)}
-    assert versions == [*range(9, 0, -1)]
+@SERVERS
+async def test_changes_of_an_assistant_at_the_same_time_make_versions_of_their_own(count):
+    async with servers(count) as clients:
+        made = (await clients[0].post("/assistants", json={"graph_id": "flow"})).json()
+        place = f"/assistants/{made['assistant_id']}"
+        many = [clients[n % count].patch(place, json={"metadata": {str(n): n}}) for n in range(8)]
+        await asyncio.gather(*many)
+        versions = (await clients[0].post(f"{place}/versions", json={})).json()
+        assert (await clients[0].get(place)).json()["metadata"] == {str(n): n for n in range(8)}
+        assert [each["version"] for each in versions] == [*range(9, 0, -1)]
 
 
-def test_two_servers_change_a_schedule_at_the_same_time():
-    async def change() -> Any:
-        async with two() as (one, other):
-            made = await one.post("/runs/crons", json={"assistant_id": "flow", "schedule": "0 7 * * *"})
-            place = f"/runs/crons/{made.json()['cron_id']}"
-            await asyncio.gather(
-                one.patch(place, json={"input": {"log": ["x"]}}),
-                other.patch(place, json={"timezone": "Europe/Vienna"}),
-                one.patch(place, json={"enabled": False}),
-            )
-            return (await one.get(place)).json()
-
-    cron = asyncio.run(change())
+@SERVERS
+async def test_a_schedule_is_changed_at_the_same_time_by_several(count):
+    async with servers(count) as (one, *others):
+        made = await one.post("/runs/crons", json={"assistant_id": "flow", "schedule": "0 7 * * *"})
+        place = f"/runs/crons/{made.json()['cron_id']}"
+        await asyncio.gather(
+            one.patch(place, json={"input": {"log": ["x"]}}),
+            (others or [one])[0].patch(place, json={"timezone": "Europe/Vienna"}),
+            one.patch(place, json={"enabled": False}),
+        )
+        cron = (await one.get(place)).json()
     assert cron["payload"]["input"] == {"log": ["x"]}
     assert (cron["timezone"], cron["enabled"]) == ("Europe/Vienna", False)
 
 
-def test_one_of_two_servers_fires_a_schedule():
+async def test_one_of_two_servers_fires_a_schedule():
     """A run without a thread would be made once by each."""
-
-    async def fire() -> Any:
-        store = YieldingStore()
-        async with two(store) as (one, _):
-            asked = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": []}}
-            cron = (await one.post("/runs/crons", json={**asked, "on_run_completed": "keep"})).json()["cron_id"]
-            item = store.get((ROOT, "crons"), cron)
-            assert item is not None
-            due = datetime.now(UTC) - timedelta(days=1)
-            store.put((ROOT, "crons"), cron, {**item.value, "next_run_date": due.isoformat()})
-        async with two(store) as (one, _):  # both look for what is due when they begin
-            while (await one.get(f"/runs/crons/{cron}")).json()["next_run_date"] == due.isoformat():
-                await asyncio.sleep(0)
-            for _ in range(200):
-                await asyncio.sleep(0)
-            return [item.key for item in store.search((ROOT, "runs"), limit=10)]
-
-    assert len(asyncio.run(asyncio.wait_for(fire(), 20))) == 1
+    store = YieldingStore()
+    async with servers(2, store) as (one, _):
+        asked = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": []}}
+        cron = (await one.post("/runs/crons", json={**asked, "on_run_completed": "keep"})).json()["cron_id"]
+        item = store.get((ROOT, "crons"), cron)
+        assert item is not None
+        due = datetime.now(UTC) - timedelta(days=1)
+        store.put((ROOT, "crons"), cron, {**item.value, "next_run_date": due.isoformat()})
+    async with servers(2, store) as (one, _):  # both look for what is due when they begin
+        while (await one.get(f"/runs/crons/{cron}")).json()["next_run_date"] == due.isoformat():
+            await asyncio.sleep(0)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert len([item.key for item in store.search((ROOT, "runs"), limit=10)]) == 1
 
 
-def test_a_server_that_stops_leaves_what_is_due_to_the_next_one():
-    async def stop() -> Any:
-        store = YieldingStore()
-        app = create_app({"flow": make_flow(Gates())}, store=store)
-        async with asking(app) as client:
-            asked = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": []}}
-            cron = (await client.post("/runs/crons", json=asked)).json()["cron_id"]
-            item = store.get((ROOT, "crons"), cron)
-            assert item is not None
-            due = {**item.value, "next_run_date": "2026-01-01T07:00:00+00:00"}
-            store.put((ROOT, "crons"), cron, due)
-            app.state.begin_to_stop()
-            await client.post("/runs/crons", json=asked)  # now it looks for what is due
-            for _ in range(100):
-                await asyncio.sleep(0)
-            return store.get((ROOT, "crons"), cron).value == due  # type: ignore[union-attr]
-
-    assert asyncio.run(stop())
+async def test_a_server_that_stops_leaves_what_is_due_to_the_next_one():
+    store = YieldingStore()
+    app = create_app({"flow": make_flow(Gates())}, store=store)
+    async with asking(app) as client:
+        asked = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": []}}
+        cron = (await client.post("/runs/crons", json=asked)).json()["cron_id"]
+        item = store.get((ROOT, "crons"), cron)
+        assert item is not None
+        due = {**item.value, "next_run_date": "2026-01-01T07:00:00+00:00"}
+        store.put((ROOT, "crons"), cron, due)
+        app.state.begin_to_stop()
+        await client.post("/runs/crons", json=asked)  # now it looks for what is due
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert (store.get((ROOT, "crons"), cron).value == due)

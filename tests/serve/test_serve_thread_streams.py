@@ -208,27 +208,23 @@ def test_an_id_leads_to_no_run_of_another_thread(scene):
 
 
 @pytest.mark.parametrize("seen", [0, 1])
-def test_a_stream_ends_when_the_thread_belongs_to_another_user(seen):
+async def test_a_stream_ends_when_the_thread_belongs_to_another_user(seen):
     """The reader has deleted the thread, and another user has made one with the same id."""
+    app = create_app({"flow": make_flow(Gates())}, auth=lambda asked: asked.headers["x-user"], hosts=None)
+    async with asking(app) as client:
 
-    async def read() -> str:
-        app = create_app({"flow": make_flow(Gates())}, auth=lambda asked: asked.headers["x-user"], hosts=None)
-        async with asking(app) as client:
+        async def run(user: str, text: str) -> None:
+            headers, sent = {"x-user": user}, {"assistant_id": "flow", "input": {"log": [text]}}
+            await client.post("/threads", json={"thread_id": "t"}, headers=headers)
+            (await client.post("/threads/t/runs/wait", json=sent, headers=headers)).raise_for_status()
 
-            async def run(user: str, text: str) -> None:
-                headers, sent = {"x-user": user}, {"assistant_id": "flow", "input": {"log": [text]}}
-                await client.post("/threads", json={"thread_id": "t"}, headers=headers)
-                (await client.post("/threads/t/runs/wait", json=sent, headers=headers)).raise_for_status()
-
-            await run("ann", "hers")
-            events = ThreadEvents(service_of(app), "t", "ann", ["run_modes", "lifecycle", "state_update"])
-            stream = events.read(EventId.parse("-1"))
-            told = [await anext(stream) for _ in range(seen)]
-            assert (await client.delete("/threads/t", headers={"x-user": "ann"})).status_code == 204
-            await run("bob", "his secret")
-            return b"".join([*told, *[part async for part in stream]]).decode()
-
-    told = asyncio.run(asyncio.wait_for(read(), 20))
+        await run("ann", "hers")
+        events = ThreadEvents(service_of(app), "t", "ann", ["run_modes", "lifecycle", "state_update"])
+        stream = events.read(EventId.parse("-1"))
+        told = [await anext(stream) for _ in range(seen)]
+        assert (await client.delete("/threads/t", headers={"x-user": "ann"})).status_code == 204
+        await run("bob", "his secret")
+        told = b"".join([*told, *[part async for part in stream]]).decode()
     assert "his secret" not in told and ("hers" in told) == bool(seen)
 
 
@@ -276,12 +272,9 @@ def test_a_reader_that_is_repeatedly_too_slow_still_gets_the_end(reads, monkeypa
     assert parts == expected and isinstance(end, Ended) and end.status == "success"
 
 
-def test_a_running_run_without_events_does_not_block_its_readers():
-    async def read() -> list[Any]:
-        runs: Any = ThreadRuns(Records(InMemoryStore()), Slow([[], [TOLD]]), ThreadNews(), "t")  # type: ignore[arg-type]
-        return [part async for part in runs.read({"run_id": "r"}, None)]
-
-    assert asyncio.run(asyncio.wait_for(read(), 20)) == []
+async def test_a_running_run_without_events_does_not_block_its_readers():
+    runs: Any = ThreadRuns(Records(InMemoryStore()), Slow([[], [TOLD]]), ThreadNews(), "t")  # type: ignore[arg-type]
+    assert [part async for part in runs.read({"run_id": "r"}, None)] == []
 
 
 class Counting(InMemoryStore):
@@ -327,23 +320,20 @@ def test_the_runs_of_a_long_thread_are_searched_once():
     assert found == [str(number) for number in range(600)] and searches < 12
 
 
-def test_a_run_that_ends_during_the_search_for_the_next_is_streamed_first():
-    async def follow() -> list[str]:
-        store = Counting()
-        records = Records(store)
-        for number in range(2):
-            run = a_run(number, "pending")
-            await records.put(("runs", run["run_id"], run, "t"), ("unfinished", run["run_id"], pointer_to(run), "t"))
+async def test_a_run_that_ends_during_the_search_for_the_next_is_streamed_first():
+    store = Counting()
+    records = Records(store)
+    for number in range(2):
+        run = a_run(number, "pending")
+        await records.put(("runs", run["run_id"], run, "t"), ("unfinished", run["run_id"], pointer_to(run), "t"))
 
-        async def end() -> None:
-            await records.put(("runs", "0", a_run(0, "success"), "t"), ("unfinished", "0", None, "t"))
+    async def end() -> None:
+        await records.put(("runs", "0", a_run(0, "success"), "t"), ("unfinished", "0", None, "t"))
 
-        store.then = end
-        runs: Any = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
-        follower = runs.follow(Begin(-1, ""))
-        return [(await anext(follower)).run_id for _ in range(2)]
-
-    assert asyncio.run(asyncio.wait_for(follow(), 30)) == ["0", "1"]
+    store.then = end
+    runs: Any = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
+    follower = runs.follow(Begin(-1, ""))
+    assert [(await anext(follower)).run_id for _ in range(2)] == ["0", "1"]
 
 
 def test_a_thread_is_streamed_by_any_server_also_after_a_restart(postgres, tmp_path):

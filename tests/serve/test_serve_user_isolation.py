@@ -142,12 +142,9 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_unauthenticated_requests_are_refused(method, path):
-    async def ask() -> httpx.Response:
-        async with scene() as filled:
-            return await filled.ask("", method, filled.path(path), filled.body(path))
-
-    status = asyncio.run(ask()).status_code
+async def test_unauthenticated_requests_are_refused(method, path):
+    async with scene() as filled:
+        status = (await filled.ask("", method, filled.path(path), filled.body(path))).status_code
     assert status == 401 or ((method, path) in PUBLIC and status in (200, 404)) or (method, path) in REFUSED
 
 
@@ -175,14 +172,11 @@ def test_another_user_sees_and_changes_nothing(method, path):
     asyncio.run(asyncio.wait_for(ask(), 30))
 
 
-def test_shared_assistants_are_visible_and_read_only():
-    async def ask() -> None:
-        async with scene() as filled:
-            for user in ("ann", "bob"):
-                found = (await filled.ask(user, "POST", "/assistants/search", {})).json()
-                assert {each["name"] for each in found} - {SECRET} == {"flow"}
-                [own] = [each["assistant_id"] for each in found if each["name"] == "flow"]
-                for method in ("PATCH", "DELETE"):
-                    assert (await filled.ask(user, method, f"/assistants/{own}", {})).status_code == 403
-
-    asyncio.run(ask())
+async def test_shared_assistants_are_visible_and_read_only():
+    async with scene() as filled:
+        for user in ("ann", "bob"):
+            found = (await filled.ask(user, "POST", "/assistants/search", {})).json()
+            assert {each["name"] for each in found} - {SECRET} == {"flow"}
+            [own] = [each["assistant_id"] for each in found if each["name"] == "flow"]
+            for method in ("PATCH", "DELETE"):
+                assert (await filled.ask(user, method, f"/assistants/{own}", {})).status_code == 403

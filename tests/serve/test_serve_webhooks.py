@@ -44,12 +44,9 @@ async def run(client: Any, url: str, **options: Any) -> Any:
     return found
 
 
-def test_the_end_of_a_run_is_sent_with_its_values(receiver):
-    async def ask() -> Any:
-        async with asking(app_of(receiver)) as client:
-            return await run(client, f"{receiver.place}/done?token=t")
-
-    ended = asyncio.run(asyncio.wait_for(ask(), 20))
+async def test_the_end_of_a_run_is_sent_with_its_values(receiver):
+    async with asking(app_of(receiver)) as client:
+        ended = await run(client, f"{receiver.place}/done?token=t")
     [(path, sent)] = receiver.got
     assert path == "/hooks/done?token=t" and sent.pop("webhook_sent_at")
     assert (sent["status"], sent["error"], sent["values"]) == ("success", None, {"log": ["x", "a", "b"]})
@@ -57,27 +54,20 @@ def test_the_end_of_a_run_is_sent_with_its_values(receiver):
     assert ended["webhook"] == {"status": "delivered", "tries": 1}
 
 
-def test_a_state_that_cannot_be_encoded_is_sent_in_part(receiver):
+async def test_a_state_that_cannot_be_encoded_is_sent_in_part(receiver):
     def node(state: Log) -> Log:
         return {"log": [10**400, "\ud800"]}  # type: ignore[list-item]
 
     graph = chain_of(Log, node=node).compile(name="flow")
-
-    async def ask() -> Any:
-        async with asking(create_app({"flow": graph}, webhooks=[receiver.place])) as client:
-            return await run(client, receiver.place)
-
-    assert asyncio.run(asyncio.wait_for(ask(), 20))["status"] == "success"
+    async with asking(create_app({"flow": graph}, webhooks=[receiver.place])) as client:
+        assert (await run(client, receiver.place))["status"] == "success"
     [(_, sent)] = receiver.got
     assert sent["values"] == {"log": ["x", 10**400, "?"]}
 
 
-def test_a_failed_run_is_sent_with_its_error(receiver):
-    async def ask() -> None:
-        async with asking(app_of(receiver)) as client:
-            await run(client, receiver.place, input={"topic": "fail"})
-
-    asyncio.run(asyncio.wait_for(ask(), 20))
+async def test_a_failed_run_is_sent_with_its_error(receiver):
+    async with asking(app_of(receiver)) as client:
+        await run(client, receiver.place, input={"topic": "fail"})
     [(_, sent)] = receiver.got
     told = (sent["status"], sent["error"], sent["values"])
     assert told == ("error", {"error": "ValueError", "message": "boom"}, None)
@@ -92,18 +82,14 @@ def test_a_failed_run_is_sent_with_its_error(receiver):
         ([302], {"status": "failed", "tries": 1, "error": "it answered 302"}),
     ],
 )
-def test_a_failure_is_tried_again_and_noted_on_the_run(receiver, statuses, became):
+async def test_a_failure_is_tried_again_and_noted_on_the_run(receiver, statuses, became):
     receiver.statuses = statuses[:]
-
-    async def ask() -> Any:
-        async with asking(app_of(receiver)) as client:
-            return await run(client, receiver.place)
-
-    assert asyncio.run(asyncio.wait_for(ask(), 20))["webhook"] == became
+    async with asking(app_of(receiver)) as client:
+        assert (await run(client, receiver.place))["webhook"] == became
     assert [path for path, _ in receiver.got] == ["/hooks"] * became["tries"]  # never where it was sent to
 
 
-def test_what_is_written_while_the_same_run_is_sent_is_sent_as_well(receiver, monkeypatch):
+async def test_what_is_written_while_the_same_run_is_sent_is_sent_as_well(receiver, monkeypatch):
     """As when a run that was parked ends meanwhile."""
     store, post, is_first = InMemoryStore(), webhooks._post, [True]
 
@@ -114,16 +100,13 @@ def test_what_is_written_while_the_same_run_is_sent_is_sent_as_well(receiver, mo
             store.put(item.namespace, item.key, {**item.value, "told": told, "tries": 0, "next_at": webhooks.now()})
         return post(address, body)
 
-    async def send() -> None:
-        monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 0.05)
-        monkeypatch.setattr(webhooks, "_post", write_and_post)
-        async with asking(app_of(receiver, store)) as client:
-            body = {"assistant_id": "flow", "input": {"log": []}, "webhook": receiver.place}
-            await client.post("/runs/wait", json=body)
-            while store.search(("stategraph_serve", "webhooks")):
-                await asyncio.sleep(0.01)
-
-    asyncio.run(asyncio.wait_for(send(), 20))
+    monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 0.05)
+    monkeypatch.setattr(webhooks, "_post", write_and_post)
+    async with asking(app_of(receiver, store)) as client:
+        body = {"assistant_id": "flow", "input": {"log": []}, "webhook": receiver.place}
+        await client.post("/runs/wait", json=body)
+        while store.search(("stategraph_serve", "webhooks")):
+            await asyncio.sleep(0.01)
     sent = [each["status"] for _, each in receiver.got]
     assert sent in (["success", "newer"], ["newer", "success"])
 
@@ -141,20 +124,16 @@ class CountingStore(InMemoryStore):
         return await super().asearch(namespace, *args, **options)
 
 
-def test_a_server_polls_often_only_if_webhooks_are_due(receiver, monkeypatch):
+async def test_a_server_polls_often_only_if_webhooks_are_due(receiver, monkeypatch):
     monkeypatch.setattr(webhooks, "SECONDS_BETWEEN_LOOKS", 60)
     store = CountingStore()
-
-    async def send() -> None:
-        async with asking(app_of(receiver, store)) as client:
-            await asyncio.sleep(0.05)
-            assert store.looks == 1
-            body = {"assistant_id": "flow", "input": {"log": []}, "webhook": receiver.place}
-            await client.post("/runs/wait", json=body)
-            while store.search(("stategraph_serve", "webhooks")):
-                await asyncio.sleep(0.01)
-
-    asyncio.run(asyncio.wait_for(send(), 20))
+    async with asking(app_of(receiver, store)) as client:
+        await asyncio.sleep(0.05)
+        assert store.looks == 1
+        body = {"assistant_id": "flow", "input": {"log": []}, "webhook": receiver.place}
+        await client.post("/runs/wait", json=body)
+        while store.search(("stategraph_serve", "webhooks")):
+            await asyncio.sleep(0.01)
     assert len(receiver.got) == 1 and store.looks <= 4
 
 
@@ -201,16 +180,12 @@ class Dripping(threading.Thread):
             self.left.set()
 
 
-def test_a_receiver_that_drips_is_given_up(receiver, monkeypatch):
+async def test_a_receiver_that_drips_is_given_up(receiver, monkeypatch):
     monkeypatch.setattr(webhooks, "TIMEOUT", 0.2)
     dripping = Dripping()
     dripping.start()
-
-    async def ask() -> Any:
-        async with asking(create_app({"flow": make_flow(Gates())}, webhooks=[dripping.place])) as client:
-            return await run(client, dripping.place)
-
-    became = asyncio.run(asyncio.wait_for(ask(), 20))["webhook"]
+    async with asking(create_app({"flow": make_flow(Gates())}, webhooks=[dripping.place])) as client:
+        became = (await run(client, dripping.place))["webhook"]
     assert became == {"status": "failed", "tries": 3, "error": "it took longer than 0.2 s"}
 
 
@@ -228,7 +203,7 @@ def test_a_delivery_does_not_outlive_the_server():
     assert dripping.left.wait(10)
 
 
-def test_an_answer_is_read_as_http_has_it(monkeypatch):
+async def test_an_answer_is_read_as_http_has_it(monkeypatch):
     answers = {
         b"HTTP/1.1 204\r\n\r\n": 204,
         b"HTTP/1.0 200 OK\n\n": 200,
@@ -242,23 +217,19 @@ def test_an_answer_is_read_as_http_has_it(monkeypatch):
         b"x" * 100_000: None,
     }
     heads, given = [], [b""]
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(2))
+        writer.write(given[0])
+        writer.close()
 
-    async def ask() -> None:
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            heads.append(await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(2))
-            writer.write(given[0])
-            writer.close()
-
-        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            address = webhooks.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x?y=z")
-            for given[0], expected in answers.items():
-                if expected:
-                    assert await webhooks._post(address, b"{}") == expected
-                else:
-                    with pytest.raises((OSError, h11.ProtocolError)):
-                        await webhooks._post(address, b"{}")
-
-    asyncio.run(asyncio.wait_for(ask(), 20))
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = webhooks.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x?y=z")
+        for given[0], expected in answers.items():
+            if expected:
+                assert await webhooks._post(address, b"{}") == expected
+            else:
+                with pytest.raises((OSError, h11.ProtocolError)):
+                    await webhooks._post(address, b"{}")
     first, *lines = heads[0].decode().split("\r\n")
     assert first == "POST /x?y=z HTTP/1.1" and lines[-2:] == ["", "{}"] and "Content-Length: 2" in lines
 
@@ -359,17 +330,14 @@ def test_a_prefix_that_is_no_plain_address_is_refused_at_the_start(prefix):
         create_app({"flow": make_flow(Gates())}, webhooks=[prefix])
 
 
-def test_an_address_that_is_not_allowed_begins_no_run_and_no_schedule(receiver):
-    async def ask() -> None:
-        async with asking(app_of(receiver)) as client:
-            thread = (await client.post("/threads", json={})).json()["thread_id"]
-            body = {"assistant_id": "flow", "webhook": "http://169.254.169.254/", "schedule": "* * * * *"}
-            for place in (f"/threads/{thread}/runs", "/runs", "/runs/wait", "/runs/stream", "/runs/crons"):
-                answered = await client.post(place, json=body)
-                assert answered.status_code == 422 and "does not allow" in answered.json()["detail"]
-            assert (await client.get(f"/threads/{thread}/runs")).json() == []
-
-    asyncio.run(asyncio.wait_for(ask(), 20))
+async def test_an_address_that_is_not_allowed_begins_no_run_and_no_schedule(receiver):
+    async with asking(app_of(receiver)) as client:
+        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        body = {"assistant_id": "flow", "webhook": "http://169.254.169.254/", "schedule": "* * * * *"}
+        for place in (f"/threads/{thread}/runs", "/runs", "/runs/wait", "/runs/stream", "/runs/crons"):
+            answered = await client.post(place, json=body)
+            assert answered.status_code == 422 and "does not allow" in answered.json()["detail"]
+        assert (await client.get(f"/threads/{thread}/runs")).json() == []
 
 
 def test_the_end_of_a_run_of_a_fleet_is_sent(postgres, receiver, tmp_path):

@@ -6,7 +6,7 @@ import json
 from typing import Any, TypedDict
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 
 from stategraph import (
     END,
@@ -105,7 +105,7 @@ def test_commands_joins_handlers_and_questions_count(drive):
     for node in ("a", "b", "fail", "ask"):
         graph.add_edge(START, node)
     app = graph.add_edge(["a", "b"], "joined").compile(checkpointer=InMemorySaver())
-    thread = {"configurable": {"thread_id": "1"}}
+    thread = thread_config("1")
     with measure_coverage() as coverage:
         drive.invoke(app, {}, thread)
         drive.invoke(app, Command(resume=1), thread)
@@ -191,12 +191,12 @@ def test_a_stored_thread_can_be_counted_wherever_it_has_run(drive):
     nested = outer.compile(InMemorySaver(), name="outer")
     with measure_coverage() as here:
         for number, kind in enumerate(["one", "many"]):
-            drive.invoke(app, {"kind": kind}, {"configurable": {"thread_id": str(number)}})
-        drive.invoke(nested, {"kind": "one"}, {"configurable": {"thread_id": "1"}})
+            drive.invoke(app, {"kind": kind}, thread_config(str(number)))
+        drive.invoke(nested, {"kind": "one"}, thread_config("1"))
     found = Coverage()
     for number in range(2):
-        found.add_thread(app, {"configurable": {"thread_id": str(number)}})
-    found.add_thread(nested, {"configurable": {"thread_id": "1"}})
+        found.add_thread(app, thread_config(str(number)))
+    found.add_thread(nested, thread_config("1"))
     assert found.graphs.keys() == here.graphs.keys() and len(found.graphs) == 3
     for key, graph in here.graphs.items():
         assert found.graphs[key].nodes == graph.nodes

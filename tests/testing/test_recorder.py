@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import Drive
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 
 from stategraph import (
     END,
@@ -209,7 +209,7 @@ def test_a_node_that_runs_more_often_than_recorded_is_reported(player):
 def test_a_failed_run_can_be_replayed(player):
     saver = InMemorySaver()
     app = replace(APP, price=ValueError("out of stock")).copy({"checkpointer": saver})
-    thread: Any = {"configurable": {"thread_id": "failed"}}
+    thread: Any = thread_config("failed")
     with pytest.raises(ValueError, match="out of stock"):
         app.invoke({"item": "tea"}, thread)
     recording = read_thread(app, thread)
@@ -285,7 +285,7 @@ def test_unrecordable_runs_are_errors():
     app = APP.copy({"checkpointer": InMemorySaver()})
 
     def thread(name: str) -> Any:
-        return {"configurable": {"thread_id": name}}
+        return thread_config(name)
 
     with pytest.raises(ThreadError, match="nothing is stored of thread 'none'"):
         read_thread(app, thread("none"))

@@ -191,7 +191,7 @@ def test_timers_of_asyncio_are_moved_with_it():
             await asyncio.wait_for(asyncio.Event().wait(), 60)
         return {"log": ["woke"]}
 
-    async def check() -> None:
+    async def check():
         with virtual_time() as clock:
             assert await graph({"node": node}).ainvoke({}) == {"log": ["woke"]}
             assert clock.elapsed == pytest.approx(3660)

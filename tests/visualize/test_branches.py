@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kit import stored_threads as threads
+from kit.graphs import thread_config
 
 from stategraph import Command
 from stategraph.visualize import branches, compare
@@ -92,7 +93,7 @@ def test_a_branch_is_the_same_as_itself():
 
 def test_two_threads_can_be_compared_too():
     app, thread = threads.asked("yes")
-    other: Any = {"configurable": {"thread_id": "another"}}
+    other: Any = thread_config("another")
     app.invoke({"log": []}, other)
     app.invoke(Command(resume="no"), other)
     found = compare(app, thread, other)
@@ -109,6 +110,6 @@ def test_a_report_of_a_thread_with_branches_has_the_tree():
 def test_what_is_no_thread_is_refused():
     app, _ = threads.forked()
     with pytest.raises(ValueError, match="nothing is stored for thread 'nobody'"):
-        branches(app, {"configurable": {"thread_id": "nobody"}})
+        branches(app, thread_config("nobody"))
     with pytest.raises(TypeError, match="app must be a compiled graph"):
         compare(app.builder, {}, {})  # type: ignore[arg-type]

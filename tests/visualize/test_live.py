@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kit.drive import Drive
 from kit.graph_specs import Described, build, history, plain
 from kit.graph_specs import given as taken
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, thread_config
 from kit.random_graphs import graphs
 from kit.recording_view import Seen
 from typing_extensions import TypedDict
@@ -186,23 +186,19 @@ def test_ctrl_c_in_a_node_ends_the_run_and_the_view_says_so():
     assert seen.progress.supersteps[-1].halted == {"b": "stopped"}
 
 
-def test_a_cancelled_run_is_shown_as_stopped():
+async def test_a_cancelled_run_is_shown_as_stopped():
     seen = Seen()
+    entered = asyncio.Event()
 
-    async def run() -> None:
-        entered = asyncio.Event()
+    async def hang(state: State) -> None:
+        entered.set()
+        await asyncio.Event().wait()
 
-        async def hang(state: State) -> None:
-            entered.set()
-            await asyncio.Event().wait()
-
-        watching = asyncio.create_task(live.awatch(graph(a=hang).compile(), {"log": []}, view=seen))
-        await entered.wait()
-        watching.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await watching
-
-    asyncio.run(run())
+    watching = asyncio.create_task(live.awatch(graph(a=hang).compile(), {"log": []}, view=seen))
+    await entered.wait()
+    watching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watching
     assert seen.progress.state == "stopped" and seen.marks[-1]["a"][0] == "failed"
 
 
@@ -335,7 +331,7 @@ def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(driv
     assert result == {"log": ["leaf"]}
     assert seen.states == {"top": "done", "top:middle": "done", "top:middle:leaf": "done"}
     assert seen.progress.tasks == 3
-    again = {"configurable": {"thread_id": "2"}}
+    again = thread_config("2")
     chunks = drive.stream(app, {"log": []}, again, stream_mode="tasks", subgraphs=True)
     assert [run_events.place_of(ns) for ns, data in chunks if "triggers" in data] == [(), ("top",), ("top", "middle")]
 
@@ -610,7 +606,7 @@ def test_a_batch_of_graphs_with_graphs_inside_counts_its_inputs_only(drive, seen
 
 def test_the_questions_of_a_batch_are_shown(drive, seen):
     app = graph(a=lambda state: {"log": [interrupt("ok?")]}).compile(checkpointer=InMemorySaver())
-    drive.batch(app, [{"log": []}] * 2, [{"configurable": {"thread_id": str(n)}} for n in range(2)], progress=True)
+    drive.batch(app, [{"log": []}] * 2, [thread_config(str(n)) for n in range(2)], progress=True)
     assert seen.headlines[-1].startswith("paused · 2 of 2 inputs · 2 questions · ")
 
 

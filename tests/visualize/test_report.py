@@ -16,7 +16,7 @@ import pytest
 from broken_values import Broken
 from kit import stored_threads as threads
 from kit.browser import Browser, brightness, browsing, contrast, needs_chromium
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, thread_config
 from kit.stored_threads import Timeless
 
 from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
@@ -94,7 +94,7 @@ def test_an_error_is_shown_with_its_notes_and_its_step():
 
 def test_an_interrupt_is_shown_once_at_its_deepest_level():
     app = threads.nested()[0]
-    thread: Any = {"configurable": {"thread_id": "other"}}
+    thread: Any = thread_config("other")
     app.invoke({"log": []}, thread)
     [question] = gather(app, thread).questions
     assert (question.node, question.text, question.step) == ("holder:deep:ask", "deep?", 2)
@@ -292,7 +292,7 @@ def test_a_thread_that_cannot_be_read_is_an_error_and_no_file(tmp_path):
     with pytest.raises(ValueError, match="thread"):
         report(app, {}, tmp_path / "x.html")
     with pytest.raises(ValueError, match="nothing is stored for thread 'other'"):
-        report(app, {"configurable": {"thread_id": "other"}}, tmp_path / "x.html")
+        report(app, thread_config("other"), tmp_path / "x.html")
     with pytest.raises(TypeError, match="compile"):
         report(StateGraph(threads.Log), CONFIG, tmp_path / "x.html")  # type: ignore[arg-type]
     assert not (tmp_path / "x.html").exists()

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from kit import cluster
 from kit.fleet import State, until, working
-from kit.graphs import chain_of
+from kit.graphs import CONFIG, chain_of, thread_config
 from psycopg import errors
 
 from stategraph import START, Command, Pregel, Runtime, StateGraph, interrupt
@@ -137,13 +137,13 @@ def test_a_thread_is_the_same_whether_a_job_or_a_call_made_it(postgres, size):
         app.invoke(given, {"configurable": {"thread_id": "call"}, "run_id": "r"})
 
         def history(thread: str) -> list[Any]:
-            found = app.get_state_history({"configurable": {"thread_id": thread}})
+            found = app.get_state_history(thread_config(thread))
             return [(s.values, s.next, s.metadata["source"], s.metadata["step"], s.metadata["run_id"]) for s in found]
 
         assert len(history("job")) == 4
         assert history("job") == history("call")
         # What was stored can be built on.
-        log = app.invoke({"log": ["y"]}, {"configurable": {"thread_id": "job"}})["log"]
+        log = app.invoke({"log": ["y"]}, thread_config("job"))["log"]
         assert log == [*given["log"], 1, 2, "y", 4, 5]
 
 
@@ -156,7 +156,7 @@ def run_past(graph: Pregel, postgres: str, monkeypatch: pytest.MonkeyPatch) -> I
 
         def late(self: WorkerSaver, job: Any, *, trusted: bool) -> Any:
             if trusted:
-                app.invoke({"log": ["past"]}, {"configurable": {"thread_id": job.name.thread_id}})
+                app.invoke({"log": ["past"]}, thread_config(job.name.thread_id))
             return running(self, job, trusted=trusted)
 
         monkeypatch.setattr(WorkerSaver, "running", late)
@@ -188,7 +188,7 @@ def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postg
         assert queue.result("t", run_id="first", wait=30).unwrap()["log"] == [0], "what it came to then"
     with PostgresSaver.from_conn_string(postgres) as saver:
         app = graph.copy({"checkpointer": saver})
-        assert app.get_state({"configurable": {"thread_id": "t"}}).values["log"] == [0, 1]
+        assert app.get_state(CONFIG).values["log"] == [0, 1]
 
 
 def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(postgres, monkeypatch):
@@ -207,7 +207,7 @@ def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(pos
         assert queue.result("t", wait=30).unwrap()["log"] == [0, 1]
     assert lost
     with PostgresSaver.from_conn_string(postgres) as saver:
-        assert len([*saver.list({"configurable": {"thread_id": "t"}})]) == 4
+        assert len([*saver.list(CONFIG)]) == 4
 
 
 def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres, monkeypatch):
@@ -227,7 +227,7 @@ def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres, 
         queue.submit("t", {"log": []})
         with working(graph, postgres):
             assert begun.wait(60)
-            assert saver.get_tuple({"configurable": {"thread_id": "t"}}) is None
+            assert saver.get_tuple(CONFIG) is None
             take_from_its_worker(postgres)
             try:
                 assert queue.result("t", wait=30).unwrap()["log"] == [0]
@@ -249,7 +249,7 @@ def take_from_its_worker(postgres: str) -> None:
 def test_a_first_node_that_takes_long_has_its_input_stored_meanwhile(postgres):
     release = threading.Event()
     graph = chain(1, lambda: release.wait(60))
-    thread: Any = {"configurable": {"thread_id": "t"}}
+    thread: Any = CONFIG
     with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
         app = graph.copy({"checkpointer": saver})
         with working(graph, postgres):
@@ -270,7 +270,7 @@ def test_a_first_node_that_extends_a_long_value_stores_what_it_adds(postgres, mo
             queue.submit("t", {"log": given})
             assert queue.result("t", wait=30).unwrap()["log"] == [*given, 100]
         app = graph.copy({"checkpointer": saver})
-        history = [*app.get_state_history({"configurable": {"thread_id": "t"}})]
+        history = [*app.get_state_history(CONFIG)]
         assert [len(each.values.get("log", ())) for each in history] == [101, 100, 0]
         with psycopg.connect(postgres) as admin:
             found = admin.execute("SELECT sum(length(data)) FROM stategraph_values").fetchone()
@@ -298,7 +298,7 @@ def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postg
         queue.submit("t", {"log": ["given"]})
         assert queue.result("t", wait=30).status == "failed"
     with PostgresSaver.from_conn_string(postgres) as saver:
-        found = saver.get_tuple({"configurable": {"thread_id": "t"}})
+        found = saver.get_tuple(CONFIG)
         assert found is not None and found.metadata["source"] == "input"
 
 
@@ -472,7 +472,7 @@ def test_an_answer_is_not_given_before_it_is_bound(postgres, monkeypatch):
 
 
 def test_a_death_in_the_first_step_counts_whether_its_input_was_stored_by_then_or_not(postgres):
-    graph, thread = chain(2), {"configurable": {"thread_id": "t"}}
+    graph, thread = chain(2), CONFIG
 
     def die() -> int:
         """A worker dies that has claimed the job; of how many it has died at this step."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit import cluster, fleet
+from kit import cluster
 from kit.fleet import Fleet, counting, until, working
 
-from stategraph import Command
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.workers import Queue
 
@@ -82,14 +81,3 @@ def test_a_worker_that_shuts_down_gracefully_stores_the_progress_of_an_exit_job(
         workers.start()
         assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2]
         assert [number for _, number, _ in workers.notes.read()] == [0, 1, 2]
-
-
-def test_an_answer_to_a_job_that_stores_at_its_end_reaches_its_question(postgres):
-    graph = fleet.asking()
-    with Queue.from_conn_string(postgres, graph, durability="exit") as queue, working(graph, postgres):
-        queue.submit("t", {"log": []})
-        for answer, question in (("a", "first"), ("b", "second"), ("c", "third")):
-            paused = queue.result("t", wait=30)
-            assert (paused.status, [each.value for each in paused.interrupts]) == ("paused", [question])
-            queue.submit("t", Command(resume=answer))
-        assert queue.result("t", wait=30).unwrap()["log"] == ["a", "b", "c"]

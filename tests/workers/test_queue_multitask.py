@@ -5,17 +5,17 @@ from __future__ import annotations
 import operator
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import pytest
 from kit import cluster
+from kit.fleet import working
+from kit.graphs import chain_of
 from typing_extensions import TypedDict
 
-from stategraph import START, Runtime, StateGraph, ThreadBusyError
-from stategraph.workers import JobOpenError, Queue, Worker
+from stategraph import Runtime, ThreadBusyError
+from stategraph.workers import JobOpenError, Queue
 
 postgres = cluster.emptied
 
@@ -41,25 +41,7 @@ def make_flow(gate: Gate) -> Any:
                 time.sleep(0.002)
         return {"log": ["b"]}
 
-    graph = StateGraph(Log)
-    graph.add_node("a", lambda state: {"log": ["a"]})
-    graph.add_node("b", b)
-    graph.add_node("c", lambda state: {"log": ["c"]})
-    for one, two in [(START, "a"), ("a", "b"), ("b", "c")]:
-        graph.add_edge(one, two)
-    return graph.compile(name="flow")
-
-
-@contextmanager
-def working(flow: Any, url: str) -> Iterator[None]:
-    worker = Worker(flow, url, poll=0.02)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        worker.stop()
-        thread.join(30)
+    return chain_of(Log, a=lambda state: {"log": ["a"]}, b=b, c=lambda state: {"log": ["c"]}).compile(name="flow")
 
 
 @pytest.fixture

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import operator
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
-from kit.fleet import until
+from kit.fleet import until, working
 from kit.graphs import chain_of
 from typing_extensions import TypedDict
 
@@ -65,18 +63,6 @@ def make_graph(gate: Gate, *, is_async: bool) -> Any:
         return {"log": [interrupt("name?") if state.get("asks") else "b"]}
 
     return chain_of(Log, a=a, b=ab if is_async else b).compile(name="flow")
-
-
-@contextmanager
-def working(graph: Any, url: str) -> Iterator[Worker]:
-    worker = Worker(graph, url, poll=0.1)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        thread.join(60)
 
 
 MODES: Any = ["updates", "custom", "values"]

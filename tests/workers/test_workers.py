@@ -22,7 +22,7 @@ import psycopg
 import pytest
 from kit import cluster, fleet
 from kit.fleet import Fleet, State, all_ended, counting, job_of, judged, looped, until, working
-from kit.graphs import chain_of
+from kit.graphs import CONFIG, chain_of, thread_config
 from psycopg_pool import ConnectionPool
 
 from stategraph import END, Command, InMemorySaver, Pregel, StateGraph, interrupt
@@ -79,7 +79,7 @@ def test_a_submitted_input_is_run_and_its_result_is_what_invoke_gives(drive, pos
         assert (found.status, found.run_id, found.attempts) == ("done", run_id, 1)
         assert found.unwrap() == {"log": [0, 1, 2, 3, 4], "left": 5}
     with PostgresSaver.from_conn_string(postgres) as saver:
-        head = saver.get_tuple({"configurable": {"thread_id": "t"}})
+        head = saver.get_tuple(CONFIG)
         assert head is not None and head.metadata["run_id"] == run_id
 
 
@@ -110,9 +110,10 @@ def test_config_and_context_reach_the_nodes(postgres):
         assert queue.result("t", wait=30).unwrap()["log"] == ["low", "me", {"user": 7}, ["x"]]
 
 
-def test_an_interrupted_run_is_paused_and_an_answer_resumes_it(postgres):
+@pytest.mark.parametrize("durability", [None, "exit"])
+def test_an_interrupted_run_is_paused_and_an_answer_resumes_it(postgres, durability):
     graph = fleet.asking()
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with Queue.from_conn_string(postgres, graph, durability=durability) as queue, working(graph, postgres):
         queue.submit("t", {"log": []})
         for answer, question in (("a", "first"), ("b", "second"), ("c", "third")):
             paused = queue.result("t", wait=30)
@@ -188,7 +189,7 @@ def test_a_mistake_is_reported_at_submit(postgres, queue):
     with pytest.raises(ValueError, match="priority must be an integer between"):
         queue.submit("t", five(), priority=2**31)
     with pytest.raises(ValueError, match="must not have a thread_id"):
-        queue.submit("t", five(), config={"configurable": {"thread_id": "u"}})
+        queue.submit("t", five(), config=thread_config("u"))
     with pytest.raises(ValueError, match="needs 2 run ids, got 1"):
         queue.submit_many([("t", five()), ("u", five())], run_ids=["r"])
     with pytest.raises(ValueError, match="'waitin'; did you mean 'waiting'"):
@@ -537,7 +538,7 @@ def test_deaths_count_only_while_the_thread_makes_no_progress(postgres, queue, s
             one = WorkerSession(postgres, TERMS).open()
             (job,) = one.claim(1)
             assert job.begun
-            app.invoke({"log": [], "left": 1}, {"configurable": {"thread_id": "t"}})
+            app.invoke({"log": [], "left": 1}, CONFIG)
             cut(one)
             until(session.watch)
     assert queue.result("t", wait=0).status == "waiting"
@@ -553,7 +554,7 @@ def test_the_input_and_start_are_no_further_than_nothing(postgres, queue, sessio
             (job,) = one.claim(1)
             assert job.begun or one.begin(job)
             for _ in range(stored):
-                app.update_state({"configurable": {"thread_id": "t"}}, {"log": []}, as_node="__input__")
+                app.update_state(CONFIG, {"log": []}, as_node="__input__")
             cut(one)
             until(session.watch)
     assert queue.result("t", wait=0).status == "parked"
@@ -599,7 +600,7 @@ def test_an_answer_never_reaches_the_question_after_its_own(postgres):
     form, stored = JobCodec(Serializer(), Integrity()), []
     app = fleet.asking().copy({"checkpointer": InMemorySaver()})
     runs = JobRunner(app, form, lambda job, task: stored.append(task))
-    config: Any = {"configurable": {"thread_id": "t"}}
+    config: Any = CONFIG
     app.invoke({"log": []}, config)
     job = job_of(form, Command(resume="a"))
     assert runs.run(job).status == "paused"
@@ -622,7 +623,7 @@ def test_an_update_is_applied_once_however_often_its_job_is_started():
 
     app = looped(step).copy({"checkpointer": InMemorySaver()})
     runs = JobRunner(app, form, lambda job, task: None)
-    config: Any = {"configurable": {"thread_id": "t"}}
+    config: Any = CONFIG
     broken.set()
     app.invoke({"log": [], "left": 1}, config)
     broken.clear()
@@ -645,7 +646,7 @@ def disturbed(*events: Callable[[Pregel, Any], None]) -> tuple[Pregel, JobRunner
         return {"log": ["step"]}
 
     app = looped(step).copy({"checkpointer": InMemorySaver()})
-    config: Any = {"configurable": {"thread_id": "t"}}
+    config: Any = CONFIG
     app.invoke({"log": [], "left": 1}, config)
     job = job_of(form, Command(update={"log": ["update"], "left": 6}, goto="step"))
     return app, JobRunner(app, form, lambda job, task: None), job, config
@@ -892,13 +893,13 @@ def test_a_disconnected_worker_can_neither_commit_nor_end_its_job(postgres, queu
         workers.start()
         assert queue.result("t", wait=60).unwrap()["log"] == [0, 1, 2, 3, 4]
         with PostgresSaver.from_conn_string(postgres) as saver:
-            before = [each.checkpoint["id"] for each in saver.list({"configurable": {"thread_id": "t"}})]
+            before = [each.checkpoint["id"] for each in saver.list(CONFIG)]
             os.kill(cut_off.pid, signal.SIGCONT)
             until(lambda: len(queue.workers()) == 2 and {each.running for each in queue.workers()} == {0})
             os.kill(cut_off.pid, signal.SIGTERM)
             cut_off.join(30)
             assert cut_off.exitcode == 0
-            assert [each.checkpoint["id"] for each in saver.list({"configurable": {"thread_id": "t"}})] == before
+            assert [each.checkpoint["id"] for each in saver.list(CONFIG)] == before
         found = queue.result("t")
         assert (found.status, found.attempts) == ("done", 2)
         judged(queue, workers, ["t"])
@@ -923,7 +924,7 @@ def test_a_worker_with_a_hanging_node_is_evicted_and_its_late_result_is_dropped(
         assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2, 3, 4]
         go_on.set()
     with PostgresSaver.from_conn_string(postgres) as saver:
-        assert graph.copy({"checkpointer": saver}).get_state({"configurable": {"thread_id": "t"}}).values["log"] == [0, 1, 2, 3, 4]
+        assert graph.copy({"checkpointer": saver}).get_state(CONFIG).values["log"] == [0, 1, 2, 3, 4]
     assert tries == [0, 1, 1, 2, 3, 4]
 
 
