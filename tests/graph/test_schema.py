@@ -433,7 +433,7 @@ def test_a_key_that_the_engine_needs_is_refused(key):
     assert repr(key) in str(caught.value)
 
 
-def test_a_declared_result_key_for_questions_is_no_key_of_the_state(drive: Any) -> None:
+def test_a_declared_result_key_for_questions_is_no_key_of_the_state(drive):
     """Type checkers then know `result["__interrupt__"]`."""
     hints = {"n": int, "__interrupt__": NotRequired[list[Interrupt]]}
     graph = StateGraph(TypedDict("T", hints)).add_node("n", lambda state: {"n": interrupt("more?")})  # type: ignore[operator]

@@ -20,7 +20,7 @@ FENCE = re.compile(r"^```(?P<kind>python|output)\n(?P<code>.*?)^```", re.MULTILI
 
 
 @pytest.mark.parametrize("page", ["serving", "mcp"])
-def test_the_page_runs_as_one_program(capsys: pytest.CaptureFixture[str], page: str) -> None:
+def test_the_page_runs_as_one_program(capsys, page):
     pytest.importorskip("langgraph_sdk", reason="needs langgraph_sdk: make compat")
     names: dict[str, object] = {"__name__": "page"}
     shown = ""
@@ -38,7 +38,7 @@ class Order(TypedDict, total=False):
     log: list[str]
 
 
-def test_the_program_in_javascript_runs() -> None:
+def test_the_program_in_javascript_runs():
     [code] = re.findall(r"^```javascript\n(.*?)^```", (GUIDES / "mcp.md").read_text(), re.MULTILINE | re.DOTALL)
 
     def approve(state: Order) -> Order:
