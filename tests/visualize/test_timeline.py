@@ -53,7 +53,7 @@ def test_an_attempt_later_than_any_retry_policy_allows_belongs_to_a_new_call():
 def test_a_hole_in_a_step_that_no_attempt_explains_is_a_process_that_died():
     ran = task("a", (100, 1)), task("a", (500, 2), id="killed"), task("a", (502.9, 1), id="late")
     found = told_of(START, step(1, *ran))
-    assert gaps(found) == [(1, 101, 500, "idle")]
+    assert gaps(found) == [(1, 101, 500, "stopped")]
     assert calls(found) == [("input", 0, 100), ("resume", 1, 500)]
 
 

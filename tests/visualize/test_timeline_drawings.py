@@ -213,3 +213,13 @@ def test_the_name_of_the_last_call_is_not_cut_off():
 def test_lines_of_text_with_counts_are_no_longer_than_asked():
     text = timeline(*threads.long(300)).draw_text(60)
     assert max(map(len, text.split("\n"))) <= 60
+
+
+def test_a_process_that_died_in_mid_step_is_marked_and_the_tasks_of_both_processes_are_counted() -> None:
+    before = [task("a", (100 + n / 10, 0.1), id=f"before{n}") for n in range(50)]
+    after = [task("a", (500 + n / 10, 0.1), id=f"after{n}") for n in range(60)]
+    found = told_of(START, step(1, *before, *after))
+    picture = found.draw_svg()
+    assert picture.count('class="cut"') == 2  # where it happened, and in the legend
+    assert "×50" in picture and "×60" in picture and "×110" not in picture
+    assert "┊ stopped in mid-step, continued after" in found.draw_text()

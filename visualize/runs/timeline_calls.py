@@ -73,11 +73,12 @@ class _Clock:
             last = bisect_right(later, end, key=lambda attempt: attempt.began)
             kind = _explain_gap(later[first:last], stop)
             if kind is None and (start - stop > IDLE or start in resumed):
-                kind = "idle"  # an attempt that died with its process has stored no time
+                # An attempt that died with its process has stored no time.
+                kind = "stopped" if len(part) == 1 else "idle"
             place = part[min(bisect_left(ends, start), len(part) - 1)]
             if kind is not None:
                 self.gaps.append(Gap(place, stop, start, kind))
-            if kind in ("answer", "idle"):
+            if kind in ("answer", "idle", "stopped"):
                 self.calls.append(ThreadCall("resume", place, start))
         for place in part:
             answered = any(t.questions and t.state == "done" for t in self.steps[place].tasks)

@@ -12,9 +12,10 @@ from ..group import group
 from .trace import TaskState, TraceBranch, TraceStep, TraceTask
 from .values import count_noun, duration
 
-GapKind = Literal["answer", "idle", "retry"]
-"""Why nothing ran: `answer`: a question waited for its answer; `idle`: nobody ran the thread;
-`retry`: all remaining tasks waited for their next attempt."""
+GapKind = Literal["answer", "idle", "stopped", "retry"]
+"""Why nothing ran: `answer`: a question waited for its answer; `idle`: no call ran the thread;
+`stopped`: the run ended in the middle of the step, as when its process is killed, until another
+call continued; `retry`: all remaining tasks waited for their next attempt."""
 
 CallSource = Literal["input", "resume", "update", "fork"]
 

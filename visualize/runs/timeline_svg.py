@@ -3,6 +3,7 @@ records."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from ...pregel.names import NS_END
 from ..assets import read_asset
+from ..group import group
 from ..labels import TIMES, drop_illegal
 from ..layout.geometry import Box
 from ..theme import Theme, style_sheet
@@ -42,7 +44,12 @@ _WORDS = {
     "waiting": "not run yet",
     "lost": "lost its race",
 }
-_GAPS = {"answer": "answer", "idle": "idle", "retry": "retry"}
+_GAPS = {
+    "answer": "waited for an answer",
+    "idle": "not running",
+    "stopped": "the run ended in mid-step (its process was killed, or the call cancelled); continued",
+    "retry": "waited for a retry",
+}
 _CHAR = 6.7  # the width of a character of the labels, on average
 
 
@@ -198,12 +205,15 @@ def _gap(gap: Gap, x: float, bottom: float) -> str:
     middle = x + _GAP / 2
     words = duration(gap.took).split(" ")
     text = " ".join(words[:2])
+    cut = f"M{x:.1f} 22V{bottom:.1f}M{x - 5:.1f} 39l10 10m0 -10l-10 10"
     return (
         f"<g><g><title>{escape(f'{_GAPS[gap.kind]}: nothing ran for {duration(gap.took)}')}</title>"
         f'<rect class="silence" x="{x + 2:.1f}" y="22" width="{_GAP - 4:.1f}" '
         f'height="{bottom - 22:.1f}"/>'
         f'<text class="dim" x="{middle:.1f}" y="36" '
-        f'text-anchor="middle">{escape(text)}</text></g></g>'
+        f'text-anchor="middle">{escape(text)}</text>'
+        + (f'<path class="cut" d="{cut}"/>' if gap.kind == "stopped" else "")
+        + "</g></g>"
     )
 
 
@@ -239,6 +249,9 @@ def _legend(timeline: TimelineModel, y: float, left: float) -> Iterator[str]:
             )
             yield f'<text class="dim" x="{x + 19:.0f}" y="{y:.0f}">{word}</text>'
             x += 34 + len(word) * 6.1
+    if any(gap.kind == "stopped" for gap in timeline.gaps):
+        yield f'<path class="cut" d="M{x:.0f} {y - 9:.0f}l10 10m0 -10l-10 10"/>'
+        yield f'<text class="dim" x="{x + 17:.0f}" y="{y:.0f}">stopped in mid-step</text>'
     yield f'<text class="dim" x="12" y="{y + 18:.0f}">{escape(sanitize(timeline.summary))}</text>'
 
 
@@ -379,8 +392,14 @@ def _attempt(bar: Bar, box: Box, titles: bool) -> Iterator[str]:
 
 
 def _bundle(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
-    """Yield many tasks of one node and step as one bar with their number, marked where an attempt
-    failed."""
+    """Yield many tasks of one node and step as one bar with their number, or one for each call that
+    ran some of them; marked where an attempt failed."""
+    gaps = [piece.x for piece in scale.steps[bars[0].step] if piece.gap]
+    for mine in group((bisect_right(gaps, _ends(bar, scale)[0]), bar) for bar in bars).values():
+        yield from _bundle_part(mine, scale, row)
+
+
+def _bundle_part(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
     ends = [(*_ends(bar, scale), bar.state) for bar in bars]
     left, right = min(start for start, _, _ in ends), max(stop for _, stop, _ in ends)
     states = {bar.task: bar.state for bar in sorted(bars, key=lambda bar: bar.began)}

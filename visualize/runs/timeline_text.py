@@ -24,7 +24,11 @@ _WORDS = {
     "┊": "nothing ran",
 }
 _CALLS = {"input": "input", "resume": "resumed", "update": "update", "fork": "fork"}
-_GAPS = {"answer": "┊ waited for an answer:", "idle": "┊ nobody ran it:"}
+_GAPS = {
+    "answer": "┊ waited for an answer:",
+    "idle": "┊ not running:",
+    "stopped": "┊ stopped in mid-step, continued after",
+}
 
 MOST_GAPS = 8
 """How many gaps are listed."""
