@@ -132,7 +132,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def describe_graphviz() -> Row:
     """Graphviz's program."""
-    purpose = 'draw_png, and draw_svg(layout="graphviz")'
+    purpose = 'draw_png'
     dot = shutil.which("dot")
     if dot is None:
         return "dot", "missing", purpose, True

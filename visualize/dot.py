@@ -1,4 +1,4 @@
-"""Converts a model to DOT text, and on request runs Graphviz on it for a layout or a PNG picture.
+"""Converts a model to DOT text, and on request runs Graphviz on it for a PNG picture.
 
 Graphviz runs as a separate program, `dot` or the one that pygraphviz brings, so that its crash,
 hang or termination does not harm this process. This module reads nothing from a graph.
@@ -6,7 +6,6 @@ hang or termination does not harm this process. This module reads nothing from a
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -18,15 +17,11 @@ from typing import Any
 from ..extras import install_command
 from ..pregel.errors import StateGraphError
 from .labels import edge_text, make_ids, notes, traits
-from .layout.geometry import Box, GraphLayout, Point, Route
-from .layout.measure import label_size, node_size, title_size
-from .model import GraphModel
+from .model import Direction, GraphModel
 from .nesting import find_reversed
 
 TIMEOUT = 20.0
 """How many seconds Graphviz may take."""
-MARGIN = 16.0
-"""The space around a layout, in px."""
 
 _NODES: dict[str, dict[str, str]] = {
     "start": {"shape": "box", "style": "rounded,filled,bold"},
@@ -63,10 +58,10 @@ class GraphvizWarning(UserWarning):
     """Graphviz is installed, but does not work or takes too long."""
 
 
-def draw_dot(model: GraphModel) -> str:
+def draw_dot(model: GraphModel, direction: Direction = "TB") -> str:
     """Return the drawing as DOT text; equal shapes give the same text. No `dot` program is
     needed."""
-    return str(_digraph(model).source)
+    return str(_digraph(model, direction).source)
 
 
 def draw_png(model: GraphModel, dpi: int = 96, *flags: str) -> bytes:
@@ -82,20 +77,6 @@ def draw_png(model: GraphModel, dpi: int = 96, *flags: str) -> bytes:
     if picture is None:
         raise GraphvizMissingError("a PNG")
     return picture
-
-
-def arrange_with_graphviz(model: GraphModel) -> GraphLayout | None:
-    """Return Graphviz's layout, in px; None if there is no working Graphviz."""
-    plan = run_graphviz(_write_sizes(model), "json")
-    if plan is None:
-        return None
-    try:
-        return _read_layout(model, json.loads(plan))
-    except (ValueError, LookupError, TypeError) as error:
-        warnings.warn(
-            f"the output of Graphviz cannot be read: {error!r}", GraphvizWarning, stacklevel=3
-        )
-        return None
 
 
 # -- the program -----------------------------------------------------------------------------------
@@ -154,7 +135,7 @@ def run_graphviz(source: str, form: str, *options: str) -> bytes | None:
 # -- the text --------------------------------------------------------------------------------------
 
 
-def _digraph(model: GraphModel) -> Any:
+def _digraph(model: GraphModel, direction: Direction) -> Any:
     import graphviz  # type: ignore[import-untyped]  # it has no annotations
 
     graph = graphviz.Digraph(_escape(model.name))
@@ -162,7 +143,7 @@ def _digraph(model: GraphModel) -> Any:
     graph.attr(
         "graph",
         **font,
-        rankdir="TB",
+        rankdir=direction,
         fontsize="11",
         color="#999999",
         style="rounded",
@@ -227,89 +208,3 @@ def _escape(text: str) -> Any:
     import graphviz
 
     return graphviz.nohtml(graphviz.escape(text).replace("\n", "\\n"))
-
-
-# -- the layout ------------------------------------------------------------------------------------
-
-
-def _write_sizes(model: GraphModel) -> str:
-    """Return DOT text of boxes without text, in the sizes of our own renderer; a point is a px."""
-    names = _number_parts(model)
-    reverse, feet = find_reversed(model), _find_feet(model)
-    lines = [
-        "digraph {",
-        "compound=true;",
-        "graph [nodesep=0.45 ranksep=0.5];",
-        "edge [arrowhead=none fontsize=1];",
-        'node [shape=box fixedsize=true label=""];',
-        *_write_parts(model, names, None),
-    ]
-    for number, edge in enumerate(model.edge_records):
-        options = f"id=e{number}"
-        if edge.label:
-            options += f" label={_write_room(*label_size(edge.label))}"
-        if edge.source in feet:
-            end = "lhead" if edge in reverse else "ltail"
-            options += f" {end}=cluster_{names[edge.source]}"
-        ends = [names[feet.get(edge.source, edge.source)], names[edge.target]]
-        if edge in reverse:
-            ends.reverse()
-        lines.append(f"{' -> '.join(ends)} [{options}];")
-    return "\n".join([*lines, "}"])
-
-
-def _number_parts(model: GraphModel) -> dict[str, str]:
-    return {part.id: f"n{number}" for number, part in enumerate(model.parts)}
-
-
-def _write_parts(model: GraphModel, names: dict[str, str], holder: str | None) -> Iterator[str]:
-    for part in model.levels.get(holder, ()):
-        if part.kind == "cluster":
-            yield f"subgraph cluster_{names[part.id]} {{ margin=12; labeljust=l;"
-            yield f"label={_write_room(*title_size(part))};"
-            yield from _write_parts(model, names, part.id)
-            yield "}"
-        else:
-            width, height = node_size(part)
-            form = " shape=ellipse" if part.kind == "join" else ""
-            yield f"{names[part.id]} [width={width / 72:.4f} height={height / 72:.4f}{form}];"
-
-
-def _write_room(width: float, height: float) -> str:
-    """Return a label that takes this much room."""
-    size = f'FIXEDSIZE="TRUE" WIDTH="{width:.0f}" HEIGHT="{height:.0f}"'
-    plain = 'BORDER="0" CELLBORDER="0" CELLPADDING="0" CELLSPACING="0"'
-    return f"<<TABLE {plain} {size}><TR><TD></TD></TR></TABLE>>"
-
-
-def _read_layout(model: GraphModel, plan: dict[str, Any]) -> GraphLayout:
-    """Convert Graphviz's JSON to a layout: its y axis points upwards, ours downwards."""
-    _, _, width, height = (number + 2 * MARGIN for number in _read_numbers(plan["bb"]))
-
-    def flip(text: str) -> Point:
-        x, y = _read_numbers(text)
-        return x + MARGIN, height - MARGIN - y
-
-    items = {item["name"]: item for item in plan["objects"]}
-    names = _number_parts(model)
-    boxes, clusters = {}, {}
-    for node in model.node_records:
-        (x, y), size = flip(items[names[node.id]]["pos"]), node_size(node)
-        boxes[node.id] = Box(node.id, x - size.width / 2, y - size.height / 2, *size)
-    for cluster in model.clusters:
-        left, low, right, top = _read_numbers(items[f"cluster_{names[cluster.id]}"]["bb"])
-        corner = flip(f"{left},{top}")
-        clusters[cluster.id] = Box(cluster.id, *corner, right - left, top - low)
-    lines = {item["id"]: item for item in plan.get("edges", ())}
-    routes, reverse = [], find_reversed(model)
-    for number, edge in enumerate(model.edge_records):
-        item = lines[f"e{number}"]
-        points = [flip(point) for point in item["pos"].split()]
-        if edge in reverse:
-            points.reverse()
-        routes.append(Route(edge, tuple(points), flip(item["lp"]) if "lp" in item else None))
-    return GraphLayout(width, height, boxes, clusters, tuple(routes))
-
-
-def _read_numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(number) for number in text.split(","))

@@ -11,27 +11,24 @@ from contextlib import suppress
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import networkx
 
 from ..pregel.errors import nearest
-from .dot import GraphvizMissingError, arrange_with_graphviz, draw_dot, draw_png
+from .dot import draw_dot, draw_png
 from .fold import FittedGraph, fit
 from .image import as_image
 from .labels import to_plain_data
 from .layout.pixels import arrange
 from .mermaid import MermaidStyle, draw_mermaid
-from .model import GraphEdge, GraphModel, GraphNode
+from .model import Direction, GraphEdge, GraphModel, GraphNode
 from .page import draw_html
 from .svg import draw_svg
 from .text import draw_ascii, terminal_width
 from .theme import Theme
 
 Made = TypeVar("Made", str, bytes)
-LayoutEngine = Literal["builtin", "graphviz"]
-"""Who places nodes and edges: this package or, on request, Graphviz."""
-
 _OF_MERMAID = frozenset((
     "curve_style", "node_colors", "wrap_label_n_words", "draw_method", "max_retries", "retry_delay",
     "frontmatter_config", "base_url", "proxies",
@@ -107,6 +104,7 @@ class Drawing:
     def draw_mermaid(
         self,
         *,
+        direction: Direction = "TB",
         with_styles: bool = True,
         curve_style: Any = None,
         node_colors: Any = None,
@@ -122,11 +120,11 @@ class Drawing:
             wrap_label_n_words=wrap_label_n_words,
             frontmatter_config=frontmatter_config,
         )
-        return draw_mermaid(self.model, style)
+        return draw_mermaid(self.model, style, direction)
 
-    def draw_dot(self) -> str:
+    def draw_dot(self, *, direction: Direction = "TB") -> str:
         """Return the drawing as DOT text, for Graphviz, which need not be installed."""
-        return draw_dot(self.model)
+        return draw_dot(self.model, direction)
 
     def draw_ascii(self, *, unicode: bool = False, width: int = 100) -> str:
         """Return the drawing in plain characters; with line characters if `unicode`.
@@ -150,43 +148,48 @@ class Drawing:
         path: str | Path | None = None,
         *,
         theme: Theme = "auto",
-        layout: LayoutEngine = "builtin",
+        direction: Direction = "TB",
         fold: bool = True,
     ) -> str:
-        """Return the drawing as one SVG text; also write it to `path` if given.
-
-        The built-in layout is the same on every machine. Graphviz is used only on request.
+        """Return the drawing as one SVG text; also write it to `path` if given. It is the same on
+        every machine.
 
         Args:
             theme: light, dark, or auto: like the page or system that shows it.
-            layout: the layout engine, "builtin" or "graphviz".
+            direction: "TB" for edges that lead downwards, "LR" for edges that lead to the right.
             fold: in a graph that is too wide for a page, draw six or more nodes with the same edges
-                as one, with their count and names.
+                as one, with their count and names; and eight or more edges to END as marks.
 
         Raises:
-            GraphvizMissingError: the layout is "graphviz", and no working Graphviz was found.
-            ValueError: there is no such theme or layout.
+            ValueError: there is no such theme or direction.
         """
-        if layout not in get_args(LayoutEngine):
-            names = ", ".join(get_args(LayoutEngine))
-            raise ValueError(f"layout must be one of {names}, got {layout!r}")
-        model = self._fitted.model if fold else self.model
-        if layout == "graphviz":
-            places = arrange_with_graphviz(model)
-            if places is None:
-                raise GraphvizMissingError('layout="graphviz"')
+        if direction not in get_args(Direction):
+            names = ", ".join(get_args(Direction))
+            raise ValueError(f"direction must be one of {names}, got {direction!r}")
+        if fold:
+            fitted = self._fitted if direction == "TB" else fit(self.model, direction)
+            model, places = fitted.model, fitted.layout
         else:
-            places = self._fitted.layout if fold else arrange(model)
+            model, places = self.model, arrange(self.model, direction)
         return _write(draw_svg(model, places, theme=theme), path)
 
-    def draw_html(self, path: str | Path | None = None, *, theme: Theme = "auto") -> str:
+    def draw_html(
+        self,
+        path: str | Path | None = None,
+        *,
+        theme: Theme = "auto",
+        direction: Direction = "TB",
+    ) -> str:
         """Return the drawing as a web page with pan and zoom; also write it to `path`. The page is
         self-contained and works offline. It folds nothing.
 
+        Args:
+            theme, direction: as for `draw_svg`.
+
         Raises:
-            ValueError: there is no such theme.
+            ValueError: there is no such theme or direction.
         """
-        svg = self.draw_svg(theme=theme, fold=False)
+        svg = self.draw_svg(theme=theme, direction=direction, fold=False)
         return _write(draw_html(self.model, svg, theme), path)
 
     @cached_property

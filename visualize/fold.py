@@ -18,12 +18,14 @@ from .labels import label_lines, natural_key
 from .layout.geometry import GraphLayout
 from .layout.measure import one_line
 from .layout.pixels import arrange
-from .model import GraphEdge, GraphModel, GraphNode
+from .model import Direction, GraphEdge, GraphModel, GraphNode
 
 WIDEST = 1080.0
 """The widest drawing that is not folded, in pixels. A notebook cell has about 900; wider drawings
 become too small to read."""
 FOLDABLE = ("node", "subgraph", "steps")
+MOST_ENDS = 8
+"""How many edges lead to an END before they become marks."""
 FEWEST = 6
 """Fewer nodes than this are never folded."""
 LINE, LINES = 44, 6
@@ -42,14 +44,42 @@ class FittedGraph(NamedTuple):
     homes: Mapping[str, str]
 
 
-def fit(model: GraphModel) -> FittedGraph:
-    """Return the graph with its layout, folded if it is wider than `WIDEST`."""
-    layout = arrange(model)
-    if layout.width > WIDEST:
+def fit(model: GraphModel, direction: Direction = "TB") -> FittedGraph:
+    """Return the graph with its layout, folded if it is wider than `WIDEST`, or as high if edges
+    lead to the right."""
+    model = mark_ends(model)
+    layout = arrange(model, direction)
+    if (layout.height if direction == "LR" else layout.width) > WIDEST:
         folded, homes = fold(model)
         if homes:
-            return FittedGraph(folded, arrange(folded), homes)
+            return FittedGraph(folded, arrange(folded, direction), homes)
     return FittedGraph(model, layout, {})
+
+
+def mark_ends(model: GraphModel) -> GraphModel:
+    """Return the graph with a mark on each node that leads to an END, instead of an edge, where
+    `MOST_ENDS` or more nodes lead there and have other edges, too."""
+    leads = group((edge.source, edge.target) for edge in model.edge_records)
+    ends = {node.id for node in model.node_records if node.kind == "end"}
+    kinds = {part.id: part.kind for part in model.parts}
+    marked = {
+        edge
+        for edge in model.edge_records
+        if edge.target in ends
+        and len(set(leads[edge.source])) > 1
+        and kinds[edge.source] in ("node", "subgraph")
+    }
+    if len({edge.source for edge in marked}) < MOST_ENDS:
+        return model
+    sources = {edge.source for edge in marked}
+    edges = [edge for edge in model.edge_records if edge not in marked]
+    kept = {end for edge in edges for end in edge[:2]}
+    nodes = [
+        node._replace(ends=node.id in sources)
+        for node in model.node_records
+        if node.id not in ends or node.id in kept
+    ]
+    return GraphModel(model.name, nodes, edges, model.clusters)
 
 
 def fold(model: GraphModel) -> tuple[GraphModel, dict[str, str]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .labels import edge_text, make_ids, notes, traits
-from .model import GraphEdge, GraphModel, GraphNode
+from .model import Direction, GraphEdge, GraphModel, GraphNode
 
 _FORMS = {
     "start": '(["{}"])',
@@ -88,7 +88,9 @@ class MermaidStyle:
         )
 
 
-def draw_mermaid(model: GraphModel, style: MermaidStyle | None = None) -> str:
+def draw_mermaid(
+    model: GraphModel, style: MermaidStyle | None = None, direction: Direction = "TB"
+) -> str:
     """Return the drawing as Mermaid text; equal shapes give the same text.
 
     Solid arrows are always taken, dashed ones if a router or a `Command` says so; "n times" marks a
@@ -113,7 +115,8 @@ def draw_mermaid(model: GraphModel, style: MermaidStyle | None = None) -> str:
     """
     style = style or MermaidStyle()
     ids = make_ids(node.id for node in model.parts)
-    lines = [*style.frontmatter(), "graph TD", *_write_nodes(model, ids, None)]
+    graph = "graph TD" if direction == "TB" else f"graph {direction}"
+    lines = [*style.frontmatter(), graph, *_write_nodes(model, ids, None)]
     lines += [f"    {_arrow(edge, ids, style.wrap_label_n_words)}" for edge in model.edge_records]
     if style.with_styles:
         lines += _write_styles(model, ids, style.css())

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 else:
     _MultiDiGraph = networkx.MultiDiGraph
 
+Direction = Literal["TB", "LR"]
+"""Where edges lead: from top to bottom, or from left to right."""
+
 NodeKind = Literal[
     "start", "end", "node", "subgraph", "join", "unknown", "cluster", "folded", "steps"
 ]
@@ -45,6 +48,7 @@ class GraphNode(NamedTuple):
         handler: whether it takes over when another node fails.
         before, after: whether a static breakpoint stops the run there.
         reached: False if nothing declared leads here.
+        ends: whether an edge to END is drawn as a mark on the node, in drawings only.
         metadata: as given to `add_node`.
         data: the user's object for the node; None if it is not known.
     """
@@ -58,6 +62,7 @@ class GraphNode(NamedTuple):
     before: bool = False
     after: bool = False
     reached: bool = True
+    ends: bool = False
     metadata: Mapping[str, Any] = {}
     data: Any = None
 

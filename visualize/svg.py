@@ -21,12 +21,15 @@ from .layout.geometry import Box, GraphLayout, Point, Route
 from .layout.measure import (
     DEFERRED_MARK,
     FONT,
+    LABEL_LINE,
     LINE_HEIGHT,
     LONGEST_LABEL,
     SMALL,
     fit_lines,
     fit_text,
+    label_size,
     text_width,
+    wrap_text,
 )
 from .model import GraphModel, GraphNode
 from .theme import FONTS, LIGHT, Theme, style_sheet
@@ -161,6 +164,7 @@ def _node(node: GraphNode, box: Box, mark: Mark | None) -> str:
             *([_hour_glass(glass)] if node.deferred else []),
             *_lines(node, place, size, style),
             *_stops(node, box),
+            *_end_mark(node, box),
             *_badge(box, mark),
             "</g>",
         ]
@@ -172,7 +176,7 @@ def _lines(node: GraphNode, place: Point, size: float, style: str) -> Iterator[s
     lines = fit_lines(node)
     top = place[1] - LINE_HEIGHT * (len(lines) - 1) / 2
     for number, line in enumerate(lines):
-        yield _words(line, (place[0], top + LINE_HEIGHT * number), size, style)
+        yield _words(line.rstrip(), (place[0], top + LINE_HEIGHT * number), size, style)
 
 
 def _outline(node: GraphNode, box: Box) -> Iterator[str]:
@@ -241,6 +245,17 @@ def _stops(node: GraphNode, box: Box) -> Iterator[str]:
             )
 
 
+def _end_mark(node: GraphNode, box: Box) -> Iterator[str]:
+    """Yield a ring with a dot at the lower right corner: an edge leads from here to END."""
+    if node.ends:
+        x, y = _number(box.right - 3), _number(box.bottom - 1)
+        yield (
+            f'<g class="to-end"><title>leads to END</title><circle cx="{x}" cy="{y}" r="6.5" '
+            f'{_fill("page")} stroke="{LIGHT["pill"]}" stroke-width="1.5"/>'
+            f'<circle cx="{x}" cy="{y}" r="3" {_fill("pill")}/></g>'
+        )
+
+
 def _hour_glass(middle: Point) -> str:
     x, y = middle
     path = f"M{_number(x - 3.5)} {_number(y - 5.5)}h7l-7 11h7z"
@@ -289,7 +304,7 @@ def _edge(route: Route, layout: GraphLayout, told: Mapping[str, str], *, reached
             f'<path class="line" d="{_curves(points)}" fill="none" stroke="{colour}"',
             f' stroke-width="1.5" stroke-linecap="round"{dashes}/>',
             *(f'<path class="tip" d="{tip}" {paint}/>' for tip in tips),
-            *_start_mark(route, colour),
+            *_start_mark(route, colour, layout.across),
             *_label(route),
             "</g>",
         ]
@@ -347,7 +362,7 @@ def _trim(points: Sequence[Point], length: float) -> Sequence[Point]:
     return kept
 
 
-def _start_mark(route: Route, colour: str) -> Iterator[str]:
+def _start_mark(route: Route, colour: str, across: bool) -> Iterator[str]:
     """Yield a dot where a Command decides, or a badge for the number of copies of a Send."""
     x, y = route.points[0]
     dx, dy = _direction(route.points[3::-1])
@@ -357,7 +372,8 @@ def _start_mark(route: Route, colour: str) -> Iterator[str]:
             f'r="3" fill="{colour}"/>'
         )
     elif route.edge.kind == "send":
-        middle = (x - dx * 11, y - dy * 11) if abs(dx) < 0.5 else _beyond_corner(route)
+        onward = abs(dy if across else dx) < 0.5
+        middle = (x - dx * 16, y - dy * 11) if onward else _beyond_corner(route)
         place = Box("", middle[0] - 11, middle[1] - 6.5, 22, 13)
         yield (
             f'<g class="many"><rect {_rect(place)} rx="6.5" {_fill("page")} stroke="{colour}"/>'
@@ -376,14 +392,16 @@ def _beyond_corner(route: Route) -> Point:
 
 
 def _label(route: Route) -> Iterator[str]:
-    text = fit_text(route.edge.label, LONGEST_LABEL, SMALL)
-    if text and route.label_at:
-        (x, y), width = route.label_at, round(text_width(text, SMALL)) + 8
-        place = Box("", x - width / 2, y - 8, width, 16)
-        yield (
-            f'<g class="label"><rect {_rect(place)} rx="4" {_fill("page")}/>'
-            f"{_words(text, (x, y), SMALL, _fill('soft'))}</g>"
+    if route.edge.label and route.label_at:
+        (x, y), (width, height) = route.label_at, label_size(route.edge.label)
+        place = Box("", x - width / 2 + 2, y - height / 2 + 1, width - 4, height - 2)
+        lines = wrap_text(route.edge.label, LONGEST_LABEL, SMALL)
+        top = y - LABEL_LINE * (len(lines) - 1) / 2
+        words = "".join(
+            _words(line.rstrip(), (x, top + LABEL_LINE * number), SMALL, _fill("soft"))
+            for number, line in enumerate(lines)
         )
+        yield f'<g class="label"><rect {_rect(place)} rx="4" {_fill("page")}/>{words}</g>'
 
 
 # -- text ------------------------------------------------------------------------------------------

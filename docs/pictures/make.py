@@ -7,7 +7,6 @@ terminals, which are dark.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 import re
@@ -38,7 +37,6 @@ from stategraph import (  # noqa: E402
     CompiledStateGraph,
     InMemorySaver,
     InMemoryStore,
-    MessagesState,
     Send,
     SqliteSaver,
     StateGraph,
@@ -47,7 +45,7 @@ from stategraph import (  # noqa: E402
 from stategraph.examples import demo  # noqa: E402
 from stategraph.prebuilt import create_agent  # noqa: E402
 from stategraph.testing import ScriptedModel, tool_call  # noqa: E402
-from stategraph.visualize import changes, report, timeline  # noqa: E402
+from stategraph.visualize import changes, timeline  # noqa: E402
 
 THEMES = ("light", "dark")
 

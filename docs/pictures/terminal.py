@@ -128,7 +128,7 @@ def draw(frames: Sequence[Frame], title: str, picture: bytes = b"", shown: float
             )
     moves = "".join(
         f"{100 * at / whole:.2f}%{{transform:translateY({-LINE * first:.0f}px)}}"
-        for at, first in dict((first, (at, first)) for at, first in reversed(scrolls)).values()
+        for at, first in {first: (at, first) for at, first in reversed(scrolls)}.values()
     )
     last = ""
     if picture:

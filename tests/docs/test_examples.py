@@ -7,12 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kit.chat_server import events, server, whole
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TESTED = {
-    "approval", "demo", "functional", "map_reduce", "newton", "research", "supervisor", "tool_agent",
-}  # fmt: skip
+TESTED = {"approval", "demo", "map_reduce", "newton", "research", "supervisor"}
 QUIET = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}  # no test asks outside
 
 
@@ -96,31 +92,6 @@ def test_approval_repeats_a_question_after_an_invalid_answer(tmp_path: Path) -> 
 # -- functional -----------------------------------------------------------------------------------------------
 
 
-def test_functional_repeats_nothing(tmp_path: Path) -> None:
-    assert run("functional", cwd=tmp_path).splitlines() == [
-        "stopped: the station does not answer",
-        "  ran: report 1, measure 2, altitude 2, send 1",
-        "the same run again, from where it stopped",
-        "sent: day 1, Helsinki 17°",
-        "  ran: report 1, measure 0, altitude 0, send 1",
-        "asked: send 'day 2, Helsinki 18° (yesterday 17°)'?",
-        "  ran: report 1, measure 2, altitude 0, send 0",
-        "sent: day 2, Helsinki 18° (yesterday 17°)",
-        "  ran: report 1, measure 0, altitude 0, send 1",
-        "asked: send 'day 3, Helsinki 19° (yesterday 18°)'?",
-        "  ran: report 1, measure 2, altitude 0, send 0",
-        "day 3, Helsinki 19° (yesterday 18°), not sent",
-        "  ran: report 1, measure 0, altitude 0, send 0",
-    ]
-
-
-def test_functional_with_other_cities(tmp_path: Path) -> None:
-    assert "\nsent: day 1, Ulaanbaatar 23°\n" in run("functional", "Oslo", "Ulaanbaatar", "Rome", cwd=tmp_path)
-
-
-# -- research -------------------------------------------------------------------------------------------------
-
-
 def test_research_continues_after_failures(tmp_path: Path) -> None:
     lines = run("research", cwd=tmp_path).splitlines()
     said = [line.removeprefix("  study / ") for line in lines if line.startswith("  ")]
@@ -174,68 +145,3 @@ def test_supervisor_stops_where_nothing_is_known(tmp_path: Path) -> None:
 
 
 # -- tool_agent -----------------------------------------------------------------------------------------------
-
-
-def test_tool_agent_by_its_script(tmp_path: Path) -> None:
-    first, second, *calls, blank, third, last = run("tool_agent", cwd=tmp_path).splitlines()
-    assert (first[:5], second, blank) == ("user:", "Let me look.", "")
-    assert set(calls) == {
-        '  height({"name": "Mount Everest"}) = 8849',
-        '  height({"name": "Eiffel Tower"}) = 330',
-    }  # as they finish
-    assert third == '  calculate({"expression": "8849 / 330"}) = 26.8152'
-    assert last == "Mount Everest is 26.8 times higher."
-
-
-def test_tool_agent_asks_a_server_that_streams(tmp_path: Path) -> None:
-    name, arguments = {"name": "height", "arguments": ""}, '{"name": "Mont Blanc"}'
-    pieces = [
-        {"tool_calls": [{"index": 0, "id": "c1", "function": name}]},
-        {"tool_calls": [{"index": 0, "function": {"arguments": arguments[:7]}}]},
-        {"tool_calls": [{"index": 0, "function": {"arguments": arguments[7:]}}]},
-    ]
-    words = [{"role": "assistant", "content": ""}, {"content": "It is "}, {"content": "4806 m."}]
-    with server([events(pieces), events(words)]) as (url, requests):
-        settings = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "k", "OPENAI_MODEL": "m"}
-        lines = run("tool_agent", "How high?", cwd=tmp_path, no_proxy="127.0.0.1", **settings).splitlines()
-    assert lines == ["user: How high?", "", '  height({"name": "Mont Blanc"}) = 4806', "It is 4806 m."]
-    assert {(path, key) for path, key, _ in requests} == {("/v1/chat/completions", "Bearer k")}
-    first, second = [body for _, _, body in requests]
-    assert (first["model"], first["stream"]) == ("m", True)
-    assert [tool["function"]["name"] for tool in first["tools"]] == ["height", "calculate"]
-    assert first["messages"] == [{"role": "user", "content": "How high?"}]
-    call = {"id": "c1", "type": "function", "function": {"name": "height", "arguments": arguments}}
-    assert second["messages"][1:] == [
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": "4806"},
-    ]
-
-
-def test_tool_agent_returns_errors_to_the_model(tmp_path: Path) -> None:
-    asked = {"name": "fly", "arguments": "{}"}
-    calls = [{"id": "c1", "function": asked}, {"id": "c2", "function": {"name": "calculate", "arguments": "["}}]
-    answers = [whole({"content": None, "tool_calls": calls}), whole({"content": "I cannot."})]
-    with server(answers) as (url, requests):
-        settings = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "k"}
-        lines = run("tool_agent", "Fly!", cwd=tmp_path, no_proxy="127.0.0.1", **settings).splitlines()
-    assert "  fly({}) = error in fly: there is no tool 'fly'; known: 'calculate', 'height'" in lines
-    assert lines[-1] == "I cannot."
-    told = requests[1][2]["messages"][-2:]
-    assert [message["tool_call_id"] for message in told] == ["c1", "c2"]
-    assert told[1]["content"].startswith("error in calculate: JSONDecodeError")
-
-
-def test_tool_agent_says_that_the_server_is_not_well(tmp_path: Path) -> None:
-    with server([]) as (url, _):
-        settings = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "k"}
-        done = start("tool_agent", cwd=tmp_path, no_proxy="127.0.0.1", **settings)
-    assert (done.returncode, done.stderr) == (1, "the model's server says HTTP Error 500: Oh: no more answers\n")
-
-
-def test_tool_agent_says_that_there_is_no_server(tmp_path: Path) -> None:
-    with server([]) as (url, _):
-        pass  # so that nobody listens there any more
-    settings = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "k"}
-    done = start("tool_agent", cwd=tmp_path, no_proxy="127.0.0.1", **settings)
-    assert done.returncode == 1
-    assert done.stderr.startswith("the model cannot be asked: ")

@@ -12,22 +12,18 @@ from stategraph import END
 from stategraph.examples import (
     approval,
     demo,
-    functional,
     map_reduce,
     newton,
     research,
     supervisor,
-    tool_agent,
 )
 from stategraph.testing import (
-    ScriptedModel,
     measure_coverage,
     record,
     replace,
     replay,
     run_node,
     survives,
-    tool_call,
 )
 
 
@@ -40,32 +36,16 @@ class Example(NamedTuple):
     ignore: tuple[str, ...] = ()
 
 
-def agent_script() -> list[Any]:
-    return [{"tool_calls": [tool_call("height", mountain="Etna")]}, "3369 m."]
-
-
-class Forgetful:
-    """A model that knows by the conversation what it said: kills and resumes don't count as turns."""
-
-    def invoke(self, messages: Any, **options: Any) -> Any:
-        said = sum(message["role"] == "assistant" for message in messages)
-        return ScriptedModel([agent_script()[said]]).invoke(messages)
-
-
 EXAMPLES = {
     "approval": Example(approval.build, lambda _: {"topic": "tea"}, lambda question: {"decision": "approve", "wish": ""}),
     "demo": Example(
         lambda: demo.build().compile(name="demo"), lambda folder: {"folder": str(folder)}, lambda question: "lines"
     ),
-    "functional": Example(functional.build, lambda _: ["Oslo", "Rome"]),
     "map_reduce": Example(map_reduce.build, lambda folder: {"files": sorted(folder.glob("*.py"))}),
     "newton": Example(newton.build, lambda _: {"number": 2.0, "guess": 1.0}),
     "research": Example(research.build, lambda _: {"words": ["tides", "waves"], "sent": 0}),
     "supervisor": Example(
         supervisor.build, lambda _: {"topic": "tea", "messages": [{"role": "user", "content": "Tell me about tea."}]}
-    ),
-    "tool_agent": Example(
-        lambda: tool_agent.build(Forgetful()), lambda _: {"messages": [{"role": "user", "content": "How high is Etna?"}]}
     ),
 }
 
@@ -75,11 +55,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "one.py").write_text("import os\n\ndef one():\n    return os.name\n")
     (tmp_path / "two.py").write_text("two = 2\n")
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(functional.broken, "on", False)
 
 
 def test_every_example_is_here() -> None:
@@ -118,14 +93,6 @@ def test_a_node_of_an_example_runs_alone() -> None:
 def test_a_node_of_an_example_is_replaced() -> None:
     app = replace(research.build(), {"study:summarise": {"findings": ["fake"], "asked": []}})
     assert app.invoke({"words": ["tides"], "sent": 0})["report"] == "1. fake"
-
-
-def test_the_model_of_the_agent_follows_a_script() -> None:
-    model = ScriptedModel(agent_script())
-    answer = tool_agent.build(model).invoke({"messages": [{"role": "user", "content": "How high is Etna?"}]})
-    assert answer["messages"][-1]["content"] == "3369 m."
-    assert model.requests[0][0][-1]["content"] == "How high is Etna?"
-    model.check_used_up()
 
 
 def test_one_run_covers_most_of_an_example() -> None:

@@ -107,30 +107,21 @@ def test_drawing_opens_no_connection(monkeypatch):
 def test_without_graphviz_our_own_layout_is_drawn(no_graphviz):
     drawing = tool_agent()
     own = draw_svg(drawing.model, arrange(drawing.model))
-    assert drawing.draw_svg() == own == drawing.draw_svg(layout="builtin")
-    with pytest.raises(dot.GraphvizMissingError, match="needs Graphviz, which is not installed"):
-        drawing.draw_svg(layout="graphviz")
+    assert drawing.draw_svg() == own
     with pytest.raises(dot.GraphvizMissingError, match="apt install graphviz"):
         drawing.draw_png()
 
 
 @needs_graphviz
-def test_a_layout_by_graphviz_is_drawn_by_us_when_it_is_asked_for():
-    drawing = tool_agent()
-    assert drawing.draw_svg() == drawing.draw_svg(layout="builtin") != drawing.draw_svg(layout="graphviz")
-    assert 'data-source="think" data-target="call_tool"' in drawing.draw_svg(layout="graphviz")
-
-
-@needs_graphviz
-def test_a_png_is_a_picture_and_goes_to_a_file_too(tmp_path):
+def test_a_png_is_a_picture_and_goes_to_a_file_too(tmp_path: Path) -> None:
     small, large = tool_agent().draw_png(tmp_path / "x.png"), tool_agent().draw_png(dpi=192)
     assert (tmp_path / "x.png").read_bytes() == small and small.startswith(b"\x89PNG\r\n")
     assert int.from_bytes(large[16:20], "big") > 1.8 * int.from_bytes(small[16:20], "big")
 
 
-def test_wrong_options_are_refused():
-    with pytest.raises(ValueError, match="layout must be one of builtin, graphviz, got 'dot'"):
-        tool_agent().draw_svg(layout="dot")  # type: ignore[arg-type]
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(ValueError, match="direction must be one of TB, LR, got 'RL'"):
+        tool_agent().draw_svg(direction="RL")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="theme must be one of auto, light, dark, got 'blue'"):
         tool_agent().draw_svg(theme="blue")  # type: ignore[arg-type]
 

@@ -354,7 +354,7 @@ def test_bidi_marks_are_escaped_in_every_format():
     built = joined(graph(evil, "b", metadata={"who": evil}), (evil, "b"))
     built.add_conditional_edges("b", router(evil), {evil: evil, "end": END})
     drawing = built.compile(name=evil).get_graph()
-    forms = (drawing.draw_svg(layout="builtin"), drawing.draw_html(), drawing.draw_mermaid(), drawing.draw_ascii(), drawing.draw_dot())
+    forms = (drawing.draw_svg(), drawing.draw_html(), drawing.draw_mermaid(), drawing.draw_ascii(), drawing.draw_dot())
     for form in forms:
         assert not {"\u202e", "\u2066"} & set(form)
         assert "202eecila" in form

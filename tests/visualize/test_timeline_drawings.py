@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kit import stored_threads as threads
 from timelines import QUESTION, START, overlapping, step, task, told_of
 
+from stategraph.visualize.labels import TIMES
 from stategraph.visualize.runs.timeline import Timeline, timeline
 from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
 from stategraph.visualize.runs.timeline_svg import LANES
@@ -221,5 +222,5 @@ def test_a_process_that_died_in_mid_step_is_marked_and_the_tasks_of_both_process
     found = told_of(START, step(1, *before, *after))
     picture = found.draw_svg()
     assert picture.count('class="cut"') == 2  # where it happened, and in the legend
-    assert "×50" in picture and "×60" in picture and "×110" not in picture
+    assert [f"{TIMES}{count}" in picture for count in (50, 60, 110)] == [True, True, False]
     assert "┊ stopped in mid-step, continued after" in found.draw_text()

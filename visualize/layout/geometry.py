@@ -87,6 +87,7 @@ class GraphLayout(NamedTuple):
         boxes: the boxes of the nodes, by id.
         clusters: the boxes of the clusters, by id, outer ones first.
         routes: one for each edge, in the order of the edges.
+        across: whether edges lead to the right instead of downwards.
     """
 
     width: float
@@ -94,6 +95,29 @@ class GraphLayout(NamedTuple):
     boxes: dict[str, Box]
     clusters: dict[str, Box]
     routes: tuple[Route, ...]
+    across: bool = False
+
+    def turn(self) -> GraphLayout:
+        """Return the layout with x and y exchanged: what led downwards leads to the right."""
+
+        def turned(box: Box) -> Box:
+            return Box(box.id, box.y, box.x, box.height, box.width)
+
+        return GraphLayout(
+            self.height,
+            self.width,
+            {id: turned(box) for id, box in self.boxes.items()},
+            {id: turned(box) for id, box in self.clusters.items()},
+            tuple(
+                Route(
+                    route.edge,
+                    tuple((y, x) for x, y in route.points),
+                    route.label_at and (route.label_at[1], route.label_at[0]),
+                )
+                for route in self.routes
+            ),
+            not self.across,
+        )
 
 
 def _interpolate(t: float, start: float, a: float, b: float, end: float) -> float:

@@ -3,6 +3,7 @@ use the same sizes, so that they agree."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from itertools import accumulate, takewhile
 from typing import NamedTuple
@@ -16,11 +17,15 @@ SMALL = 11.0
 """The font size of edge labels and badges."""
 
 LONGEST = 220.0
-"""A node's text is cut to this width."""
+"""A node's text is wrapped at this width."""
+MOST_LINES = 3
+"""A text of more lines is cut."""
 LINE_HEIGHT = 17.0
 """The distance between lines of a node's text."""
 LONGEST_LABEL = 150.0
-"""An edge's label is cut to this width."""
+"""An edge's label is wrapped at this width."""
+LABEL_LINE = 14.0
+"""The distance between lines of an edge's label."""
 
 DEFERRED_MARK = 16.0
 """The room for the hour-glass in a deferred node."""
@@ -81,10 +86,26 @@ def fit_text(text: str, longest: float = LONGEST, size: float = FONT) -> str:
     return text[: sum(1 for _ in takewhile(lambda width: width <= room, widths))].rstrip() + "…"
 
 
+def wrap_text(text: str, longest: float = LONGEST, size: float = FONT) -> list[str]:
+    """Return lines that are no wider than `longest`, broken behind spaces, underscores and other
+    marks; the last of `MOST_LINES` is cut if necessary.
+
+    >>> wrap_text("summarize_the_conversation_for_the_next_agent_in_line")
+    ['summarize_the_conversation_', 'for_the_next_agent_in_line']
+    """
+    lines = [""]
+    for part in re.findall(r"[^\s_./:-]*[\s_./:-]*", one_line(text)):
+        whole = text_width(f"{lines[-1]}{part}".rstrip(), size)
+        if whole > longest and lines[-1] and len(lines) < MOST_LINES:
+            lines.append("")
+        lines[-1] += part
+    return [fit_text(line, longest, size) for line in lines]
+
+
 def fit_lines(node: GraphNode) -> list[str]:
     """Return a node's text as it is drawn; the lines of a folded node have already been wrapped."""
     lines = label_lines(node)
-    return lines if len(lines) > 1 else [fit_text(node.label)]
+    return lines if len(lines) > 1 else wrap_text(node.label)
 
 
 def node_size(node: GraphNode) -> Size:
@@ -104,8 +125,9 @@ def node_size(node: GraphNode) -> Size:
 
 def label_size(text: str) -> Size:
     """Return the size of an edge's label; zero if there is none."""
-    text = fit_text(text, LONGEST_LABEL, SMALL)
-    return Size(round(text_width(text, SMALL)) + 12, 18) if text else Size(0, 0)
+    lines = wrap_text(text, LONGEST_LABEL, SMALL)
+    widest = max(round(text_width(line, SMALL)) for line in lines)
+    return Size(widest + 12, 18 + LABEL_LINE * (len(lines) - 1)) if widest else Size(0, 0)
 
 
 def title_size(node: GraphNode) -> Size:

@@ -9,13 +9,14 @@ from typing import ClassVar
 
 from ...pregel.names import NS_END
 from ..group import group
-from ..model import GraphEdge, GraphModel, GraphNode
+from ..model import Direction, GraphEdge, GraphModel, GraphNode
 from .arrange import Arranger, Component, Piece, align
 from .geometry import Box, GraphLayout, Route
 from .grid import GridItem
 from .measure import Size, label_size, node_size, title_size
 from .ports import APART, APART_SEND, choose_sides, count_enclosed, gather_loops, make_turns
 from .routes import Sheet, draw_loops, draw_route, place_ports, place_rows
+from .wrap import wrap_columns
 
 ASIDE = 36.0  # from a node to its error handler
 TALL = 60.0  # taller items are at the top of their row, others in the middle
@@ -25,23 +26,27 @@ MOST_ROOM = 280.0  # the most that a node is widened to for its edges
 GAPS = (12.0, 18.0, 32.0)  # between neighbours in a row: two edges, edge and node, two nodes
 
 
-def arrange(model: GraphModel) -> GraphLayout:
+def arrange(model: GraphModel, direction: Direction = "TB") -> GraphLayout:
     """Return the layout of a model, in px.
 
     Raises:
         ValueError: an end of an edge is not a node of the model.
     """
-    return PixelArranger(model).arrange()
+    arranger = PixelArranger(model, direction)
+    layout = wrap_columns(arranger.arrange())
+    return layout.turn() if arranger.across else layout
 
 
 class PixelArranger(Arranger):
-    """Computes a layout in px."""
+    """Computes a layout in px. For edges that lead to the right, all sizes have width and height
+    exchanged, and so has the result."""
 
     margin: ClassVar[float] = 16.0
     between: ClassVar[float] = 40.0
     widest: float = 1200.0
 
-    def __init__(self, model: GraphModel) -> None:
+    def __init__(self, model: GraphModel, direction: Direction = "TB") -> None:
+        self.across = direction == "LR"
         super().__init__(model)
         self.handlers: dict[str, str] = self._find_handlers()
         self.room: dict[str, float] = self._measure_ports()
@@ -95,14 +100,17 @@ class PixelArranger(Arranger):
         }
 
     def _measure_node(self, node: GraphNode) -> Size:
-        width, height = node_size(node)
+        width, height = self._turn(node_size(node))
         if node.kind in ("start", "end", "node", "subgraph"):
             width = max(width, self.room[node.id] + 16)
         return Size(width, height)
 
     def measure_label(self, edge: GraphEdge) -> Size:
         """Return the size of its text."""
-        return label_size(edge.label)
+        return self._turn(label_size(edge.label))
+
+    def _turn(self, size: Size) -> Size:
+        return Size(size.height, size.width) if self.across else size
 
     def _build_node(self, node: GraphNode) -> tuple[GridItem, Piece]:
         width, height = self._measure_node(node)
@@ -115,7 +123,7 @@ class PixelArranger(Arranger):
         height = max(item.height, size.height)
         number = next(n for n, edge in enumerate(self.edges) if edge.target == handler)
         edge = self.edges[number]
-        label = label_size(edge.label)
+        label = self.measure_label(edge)
         start, end = item.right, item.right + ASIDE + label.width
         piece = piece.move(0, (height - item.height) / 2)
         piece.boxes[handler] = Box(handler, end, (height - size.height) / 2, *size)
@@ -133,13 +141,18 @@ class PixelArranger(Arranger):
         ends = self._find_gates(cluster, inner, "end")
         title = title_size(cluster).width
         entry = min((box.middle[0] for box in starts), default=title + INSET)
-        indent = max(INSET, title + INSET + 10 - entry)  # no edge leads through the title
+        if self.across:
+            inner.height = max(inner.height, title)
+            top, indent, title = INSET, TITLE, 0.0
+        else:
+            # No edge leads through the title.
+            top, indent = TITLE, max(INSET, title + INSET + 10 - entry)
         axis = indent + entry
         width = max(indent + inner.width, title + INSET) + INSET
-        if indent > INSET:
+        if indent > INSET and not self.across:
             width = max(width, 2 * axis)  # the same on the other side
-        height = inner.height + TITLE + INSET
-        piece = inner.move(indent - axis, TITLE)
+        height = inner.height + top + INSET
+        piece = inner.move(indent - axis, top)
         piece.clusters = {
             cluster.id: Box(cluster.id, -axis, 0, width, height),
             **piece.clusters,

@@ -224,7 +224,7 @@ def flat_half(node: GraphNode, box: Box) -> float:
     if node.kind == "join":
         return box.width * 0.3
     if node.kind in ("start", "end"):
-        return (box.width - box.height) / 2
+        return max(4.0, (box.width - box.height) / 2)
     return max(4.0, box.width / 2 - 14)
 
 

@@ -47,7 +47,7 @@ _WORDS = {
 _GAPS = {
     "answer": "waited for an answer",
     "idle": "not running",
-    "stopped": "the run ended in mid-step (its process was killed, or the call cancelled); continued",
+    "stopped": "stopped in mid-step (the process was killed, or the call cancelled)",
     "retry": "waited for a retry",
 }
 _CHAR = 6.7  # the width of a character of the labels, on average
