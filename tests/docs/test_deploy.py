@@ -35,7 +35,7 @@ def running(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]
 
 
 @pytest.mark.trial
-def test_the_commands_of_the_compose_file_serve_a_run_and_survive_a_killed_worker(postgres: str, tmp_path: Path) -> None:
+def test_the_commands_of_the_compose_file_serve_a_run_and_survive_a_killed_worker(postgres, tmp_path):
     for name in ("graphs.py", "users.py"):
         shutil.copy(FOLDER / name, tmp_path)
     [serve], [work] = ([words for words in COMMANDS if words[0] == kind] for kind in ("serve", "work"))
@@ -77,7 +77,7 @@ def docker_works() -> bool:
 
 @pytest.mark.trial
 @pytest.mark.skipif(not docker_works(), reason="no Docker daemon")
-def test_the_compose_file_starts_in_docker() -> None:
+def test_the_compose_file_starts_in_docker():
     secrets = {**os.environ, "POSTGRES_PASSWORD": "none", "API_TOKEN": "none"}
     compose = ["docker", "compose", "--project-name", "stategraph-docs"]
     subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(FOLDER / "dist"), str(ROOT)], check=True)

@@ -78,17 +78,17 @@ def model_of(text: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "how-to").glob("*.md")), ids=lambda page: page.stem)
-def test_a_how_to_guide_has_at_most_1200_words_beside_its_code(page: Path) -> None:
+def test_a_how_to_guide_has_at_most_1200_words_beside_its_code(page):
     words = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL).split()
     assert len(words) <= 1200, f"{page.name}: {len(words)}; move rules to docs/reference"
 
 
-def test_a_block_that_is_not_run_says_why() -> None:
+def test_a_block_that_is_not_run_says_why():
     assert not [str(page) for page in PAGES if re.search(r"<!-- not run:?\s*-->", page.read_text())]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_lead_somewhere(page):
     text = FENCE.sub("", page.read_text())
     targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", text)
     assert not [target for target in targets if not (page.parent / target).exists()]
@@ -102,7 +102,7 @@ def anchors_of(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_to_a_section_lead_to_one_that_is_there(page: Path) -> None:
+def test_links_to_a_section_lead_to_one_that_is_there(page):
     links = re.findall(r"\]\(([\w/.-]*)#([\w-]+)\)", FENCE.sub("", page.read_text()))
     found = {(target, anchor): (page.parent / target if target else page).read_text() for target, anchor in links}
     assert not [f"{target}#{anchor}" for (target, anchor), text in found.items() if anchor not in anchors_of(text)]
@@ -115,7 +115,7 @@ def own_files() -> Iterator[Path]:
         yield from (Path(folder, name) for name in files)
 
 
-def test_each_mention_of_a_page_names_one_that_is_there() -> None:
+def test_each_mention_of_a_page_names_one_that_is_there():
     """In code, errors, notebooks and pages: a page that moves is found by this."""
     gone = [
         f"{path.relative_to(ROOT)}: {page}"
@@ -127,7 +127,7 @@ def test_each_mention_of_a_page_names_one_that_is_there() -> None:
     assert not gone
 
 
-def test_no_page_says_to_install_from_an_index() -> None:
+def test_no_page_says_to_install_from_an_index():
     """There is no package on any; errors take their words from `extras.install_command`."""
     wrong = re.compile(r"""pip install ["']?stategraph(?![-\w])""")
     ours = (path for path in own_files() if path.suffix in (".py", ".md", ".ipynb", ".toml"))
@@ -149,7 +149,7 @@ def words_of(code: str) -> Iterator[str]:
             yield node.value
 
 
-def test_the_architecture_page_names_code_that_is_there() -> None:
+def test_the_architecture_page_names_code_that_is_there():
     text = re.sub(r"^```.*?^```", "", (ROOT / "docs/explanation/architecture.md").read_text(), flags=re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`([^`\n]+)`", text))
     files = [str(path.relative_to(ROOT)) for room in [*PRODUCT, "tests"] for path in (ROOT / room).rglob("*.py")]
@@ -165,7 +165,7 @@ def test_the_architecture_page_names_code_that_is_there() -> None:
     assert not unknown, f"docs/explanation/architecture.md names what is not there: {sorted(unknown)}"
 
 
-def test_the_table_of_article_names_leads_to_the_files_it_names() -> None:
+def test_the_table_of_article_names_leads_to_the_files_it_names():
     page = (ROOT / "docs/explanation/architecture.md").read_text()
     [table] = re.findall(r"^## Names in articles.*?(^\| there .*?)\n\n", page, re.MULTILINE | re.DOTALL)
     for row in table.splitlines()[2:]:

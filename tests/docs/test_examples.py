@@ -26,11 +26,11 @@ def run(name: str, *words: str, cwd: Path, **settings: str) -> str:
     return done.stdout
 
 
-def test_every_example_is_tested() -> None:
+def test_every_example_is_tested():
     assert {path.stem for path in EXAMPLES.glob("*.py")} - {"__init__"} == TESTED
 
 
-def test_map_reduce(tmp_path: Path) -> None:
+def test_map_reduce(tmp_path):
     (tmp_path / "a").write_text("One two, two.")
     (tmp_path / "b").write_text("two three three")
     for words in (["a", "b"], ["--processes", "a", "b"]):
@@ -42,15 +42,15 @@ def test_map_reduce(tmp_path: Path) -> None:
         ]
 
 
-def test_map_reduce_reads_the_examples(tmp_path: Path) -> None:
+def test_map_reduce_reads_the_examples(tmp_path):
     assert f" words in {len(TESTED) + 1} files\n" in run("map_reduce", cwd=tmp_path)
 
 
-def test_newton_finds_the_root(tmp_path: Path) -> None:
+def test_newton_finds_the_root(tmp_path):
     assert run("newton", "9", cwd=tmp_path).splitlines()[-1] == "3"
 
 
-def test_newton_gives_up_where_there_is_no_root(tmp_path: Path) -> None:
+def test_newton_gives_up_where_there_is_no_root(tmp_path):
     *guesses, last = run("newton", "-3", cwd=tmp_path).splitlines()
     assert len(guesses) == 20
     assert last.startswith("gave up: StateGraph: the recursion limit of 20 supersteps was reached with work left: improve")
@@ -59,7 +59,7 @@ def test_newton_gives_up_where_there_is_no_root(tmp_path: Path) -> None:
 # -- approval -------------------------------------------------------------------------------------------------
 
 
-def test_approval_asks_both_people_each_round(tmp_path: Path) -> None:
+def test_approval_asks_both_people_each_round(tmp_path):
     lines = run("approval", cwd=tmp_path).splitlines()
     assert lines[:5] == [
         "editor, do you approve of 'About tea, draft 1'? edit: shorter",
@@ -73,16 +73,16 @@ def test_approval_asks_both_people_each_round(tmp_path: Path) -> None:
     assert nexts == ["__start__", *round, *round, "publish", "nothing"]
 
 
-def test_approval_at_once(tmp_path: Path) -> None:
+def test_approval_at_once(tmp_path):
     assert "\npublished: About cats, draft 1\n" in run("approval", "cats", "--answers", "approve", cwd=tmp_path)
 
 
-def test_approval_takes_the_wishes_of_both(tmp_path: Path) -> None:
+def test_approval_takes_the_wishes_of_both(tmp_path):
     shown = run("approval", "--answers", "edit:shorter", "edit:a joke", "approve", cwd=tmp_path)
     assert "\npublished: About tea, draft 2, shorter, a joke\n" in shown
 
 
-def test_approval_repeats_a_question_after_an_invalid_answer(tmp_path: Path) -> None:
+def test_approval_repeats_a_question_after_an_invalid_answer(tmp_path):
     lines = run("approval", "--answers", "maybe", "approve", "reject", cwd=tmp_path).splitlines()
     assert [line[:6] for line in lines[:2]] == ["editor", "lawyer"]
     assert lines[2] == "  not understood: Input should be 'approve', 'reject' or 'edit'"
@@ -92,7 +92,7 @@ def test_approval_repeats_a_question_after_an_invalid_answer(tmp_path: Path) -> 
 # -- functional -----------------------------------------------------------------------------------------------
 
 
-def test_research_continues_after_failures(tmp_path: Path) -> None:
+def test_research_continues_after_failures(tmp_path):
     lines = run("research", cwd=tmp_path).splitlines()
     said = [line.removeprefix("  study / ") for line in lines if line.startswith("  ")]
     assert [line for line in said if line.startswith("tides")] == [
@@ -113,14 +113,14 @@ def test_research_continues_after_failures(tmp_path: Path) -> None:
     ]
 
 
-def test_research_of_the_unknown(tmp_path: Path) -> None:
+def test_research_of_the_unknown(tmp_path):
     assert run("research", "cats", cwd=tmp_path).splitlines()[-1] == "1. cats: Nothing is known."
 
 
 # -- supervisor -----------------------------------------------------------------------------------------------
 
 
-def test_supervisor_sends_the_work_round(tmp_path: Path) -> None:
+def test_supervisor_sends_the_work_round(tmp_path):
     assert run("supervisor", cwd=tmp_path).splitlines() == [
         "user: Tell me about tea.",
         "supervisor: First we need facts.",
@@ -136,7 +136,7 @@ def test_supervisor_sends_the_work_round(tmp_path: Path) -> None:
     ]
 
 
-def test_supervisor_stops_where_nothing_is_known(tmp_path: Path) -> None:
+def test_supervisor_stops_where_nothing_is_known(tmp_path):
     assert run("supervisor", "cats", cwd=tmp_path).splitlines()[-3:] == [
         "supervisor: Nothing is known, so we stop.",
         "",

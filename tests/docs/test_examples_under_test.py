@@ -51,19 +51,19 @@ EXAMPLES = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "one.py").write_text("import os\n\ndef one():\n    return os.name\n")
     (tmp_path / "two.py").write_text("two = 2\n")
     return tmp_path
 
 
-def test_every_example_is_here() -> None:
+def test_every_example_is_here():
     here = Path(approval.__file__).parent
     assert {path.stem for path in here.glob("*.py")} - {"__init__"} == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_it_can_be_recorded_and_replayed(name: str, folder: Path) -> None:
+def test_it_can_be_recorded_and_replayed(name, folder):
     example = EXAMPLES[name]
     recording = record(example.build(), example.input(folder), answers=example.answers)
     assert recording.runs[0].end == "done"
@@ -75,12 +75,12 @@ def test_it_can_be_recorded_and_replayed(name: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.trial] * (name in ("research", "demo", "supervisor"))) for name in EXAMPLES]
 )
-def test_it_survives(name: str, folder: Path) -> None:
+def test_it_survives(name, folder):
     example = EXAMPLES[name]
     survives(example.build(), example.input(folder), answers=example.answers)
 
 
-def test_a_node_of_an_example_runs_alone() -> None:
+def test_a_node_of_an_example_runs_alone():
     done = run_node(newton.build(), "improve", {"number": 9.0, "guess": 3.0})
     assert (done.update, done.goto) == ({"guess": 3.0}, (END,))
     assert run_node(research.build(), "study:search", {"word": "tides"}, retry=True).goto == ("read",)
@@ -90,12 +90,12 @@ def test_a_node_of_an_example_runs_alone() -> None:
     assert len(asked.questions) == 1
 
 
-def test_a_node_of_an_example_is_replaced() -> None:
+def test_a_node_of_an_example_is_replaced():
     app = replace(research.build(), {"study:summarise": {"findings": ["fake"], "asked": []}})
     assert app.invoke({"words": ["tides"], "sent": 0})["report"] == "1. fake"
 
 
-def test_one_run_covers_most_of_an_example() -> None:
+def test_one_run_covers_most_of_an_example():
     app = newton.build()
     with measure_coverage(app) as coverage:
         app.invoke({"number": 2.0, "guess": 1.0})

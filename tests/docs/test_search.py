@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -61,7 +60,7 @@ QUERIES = {
 
 
 @pytest.fixture(scope="module")
-def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def search(tmp_path_factory):
     """The search page of the site, opened from the file system."""
     pytest.importorskip("sphinx", reason="the site is built where Sphinx is installed (extra: docs)")
     site = tmp_path_factory.mktemp("site")
@@ -85,14 +84,14 @@ def pages_found(search: Browser, query: str) -> list[str]:
 
 @pytest.mark.trial
 @needs_chromium
-def test_a_query_finds_its_page_among_the_first_three(search: Browser) -> None:
+def test_a_query_finds_its_page_among_the_first_three(search):
     first = {query: pages_found(search, query)[:3] for query in QUERIES}
     assert {query: found for query, found in first.items() if QUERIES[query] not in found} == {}
 
 
 @pytest.mark.trial
 @needs_chromium
-def test_a_result_has_an_excerpt_without_a_server(search: Browser) -> None:
+def test_a_result_has_an_excerpt_without_a_server(search):
     search.run("Search.performSearch('idempotency')")
     excerpts: list[str] = []
     while not excerpts:

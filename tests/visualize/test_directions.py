@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from example_graphs import DRAWN
 from hypothesis import given
-from kit.graph_specs import Described, build
+from kit.graph_specs import build
 from kit.random_graphs import graphs
 
 import stategraph
@@ -56,21 +56,21 @@ def check(model: GraphModel, layout: GraphLayout) -> None:
 
 @given(graphs())
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_a_drawing_to_the_right_has_a_place_for_everything(described: Described) -> None:
+def test_a_drawing_to_the_right_has_a_place_for_everything(described):
     model = build(described, stategraph).get_graph(xray=True).model
     check(model, arrange(model, "LR"))
 
 
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
-def test_every_kind_of_graph_is_drawn_to_the_right(name: str) -> None:
+def test_every_kind_of_graph_is_drawn_to_the_right(name):
     drawing = DRAWN[name]()
     check(drawing.model, arrange(drawing.model, "LR"))
     assert drawing.draw_svg(direction="LR") and drawing.draw_html(direction="LR")
     assert "graph LR" in drawing.draw_mermaid(direction="LR") and "rankdir=LR" in drawing.draw_dot(direction="LR")
 
 
-def test_edges_lead_to_the_right() -> None:
+def test_edges_lead_to_the_right():
     layout = arrange(chain(4), "LR")
     assert [box.y for box in layout.boxes.values()] == [layout.boxes["n0"].y] * 4
     assert all(route.points[0][0] < route.points[-1][0] for route in layout.routes)
@@ -78,7 +78,7 @@ def test_edges_lead_to_the_right() -> None:
 
 @pytest.mark.parametrize("count", [30, 40, 100])
 @pytest.mark.parametrize("direction", ["TB", "LR"])
-def test_a_long_chain_is_broken_into_columns_or_rows(count: int, direction: str) -> None:
+def test_a_long_chain_is_broken_into_columns_or_rows(count, direction):
     layout = arrange(chain(count), direction)  # type: ignore[arg-type]
     check(chain(count), layout)
     length = layout.height if direction == "TB" else layout.width
@@ -88,11 +88,11 @@ def test_a_long_chain_is_broken_into_columns_or_rows(count: int, direction: str)
         assert abs((y - box.y) if direction == "TB" else (x - box.x)) < 0.1
 
 
-def test_a_chain_that_fits_stays_one_column() -> None:
+def test_a_chain_that_fits_stays_one_column():
     assert len({box.x for box in arrange(chain(15)).boxes.values()}) == 1
 
 
-def test_many_edges_to_end_become_marks() -> None:
+def test_many_edges_to_end_become_marks():
     marked = mark_ends(star(MOST_ENDS))
     assert [node.id for node in marked.node_records if node.ends] == [f"n{n}" for n in range(MOST_ENDS)]
     assert "e" not in marked and all(edge.target != "e" for edge in marked.edge_records)

@@ -71,14 +71,14 @@ def test_graphviz_takes_the_text_of_every_kind_of_graph(name):
 
 
 @needs_pygraphviz
-def test_pygraphviz_does_where_there_is_no_dot(no_path: Path) -> None:
+def test_pygraphviz_does_where_there_is_no_dot(no_path):
     assert draw_png(chain()).startswith(b"\x89PNG")
 
 
 # -- without --------------------------------------------------------------------------------------------------
 
 
-def test_a_png_without_any_graphviz_says_what_to_install(no_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_png_without_any_graphviz_says_what_to_install(no_path, monkeypatch):
     monkeypatch.setattr(dot, "find_spec", lambda name: None)
     with pytest.raises(GraphvizMissingError, match=r'apt install graphviz.*pip install -e "\.\[graphviz\]"') as raised:
         draw_png(chain())
@@ -134,7 +134,7 @@ def test_pygraphviz_steps_in_for_a_broken_dot(no_path):
 
 
 @needs_any
-def test_a_graphviz_that_works_gives_no_warning() -> None:
+def test_a_graphviz_that_works_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert draw_png(chain())

@@ -113,13 +113,13 @@ def test_without_graphviz_our_own_layout_is_drawn(no_graphviz):
 
 
 @needs_graphviz
-def test_a_png_is_a_picture_and_goes_to_a_file_too(tmp_path: Path) -> None:
+def test_a_png_is_a_picture_and_goes_to_a_file_too(tmp_path):
     small, large = tool_agent().draw_png(tmp_path / "x.png"), tool_agent().draw_png(dpi=192)
     assert (tmp_path / "x.png").read_bytes() == small and small.startswith(b"\x89PNG\r\n")
     assert int.from_bytes(large[16:20], "big") > 1.8 * int.from_bytes(small[16:20], "big")
 
 
-def test_wrong_options_are_refused() -> None:
+def test_wrong_options_are_refused():
     with pytest.raises(ValueError, match="direction must be one of TB, LR, got 'RL'"):
         tool_agent().draw_svg(direction="RL")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="theme must be one of auto, light, dark, got 'blue'"):

@@ -171,7 +171,7 @@ def test_a_deferred_cluster_has_an_hour_glass_and_room_for_it():
     assert title_size(late).width > title_size(cluster).width
 
 
-def test_the_tooltip_of_an_arrow_to_any_node_says_so() -> None:
+def test_the_tooltip_of_an_arrow_to_any_node_says_so():
     drawn = graph("a", "b").add_conditional_edges("a", router("f")).compile().get_graph().draw_svg()
     edges = [title(edge) for edge in groups(parsed(drawn), "edge")]
     assert "a → any node [f]: a router decides" in edges
@@ -206,7 +206,7 @@ def test_any_text_makes_an_svg_that_parses(name, label):
     assert len(list(groups(root, "node"))) == 2
 
 
-def test_a_long_name_is_wrapped_then_cut_and_whole_in_its_tooltip() -> None:
+def test_a_long_name_is_wrapped_then_cut_and_whole_in_its_tooltip():
     name = "gather " * 20
     root = parsed(draw_svg(GraphModel("", (GraphNode("a", name),), (GraphEdge("a", "a", "conditional", name),))))
     *lines, last = texts(of_node(root, "a"))

@@ -216,7 +216,7 @@ def test_lines_of_text_with_counts_are_no_longer_than_asked():
     assert max(map(len, text.split("\n"))) <= 60
 
 
-def test_a_process_that_died_in_mid_step_is_marked_and_the_tasks_of_both_processes_are_counted() -> None:
+def test_a_process_that_died_in_mid_step_is_marked_and_the_tasks_of_both_processes_are_counted():
     before = [task("a", (100 + n / 10, 0.1), id=f"before{n}") for n in range(50)]
     after = [task("a", (500 + n / 10, 0.1), id=f"after{n}") for n in range(60)]
     found = told_of(START, step(1, *before, *after))
