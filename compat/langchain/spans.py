@@ -39,7 +39,7 @@ def around() -> Any:
 
 
 class QuietSpan:
-    """Nothing is told."""
+    """Nothing is told. What a subclass does, it does on an event loop, too."""
 
     callbacks: Any = None
 
@@ -53,10 +53,12 @@ class QuietSpan:
         """Nothing to tell."""
 
     async def aenter(self) -> None:
-        """Nothing to tell."""
+        """`enter`, on an event loop."""
+        self.enter()
 
     async def aleave(self, error: BaseException | None) -> None:
-        """Nothing to tell."""
+        """`leave`, on an event loop."""
+        self.leave(error)
 
 
 class CallbackSpan:
@@ -276,10 +278,6 @@ class LendingSpan(QuietSpan):
     def enter(self) -> None:
         """Let the router find the handlers."""
         self._span.lend(self._place, self._span.config)
-
-    async def aenter(self) -> None:
-        """Let the router find the handlers."""
-        self.enter()
 
 
 class RouterSpan(CallbackSpan):

@@ -34,7 +34,7 @@ def check_program(program: str, *, module: bool = False) -> int:
         The exit code: 0 if everything is there, 1 if something is not, 2 if there is no such
         program.
     """
-    path = _locate(program, [""]) if module else Path(program)
+    path = _locate(program, Path()) if module else Path(program)
     if path is None or not path.is_file():
         print(f"langgraph --check: there is no program {program!r}", file=sys.stderr)
         return 2
@@ -47,39 +47,37 @@ def check_program(program: str, *, module: bool = False) -> int:
 
 
 def find_missing(path: Path) -> Iterator[Missing]:
-    """What a program imports that is not there, in its own file and in modules beside it."""
-    waiting, seen = [path], {path}
-    while waiting:
-        here = waiting.pop()
-        tree = ast.parse(here.read_text(encoding="utf-8"), str(here))
-        for node in ast.walk(tree):
-            yield from _missing_in(here, node)
-            for name in _modules_of(node):
-                beside = _locate(name, [str(path.parent)])
-                if beside is not None and beside not in seen:
-                    seen.add(beside)
-                    waiting.append(beside)
+    """Yield what a program imports that is not there, in its own file and in modules beside it."""
+    files = [path]
+    for here in files:
+        for node in ast.walk(ast.parse(here.read_text(encoding="utf-8"), str(here))):
+            for module, name in _imports(node):
+                why = None if getattr(node, "level", 0) else _why_missing(module, name)
+                if why is not None:
+                    missing = module if name is None else f"{module}.{name}"
+                    yield Missing(here, node.lineno, missing, why)  # type: ignore[attr-defined]
+                beside = _locate(module, path.parent)
+                if beside is not None and beside not in files:
+                    files.append(beside)
 
 
-def _missing_in(path: Path, node: ast.AST) -> Iterator[Missing]:
+def _imports(node: ast.AST) -> list[tuple[str, str | None]]:
+    """Return the modules that a statement imports, or a module with each name taken from it."""
     if isinstance(node, ast.Import):
-        for alias in node.names:
-            if _is_ours(alias.name) and alias.name not in MODULES:
-                yield Missing(path, node.lineno, alias.name, "there is no such module")
-    elif isinstance(node, ast.ImportFrom) and not node.level and _is_ours(node.module or ""):
-        module = node.module or ""
-        for alias in node.names:
-            why = _why_missing(module, alias.name)
-            if why is not None:
-                yield Missing(path, node.lineno, f"{module}.{alias.name}", why)
+        return [(alias.name, None) for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [(node.module, alias.name) for alias in node.names]
+    return []
 
 
-def _why_missing(module: str, name: str) -> str | None:
-    """Why a name is not there, or None if it is."""
-    if f"{module}.{name}" in MODULES or (name == "*" and module in MODULES):
+def _why_missing(module: str, name: str | None) -> str | None:
+    """Return why a module, or a name of it, is not there; None if it is."""
+    if not _is_ours(module) or f"{module}.{name}" in MODULES:
         return None
     if module not in MODULES:
-        return f"there is no module {module}"
+        return "there is no such module" if name is None else f"there is no module {module}"
+    if name in (None, "*"):
+        return None
     found = look_up(module, name)
     if isinstance(found, str):
         return f"it has no counterpart: {found}"
@@ -98,17 +96,8 @@ def _is_ours(module: str) -> bool:
     return True
 
 
-def _modules_of(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-
-
-def _locate(module: str, places: list[str]) -> Path | None:
-    """The file of a module in these folders; of a package, its `__main__` or `__init__`."""
-    for place in places:
-        base = Path(place, *module.split("."))
-        for candidate in (base.with_suffix(".py"), base / "__main__.py", base / "__init__.py"):
-            if candidate.is_file():
-                return candidate
-    return None
+def _locate(module: str, place: Path) -> Path | None:
+    """Return the file of a module in a folder; of a package, its `__main__` or `__init__`."""
+    base = place.joinpath(*module.split("."))
+    files = (base.with_suffix(".py"), base / "__main__.py", base / "__init__.py")
+    return next(filter(Path.is_file, files), None)

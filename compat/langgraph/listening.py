@@ -248,17 +248,9 @@ class ConfigSpan(QuietSpan):
         collector."""
         del self._task
 
-    async def aleave(self, error: BaseException | None) -> None:
-        """Let go of the task."""
-        del self._task
-
     def enter(self) -> None:
         """Lend the config."""
         var_child_runnable_config.set(LazyConfig(self._task))
-
-    async def aenter(self) -> None:
-        """Lend the config."""
-        self.enter()
 
 
 class LazyConfig(dict[str, Any]):

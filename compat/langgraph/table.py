@@ -80,14 +80,14 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         ".errors": "ErrorCode NodeInterrupt TaskNotFound create_error_message is_invalid_resume",
     },
     "langgraph.config": {
-        "pregel.runtime": "get_store get_stream_writer",
-        ".config": "RunnableConfig get_config",
+        "pregel.runtime": "get_config get_store get_stream_writer",
+        ".config": "RunnableConfig",
         ".constants": "CONF CONFIG_KEY_RUNTIME",
     },
     "langgraph.utils": {},
     "langgraph.utils.config": {
-        "pregel.runtime": "get_store get_stream_writer",
-        ".config": "get_config ensure_config merge_configs patch_config patch_configurable",
+        "pregel.runtime": "get_config get_store get_stream_writer",
+        ".config": "ensure_config merge_configs patch_config patch_configurable",
     },
     "langgraph.utils.runnable": {".runnable": "RunnableCallable RunnableLike RunnableSeq"},
     "langgraph.runtime": {
