@@ -12,7 +12,7 @@ ON_ALL_CORES = -n $(call WORKERS,2) --dist loadfile --no-loadscope-reorder
 TRIALS_ON_ALL_CORES = -n $(call WORKERS,1) --dist loadfile --no-loadscope-reorder
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
-.PHONY: help venv peer others clients compat newest pythons demo test trials check lint map wheel sdist lowest docs bench curves notebooks chaos clean
+.PHONY: help venv peer others clients compat newest pythons demo test trials check lint map wheel sdist lowest docs bench curves notebooks pictures chaos clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -98,6 +98,10 @@ curves: .venv/stamp .bench/stamp ## what a unit of work costs as something grows
 
 notebooks: .venv/trials ## run the notebooks from top to bottom and keep their outputs (ARGS="01 07" runs some)
 	@.venv/bin/python notebooks/run.py $(ARGS)
+
+pictures: .venv/trials ## make the pictures of the docs from real programs, with Chromium (ARGS="demo page drawings terminals")
+	@mkdir -p .types && ln -sfn .. .types/stategraph
+	@PYTHONPATH=.types .venv/bin/python -P docs/pictures/make.py $(ARGS)
 
 # Dask's and Ray's classes are described too, so the pages need the dev tools.
 docs: .venv/trials ## build the documentation site, strictly and offline: build/docs/index.html

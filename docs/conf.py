@@ -20,9 +20,12 @@ extensions = [
     "command_help",  # the page of the commands
     "repository_links",  # links to files that are not pages
     "offline",  # nothing is loaded from elsewhere
+    "notebooks",  # as pages
+    "pictures",  # light and dark
     "search",  # words that pages are found by, excerpts
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "pictures"]
+source_suffix = {".md": "markdown", ".notebook": "markdown"}
 nitpicky = True
 
 # -- Markdown --------------------------------------------------------------------------------------

@@ -145,6 +145,26 @@ def make_drawings() -> None:
         *_, last = [None, *graphs_of(page)]
         if last is not None:
             draw(f"cookbook-{page.stem}", last, xray=page.stem == "multi-agent")
+    draw("article", article().compile())
+    draw("article-lr", article().compile(), direction="LR")
+    outer = StateGraph(Article)
+    outer.add_node("desk", article().compile())
+    outer.add_node("archive", write)
+    outer.add_edge(START, "desk")
+    outer.add_edge("desk", "archive")
+    draw("nested", outer.compile(), xray=True)
+    wide = StateGraph(Article)
+    for number in range(200):
+        wide.add_node(f"n{number}", write)
+        wide.add_edge(START, f"n{number}")
+    draw("folded", wide.compile())
+    joined = StateGraph(Article)
+    for name in ("flights", "hotels", "book"):
+        joined.add_node(name, write)
+    joined.add_edge(START, "flights")
+    joined.add_edge(START, "hotels")
+    joined.add_edge(["flights", "hotels"], "book")
+    draw("joined", joined.compile())
 
 
 # -- the page --------------------------------------------------------------------------------------
@@ -259,13 +279,11 @@ def make_page() -> None:
         states = client.get(f"/threads/{ids[1]}/history").json()
         fork = next(state for state in states if state["next"] == ["write"])
         run(ids[1], "article", command={"resume": "yes"})
-        config = {"configurable": fork["checkpoint"]}
         notes = {"notes": ["Water is older."]}
         client.post(
             f"/threads/{ids[1]}/state", json={"values": notes, "checkpoint": fork["checkpoint"]}
         )
         run(ids[1], "article", input=None)
-        assert config
         run(ids[2], "assistant", input=say("How high is Etna?"))
         run(ids[3], "assistant", input=say("Delete the old file, please."))
         run(ids[4], "article", input={"topics": ["cocoa", "mate", "water"]})

@@ -26,6 +26,7 @@ SLOWEST = 0.9
 """Longer waits are shortened to this, in seconds."""
 QUICKEST = 0.06
 """Shorter ones are shown for this long."""
+BEGUN = re.compile(r"\x1b(\[[\d;?]*)?$")
 ESCAPE = re.compile(r"\x1b\[([\d;?]*)([A-Za-z])")
 
 
@@ -76,10 +77,13 @@ class _Screen:
     """The lines that were written, the last one with the cursor."""
 
     def __init__(self) -> None:
-        self.lines, self._at = [""], 0
+        self.lines, self._at, self._begun = [""], 0, ""
 
     def write(self, text: str) -> None:
-        for part in re.split(r"(\r|\n|\x1b\[[\d;?]*[A-Za-z])", text):
+        """Take what was printed; an escape sequence may come in two parts."""
+        text = self._begun + text
+        self._begun = text[text.rfind("\x1b") :] if BEGUN.search(text) else ""
+        for part in re.split(r"(\r|\n|\x1b\[[\d;?]*[A-Za-z])", text.removesuffix(self._begun)):
             code = ESCAPE.fullmatch(part)
             if part == "\n":
                 self.lines.append("")
@@ -110,6 +114,7 @@ def draw(frames: Sequence[Frame], title: str, picture: bytes = b"", shown: float
     """
     end = frames[-1].at + 1.5
     whole = end + shown
+    begin = frames[0].at + 0.3  # where nothing moves, the end of the program is shown
     width, height = COLUMNS * CELL + 2 * MARGIN, ROWS * LINE + 2 * MARGIN + 26
     styles: dict[tuple[float, float], str] = {}
 
@@ -135,11 +140,12 @@ def draw(frames: Sequence[Frame], title: str, picture: bytes = b"", shown: float
         source = b64encode(picture).decode()
         last = (
             f'<image class="{during(end, whole)}" y="26" width="{width:.0f}" '
-            f'height="{height - 26:.0f}" preserveAspectRatio="xMidYMin slice" '
+            f'height="{height - 26:.0f}" preserveAspectRatio="xMidYMin meet" '
             f'href="data:image/webp;base64,{source}"/>'
         )
     rules = "".join(
-        f".{name}{{visibility:hidden;animation:{name} {whole:.2f}s step-end infinite}}"
+        f".{name}{{visibility:{'visible' if stop >= whole > start + shown else 'hidden'};"
+        f"animation:{name} {whole:.2f}s step-end {-begin:.2f}s infinite}}"
         f"@keyframes {name}{{0%{{visibility:{'visible' if start <= 0 else 'hidden'}}}"
         f"{100 * start / whole:.2f}%{{visibility:visible}}"
         + (f"{100 * stop / whole:.2f}%{{visibility:hidden}}" if stop < whole else "")
@@ -151,13 +157,16 @@ def draw(frames: Sequence[Frame], title: str, picture: bytes = b"", shown: float
         f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="{escape(title)}">'
         f"<style>text{{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
         "fill:#d5dbe3;white-space:pre}"
-        f".scroll{{animation:scroll {whole:.2f}s step-end infinite}}@keyframes scroll{{{moves}}}"
+        f".scroll{{transform:translateY({-LINE * scrolls[-1][1]:.0f}px);"
+        f"animation:scroll {whole:.2f}s step-end {-begin:.2f}s infinite}}"
+        f"@keyframes scroll{{{moves}}}"
         f"{rules}</style>"
         f'<rect width="{width:.0f}" height="{height:.0f}" rx="10" fill="#161b22"/>'
         '<circle cx="18" cy="14" r="5" fill="#ff5f57"/><circle cx="36" cy="14" r="5" '
         'fill="#febc2e"/><circle cx="54" cy="14" r="5" fill="#28c840"/>'
         f'<svg y="26" width="{width:.0f}" height="{height - 26:.0f}" '
-        f'viewBox="0 26 {width:.0f} {height - 26:.0f}"><g class="scroll">{"".join(texts)}</g></svg>'
+        f'viewBox="0 26 {width:.0f} {height - 26:.0f}"><g class="scroll">'
+        f"{''.join(texts)}</g></svg>"
         f"{last}</svg>\n"
     )
 
