@@ -78,3 +78,10 @@ class BuiltinSaver(BaseCheckpointSaver):
             return self.serde.dumps(value)
         except UnserializableError as exc:
             raise exc.inside(where) from exc.__cause__
+
+    def _loads(self, blob: Blob) -> Any:
+        """Decode a value that was read as bytes, a bytearray or a view. A serializer of a user's
+        own is given bytes."""
+        if type(blob[1]) is not bytes and type(self.serde).loads is not Serializer.loads:
+            blob = blob[0], bytes(blob[1])
+        return self.serde.loads(blob)

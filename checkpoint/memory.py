@@ -256,7 +256,7 @@ class InMemorySaver(BuiltinSaver):
             chain = self._chain(thread_id, checkpoint_ns)
             tasks = [*chain.writes.get(record.id, ())] if chain else []
             revision = chain.revisions.get(record.id, 0) if chain else 0
-        loads, parent_id = self.serde.loads, record.parent_id
+        loads, parent_id = self._loads, record.parent_id
         state = read_state(record)
         checkpoint: Checkpoint = {
             "v": record.v,

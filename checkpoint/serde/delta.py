@@ -28,6 +28,10 @@ ALLOWANCE = 32
 """Bytes that a delta counts beyond its own when deltas are weighed against the whole: its row has a
 price too."""
 
+RUN = 34
+"""This many consecutive deltas of about the same size are combined into one, which belongs to a
+larger size and is combined again with others. So reading a value takes a few times this many
+deltas, however often it has changed."""
 
 LONG = 64
 """Bytes from which a changed run is looked through for what stayed the same within."""
@@ -98,6 +102,13 @@ class GrownBlob(tuple[str, bytes]):
         blob = super().__new__(cls, (form, payload))
         blob.base, blob.delta = base, delta
         return blob
+
+
+def extends(old: bytes, new: Blob, start: int, new_start: int) -> bool:
+    """Return whether a new payload has all bytes of an old one, from these places on, and more."""
+    if isinstance(new, GrownBlob) and new.base is old:
+        return True
+    return new[1].startswith(memoryview(old)[start:], new_start)
 
 
 def find_delta(old: Blob, new: Blob) -> bytes | None:
@@ -232,6 +243,27 @@ def compose_deltas(length: int, deltas: Sequence[bytes | memoryview]) -> bytes:
     for delta in deltas:
         pieces = _change_pieces(pieces, delta)
     return _pack_pieces(pieces, length)
+
+
+def join_run(length: int, deltas: Sequence[bytes | memoryview]) -> tuple[int, bytes] | None:
+    """Return the place of the last run of deltas of similar size, and one delta in its stead; None
+    if there are fewer than `RUN` of them.
+
+    Args:
+        length: of the payload that the first delta changes.
+    """
+    size = ALLOWANCE
+    # Sizes are sorted into classes, each `RUN` times as large as the one before.
+    while size <= len(deltas[-1]) + ALLOWANCE:
+        size *= RUN
+    start = len(deltas) - 1
+    while start and len(deltas[start - 1]) + ALLOWANCE < size:
+        start -= 1
+    if len(deltas) - start < RUN:
+        return None
+    if start:
+        length = length_after(deltas[start - 1])
+    return start, compose_deltas(length, deltas[start:])
 
 
 _Piece = bytes | tuple[int, int]

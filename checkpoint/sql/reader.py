@@ -25,7 +25,7 @@ from ..records import (
     spans_of,
 )
 from ..retention import Retention
-from ..serde import Blob, Serializer
+from ..serde import Serializer
 from .label_index import add_missing_labels, find_labelled
 from .listing import ListingCheck
 from .pages import MOST_ROWS, MOST_VALUES, Listed, Page, read_page
@@ -147,13 +147,13 @@ class SqlReader(BuiltinSaver):
 
     def _decode(self, found: StoredCheckpoint) -> LoadedTuple:
         """Decode a checkpoint."""
-        row, body, state, loads = found.row, found.body, found.state, self.serde.loads
+        row, body, state, loads = found.row, found.body, found.state, self._loads
         where = state.key.thread_id, state.key.checkpoint_ns
         checkpoint: Checkpoint = {
             "v": body.v,
             "id": row.checkpoint_id,
             "ts": iso(body.ts),
-            "channel_values": {name: loads(self._whole(state.blob(name))) for name in state.values},
+            "channel_values": {name: loads(state.blob(name)) for name in state.values},
             "channel_versions": dict(state.versions),
             "versions_seen": {node: dict(each) for node, each in state.seen.items()},
             "updated_channels": body.updated,
@@ -167,12 +167,6 @@ class SqlReader(BuiltinSaver):
             spans=spans_of(found.tasks),
             revision=state.revision,
         )
-
-    def _whole(self, blob: Blob) -> Blob:
-        """Return a blob in the form that the serializer takes: a user's own may require bytes."""
-        if type(blob[1]) is bytes or type(self.serde).loads is Serializer.loads:
-            return blob
-        return blob[0], bytes(blob[1])
 
     # -- many checkpoints ---------------------------------------------------------------------
 

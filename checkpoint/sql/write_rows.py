@@ -10,11 +10,9 @@ from ..labels import UNLABELLED, has_new_labels, labels_of
 from ..records import Commit, TaskWrites, check_names
 from ..serde import Blob
 from ..serde.delta import (
-    ALLOWANCE,
-    compose_deltas,
     find_delta,
     is_outweighed,
-    length_after,
+    join_run,
     opening_length,
 )
 from .rows import (
@@ -34,11 +32,6 @@ from .rows import (
 
 INLINE = 64
 """Values of at most this many bytes are stored in the checkpoint's row."""
-
-RUN = 34
-"""This many consecutive deltas of about the same size are combined into one, which belongs to a
-larger size and is combined again with others. So reading a value takes a few times this many rows,
-however often it has changed."""
 
 SHORT = 2048
 """Writes of at most this many bytes are stored in the row of the checkpoint that resulted from
@@ -201,26 +194,15 @@ def _shrink_value(
 
 
 def _join_runs(whole: int, deltas: list[ValueDelta]) -> list[ValueDelta]:
-    """Return the deltas of a value, with the last run of deltas of similar size combined into one,
-    if there is such a run.
+    """Return the deltas of a value, with each last run of deltas of similar size combined.
 
     Args:
         whole: the length of the value that the first delta is based on.
     """
-    while True:
-        size = ALLOWANCE
-        # Sizes are sorted into classes, each `RUN` times as large as the one before.
-        while size <= len(deltas[-1].delta) + ALLOWANCE:
-            size *= RUN
-        start = len(deltas) - 1
-        while start and len(deltas[start - 1].delta) + ALLOWANCE < size:
-            start -= 1
-        if len(deltas) - start < RUN:
-            return deltas
-        run = deltas[start:]
-        length = length_after(deltas[start - 1].delta) if start else whole
-        delta = compose_deltas(length, [each.delta for each in run])
-        deltas = [*deltas[:start], run[0]._replace(delta=delta)]
+    while run := join_run(whole, [each.delta for each in deltas]):
+        start, delta = run
+        deltas = [*deltas[:start], deltas[start]._replace(delta=delta)]
+    return deltas
 
 
 def _without_tails(

@@ -23,7 +23,8 @@ from stategraph.checkpoint import (
     UnserializableError,
 )
 from stategraph.checkpoint.base import address
-from stategraph.checkpoint.memory_chain import KEYFRAME
+from stategraph.checkpoint.memory_chain import KEYFRAME, DeltaBlob, SharedBlob
+from stategraph.checkpoint.serde.delta import RUN
 from stategraph.testing import Commits, Harness, SaverChecks
 from stategraph.testing.harness import checkpoint, long_run
 
@@ -210,6 +211,103 @@ def test_any_history_reads_back_as_a_plain_dict_would(script):
     assert [found.checkpoint["id"] for found in saver.list(address("t", ""))] == left[::-1]
     assert all(saver.get(address("t", "", id)) == run.expected[id] for id in left)
     assert held(saver) <= set(left)
+
+
+# -- long values ------------------------------------------------------------------------------------------------
+
+
+def stored_values(saver: Any) -> list[Any]:
+    """The long values of all records, as they are stored."""
+    records = [r for spaces in saver._threads.values() for space in spaces.values() for r in space.records.values()]
+    return [each for record in records for name, each in record.values.items() if name == "log"]
+
+
+def test_a_list_that_grows_is_stored_once(desk: Harness) -> None:
+    """PERFORMANCE P40: whatever its length, reading it takes one copy and no delta."""
+    run = desk.run()
+    log = [f"{number:0200}" for number in range(10)]
+    for step in range(200):
+        run.step(str(step), log=[*log])
+        log.append(f"{step:0200}")
+    desk.reads_back(run)
+    first, *grown = stored_values(desk.saver)
+    assert not isinstance(first, SharedBlob)
+    assert len({id(each.buffer) for each in grown}) == 1
+    assert len(grown[0].buffer) <= 203 * 210 + 20
+
+
+@pytest.mark.parametrize("edit", [0, 5, -1])
+def test_an_edited_list_takes_few_deltas_to_read(desk: Harness, edit: int) -> None:
+    run = desk.run()
+    log = [f"{number:0200}" for number in range(100)]
+    for step in range(200):
+        run.step(str(step), log=[*log])
+        log[edit] = f"{step:0200}"
+        log.append(f"{step:0200}")
+    desk.reads_back(run)
+    deltas = [len(each.deltas) for each in stored_values(desk.saver) if isinstance(each, DeltaBlob)]
+    assert max(deltas) <= 2 * RUN
+    assert len(deltas) >= 150
+
+
+def test_what_a_deleted_run_appended_is_let_go(desk: Harness) -> None:
+    log = [f"{number:0200}" for number in range(10)]
+    for step in range(10):
+        desk.put(str(step), {"log": [*log]}, parent=str(step - 1) if step else None, run_id="a" if step < 5 else "b")
+        log.append(f"secret {step}" * 20)
+    desk.call("copy_thread", "t", "copy")
+    desk.call("delete_for_runs", ["b"])
+    assert [len(desk.values(str(step))["log"]) for step in range(5)] == [10, 11, 12, 13, 14]
+    assert not any(b"secret 7" in each.buffer for each in stored_values(desk.saver) if isinstance(each, SharedBlob))
+
+
+changes = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 3)),
+        st.tuples(st.just("edit"), st.integers(0, 30)),
+        st.tuples(st.just("cut"), st.integers(1, 5)),
+        st.tuples(st.just("fork"), st.integers(0, 30)),
+        st.tuples(st.just("prune"), st.integers(1, 20)),
+        st.tuples(st.just("drop"), st.integers(1, 5)),
+        st.tuples(st.just("copy"), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(changes)
+def test_long_values_read_back_however_they_have_changed(script: list[Any]) -> None:
+    saver = InMemorySaver()
+    run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
+    run.step("start", log=[f"{number:060}" for number in range(5)])
+    left, copies = ["start"], 0
+    for number, (kind, size) in enumerate(script):
+        id = str(number)
+        if kind == "prune":
+            saver.prune(["t"], keep_last=size)
+            left = left[-size:]
+        elif kind == "drop":
+            for each in left[1:][-size:]:
+                saver._threads["t"][""].records[each].metadata["run_id"] = "dropped"
+            saver.delete_for_runs(["dropped"])
+            left = left[:1] + left[1:][:-size]
+            run.head = left[-1]
+        elif kind == "copy":
+            copies += 1
+            saver.copy_thread("t", f"copy {copies}")
+            assert saver.get(address(f"copy {copies}", "", run.head)) == run.expected[run.head or ""]
+        else:
+            parent = left[size % len(left)] if kind == "fork" else run.head
+            log = [*run.expected[parent or ""]["channel_values"]["log"]]
+            if kind == "append":
+                log += [f"{id:060}"] * size
+            elif kind == "edit":
+                log[size % len(log)] = f"edited in {id}"
+            elif kind == "cut":
+                del log[: min(size, len(log) - 1)]
+            run.step(id, parent=parent, log=log)
+            left.append(id)
+    assert all(saver.get(address("t", "", id)) == run.expected[id] for id in left)
 
 
 # -- the rest ---------------------------------------------------------------------------------------------------
