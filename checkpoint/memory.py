@@ -6,12 +6,12 @@ Checkpoints are kept as bytes, so that changes to the live state cannot reach th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import timedelta
-from heapq import merge
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, cast
 
 from .builtin import BuiltinSaver
@@ -23,11 +23,13 @@ from .memory_chain import (
     Chain,
     ChainRecord,
     Found,
+    Namespace,
     add_needed,
     by_age,
     has_metadata,
     make_keyframe,
     make_record,
+    merge_newest,
     newest_first,
     read_blob,
     read_state,
@@ -116,6 +118,9 @@ class InMemorySaver(BuiltinSaver):
         self._posts = PostTable()
         self._sequence = 0
         self._labels = LabelIndex()
+        # The sequence of each namespace's newest checkpoint; the highest is the last.
+        self._newest: OrderedDict[Place, int] = OrderedDict()
+        self._is_sorted = True
 
     async def _acall(self, function: Callable[..., Result], *args: Any) -> Result:
         # It never waits, so it is called where it is, unless a subclass says that it may.
@@ -155,24 +160,25 @@ class InMemorySaver(BuiltinSaver):
                 negative.
         """
         with self._lock:
-            chains = self._search(filter) if config is None and names_thread(before) else None
-            if chains is None:
-                chains = self._select(config)
+            edge = None if before is None else self._edge(before, self._select(config))
             wanted = coordinates(config)[2] if config is not None else None
-            edge = self._edge(before, chains) if before is not None else None
+            chains = self._search(filter) if config is None and names_thread(before) else None
             fitting = (
                 (
-                    each
-                    for each in newest_first(*namespace, wanted)
-                    if (edge is None or each[2].sequence < edge)
-                    and has_metadata(each[2].metadata, filter)
+                    chain.newest(),
+                    (
+                        each
+                        for each in newest_first(thread_id, name, chain, wanted)
+                        if (edge is None or each[2].sequence < edge)
+                        and has_metadata(each[2].metadata, filter)
+                    ),
                 )
-                for namespace in chains
+                for thread_id, name, chain in (self._select(config) if chains is None else chains)
             )
             if filter:  # few fit: looking at each once is quicker than keeping all chains in order
-                found = iter(sorted((each for part in fitting for each in part), key=by_age))
+                found = iter(sorted((each for _, part in fitting for each in part), key=by_age))
             else:
-                found = merge(*fitting, key=by_age)
+                found = merge_newest(fitting)
             chosen = tuple(islice(found, limit))
         return map(self._read, chosen)
 
@@ -182,12 +188,7 @@ class InMemorySaver(BuiltinSaver):
         if filter:
             return super().threads(filter=filter)
         with self._lock:
-            newest = {
-                thread_id: max((each.newest() for each in chains.values()), default=0)
-                for thread_id, chains in self._threads.items()
-            }
-        found = (thread_id for thread_id, sequence in newest.items() if sequence)
-        return iter(sorted(found, key=newest.__getitem__, reverse=True))
+            return iter(dict.fromkeys(thread_id for thread_id, _, _ in self._select(None)))
 
     def namespaces(self, thread_id: str) -> Collection[str]:
         """The namespaces in which a thread has checkpoints."""
@@ -214,21 +215,20 @@ class InMemorySaver(BuiltinSaver):
             return None
         return chain.records.get(wanted)
 
-    def _select(self, config: RunnableConfig | None) -> Sequence[tuple[str, str, Chain]]:
-        """The namespaces that `config` may mean, with thread and name."""
-        threads, only = self._threads, None
-        if config is not None:
-            thread_id = coordinates(config)[0]
-            threads = {thread_id: self._threads.get(thread_id, {})}
-            only = config["configurable"].get("checkpoint_ns")
-        return [
-            (thread_id, name, chain)
-            for thread_id, chains in threads.items()
-            for name, chain in chains.items()
-            if only is None or name == only
-        ]
+    def _select(self, config: RunnableConfig | None) -> Iterator[Namespace]:
+        """The namespaces that `config` may mean, the one with the newest checkpoint first."""
+        if config is None:
+            if not self._is_sorted:
+                self._newest = OrderedDict(sorted(self._newest.items(), key=itemgetter(1)))
+                self._is_sorted = True
+            return ((*place, self._threads[place[0]][place[1]]) for place in reversed(self._newest))
+        thread_id = coordinates(config)[0]
+        only = config["configurable"].get("checkpoint_ns")
+        chains = self._threads.get(thread_id, {}).items()
+        found = [(thread_id, name, each) for name, each in chains if only is None or name == only]
+        return iter(sorted(found, key=lambda each: each[2].newest(), reverse=True))
 
-    def _search(self, wanted: Mapping[str, Any] | None) -> Sequence[tuple[str, str, Chain]] | None:
+    def _search(self, wanted: Mapping[str, Any] | None) -> Sequence[Namespace] | None:
         """The namespaces that may have checkpoints with this metadata; None if the labels do not
         tell."""
         choices = label_choices(wanted)
@@ -236,7 +236,7 @@ class InMemorySaver(BuiltinSaver):
             return None
         return [(*place, self._threads[place[0]][place[1]]) for place in self._labels.find(choices)]
 
-    def _edge(self, before: RunnableConfig, chains: Sequence[tuple[str, str, Chain]]) -> int:
+    def _edge(self, before: RunnableConfig, chains: Iterable[Namespace]) -> int:
         """The sequence of the checkpoint that `before` names, by its thread or among what is
         listed."""
         configurable = before.get("configurable") or {}
@@ -385,6 +385,8 @@ class InMemorySaver(BuiltinSaver):
         record.sequence = self._sequence
         chain.add(record)
         self._threads.setdefault(thread_id, {})[checkpoint_ns] = chain
+        self._newest[thread_id, checkpoint_ns] = self._sequence
+        self._newest.move_to_end((thread_id, checkpoint_ns))
 
     def _label(self, place: tuple[str, str], chain: Chain, record: ChainRecord) -> None:
         """Let a namespace be found by the metadata of its next record."""
@@ -431,6 +433,7 @@ class InMemorySaver(BuiltinSaver):
             self._posts.forget(str(thread_id))
             chains = self._threads.pop(str(thread_id), {})
             for checkpoint_ns, chain in chains.items():
+                self._newest.pop((str(thread_id), checkpoint_ns), None)
                 self._labels.drop((str(thread_id), checkpoint_ns), chain.labels)
 
     def delete_for_runs(self, run_ids: Collection[str]) -> None:
@@ -495,6 +498,7 @@ class InMemorySaver(BuiltinSaver):
                 record.sequence = self._sequence
             self._threads[target] = copies
             for name, chain in copies.items():
+                self._note_newest((target, name), chain)
                 self._labels.add((target, name), chain.labels)
             self._posts.copy(source, target)
 
@@ -505,11 +509,23 @@ class InMemorySaver(BuiltinSaver):
             chains[checkpoint_ns] = rebuild(chain, kept)
             gone = chain.labels - chains[checkpoint_ns].labels
             self._labels.drop((thread_id, checkpoint_ns), gone)
+            self._note_newest((thread_id, checkpoint_ns), chains[checkpoint_ns])
         # Writes may wait for a checkpoint that comes later.
         if not chains[checkpoint_ns].records and not chains[checkpoint_ns].writes:
             del chains[checkpoint_ns]
         if not chains:
             del self._threads[thread_id]
+
+    def _note_newest(self, place: Place, chain: Chain) -> None:
+        """Note which checkpoint of a namespace is the newest now."""
+        newest = chain.newest()
+        if newest == self._newest.get(place, 0):
+            return
+        self._is_sorted = False
+        if newest:
+            self._newest[place] = newest
+        else:
+            del self._newest[place]
 
 
 MemorySaver = InMemorySaver

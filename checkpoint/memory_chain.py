@@ -8,8 +8,10 @@ in a namespace a record is never changed, only replaced.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import chain as chained
 from typing import Any, NamedTuple, cast
 
 from ..channels.base import MISSING
@@ -19,6 +21,7 @@ from .retention import add_continued, add_origins, find_origins, nearest_kept
 from .serde import Blob
 from .serde.delta import (
     LEAST,
+    SharedBlob,
     apply_deltas,
     extends,
     find_delta,
@@ -29,20 +32,6 @@ from .serde.delta import (
 
 KEYFRAME = 32
 """The most records that have to be walked to read a checkpoint."""
-
-
-OPENING = 16
-"""How many bytes a buffer leaves free for the opening of a value."""
-
-
-class SharedBlob(NamedTuple):
-    """A value that newer ones extend, or that extends older ones: the first bytes of a buffer that
-    they share, behind an opening of its own. The newest one ends where the buffer does."""
-
-    form: str
-    opening: bytes
-    buffer: bytearray
-    end: int
 
 
 class DeltaBlob(NamedTuple):
@@ -60,10 +49,7 @@ StoredBlob = Blob | SharedBlob | DeltaBlob
 def read_blob(stored: StoredBlob) -> Blob:
     """Return a stored value's bytes, in a bytearray if that saves a copy (benchmark P40)."""
     if isinstance(stored, SharedBlob):
-        # A slice, not a view: a buffer that is viewed cannot grow.
-        whole: Any = stored.buffer[OPENING - len(stored.opening) : stored.end]
-        whole[: len(stored.opening)] = stored.opening
-        return stored.form, whole
+        return stored.read()
     if isinstance(stored, DeltaBlob):
         form, payload = read_blob(stored.base)
         return form, apply_deltas(payload, stored.deltas)
@@ -83,13 +69,8 @@ def shrink_blob(old: tuple[StoredBlob, Blob], new: Blob) -> StoredBlob:
     if not isinstance(stored, DeltaBlob):
         start, opening = opening_length(whole), payload[: opening_length(payload)]
         if extends(whole, new, start, len(opening)):
-            if isinstance(stored, SharedBlob) and stored.end == len(stored.buffer):
-                buffer = stored.buffer
-            else:
-                buffer = bytearray(OPENING)
-                buffer += memoryview(whole)[start:]
-            buffer += memoryview(payload)[len(opening) + len(whole) - start :]
-            return SharedBlob(form, opening, buffer, len(buffer))
+            shared = stored if isinstance(stored, SharedBlob) else SharedBlob.share((form, whole))
+            return shared.extend(opening, memoryview(payload)[len(opening) + len(whole) - start :])
         stored = DeltaBlob(stored, len(whole), ())
     delta = find_delta((form, whole), new)
     if delta is None:
@@ -320,6 +301,31 @@ def _shared(stored: StoredBlob | None) -> SharedBlob | None:
 
 Found = tuple[str, str, ChainRecord]
 """(thread id, namespace, record)"""
+
+Namespace = tuple[str, str, Chain]
+"""(thread id, namespace, its checkpoints)"""
+
+
+def merge_newest(namespaces: Iterable[tuple[int, Iterator[Found]]]) -> Iterator[Found]:
+    """Merge the records of namespaces, newest first. No more namespaces are looked at than have
+    newer records than the last one yielded.
+
+    Args:
+        namespaces: the sequence of the newest record of each, the highest first; and its records.
+    """
+    waiting: list[tuple[int, Found, Iterator[Found]]] = []
+    for newest, records in chained(namespaces, [(0, iter(()))]):
+        while waiting and -waiting[0][0] > newest:
+            _, found, rest = heappop(waiting)
+            yield found
+            _push_next(waiting, rest)
+        _push_next(waiting, records)
+
+
+def _push_next(waiting: list[tuple[int, Found, Iterator[Found]]], records: Iterator[Found]) -> None:
+    for found in records:
+        heappush(waiting, (by_age(found), found, records))
+        return
 
 
 def by_age(found: Found) -> int:

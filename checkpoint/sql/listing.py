@@ -4,10 +4,10 @@ say about them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..integrity import Integrity
-from .queries import NEWEST, SqlSession, find_namespace, find_row
+from .queries import NEWEST, SqlSession, find_namespace, find_row, select_namespaces
 from .rows import CheckpointBody, CheckpointRow, NamespaceRow, StoredCheckpoint, ThreadKey
 
 
@@ -15,23 +15,20 @@ class ListingCheck:
     """Checks the checkpoints of some namespaces as they are listed, newest first.
 
     Args:
-        namespaces: the namespaces as they were before the first checkpoint was read.
+        namespaces: the namespaces as they were when their first checkpoint was read, or before.
+        everything: whether those of which no checkpoint is read are not among them.
         edge: the sequence below which the list begins.
     """
 
-    def __init__(self, namespaces: Mapping[int, NamespaceRow], edge: int) -> None:
-        self._namespaces = namespaces
+    def __init__(self, namespaces: Mapping[int, NamespaceRow], everything: bool, edge: int) -> None:
+        self._namespaces, self._everything = namespaces, everything
         self._whole = edge == NEWEST
         self._last = edge
         self._due = 0
         self._count: Counter[int] = Counter()
         # (namespace, id) of a checkpoint that must follow → how many records it must have, and a
-        # child of it or "".
-        self._owed: dict[tuple[int, str], tuple[int, str]] = {
-            (each.id, each.head_id or ""): (each.revision, "")
-            for each in namespaces.values()
-            if self._whole and each.head_id is not None
-        }
+        # child of it.
+        self._owed: dict[tuple[int, str], tuple[int, str]] = {}
 
     def add(self, row: CheckpointRow, body: CheckpointBody, key: ThreadKey) -> None:
         """Check the next checkpoint.
@@ -46,6 +43,9 @@ class ListingCheck:
         self._last = row.seq
         self._count[row.namespace_id] += 1
         self._due, _ = self._owed.pop((row.namespace_id, row.checkpoint_id), (0, ""))
+        namespace = self._namespaces[row.namespace_id]
+        if self._whole and namespace.head_id == row.checkpoint_id:
+            self._due = namespace.revision
         revision = body.parent_revision
         if revision is not None and row.parent_id is not None:
             parent = row.namespace_id, row.parent_id
@@ -72,7 +72,7 @@ class ListingCheck:
         for (id, checkpoint_id), (_, child) in self._owed.items():
             namespace = self._namespaces[id]
             key = namespace.key(integrity)
-            now = find_row(session, namespace, child, key) if child else None
+            now = find_row(session, namespace, child, key)
             # The child has since been deleted or got another parent: then nothing is missing.
             if now is None or now.parent_id != checkpoint_id:
                 continue
@@ -94,20 +94,28 @@ class ListingCheck:
         """
         self._last = 0
         self.stop(session, integrity)
-        for namespace in self._namespaces.values() if self._whole else ():
+        namespaces: Iterable[NamespaceRow] = self._namespaces.values() if self._whole else ()
+        if self._whole and self._everything:
+            namespaces = select_namespaces(session, None)
+        for namespace in namespaces:
             count = self._count[namespace.id]
             if count < namespace.size:
-                missing = _count_missing(session, namespace, count)
+                # Of all namespaces, some may have grown since the first page was read.
+                missing = _count_missing(session, namespace, None if self._everything else count)
                 if missing > 0:
                     key = namespace.key(integrity)
                     raise key.damage_error(f"{missing} of its checkpoints are missing")
 
 
-def _count_missing(session: SqlSession, namespace: NamespaceRow, listed: int) -> int:
+def _count_missing(session: SqlSession, namespace: NamespaceRow, listed: int | None) -> int:
     """Return how many checkpoints are missing. If the namespace has changed since the list began,
-    its current rows are counted."""
+    or may have, its current rows are counted.
+
+    Args:
+        listed: how many were listed; None if the namespace may have changed.
+    """
     now = find_namespace(session, namespace.thread_id, namespace.checkpoint_ns)
-    if now == namespace:
+    if listed is not None and now == namespace:
         return namespace.size - listed
     ((size, there),) = session.rows("count", namespace.id) if now else ((0, 0),)
     missing: int = size - there

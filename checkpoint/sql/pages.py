@@ -41,14 +41,14 @@ class Listed(dict[int, ThreadKey]):
     """The keys of the listed namespaces, created when they are first needed.
 
     Args:
-        everything: whether these were all namespaces.
+        everything: whether all namespaces are listed. They are added as their checkpoints are read.
     """
 
     def __init__(
-        self, namespaces: Mapping[int, NamespaceRow], everything: bool, integrity: Integrity
+        self, namespaces: dict[int, NamespaceRow], everything: bool, integrity: Integrity
     ) -> None:
         super().__init__()
-        self.namespaces: Mapping[int, NamespaceRow] = namespaces
+        self.namespaces: dict[int, NamespaceRow] = namespaces
         self.everything: bool = everything
         self._integrity = integrity
 
@@ -73,6 +73,9 @@ def read_page(
     """
     if listed.everything:
         found = session.rows("page_of_all", edge, size)
+        unknown = {row[0] for row in found} - listed.namespaces.keys()
+        for each in session.rows("namespaces_of", sorted(unknown)) if unknown else ():
+            listed.namespaces[each[0]] = NamespaceRow(*each)
     else:
         found = session.rows("page", [*listed.namespaces], edge, size)
     rows: list[Row] = []
@@ -94,7 +97,7 @@ def read_page(
 
 
 def _is_listed(row: CheckpointRow, listed: Listed) -> bool:
-    """Return whether the namespace of a row is listed, rather than created since the list began.
+    """Return whether the namespace of a row is listed.
 
     Raises:
         DamagedError: the index has led to a row of another thread.

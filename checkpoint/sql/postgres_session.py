@@ -49,7 +49,9 @@ def bind_commits(batch: CommitBatch) -> tuple[Any, ...]:
     long = any(rows.long_values or rows.writes is not None or rows.labels for rows in all_rows)
     if len(all_rows) == 1:
         (one,) = all_rows
-        row = (one.checkpoint_id, one.parent_id, one.link, one.run_id, one.body)
+        # Below zero for none: None has another type, for which a statement is prepared again.
+        link = -state.seq if one.link is None else one.link
+        row = (one.checkpoint_id, one.parent_id, link, one.run_id, one.body)
         requires = batch.commits[0].requires if batch.commits else ()
         if batch.commits and state.namespace_id and not long and not requires:
             return ("commit_row", *row, state.namespace_id, state.seq, state.revision)

@@ -126,7 +126,9 @@ _REQUIRED = f"""
 _ROW_AT = """
     INSERT INTO stategraph_checkpoints
         (space, seq, checkpoint_id, parent_id, link, run_id, body)
-    SELECT id, head, $1::bytea, $2::bytea, $3::bigint, $4::bytea, $5::bytea FROM place
+    SELECT id, head, $1::bytea, $2::bytea, CASE WHEN $3::bigint > 0 THEN $3::bigint END,
+        $4::bytea, $5::bytea
+    FROM place
 """
 _ALL_AT = f""",
     checkpoint AS ({_ROW_AT}),

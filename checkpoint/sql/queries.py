@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ..errors import DamagedError
 from ..integrity import Integrity
 from ..records import RunnableConfig, coordinates
-from .read_rows import ValueReader, materialize, read_writes
+from .read_rows import RecentValues, ValueReader, materialize, read_writes
 from .rows import (
     ChannelValue,
     CheckpointBody,
@@ -29,9 +29,9 @@ Row = tuple[CheckpointRow, CheckpointBody]
 """A checkpoint's row and its unpacked body."""
 
 
-LookUp = tuple[NamespaceRow, list[CheckpointRow], list[bytes]]
+LookUp = tuple[NamespaceRow, list[CheckpointRow], list[bytes] | None]
 """A namespace; the rows of a checkpoint and of those it builds on, newest first, or none if it does
-not exist; and the rows of what its tasks wrote, in order."""
+not exist; and the rows of what its tasks wrote, in order, if they have been read as well."""
 
 
 class SqlSession(Protocol):
@@ -129,7 +129,11 @@ def find_edge(
 
 
 def find_checkpoint(
-    session: SqlSession, namespace: NamespaceRow, checkpoint_id: str | None, integrity: Integrity
+    session: SqlSession,
+    namespace: NamespaceRow,
+    checkpoint_id: str | None,
+    integrity: Integrity,
+    recent: RecentValues | None = None,
 ) -> StoredCheckpoint | None:
     """Return a checkpoint of a namespace, the head by default.
 
@@ -141,24 +145,23 @@ def find_checkpoint(
         return None
     row = find_row(session, namespace, wanted, namespace.key(integrity))
     chain = [] if row is None else read_chain(session, row)
-    return read_checkpoint(session, namespace, chain, checkpoint_id, integrity)
+    return read_checkpoint(session, (namespace, chain, None), checkpoint_id, integrity, recent)
 
 
 def read_checkpoint(
     session: SqlSession,
-    namespace: NamespaceRow,
-    chain: Sequence[CheckpointRow],
+    found: LookUp,
     checkpoint_id: str | None,
     integrity: Integrity,
-    writes: list[bytes] | None = None,
+    recent: RecentValues | None = None,
 ) -> StoredCheckpoint | None:
     """Return a checkpoint whose row, and those that it builds on, have been read; see
     `find_checkpoint`.
 
     Args:
-        chain: these rows, newest first; empty if the checkpoint does not exist.
-        writes: the rows of what its tasks wrote, if they have been read as well.
+        recent: values that need not be read.
     """
+    namespace, chain, writes = found
     key, head = namespace.key(integrity), namespace.head
     # The namespace names its head, so a missing head has been lost, not pruned.
     if checkpoint_id is None and head is not None and (not chain or chain[0].seq != head):
@@ -170,17 +173,23 @@ def read_checkpoint(
     if chain[0].namespace_id != namespace.id or chain[0].checkpoint_id != wanted:
         raise key.damage_error(f"another checkpoint is stored in place of {wanted!r}")
     state, body = materialize(key, chain)
-    found = StoredCheckpoint(chain[0], body, state, [])
+    state.size = namespace.size
+    if recent is not None:
+        recent.fill(namespace.id, state.values)
+    stored = StoredCheckpoint(chain[0], body, state, [])
     fill_values(session, key, namespace.id, state.values.items())
-    id = found.row.checkpoint_id
+    state.settle()
+    if recent is not None and chain[0].seq == head:
+        recent.keep(namespace.id, state.values)
+    id = stored.row.checkpoint_id
     if writes is None:
         writes = [data for _, data in session.rows("writes", namespace.id, [id])]
-    add_tasks(session, [found], {id: writes}, [*read_next(session, namespace, found)])
-    if found.row.seq == head and state.revision != namespace.revision:
+    add_tasks(session, [stored], {id: writes}, [*read_next(session, namespace, stored)])
+    if stored.row.seq == head and state.revision != namespace.revision:
         raise key.damage_error(
             f"a write recorded after its newest checkpoint, {namespace.head_id!r}, is missing"
         )
-    return found
+    return stored
 
 
 def read_chain(session: SqlSession, row: CheckpointRow) -> list[CheckpointRow]:

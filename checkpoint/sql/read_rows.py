@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from ..records import TaskWrites
-from ..serde.delta import apply_deltas
+from ..serde import Blob
+from ..serde.delta import SharedBlob
 from ..serde.msgpack import LARGE
 from ..serde.serializer import FORMAT
 from .rows import (
@@ -19,20 +20,24 @@ from .rows import (
     ThreadKey,
     ValueDelta,
     ValueRow,
+    count_entries,
     restore_tails,
     unpack_body,
     unpack_tables,
     unpack_tasks,
 )
 
+RECENT = 1_000_000
+"""How many bytes of long values a saver keeps, so that it needs not read them again."""
+
 
 def next_state(
     before: MaterializedState | None, key: ThreadKey, row: CheckpointRow, body: CheckpointBody
 ) -> MaterializedState:
     """Return the state of a checkpoint, given that of the row it links to, which is not changed."""
-    state = MaterializedState(key, row.namespace_id, row.seq, row.checkpoint_id, 0)
+    state = MaterializedState(key, row.namespace_id, row.seq, row.checkpoint_id)
     if before is not None:
-        state.distance = before.distance + 1
+        state.distance, state.changes = before.distance, before.changes
         state.values, state.versions = dict(before.values), dict(before.versions)
         state.seen = dict(before.seen)
     _change_state(state, (body.values, body.versions, body.seen))
@@ -42,6 +47,8 @@ def next_state(
 def _change_state(state: MaterializedState, tables: Tables) -> None:
     """Update the tables of a state to the next checkpoint."""
     values, versions, seen = tables
+    state.distance += 1
+    state.changes = count_entries(*tables) + state.changes if state.distance else 0
     for name, value in values.items():
         if value is None:
             state.values.pop(name, None)
@@ -69,8 +76,7 @@ def materialize(
                 f"checkpoint {child.checkpoint_id!r} links to a checkpoint that is not its parent"
             )
     first = chain[0]
-    distance = len(chain) - 1
-    state = MaterializedState(key, first.namespace_id, first.seq, first.checkpoint_id, distance)
+    state = MaterializedState(key, first.namespace_id, first.seq, first.checkpoint_id)
     for row in reversed(chain[1:]):
         _change_state(state, unpack_tables(key, row))
     body = unpack_body(key, first)
@@ -79,7 +85,7 @@ def materialize(
 
 
 class ValueReader:
-    """Reads long values, and caches them.
+    """Reads long values.
 
     Args:
         rows: the rows of the wanted values and of all that they build on.
@@ -88,50 +94,43 @@ class ValueReader:
     def __init__(self, key: ThreadKey, rows: Iterable[ValueRow]) -> None:
         self._key = key
         self._data = {(owner, channel): data for owner, channel, _, data in rows}
-        self._known: dict[tuple[int, str], ChannelValue] = {}
+        self._last: dict[str, ChannelValue] = {}
 
     def fill(self, name: str, value: ChannelValue) -> None:
-        """Set the bytes of a channel's value.
+        """Read the rows of a channel's value. If it builds on the one that was read last, the two
+        share their bytes.
 
         Raises:
             DamagedError: the value is missing or is not what was written.
         """
-        if value.blob is None:
-            assert value.owner is not None
-            known = self._read(name, value.owner, value.digest)
-            value.blob, value.whole, value.deltas = known.blob, known.whole, known.deltas
-
-    def _read(self, channel: str, owner: int, digest: bytes) -> ChannelValue:
-        """Follow the deltas down to a known or whole value, and apply them to it."""
-        start, start_digest = owner, digest
-        place = self._key.place("value", [channel])
+        if value.base is not None:
+            return  # that of several checkpoints
+        assert value.owner is not None
+        last, self._last[name] = self._last.get(name), value
+        owner, digest = value.owner, value.digest
         found: list[ValueDelta] = []
-        while True:  # a few dozen times for a value that has grown (benchmark P22)
-            known = self._known.get((owner, channel))
-            if known is not None:
-                break
-            form, base, base_digest, payload = self._unpack(place, channel, owner, digest)
-            if base is None:
-                if len(payload) <= LARGE:
-                    payload = bytes(payload)
-                known = ChannelValue((form or FORMAT, payload), whole=len(payload))
-                break
-            found.append(ValueDelta(base, base_digest, payload))
-            owner, digest = base, base_digest
-        assert known.blob is not None
-        form, whole = known.blob
+        while last is None or (owner, digest) != (last.owner, last.digest):
+            # a few dozen times for a value that has grown (benchmark P22)
+            content = self._unpack(name, owner, digest)
+            if not isinstance(content, ValueDelta):
+                found.reverse()
+                value.base, value.whole, value.deltas = content, len(content[1]), found
+                return
+            found.append(content)
+            owner, digest, _ = content
         found.reverse()
+        value.whole, value.deltas = last.whole, [*last.deltas, *found]
         try:
-            payload = apply_deltas(whole, [each.delta for each in found])
+            if not isinstance(last.base, SharedBlob):
+                last.base = SharedBlob.share(last.read())
+            value.base = last.base
+            for each in found:
+                value.base = value.base.change(each.delta)
         except ValueError as error:
-            raise self._key.damage_error(f"the value of {channel!r}: {error}") from error
-        deltas = [*known.deltas, *found]
-        value = ChannelValue((form, payload), start, start_digest, known.whole, deltas)
-        self._known[start, channel] = value
-        return value
+            raise self._key.damage_error(f"the value of {name!r}: {error}") from error
 
-    def _unpack(self, place: bytes, channel: str, owner: int, digest: bytes) -> Any:
-        """Return the content of a value's row, which is bound to this place."""
+    def _unpack(self, channel: str, owner: int, digest: bytes) -> ValueDelta | Blob:
+        """Return the content of a value's row."""
         try:
             data = self._data[owner, channel]
         except KeyError:
@@ -142,7 +141,53 @@ class ValueReader:
             raise self._key.damage_error(
                 f"the value of {channel!r} is not the value that its checkpoint names"
             )
-        return self._key.unpack_value(place, channel, data)
+        place = self._key.place("value", [channel])
+        form, base, base_digest, payload = self._key.unpack_value(place, channel, data)
+        if base is not None:
+            return ValueDelta(base, base_digest, payload)
+        return form or FORMAT, payload if len(payload) > LARGE else bytes(payload)
+
+
+class RecentValues:
+    """Keeps the long values of checkpoints that were stored or read as the newest of their
+    namespace: a state that is looked at then is not read row by row (benchmark P40). At most
+    `RECENT` bytes are kept.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[tuple[int, str], ChannelValue] = {}
+        self._size = 0
+
+    def keep(self, namespace_id: int, values: Mapping[str, ChannelValue | None]) -> None:
+        """Keep values of a namespace's newest checkpoint in place of older ones."""
+        for name, value in values.items():
+            if value is not None and value.owner is not None:
+                with self._lock:
+                    self._drop((namespace_id, name))
+                    self._values[namespace_id, name] = value
+                    self._size += _held_bytes(value)
+                    while self._size > RECENT:
+                        self._drop(next(iter(self._values)))
+
+    def fill(self, namespace_id: int, values: dict[str, ChannelValue]) -> None:
+        """Put values that are known in place of those not yet read. A value is known by the
+        checkpoint that wrote it and by the digest of its row."""
+        for name, value in values.items():
+            known = self._values.get((namespace_id, name)) if value.blob is None else None
+            if known and (known.owner, known.digest) == (value.owner, value.digest):
+                values[name] = known
+
+    def _drop(self, place: tuple[int, str]) -> None:
+        value = self._values.pop(place, None)
+        if value is not None:
+            self._size -= _held_bytes(value)
+
+
+def _held_bytes(value: ChannelValue) -> int:
+    """Return how many bytes a value holds at most: `is_outweighed` bounds its deltas."""
+    assert value.blob is not None
+    return len(value.blob[1]) * (3 if value.deltas else 1)
 
 
 def read_writes(

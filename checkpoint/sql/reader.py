@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ...channels.base import MISSING
 from ..builtin import BuiltinSaver
-from ..errors import StorageError
+from ..errors import DamagedError, StorageError
 from ..integrity import Integrity
 from ..labels import label_choices, names_thread
 from ..records import (
@@ -40,6 +40,7 @@ from .queries import (
     read_checkpoint,
     select_namespaces,
 )
+from .read_rows import RecentValues
 from .rows import CheckpointBody, NamespaceRow, StoredCheckpoint, ThreadKey
 
 FIRST_THREADS = 100
@@ -64,12 +65,17 @@ class SqlReader(BuiltinSaver):
     ) -> None:
         super().__init__(serde=serde, retention=retention)
         self._integrity = integrity or Integrity()
+        self._recent: RecentValues | None = None
         # Decodes metadata for the index of labels. None with encryption, since an index would
         # reveal too much.
         self._loads_for_labels = self.serde.loads if type(self._integrity) is Integrity else None
 
     def _session(self, *, write: bool) -> AbstractContextManager[SqlSession]:
         """Open a transaction that sees one state of the database; writes are stored all or none."""
+        raise NotImplementedError
+
+    def _statements(self) -> AbstractContextManager[SqlSession]:
+        """Open a session in which each statement is a transaction of its own."""
         raise NotImplementedError
 
     def _key(self, thread_id: str, checkpoint_ns: str) -> ThreadKey:
@@ -98,17 +104,26 @@ class SqlReader(BuiltinSaver):
     def _find(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> StoredCheckpoint | None:
-        """Return a checkpoint of a thread, the head by default."""
-        with self._session(write=False) as session:
+        """Return a checkpoint of a thread, the head by default: this takes one statement, or two
+        where values are long. If rows are deleted between the two, all are read once more, as of
+        one moment."""
+        wanted = thread_id, checkpoint_ns, checkpoint_id
+        with suppress(DamagedError):
+            return self._find_in(self._statements(), *wanted)
+        return self._find_in(self._session(write=False), *wanted)
+
+    def _find_in(
+        self,
+        opened: AbstractContextManager[SqlSession],
+        thread_id: str,
+        checkpoint_ns: str,
+        checkpoint_id: str | None,
+    ) -> StoredCheckpoint | None:
+        with opened as session:
             found = self._look_up(session, thread_id, checkpoint_ns, checkpoint_id)
             if found is None:
                 return None
-            namespace, chain, writes = found
-            if not chain:  # check that it is not merely missing from the index
-                return find_checkpoint(session, namespace, checkpoint_id, self._integrity)
-            return read_checkpoint(
-                session, namespace, chain, checkpoint_id, self._integrity, writes
-            )
+            return read_checkpoint(session, found, checkpoint_id, self._integrity, self._recent)
 
     def _look_up(
         self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
@@ -199,6 +214,11 @@ class SqlReader(BuiltinSaver):
         limit: int | None = None,
     ) -> Iterator[StoredCheckpoint]:
         """Yield what `list` yields, not yet decoded."""
+        if config is not None and limit == 1 and not filter and before is None:
+            where = coordinates(config)
+            if config["configurable"].get("checkpoint_ns") is not None:
+                found = self._find(*where)
+                return iter(()) if found is None else iter((found,))
         listed, edge = self._begin_list(config, before, self._choose_labels(config, filter, before))
         fits = self._fits(filter)
         only = coordinates(config)[2] if config is not None else None
@@ -276,6 +296,8 @@ class SqlReader(BuiltinSaver):
         with self._session(write=False) as session:
             found = find_labelled(session, choices) if choices else None
             everything = config is None and found is None
+            if everything and names_thread(before):
+                found = []
             if found is None:
                 found = select_namespaces(session, config)
             listed = Listed({each.id: each for each in found}, everything, self._integrity)
@@ -294,7 +316,7 @@ class SqlReader(BuiltinSaver):
         before the last one."""
         if limit == 0:
             return
-        check = ListingCheck(listed.namespaces, edge)
+        check = ListingCheck(listed.namespaces, listed.everything, edge)
         left, size = limit, MOST_VALUES if limit is None else min(limit, MOST_VALUES)
         while True:
             most = MOST_VALUES if left is None else min(left, MOST_VALUES)

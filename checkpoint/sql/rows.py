@@ -1,17 +1,18 @@
 """A thread as rows, for savers on databases: what each row holds, as records and as bytes. No SQL.
 
 A namespace of a thread has a row that names its head. A checkpoint's row holds what its superstep
-changed and links to the row it builds on; every `KEYFRAME` links, a row holds complete tables, so
-that reading walks few rows. Short values are stored in the checkpoint's row; a long one has its own
-row, whole or as a delta on an older value. Long values are identified by their owner (the
-checkpoint that wrote them) and the last bytes of their row, so that no replacement goes unnoticed.
-What the tasks of a superstep wrote is stored the same way: if short, in the row of the checkpoint
-that resulted from it, otherwise in a row beside their own.
+changed and links to the row it builds on; a row holds complete tables as soon as the rows since the
+last complete one hold as much, and after `KEYFRAME` links, so that reading walks few rows. Short
+values are stored in the checkpoint's row; a long one has its own row, whole or as a delta on an
+older value. Long values are identified by their owner (the checkpoint that wrote them) and the last
+bytes of their row, so that no replacement goes unnoticed. What the tasks of a superstep wrote is
+stored the same way: if short, in the row of the checkpoint that resulted from it, otherwise in a
+row beside their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from ..errors import DamagedError, UnknownKeyError
 from ..integrity import Integrity
 from ..records import TaskWrites, check_names
 from ..serde import Blob
+from ..serde.delta import SharedBlob, apply_deltas
 from ..serde.msgpack import packb, unpack_view, unpackb
 from ..serde.serializer import FORMAT
 
@@ -105,6 +107,8 @@ class ChannelValue:
         digest: the last bytes of that value row.
         whole: the length of the whole value on which the first delta is based.
         deltas: the deltas to apply, oldest first.
+        base: if the rows are read, and `blob` is made each time it is needed: that whole value; or
+            what it shares with newer and older values of the channel.
     """
 
     blob: Blob | None
@@ -112,6 +116,36 @@ class ChannelValue:
     digest: bytes = b""
     whole: int = 0
     deltas: Sequence[ValueDelta] = ()
+    base: Blob | SharedBlob | None = None
+
+    def read(self) -> Blob:
+        """Return the whole value, after its rows were read.
+
+        Raises:
+            ValueError: a delta does not fit.
+        """
+        if self.blob is not None:
+            return self.blob
+        assert self.base is not None
+        if isinstance(self.base, SharedBlob):
+            return self.base.read()
+        if not self.deltas:
+            return self.base
+        form, payload = self.base
+        return form, apply_deltas(payload, [each.delta for each in self.deltas])
+
+    def read_tail(self, size: int) -> Blob:
+        """Return the last bytes of the value, so many or all. The last delta may have them.
+
+        Raises:
+            ValueError: a delta does not fit.
+        """
+        if self.base is not None and self.deltas:
+            _, _, _, back, middle, *_ = unpack_view(self.deltas[-1].delta)
+            if not back and len(middle) >= size:
+                return self.base[0], bytes(middle[-size:])
+        form, payload = self.read()
+        return form, payload[-size:]
 
 
 @dataclass(slots=True)
@@ -121,7 +155,9 @@ class MaterializedState:
 
     Attributes:
         id: the id of the checkpoint; empty before the first.
+        size: how many checkpoints the namespace had when it was read, and those made since.
         distance: how many links it is away from a complete row; -1 before the first checkpoint.
+        changes: how many entries of its tables the rows after the complete one hold.
         revision: how many records are beside it.
         metadata: its metadata, whose labels are in the index; None if that is not known.
     """
@@ -130,7 +166,9 @@ class MaterializedState:
     namespace_id: int
     seq: int = 0
     id: str = ""
+    size: int = 0
     distance: int = -1
+    changes: int = 0
     revision: int = 0
     values: dict[str, ChannelValue] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
@@ -143,9 +181,16 @@ class MaterializedState:
 
     def blob(self, channel: str) -> Blob:
         """Return the value of such a channel, after it was read."""
-        blob = self.values[channel].blob
-        assert blob is not None
-        return blob
+        try:
+            return self.values[channel].read()
+        except ValueError as error:
+            raise self.key.damage_error(f"the value of {channel!r}: {error}") from error
+
+    def settle(self) -> None:
+        """Make all values from their rows at once: a run that continues here needs them again."""
+        for name, value in self.values.items():
+            if value.base is not None:
+                value.blob, value.base = self.blob(name), None
 
 
 class CheckpointBody(NamedTuple):
@@ -259,9 +304,7 @@ class ThreadKey:
         where = f"thread {self.thread_id!r}"
         if self.checkpoint_ns:
             where += f", namespace {self.checkpoint_ns!r}"
-        return kind(
-            f"{where}: {what}. Restore it from a backup, or delete the damaged part"
-        )
+        return kind(f"{where}: {what}. Restore it from a backup, or delete the damaged part")
 
 
 def pack_body(
@@ -289,8 +332,7 @@ def pack_body(
         elif value.owner is not None:
             entries[name] = [value.owner, value.digest]
         else:
-            assert value.blob is not None
-            form, payload = value.blob
+            form, payload = value.read()
             entries[name] = (form_in_row(form), payload)
     tasks = [*map(tuple, own_writes if writes is None else writes)]
     packed = (form_in_row(metadata[0]), metadata[1])
@@ -316,6 +358,11 @@ def unpack_body(key: ThreadKey, row: CheckpointRow) -> CheckpointBody:
 
 Tables = tuple[Mapping[str, ChannelValue | None], dict[str, int], dict[str, dict[str, int]]]
 """What a checkpoint's row says about values, versions, and versions seen."""
+
+
+def count_entries(values: Sized, versions: Sized, seen: Sized) -> int:
+    """Return about how much room tables take."""
+    return len(values) + len(versions) + 2 * len(seen)
 
 
 def unpack_tables(key: ThreadKey, row: CheckpointRow) -> Tables:
@@ -374,10 +421,13 @@ def _restore(key: ThreadKey, body: CheckpointBody, name: str, blob: Blob) -> Blo
     if not form.startswith(TAIL):
         return blob
     value, size = body.values.get(name), form[len(TAIL) :]
-    known = None if value is None else value.blob
-    if known is None or not size.isdecimal() or not 0 < int(size) <= len(known[1]):
+    try:
+        known = None if value is None else value.read_tail(int(size))
+    except ValueError:
+        known = None
+    if known is None or not 0 < int(size) == len(known[1]):
         raise key.damage_error(f"what was written to {name!r} is missing")
-    return known[0], opening + known[1][-int(size) :]
+    return known[0], opening + known[1]
 
 
 def pack_writes(

@@ -42,9 +42,8 @@ FORGET = ("forget_values", "forget_writes", "forget_rows", "forget_labels", "dro
 
 
 def is_due(state: MaterializedState) -> bool:
-    """Return whether it is time to prune: at the greatest distance from a complete row, once every
-    `EVERY` commits."""
-    return state.distance == EVERY - 1
+    """Return whether it is time to prune, once every `EVERY` commits."""
+    return state.size % EVERY == 0
 
 
 class SqlSaver(SqlPruner):
@@ -75,6 +74,8 @@ class SqlSaver(SqlPruner):
             seq = self._append(state, rows, commit.requires)
             if seq is not None:
                 apply_commit(state, commit, rows, seq)
+                if self._recent is not None:
+                    self._recent.keep(state.namespace_id, rows.values)
                 if self._retention is not None and is_due(state):
                     self._prune_by_retention(state.key.thread_id)
                 return
@@ -115,7 +116,9 @@ class SqlSaver(SqlPruner):
                 states[ns] = apply_commit(state, whole, rows, seq)
                 must_prune |= is_due(state)
         for commit in commits:
-            commit.saver_state = states[commit.checkpoint_ns]
+            commit.saver_state = state = states[commit.checkpoint_ns]
+            if self._recent is not None:
+                self._recent.keep(state.namespace_id, state.values)
         if self._retention is not None and must_prune:
             self._prune_by_retention(thread_id)
 
@@ -165,10 +168,10 @@ class SqlSaver(SqlPruner):
     ) -> MaterializedState:
         """Return the state at a commit's parent; an empty one if there is none."""
         if parent_id is not None:
-            found = find_checkpoint(session, namespace, parent_id, self._integrity)
+            found = find_checkpoint(session, namespace, parent_id, self._integrity, self._recent)
             if found is not None:
                 return found.state
-        return MaterializedState(namespace.key(self._integrity), namespace.id)
+        return MaterializedState(namespace.key(self._integrity), namespace.id, size=namespace.size)
 
     def _append(
         self,

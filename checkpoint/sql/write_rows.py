@@ -24,6 +24,7 @@ from .rows import (
     PackedBlob,
     PackedTask,
     ValueDelta,
+    count_entries,
     form_in_row,
     pack_body,
     pack_id,
@@ -82,13 +83,18 @@ def build_rows(
             labels.
     """
     key = state.key
-    complete = state.distance < 0 or state.distance + 1 >= KEYFRAME
     values, long_values = _split_values(state, commit.values)
     shown: Mapping[str, ChannelValue | None] = values
     versions, seen = commit.versions, commit.seen
+    changes = state.changes + count_entries(values, versions, seen)
+    outweighed = changes > count_entries(state.values, state.versions, state.seen)
+    # A parent without a sequence is stored in the same statement, which links the two.
+    complete = (
+        state.distance < 0 or state.distance + 1 >= KEYFRAME or (outweighed and state.seq >= 0)
+    )
     if complete:
-        # It builds on no row, so that reading any checkpoint walks at most `KEYFRAME` rows, and
-        # older rows can be deleted.
+        # It builds on no row, so that reading any checkpoint walks few rows, and older rows can be
+        # deleted.
         everything = {**state.values, **values}
         shown = {name: value for name, value in everything.items() if value is not None}
         versions, seen = {**state.versions, **versions}, {**state.seen, **seen}
@@ -143,7 +149,12 @@ def apply_commit(
     state.seen.update(commit.seen)
     state.metadata = commit.metadata
     state.seq, state.id, state.revision = seq, commit.id, 1 if commit.carried else 0
-    state.distance = 0 if rows.link is None else state.distance + 1
+    state.size += 1
+    if rows.link is None:
+        state.distance = state.changes = 0
+    else:
+        state.distance += 1
+        state.changes += count_entries(commit.values, commit.versions, commit.seen)
     return state
 
 

@@ -204,7 +204,9 @@ def unstreamed(task_input: Any, writes: Iterable[Pair], seen_ids: Container[Any]
     found = [message for _, value in writes for message in messages_in(value)]
     if not found:
         return []
-    known = {message_id(message) for message in _messages_below(task_input)} - {None}
+    # Only these are looked for in the input, which may have many (benchmark P44).
+    ids = {message_id(message) for message in found} - {None}
+    known = {message_id(message) for message in _messages_below(task_input, ids)} if ids else set()
     new = []
     for message in found:
         id = message_id(message)
@@ -216,23 +218,32 @@ def unstreamed(task_input: Any, writes: Iterable[Pair], seen_ids: Container[Any]
     return new
 
 
-def _messages_below(task_input: Any) -> Iterator[Any]:
-    """The messages in a state, or in an input that is a message or a list of them."""
+def _messages_below(task_input: Any, ids: Container[Any]) -> Iterator[Any]:
+    """The messages with such ids in a state, or in an input that is a message or a list of them."""
     if is_message(task_input) or isinstance(task_input, (list, tuple)):
-        yield from messages_in(task_input)
+        yield from messages_in(task_input, ids)
     elif isinstance(task_input, Mapping):
         for value in task_input.values():
-            yield from messages_in(value)
+            yield from messages_in(value, ids)
     elif is_record(task_input):
         for _, value in record_items(task_input):
-            yield from messages_in(value)
+            yield from messages_in(value, ids)
 
 
-def messages_in(value: Any) -> Iterator[Any]:
+def messages_in(value: Any, ids: Container[Any] | None = None) -> Iterator[Any]:
     """The messages in a written value, one level deep: it is one, or a list of them, or an
-    `Overwrite` of either."""
+    `Overwrite` of either.
+
+    Args:
+        ids: only messages that have one of these ids.
+    """
     if is_overwrite(value):
         value = overwritten_value(value)
     for item in value if isinstance(value, (list, tuple)) else (value,):
-        if is_message(item):
+        if (ids is None or _has_id(item, ids)) and is_message(item):
             yield item
+
+
+def _has_id(item: Any, ids: Container[Any]) -> bool:
+    id = message_id(item)
+    return isinstance(id, (str, int)) and id in ids

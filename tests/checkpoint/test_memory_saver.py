@@ -23,8 +23,8 @@ from stategraph.checkpoint import (
     UnserializableError,
 )
 from stategraph.checkpoint.base import address
-from stategraph.checkpoint.memory_chain import KEYFRAME, DeltaBlob, SharedBlob
-from stategraph.checkpoint.serde.delta import RUN
+from stategraph.checkpoint.memory_chain import KEYFRAME, Chain, DeltaBlob
+from stategraph.checkpoint.serde.delta import RUN, SharedBlob
 from stategraph.testing import Commits, Harness, SaverChecks
 from stategraph.testing.harness import checkpoint, long_run
 
@@ -78,6 +78,33 @@ def test_a_listing_continues_though_its_thread_was_deleted(desk):
     desk.put("3")
     desk.call("delete_thread", "t")
     assert [found.checkpoint["id"] for found in listing] == ["1"]
+
+
+def test_the_newest_of_many_threads_are_listed_without_a_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PERFORMANCE P41."""
+    saver, looked_at = InMemorySaver(), []
+    for number in range(100):
+        saver.put(address(f"{number}", ""), checkpoint(f"{number:03}", {"a": number}, {"a": 1}), {}, {"a": 1})
+    saver.put(address("7", "", "007"), checkpoint("100", {"a": 7}, {"a": 2}), {}, {"a": 2})
+    find = Chain.newest
+    monkeypatch.setattr(Chain, "newest", lambda chain: looked_at.append(chain) or find(chain))
+    assert [found.checkpoint["id"] for found in saver.list(None, limit=4)] == ["100", "099", "098", "097"]
+    assert len(looked_at) <= 5
+
+
+def test_threads_stand_in_the_order_of_what_is_left(desk: Harness) -> None:
+    for thread in "abc":
+        desk.put(f"{thread}1", thread=thread, run_id="r1")
+    for thread in "ab":
+        desk.put(f"{thread}2", thread=thread, parent=f"{thread}1", run_id=f"{thread}2")
+    assert [*desk.saver.threads()] == ["b", "a", "c"]
+    desk.call("delete_for_runs", ["b2"])
+    assert [*desk.saver.threads()] == ["a", "c", "b"]
+    assert [found.checkpoint["id"] for found in desk.saver.list(None, limit=3)] == ["a2", "c1", "b1"]
+    desk.call("copy_thread", "c", "d")
+    assert [*desk.saver.threads()] == ["d", "a", "c", "b"]
+    desk.call("delete_thread", "a")
+    assert [*desk.saver.threads()] == ["d", "c", "b"]
 
 
 # -- what is let go ---------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from kit.graphs import chain_of
 
-from stategraph import END, CompiledStateGraph
+from stategraph import END, START, CompiledStateGraph, StateGraph
+from stategraph.checkpoint.sql.read_rows import RECENT
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 
@@ -153,3 +154,65 @@ def test_a_large_value_that_was_read_continues_to_change(tmp_path, change):
         assert history == [{"text": new}, {"text": large}, {}]
     stored = 2 * len(large) + (len(new) if change == "replace" else 0)  # the input, and the key
     assert (tmp_path / "threads.db").stat().st_size < stored + 200_000
+
+
+def test_what_was_just_stored_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PERFORMANCE P40: a page that shows a thread after each turn reads one row, however its list has grown."""
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
+        app = growing(saver, 100)
+        app.invoke({"log": []}, THREAD)
+        for _ in range(2):
+            read = Counted(saver, lambda: saver.get_tuple(THREAD), monkeypatch)
+            assert (read.selects, len(read.result.checkpoint["channel_values"]["log"])) == (1, 100)
+            assert read.bytes <= 5_000
+        app.update_state(THREAD, {"log": ["edited"]})
+        read = Counted(saver, lambda: app.get_state(THREAD), monkeypatch)
+        assert (read.selects, read.result.values["log"][-1]) == (1, "edited")
+        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as other:
+            growing(other, 100).update_state(THREAD, {"log": ["by another"]})
+        read = Counted(saver, lambda: app.get_state(THREAD), monkeypatch)
+        assert (read.selects, read.result.values["log"][-1]) == (2, "by another")
+        saver.delete_thread("t")
+        assert saver.get_tuple(THREAD) is None
+
+
+def test_the_values_that_a_saver_keeps_are_bounded(tmp_path: Path) -> None:
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
+        app = growing(saver, 20)
+        for number in range(300):
+            app.invoke({"log": ["x" * 1000 * (number % 7)]}, {"configurable": {"thread_id": str(number)}})
+        kept = saver._recent
+        assert kept is not None
+        sizes = [len(value.blob[1]) for value in kept._values.values() if value.blob]
+        deltas = [len(each.delta) for value in kept._values.values() for each in value.deltas]
+        assert RECENT / 4 <= sum(sizes) + sum(deltas) <= RECENT
+
+
+def test_the_newest_of_many_threads_cost_the_same_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PERFORMANCE P41: a page of a list reads the namespaces of its own rows."""
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
+        app = growing(saver, 1)
+        counts = []
+        for number in range(200):
+            app.invoke({"log": []}, {"configurable": {"thread_id": str(number)}}, durability="exit")
+            if number in (50, 199):
+                read = Counted(saver, lambda: [*saver.list(None, limit=10)], monkeypatch)
+                assert [found.config["configurable"]["thread_id"] for found in read.result] == [str(number - n) for n in range(10)]
+                counts.append((read.selects, read.rows))
+        assert counts[0] == counts[1]
+        assert counts[0][1] <= 10 * 4
+        assert len({found.config["configurable"]["thread_id"] for found in saver.list(None)}) == 200
+
+
+def test_a_page_of_history_holds_a_grown_list_once(saver: SqliteSaver) -> None:
+    """PERFORMANCE P40: its states share their bytes until each is decoded."""
+    tracemalloc.start()
+    try:
+        for _ in saver.list(THREAD, limit=16):
+            pass
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 8 * 203 * 1000
