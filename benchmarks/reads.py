@@ -19,22 +19,57 @@ from timing import best
 
 
 @contextmanager
-def grown(e: Engine) -> Iterator[tuple[Any, dict[str, Any]]]:
+def grown(e: Engine, in_memory: bool = False) -> Iterator[tuple[Any, dict[str, Any]]]:
     """A graph, and the config of its thread, in which a list has grown for many supersteps."""
-    with TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", "off") as saver:
+    with TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", "off") as file:
+        saver = e.InMemorySaver() if in_memory else file
         app, config = appending(e).compile(checkpointer=saver), limit(sizes.GROWN, thread_id="1")
         app.invoke({"items": [str(sizes.GROWN)]}, config)
         yield app, config
 
 
-def p22_state(e: Engine) -> float:
-    with grown(e) as (app, config):
+def middle(app: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """The config of a checkpoint in the middle of a thread."""
+    wanted = {"step": sizes.GROWN // 2}
+    (found,) = app.get_state_history(config, filter=wanted)
+    return {**config, "configurable": found.config["configurable"]}
+
+
+def p22_state(e: Engine, in_memory: bool = False) -> float:
+    with grown(e, in_memory) as (app, config):
         return best(lambda: app.get_state(config), 1)
 
 
-def p22_history(e: Engine) -> float:
+def p22_middle(e: Engine, in_memory: bool = False) -> float:
+    with grown(e, in_memory) as (app, config):
+        place = middle(app, config)
+        return best(lambda: app.get_state(place), 1)
+
+
+def p22_fork(e: Engine) -> float:
     with grown(e) as (app, config):
-        return best(lambda: list(app.get_state_history(config, limit=1)), 1)
+        fork = app.update_state(middle(app, config), {"items": ["forked"]})
+        return best(lambda: app.get_state(fork), 1)
+
+
+def p22_update(e: Engine) -> float:
+    with grown(e) as (app, config):
+        place = middle(app, config)
+        return best(lambda: app.update_state(place, {"items": ["forked"]}), 1)
+
+
+def p22_history(e: Engine, limit: int | None = 1, in_memory: bool = False) -> float:
+    with grown(e, in_memory) as (app, config):
+        return best(lambda: list(app.get_state_history(config, limit=limit)), 1)
+
+
+def p41(e: Engine, in_memory: bool = False) -> float:
+    """Milliseconds to list the newest checkpoints of all threads."""
+    with TemporaryDirectory() as folder, e.sqlite(f"{folder}/threads.db", "off") as file:
+        saver = e.InMemorySaver() if in_memory else file
+        for number in range(sizes.THREADS):
+            put(saver, number)
+        return best(lambda: list(saver.list(None, limit=10)), 1) * 1e3
 
 
 def p22_filter(e: Engine) -> float:

@@ -20,14 +20,14 @@ from .rows import (
     ThreadKey,
     ValueDelta,
     ValueRow,
-    count_entries,
+    find_reach,
     restore_tails,
     unpack_body,
     unpack_tables,
     unpack_tasks,
 )
 
-RECENT = 1_000_000
+RECENT = 750_000
 """How many bytes of long values a saver keeps, so that it needs not read them again."""
 
 
@@ -37,7 +37,7 @@ def next_state(
     """Return the state of a checkpoint, given that of the row it links to, which is not changed."""
     state = MaterializedState(key, row.namespace_id, row.seq, row.checkpoint_id)
     if before is not None:
-        state.distance, state.changes = before.distance, before.changes
+        state.distance = before.distance
         state.values, state.versions = dict(before.values), dict(before.versions)
         state.seen = dict(before.seen)
     _change_state(state, (body.values, body.versions, body.seen))
@@ -48,7 +48,6 @@ def _change_state(state: MaterializedState, tables: Tables) -> None:
     """Update the tables of a state to the next checkpoint."""
     values, versions, seen = tables
     state.distance += 1
-    state.changes = count_entries(*tables) + state.changes if state.distance else 0
     for name, value in values.items():
         if value is None:
             state.values.pop(name, None)
@@ -81,6 +80,8 @@ def materialize(
         _change_state(state, unpack_tables(key, row))
     body = unpack_body(key, first)
     _change_state(state, (body.values, body.versions, body.seen))
+    own = len(body.values) + len(body.versions) + len(body.seen)
+    state.reach = find_reach(len(state.values) + len(state.versions) + len(state.seen), own)
     return state, body
 
 

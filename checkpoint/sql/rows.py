@@ -1,18 +1,17 @@
 """A thread as rows, for savers on databases: what each row holds, as records and as bytes. No SQL.
 
 A namespace of a thread has a row that names its head. A checkpoint's row holds what its superstep
-changed and links to the row it builds on; a row holds complete tables as soon as the rows since the
-last complete one hold as much, and after `KEYFRAME` links, so that reading walks few rows. Short
-values are stored in the checkpoint's row; a long one has its own row, whole or as a delta on an
-older value. Long values are identified by their owner (the checkpoint that wrote them) and the last
-bytes of their row, so that no replacement goes unnoticed. What the tasks of a superstep wrote is
-stored the same way: if short, in the row of the checkpoint that resulted from it, otherwise in a
-row beside their own.
+changed and links to the row it builds on; after some links, `KEYFRAME` at most, a row holds
+complete tables, so that reading walks few rows. Short values are stored in the checkpoint's row; a
+long one has its own row, whole or as a delta on an older value. Long values are identified by their
+owner (the checkpoint that wrote them) and the last bytes of their row, so that no replacement goes
+unnoticed. What the tasks of a superstep wrote is stored the same way: if short, in the row of the
+checkpoint that resulted from it, otherwise in a row beside their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -157,7 +156,7 @@ class MaterializedState:
         id: the id of the checkpoint; empty before the first.
         size: how many checkpoints the namespace had when it was read, and those made since.
         distance: how many links it is away from a complete row; -1 before the first checkpoint.
-        changes: how many entries of its tables the rows after the complete one hold.
+        reach: at what distance the next row is complete.
         revision: how many records are beside it.
         metadata: its metadata, whose labels are in the index; None if that is not known.
     """
@@ -168,7 +167,7 @@ class MaterializedState:
     id: str = ""
     size: int = 0
     distance: int = -1
-    changes: int = 0
+    reach: int = KEYFRAME
     revision: int = 0
     values: dict[str, ChannelValue] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
@@ -332,8 +331,9 @@ def pack_body(
         elif value.owner is not None:
             entries[name] = [value.owner, value.digest]
         else:
-            form, payload = value.read()
-            entries[name] = (form_in_row(form), payload)
+            assert value.blob is not None
+            form, payload = value.blob
+            entries[name] = (None if form == FORMAT else form, payload)
     tasks = [*map(tuple, own_writes if writes is None else writes)]
     packed = (form_in_row(metadata[0]), metadata[1])
     content = [ts, v, packed, parent_revision, updated, entries, versions, seen, tasks]
@@ -360,9 +360,14 @@ Tables = tuple[Mapping[str, ChannelValue | None], dict[str, int], dict[str, dict
 """What a checkpoint's row says about values, versions, and versions seen."""
 
 
-def count_entries(values: Sized, versions: Sized, seen: Sized) -> int:
-    """Return about how much room tables take."""
-    return len(values) + len(versions) + 2 * len(seen)
+def find_reach(entries: int, own: int) -> int:
+    """Return how far from a complete row the next one is: the rows between hold twice as much.
+
+    Args:
+        entries: of the complete tables.
+        own: those that one checkpoint has changed.
+    """
+    return min(KEYFRAME, 2 * entries // max(own, 1))
 
 
 def unpack_tables(key: ThreadKey, row: CheckpointRow) -> Tables:

@@ -74,7 +74,7 @@ class SqlSaver(SqlPruner):
             seq = self._append(state, rows, commit.requires)
             if seq is not None:
                 apply_commit(state, commit, rows, seq)
-                if self._recent is not None:
+                if rows.long_values and self._recent is not None:
                     self._recent.keep(state.namespace_id, rows.values)
                 if self._retention is not None and is_due(state):
                     self._prune_by_retention(state.key.thread_id)

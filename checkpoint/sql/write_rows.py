@@ -16,7 +16,6 @@ from ..serde.delta import (
     opening_length,
 )
 from .rows import (
-    KEYFRAME,
     SELF,
     ChannelValue,
     CheckpointBody,
@@ -24,7 +23,7 @@ from .rows import (
     PackedBlob,
     PackedTask,
     ValueDelta,
-    count_entries,
+    find_reach,
     form_in_row,
     pack_body,
     pack_id,
@@ -49,6 +48,7 @@ class CommitRows:
         writes: what the parent's tasks wrote, as the bytes of a row, if it is long; otherwise None.
         values: the new values, for `apply_commit`.
         labels: the labels of its metadata that the namespace may not have yet.
+        reach: see `MaterializedState`.
     """
 
     checkpoint_id: str
@@ -60,6 +60,7 @@ class CommitRows:
     writes: bytes | None
     values: dict[str, ChannelValue | None]
     labels: list[int]
+    reach: int
 
     def size(self) -> int:
         """Return the number of bytes, without names."""
@@ -86,18 +87,16 @@ def build_rows(
     values, long_values = _split_values(state, commit.values)
     shown: Mapping[str, ChannelValue | None] = values
     versions, seen = commit.versions, commit.seen
-    changes = state.changes + count_entries(values, versions, seen)
-    outweighed = changes > count_entries(state.values, state.versions, state.seen)
-    # A parent without a sequence is stored in the same statement, which links the two.
-    complete = (
-        state.distance < 0 or state.distance + 1 >= KEYFRAME or (outweighed and state.seq >= 0)
-    )
+    reach = state.reach
+    # A parent without a sequence is stored by the same statement, which links the two.
+    complete = state.distance < 0 or (state.distance + 1 >= reach and state.seq >= 0)
     if complete:
         # It builds on no row, so that reading any checkpoint walks few rows, and older rows can be
         # deleted.
-        everything = {**state.values, **values}
-        shown = {name: value for name, value in everything.items() if value is not None}
+        shown = {**state.values, **values}
         versions, seen = {**state.versions, **versions}, {**state.seen, **seen}
+        own = len(values) + len(commit.versions) + len(commit.seen)
+        reach = find_reach(len(shown) + len(versions) + len(seen), own)
     inline: Sequence[TaskWrites | PackedTask] = commit.writes if state.id else ()
     writes = None
     if inline and long_values:
@@ -131,6 +130,7 @@ def build_rows(
         writes,
         values,
         labels,
+        reach,
     )
 
 
@@ -150,11 +150,8 @@ def apply_commit(
     state.metadata = commit.metadata
     state.seq, state.id, state.revision = seq, commit.id, 1 if commit.carried else 0
     state.size += 1
-    if rows.link is None:
-        state.distance = state.changes = 0
-    else:
-        state.distance += 1
-        state.changes += count_entries(commit.values, commit.versions, commit.seen)
+    state.distance = 0 if rows.link is None else state.distance + 1
+    state.reach = rows.reach
     return state
 
 

@@ -156,7 +156,8 @@ class Memory:
         threads = {
             thread: {ns: _own(space) for ns, space in spaces.items()} for thread, spaces in content["_threads"].items()
         }
-        return {"_threads": threads, "_sequence": content["_sequence"]}
+        newest = content["_newest"].copy()
+        return {"_threads": threads, "_sequence": content["_sequence"], "_newest": newest}
 
     def close(self) -> None:
         """Nothing is open."""
