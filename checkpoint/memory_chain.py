@@ -256,7 +256,8 @@ def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
         if link is None and record.link is not None:  # what it builds on goes
             fresh = make_keyframe(record)
         else:
-            fresh = replace(record, link=link, distance=link.distance + 1 if link else 0)
+            distance = link.distance + 1 if link else 0
+            fresh = replace(record, link=link, distance=distance, values={**record.values})
         # A parent that was never in this chain is left as it is named.
         if record.parent_id in chain.records:
             fresh.parent_id = nearest_kept(parents, record.id, kept)
@@ -264,7 +265,7 @@ def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
         new.add(fresh)
         if chain.labels:
             new.labels |= labels_of(fresh.metadata)
-    _cut_buffers(new.records.values())
+    _cut_buffers(new)
     new.revisions = {id: each for id, each in chain.revisions.items() if id in chain.writes}
     new.writes = {
         checkpoint_id: [*writes]
@@ -274,29 +275,22 @@ def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
     return new
 
 
-def _cut_buffers(records: Collection[ChainRecord]) -> None:
-    """Replace buffers that hold more than the longest value that is left."""
-    ends: dict[int, int] = {}
-    for shared in (each for record in records for each in map(_shared, record.values.values())):
-        if shared is not None:
-            ends[id(shared.buffer)] = max(shared.end, ends.get(id(shared.buffer), 0))
+def _cut_buffers(chain: Chain) -> None:
+    """Let the values of a rebuilt chain share buffers that are no longer than the longest."""
     cut: dict[int, bytearray] = {}
-
-    def renew(stored: StoredBlob | None) -> StoredBlob | None:
-        shared = _shared(stored)
-        if shared is None or (end := ends[id(shared.buffer)]) == len(shared.buffer):
-            return stored
-        buffer = cut.setdefault(id(shared.buffer), shared.buffer[:end])
-        shared = shared._replace(buffer=buffer)
-        return stored._replace(base=shared) if isinstance(stored, DeltaBlob) else shared
-
-    for record in records:
-        record.values = {name: renew(stored) for name, stored in record.values.items()}
-
-
-def _shared(stored: StoredBlob | None) -> SharedBlob | None:
-    base = stored.base if isinstance(stored, DeltaBlob) else stored
-    return base if isinstance(base, SharedBlob) else None
+    for record in reversed(
+        chain.records.values()
+    ):  # of one buffer, the newest value is the longest
+        for name, stored in record.values.items():
+            base = stored.base if isinstance(stored, DeltaBlob) else stored
+            if isinstance(base, SharedBlob):
+                old = base.buffer
+                if id(old) not in cut:
+                    cut[id(old)] = old[: base.end]
+                new = base._replace(buffer=cut[id(old)])
+                record.values[name] = (
+                    stored._replace(base=new) if isinstance(stored, DeltaBlob) else new
+                )
 
 
 Found = tuple[str, str, ChainRecord]

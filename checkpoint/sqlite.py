@@ -17,9 +17,9 @@ from .records import TaskWrites, Transacted, TransactionPlace
 from .retention import Retention
 from .serde import Serializer
 from .sql.group_commit import GroupCommit
-from .sql.queries import LookUp, SqlSession, find_row
+from .sql.queries import LookUp, SqlSession
 from .sql.read_rows import RecentValues
-from .sql.rows import CheckpointRow, MaterializedState, NamespaceRow, StoredCheckpoint
+from .sql.rows import CheckpointRow, MaterializedState, NamespaceRow
 from .sql.saver import SqlSaver
 from .sql.sqlite_database import (
     BEGIN_WRITE,
@@ -240,15 +240,6 @@ class SqliteSaver(SqlSaver):
         # free: of each moment in which others try it is twice as often free as not.
         return max(0.001, 2 * seconds)
 
-    def _find(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
-    ) -> StoredCheckpoint | None:
-        wanted = thread_id, checkpoint_ns, checkpoint_id
-        if checkpoint_id is None:
-            return super()._find(*wanted)
-        # What its tasks wrote may be in the next row, which is read as of the same moment.
-        return self._find_in(self._session(write=False), *wanted)
-
     def _look_up(
         self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> LookUp | None:
@@ -264,25 +255,8 @@ class SqliteSaver(SqlSaver):
                 writes.append((values[0], values[1]))
         if namespace is None:
             return None
-        if not chain and (wanted := checkpoint_id or namespace.head_id):
-            # It may only be missing from the index.
-            find_row(session, namespace, wanted, namespace.key(self._integrity))
         chain.sort(key=lambda row: row.seq, reverse=True)
         return namespace, chain, [data for _, data in sorted(writes)]
-
-    @contextmanager
-    def _statements(self) -> Iterator[_SqliteSession]:
-        database = self._database
-        database.check_process()
-        if self._transacts:
-            self._refuse_inside()
-        with self._lock:
-            try:
-                if not database.grouped:
-                    database.settle()
-                yield _SqliteSession(database)
-            except database.error as error:
-                raise database.refusal(error) from error
 
     @contextmanager
     def _session(self, *, write: bool) -> Iterator[_SqliteSession]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -151,12 +150,11 @@ class ValueReader:
 
 class RecentValues:
     """Keeps the long values of checkpoints that were stored or read as the newest of their
-    namespace: a state that is looked at then is not read row by row (benchmark P40). At most
-    `RECENT` bytes are kept.
+    namespace: a state that is looked at then is not read row by row (benchmark P22). At most
+    `RECENT` bytes are kept. The saver's lock is held by whoever calls.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._values: dict[tuple[int, str], ChannelValue] = {}
         self._size = 0
 
@@ -164,12 +162,11 @@ class RecentValues:
         """Keep values of a namespace's newest checkpoint in place of older ones."""
         for name, value in values.items():
             if value is not None and value.owner is not None:
-                with self._lock:
-                    self._drop((namespace_id, name))
-                    self._values[namespace_id, name] = value
-                    self._size += _held_bytes(value)
-                    while self._size > RECENT:
-                        self._drop(next(iter(self._values)))
+                self._drop((namespace_id, name))
+                self._values[namespace_id, name] = value
+                self._size += _held_bytes(value)
+        while self._size > RECENT:
+            self._drop(next(iter(self._values)))
 
     def fill(self, namespace_id: int, values: dict[str, ChannelValue]) -> None:
         """Put values that are known in place of those not yet read. A value is known by the

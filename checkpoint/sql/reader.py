@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ...channels.base import MISSING
 from ..builtin import BuiltinSaver
-from ..errors import DamagedError, StorageError
+from ..errors import StorageError
 from ..integrity import Integrity
 from ..labels import label_choices, names_thread
 from ..records import (
@@ -74,10 +74,6 @@ class SqlReader(BuiltinSaver):
         """Open a transaction that sees one state of the database; writes are stored all or none."""
         raise NotImplementedError
 
-    def _statements(self) -> AbstractContextManager[SqlSession]:
-        """Open a session in which each statement is a transaction of its own."""
-        raise NotImplementedError
-
     def _key(self, thread_id: str, checkpoint_ns: str) -> ThreadKey:
         return ThreadKey(thread_id, checkpoint_ns, self._integrity)
 
@@ -104,25 +100,14 @@ class SqlReader(BuiltinSaver):
     def _find(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> StoredCheckpoint | None:
-        """Return a checkpoint of a thread, the head by default: this takes one statement, or two
-        where values are long. If rows are deleted between the two, all are read once more, as of
-        one moment."""
-        wanted = thread_id, checkpoint_ns, checkpoint_id
-        with suppress(DamagedError):
-            return self._find_in(self._statements(), *wanted)
-        return self._find_in(self._session(write=False), *wanted)
-
-    def _find_in(
-        self,
-        opened: AbstractContextManager[SqlSession],
-        thread_id: str,
-        checkpoint_ns: str,
-        checkpoint_id: str | None,
-    ) -> StoredCheckpoint | None:
-        with opened as session:
+        """Return a checkpoint of a thread, the head by default."""
+        with self._session(write=False) as session:
             found = self._look_up(session, thread_id, checkpoint_ns, checkpoint_id)
             if found is None:
                 return None
+            namespace, chain, _ = found
+            if not chain:  # check that it is not merely missing from the index
+                return find_checkpoint(session, namespace, checkpoint_id, self._integrity)
             return read_checkpoint(session, found, checkpoint_id, self._integrity, self._recent)
 
     def _look_up(
