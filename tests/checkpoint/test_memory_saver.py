@@ -80,7 +80,7 @@ def test_a_listing_continues_though_its_thread_was_deleted(desk):
     assert [found.checkpoint["id"] for found in listing] == ["1"]
 
 
-def test_the_newest_of_many_threads_are_listed_without_a_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_of_many_threads_are_listed_without_a_look_at_the_others(monkeypatch):
     """PERFORMANCE P41."""
     saver, looked_at = InMemorySaver(), []
     for number in range(100):
@@ -92,7 +92,7 @@ def test_the_newest_of_many_threads_are_listed_without_a_look_at_the_others(monk
     assert len(looked_at) <= 5
 
 
-def test_threads_stand_in_the_order_of_what_is_left(desk: Harness) -> None:
+def test_threads_stand_in_the_order_of_what_is_left(desk):
     for thread in "abc":
         desk.put(f"{thread}1", thread=thread, run_id="r1")
     for thread in "ab":
@@ -249,7 +249,7 @@ def stored_values(saver: Any) -> list[Any]:
     return [each for record in records for name, each in record.values.items() if name == "log"]
 
 
-def test_a_list_that_grows_is_stored_once(desk: Harness) -> None:
+def test_a_list_that_grows_is_stored_once(desk):
     """PERFORMANCE P40: whatever its length, reading it takes one copy and no delta."""
     run = desk.run()
     log = [f"{number:0200}" for number in range(10)]
@@ -264,7 +264,7 @@ def test_a_list_that_grows_is_stored_once(desk: Harness) -> None:
 
 
 @pytest.mark.parametrize("edit", [0, 5, -1])
-def test_an_edited_list_takes_few_deltas_to_read(desk: Harness, edit: int) -> None:
+def test_an_edited_list_takes_few_deltas_to_read(desk, edit):
     run = desk.run()
     log = [f"{number:0200}" for number in range(100)]
     for step in range(200):
@@ -277,7 +277,7 @@ def test_an_edited_list_takes_few_deltas_to_read(desk: Harness, edit: int) -> No
     assert len(deltas) >= 150
 
 
-def test_what_a_deleted_run_appended_is_let_go(desk: Harness) -> None:
+def test_what_a_deleted_run_appended_is_let_go(desk):
     log = [f"{number:0200}" for number in range(10)]
     for step in range(10):
         desk.put(str(step), {"log": [*log]}, parent=str(step - 1) if step else None, run_id="a" if step < 5 else "b")
@@ -303,7 +303,7 @@ changes = st.lists(
 
 
 @given(changes)
-def test_long_values_read_back_however_they_have_changed(script: list[Any]) -> None:
+def test_long_values_read_back_however_they_have_changed(script):
     saver = InMemorySaver()
     run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
     run.step("start", log=[f"{number:060}" for number in range(5)])

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from kit.graphs import chain_of
 
-from stategraph import END, START, CompiledStateGraph, StateGraph
+from stategraph import END, CompiledStateGraph
 from stategraph.checkpoint.sql.read_rows import RECENT
 from stategraph.checkpoint.sqlite import SqliteSaver
 
@@ -156,7 +156,7 @@ def test_a_large_value_that_was_read_continues_to_change(tmp_path, change):
     assert (tmp_path / "threads.db").stat().st_size < stored + 200_000
 
 
-def test_what_was_just_stored_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_just_stored_is_not_read_again(tmp_path, monkeypatch):
     """PERFORMANCE P40: a page that shows a thread after each turn reads one row, however its list has grown."""
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
         app = growing(saver, 100)
@@ -176,7 +176,7 @@ def test_what_was_just_stored_is_not_read_again(tmp_path: Path, monkeypatch: pyt
         assert saver.get_tuple(THREAD) is None
 
 
-def test_the_values_that_a_saver_keeps_are_bounded(tmp_path: Path) -> None:
+def test_the_values_that_a_saver_keeps_are_bounded(tmp_path):
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
         app = growing(saver, 20)
         for number in range(300):
@@ -188,9 +188,7 @@ def test_the_values_that_a_saver_keeps_are_bounded(tmp_path: Path) -> None:
         assert RECENT / 4 <= sum(sizes) + sum(deltas) <= RECENT
 
 
-def test_the_newest_of_many_threads_cost_the_same_however_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_of_many_threads_cost_the_same_however_many_there_are(tmp_path, monkeypatch):
     """PERFORMANCE P41: a page of a list reads the namespaces of its own rows."""
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
         app = growing(saver, 1)
@@ -206,7 +204,7 @@ def test_the_newest_of_many_threads_cost_the_same_however_many_there_are(
         assert len({found.config["configurable"]["thread_id"] for found in saver.list(None)}) == 200
 
 
-def test_a_page_of_history_holds_a_grown_list_once(saver: SqliteSaver) -> None:
+def test_a_page_of_history_holds_a_grown_list_once(saver):
     """PERFORMANCE P40: its states share their bytes until each is decoded."""
     tracemalloc.start()
     try:
