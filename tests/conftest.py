@@ -106,8 +106,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run an `async def` test on an event loop of its own. One that hangs fails."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    fixtures = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**fixtures), 60))
+
+    async def run() -> None:
+        async with asyncio.timeout(60):
+            await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames})
+
+    asyncio.run(run())
     return True
 
 

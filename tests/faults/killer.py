@@ -1,12 +1,17 @@
-"""Kills this process at a place of a plan: inside a saver's call, around it, behind an effect, or after some time."""
+"""Kills processes at a place of a plan: inside a saver's call, around it, behind an effect, or after some time."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from stategraph.testing import KillAt, kill
+from stategraph.testing import KillAt, assert_same, kill
+from stategraph.testing.harness import Mode
+
+from .campaign import Round
+from .stages import Storage, carry_through, config
 
 WRITING = ("commit", "record")
 """The methods of a saver that store."""
@@ -62,3 +67,54 @@ class Killer:
     def passed(self) -> dict[str, int]:
         """How often each place was passed."""
         return {**self._passed, "saver": self._inside.calls}
+
+
+NEVER = Kill("", 0)
+
+
+def carry(storage: Storage, play: Any, given: Any, plan: Kill, make: Callable[[Any, Killer], Any], *methods: str) -> dict[str, int]:
+    """Carry the graph that is made through, in a process that may be killed; how often each place was passed."""
+    killer = Killer(plan)
+    with storage.open() as saver, Mode(play.world) as world:
+        killer.watch(saver, methods or WRITING)
+        killer.start()
+        carry_through(make(saver, killer), given, config(), world, play.durability)
+    return killer.passed
+
+
+class Kills:
+    """Runs a job again and again, in processes that are killed.
+
+    Args:
+        job: a function and its arguments, but for the plan, which comes last.
+        dry: the same at places of its own: it is run once, to see how often each place is passed.
+        key: for which plays that is the same; the play by default.
+
+    Attributes:
+        number: how many processes were killed.
+    """
+
+    def __init__(self, round: Round, play: Any, job: tuple[Any, ...], dry: tuple[Any, ...], key: Any = None) -> None:
+        self.round, self.play, self.job = round, play, job
+        self.most = round.bench.once(key or play, lambda: round.bench.one(*dry, NEVER))
+        self.number = 0
+
+    def kill(self, how: str, most: int, *beside: tuple[Any, ...]) -> str:
+        """Run the job until it is killed, beside others; which play and plan this was.
+
+        Args:
+            most: of places that are not counted, such as milliseconds.
+        """
+        plan = Kill(how, self.round.random.randrange(1, self.most.get(how, most) + 1))
+        ended = self.round.bench.run((*self.job, plan), *beside)
+        where = f"{self.play}, {plan}"
+        assert_same([each.error for each in ended], [""] * len(ended), f"{where}: errors before the kill")
+        self.number += ended[0].killed
+        return where
+
+    def end(self) -> str:
+        """Let the job end; which play this was."""
+        (ended,) = self.round.bench.run((*self.job, NEVER))
+        where = f"{self.play}, {self.number} kills"
+        assert_same((ended.error, ended.killed), ("", False), f"{where}: how it ends")
+        return where

@@ -18,7 +18,7 @@ from stategraph.testing.graphs import shown
 from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
-from .killer import Kill, Killer
+from .killer import Kill, Killer, Kills, carry
 from .stages import (
     LANES,
     State,
@@ -47,19 +47,16 @@ class Play(NamedTuple):
 
 def travel(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, int]:
     """What the process does that may be killed; how often each of the places was passed."""
-    killer = Killer(plan)
 
-    class Noting(Synced):
-        def note(self, *words: Any) -> None:
-            super().note(*words)
-            killer.passing("effect")
+    def make(saver: Any, killer: Killer) -> Any:
+        class Noting(Synced):
+            def note(self, *words: Any) -> None:
+                super().note(*words)
+                killer.passing("effect")
 
-    with storage.open() as saver, Mode(play.world) as world:
-        killer.watch(saver)
-        killer.start()
-        app = journey(saver, Noting(ledger), play.ask_at)
-        carry_through(app, {"left": play.rounds, "log": []}, config(), world, play.durability)
-    return killer.passed
+        return journey(saver, Noting(ledger), play.ask_at)
+
+    return carry(storage, play, {"left": play.rounds, "log": []}, plan, make)
 
 
 def recorded(storage: Storage) -> set[str]:
@@ -90,42 +87,36 @@ def repeats(notes: list[list[Any]]) -> int:
 
 def killed_journey(round: Round, storage: Storage, steps: int) -> None:
     """Kill one journey one to three times, then let it end; look at everything."""
-    random, bench = round.random, round.bench
+    random = round.random
     play = Play(
         steps // 2, random.randrange(1, steps // 2), random.choice(["sync", "sync", "async", "exit"]),
         random.choice(["sync", "sync", "async"]),
     )  # fmt: skip
     ledger = round.folder / "ledger"
-    dry = Storage("sqlite", str(round.folder / "dry.db"))
-    most = bench.once(
-        (storage.kind, steps, play.durability, play.world),
-        lambda: bench.one(travel, dry, play, round.folder / "dry", Kill("", 0)),
-    )
+    dry = travel, sqlite(round, "dry"), play, round.folder / "dry"
+    key = storage.kind, steps, play.durability, play.world
+    kills = Kills(round, play, (travel, storage, play, ledger), dry, key)
     done: set[str] = set()
     counts: Counter[str] = Counter()
-    kills = 0
     for _ in range(random.choice([1, 1, 2, 3])):
         how = random.choice(["saver", "saver", "before", "after", "effect", "moment"])
-        plan = Kill(how, random.randrange(1, most.get(how, 40 * steps) + 1))
         before = repeats(Ledger(ledger).read())
-        (ended,) = bench.run((travel, storage, play, ledger, plan))
-        assert_same(ended.error, "", f"{play}, {plan}: error before the kill")
-        kills += ended.killed
-        _repeated(ledger, before, IN_FLIGHT[play.durability], f"{play}, {plan}")
+        where = kills.kill(how, 40 * steps)
+        _repeated(ledger, before, IN_FLIGHT[play.durability], where)
         noted = Counter(str(key) for key, *_ in Ledger(ledger).read())
-        _unmoved(done, counts, noted, f"{play}, {plan}")
+        _unmoved(done, counts, noted, where)
         done, counts = recorded(storage), noted
     before = repeats(Ledger(ledger).read())
     with storage.open() as saver, Mode(play.world) as world:
         app = journey(saver, Synced(ledger), play.ask_at)
         carry_through(app, {"left": play.rounds, "log": []}, config(), world, play.durability)
-        assert_same(ending(app, play), unbroken(play, round.folder), f"{play}, killed {kills} times: state and history")
-    _repeated(ledger, before, IN_FLIGHT[play.durability], f"{play}, after {kills} kills")
+        assert_same(ending(app, play), unbroken(play, round.folder), f"{play}, killed {kills.number} times: state and history")
+    _repeated(ledger, before, IN_FLIGHT[play.durability], f"{play}, after {kills.number} kills")
     notes = Ledger(ledger).read()
     _unmoved(done, counts, Counter(str(key) for key, *_ in notes), f"{play}")
     _one_key_each(notes, play)
     round.count("runs")
-    round.count("kills", kills)
+    round.count("kills", kills.number)
     round.count("effects repeated, all in flight", repeats(notes))
 
 

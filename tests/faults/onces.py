@@ -15,13 +15,12 @@ from stategraph import END, START, RetryPolicy, Runtime, Send, StateGraph, inter
 from stategraph.checkpoint.base import RETURN
 from stategraph.pregel.superstep.ids import once_id
 from stategraph.testing import CheckFailed, Ledger, assert_same
-from stategraph.testing.harness import Mode
 from stategraph.workers import Queue
 
 from .campaign import Round, trial
 from .fleets import WORKERS, given, until_all_ended
-from .killer import Kill, Killer
-from .stages import Storage, Synced, carry_through, config, postgres, sqlite
+from .killer import Kill, Killer, Kills, carry
+from .stages import Storage, Synced, postgres, sqlite
 
 LANES, EFFECTS = 3, ("charge", "mail")
 TURNS = 3
@@ -104,24 +103,21 @@ def shop(saver: Any, till: Till, is_async: bool) -> Any:
 
 def sell(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, int]:
     """Carry a shop through, in a process that may be killed; how often each place was passed."""
-    killer = Killer(plan)
 
-    class Watched(Till):
-        def have(self, key: str, effect: str) -> str:
-            found = super().have(key, effect)
-            killer.passing("effect")
-            return found
+    def make(saver: Any, killer: Killer) -> Any:
+        class Watched(Till):
+            def have(self, key: str, effect: str) -> str:
+                found = super().have(key, effect)
+                killer.passing("effect")
+                return found
 
-        def keep(self, key: str, effect: str) -> None:
-            super().keep(key, effect)
-            killer.passing("kept")
+            def keep(self, key: str, effect: str) -> None:
+                super().keep(key, effect)
+                killer.passing("kept")
 
-    with storage.open() as saver, Mode(play.world) as world:
-        killer.watch(saver)
-        killer.start()
-        app = shop(saver, Watched(Synced(ledger)), play.world == "async")
-        carry_through(app, {"left": TURNS, "log": []}, config(), world, play.durability)
-    return killer.passed
+        return shop(saver, Watched(Synced(ledger)), play.world == "async")
+
+    return carry(storage, play, {"left": TURNS, "log": []}, plan, make)
 
 
 def recorded(storage: Storage) -> set[str]:
@@ -148,36 +144,28 @@ def check_kept(notes: list[list[Any]], where: str) -> None:
 
 def killed_shop(round: Round, storage: Storage) -> None:
     """Kill a shop one to four times, then let it end; look at every effect."""
-    random, bench = round.random, round.bench
+    random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]))
     path = round.folder / "ledger"
-    most = bench.once(
-        play, lambda: bench.one(sell, Storage("sqlite", str(round.folder / "dry.db")), play, round.folder / "dry", Kill("", 0))
-    )
+    kills = Kills(round, play, (sell, storage, play, path), (sell, sqlite(round, "dry"), play, round.folder / "dry"))
     done: set[str] = set()
     before: Counter[str] = Counter()
-    kills = 0
     for _ in range(random.choice([1, 2, 3, 4])):
         how = random.choice(["saver", "before", "after", "effect", "kept", "moment"])
-        plan = Kill(how, random.randrange(1, most.get(how, 200) + 1))
-        (ended,) = bench.run((sell, storage, play, path, plan))
-        assert_same(ended.error, "", f"{play}, {plan}: error before the kill")
-        kills += ended.killed
-        _unmoved(done, before, had(Ledger(path).read()), f"{play}, {plan}")
+        _unmoved(done, before, had(Ledger(path).read()), kills.kill(how, 200))
         done, before = recorded(storage), had(Ledger(path).read())
-    (ended,) = bench.run((sell, storage, play, path, Kill("", 0)))
-    assert_same((ended.error, ended.killed), ("", False), f"{play}, {kills} kills: how it ends")
+    where = kills.end()
     notes = Ledger(path).read()
     counts = had(notes)
-    _unmoved(done, before, counts, f"{play}, after {kills} kills")
-    check_kept(notes, f"{play}, {kills} kills")
+    _unmoved(done, before, counts, where)
+    check_kept(notes, where)
     effects = TURNS * (LANES * len(EFFECTS) + 1)
-    assert_same(len(counts), effects, f"{play}, {kills} kills: effects, each under one key")
+    assert_same(len(counts), effects, f"{where}: effects, each under one key")
     repeated = counts.total() - effects
-    if repeated > LANES * kills:
-        raise CheckFailed(f"{play}: {repeated} effects were repeated by {kills} kills of {LANES} tasks at once")
+    if repeated > LANES * kills.number:
+        raise CheckFailed(f"{where} of {LANES} tasks at once: {repeated} effects were repeated")
     round.count("effects", effects)
-    round.count("kills", kills)
+    round.count("kills", kills.number)
     round.count("repeated between effect and record", repeated)
 
 

@@ -18,7 +18,7 @@ from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
-from .killer import Kill, Killer
+from .killer import Kill, Kills, carry
 from .stages import Storage, Synced, carry_through, config, postgres, sqlite
 
 POSTERS, WORDS, TURNS = 2, 12, 6
@@ -67,16 +67,9 @@ def speak(storage: Storage, world: str, name: str, ledger: Path, pause: float) -
             time.sleep(pause)
 
 
-def listen(storage: Storage, play: Play, plan: Kill, pause: float) -> dict[str, int]:
+def listen(storage: Storage, play: Play, pause: float, plan: Kill) -> dict[str, int]:
     """Carry a talk through, in a process that may be killed; how often each place was passed."""
-    killer = Killer(plan)
-
-    with storage.open() as saver, Mode(play.world) as world:
-        killer.watch(saver)
-        killer.start()
-        app = talk(saver, pause, play.schedule)
-        carry_through(app, {"left": TURNS, "log": []}, config(), world, play.durability)
-    return killer.passed
+    return carry(storage, play, {"left": TURNS, "log": []}, plan, lambda saver, _: talk(saver, pause, play.schedule))
 
 
 def check_steps(saver: Any, told: list[list[Any]], where: str) -> int:
@@ -132,36 +125,29 @@ def check_writes(saver: Any, where: str, durabilities: Collection[str]) -> None:
 
 def killed_talk(round: Round, storage: Storage) -> None:
     """Speakers post from processes of their own while the run is killed up to three times; then it is carried through."""
-    random, bench = round.random, round.bench
+    random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "sync", "async", "exit"]))
     if random.random() < 0.4:
         play = play._replace(schedule="ready")
     ledger = round.folder / "ledger"
-    dry = Storage("sqlite", str(round.folder / "dry.db"))
-    most = bench.once(play, lambda: bench.one(listen, dry, play, Kill("", 0), 0.0))
+    kills = Kills(round, play, (listen, storage, play, 0.01), (listen, sqlite(round, "dry"), play, 0.0))
     with storage.open() as saver:
         talk(saver).post(config(), {"log": [("first", 0)]})
-    kills, speaking = 0, True
-    for _ in range(random.choice([1, 2, 3])):
-        how = random.choice(["saver", "before", "after", "moment"])
-        plan = Kill(how, random.randrange(1, most.get(how, 200) + 1))
+    for turn in range(random.choice([1, 2, 3])):
         speakers = [
             (speak, storage, random.choice(["sync", "async"]), f"s{n}", ledger, random.choice([0.0, 0.005]))
-            for n in range(POSTERS if speaking else 0)
+            for n in range(0 if turn else POSTERS)
         ]
-        speaking = False
-        ended, *others = bench.run((listen, storage, play, plan, 0.01), *speakers)
-        kills += ended.killed
-        assert_same([each.error for each in (ended, *others)], [""] * (1 + len(others)), f"{play}, {plan}: errors")
+        kills.kill(random.choice(["saver", "before", "after", "moment"]), 200, *speakers)
     with storage.open() as saver, Mode(play.world) as world:
-        app, where = talk(saver, schedule=play.schedule), f"{play}, {kills} kills"
+        app, where = talk(saver, schedule=play.schedule), f"{play}, {kills.number} kills"
         carry_through(app, {"left": TURNS, "log": []}, config(), world, play.durability)
         world.call(app, "invoke", {"left": 1}, config(), durability=play.durability)  # takes what came too late
         told = [["first", 0], *Ledger(ledger).read()]
         round.count("posts", check_steps(saver, told, where))
-        check_writes(saver, where, ["exit"] if kills else [play.durability])
+        check_writes(saver, where, ["exit"] if kills.number else [play.durability])
         check_last_word(saver, where)
-    round.count("kills", kills)
+    round.count("kills", kills.number)
 
 
 @trial("R51", quick=6, full=2_000)

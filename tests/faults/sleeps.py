@@ -14,7 +14,7 @@ from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
-from .killer import Kill, Killer
+from .killer import Kill, Killer, Kills
 from .stages import Storage, Synced, config, postgres, sqlite
 
 TURNS, LANES = 2, 3
@@ -108,30 +108,22 @@ def recorded(storage: Storage) -> dict[str, float]:
 
 def killed_nap(round: Round, storage: Storage) -> None:
     """Kill a graph that sleeps one to four times, then let it end; look at every sleep."""
-    random, bench = round.random, round.bench
+    random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]), random.random() < 0.7)
     path = round.folder / "ledger"
-    most = bench.once(
-        play,
-        lambda: bench.one(sleep_through, Storage("sqlite", str(round.folder / "dry.db")), play, round.folder / "dry", Kill("", 0)),
-    )  # fmt: skip
+    dry = sleep_through, sqlite(round, "dry"), play, round.folder / "dry"
+    kills = Kills(round, play, (sleep_through, storage, play, path), dry)
     before: dict[str, float] = {}
-    kills = 0
     for _ in range(random.choice([1, 2, 3, 4])):
-        how = random.choice(["saver", "before", "after", "moment"])
-        plan = Kill(how, random.randrange(1, most.get(how, 400) + 1))
-        (ended,) = bench.run((sleep_through, storage, play, path, plan))
-        assert_same(ended.error, "", f"{play}, {plan}: error before the kill")
-        kills += ended.killed
+        where = kills.kill(random.choice(["saver", "before", "after", "moment"]), 400)
         after = recorded(storage)
         moved = {record for record, at in before.items() if after.get(record) != at}
         if moved:
-            raise CheckFailed(f"{play}, {plan}: {len(moved)} times have changed that were recorded")
+            raise CheckFailed(f"{where}: {len(moved)} times have changed that were recorded")
         before = after
-    (ended,) = bench.run((sleep_through, storage, play, path, Kill("", 0)))
-    assert_same((ended.error, ended.killed), ("", False), f"{play}, {kills} kills: how it ends")
-    _check_sleeps(storage, play, Ledger(path).read(), f"{play}, {kills} kills")
-    round.count("kills", kills)
+    where = kills.end()
+    _check_sleeps(storage, play, Ledger(path).read(), where)
+    round.count("kills", kills.number)
     round.count("sleeps", TURNS * LANES * len(SECONDS))
 
 

@@ -18,11 +18,10 @@ import psycopg
 from stategraph import END, START, RetryPolicy, Runtime, Send, StateGraph, interrupt
 from stategraph.checkpoint.base import RETURN
 from stategraph.testing import CheckFailed, Ledger, assert_same
-from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
-from .killer import WRITING, Kill, Killer
-from .stages import Storage, Synced, carry_through, config, postgres, sqlite
+from .killer import WRITING, Kill, Killer, Kills, carry
+from .stages import Storage, Synced, postgres, sqlite
 
 LANES, ENTRIES, TURNS = 3, ("charge", "mail"), 3
 PLACES = ("committed", "saver", "before", "after", "begun", "written", "returned", "moment")
@@ -135,17 +134,14 @@ def watch_commits(saver: Any, killer: Killer) -> Callable[[str], None]:
 
 def sell(storage: Storage, books: Storage, play: Play, notes: Path, plan: Kill) -> dict[str, int]:
     """Carry a shop through, in a process that may be killed; how often each place was passed."""
-    killer = Killer(plan)
+    with closing(connect(books)) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS books (turn INT, lane INT, what TEXT)")
+        connection.commit()
 
-    with storage.open() as saver, Mode(play.world) as world:
-        with closing(connect(books)) as connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS books (turn INT, lane INT, what TEXT)")
-            connection.commit()
-        killer.watch(saver, (*WRITING, "_transact"))
-        killer.start()
-        app = shop(saver, books, play, Synced(notes), watch_commits(saver, killer))
-        carry_through(app, {"left": TURNS, "log": []}, config(), world, play.durability)
-    return killer.passed
+    def make(saver: Any, killer: Killer) -> Any:
+        return shop(saver, books, play, Synced(notes), watch_commits(saver, killer))
+
+    return carry(storage, play, {"left": TURNS, "log": []}, plan, make, *WRITING, "_transact")
 
 
 def recorded(storage: Storage, books: Storage, play: Play) -> int:
@@ -169,28 +165,22 @@ def check(storage: Storage, books: Storage, play: Play, where: str) -> list[Any]
 
 def killed_books(round: Round, storage: Storage, other: Storage) -> None:
     """Kill a shop one to four times, then let it end; look at every row."""
-    random, bench = round.random, round.bench
+    random = round.random
     schedule = random.choice(["ready", "supersteps"])
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]), round.number % 3 == 2, schedule)
-    books, notes = other if play.own else storage, round.folder / "notes"
-    dry = Storage("sqlite", str(round.folder / "dry.db"))
-    dry_books = Storage("sqlite", str(round.folder / "dry-own.db")) if play.own else dry
-    most = bench.once(play, lambda: bench.one(sell, dry, dry_books, play, round.folder / "dry", Kill("", 0)))
+    books, dry = other if play.own else storage, sqlite(round, "dry")
+    dry_books = sqlite(round, "dry-own") if play.own else dry
+    kills = Kills(
+        round, play, (sell, storage, books, play, round.folder / "notes"), (sell, dry, dry_books, play, round.folder / "dry")
+    )
     places = PLACES if storage.kind == "sqlite" else PLACES[1:]
-    kills = 0
     for n in range(random.choice([1, 2, 3, 4])):
-        how = places[(round.number + n) % len(places)]
-        plan = Kill(how, random.randrange(1, most.get(how, 200) + 1))
-        (ended,) = bench.run((sell, storage, books, play, notes, plan))
-        assert_same(ended.error, "", f"{play}, {plan}: error before the kill")
-        kills += ended.killed
-        check(storage, books, play, f"{play}, {plan}")
-    (ended,) = bench.run((sell, storage, books, play, notes, Kill("", 0)))
-    assert_same((ended.error, ended.killed), ("", False), f"{play}, {kills} kills: how it ends")
-    rows = check(storage, books, play, f"{play}, after {kills} kills")
-    assert_same(set(rows), ROWS, f"{play}, after {kills} kills: rows")
+        check(storage, books, play, kills.kill(places[(round.number + n) % len(places)], 200))
+    where = kills.end()
+    rows = check(storage, books, play, where)
+    assert_same(set(rows), ROWS, f"{where}: rows")
     round.count("rows", len(rows))
-    round.count("kills", kills)
+    round.count("kills", kills.number)
 
 
 @trial("R50", quick=8, full=720)

@@ -1,19 +1,18 @@
-"""A bank whose rows a node changes in a transaction."""
+"""Effects of nodes: rows that they write in a transaction, and what they do once."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from stategraph import (
-    Runtime,
-)
-from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.sqlite import SqliteSaver
+from kit.graphs import CONFIG, Log, chain_of
+from kit.savers import opened_saver
+from stategraph import START, Runtime, StateGraph, interrupt, task
 
 INSERT = {"sqlite": "INSERT INTO ledger (what) VALUES (?)", "postgres": "INSERT INTO ledger (what) VALUES (%s)"}
 
@@ -24,6 +23,8 @@ class Bank:
     Attributes:
         fails: what the next calls raise once they have written.
     """
+
+    method = "transaction"
 
     def __init__(self, kind: str, target: str, saver: Any) -> None:
         self.kind, self.target, self.saver = kind, target, saver
@@ -53,27 +54,56 @@ class Bank:
             connection.close()
 
 
+def open_bank(kind: str, saver: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Bank:
+    """A bank beside the tables of a saver of this kind."""
+    return Bank(kind, request.getfixturevalue("emptied") if kind == "postgres" else str(tmp_path / "threads.db"), saver)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def bank(request, tmp_path):
-    if request.param == "sqlite":
-        name = str(tmp_path / "threads.db")
-        with SqliteSaver.from_conn_string(name, synchronous="off") as opened:
-            yield Bank("sqlite", name, opened)
-    else:
-        url = request.getfixturevalue("emptied")
-        with PostgresSaver.from_conn_string(url) as saver:
-            yield Bank("postgres", url, saver)
+    with opened_saver(request.param, request, tmp_path, "emptied") as saver:
+        yield open_bank(request.param, saver, request, tmp_path)
 
 
-def node_of(drive: Any, body: Callable[[Any], Any]) -> Any:
-    """A node. `body` is a generator that yields what `transaction` is called with, and is sent what that returned."""
+class Till:
+    """What `Bank` is, for `runtime.once`: rows are the effects that were had."""
+
+    method = "once"
+
+    def __init__(self, saver: Any) -> None:
+        self.saver = saver
+        self.calls: list[str] = []
+        self.fails: list[Exception] = []
+        self.had: list[str] = []
+
+    def pay(self, what: str = "book") -> str:
+        self.calls.append(what)
+        if self.fails:
+            raise self.fails.pop()
+        self.had.append(what)
+        return f"receipt {len(self.calls)}"
+
+    def rows(self) -> list[str]:
+        return self.had
+
+
+@pytest.fixture(params=["once memory", "once sqlite", "once postgres", "transaction sqlite", "transaction postgres"])
+def effects(request, tmp_path):
+    """A `Till` or a `Bank`, on each saver."""
+    method, kind = request.param.split()
+    with opened_saver(kind, request, tmp_path, "emptied") as saver:
+        yield Till(saver) if method == "once" else open_bank(kind, saver, request, tmp_path)
+
+
+def node_of(drive: Any, body: Callable[[Any], Any], method: str = "transaction") -> Any:
+    """A node. `body` is a generator that yields what `transaction` or `once` is called with, and is sent what that returned."""
 
     def node(state: Any, runtime: Runtime) -> Any:
         steps = body(state)
         try:
             asked = next(steps)
             while True:
-                asked = steps.send(runtime.transaction(*asked))
+                asked = steps.send(getattr(runtime, method)(*asked))
         except StopIteration as end:
             return end.value
 
@@ -82,11 +112,49 @@ def node_of(drive: Any, body: Callable[[Any], Any]) -> Any:
         try:
             asked = next(steps)
             while True:
-                asked = steps.send(await runtime.atransaction(*asked))
+                asked = steps.send(await getattr(runtime, f"a{method}")(*asked))
         except StopIteration as end:
             return end.value
 
     return anode if drive.is_async else node
+
+
+def one_node(drive: Any, body: Any, saver: Any, method: str = "transaction", **policies: Any) -> Any:
+    """A graph of one node, made of a body: see `node_of`."""
+    builder = StateGraph(Log).add_node("pay", node_of(drive, body, method), **policies)
+    return builder.add_edge(START, "pay").compile(checkpointer=saver)
+
+
+def asking(drive: Any, effects: Any) -> Any:
+    """a, then a node that pays and asks; it pays under a key, and by a @task."""
+
+    @task
+    def charge() -> str:
+        effects.calls.append("task")
+        return "charged"
+
+    def ask(state: Log, runtime: Runtime) -> Any:
+        receipt = getattr(runtime, effects.method)("pay", effects.pay)
+        return {"log": [receipt, charge().result(), interrupt("content?")]}
+
+    async def aask(state: Log, runtime: Runtime) -> Any:
+        receipt = await getattr(runtime, f"a{effects.method}")("pay", effects.pay)
+        return {"log": [receipt, await charge(), interrupt("content?")]}
+
+    graph = chain_of(Log, a=lambda state: {"log": ["a"]}, ask=aask if drive.is_async else ask)
+    return graph.compile(checkpointer=effects.saver)
+
+
+def failing(drive: Any, effects: Any, *calls: Any, **options: Any) -> Any:
+    """What a node comes to that makes these calls one after the other."""
+
+    def body(state: Log) -> Any:
+        got = []
+        for call in calls:
+            got.append((yield call))
+        return {"log": got}
+
+    return drive.invoke(one_node(drive, body, effects.saver, effects.method), {}, CONFIG, **options)
 
 
 def lose(monkeypatch: pytest.MonkeyPatch, statement: str, *, arrives: bool) -> list[str]:

@@ -154,6 +154,11 @@ def build(
     return builder
 
 
+def beside_a_chain(saver: Any, node: Any = None, schedule: Any = "ready", **options: Any) -> Any:
+    """`long` beside a > b > c, and d behind both."""
+    return build("S>a>b>c>d S>long>d", nodes={"long": node}).compile(saver, schedule=schedule, **options)
+
+
 def writer(name: str) -> Callable[[Any], Any]:
     def write(state: Any) -> Any:
         value = state.get("n", "") if isinstance(state, dict) else state

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from stategraph import InMemorySaver, SqliteSaver
 
 
+@contextmanager
+def opened_saver(kind: str, request: pytest.FixtureRequest, tmp_path: Path, schema: str = "postgres") -> Iterator[Any]:
+    """An empty saver in memory, in a file, or in the schema of Postgres that a fixture gives."""
+    if kind == "memory":
+        yield InMemorySaver()
+    elif kind == "sqlite":
+        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
+            yield opened
+    else:
+        url = request.getfixturevalue(schema)
+        from stategraph.checkpoint.postgres import PostgresSaver
+
+        with PostgresSaver.from_conn_string(url) as opened:
+            yield opened
+
+
 @pytest.fixture(params=["memory", "sqlite"])
 def local_saver(request, tmp_path):
     """An empty saver of each kind that needs no server. A module may use it under the name `saver`."""
-    if request.param == "memory":
-        yield InMemorySaver()
-    else:
-        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
-            yield opened
+    with opened_saver(request.param, request, tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def saver(request, tmp_path):
     """An empty saver of each kind. The test's module has a fixture `postgres`, of `cluster`."""
-    if request.param == "memory":
-        yield InMemorySaver()
-    elif request.param == "sqlite":
-        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as opened:
-            yield opened
-    else:
-        url = request.getfixturevalue("postgres")
-        from stategraph.checkpoint.postgres import PostgresSaver
-
-        with PostgresSaver.from_conn_string(url) as opened:
-            yield opened
+    with opened_saver(request.param, request, tmp_path) as opened:
+        yield opened

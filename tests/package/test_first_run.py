@@ -34,9 +34,9 @@ def loaded(program: str) -> set[str]:
     return {*done.stdout.split()}
 
 
-def test_a_first_run_loads_nothing_heavy() -> None:
+def test_a_first_run_loads_nothing_heavy():
     assert not loaded(FIRST.replace("SqliteSaver, ", "")) & {*HEAVY, "hashlib", "json", "pickle", "sqlite3"}
 
 
-def test_a_graph_stored_in_sqlite_loads_only_what_it_needs() -> None:
+def test_a_graph_stored_in_sqlite_loads_only_what_it_needs():
     assert not loaded(FIRST + STORED) & HEAVY

@@ -122,7 +122,7 @@ def may_run_back(name: str, target: str) -> bool:
     return any(name == who and (target == what or target.startswith(what + ".")) for who, what in BACK)
 
 
-def test_imports_point_one_way() -> None:
+def test_imports_point_one_way():
     for_checkers = [(name, target, True, where) for name in FILES for target, _, where in imports_for_checkers(name)]
     wrong = [
         f"{where}: {name} must not import {target}"
@@ -132,7 +132,7 @@ def test_imports_point_one_way() -> None:
     assert not wrong, "\n".join(["an arrow runs back:", *wrong])
 
 
-def test_imports_make_no_circle() -> None:
+def test_imports_make_no_circle():
     """Those inside functions and those for type checkers included. Where one closes a circle, a protocol is missing."""
     arrows: dict[str, set[str]] = {}
     for name in FILES:
@@ -145,7 +145,7 @@ def test_imports_make_no_circle() -> None:
     TopologicalSorter(arrows).prepare()  # CycleError shows the circle
 
 
-def test_the_package_does_not_import_itself_by_name() -> None:
+def test_the_package_does_not_import_itself_by_name():
     wrong = [
         f"{where}: import {target}"
         for name, target, _, where in all_imports()
@@ -154,24 +154,24 @@ def test_the_package_does_not_import_itself_by_name() -> None:
     assert not wrong, "\n".join(["use relative imports:", *wrong])
 
 
-def test_every_file_opens_with_its_rule() -> None:
+def test_every_file_opens_with_its_rule():
     silent = [name for name in FILES if not ast.get_docstring(tree_of(name))]
     assert not silent, f"no docstring at the top, which says what lives here and what must not: {silent}"
 
 
-def test_nothing_at_the_root_is_named_like_the_standard_library() -> None:
+def test_nothing_at_the_root_is_named_like_the_standard_library():
     names = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
     clash = names & sys.stdlib_module_names
     assert not clash, f"tools that run from the root would import these instead: {clash}"
 
 
-def test_every_package_folder_is_in_the_wheel() -> None:
+def test_every_package_folder_is_in_the_wheel():
     rooms = [path.parent for path in ROOT.glob("*/__init__.py")]
     folders = {name_of(path) for folder in rooms for path in folder.rglob("__init__.py")}
     assert folders <= set(packages()), f"add to packages in pyproject.toml: {folders - set(packages())}"
 
 
-def test_tests_import_no_tests() -> None:
+def test_tests_import_no_tests():
     """What several of them need is in `tests/kit`. Bugs that are planted into schedule="ready" run its own tests."""
     importing = re.compile(r"^\s*(from|import) test_", re.MULTILINE)
     found = {path.name for path in (ROOT / "tests").rglob("*.py") if importing.search(path.read_text())}

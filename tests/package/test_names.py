@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kit.graphs import Count
+from kit.graphs import Count, chain_of, thread_config
 from kit.source import FILES, ROOT, tree_of
 
 from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
@@ -60,7 +60,7 @@ PYTHONS = {"__", "__copy__", "__metadata__"}
 PREFIXES = (*names.ROUTING, "__pregel_", "__error_handler__", "__default_error_handler__")
 
 
-def test_a_reserved_name_is_spelled_in_one_file() -> None:
+def test_a_reserved_name_is_spelled_in_one_file():
     reserved = {
         text
         for text, _ in spelled(".pregel.names")
@@ -77,7 +77,7 @@ def test_a_reserved_name_is_spelled_in_one_file() -> None:
     assert not wrong, "\n".join(["import these from pregel/names.py:", *wrong])
 
 
-def test_namespaces_are_parsed_in_one_file() -> None:
+def test_namespaces_are_parsed_in_one_file():
     """Text methods with the separators of namespaces belong into names.py. The `module:name` of a command line is none."""
     parsing = {"split", "rsplit", "partition", "rpartition", "join", "startswith", "endswith", "isdigit"}
     wrong = []
@@ -93,14 +93,14 @@ def test_namespaces_are_parsed_in_one_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["7", "\u00b2"])  # str.isdigit holds for both, int() takes the first only
-def test_a_node_named_like_a_number_may_hold_a_graph_with_a_history(name: str, drive: Any) -> None:
+def test_a_node_named_like_a_number_may_hold_a_graph_with_a_history(name, drive):
     def ask(state: Count) -> Any:
         return {"n": state["n"] + interrupt("how many?")}
 
-    inner: Any = StateGraph(Count).add_node("ask", ask).add_edge(START, "ask").compile(checkpointer=True)
-    middle: Any = StateGraph(Count).add_node("inner", inner).add_edge(START, "inner").compile(checkpointer=True)
+    inner: Any = chain_of(Count, ask=ask).compile(checkpointer=True)
+    middle: Any = chain_of(Count, inner=inner).compile(checkpointer=True)
     app = StateGraph(Count).add_node(name, middle).add_edge(START, name).compile(checkpointer=InMemorySaver())
-    config: Any = {"configurable": {"thread_id": "1"}}
+    config: Any = thread_config("1")
     drive.invoke(app, {"n": 1}, config)
     nested = app.get_state(config, subgraphs=True).tasks[0].state
     assert nested.next == ("inner",)
@@ -109,15 +109,15 @@ def test_a_node_named_like_a_number_may_hold_a_graph_with_a_history(name: str, d
     assert drive.invoke(app, Command(resume=2), config) == {"n": 3}
 
 
-def test_a_name_that_would_be_parsed_as_a_number_is_refused(drive: Any) -> None:
-    inner: Any = StateGraph(Count).add_node("a", lambda state: None).add_edge(START, "a").compile(checkpointer=True)
+def test_a_name_that_would_be_parsed_as_a_number_is_refused(drive):
+    inner: Any = chain_of(Count, a=lambda state: None).compile(checkpointer=True)
     middle: Any = StateGraph(Count).add_node("7", inner).add_edge(START, "7").compile(checkpointer=True)
-    app = StateGraph(Count).add_node("m", middle).add_edge(START, "m").compile(checkpointer=InMemorySaver())
+    app = chain_of(Count, m=middle).compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="the name of node '7' must not be a number"):
-        drive.invoke(app, {"n": 1}, {"configurable": {"thread_id": "1"}})
+        drive.invoke(app, {"n": 1}, thread_config("1"))
 
 
-def test_overwrites_and_control_names_are_reserved() -> None:
+def test_overwrites_and_control_names_are_reserved():
     for name in (Overwrite(1).type, records.ERROR, names.TASKS, names.INPUT, names.NS_SEP, names.NS_END):
         assert names.is_reserved(name)
     assert not names.is_reserved("plan")

@@ -93,7 +93,7 @@ def foreign_changes() -> Iterator[str]:
                     yield f"{file}:{target.lineno} changes {'.'.join(reached)}"
 
 
-def test_no_field_of_a_record_is_changed_from_another_file() -> None:
+def test_no_field_of_a_record_is_changed_from_another_file():
     found = [*foreign_changes()]
     assert not found, "\n".join(["give the owner a method that does it:", *found])
 
@@ -117,5 +117,5 @@ def test_no_field_of_a_record_is_changed_from_another_file() -> None:
         ("task.node.hidden = True", None),
     ],
 )
-def test_the_rule_sees_it(line: str, reached: tuple[str, str] | None) -> None:
+def test_the_rule_sees_it(line, reached):
     assert [part_of(target) for target in changed(ast.parse(line))] == [reached]

@@ -14,16 +14,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def test_the_version_is_said_once_and_again() -> None:
+def test_the_version_is_said_once_and_again():
     assert stategraph.__version__ == PROJECT["version"]
 
 
-def test_the_long_description_has_no_link_that_leads_nowhere_on_another_site() -> None:
+def test_the_long_description_has_no_link_that_leads_nowhere_on_another_site():
     text = (ROOT / PROJECT["readme"]).read_text()
     assert not re.findall(r"\]\((?!https://)", text)
 
 
-def test_the_installed_command_is_there() -> None:
+def test_the_installed_command_is_there():
     [(name, target)] = PROJECT["scripts"].items()
     module, _, function = target.partition(":")
     code = f"import {module} as home, sys; sys.argv = ['{name}', '--version']; sys.exit(home.{function}())"
@@ -31,12 +31,12 @@ def test_the_installed_command_is_there() -> None:
     assert done.stdout == f"stategraph {stategraph.__version__}\n"
 
 
-def test_each_required_package_has_a_lowest_version() -> None:
+def test_each_required_package_has_a_lowest_version():
     """`make lowest` tests with it."""
     assert all(re.fullmatch(r"[\w-]+>=[\d.]+", line) for line in PROJECT["dependencies"])
 
 
-def test_the_sdist_contains_what_tests_need() -> None:
+def test_the_sdist_contains_what_tests_need():
     lines = (ROOT / "MANIFEST.in").read_text().splitlines()
     grafted = {line.split()[1] for line in lines if line.startswith("graft ")}
     assert {"tests", "docs", "notebooks", "benchmarks", "changes", ".ci"} == grafted

@@ -63,7 +63,7 @@ def load(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_a_face_lists_exactly_its_names(face: str) -> None:
+def test_a_face_lists_exactly_its_names(face):
     module = load(face)
     listed = list(module.__all__)
     assert len(listed) == len(set(listed)), "a name is listed twice"
@@ -77,12 +77,12 @@ def test_a_face_lists_exactly_its_names(face: str) -> None:
     assert set(listed) <= set(star)
 
 
-def test_the_promised_names_are_there() -> None:
+def test_the_promised_names_are_there():
     assert set(PROMISED.split()) <= set(load("stategraph").__all__)
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_every_public_name_is_explained(face: str) -> None:
+def test_every_public_name_is_explained(face):
     module = load(face)
     values = {name: getattr(module, name) for name in module.__all__}
     silent = [
@@ -101,11 +101,11 @@ def with_examples() -> list[str]:
 
 
 @pytest.mark.parametrize("name", with_examples())
-def test_examples_in_docstrings_run(name: str) -> None:
+def test_examples_in_docstrings_run(name):
     assert doctest.testmod(load(name), optionflags=doctest.ELLIPSIS).failed == 0
 
 
-def test_every_module_can_be_loaded_where_what_it_needs_is_installed() -> None:
+def test_every_module_can_be_loaded_where_what_it_needs_is_installed():
     for name in all_modules():
         try:
             load(name)
@@ -113,13 +113,13 @@ def test_every_module_can_be_loaded_where_what_it_needs_is_installed() -> None:
             pass
 
 
-def test_import_loads_nothing_heavy(tmp_path: Path) -> None:
+def test_import_loads_nothing_heavy(tmp_path):
     code = "import json, sys, stategraph; print(json.dumps(sorted(sys.modules)))"
     shown = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True)
     loaded = {name.partition(".")[0] for name in json.loads(shown)}
     assert not loaded & set(LAZY)
 
 
-def test_a_name_of_another_room_is_found_here_too() -> None:
+def test_a_name_of_another_room_is_found_here_too():
     for name, home in stategraph._LAZY.items():
         assert getattr(stategraph, name) is getattr(importlib.import_module(home), name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import traceback
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,7 +68,7 @@ def told(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_no_error_shows_a_password(url: str, caplog: Any, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_no_error_shows_a_password(url, caplog, capsys, tmp_path, monkeypatch):
     from stategraph.checkpoint.postgres import PostgresSaver
     from stategraph.store.postgres import PostgresStore
     from stategraph.workers import Queue
@@ -96,6 +95,6 @@ def test_no_error_shows_a_password(url: str, caplog: Any, capsys: Any, tmp_path:
     assert SECRET not in "\n".join([*text, out.out, out.err, caplog.text])
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_what_is_no_secret_stays():
     text = 'connection to server at "db.example", port 5432 failed: password authentication failed for user "me"'
     assert redact(text, "postgresql://me:s3cret@db.example:5432/app") == text

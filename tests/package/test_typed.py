@@ -69,13 +69,13 @@ CHECKERS = [mypy, pyright, pyrefly]
 
 
 @pytest.fixture(scope="module", params=CHECKERS, ids=lambda checker: checker.__name__)
-def checker(request: pytest.FixtureRequest) -> Callable[[Path], Found]:
+def checker(request):
     found: Callable[[Path], Found] = request.param
     return found
 
 
 @pytest.fixture(scope="module")
-def found(checker: Callable[[Path], Found], tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found(checker, tmp_path_factory):
     """What one checker finds, in a folder where the package has its name."""
     home = tmp_path_factory.mktemp("programs")
     shutil.copytree(PROGRAMS, home, dirs_exist_ok=True)
@@ -84,14 +84,12 @@ def found(checker: Callable[[Path], Found], tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("right")])
-def test_nothing_is_wrong_with_right_programs(name: str, found: Found) -> None:
+def test_nothing_is_wrong_with_right_programs(name, found):
     assert found[name] == {}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("wrong")])
-def test_every_mistake_is_found_and_nothing_else(
-    name: str, found: Found, checker: Callable[[Path], Found]
-) -> None:
+def test_every_mistake_is_found_and_nothing_else(name, found, checker):
     lines = (PROGRAMS / name).read_text().splitlines()
     mistakes = set(list_mistakes(name, checker.__name__))
     missed = [lines[number - 1] for number in sorted(mistakes - found[name].keys())]
@@ -126,7 +124,7 @@ def count_by_kind(checker: str = "") -> Counter[str]:
     return counts
 
 
-def test_the_table_in_the_docs_counts_the_mistakes() -> None:
+def test_the_table_in_the_docs_counts_the_mistakes():
     text = (ROOT / "docs/reference/types.md").read_text()
     found = [count_by_kind(checker.__name__) for checker in CHECKERS]
     for kind, planted in count_by_kind().items():
@@ -157,7 +155,7 @@ def install(home: Path) -> None:
     shutil.copy(ROOT / "py.typed", home / "stategraph")
 
 
-def test_the_type_of_everything_public_is_known(tmp_path: Path) -> None:
+def test_the_type_of_everything_public_is_known(tmp_path):
     install(tmp_path)
     # Here it is the `python` on the path that says where packages are.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -13,7 +13,6 @@ import queue
 import subprocess
 import threading
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ class Peer:
 
 
 @pytest.fixture(scope="module")
-def peer() -> Iterator[Peer]:
+def peer():
     named = os.environ.get("STATEGRAPH_PEER_PYTHON")
     python = Path(named) if named else HERE.parents[1] / ".bench" / "bin" / "python"
     if not python.exists():
@@ -131,7 +130,7 @@ def comparable(ours: list[Described], theirs: list[Described], is_async: bool) -
 
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(graph=graphs(peer=True, failures=True), is_async=st.booleans())
-def test_random_graphs_run_as_on_the_peer(peer: Peer, graph: Described, is_async: bool) -> None:
+def test_random_graphs_run_as_on_the_peer(peer, graph, is_async):
     assume(not orders_deferred(graph))
     theirs = peer.tell(graph, is_async)
     ours = whole_story(graph, stategraph, is_async=is_async)

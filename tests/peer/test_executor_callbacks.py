@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -28,7 +27,7 @@ class State(TypedDict, total=False):
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[ProcessExecutor]:
+def workers():
     with ProcessExecutor(1) as executor:
         yield executor
 
@@ -53,13 +52,13 @@ def told(function: Any, executor: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("node", [remote_nodes.ask, remote_nodes.aask, remote_nodes.fail])
-def test_callback_handlers_get_events_of_workers(node: Any, workers: Any) -> None:
+def test_callback_handlers_get_events_of_workers(node, workers):
     there, here = told(node, workers), told(node, "threads")
     assert any("model" in line or "broken" in line for line in here)
     assert there == here
 
 
-def test_tokens_of_a_worker_are_streamed(workers: Any) -> None:
+def test_tokens_of_a_worker_are_streamed(workers):
     def chunks(executor: Any) -> list[Any]:
         return [(m.content, m.id, meta["stategraph_node"]) for m, meta in one_node(remote_nodes.ask, executor).stream({}, stream_mode="messages")]
 
@@ -67,7 +66,7 @@ def test_tokens_of_a_worker_are_streamed(workers: Any) -> None:
     assert ("a", "i0", "a") in chunks(workers)
 
 
-def test_events_of_a_worker_reach_astream_events(workers: Any) -> None:
+def test_events_of_a_worker_reach_astream_events(workers):
     from stategraph.compat.langchain.runnable import as_runnable
 
     async def names(executor: Any) -> list[Any]:
@@ -77,7 +76,7 @@ def test_events_of_a_worker_reach_astream_events(workers: Any) -> None:
     assert asyncio.run(names(workers)) == asyncio.run(names("threads"))
 
 
-def test_callback_handlers_work_with_an_observer(workers: Any) -> None:
+def test_callback_handlers_work_with_an_observer(workers):
     from side_by_side import Quiet
 
     alone = told(remote_nodes.ask, workers)
@@ -89,7 +88,7 @@ def test_callback_handlers_work_with_an_observer(workers: Any) -> None:
     assert beside == alone
 
 
-def test_unrequested_events_are_not_sent(workers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrequested_events_are_not_sent(workers, monkeypatch):
     from stategraph.compat.langchain import spans
 
     monkeypatch.setattr(spans, "RemoteCallbacks", lambda *a, **k: pytest.fail("somebody listens"))

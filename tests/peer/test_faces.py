@@ -12,7 +12,7 @@ NAMES = [node.name for node in TREE.body if isinstance(node, ast.FunctionDef) an
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_native_graph_is_the_same_runnable(name: str) -> None:
+def test_a_native_graph_is_the_same_runnable(name):
     theirs = run_by("peer", "faces.py")[name]
     assert run_natively("faces.py")[name] == theirs
     assert run_by("stategraph", "faces.py")[name] == theirs

@@ -52,14 +52,14 @@ TOKENS = [("a", "i0"), (" ", "i0"), ("b", "i0")]
 
 
 @pytest.mark.parametrize("call", [lambda model: model.invoke("q"), lambda model: call_model(model, "q")])
-def test_the_tokens_of_a_model_are_sent_once(call: Any) -> None:
+def test_the_tokens_of_a_model_are_sent_once(call):
     model = saying()
     app = one_node(lambda state: {"messages": [call(model)]})
     assert contents(app.stream({"messages": []}, stream_mode="messages")) == TOKENS
 
 
 @pytest.mark.parametrize("call", [lambda model: model.ainvoke("q"), lambda model: acall_model(model, "q")])
-def test_the_tokens_of_an_awaited_model_are_sent_once(call: Any) -> None:
+def test_the_tokens_of_an_awaited_model_are_sent_once(call):
     model = saying()
 
     async def node(state: Any) -> Any:
@@ -69,13 +69,13 @@ def test_the_tokens_of_an_awaited_model_are_sent_once(call: Any) -> None:
     assert contents(chunks) == TOKENS
 
 
-def test_a_text_that_a_model_streams_is_sent_once() -> None:
+def test_a_text_that_a_model_streams_is_sent_once():
     model = saying()
     app = one_node(lambda state: {"messages": [stream_text(part.text for part in model.stream("q"))]})
     assert [part["content"] for part, _ in app.stream({"messages": []}, stream_mode="messages")] == ["a", " ", "b"]
 
 
-def test_a_text_that_a_model_streams_on_an_event_loop_is_sent_once() -> None:
+def test_a_text_that_a_model_streams_on_an_event_loop_is_sent_once():
     model = saying()
 
     async def node(state: Any) -> Any:
@@ -85,7 +85,7 @@ def test_a_text_that_a_model_streams_on_an_event_loop_is_sent_once() -> None:
     assert [part["content"] for part, _ in chunks] == ["a", " ", "b"]
 
 
-def test_a_long_answer_does_not_hold_up_the_event_loop_of_its_reader() -> None:
+def test_a_long_answer_does_not_hold_up_the_event_loop_of_its_reader():
     model = saying("x " * 600)
 
     async def node(state: Any) -> Any:
@@ -95,7 +95,7 @@ def test_a_long_answer_does_not_hold_up_the_event_loop_of_its_reader() -> None:
     assert "".join(message.content for message, _ in chunks) == "x " * 600
 
 
-def test_metadata_names_the_node_by_the_names_of_this_engine() -> None:
+def test_metadata_names_the_node_by_the_names_of_this_engine():
     model = saying()
     app = one_node(lambda state: {"messages": [model.invoke("q")]})
     for _, metadata in app.stream({}, stream_mode="messages"):
@@ -103,7 +103,7 @@ def test_metadata_names_the_node_by_the_names_of_this_engine() -> None:
         assert not any(key.startswith("langgraph_") for key in metadata)
 
 
-def test_handlers_get_events_of_native_graphs_with_the_right_parents() -> None:
+def test_handlers_get_events_of_native_graphs_with_the_right_parents():
     heard: list[str] = []
     model = saying()
     app = one_node(lambda state: {"messages": [model.invoke("q")]})
@@ -113,7 +113,7 @@ def test_handlers_get_events_of_native_graphs_with_the_right_parents() -> None:
     assert starts == ["chain StateGraph in None", "chain a in StateGraph", "model Scripted in a"]
 
 
-def test_a_handler_that_the_context_configures_is_found() -> None:
+def test_a_handler_that_the_context_configures_is_found():
     variable: ContextVar[Any] = ContextVar("handler", default=None)
     register_configure_hook(variable, True)
     heard: list[Any] = []
@@ -128,12 +128,12 @@ def test_a_handler_that_the_context_configures_is_found() -> None:
     assert heard
 
 
-def test_a_run_without_handlers_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_handlers_is_not_wrapped(monkeypatch):
     monkeypatch.setattr(callbacks, "Listener", lambda run: pytest.fail("somebody listens"))
     one_node(lambda state: None).invoke({}, {"tags": ["t"], "configurable": {"thread_id": "1"}})
 
 
-def test_a_native_graph_is_made_a_runnable() -> None:
+def test_a_native_graph_is_made_a_runnable():
     app = as_runnable(one_node(lambda state: {"messages": [AIMessage("x", id="1")]}))
     assert isinstance(app, Runnable)
     chain = RunnableLambda(lambda given: {"messages": []}) | app | (lambda state: len(state["messages"]))
@@ -142,7 +142,7 @@ def test_a_native_graph_is_made_a_runnable() -> None:
     assert app.with_retry().invoke({"messages": []})["messages"]
 
 
-def test_a_runnable_graph_is_a_node_of_another_engines_graph() -> None:
+def test_a_runnable_graph_is_a_node_of_another_engines_graph():
     from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.graph import StateGraph as Theirs
 
@@ -170,7 +170,7 @@ def routed(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_handlers_get_the_same_events_with_an_observer(is_async: bool) -> None:
+def test_handlers_get_the_same_events_with_an_observer(is_async):
     def told() -> list[str]:
         heard: list[str] = []
         handler = Handler(lambda *words: heard.append(" ".join(map(str, words[:5]))))

@@ -98,7 +98,7 @@ def run_tools(tools: Sequence[Any], message: Any, schema: Any = MessagesState, *
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("schema", [MessagesState, Typed])
-def test_calls_of_langchains_messages_are_answered_by_langchains_messages(schema: Any, is_async: bool) -> None:
+def test_calls_of_langchains_messages_are_answered_by_langchains_messages(schema, is_async):
     message = calling(("add", {"a": 1, "b": 2}), ("double", {"x": 4}), ("own", {"x": 3}), ("nothing", {}))
     found = run_tools([add, double, Own()], message, schema, is_async=is_async)["messages"][2:]
     assert [type(each) for each in found] == [ToolMessage] * 4
@@ -108,26 +108,26 @@ def test_calls_of_langchains_messages_are_answered_by_langchains_messages(schema
     assert [each.content for each in found[:3]] == ["3", '{"double":8}', "own 3"]
 
 
-def test_langchains_tools_answer_dict_messages_with_dicts() -> None:
+def test_langchains_tools_answer_dict_messages_with_dicts():
     message = {"role": "assistant", "content": "", "tool_calls": [tool_call("add", a=1, b=2)]}
     (answer,) = run_tools([add], message)["messages"][2:]
     assert (answer["role"], answer["name"], answer["content"]) == ("tool", "add", "3")
 
 
-def test_calls_in_langchains_form_are_read_in_dicts_too() -> None:
+def test_calls_in_langchains_form_are_read_in_dicts_too():
     message = {"role": "assistant", "content": "", "tool_calls": [{"name": "double", "args": {"x": 1}, "id": "c"}]}
     (answer,) = run_tools([double], message)["messages"][2:]
     assert answer["content"] == '{"double":2}'
 
 
-def test_only_unanswered_calls_run() -> None:
+def test_only_unanswered_calls_run():
     graph = StateGraph(MessagesState).add_node("tools", ToolNode([add])).add_edge(START, "tools")
     message = calling(("add", {"a": 1, "b": 2}), ("add", {"a": 2, "b": 2}))
     found = graph.compile().invoke({"messages": [message, ToolMessage("3", tool_call_id="c0", id="t")]})
     assert [each.content for each in found["messages"]] == ["", "3", "4"]
 
 
-def test_a_langchain_tool_gets_what_the_model_does_not_see() -> None:
+def test_a_langchain_tool_gets_what_the_model_does_not_see():
     node = ToolNode([look, note])
     shown = {each["function"]["name"]: each["function"]["parameters"] for each in node.schemas}
     assert list(shown["look"]["properties"]) == ["what"] == shown["look"]["required"]
@@ -138,7 +138,7 @@ def test_a_langchain_tool_gets_what_the_model_does_not_see() -> None:
     assert (found["note"], found["messages"][-1].content, len(found["messages"])) == ("tea", "kept", 3)
 
 
-def test_arguments_that_do_not_fit_are_told_to_the_model() -> None:
+def test_arguments_that_do_not_fit_are_told_to_the_model():
     (answer,) = run_tools([Own()], calling(("own", {"x": 0})))["messages"][2:]
     assert answer.status == "error" and "error in own" in answer.content and "greater than 0" in answer.content
     with pytest.raises(ZeroDivisionError):
@@ -150,12 +150,12 @@ def divide(x: int) -> float:
     return 1 / x
 
 
-def test_an_async_tool_of_langchain_runs_in_an_async_run() -> None:
+def test_an_async_tool_of_langchain_runs_in_an_async_run():
     (answer,) = run_tools([later], calling(("later", {"x": 3})), is_async=True)["messages"][2:]
     assert answer.content == "later 3"
 
 
-def test_handlers_hear_of_tools_below_the_node() -> None:
+def test_handlers_hear_of_tools_below_the_node():
     heard: list[str] = []
     handler = Handler(lambda *words: heard.append(" ".join(map(str, words[:4]))))
     graph = StateGraph(MessagesState).add_node("tools", ToolNode([add])).add_edge(START, "tools")
@@ -163,7 +163,7 @@ def test_handlers_hear_of_tools_below_the_node() -> None:
     assert [line for line in heard if line.startswith("tool ") and " in " in line] == ["tool add in add"]
 
 
-def test_an_approval_of_a_langchain_tool_survives_the_resume() -> None:
+def test_an_approval_of_a_langchain_tool_survives_the_resume():
     thread: Any = {"configurable": {"thread_id": "1"}}
     graph = StateGraph(MessagesState).add_node("tools", ToolNode([add], approve=True)).add_edge(START, "tools")
     app = graph.compile(InMemorySaver())
@@ -173,7 +173,7 @@ def test_an_approval_of_a_langchain_tool_survives_the_resume() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_agent_of_a_langchain_model_and_langchain_tools(is_async: bool) -> None:
+def test_an_agent_of_a_langchain_model_and_langchain_tools(is_async):
     model = ScriptedModel([{"tool_calls": [tool_call("add", a=1, b=2)]}, "It is 3."]).as_langchain()
     app = create_agent(model, [add, double], system_prompt="Be brief.")
     given = {"messages": [("user", "1 + 2?")]}
@@ -182,12 +182,12 @@ def test_an_agent_of_a_langchain_model_and_langchain_tools(is_async: bool) -> No
     assert [each.content for each in found["messages"][2:]] == ["3", "It is 3."]
 
 
-def test_other_objects_are_refused() -> None:
+def test_other_objects_are_refused():
     with pytest.raises(TypeError, match="a model cannot fill"):
         ToolNode([BaseMessage])
 
 
-def test_a_structured_tool_of_a_json_schema_is_shown_as_it_is() -> None:
+def test_a_structured_tool_of_a_json_schema_is_shown_as_it_is():
     schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
     remote = StructuredTool(name="remote", description="Far away.", args_schema=schema, func=lambda **given: f"got {given['q']}")
     assert ToolNode([remote]).schemas[0]["function"]["parameters"] == {**schema, "description": "Far away."}

@@ -25,7 +25,7 @@ def in_the_drop_in(folder: Path, code: str) -> str:
 
 
 @pytest.fixture
-def published(tmp_path: Path) -> Path:
+def published(tmp_path):
     """A saver that somebody publishes below `langgraph.checkpoint`."""
     package = tmp_path / "langgraph" / "checkpoint" / "mine"
     package.mkdir(parents=True)
@@ -34,17 +34,17 @@ def published(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_packages_of_others_are_found(published: Path) -> None:
+def test_packages_of_others_are_found(published):
     said = in_the_drop_in(published, "from langgraph.checkpoint.mine import Saver\nimport langgraph.checkpoint.mine.saver\nprint(Saver.__mro__[2])")
     assert said == "<class 'stategraph.compat.langgraph.savers.PeerMethods'>\n"
 
 
-def test_modules_of_the_engine_itself_are_not(published: Path) -> None:
+def test_modules_of_the_engine_itself_are_not(published):
     assert in_the_drop_in(published, "import langgraph.pregel._loop") == "ModuleNotFoundError: No module named 'langgraph.pregel._loop'"
     assert in_the_drop_in(published, "import langgraph.checkpoint.none") == "ModuleNotFoundError: No module named 'langgraph.checkpoint.none'"
 
 
-def test_the_check_leaves_packages_of_others_alone(published: Path) -> None:
+def test_the_check_leaves_packages_of_others_alone(published):
     program = published / "program.py"
     program.write_text("from langgraph.checkpoint.mine import Saver\nfrom langgraph.graph import StateGraph, Nothing\n")
     done = run(published, "-m", "stategraph", "langgraph", "--check", str(program))
@@ -60,12 +60,12 @@ def test_the_check_leaves_packages_of_others_alone(published: Path) -> None:
         ("langgraph.checkpoint.postgres.shallow import ShallowPostgresSaver as it", "Retention(keep_last=1)"),
     ],
 )
-def test_a_name_without_a_counterpart_says_so_when_it_is_used(tmp_path: Path, use: str, said: str) -> None:
+def test_a_name_without_a_counterpart_says_so_when_it_is_used(tmp_path, use, said):
     assert in_the_drop_in(tmp_path, f"from {use}\nclass Mine(it): pass\nprint('imported')") == "imported\n"
     assert said in in_the_drop_in(tmp_path, f"from {use}\nit()")
 
 
-def test_modules_pass_on_the_names_of_others(tmp_path: Path) -> None:
+def test_modules_pass_on_the_names_of_others(tmp_path):
     names = "BaseCheckpointSaver, Checkpoint, EmptyChannelError, WRITES_IDX_MAP"
     assert in_the_drop_in(tmp_path, f"from langgraph.checkpoint.memory import {names}\nprint(sorted(WRITES_IDX_MAP)[:1])") == "['__claim__']\n"
     assert "has no name 'Nothing'" in in_the_drop_in(tmp_path, "import langgraph.types\nlanggraph.types.Nothing")
@@ -95,7 +95,7 @@ PASSED = {
 # `find_spec` would import LangGraph itself.
 @pytest.mark.skipif(not [*Distribution.discover(name="langgraph-checkpoint-conformance")], reason="needs langgraph-checkpoint-conformance: make newest")
 @pytest.mark.parametrize("name", ["memory", "sqlite", "postgres"])
-def test_the_published_conformance_suite_passes(tmp_path: Path, request: pytest.FixtureRequest, name: str) -> None:
+def test_the_published_conformance_suite_passes(tmp_path, request, name):
     opened = {"memory": "InMemorySaver()", "sqlite": "AsyncSqliteSaver.from_conn_string(':memory:')"}
     if name == "postgres":
         opened[name] = f"AsyncPostgresSaver.from_conn_string({request.getfixturevalue('postgres')!r})"

@@ -38,7 +38,7 @@ IGNORED = [
 
 
 @pytest.mark.parametrize(("name", "code"), IGNORED, ids=[name for name, _ in IGNORED])
-def test_what_sets_nothing_says_so(name: str, code: str) -> None:
+def test_what_sets_nothing_says_so(name, code):
     told = in_the_drop_in(code)
     assert f"GraphWarning: " in told and f"{name}= sets nothing here: " in told  # noqa: F541
 
@@ -59,11 +59,11 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("code", "text"), REFUSED)
-def test_what_cannot_work_is_refused(code: str, text: str) -> None:
+def test_what_cannot_work_is_refused(code, text):
     assert text in in_the_drop_in(code)
 
 
-def test_the_advice_about_encryption_works_as_it_is_written() -> None:
+def test_the_advice_about_encryption_works_as_it_is_written():
     pytest.importorskip("cryptography")
     advice = ABSENT["langgraph.checkpoint.serde.encrypted"]["EncryptedSerializer"].partition(": ")[2]
     told = in_the_drop_in(
@@ -76,7 +76,7 @@ def test_the_advice_about_encryption_works_as_it_is_written() -> None:
     assert told == "secret\n"
 
 
-def test_a_finished_run_leaves_no_tasks_to_the_garbage_collector() -> None:
+def test_a_finished_run_leaves_no_tasks_to_the_garbage_collector():
     told = in_the_drop_in(
         f"import gc\n{GRAPH}app = b.add_node('a', lambda s: None).add_edge(START, 'a').compile()\n"
         "app.invoke({'messages': []})\ngc.collect()\ngc.set_debug(gc.DEBUG_SAVEALL)\n"

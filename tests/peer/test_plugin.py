@@ -53,13 +53,13 @@ def run_pytest(folder: Path, *options: str, module: str) -> subprocess.Completed
     return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
-def test_a_suite_runs_on_this_engine_with_the_plugin(tmp_path: Path) -> None:
+def test_a_suite_runs_on_this_engine_with_the_plugin(tmp_path):
     plugin = ("-v", "-p", "stategraph.compat.langgraph.pytest_plugin")
     done = run_pytest(tmp_path, *plugin, module="stategraph.compat.langgraph.graph")
     assert "4 passed" in done.stdout, done.stdout + done.stderr
     assert "langgraph: served by stategraph" in done.stdout
 
 
-def test_the_same_suite_runs_on_the_peer_without_it(tmp_path: Path) -> None:
+def test_the_same_suite_runs_on_the_peer_without_it(tmp_path):
     done = run_pytest(tmp_path, module="langgraph.graph.state")
     assert "4 passed" in done.stdout, done.stdout + done.stderr

@@ -26,7 +26,7 @@ def cases() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("program", "name"), cases())
-def test_the_same_here_as_there(program: str, name: str) -> None:
+def test_the_same_here_as_there(program, name):
     theirs = run_by("peer", program)[name]
     if theirs and theirs[0].startswith(NEEDS):
         pytest.skip(f"{theirs[0]}: make newest")

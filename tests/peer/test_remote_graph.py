@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -43,7 +42,7 @@ asks = StateGraph(MessagesState).add_sequence([talk, confirm]).add_edge(START, "
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     folder: Path = tmp_path_factory.mktemp("served")
     (folder / "served.py").write_text(SERVED)
     with socket.socket() as free:
@@ -65,7 +64,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("caller", [[], ["-m", "stategraph", "langgraph"]], ids=["peer", "stategraph"])
-def test_graphs_are_called_from_afar(url: str, caller: list[str]) -> None:
+def test_graphs_are_called_from_afar(url, caller):
     """By the peer's class, and by ours under its name."""
     command = [sys.executable, *caller, str(CALLS), url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -86,12 +85,12 @@ def test_graphs_are_called_from_afar(url: str, caller: list[str]) -> None:
 
 
 @pytest.fixture
-def client(url: str) -> Iterator[Any]:
+def client(url):
     with get_sync_client(url=url) as client:
         yield client
 
 
-def test_a_graph_of_ours_calls_a_remote_one(client: Any) -> None:
+def test_a_graph_of_ours_calls_a_remote_one(client):
     builder = StateGraph(Talk)
     builder.add_node(RemoteGraph("chat", sync_client=client))
     builder.add_edge(START, "chat")
@@ -99,13 +98,13 @@ def test_a_graph_of_ours_calls_a_remote_one(client: Any) -> None:
     assert [message["content"] for message in result["messages"]] == ["hi", "hello big world"]
 
 
-def test_an_interrupt_of_a_remote_graph_is_not_lost_inside_another(client: Any) -> None:
+def test_an_interrupt_of_a_remote_graph_is_not_lost_inside_another(client):
     far = RemoteGraph("asks", sync_client=client)
     outer = StateGraph(Talk).add_node("far", far).add_edge(START, "far").compile()
     with pytest.raises(RemoteException, match="'asks' has asked .*hello big world"):
         outer.invoke({"messages": [{"type": "human", "content": "hi"}]})
 
 
-def test_a_failure_of_a_remote_graph_is_raised(client: Any) -> None:
+def test_a_failure_of_a_remote_graph_is_raised(client):
     with pytest.raises(RemoteException, match="unknown key"):
         RemoteGraph("chat", sync_client=client).invoke({"mesages": []})

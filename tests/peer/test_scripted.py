@@ -21,7 +21,7 @@ def height(mountain: str) -> str:
     return f"{mountain}: 3369 m"
 
 
-def test_it_is_a_chat_model() -> None:
+def test_it_is_a_chat_model():
     scripted = ScriptedModel(["Hello.", AIMessage("Bye.")])
     model = scripted.as_langchain()
     assert isinstance(model, BaseChatModel)
@@ -30,7 +30,7 @@ def test_it_is_a_chat_model() -> None:
     assert [messages[0].content for messages, _ in scripted.requests] == ["Hi", "?"]
 
 
-def test_it_asks_for_tools_and_sees_them() -> None:
+def test_it_asks_for_tools_and_sees_them():
     scripted = ScriptedModel([{"tool_calls": [tool_call("height", mountain="Etna")]}])
     answer = scripted.as_langchain().bind_tools([height]).invoke("How high is Etna?")
     assert [(call["name"], call["args"]) for call in answer.tool_calls] == [("height", {"mountain": "Etna"})]
@@ -39,7 +39,7 @@ def test_it_asks_for_tools_and_sees_them() -> None:
 
 
 
-def test_it_streams_tokens_and_pieces_of_tool_calls() -> None:
+def test_it_streams_tokens_and_pieces_of_tool_calls():
     import asyncio
 
     line = {"content": "Let me see.", "tool_calls": [tool_call("height", mountain="Etna")]}
@@ -57,7 +57,7 @@ def test_it_streams_tokens_and_pieces_of_tool_calls() -> None:
     assert "".join(part.content for part in model.stream("?")) == "Whole."
 
 
-def test_structured_output() -> None:
+def test_structured_output():
     class Peak(BaseModel):
         name: str
         metres: int
@@ -67,7 +67,7 @@ def test_structured_output() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:compile.*transformers")  # where `langgraph` is ours, as other tests leave it
-def test_an_agent_of_langchain_runs_on_it() -> None:
+def test_an_agent_of_langchain_runs_on_it():
     from langchain.agents import create_agent
 
     scripted = ScriptedModel([{"tool_calls": [tool_call("height", mountain="Etna")]}, "3369 m."])
@@ -77,7 +77,7 @@ def test_an_agent_of_langchain_runs_on_it() -> None:
     scripted.check_used_up()
 
 
-def test_its_tokens_reach_readers_of_our_graphs() -> None:
+def test_its_tokens_reach_readers_of_our_graphs():
     model = ScriptedModel(["One two."]).as_langchain()
     graph = StateGraph(MessagesState).add_node("ask", lambda state: {"messages": [model.invoke(state["messages"])]})
     app = graph.add_edge(START, "ask").compile()
@@ -85,7 +85,7 @@ def test_its_tokens_reach_readers_of_our_graphs() -> None:
     assert [message.content for message, _ in chunks if message.content] == ["One", " two."]
 
 
-def test_a_script_that_is_over_shows_what_was_asked() -> None:
+def test_a_script_that_is_over_shows_what_was_asked():
     model = ScriptedModel(["One."]).as_langchain()
     model.invoke("first")
     with pytest.raises(CheckFailed, match="asked 2 times.* message 1, human: 'second'"):

@@ -6,10 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,9 +33,8 @@ from typing_extensions import TypedDict
 sys.path[:0] = [str(ROOT / ".types")]
 
 
-from stategraph import START, InMemorySaver, StateGraph  # noqa: E402
+from stategraph import START, StateGraph  # noqa: E402
 from stategraph.checkpoint import UnknownTypeError, UnserializableError  # noqa: E402
-from stategraph.checkpoint.postgres import PostgresSaver  # noqa: E402
 from stategraph.checkpoint.sqlite import SqliteSaver  # noqa: E402
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -115,18 +111,6 @@ def parts(model: BaseModel) -> dict[str, Any]:
     return {**model.__dict__, **(model.__pydantic_extra__ or {})}
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    with ExitStack() as stack:
-        if request.param == "memory":
-            yield InMemorySaver()
-        elif request.param == "sqlite":
-            yield stack.enter_context(SqliteSaver.from_conn_string(str(tmp_path / "threads.db")))
-        else:
-            address = request.getfixturevalue("postgres")
-            yield stack.enter_context(PostgresSaver.from_conn_string(address))
-
-
 def writing(value: Any, saver: Any) -> Any:
     graph = StateGraph(State)
     graph.add_node("writer", lambda state: {"value": value})
@@ -134,7 +118,7 @@ def writing(value: Any, saver: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_what_was_written_is_read_back_equal_and_of_the_same_types(name: str, saver: Any) -> None:
+def test_what_was_written_is_read_back_equal_and_of_the_same_types(name, saver):
     app = writing(VALUES[name], saver)
     app.invoke({}, THREAD)
     found = app.get_state(THREAD).values["value"]
@@ -157,7 +141,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("reason", REFUSED)
-def test_what_cannot_be_stored_is_refused_when_it_is_written(reason: str, durability: Any, saver: Any) -> None:
+def test_what_cannot_be_stored_is_refused_when_it_is_written(reason, durability, saver):
     with pytest.raises(UnserializableError) as raised:
         writing(REFUSED[reason], saver).invoke({}, THREAD, durability=durability)
     assert reason in str(raised.value)
@@ -165,7 +149,7 @@ def test_what_cannot_be_stored_is_refused_when_it_is_written(reason: str, durabi
     assert raised.value.__notes__[0].startswith(f"while storing key 'value'{who} of thread '1'")
 
 
-def test_the_text_of_a_message_is_stored_as_str_and_a_message_read_back_has_its_own(saver: Any) -> None:
+def test_the_text_of_a_message_is_stored_as_str_and_a_message_read_back_has_its_own(saver):
     message = AIMessage([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
     app = writing([message.text, message], saver)
     app.invoke({}, THREAD)
@@ -183,7 +167,7 @@ class Talk(TypedDict):
     messages: list[AnyMessage | Note]
 
 
-def test_a_custom_message_class_is_stored_where_the_state_names_it(saver: Any) -> None:
+def test_a_custom_message_class_is_stored_where_the_state_names_it(saver):
     graph = StateGraph(Talk)
     graph.add_node("writer", lambda state: {"messages": [Note("x", mood="wild")]})
     app = graph.add_edge(START, "writer").compile(checkpointer=saver)
@@ -207,7 +191,7 @@ with SqliteSaver.from_conn_string({path!r}) as saver:
 """
 
 
-def test_another_process_needs_the_library_loaded_and_no_more(tmp_path: Path) -> None:
+def test_another_process_needs_the_library_loaded_and_no_more(tmp_path):
     path = str(tmp_path / "threads.db")
     with SqliteSaver.from_conn_string(path) as saver:
         writing(Document("x"), saver).invoke({}, THREAD)

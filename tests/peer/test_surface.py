@@ -115,12 +115,12 @@ def matches(what: str, pattern: str) -> bool:
     return fnmatch(what.replace("[]", "()"), pattern.replace("[]", "()"))
 
 
-def test_what_is_public_there_is_public_here() -> None:
+def test_what_is_public_there_is_public_here():
     theirs, _ = surfaces()
     assert len(theirs) > 60 and sum(map(len, theirs.values())) > 600
     assert [what for what in differences() if not any(matches(what, pattern) for pattern in EXCUSED)] == []
 
 
-def test_every_excuse_is_needed() -> None:
+def test_every_excuse_is_needed():
     found = list(differences())
     assert [pattern for pattern in EXCUSED if not any(matches(what, pattern) for what in found)] == []

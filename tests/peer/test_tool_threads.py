@@ -69,7 +69,7 @@ print(run("whoami", "whoami", config={"max_concurrency": 1}))
 """
 
 
-def test_tools_of_one_message_meet_and_no_thread_is_started_for_a_single_call() -> None:
+def test_tools_of_one_message_meet_and_no_thread_is_started_for_a_single_call():
     env = {**os.environ, "PYTHONPATH": str(ROOT / ".types")}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]

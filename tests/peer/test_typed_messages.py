@@ -67,7 +67,7 @@ GIVEN = [
 
 @pytest.mark.parametrize("schema", TYPED)
 @pytest.mark.parametrize(("given", "expected"), GIVEN)
-def test_input_messages_become_objects(schema: Any, given: Any, expected: Any) -> None:
+def test_input_messages_become_objects(schema, given, expected):
     app = answering(schema, given)
     for state in (app.invoke({"messages": given}), asyncio.run(app.ainvoke({"messages": given}))):
         assert {type(message) for message in state["messages"]} == {type(expected)}
@@ -76,7 +76,7 @@ def test_input_messages_become_objects(schema: Any, given: Any, expected: Any) -
             assert message.model_copy(update={"id": None}) == expected.model_copy(update={"id": None})
 
 
-def test_tool_calls_in_openais_form_become_langchains() -> None:
+def test_tool_calls_in_openais_form_become_langchains():
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
     answer = [
         {"role": "assistant", "content": "", "tool_calls": [call]},
@@ -89,13 +89,13 @@ def test_tool_calls_in_openais_form_become_langchains() -> None:
 
 
 @pytest.mark.parametrize("removal", [NativeRemoval(id="1"), RemoveMessage(id="1"), {"role": "remove", "id": "1", "content": ""}])
-def test_messages_are_replaced_and_removed_by_id(removal: Any) -> None:
+def test_messages_are_replaced_and_removed_by_id(removal):
     app = answering(Chat, [removal, {"role": "user", "content": "new", "id": "2"}])
     state = app.invoke({"messages": [HumanMessage("a", id="1"), HumanMessage("b", id="2")]})
     assert state["messages"] == [HumanMessage("new", id="2")]
 
 
-def test_a_stored_thread_and_an_edit_hold_objects_too() -> None:
+def test_a_stored_thread_and_an_edit_hold_objects_too():
     app = answering(Chat, ("ai", "ho"), checkpointer=InMemorySaver())
     app.invoke({"messages": "hi"}, THREAD)
     app.update_state(THREAD, {"messages": {"role": "user", "content": "more"}}, as_node="a")
@@ -113,31 +113,31 @@ class Bare(TypedDict):
 
 
 @pytest.mark.parametrize("schema", [MessagesState, Either, Bare])
-def test_dict_messages_are_unchanged_in_other_keys(schema: Any) -> None:
+def test_dict_messages_are_unchanged_in_other_keys(schema):
     state = answering(schema, ("ai", "ho")).invoke({"messages": {"role": "user", "content": "hi"}})
     assert [type(message) for message in state["messages"]] == [dict, dict]
 
 
-def test_a_custom_reducer_is_not_replaced() -> None:
+def test_a_custom_reducer_is_not_replaced():
     class Own(TypedDict):
         messages: Annotated[list[AnyMessage], lambda left, right: [*left, right]]
 
     assert answering(Own, "ho").invoke({"messages": "hi"})["messages"] == ["hi", "ho"]
 
 
-def test_a_schema_of_a_node_may_repeat_the_key_without_the_types() -> None:
+def test_a_schema_of_a_node_may_repeat_the_key_without_the_types():
     graph = StateGraph(Chat)
     graph.add_node("a", lambda state: {"messages": "ho"}, input_schema=MessagesState)
     state = graph.add_edge(START, "a").compile().invoke({"messages": "hi"})
     assert [type(message) for message in state["messages"]] == [HumanMessage, HumanMessage]
 
 
-def test_a_role_that_langchain_does_not_know_is_its_own_error() -> None:
+def test_a_role_that_langchain_does_not_know_is_its_own_error():
     with pytest.raises(ValueError, match="captain"):
         answering(Chat, {"role": "captain", "content": "x"}).invoke({"messages": []})
 
 
-def test_a_graph_with_such_a_key_is_pickled() -> None:
+def test_a_graph_with_such_a_key_is_pickled():
     graph = StateGraph(Chat)
     graph.add_node("a", len).add_edge(START, "a")
     channel = pickle.loads(pickle.dumps(graph.compile().program.channels["messages"]))

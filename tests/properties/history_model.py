@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import operator
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -387,7 +386,7 @@ def untouched(world: World, model: Thread, moving: set[int]) -> None:
 
 
 @pytest.fixture(scope="module", params=["sync", "async"])
-def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner | None]:
+def runner(request):
     if request.param == "sync":
         yield None
         return

@@ -65,7 +65,7 @@ def run(text: str, script: Script, drive: Any) -> list[tuple[int, str]]:
 
 
 @given(joins())
-def test_a_join_runs_once_if_enough_sources_arrived_and_names_them(drive: Any, made: Any) -> None:
+def test_a_join_runs_once_if_enough_sources_arrived_and_names_them(drive, made):
     text, script, sources, kind = made
     log = run(text, script, drive)
     ran = [name for name in sources if any(entry == name for _, entry in log)]
@@ -89,7 +89,7 @@ def loops(draw: Any) -> tuple[str, Script]:
 
 
 @given(loops())
-def test_sync_and_async_run_the_same_supersteps_and_end(made: Any) -> None:
+def test_sync_and_async_run_the_same_supersteps_and_end(made):
     import asyncio
 
     text, script = made
@@ -100,7 +100,7 @@ def test_sync_and_async_run_the_same_supersteps_and_end(made: Any) -> None:
 
 
 @given(loops(), st.integers(0, 2**12))
-def test_stopped_anywhere_and_resumed_it_is_as_never_stopped(drive: Any, made: Any, stops: int) -> None:
+def test_stopped_anywhere_and_resumed_it_is_as_never_stopped(drive, made, stops):
     text, script = made
     straight = show(run(text, script, drive))
     saver, config = InMemorySaver(), {"configurable": {"thread_id": "t"}}
@@ -127,14 +127,14 @@ def told(text: str) -> set[str]:
 
 
 @given(acyclic(routers=False, defer=True))
-def test_nodes_reported_to_run_more_than_once_do(drive: Any, made: Any) -> None:
+def test_nodes_reported_to_run_more_than_once_do(drive, made):
     text, script = made
     runs = Counter(entry for _, entry in run(text, script, drive))
     assert all(runs[name] > 1 for name in told(text)), (text, runs)
 
 
 @given(acyclic(routers=False))
-def test_without_a_report_every_node_runs_once(drive: Any, made: Any) -> None:
+def test_without_a_report_every_node_runs_once(drive, made):
     text, script = made
     if not told(text):
         assert set(Counter(entry for _, entry in run(text, script, drive)).values()) <= {1}, text

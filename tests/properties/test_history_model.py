@@ -6,9 +6,7 @@ in both worlds; and nothing that was there before ever changes.
 
 from __future__ import annotations
 
-import asyncio
 import os
-from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
@@ -24,9 +22,7 @@ EXAMPLES = max(1, int(WANTED or 100 * settings.default.max_examples) // CALLS)
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )  # fmt: skip
 @given(STEPS)
-def test_any_sequence_of_calls_makes_the_history_that_the_model_says(
-    runner: asyncio.Runner | None, steps: list[Any]
-) -> None:
+def test_any_sequence_of_calls_makes_the_history_that_the_model_says(runner, steps):
     follow(World(runner), steps)
 
 

@@ -49,7 +49,7 @@ def ended(found: list[Any]) -> set[str]:
 
 @look()
 @given(graph=graphs(failures=True), bodies_async=st.booleans())
-def test_sync_and_async_have_the_same_history(graph: Described, bodies_async: bool) -> None:
+def test_sync_and_async_have_the_same_history(graph, bodies_async):
     """Supersteps, updates, values, errors, the history of the thread, the result."""
     sync_story = whole_story(graph, stategraph, is_async=False)
     assert whole_story(graph, stategraph, is_async=True, bodies_async=bodies_async) == sync_story
@@ -65,9 +65,7 @@ def test_sync_and_async_have_the_same_history(graph: Described, bodies_async: bo
     modes=st.sets(st.sampled_from(["values", "updates", "tasks", "checkpoints"]), min_size=1),
     durability=DURABILITIES,
 )
-def test_a_stream_closed_anywhere_is_resumed_as_if_never_stopped(
-    drive: Drive, graph: Described, stops: list[int], modes: set[str], durability: str
-) -> None:
+def test_a_stream_closed_anywhere_is_resumed_as_if_never_stopped(drive, graph, stops, modes, durability):
     whole, thread = unbroken(graph, drive), Thread(graph, drive)
     options = {"stream_mode": [*sorted(modes - {"tasks"}), "tasks"], "durability": durability}
     seen: set[str] = set()
@@ -92,9 +90,7 @@ def test_a_stream_closed_anywhere_is_resumed_as_if_never_stopped(
     after=st.one_of(st.just("*"), st.sets(st.sampled_from(NAMES)).map(sorted)),
     durability=DURABILITIES,
 )
-def test_a_run_stopped_at_breakpoints_is_resumed_as_if_never_stopped(
-    drive: Drive, graph: Described, before: Any, after: Any, durability: str
-) -> None:
+def test_a_run_stopped_at_breakpoints_is_resumed_as_if_never_stopped(drive, graph, before, after, durability):
     whole, thread = unbroken(graph, drive), Thread(graph, drive)
     names = {node["name"] for node in graph["nodes"]}
     options = {
@@ -114,9 +110,7 @@ def test_a_run_stopped_at_breakpoints_is_resumed_as_if_never_stopped(
     failing=st.sets(st.integers(1, 12), min_size=1, max_size=3),
     durability=DURABILITIES,
 )
-def test_a_run_whose_nodes_fail_is_resumed_to_the_same_end(
-    drive: Drive, graph: Described, failing: set[int], durability: str
-) -> None:
+def test_a_run_whose_nodes_fail_is_resumed_to_the_same_end(drive, graph, failing, durability):
     """Finished siblings are not called again, the failed ones are."""
     whole, thread = unbroken(graph, drive), Thread(graph, drive, *failing)
     options = {"stream_mode": MODES, "durability": durability}
@@ -149,7 +143,7 @@ def told(graph: Described, drive: Drive, **options: Any) -> Described:
 
 @look(0.5)
 @given(graph=graphs(failures=True))
-def test_storing_changes_nothing(drive: Drive, graph: Described) -> None:
+def test_storing_changes_nothing(drive, graph):
     """No saver, and each durability: the same supersteps; the same thread at the end."""
     bare = told(graph, drive)
     stored = {d: told(graph, drive, saver=stategraph.InMemorySaver(), durability=d) for d in get_args(Durability)}
@@ -162,7 +156,7 @@ def test_storing_changes_nothing(drive: Drive, graph: Described) -> None:
 
 @look(0.5)
 @given(graph=graphs())
-def test_the_same_input_makes_the_same_history(drive: Drive, graph: Described) -> None:
+def test_the_same_input_makes_the_same_history(drive, graph):
     """Whoever finishes first, and however many may run at once."""
     first = told(graph, drive, saver=stategraph.InMemorySaver())
     assume(first["error"] in (None, "GraphRecursionError"))
@@ -190,7 +184,7 @@ def scribble(value: Any) -> None:
 
 @look(0.5)
 @given(graph=graphs(), subgraphs=st.booleans(), version=st.sampled_from(["v1", "v2"]))
-def test_a_reader_never_changes_the_run(drive: Drive, graph: Described, subgraphs: bool, version: str) -> None:
+def test_a_reader_never_changes_the_run(drive, graph, subgraphs, version):
     whole, thread = unbroken(graph, drive), Thread(graph, drive)
     options = {"stream_mode": ALL_MODES, "subgraphs": subgraphs, "version": version}
     if drive.is_async:
@@ -228,9 +222,7 @@ class FailingAdd:
 
 @look(0.5)
 @given(graph=graphs(nested=False), failing=st.integers(1, 25), durability=DURABILITIES)
-def test_a_superstep_is_applied_whole_or_not_at_all(
-    drive: Drive, graph: Described, failing: int, durability: str
-) -> None:
+def test_a_superstep_is_applied_whole_or_not_at_all(drive, graph, failing, durability):
     """A reducer that fails, and two writes to a key that takes one, leave the thread as it was."""
     thread = Thread(graph, drive, kinds={**KINDS, "list": Annotated[list, FailingAdd(failing)]})
     options = {"stream_mode": "values", "durability": durability}

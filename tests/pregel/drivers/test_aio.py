@@ -9,13 +9,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from kit.graphs import thread_config
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue, Topic
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import ChannelWriteEntry, NodeBuilder, NodeCancelledError, Pregel
 from stategraph.pregel.drivers.pool import MAX_THREADS
 
-CONFIG = {"configurable": {"thread_id": "1"}}
+CONFIG = thread_config("1")
 WAIT = 5.0
 
 
@@ -47,7 +48,7 @@ async def turns(count: int = 5) -> None:
 # -- where and how many ---------------------------------------------------------------------------------------
 
 
-def test_coroutines_run_on_the_callers_loop_and_plain_functions_on_threads() -> None:
+def test_coroutines_run_on_the_callers_loop_and_plain_functions_on_threads():
     async def main() -> None:
         loop, thread = asyncio.get_running_loop(), threading.current_thread()
 
@@ -62,7 +63,7 @@ def test_coroutines_run_on_the_callers_loop_and_plain_functions_on_threads() -> 
     run(main)
 
 
-def test_a_blocking_function_does_not_hold_up_the_loop() -> None:
+def test_a_blocking_function_does_not_hold_up_the_loop():
     async def main() -> None:
         release = threading.Event()
         running = asyncio.create_task(graph({"f": node(lambda _: [release.wait(WAIT)])}).ainvoke(1))
@@ -74,13 +75,13 @@ def test_a_blocking_function_does_not_hold_up_the_loop() -> None:
     run(main)
 
 
-def test_plain_functions_that_wait_for_each_other_all_get_a_thread() -> None:
+def test_plain_functions_that_wait_for_each_other_all_get_a_thread():
     barrier = threading.Barrier(64)
     app = graph({f"n{i}": node(lambda _: [barrier.wait(WAIT)]) for i in range(64)})
     assert len(run(lambda: app.ainvoke(1))) == 64
 
 
-def test_plain_functions_are_kept_to_a_sane_number_of_threads() -> None:
+def test_plain_functions_are_kept_to_a_sane_number_of_threads():
     lock, running, most = threading.Lock(), [0], [0]
     gate = threading.Event()
 
@@ -100,7 +101,7 @@ def test_plain_functions_are_kept_to_a_sane_number_of_threads() -> None:
     assert most[0] == MAX_THREADS
 
 
-def test_any_number_of_coroutines_may_wait_at_once() -> None:
+def test_any_number_of_coroutines_may_wait_at_once():
     async def main() -> None:
         count = [0]
         all_there = asyncio.Event()
@@ -119,7 +120,7 @@ def test_any_number_of_coroutines_may_wait_at_once() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
 @pytest.mark.parametrize("mode", ["values", "custom", "updates"])
-def test_max_concurrency_bounds_how_many_run_at_once(limit: int, mode: Any) -> None:
+def test_max_concurrency_bounds_how_many_run_at_once(limit, mode):
     async def main() -> None:
         running, most = [0], [0]
 
@@ -139,7 +140,7 @@ def test_max_concurrency_bounds_how_many_run_at_once(limit: int, mode: Any) -> N
     run(main)
 
 
-def test_nested_graphs_in_parallel_nodes_end_with_one_at_a_time() -> None:
+def test_nested_graphs_in_parallel_nodes_end_with_one_at_a_time():
     async def coro(_: Any) -> list[int]:
         await turns(1)
         return [1]
@@ -157,7 +158,7 @@ def test_nested_graphs_in_parallel_nodes_end_with_one_at_a_time() -> None:
 # -- siblings -------------------------------------------------------------------------------------------------
 
 
-def test_siblings_are_cancelled_when_one_fails_and_run_again_on_resume() -> None:
+def test_siblings_are_cancelled_when_one_fails_and_run_again_on_resume():
     runs: list[str] = []
 
     async def main() -> None:
@@ -200,7 +201,7 @@ def test_siblings_are_cancelled_when_one_fails_and_run_again_on_resume() -> None
     assert [runs.count(name) for name in ("bad", "done", "slow")] == [2, 1, 2]
 
 
-def test_a_sibling_that_takes_its_time_to_be_cancelled_is_awaited() -> None:
+def test_a_sibling_that_takes_its_time_to_be_cancelled_is_awaited():
     async def main() -> None:
         cleaned = asyncio.Event()
 
@@ -222,7 +223,7 @@ def test_a_sibling_that_takes_its_time_to_be_cancelled_is_awaited() -> None:
     run(main)
 
 
-def test_a_node_that_raises_cancelled_error_itself_has_failed() -> None:
+def test_a_node_that_raises_cancelled_error_itself_has_failed():
     async def body(_: Any) -> None:
         raise asyncio.CancelledError
 
@@ -234,7 +235,7 @@ def test_a_node_that_raises_cancelled_error_itself_has_failed() -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("kind", ["coroutine", "function"])
-def test_keyboard_interrupt_reaches_the_caller(kind: str, count: int) -> None:
+def test_keyboard_interrupt_reaches_the_caller(kind, count):
     async def coro(_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -259,7 +260,7 @@ def test_keyboard_interrupt_reaches_the_caller(kind: str, count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_cancelled_call_cancels_its_nodes_and_can_be_resumed(count: int, stream: bool) -> None:
+def test_a_cancelled_call_cancels_its_nodes_and_can_be_resumed(count, stream):
     async def main() -> None:
         cancelled: list[int] = []
         started = asyncio.Event()
@@ -298,7 +299,7 @@ def test_a_cancelled_call_cancels_its_nodes_and_can_be_resumed(count: int, strea
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_had_finished_before_a_cancellation_is_not_run_again(stream: bool) -> None:
+def test_what_had_finished_before_a_cancellation_is_not_run_again(stream):
     async def main() -> None:
         runs: list[str] = []
         wait = [True]
@@ -357,7 +358,7 @@ class Slow(InMemorySaver):
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("again", [False, True])
-def test_a_run_cancelled_at_any_await_resumes_to_the_same_end(durability: Any, again: bool) -> None:
+def test_a_run_cancelled_at_any_await_resumes_to_the_same_end(durability, again):
     """Cancel after 0, 1, 2, … turns of the loop, once or twice; then resume; the result is always the same."""
 
     async def body(value: Any) -> list[str]:
@@ -391,7 +392,7 @@ def test_a_run_cancelled_at_any_await_resumes_to_the_same_end(durability: Any, a
     assert after > 10
 
 
-def test_a_cancelled_reader_is_not_handed_one_more_chunk() -> None:
+def test_a_cancelled_reader_is_not_handed_one_more_chunk():
     """The cancellation must not get lost behind a chunk that happens to be ready."""
 
     async def main() -> None:
@@ -415,7 +416,7 @@ def test_a_cancelled_reader_is_not_handed_one_more_chunk() -> None:
     run(main)
 
 
-def test_a_timeout_around_a_call_ends_it() -> None:
+def test_a_timeout_around_a_call_ends_it():
     async def main() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
@@ -424,7 +425,7 @@ def test_a_timeout_around_a_call_ends_it() -> None:
     run(main)
 
 
-def test_a_cancelled_call_does_not_wait_for_a_blocking_function() -> None:
+def test_a_cancelled_call_does_not_wait_for_a_blocking_function():
     async def main() -> None:
         started, release = threading.Event(), threading.Event()
 
@@ -444,7 +445,7 @@ def test_a_cancelled_call_does_not_wait_for_a_blocking_function() -> None:
     run(main)
 
 
-def test_cancelling_abatch_cancels_its_runs() -> None:
+def test_cancelling_abatch_cancels_its_runs():
     async def main() -> None:
         cancelled: list[int] = []
 
@@ -464,7 +465,7 @@ def test_cancelling_abatch_cancels_its_runs() -> None:
     run(main)
 
 
-def test_a_dropped_stream_leaves_no_task_behind() -> None:
+def test_a_dropped_stream_leaves_no_task_behind():
     async def main() -> None:
         async for _ in graph({"fast": node(lambda _: [1]), "slow": node(forever)}).astream(1, stream_mode="updates"):
             break
@@ -472,7 +473,7 @@ def test_a_dropped_stream_leaves_no_task_behind() -> None:
     run(main)
 
 
-def test_abatch_limits_concurrent_runs() -> None:
+def test_abatch_limits_concurrent_runs():
     async def main() -> None:
         running, most = [0], [0]
 
@@ -491,12 +492,12 @@ def test_abatch_limits_concurrent_runs() -> None:
     run(main)
 
 
-def test_one_graph_serves_several_event_loops() -> None:
+def test_one_graph_serves_several_event_loops():
     app = graph({f"n{i}": node(lambda x, i=i: [(x, i)]) for i in range(3)}, InMemorySaver())
     results: dict[int, Any] = {}
 
     def use(number: int) -> None:
-        results[number] = asyncio.run(app.ainvoke(number, {"configurable": {"thread_id": str(number)}}))
+        results[number] = asyncio.run(app.ainvoke(number, thread_config(str(number))))
 
     users = [threading.Thread(target=use, args=(n,)) for n in range(4)]
     for user in users:
@@ -509,7 +510,7 @@ def test_one_graph_serves_several_event_loops() -> None:
 # -- functions on threads beside a failure ------------------------------------------------------------------------
 
 
-def test_a_blocking_sibling_of_a_failed_task_is_awaited_and_not_run_again(drive: Any) -> None:
+def test_a_blocking_sibling_of_a_failed_task_is_awaited_and_not_run_again(drive):
     """In both worlds: a thread cannot be stopped, so its work is kept."""
     started, failed = threading.Event(), threading.Event()
     calls: list[str] = []
@@ -532,7 +533,7 @@ def test_a_blocking_sibling_of_a_failed_task_is_awaited_and_not_run_again(drive:
              {"slow": slow, "bad": bad}.items()}  # fmt: skip
     channels = {"a": LastValue(int), "o": Topic(str, accumulate=True)}
     graph = Pregel(nodes=nodes, channels=channels, input_channels="a", output_channels="o", checkpointer=InMemorySaver())
-    config = {"configurable": {"thread_id": "1"}}
+    config = thread_config("1")
     with pytest.raises(ValueError, match="once"):
         drive.invoke(graph, 1, config)
     assert drive.get_state(graph, config).next == ("bad",)

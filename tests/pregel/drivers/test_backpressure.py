@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 
 from stategraph import START, InMemorySaver, StateGraph
 from stategraph.graph import astream_text, stream_text
@@ -91,23 +91,23 @@ def read_slowly(app: Any, says: Says, is_async: bool, mode: str = "custom", **op
 # -- who waits -------------------------------------------------------------------------------------
 
 
-def test_a_function_waits_in_its_writer_until_the_reader_takes_chunks(drive: Any) -> None:
+def test_a_function_waits_in_its_writer_until_the_reader_takes_chunks(drive):
     says = Says()
     assert read_slowly(build(says.function), says, drive.is_async) == list(range(MANY))
 
 
-def test_a_coroutine_waits_at_its_next_await() -> None:
+def test_a_coroutine_waits_at_its_next_await():
     says = Says()
     assert read_slowly(build(says.coroutine), says, is_async=True) == list(range(MANY))
 
 
-def test_a_coroutine_with_a_time_limit_waits_as_well() -> None:
+def test_a_coroutine_with_a_time_limit_waits_as_well():
     says = Says()
     assert read_slowly(build(says.coroutine, timeout=600), says, is_async=True) == list(range(MANY))
 
 
 @pytest.mark.parametrize("is_coroutine", [False, True])
-def test_tasks_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(drive: Any, is_coroutine: bool) -> None:
+def test_tasks_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(drive, is_coroutine):
     says = Says()
     if is_coroutine and not drive.is_async:
         pytest.skip("a coroutine needs an async run")
@@ -116,7 +116,7 @@ def test_tasks_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(driv
     assert [chunk for _, chunk in chunks] == list(range(MANY))
 
 
-def test_supersteps_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(drive: Any) -> None:
+def test_supersteps_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(drive):
     says = Says()
 
     def tick(state: State) -> State:
@@ -125,16 +125,18 @@ def test_supersteps_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it
             says.ended.set()
         return {}
 
-    inner = StateGraph(State).add_node(tick).add_edge(START, "tick")
-    inner.add_conditional_edges("tick", lambda state: "__end__" if says.said == MANY else "tick", ["tick", "__end__"])
-    outer = build(inner.compile())
+    outer = build(
+        chain_of(State, tick=tick)
+        .add_conditional_edges("tick", lambda state: "__end__" if says.said == MANY else "tick", ["tick", "__end__"])
+        .compile()
+    )
     chunks = read_slowly(
         outer, says, drive.is_async, mode="updates", subgraphs=True, config={"recursion_limit": MANY + 1}
     )
     assert len(chunks) == MANY + 1
 
 
-def test_tokens_wait_for_their_reader(drive: Any) -> None:
+def test_tokens_wait_for_their_reader(drive):
     says = Says()
 
     def tokens(state: State) -> State:
@@ -160,7 +162,7 @@ def test_tokens_wait_for_their_reader(drive: Any) -> None:
 # -- who does not ----------------------------------------------------------------------------------
 
 
-def test_a_node_that_reads_the_stream_of_a_graph_that_it_calls_does_not_wait_for_itself(drive: Any) -> None:
+def test_a_node_that_reads_the_stream_of_a_graph_that_it_calls_does_not_wait_for_itself(drive):
     says = Says()
     inner = build(says.function)
 
@@ -170,7 +172,7 @@ def test_a_node_that_reads_the_stream_of_a_graph_that_it_calls_does_not_wait_for
     assert drive.stream(build(read), {}, stream_mode="values")[-1] == {"done": [str(MANY)]}
 
 
-def test_a_thread_of_the_users_does_not_wait(drive: Any) -> None:
+def test_a_thread_of_the_users_does_not_wait(drive):
     def node(state: State, writer: Any) -> State:
         thread = threading.Thread(target=lambda: [writer(n) for n in range(MANY)])
         thread.start()
@@ -183,7 +185,7 @@ def test_a_thread_of_the_users_does_not_wait(drive: Any) -> None:
 # -- a reader that comes no more -------------------------------------------------------------------
 
 
-def test_after_the_reader_leaves_a_waiting_function_ends_and_the_run_can_be_resumed() -> None:
+def test_after_the_reader_leaves_a_waiting_function_ends_and_the_run_can_be_resumed():
     says, saver = Says(), InMemorySaver()
     app = build(says.function, saver)
     chunks = app.stream({}, CONFIG, stream_mode="custom")
@@ -194,22 +196,18 @@ def test_after_the_reader_leaves_a_waiting_function_ends_and_the_run_can_be_resu
     assert says.said == MANY  # its result was kept
 
 
-def test_after_the_async_reader_leaves_a_waiting_function_ends() -> None:
+async def test_after_the_async_reader_leaves_a_waiting_function_ends():
     says = Says()
     app = build(says.function, InMemorySaver())
-
-    async def leave() -> Any:
-        chunks = app.astream({}, CONFIG, stream_mode="custom")
-        await anext(chunks)
-        await asyncio.to_thread(says.held.wait, SOON)
-        await chunks.aclose()
-        await asyncio.to_thread(says.ended.wait, SOON)
-        return await app.ainvoke(None, CONFIG)
-
-    assert asyncio.run(leave()) == {"done": ["said"]}
+    chunks = app.astream({}, CONFIG, stream_mode="custom")
+    await anext(chunks)
+    await asyncio.to_thread(says.held.wait, SOON)
+    await chunks.aclose()
+    await asyncio.to_thread(says.ended.wait, SOON)
+    assert (await app.ainvoke(None, CONFIG)) == {"done": ["said"]}
 
 
-def test_a_cancelled_run_ends_though_its_coroutine_waits_for_the_reader() -> None:
+def test_a_cancelled_run_ends_though_its_coroutine_waits_for_the_reader():
     says = Says()
     app = build(says.coroutine, InMemorySaver())
 
@@ -233,7 +231,7 @@ def test_a_cancelled_run_ends_though_its_coroutine_waits_for_the_reader() -> Non
     assert says.ended.is_set() and says.said < MANY
 
 
-def test_the_failure_of_a_sibling_ends_the_run_though_a_function_waits(drive: Any) -> None:
+def test_the_failure_of_a_sibling_ends_the_run_though_a_function_waits(drive):
     says = Says()
 
     def fail(state: State) -> State:
@@ -246,7 +244,7 @@ def test_the_failure_of_a_sibling_ends_the_run_though_a_function_waits(drive: An
         drive.stream(app, {}, stream_mode="custom")
 
 
-def test_a_writer_that_outlives_its_run_does_not_wait(drive: Any) -> None:
+def test_a_writer_that_outlives_its_run_does_not_wait(drive):
     kept: list[Any] = []
 
     def keep(state: State, writer: Any) -> State:
@@ -265,7 +263,7 @@ def test_a_writer_that_outlives_its_run_does_not_wait(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", [TimeoutPolicy(run_timeout=0.3), TimeoutPolicy(idle_timeout=0.3)])
-def test_waiting_for_the_reader_does_not_count_for_a_time_limit(drive: Any, policy: TimeoutPolicy) -> None:
+def test_waiting_for_the_reader_does_not_count_for_a_time_limit(drive, policy):
     says = Says()
     if drive.is_async:
         app = build(says.coroutine, timeout=policy)
@@ -288,7 +286,7 @@ def test_waiting_for_the_reader_does_not_count_for_a_time_limit(drive: Any, poli
     assert 1 + len(list(chunks)) == MANY
 
 
-def test_a_time_limit_that_is_hit_while_another_attempt_reads_on_still_ends_the_node(drive: Any) -> None:
+def test_a_time_limit_that_is_hit_while_another_attempt_reads_on_still_ends_the_node(drive):
     def stuck(state: State, writer: Any) -> State:
         for n in range(MANY):
             writer(n)
@@ -302,7 +300,7 @@ def test_a_time_limit_that_is_hit_while_another_attempt_reads_on_still_ends_the_
     release.set()
 
 
-def test_a_cancelled_coroutine_that_cleans_up_waits_for_no_reader() -> None:
+async def test_a_cancelled_coroutine_that_cleans_up_waits_for_no_reader():
     cleaned = []
 
     async def say(state: State, writer: Any) -> State:
@@ -315,15 +313,12 @@ def test_a_cancelled_coroutine_that_cleans_up_waits_for_no_reader() -> None:
             cleaned.append(True)
         return {}
 
-    async def go() -> None:
-        chunks = build(say).astream({}, stream_mode="custom")
-        await anext(chunks)
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()  # as `asyncio.run` does at its end, before it closes generators
-        await asyncio.wait(tasks, timeout=2)
-        found = list(cleaned)
-        await chunks.aclose()
-        assert found == [True]
-
-    asyncio.run(go())
+    chunks = build(say).astream({}, stream_mode="custom")
+    await anext(chunks)
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()  # as `asyncio.run` does at its end, before it closes generators
+    await asyncio.wait(tasks, timeout=2)
+    found = list(cleaned)
+    await chunks.aclose()
+    assert found == [True]

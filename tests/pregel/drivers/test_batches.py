@@ -19,7 +19,7 @@ from stategraph.pregel.drivers.pool import ThreadBatch
 WAIT = 10.0
 
 
-def test_a_job_that_is_added_while_the_only_worker_leaves_is_done() -> None:
+def test_a_job_that_is_added_while_the_only_worker_leaves_is_done():
     did: list[str] = []
     over = threading.Event()
 
@@ -45,22 +45,19 @@ def test_a_job_that_is_added_while_the_only_worker_leaves_is_done() -> None:
     assert over.wait(WAIT) and did == ["first", "second"]
 
 
-def test_a_job_whose_worker_is_cancelled_before_it_starts_is_done_by_another() -> None:
-    async def main() -> None:
-        did: list[str] = []
+async def test_a_job_whose_worker_is_cancelled_before_it_starts_is_done_by_another():
+    did: list[str] = []
 
-        async def execute(job: str) -> None:
-            did.append(job)
+    async def execute(job: str) -> None:
+        did.append(job)
 
-        batch: AsyncBatch[str] = AsyncBatch(execute, ["job"], 2, lambda job, error: None)
-        batch.start()
-        (worker,) = batch._workers
-        worker.cancel()
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert did == ["job"]
-
-    asyncio.run(main())
+    batch: AsyncBatch[str] = AsyncBatch(execute, ["job"], 2, lambda job, error: None)
+    batch.start()
+    (worker,) = batch._workers
+    worker.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert did == ["job"]
 
 
 class State(TypedDict, total=False):
@@ -68,7 +65,7 @@ class State(TypedDict, total=False):
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_plain_functions_are_kept_to_a_number_of_threads(drive: Any, monkeypatch: pytest.MonkeyPatch, schedule: Any) -> None:
+def test_plain_functions_are_kept_to_a_number_of_threads(drive, monkeypatch, schedule):
     monkeypatch.setattr(aio, "MAX_THREADS", 3)
     if not drive.is_async:
         monkeypatch.setattr("stategraph.pregel.drivers.threads.MAX_THREADS", 3)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -45,7 +45,7 @@ class State(TypedDict, total=False):
 
 
 @pytest.fixture(autouse=True)
-def no_complaints(caplog: pytest.LogCaptureFixture) -> Any:
+def no_complaints(caplog):
     """asyncio has nothing to complain about: no exception that nobody retrieved, no task destroyed while pending."""
     with caplog.at_level(logging.ERROR, "asyncio"):
         yield
@@ -91,7 +91,7 @@ async def adepth(n: int) -> int:
 # -- side by side ---------------------------------------------------------------------------------------------
 
 
-def test_a_call_starts_at_once_and_calls_run_side_by_side(drive: Drive) -> None:
+def test_a_call_starts_at_once_and_calls_run_side_by_side(drive):
     barrier = threading.Barrier(3, timeout=WAIT)
 
     @task
@@ -108,29 +108,26 @@ def test_a_call_starts_at_once_and_calls_run_side_by_side(drive: Drive) -> None:
     assert limited(drive, flow, 1) == [1, 2]
 
 
-def test_async_calls_run_side_by_side() -> None:
-    async def main() -> Any:
-        both = asyncio.Event()
-        started: list[int] = []
+async def test_async_calls_run_side_by_side():
+    both = asyncio.Event()
+    started: list[int] = []
 
-        @task
-        async def meet(x: int) -> int:
-            started.append(x)
-            if len(started) == 2:
-                both.set()
-            await asyncio.wait_for(both.wait(), WAIT)
-            return x
+    @task
+    async def meet(x: int) -> int:
+        started.append(x)
+        if len(started) == 2:
+            both.set()
+        await asyncio.wait_for(both.wait(), WAIT)
+        return x
 
-        @entrypoint()
-        async def flow(x: int) -> Any:
-            return await asyncio.gather(meet(1), meet(2))
+    @entrypoint()
+    async def flow(x: int) -> Any:
+        return await asyncio.gather(meet(1), meet(2))
 
-        return await flow.ainvoke(1)
-
-    assert asyncio.run(main()) == [1, 2]
+    assert (await flow.ainvoke(1)) == [1, 2]
 
 
-def test_many_calls(drive: Drive) -> None:
+def test_many_calls(drive):
     @entrypoint()
     def flow(count: int) -> int:
         return sum(future.result() for future in [double(i) for i in range(count)])
@@ -138,7 +135,7 @@ def test_many_calls(drive: Drive) -> None:
     assert limited(drive, flow, 500) == 249_500
 
 
-def test_many_async_calls() -> None:
+def test_many_async_calls():
     @task
     async def adouble(x: int) -> int:
         await asyncio.sleep(0)
@@ -151,7 +148,7 @@ def test_many_async_calls() -> None:
     assert asyncio.run(flow.ainvoke(500)) == 249_500
 
 
-def test_results_have_the_usual_ways_of_futures(drive: Drive) -> None:
+def test_results_have_the_usual_ways_of_futures(drive):
     @entrypoint()
     def flow(x: int) -> Any:
         futures = [double(1), double(2)]
@@ -161,7 +158,7 @@ def test_results_have_the_usual_ways_of_futures(drive: Drive) -> None:
     assert limited(drive, flow, 1) == ([2, 4], [None, None])
 
 
-def test_a_result_can_be_waited_for_with_a_limit(drive: Drive) -> None:
+def test_a_result_can_be_waited_for_with_a_limit(drive):
     gate = threading.Event()
 
     @task
@@ -183,12 +180,12 @@ def test_a_result_can_be_waited_for_with_a_limit(drive: Drive) -> None:
 # -- who may call whom ----------------------------------------------------------------------------------------
 
 
-def test_outside_of_a_run_a_task_cannot_be_called() -> None:
+def test_outside_of_a_run_a_task_cannot_be_called():
     with pytest.raises(RuntimeError, match="'double'.*inside a running node"):
         double(1)
 
 
-def test_a_call_in_a_users_thread_needs_the_context(drive: Drive) -> None:
+def test_a_call_in_a_users_thread_needs_the_context(drive):
     seen: list[Any] = []
 
     def bare() -> None:
@@ -211,7 +208,7 @@ def test_a_call_in_a_users_thread_needs_the_context(drive: Drive) -> None:
     assert len(seen) == 1 and "copy_context" in seen[0]
 
 
-def test_a_sync_run_cannot_call_an_async_task() -> None:
+def test_a_sync_run_cannot_call_an_async_task():
     @task
     async def later() -> int:
         return 1
@@ -225,7 +222,7 @@ def test_a_sync_run_cannot_call_an_async_task() -> None:
     assert asyncio.run(flow.ainvoke(1)) == 1, "an async run can, from a sync body too"
 
 
-def test_an_async_body_calls_both_kinds() -> None:
+def test_an_async_body_calls_both_kinds():
     @task
     async def adouble(x: int) -> int:
         return 2 * x
@@ -237,7 +234,7 @@ def test_an_async_body_calls_both_kinds() -> None:
     assert asyncio.run(flow.ainvoke(2)) == [4, 4]
 
 
-def test_a_sync_task_of_an_async_run_may_call_async_ones() -> None:
+def test_a_sync_task_of_an_async_run_may_call_async_ones():
     @task
     async def innermost(x: int) -> int:
         await asyncio.sleep(0)
@@ -254,7 +251,7 @@ def test_a_sync_task_of_an_async_run_may_call_async_ones() -> None:
     assert asyncio.run(flow.ainvoke(1)) == [2, 3]
 
 
-def test_the_first_calls_of_a_run_may_be_concurrent(drive: Drive) -> None:
+def test_the_first_calls_of_a_run_may_be_concurrent(drive):
     barrier = threading.Barrier(4, timeout=WAIT)
 
     def work(state: Any) -> State:
@@ -270,7 +267,7 @@ def test_the_first_calls_of_a_run_may_be_concurrent(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, None])
-def test_nested_results_never_wait_for_each_other(drive: Drive, limit: int | None) -> None:
+def test_nested_results_never_wait_for_each_other(drive, limit):
     @entrypoint()
     def flow(n: int) -> int:
         return depth(n).result()
@@ -280,7 +277,7 @@ def test_nested_results_never_wait_for_each_other(drive: Drive, limit: int | Non
 
 
 @pytest.mark.parametrize("limit", [1, 2, None])
-def test_nested_awaits_never_wait_for_each_other(limit: int | None) -> None:
+def test_nested_awaits_never_wait_for_each_other(limit):
     @entrypoint()
     async def flow(n: int) -> int:
         return await adepth(n)
@@ -290,7 +287,7 @@ def test_nested_awaits_never_wait_for_each_other(limit: int | None) -> None:
 
 
 @pytest.mark.parametrize("mode", ["custom", "messages", "updates", "tasks"])
-def test_one_at_a_time_with_a_reader(drive: Drive, mode: str) -> None:
+def test_one_at_a_time_with_a_reader(drive, mode):
     @task
     def tell(x: int) -> int:
         get_stream_writer()(x)
@@ -306,7 +303,7 @@ def test_one_at_a_time_with_a_reader(drive: Drive, mode: str) -> None:
         assert sorted(data for _, data in chunks) == [1, 1, 2, 2]
 
 
-def test_a_callers_calls_keep_to_the_limit(drive: Drive) -> None:
+def test_a_callers_calls_keep_to_the_limit(drive):
     """`max_concurrency` counts the calls of one caller."""
     lock, now, most = threading.Lock(), [0], [0]
 
@@ -327,7 +324,7 @@ def test_a_callers_calls_keep_to_the_limit(drive: Drive) -> None:
     assert 1 <= most[0] <= 2
 
 
-def test_entrypoints_within_tasks_within_entrypoints(drive: Drive) -> None:
+def test_entrypoints_within_tasks_within_entrypoints(drive):
     @entrypoint()
     def inner(n: int) -> int:
         return depth(n).result()
@@ -354,7 +351,7 @@ def test_entrypoints_within_tasks_within_entrypoints(drive: Drive) -> None:
     assert limited(drive, outer, 3, {"max_concurrency": 1}) == 6
 
 
-def test_a_sync_graph_called_by_an_async_node() -> None:
+def test_a_sync_graph_called_by_an_async_node():
     """It holds up the loop, and works."""
 
     @entrypoint()
@@ -364,7 +361,7 @@ def test_a_sync_graph_called_by_an_async_node() -> None:
     async def node(state: Any) -> State:
         return {"log": [inner.invoke(3)]}
 
-    app = StateGraph(State).add_node(node).add_edge(START, "node").compile()
+    app = chain_of(State, node=node).compile()
     assert asyncio.run(asyncio.wait_for(app.ainvoke({"n": 1}, {"max_concurrency": 1}), WAIT))["log"] == [3]
 
 
@@ -385,7 +382,7 @@ async def afail(what: str = "oops") -> None:
     raise Oops(what)
 
 
-def test_an_error_is_raised_where_the_result_is_asked_for(drive: Drive) -> None:
+def test_an_error_is_raised_where_the_result_is_asked_for(drive):
     @entrypoint()
     def flow(x: int) -> str:
         try:
@@ -398,7 +395,7 @@ def test_an_error_is_raised_where_the_result_is_asked_for(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("failing", [fail, afail])
-def test_the_error_of_an_unawaited_call_fails_the_caller(failing: Any) -> None:
+def test_the_error_of_an_unawaited_call_fails_the_caller(failing):
     @entrypoint()
     async def flow(x: int) -> str:
         failing()
@@ -408,7 +405,7 @@ def test_the_error_of_an_unawaited_call_fails_the_caller(failing: Any) -> None:
         asyncio.run(flow.ainvoke(1))
 
 
-def test_in_a_sync_body_too(drive: Drive) -> None:
+def test_in_a_sync_body_too(drive):
     @entrypoint()
     def flow(x: int) -> str:
         fail()
@@ -418,7 +415,7 @@ def test_in_a_sync_body_too(drive: Drive) -> None:
         limited(drive, flow, 1)
 
 
-def test_an_error_whose_result_was_read_is_handled(drive: Drive) -> None:
+def test_an_error_whose_result_was_read_is_handled(drive):
     @entrypoint()
     def flow(x: int) -> Any:
         return type(fail().exception()).__name__
@@ -426,7 +423,7 @@ def test_an_error_whose_result_was_read_is_handled(drive: Drive) -> None:
     assert limited(drive, flow, 1) == "Oops"
 
 
-def test_handled_in_a_coroutine() -> None:
+def test_handled_in_a_coroutine():
     @entrypoint()
     async def flow(x: int) -> Any:
         return [str(e) for e in await asyncio.gather(afail("a"), fail("b"), return_exceptions=True)]
@@ -434,7 +431,7 @@ def test_handled_in_a_coroutine() -> None:
     assert asyncio.run(flow.ainvoke(1)) == ["a", "b"]
 
 
-def test_an_unawaited_call_is_waited_for(drive: Drive) -> None:
+def test_an_unawaited_call_is_waited_for(drive):
     ended = threading.Event()
     body_over = threading.Event()
 
@@ -453,7 +450,7 @@ def test_an_unawaited_call_is_waited_for(drive: Drive) -> None:
     assert ended.is_set()
 
 
-def test_no_call_outlives_a_body_that_failed(drive: Drive) -> None:
+def test_no_call_outlives_a_body_that_failed(drive):
     started, ended = threading.Event(), threading.Event()
 
     @task
@@ -472,7 +469,7 @@ def test_no_call_outlives_a_body_that_failed(drive: Drive) -> None:
     assert ended.is_set()
 
 
-def test_calls_that_have_not_started_are_dropped_when_the_body_fails(drive: Drive) -> None:
+def test_calls_that_have_not_started_are_dropped_when_the_body_fails(drive):
     log: list[int] = []
     go = threading.Event()
 
@@ -492,7 +489,7 @@ def test_calls_that_have_not_started_are_dropped_when_the_body_fails(drive: Driv
     assert len(log) <= 1
 
 
-def test_async_calls_are_cancelled_when_the_body_fails() -> None:
+def test_async_calls_are_cancelled_when_the_body_fails():
     log: list[str] = []
 
     @task
@@ -514,7 +511,7 @@ def test_async_calls_are_cancelled_when_the_body_fails() -> None:
     assert log == ["started", "ended"]
 
 
-def test_calls_of_a_failed_attempt_do_not_outlive_the_run() -> None:
+async def test_calls_of_a_failed_attempt_do_not_outlive_the_run():
     """The next attempt does not call them, so nobody would ever await them."""
     log: list[str] = []
 
@@ -535,15 +532,12 @@ def test_calls_of_a_failed_attempt_do_not_outlive_the_run() -> None:
             raise Oops
         return "fine"
 
-    async def main() -> Any:
-        result = await flow.ainvoke(1)
-        return result, [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-
-    assert asyncio.run(main()) == ("fine", [])
+    result = await flow.ainvoke(1)
+    assert (result, [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]) == ("fine", [])
     assert log == ["ended"]
 
 
-def test_a_retried_body_joins_a_call_that_still_runs(drive: Drive) -> None:
+def test_a_retried_body_joins_a_call_that_still_runs(drive):
     log: list[str] = []
     go = threading.Event()
 
@@ -568,7 +562,7 @@ def test_a_retried_body_joins_a_call_that_still_runs(drive: Drive) -> None:
     assert log == ["slow"]
 
 
-def test_a_retried_body_repeats_failed_calls(drive: Drive) -> None:
+def test_a_retried_body_repeats_failed_calls(drive):
     log: list[str] = []
 
     @task
@@ -586,7 +580,7 @@ def test_a_retried_body_repeats_failed_calls(drive: Drive) -> None:
     assert len(log) == 2
 
 
-def test_a_task_has_a_retry_policy_of_its_own(drive: Drive) -> None:
+def test_a_task_has_a_retry_policy_of_its_own(drive):
     attempts: list[int] = []
 
     @task(retry_policy=RetryPolicy(initial_interval=0))
@@ -604,7 +598,7 @@ def test_a_task_has_a_retry_policy_of_its_own(drive: Drive) -> None:
     assert attempts == [1, 2, 3]
 
 
-def test_a_cancelled_future_was_never_run(drive: Drive) -> None:
+def test_a_cancelled_future_was_never_run(drive):
     """A call that waits for room can be taken back; the caller goes on."""
     log: list[int] = []
     go = threading.Event()
@@ -628,7 +622,7 @@ def test_a_cancelled_future_was_never_run(drive: Drive) -> None:
     assert log == [1]
 
 
-def test_a_cancelled_coroutine_does_not_fail_the_caller() -> None:
+def test_a_cancelled_coroutine_does_not_fail_the_caller():
     log: list[str] = []
 
     @task
@@ -651,7 +645,7 @@ def test_a_cancelled_coroutine_does_not_fail_the_caller() -> None:
 
 
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
-def test_a_signal_in_a_task_ends_the_run(drive: Drive, signal: type[BaseException]) -> None:
+def test_a_signal_in_a_task_ends_the_run(drive, signal):
     @task
     def stop() -> None:
         raise signal
@@ -669,7 +663,7 @@ def test_a_signal_in_a_task_ends_the_run(drive: Drive, signal: type[BaseExceptio
 
 
 @pytest.mark.parametrize("awaited", [True, False])
-def test_ctrl_c_in_an_async_task_reaches_the_caller_of_the_run(awaited: bool) -> None:
+def test_ctrl_c_in_an_async_task_reaches_the_caller_of_the_run(awaited):
     """And does not tear down the event loop on its way."""
 
     @task
@@ -692,13 +686,13 @@ def test_ctrl_c_in_an_async_task_reaches_the_caller_of_the_run(awaited: bool) ->
     assert asyncio.run(main()) == "caught"
 
 
-def test_a_command_for_the_parent_passes_through_a_task(drive: Drive) -> None:
+def test_a_command_for_the_parent_passes_through_a_task(drive):
     """A graph called in a task speaks to the graph of the node that called the task."""
 
     def leave(state: Any) -> Any:
         return Command(graph=Command.PARENT, update={"log": ["from below"]})
 
-    child = StateGraph(State).add_node(leave).add_edge(START, "leave").compile()
+    child = chain_of(State, leave=leave).compile()
 
     @task
     def call(n: int) -> Any:
@@ -708,11 +702,11 @@ def test_a_command_for_the_parent_passes_through_a_task(drive: Drive) -> None:
         call(state["n"]).result()
         return {"log": ["not reached"]}
 
-    app = StateGraph(State).add_node(node).add_edge(START, "node").compile()
+    app = chain_of(State, node=node).compile()
     assert limited(drive, app, {"n": 1})["log"] == ["from below"]
 
 
-def test_a_saver_that_fails_fails_the_call(drive: Drive) -> None:
+def test_a_saver_that_fails_fails_the_call(drive):
     class Full(InMemorySaver):
         def record(self, *args: Any) -> Any:
             raise OSError("disk full")
@@ -731,7 +725,7 @@ def test_a_saver_that_fails_fails_the_call(drive: Drive) -> None:
 # -- leaving early --------------------------------------------------------------------------------------------
 
 
-def test_a_reader_that_leaves_while_calls_run() -> None:
+def test_a_reader_that_leaves_while_calls_run():
     """A sync run waits for them and keeps their results."""
     log: list[str] = []
     left = threading.Event()
@@ -755,7 +749,7 @@ def test_a_reader_that_leaves_while_calls_run() -> None:
     assert log == ["slow"]
 
 
-def test_an_async_reader_that_leaves_cancels_calls() -> None:
+async def test_an_async_reader_that_leaves_cancels_calls():
     log: list[str] = []
 
     @task
@@ -774,17 +768,14 @@ def test_an_async_reader_that_leaves_cancels_calls() -> None:
     async def flow(x: int) -> None:
         await parent()
 
-    async def main() -> Any:
-        chunks = flow.astream(1, CONFIG, stream_mode="custom")
-        assert await anext(chunks) == "started"
-        await chunks.aclose()
-        return [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-
-    assert asyncio.run(main()) == []
+    chunks = flow.astream(1, CONFIG, stream_mode="custom")
+    assert await anext(chunks) == "started"
+    await chunks.aclose()
+    assert [t for t in asyncio.all_tasks() if t is not asyncio.current_task()] == []
     assert log == ["ended", "ended"]
 
 
-def test_cancelling_the_run_cancels_its_calls_at_once() -> None:
+def test_cancelling_the_run_cancels_its_calls_at_once():
     """A sync task cannot be cancelled; nobody waits for it."""
     started, go = threading.Event(), threading.Event()
 
@@ -811,7 +802,7 @@ def test_cancelling_the_run_cancels_its_calls_at_once() -> None:
         go.set()
 
 
-def test_cancelling_a_sync_body_does_not_wait_for_its_calls() -> None:
+def test_cancelling_a_sync_body_does_not_wait_for_its_calls():
     started, go = threading.Event(), threading.Event()
 
     @task
@@ -836,36 +827,32 @@ def test_cancelling_a_sync_body_does_not_wait_for_its_calls() -> None:
         go.set()
 
 
-def test_a_failing_sibling_cancels_the_calls_of_a_node() -> None:
+async def test_a_failing_sibling_cancels_the_calls_of_a_node():
     log: list[str] = []
+    waiting = asyncio.Event()
 
-    async def main() -> None:
-        waiting = asyncio.Event()
+    @task
+    async def forever() -> None:
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("ended")
 
-        @task
-        async def forever() -> None:
-            waiting.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                log.append("ended")
+    async def a(state: Any) -> None:
+        await forever()
 
-        async def a(state: Any) -> None:
-            await forever()
+    async def b(state: Any) -> None:
+        await waiting.wait()
+        raise Oops
 
-        async def b(state: Any) -> None:
-            await waiting.wait()
-            raise Oops
-
-        app = StateGraph(State).add_node(a).add_node(b).add_edge(START, "a").add_edge(START, "b").compile()
-        with pytest.raises(Oops):
-            await app.ainvoke({"n": 1})
-
-    asyncio.run(main())
+    app = StateGraph(State).add_node(a).add_node(b).add_edge(START, "a").add_edge(START, "b").compile()
+    with pytest.raises(Oops):
+        await app.ainvoke({"n": 1})
     assert log == ["ended"]
 
 
-def test_a_question_in_one_call_lets_the_others_end(drive: Drive) -> None:
+def test_a_question_in_one_call_lets_the_others_end(drive):
     log: list[str] = []
 
     @task
@@ -887,7 +874,7 @@ def test_a_question_in_one_call_lets_the_others_end(drive: Drive) -> None:
     assert log == ["work"]
 
 
-def test_a_drain_lets_calls_end(drive: Drive) -> None:
+def test_a_drain_lets_calls_end(drive):
     """A nested graph stops the body; what the body has called ends, and is kept."""
     log: list[str] = []
     go = threading.Event()
@@ -903,8 +890,7 @@ def test_a_drain_lets_calls_end(drive: Drive) -> None:
             runtime.control.request_drain()
             threading.Timer(0.005, go.set).start()
 
-    child = StateGraph(State).add_node(stop).add_node("last", lambda s: {"log": ["last"]})
-    nested = child.add_edge(START, "stop").add_edge("stop", "last").compile()
+    nested = chain_of(State, stop=stop, last=lambda s: {"log": ["last"]}).compile()
 
     @entrypoint(checkpointer=InMemorySaver())
     def flow(x: int) -> Any:
@@ -931,7 +917,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     """The clock of all time limits, which knows their watches."""
     clock = Clock()
 
@@ -950,7 +936,7 @@ def timed_out(drive: Drive, flow: Pregel) -> Exception:
     return caught.value
 
 
-def test_a_task_has_a_time_limit_of_its_own(drive: Drive) -> None:
+def test_a_task_has_a_time_limit_of_its_own(drive):
     go = threading.Event()
 
     @task(timeout=0.01)
@@ -967,7 +953,7 @@ def test_a_task_has_a_time_limit_of_its_own(drive: Drive) -> None:
         go.set()
 
 
-def test_a_caller_that_is_out_of_time_does_not_wait_for_its_calls(drive: Drive, clock: Clock) -> None:
+def test_a_caller_that_is_out_of_time_does_not_wait_for_its_calls(drive, clock):
     go = threading.Event()
     log: list[int] = []
 
@@ -987,7 +973,7 @@ def test_a_caller_that_is_out_of_time_does_not_wait_for_its_calls(drive: Drive, 
     assert log == [1], "what had not started never does"
 
 
-def test_async_calls_end_with_a_caller_that_is_out_of_time() -> None:
+async def test_async_calls_end_with_a_caller_that_is_out_of_time():
     log: list[str] = []
 
     @task
@@ -1001,16 +987,13 @@ def test_async_calls_end_with_a_caller_that_is_out_of_time() -> None:
     async def flow(x: int) -> Any:
         await asyncio.gather(forever(), forever())
 
-    async def main() -> Any:
-        with pytest.raises(Exception, match="timeout"):
-            await flow.ainvoke(1)
-        return [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-
-    assert asyncio.run(main()) == []
+    with pytest.raises(Exception, match="timeout"):
+        await flow.ainvoke(1)
+    assert [t for t in asyncio.all_tasks() if t is not asyncio.current_task()] == []
     assert log == ["ended", "ended"]
 
 
-def test_an_attempt_that_is_out_of_time_starts_no_further_calls(drive: Drive) -> None:
+def test_an_attempt_that_is_out_of_time_starts_no_further_calls(drive):
     log: list[str] = []
     go, late = threading.Event(), threading.Event()
 
@@ -1032,7 +1015,7 @@ def test_an_attempt_that_is_out_of_time_starts_no_further_calls(drive: Drive) ->
     assert log == []
 
 
-def test_a_calls_signs_of_life_reach_the_caller(drive: Drive, clock: Clock) -> None:
+def test_a_calls_signs_of_life_reach_the_caller(drive, clock):
     """The idle limit of a caller that waits for a call starts anew with the call's events."""
 
     @task

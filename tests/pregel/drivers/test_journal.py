@@ -39,7 +39,7 @@ class Slow(SqliteSaver):
 
 
 @pytest.fixture
-def saver(tmp_path: Path) -> Any:
+def saver(tmp_path):
     opened = Slow(str(tmp_path / "threads.db"), synchronous="off")
     yield opened
     opened.close()
@@ -63,7 +63,7 @@ async def acalling(state: Any) -> Any:
     return {"log": [await thrice(1), await thrice(2)]}
 
 
-def test_a_call_waits_for_the_checkpoint_at_which_it_is_recorded(drive: Any, saver: Any) -> None:
+def test_a_call_waits_for_the_checkpoint_at_which_it_is_recorded(drive, saver):
     app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
     drive.invoke(app, {"log": []}, CFG, durability="async")
     assert app.get_state(CFG).values == {"log": ["a", 2, 4]}
@@ -75,13 +75,13 @@ def test_a_call_waits_for_the_checkpoint_at_which_it_is_recorded(drive: Any, sav
     assert len(stored) == 4
 
 
-def test_calls_of_coroutines_wait_for_the_checkpoint(saver: Any) -> None:
+def test_calls_of_coroutines_wait_for_the_checkpoint(saver):
     app = graph({"a": lambda s: {"log": ["a"]}, "b": acalling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
     asyncio.run(app.ainvoke({"log": []}, CFG, durability="async"))
     assert app.get_state(CFG).values == {"log": ["a", 3, 6]}
 
 
-def test_calls_of_an_entrypoint_wait_as_well(drive: Any, saver: Any) -> None:
+def test_calls_of_an_entrypoint_wait_as_well(drive, saver):
     @entrypoint(checkpointer=saver)
     def flow(x: int) -> int:
         return twice(x).result() + twice(x + 1).result()
@@ -103,19 +103,16 @@ class Waiting(InMemorySaver):
         return await super().arecord(*args)
 
 
-def test_a_saver_in_memory_that_waits_stores_each_entry_once() -> None:
+async def test_a_saver_in_memory_that_waits_stores_each_entry_once():
     @entrypoint(checkpointer=Waiting())
     async def flow(given: Any) -> Any:
         calls = [thrice(number) for number in range(5)]
         return [await call for call in calls]
 
-    async def bounded() -> Any:
-        return await asyncio.wait_for(flow.ainvoke({}, CFG), 10)
-
-    assert asyncio.run(bounded()) == [0, 3, 6, 9, 12]
+    assert (await asyncio.wait_for(flow.ainvoke({}, CFG), 10)) == [0, 3, 6, 9, 12]
 
 
-def test_after_a_failed_checkpoint_no_call_is_recorded(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_checkpoint_no_call_is_recorded(drive, saver, monkeypatch):
     app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
 
     def commit(commits: Any) -> None:
@@ -133,7 +130,7 @@ def test_after_a_failed_checkpoint_no_call_is_recorded(drive: Any, saver: Any, m
     assert drive.invoke(app, None, CFG) == {"log": ["a", 2, 4]}
 
 
-def test_only_the_journal_calls_what_a_saver_writes_with() -> None:
+def test_only_the_journal_calls_what_a_saver_writes_with():
     for room in ("pregel", "executors", "graph", "visualize"):
         for path in sorted((ROOT / room).rglob("*.py")):
             calls = {

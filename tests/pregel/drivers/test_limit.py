@@ -76,19 +76,19 @@ def fan_out(drive: Any, limit: Any, room: Room, count: int = 20, between: Callab
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_no_more_tasks_run_at_once_than_the_limit(drive: Any, count: int) -> None:
+def test_no_more_tasks_run_at_once_than_the_limit(drive, count):
     room = Room()
     assert drive.invoke(fan_out(drive, Limit(count), room), {})["log"] == [*range(20)]
     assert room.most == count and room.total == 20
 
 
-def test_without_a_limit_they_run_at_once(drive: Any) -> None:
+def test_without_a_limit_they_run_at_once(drive):
     room = Room()
     drive.invoke(fan_out(drive, None, room), {})
     assert room.most > 3
 
 
-def test_the_same_object_is_shared_by_nodes_graphs_and_runs(drive: Any) -> None:
+def test_the_same_object_is_shared_by_nodes_graphs_and_runs(drive):
     room, shared = Room(), Limit(2)
     apps = [fan_out(drive, shared, room, 5) for _ in range(6)]
     with ThreadPoolExecutor(6) as pool:
@@ -97,7 +97,7 @@ def test_the_same_object_is_shared_by_nodes_graphs_and_runs(drive: Any) -> None:
     assert room.most == 2 and room.total == 30
 
 
-def test_sync_and_async_runs_share_it() -> None:
+def test_sync_and_async_runs_share_it():
     from kit.drive import Drive
 
     room, shared = Room(), Limit(2)
@@ -107,7 +107,7 @@ def test_sync_and_async_runs_share_it() -> None:
     assert room.most == 2
 
 
-def test_those_that_wait_take_no_place_of_others(drive: Any) -> None:
+def test_those_that_wait_take_no_place_of_others(drive):
     """With room for one task of `slow` and two workers, `quick` runs beside it however many of `slow` wait."""
     quick_ended = threading.Event()
     room = Room()
@@ -129,7 +129,7 @@ def test_those_that_wait_take_no_place_of_others(drive: Any) -> None:
     assert room.most == 1 and room.total == 5
 
 
-def test_several_limits_are_acquired_together(drive: Any) -> None:
+def test_several_limits_are_acquired_together(drive):
     """Two nodes that name the same two in different orders never wait for each other."""
     a, b, room = Limit(1), Limit(1), Room()
 
@@ -145,14 +145,14 @@ def test_several_limits_are_acquired_together(drive: Any) -> None:
     assert room.most == 1 and room.total == 40
 
 
-def test_a_task_inside_one_that_has_a_slot_needs_none(drive: Any) -> None:
+def test_a_task_inside_one_that_has_a_slot_needs_none(drive):
     shared, room = Limit(1), Room()
     inner = fan_out(drive, shared, room, 3)
     outer = StateGraph(State).add_node("inner", inner, limit=shared).add_edge(START, "inner").compile()
     assert drive.invoke(outer, {})["log"] == [0, 1, 2]
 
 
-def test_a_lone_task_waits_too(drive: Any) -> None:
+def test_a_lone_task_waits_too(drive):
     room, shared = Room(), Limit(1)
 
     def work(state: State) -> Any:
@@ -166,7 +166,7 @@ def test_a_lone_task_waits_too(drive: Any) -> None:
     assert room.most == 1 and room.total == 4
 
 
-def test_slots_are_released_after_failures_interrupts_and_cancellations(drive: Any) -> None:
+def test_slots_are_released_after_failures_interrupts_and_cancellations(drive):
     shared = Limit(1)
 
     def work(item: Item) -> Any:
@@ -184,7 +184,7 @@ def test_slots_are_released_after_failures_interrupts_and_cancellations(drive: A
     assert shared._taken == 0 and not shared._waiting
 
 
-def test_a_cancelled_run_gives_its_places_back() -> None:
+def test_a_cancelled_run_gives_its_places_back():
     shared, began = Limit(1), asyncio.Event()
 
     async def work(state: State) -> Any:
@@ -213,7 +213,7 @@ def test_a_cancelled_run_gives_its_places_back() -> None:
     assert Drive(True).invoke(fan_out(Drive(True), shared, room, 3), {})["log"] == [0, 1, 2]
 
 
-def test_a_dropped_task_s_place_goes_to_another_batch_without_waiting_for_it() -> None:
+def test_a_dropped_task_s_place_goes_to_another_batch_without_waiting_for_it():
     """A batch drops its tasks with its lock held, and so may the other."""
 
     class Stub:
@@ -254,7 +254,7 @@ class Clock:
         self.now += seconds
 
 
-def test_no_more_start_in_any_stretch_of_time(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_start_in_any_stretch_of_time(drive, monkeypatch):
     clock = Clock(monkeypatch)
     starts: list[float] = []
     started = threading.Condition()
@@ -280,7 +280,7 @@ def test_no_more_start_in_any_stretch_of_time(drive: Any, monkeypatch: pytest.Mo
     assert all(later - earlier >= 60 for earlier, later in zip(starts, starts[3:], strict=False))
 
 
-def test_a_retry_is_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_is_a_start(monkeypatch):
     clock = Clock(monkeypatch)
     monkeypatch.setattr("time.sleep", clock.sleep)
     starts: list[float] = []
@@ -302,19 +302,19 @@ def test_a_retry_is_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
     (True, None, "Limit: count must be an integer >= 1, got True"),
     (1, 0, "Limit: per must be greater than 0 seconds, got 0"),
 ])  # fmt: skip
-def test_what_is_no_limit_is_refused(count: Any, per: Any, text: str) -> None:
+def test_what_is_no_limit_is_refused(count, per, text):
     with pytest.raises(ValueError) as caught:
         Limit(count, per=per)
     assert str(caught.value) == text
 
 
-def test_a_number_is_no_limit() -> None:
+def test_a_number_is_no_limit():
     wrong: Any = 3
     with pytest.raises(TypeError, match="node 'a': limit must be a Limit or a list of them, got 3"):
         StateGraph(State).add_node("a", lambda state: {}, limit=wrong)
 
 
-def test_an_answer_needs_a_place_again(drive: Any) -> None:
+def test_an_answer_needs_a_place_again(drive):
     shared = Limit(1)
     app = (
         StateGraph(State)

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
 from kit import cluster
+from kit.graphs import chain_of
 
-from stategraph import END, START, StateGraph
+from stategraph import END
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sql import postgres_wire
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -37,9 +36,11 @@ def loop(saver: Any, steps: int = STEPS, inside: Any = None) -> Any:
             inside(state["n"])
         return {"n": state["n"] + 1}
 
-    graph = StateGraph(Count).add_node("tick", tick).add_edge(START, "tick")
-    graph.add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
-    return graph.compile(checkpointer=saver)
+    return (
+        chain_of(Count, tick=tick)
+        .add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
+        .compile(checkpointer=saver)
+    )
 
 
 class Statements:
@@ -65,7 +66,7 @@ class Statements:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def saver(request: Any, tmp_path: Path) -> Iterator[Any]:
+def saver(request, tmp_path):
     if request.param == "sqlite":
         opened: Any = SqliteSaver.from_conn_string(str(tmp_path / "db"), synchronous="off")
     else:
@@ -90,9 +91,7 @@ def per_step(app: Any, statements: Statements, threads: int, name: str) -> float
     return counted / (STEPS - 1) / threads
 
 
-def test_a_step_takes_as_many_statements_with_300_live_threads_as_with_none(
-    saver: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_takes_as_many_statements_with_300_live_threads_as_with_none(saver, monkeypatch):
     app = loop(saver)
     app.invoke({"n": 0, "text": ""}, on("first"))
     statements = Statements(saver, monkeypatch)
@@ -101,9 +100,7 @@ def test_a_step_takes_as_many_statements_with_300_live_threads_as_with_none(
     assert alone == (4 if isinstance(saver, SqliteSaver) else 1)
 
 
-def test_the_first_step_on_a_thread_that_was_there_takes_no_more_than_the_others(
-    saver: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_step_on_a_thread_that_was_there_takes_no_more_than_the_others(saver, monkeypatch):
     app = loop(saver)
     runs = [on(number) for number in range(200)]
     for each in runs:
@@ -118,7 +115,7 @@ def test_the_first_step_on_a_thread_that_was_there_takes_no_more_than_the_others
     assert statements.count <= len(runs) * (reading + 3 * a_commit)  # the input, START, the node
 
 
-def test_nothing_is_kept_of_threads_that_have_ended(saver: Any) -> None:
+def test_nothing_is_kept_of_threads_that_have_ended(saver):
     app = loop(saver, steps=1)
     size = 200_000
     app.invoke({"n": 0, "text": "w" * size}, on("first"))
@@ -135,7 +132,7 @@ def test_nothing_is_kept_of_threads_that_have_ended(saver: Any) -> None:
 
 
 @pytest.mark.parametrize("other", ["the same saver", "another"])
-def test_a_run_continues_when_its_history_is_pruned(saver: Any, other: str, tmp_path: Path) -> None:
+def test_a_run_continues_when_its_history_is_pruned(saver, other, tmp_path):
     steps, pruned = 80, []
     pruning = saver
     if other == "another":

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG, Log
+from kit.graphs import CONFIG, Log, chain_of
 
 from stategraph import (
-    START,
     CheckpointConflictError,
     GraphDrained,
     InMemorySaver,
     RunControl,
-    StateGraph,
     ThreadBusyError,
 )
 from stategraph.pregel.drivers.driver import LIVE, WATCHERS
@@ -28,7 +26,7 @@ WAITING = ["enqueue", "interrupt", "rollback"]
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
+def nothing_is_left():
     yield
     assert (len(LIVE), WATCHERS, _LINES) == (0, {}, {})
 
@@ -56,9 +54,9 @@ def make(saver: Any, gate: Gate | None = None, *, is_async: bool = False) -> Any
                 await asyncio.sleep(0.001)
         return {"log": [f"a{len(state['log'])}"]}
 
-    builder = StateGraph(Log).add_node("a", afirst if is_async else first)
-    builder.add_node("b", lambda state: {"log": [f"b{len(state['log'])}"]})
-    return builder.add_edge(START, "a").add_edge("a", "b").compile(checkpointer=saver)
+    return chain_of(Log, a=afirst if is_async else first, b=lambda state: {"log": [f"b{len(state['log'])}"]}).compile(
+        checkpointer=saver
+    )
 
 
 def started(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -101,26 +99,26 @@ def collide(drive: Any, saver: Any, how: str, *, before: list[str] | None = None
     return first[0], second[0]
 
 
-def test_reject_says_that_the_thread_is_busy(drive: Any, saver: Any) -> None:
+def test_reject_says_that_the_thread_is_busy(drive, saver):
     first, second = collide(drive, saver, "reject")
     assert isinstance(second, ThreadBusyError) and "thread 't' is busy" in str(second)
     assert first == {"log": ["hold", "a1", "b2"]} == drive.get_state(make(saver), CONFIG).values
 
 
-def test_enqueue_waits_for_the_end(drive: Any, saver: Any) -> None:
+def test_enqueue_waits_for_the_end(drive, saver):
     first, second = collide(drive, saver, "enqueue")
     assert first == {"log": ["hold", "a1", "b2"]}
     assert second == {"log": ["hold", "a1", "b2", "new", "a4", "b5"]}
 
 
-def test_interrupt_ends_the_live_run_at_its_next_barrier(drive: Any, saver: Any) -> None:
+def test_interrupt_ends_the_live_run_at_its_next_barrier(drive, saver):
     first, second = collide(drive, saver, "interrupt")
     assert isinstance(first, GraphDrained) and "multitask='interrupt'" in str(first)
     assert second == {"log": ["hold", "a1", "new", "a3", "b4"]}, "b was pending, and is dropped"
 
 
 @pytest.mark.parametrize("before", [None, ["old"]])
-def test_rollback_starts_from_before_the_input_of_the_live_run(drive: Any, saver: Any, before: Any) -> None:
+def test_rollback_starts_from_before_the_input_of_the_live_run(drive, saver, before):
     first, second = collide(drive, saver, "rollback", before=before)
     assert isinstance(first, GraphDrained) and "rolled back" in str(first)
     old = [] if before is None else ["old", "a1", "b2"]
@@ -129,80 +127,71 @@ def test_rollback_starts_from_before_the_input_of_the_live_run(drive: Any, saver
     assert any("hold" in stored.values["log"] for stored in drive.history(make(saver), CONFIG)), "it stays in the history"
 
 
-def test_rollback_cancels_a_coroutine_at_once(saver: Any) -> None:
-    async def scene() -> tuple[Any, Any]:
-        reached, never = asyncio.Event(), asyncio.Event()
+async def test_rollback_cancels_a_coroutine_at_once(saver):
+    reached, never = asyncio.Event(), asyncio.Event()
 
-        async def node(state: Log) -> Any:
-            if state["log"] == ["hold"]:
-                reached.set()
-                await never.wait()
-            return {"log": ["done"]}
+    async def node(state: Log) -> Any:
+        if state["log"] == ["hold"]:
+            reached.set()
+            await never.wait()
+        return {"log": ["done"]}
 
-        app = StateGraph(Log).add_node("a", node).add_edge(START, "a").compile(checkpointer=saver)
-        live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CONFIG))
-        await reached.wait()
-        end = await app.ainvoke({"log": ["new"]}, CONFIG, multitask="rollback")
-        (outcome,) = await asyncio.gather(live, return_exceptions=True)
-        assert not live.cancelled()
-        return outcome, end
-
-    outcome, end = asyncio.run(scene())
+    app = chain_of(Log, a=node).compile(checkpointer=saver)
+    live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CONFIG))
+    await reached.wait()
+    end = await app.ainvoke({"log": ["new"]}, CONFIG, multitask="rollback")
+    (outcome,) = await asyncio.gather(live, return_exceptions=True)
+    assert not live.cancelled()
+    outcome, end = (outcome, end)
     assert isinstance(outcome, GraphDrained)
     assert end == {"log": ["new", "done"]}
 
 
-def test_two_rollbacks_at_once_cancel_it_once() -> None:
-    async def scene() -> Any:
-        reached = asyncio.Event()
+async def test_two_rollbacks_at_once_cancel_it_once():
+    reached = asyncio.Event()
 
-        async def node(state: Log) -> Any:
-            if state["log"] == ["hold"]:
-                reached.set()
-                await asyncio.Event().wait()
-            return {"log": ["done"]}
+    async def node(state: Log) -> Any:
+        if state["log"] == ["hold"]:
+            reached.set()
+            await asyncio.Event().wait()
+        return {"log": ["done"]}
 
-        app = StateGraph(Log).add_node("a", node).add_edge(START, "a").compile(checkpointer=InMemorySaver())
-        live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CONFIG))
-        await reached.wait()
-        late = [app.ainvoke({"log": [word]}, CONFIG, multitask="rollback") for word in ("one", "two")]
-        return await asyncio.gather(live, *late, return_exceptions=True)
-
-    first, second, third = asyncio.run(scene())
+    app = chain_of(Log, a=node).compile(checkpointer=InMemorySaver())
+    live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CONFIG))
+    await reached.wait()
+    late = [app.ainvoke({"log": [word]}, CONFIG, multitask="rollback") for word in ("one", "two")]
+    first, second, third = await asyncio.gather(live, *late, return_exceptions=True)
     assert isinstance(first, GraphDrained) and isinstance(second, (GraphDrained, dict))
     assert third == {"log": ["two", "done"]}
 
 
-def test_a_call_that_was_cancelled_by_its_caller_stays_cancelled() -> None:
-    async def scene() -> None:
-        reached = asyncio.Event()
+async def test_a_call_that_was_cancelled_by_its_caller_stays_cancelled():
+    reached = asyncio.Event()
 
-        async def node(state: Log) -> Any:
-            reached.set()
-            await asyncio.Event().wait()
+    async def node(state: Log) -> Any:
+        reached.set()
+        await asyncio.Event().wait()
 
-        app = StateGraph(Log).add_node("a", node).add_edge(START, "a").compile(checkpointer=InMemorySaver())
-        live = asyncio.create_task(app.ainvoke({"log": []}, CONFIG))
-        await reached.wait()
-        live.cancel()
-        waiting = asyncio.create_task(app.ainvoke(None, CONFIG, multitask="enqueue"))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        ended = await asyncio.gather(live, waiting, return_exceptions=True)
-        assert [type(each) for each in ended] == [asyncio.CancelledError] * 2
-
-    asyncio.run(scene())
+    app = chain_of(Log, a=node).compile(checkpointer=InMemorySaver())
+    live = asyncio.create_task(app.ainvoke({"log": []}, CONFIG))
+    await reached.wait()
+    live.cancel()
+    waiting = asyncio.create_task(app.ainvoke(None, CONFIG, multitask="enqueue"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    ended = await asyncio.gather(live, waiting, return_exceptions=True)
+    assert [type(each) for each in ended] == [asyncio.CancelledError] * 2
 
 
 @pytest.mark.parametrize("how", WAITING)
-def test_on_an_idle_thread_it_is_an_ordinary_call(drive: Any, how: Any) -> None:
+def test_on_an_idle_thread_it_is_an_ordinary_call(drive, how):
     app = make(InMemorySaver())
     drive.invoke(app, {"log": ["x"]}, CONFIG, multitask=how)
     assert drive.invoke(app, {"log": ["y"]}, CONFIG, multitask=how) == {"log": ["x", "a1", "b2", "y", "a4", "b5"]}
     assert drive.invoke(app, {"log": ["z"]}, CONFIG, multitask="reject")["log"][-3] == "z"
 
 
-def test_streams_are_queued(drive: Any, saver: Any) -> None:
+def test_streams_are_queued(drive, saver):
     gate = Gate()
     app = make(saver, gate)
     live, first = started(lambda: drive.stream(app, {"log": ["hold"]}, CONFIG, stream_mode="values", multitask="reject"))
@@ -216,7 +205,7 @@ def test_streams_are_queued(drive: Any, saver: Any) -> None:
     assert second == [[{"a": {"log": ["a4"]}}, {"b": {"log": ["b5"]}}]]
 
 
-def test_queued_calls_run_in_order(saver: Any) -> None:
+def test_queued_calls_run_in_order(saver):
     gate = Gate()
     app = make(saver, gate)
     live, _ = started(lambda: app.invoke({"log": ["hold"]}, CONFIG))
@@ -233,7 +222,7 @@ def test_queued_calls_run_in_order(saver: Any) -> None:
     assert [word for word in log if word[0] == "w"] == ["w0", "w1", "w2", "w3"]
 
 
-def test_an_interrupt_stops_the_calls_queued_before_it(saver: Any) -> None:
+def test_an_interrupt_stops_the_calls_queued_before_it(saver):
     gate = Gate()
     app = make(saver, gate)
     live, first = started(lambda: app.invoke({"log": ["hold"]}, CONFIG))
@@ -250,7 +239,7 @@ def test_an_interrupt_stops_the_calls_queued_before_it(saver: Any) -> None:
     assert isinstance(second[0], (GraphDrained, dict)), "it may have been quicker than the request"
 
 
-def test_a_control_that_several_runs_share_is_not_drained(drive: Any) -> None:
+def test_a_control_that_several_runs_share_is_not_drained(drive):
     saver, gate, control = InMemorySaver(), Gate(), RunControl()
     app = make(saver, gate)
     live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG, control=control))
@@ -264,7 +253,7 @@ def test_a_control_that_several_runs_share_is_not_drained(drive: Any) -> None:
     assert not control.drain_requested
 
 
-def test_other_threads_and_savers_are_not_in_the_way(drive: Any) -> None:
+def test_other_threads_and_savers_are_not_in_the_way(drive):
     gate = Gate()
     app = make(InMemorySaver(), gate)
     live, _ = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG))
@@ -277,7 +266,7 @@ def test_other_threads_and_savers_are_not_in_the_way(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("how", WAITING)
-def test_a_node_does_not_wait_for_its_own_run(drive: Any, how: Any) -> None:
+def test_a_node_does_not_wait_for_its_own_run(drive, how):
     saver = InMemorySaver()
     seen: list[Any] = []
 
@@ -288,12 +277,12 @@ def test_a_node_does_not_wait_for_its_own_run(drive: Any, how: Any) -> None:
             seen.append(str(error))
         return {"log": ["a"]}
 
-    app = StateGraph(Log).add_node("a", node).add_edge(START, "a").compile(checkpointer=saver)
+    app = chain_of(Log, a=node).compile(checkpointer=saver)
     assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["a"]}
     assert "it would wait for itself" in seen[0]
 
 
-def test_without_it_the_head_decides(drive: Any) -> None:
+def test_without_it_the_head_decides(drive):
     saver, gate = InMemorySaver(), Gate()
     app = make(saver, gate)
     live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG))
@@ -304,7 +293,7 @@ def test_without_it_the_head_decides(drive: Any) -> None:
     assert isinstance(first[0], CheckpointConflictError)
 
 
-def test_what_it_cannot_be_is_refused(drive: Any) -> None:
+def test_what_it_cannot_be_is_refused(drive):
     with pytest.raises(ValueError, match="multitask must be 'reject' or 'enqueue'"):
         drive.invoke(make(InMemorySaver()), {"log": []}, CONFIG, multitask="maybe")
     with pytest.raises(ValueError, match="multitask must be"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,9 +29,7 @@ CODES = {"returns": 0, "fails": 1, "exits": 3}
 
 @pytest.mark.parametrize("how", CODES)
 @pytest.mark.parametrize("kind", ["plain", "timeout", "coroutine"])
-def test_a_forked_child_that_returns_from_its_node_exits(
-    drive: Any, tmp_path: Path, kind: str, how: str, capfd: Any
-) -> None:
+def test_a_forked_child_that_returns_from_its_node_exits(drive, tmp_path, kind, how, capfd):
     ran = tmp_path / "ran"
 
     def forks(state: Any) -> Any:

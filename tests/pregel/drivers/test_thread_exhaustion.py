@@ -6,7 +6,6 @@ import operator
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -64,23 +63,23 @@ def call_without_threads(patch: pytest.MonkeyPatch, work: Callable[[], Any]) -> 
     return ended[0]
 
 
-def test_tasks_that_find_no_thread_run_on_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_find_no_thread_run_on_the_callers(monkeypatch):
     app = build()
     assert call_without_threads(monkeypatch, lambda: app.invoke({})) == {"done": [0, 1, 2, 3, 4]}
 
 
-def test_a_batch_that_gets_no_thread_at_all_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_gets_no_thread_at_all_fails(monkeypatch):
     app = build()
     assert call_without_threads(monkeypatch, lambda: app.batch([{}, {}])) == "can't start new thread"
 
 
-def test_a_stream_that_gets_no_thread_at_all_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_gets_no_thread_at_all_fails(monkeypatch):
     app = build()
     given = call_without_threads(monkeypatch, lambda: [*app.stream({}, stream_mode="custom")])
     assert given == "can't start new thread"
 
 
-def test_deferred_entries_are_stored_after_a_timer_thread_could_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deferred_entries_are_stored_after_a_timer_thread_could_not_start(monkeypatch):
     held, stored = HeldEntries(), threading.Event()
 
     class Entry:
@@ -92,9 +91,7 @@ def test_deferred_entries_are_stored_after_a_timer_thread_could_not_start(monkey
     assert stored.wait(WAIT)
 
 
-def test_a_run_with_a_saver_resumes_after_a_call_that_got_no_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_with_a_saver_resumes_after_a_call_that_got_no_thread(tmp_path, monkeypatch):
     with SqliteSaver.from_conn_string(str(tmp_path / "db"), synchronous="off") as saver:
         app = build(saver)
         config: Any = {"configurable": {"thread_id": "1"}}

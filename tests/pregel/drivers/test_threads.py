@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
+from kit.graphs import thread_config
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
@@ -26,7 +27,7 @@ from stategraph.pregel import (
 )
 from stategraph.pregel.drivers.pool import ThreadPool
 
-CONFIG = {"configurable": {"thread_id": "1"}}
+CONFIG = thread_config("1")
 WAIT = 5.0
 """Seconds after which a test gives up waiting for what must happen at once."""
 VAR: ContextVar[str] = ContextVar("VAR", default="unset")
@@ -51,18 +52,18 @@ def many(count: int, body: Any, saver: Any = None) -> Pregel:
 # -- where and how many ---------------------------------------------------------------------------------------
 
 
-def test_a_lone_task_runs_on_the_callers_thread() -> None:
+def test_a_lone_task_runs_on_the_callers_thread():
     app = graph({"n": node(lambda _: [threading.current_thread()])})
     assert app.invoke(1) == [threading.current_thread()]
 
 
-def test_tasks_that_wait_for_each_other_all_get_a_thread() -> None:
+def test_tasks_that_wait_for_each_other_all_get_a_thread():
     """64 tasks meet at one barrier, so 64 must run at once."""
     barrier = threading.Barrier(64)
     assert len(many(64, lambda _: [barrier.wait(WAIT)]).invoke(1)) == 64
 
 
-def test_threads_are_kept_and_used_again() -> None:
+def test_threads_are_kept_and_used_again():
     barrier = threading.Barrier(8)
     app = many(8, lambda _: [(barrier.wait(WAIT), threading.current_thread())[1]])
     first, second = app.invoke(1), app.invoke(1)
@@ -74,7 +75,7 @@ def test_threads_are_kept_and_used_again() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
 @pytest.mark.parametrize("mode", ["values", "custom", "updates"])
-def test_max_concurrency_bounds_how_many_run_at_once(limit: int, mode: Any) -> None:
+def test_max_concurrency_bounds_how_many_run_at_once(limit, mode):
     lock, running, most = threading.Lock(), [0], [0]
     gate = threading.Barrier(limit)
 
@@ -93,7 +94,7 @@ def test_max_concurrency_bounds_how_many_run_at_once(limit: int, mode: Any) -> N
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_max_concurrency_that_lets_nothing_run_is_refused(limit: int) -> None:
+def test_a_max_concurrency_that_lets_nothing_run_is_refused(limit):
     app = many(2, lambda _: [1])
     with pytest.raises(ValueError, match="max_concurrency must be an integer >= 1"):
         app.invoke(1, {"max_concurrency": limit})
@@ -102,7 +103,7 @@ def test_a_max_concurrency_that_lets_nothing_run_is_refused(limit: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["values", "custom", "updates"])
-def test_nested_graphs_in_parallel_nodes_end_with_one_thread_each(mode: Any) -> None:
+def test_nested_graphs_in_parallel_nodes_end_with_one_thread_each(mode):
     app = many(3, lambda _: [1])
     for _ in range(3):
         inner = app
@@ -115,7 +116,7 @@ def test_nested_graphs_in_parallel_nodes_end_with_one_thread_each(mode: Any) -> 
 # -- siblings -------------------------------------------------------------------------------------------------
 
 
-def test_siblings_that_run_when_one_fails_are_awaited_and_kept() -> None:
+def test_siblings_that_run_when_one_fails_are_awaited_and_kept():
     failed = threading.Event()
     runs: list[str] = []
 
@@ -150,7 +151,7 @@ def test_siblings_that_run_when_one_fails_are_awaited_and_kept() -> None:
     assert (runs.count("bad"), runs.count("slow")) == (2, 1)
 
 
-def test_after_a_failure_no_further_task_is_started() -> None:
+def test_after_a_failure_no_further_task_is_started():
     ran: list[str] = []
 
     def body(name: str) -> Any:
@@ -172,7 +173,7 @@ def test_after_a_failure_no_further_task_is_started() -> None:
 
 
 @pytest.mark.parametrize("watched", [False, True])
-def test_of_several_failures_the_first_in_path_order_is_raised(watched: bool) -> None:
+def test_of_several_failures_the_first_in_path_order_is_raised(watched):
     """D7, also when it fails last."""
     second_failed = threading.Event()
 
@@ -195,7 +196,7 @@ def test_of_several_failures_the_first_in_path_order_is_raised(watched: bool) ->
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_an_exception_that_ends_the_process_reaches_the_caller(fatal: type[BaseException], count: int) -> None:
+def test_an_exception_that_ends_the_process_reaches_the_caller(fatal, count):
     def body(_: Any) -> Any:
         raise fatal("now")
 
@@ -207,7 +208,7 @@ def test_an_exception_that_ends_the_process_reaches_the_caller(fatal: type[BaseE
     assert all(task.error is None for task in snapshot.tasks)
 
 
-def test_stop_iteration_from_a_node_names_the_node(drive: Any) -> None:
+def test_stop_iteration_from_a_node_names_the_node(drive):
     """Python turns it into a RuntimeError on its way through generators and coroutines."""
     for nodes in (
         {"n": node(lambda _: next(iter(())))},
@@ -232,9 +233,7 @@ def test_stop_iteration_from_a_node_names_the_node(drive: Any) -> None:
         (node(lambda _: [1], "log", "b", ChannelWriteEntry("b", 5)), InvalidUpdateError),
     ],
 )
-def test_errors_outside_the_body_name_node_or_key_and_leave_the_thread_as_it_was(
-    drive: Any, broken: Any, error: Any, count: int
-) -> None:
+def test_errors_outside_the_body_name_node_or_key_and_leave_the_thread_as_it_was(drive, broken, error, count):
     app = graph({"bad": broken, **{f"n{i}": node(lambda _: ["ok"]) for i in range(count - 1)}}, InMemorySaver())
     for given in (1, None):
         with pytest.raises(error) as caught:
@@ -263,7 +262,7 @@ class Noteless(Exception):
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("error", [Unprintable, Noteless])
-def test_no_error_however_odd_leaves_a_run_hanging(error: type[Exception], count: int) -> None:
+def test_no_error_however_odd_leaves_a_run_hanging(error, count):
     def body(_: Any) -> None:
         raise error
 
@@ -271,7 +270,7 @@ def test_no_error_however_odd_leaves_a_run_hanging(error: type[Exception], count
         many(count, body).invoke(1)
 
 
-def test_an_error_that_takes_no_notes_leaves_no_async_run_hanging() -> None:
+def test_an_error_that_takes_no_notes_leaves_no_async_run_hanging():
     def body(_: Any) -> None:
         raise Noteless
 
@@ -280,7 +279,7 @@ def test_an_error_that_takes_no_notes_leaves_no_async_run_hanging() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_retry_policy_that_fails_itself_ends_the_run(drive: Any, count: int) -> None:
+def test_a_retry_policy_that_fails_itself_ends_the_run(drive, count):
     def body(_: Any) -> None:
         raise ConnectionError("down")
 
@@ -292,7 +291,7 @@ def test_a_retry_policy_that_fails_itself_ends_the_run(drive: Any, count: int) -
 
 @pytest.mark.parametrize("value", ["text", [1, 2], {"q": 1}, None], ids=str)
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_graph_interrupt_raised_with_a_value_interrupts_with_it(drive: Any, value: Any, count: int) -> None:
+def test_a_graph_interrupt_raised_with_a_value_interrupts_with_it(drive, value, count):
     def body(_: Any) -> None:
         raise GraphInterrupt(value)
 
@@ -305,7 +304,7 @@ def test_a_graph_interrupt_raised_with_a_value_interrupts_with_it(drive: Any, va
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_tasks_see_the_callers_context_and_their_changes_never_leak(drive: Any, count: int) -> None:
+def test_tasks_see_the_callers_context_and_their_changes_never_leak(drive, count):
     def body(_: Any) -> list[str]:
         before = VAR.get()
         VAR.set("changed")
@@ -320,7 +319,7 @@ def test_tasks_see_the_callers_context_and_their_changes_never_leak(drive: Any, 
         VAR.reset(token)
 
 
-def test_a_later_superstep_does_not_see_what_an_earlier_one_set(drive: Any) -> None:
+def test_a_later_superstep_does_not_see_what_an_earlier_one_set(drive):
     def body(_: Any) -> list[str]:
         before = VAR.get()
         VAR.set("changed")
@@ -333,7 +332,7 @@ def test_a_later_superstep_does_not_see_what_an_earlier_one_set(drive: Any) -> N
     assert drive.invoke(graph(nodes), 1) == ["unset", "unset"]
 
 
-def test_nothing_of_a_run_is_left_in_the_callers_context() -> None:
+def test_nothing_of_a_run_is_left_in_the_callers_context():
     from stategraph import get_config
 
     source = many(1, lambda _: [1]).stream(1)
@@ -346,22 +345,22 @@ def test_nothing_of_a_run_is_left_in_the_callers_context() -> None:
 # -- batch ----------------------------------------------------------------------------------------------------
 
 
-def test_batch_gives_results_in_the_order_of_inputs(drive: Any) -> None:
+def test_batch_gives_results_in_the_order_of_inputs(drive):
     app = graph({"n": node(lambda x: [x])})
     assert drive.batch(app, list(range(20))) == [[i] for i in range(20)]
     assert drive.batch(app, []) == []
 
 
-def test_batch_with_a_config_each(drive: Any) -> None:
+def test_batch_with_a_config_each(drive):
     app = graph({"n": node(lambda x: [x])}, InMemorySaver())
-    configs = [{"configurable": {"thread_id": str(i)}} for i in range(3)]
+    configs = [thread_config(str(i)) for i in range(3)]
     assert drive.batch(app, [1, 2, 3], configs) == [[1], [2], [3]]
     assert drive.batch(app, [4, 5, 6], configs) == [[1, 4], [2, 5], [3, 6]]
     with pytest.raises(ValueError, match="each of its 2 inputs, got 3"):
         drive.batch(app, [1, 2], configs)
 
 
-def test_batch_raises_the_first_error_in_order_once_all_have_ended(drive: Any) -> None:
+def test_batch_raises_the_first_error_in_order_once_all_have_ended(drive):
     ended: list[int] = []
 
     def body(x: int) -> list[int]:
@@ -375,7 +374,7 @@ def test_batch_raises_the_first_error_in_order_once_all_have_ended(drive: Any) -
     assert sorted(ended) == [0, 2, 4]
 
 
-def test_batch_runs_side_by_side() -> None:
+def test_batch_runs_side_by_side():
     barrier = threading.Barrier(6)
     assert graph({"n": node(lambda x: [barrier.wait(WAIT) * 0 + x])}).batch([1] * 6) == [[1]] * 6
 
@@ -383,13 +382,13 @@ def test_batch_runs_side_by_side() -> None:
 # -- sharing --------------------------------------------------------------------------------------------------
 
 
-def test_one_graph_serves_many_threads_at_once() -> None:
+def test_one_graph_serves_many_threads_at_once():
     app = graph({f"n{i}": node(lambda x, i=i: [(x, i)]) for i in range(4)}, InMemorySaver())
     results: dict[int, Any] = {}
 
     def use(number: int) -> None:
         for _ in range(5):
-            results[number] = app.invoke(number, {"configurable": {"thread_id": str(number)}})
+            results[number] = app.invoke(number, thread_config(str(number)))
 
     users = [threading.Thread(target=use, args=(n,)) for n in range(8)]
     for user in users:
@@ -399,7 +398,7 @@ def test_one_graph_serves_many_threads_at_once() -> None:
     assert results == {n: [(n, i) for i in range(4)] * 5 for n in range(8)}
 
 
-def test_two_hundred_tiny_runs_in_every_world_lose_nothing(drive: Any) -> None:
+def test_two_hundred_tiny_runs_in_every_world_lose_nothing(drive):
     app = many(5, lambda x: [x])
     for i in range(200):
         mode = ("values", "updates", "custom")[i % 3]
@@ -412,7 +411,7 @@ def test_two_hundred_tiny_runs_in_every_world_lose_nothing(drive: Any) -> None:
 # -- the pool -------------------------------------------------------------------------------------------------
 
 
-def test_a_pool_forgets_the_threads_of_the_process_it_was_forked_from() -> None:
+def test_a_pool_forgets_the_threads_of_the_process_it_was_forked_from():
     pool = ThreadPool()
     done = threading.Event()
     pool.submit(done.set)

@@ -10,13 +10,12 @@ import asyncio
 import gc
 import operator
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -61,7 +60,7 @@ Known = tuple[list[Deadline], Clock]
 
 
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> Known:
+def known(monkeypatch):
     """All watches that runs make, and the clock by which they and the limits of supersteps go."""
     clock, made = Clock(), []
 
@@ -94,7 +93,7 @@ class Gate:
 
 
 @pytest.fixture
-def gate(known: Known) -> Iterator[Gate]:
+def gate(known):
     gate = Gate(known[1])
     yield gate
     gate.open()
@@ -132,7 +131,7 @@ def watch(above: Deadline | None = None, **limits: Any) -> tuple[Deadline, Clock
     return Deadline(TimeoutPolicy(**limits), above, clock), clock
 
 
-def test_the_run_limit_is_never_put_off() -> None:
+def test_the_run_limit_is_never_put_off():
     dog, clock = watch(run_timeout=10)
     clock.now += 4
     dog.touch()
@@ -145,7 +144,7 @@ def test_the_run_limit_is_never_put_off() -> None:
     assert "run timeout of 10 s" in str(error)
 
 
-def test_the_idle_limit_restarts_with_each_heartbeat() -> None:
+def test_the_idle_limit_restarts_with_each_heartbeat():
     dog, clock = watch(idle_timeout=10)
     for _ in range(3):
         clock.now += 9
@@ -157,7 +156,7 @@ def test_the_idle_limit_restarts_with_each_heartbeat() -> None:
     assert (error.kind, error.timeout, error.elapsed) == ("idle", 10, 37)
 
 
-def test_only_heartbeats_count_if_the_policy_says_so() -> None:
+def test_only_heartbeats_count_if_the_policy_says_so():
     dog, clock = watch(idle_timeout=10, refresh_on="heartbeat")
     clock.now += 6
     dog.touch()
@@ -166,7 +165,7 @@ def test_only_heartbeats_count_if_the_policy_says_so() -> None:
     assert dog.remaining() == 10
 
 
-def test_the_nearer_limit_is_the_one_that_is_hit() -> None:
+def test_the_nearer_limit_is_the_one_that_is_hit():
     dog, clock = watch(run_timeout=30, idle_timeout=20)
     clock.now += 15
     dog.touch(heartbeat=True)
@@ -178,7 +177,7 @@ def test_the_nearer_limit_is_the_one_that_is_hit() -> None:
     assert dog.error("node").kind == "idle"
 
 
-def test_rounding_does_not_change_the_kind() -> None:
+def test_rounding_does_not_change_the_kind():
     dog, clock = watch(run_timeout=0.05)
     for now in (100.05, 100.04999999999999, 100.05000000000001):
         clock.now = now
@@ -186,7 +185,7 @@ def test_rounding_does_not_change_the_kind() -> None:
         assert (error.kind, error.timeout) == ("run", 0.05)
 
 
-def test_a_sign_of_life_is_one_for_the_attempts_around_it_too() -> None:
+def test_a_sign_of_life_is_one_for_the_attempts_around_it_too():
     outer, outer_clock = watch(idle_timeout=10)
     inner, _ = watch(outer, run_timeout=5)
     outer_clock.now += 9
@@ -194,7 +193,7 @@ def test_a_sign_of_life_is_one_for_the_attempts_around_it_too() -> None:
     assert outer.remaining() == 10
 
 
-def test_what_is_given_up_gives_up_what_is_inside() -> None:
+def test_what_is_given_up_gives_up_what_is_inside():
     outer, _ = watch(run_timeout=10)
     inner, _ = watch(outer, run_timeout=5)
     call = ChildDeadline(above=outer)
@@ -210,19 +209,19 @@ def test_what_is_given_up_gives_up_what_is_inside() -> None:
 # -- what a limit may be --------------------------------------------------------------------------------------
 
 
-def test_seconds_and_timedeltas_mean_the_run_limit() -> None:
+def test_seconds_and_timedeltas_mean_the_run_limit():
     assert TimeoutPolicy.coerce(2) == TimeoutPolicy(run_timeout=2)
     assert TimeoutPolicy.coerce(timedelta(seconds=2)) == TimeoutPolicy(run_timeout=2)
     assert TimeoutPolicy(idle_timeout=timedelta(minutes=1)).idle_timeout == 60  # type: ignore[arg-type]
 
 
-def test_a_policy_without_limits_is_none() -> None:
+def test_a_policy_without_limits_is_none():
     assert TimeoutPolicy.coerce(TimeoutPolicy()) is None
     assert TimeoutPolicy.coerce(None) is None
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), timedelta(0)])
-def test_a_limit_is_more_than_nothing(seconds: Any) -> None:
+def test_a_limit_is_more_than_nothing(seconds):
     for make in (
         lambda: TimeoutPolicy(run_timeout=seconds),
         lambda: TimeoutPolicy(idle_timeout=seconds),
@@ -234,12 +233,12 @@ def test_a_limit_is_more_than_nothing(seconds: Any) -> None:
             make()
 
 
-def test_refresh_on_is_one_of_two() -> None:
+def test_refresh_on_is_one_of_two():
     with pytest.raises(ValueError, match="refresh_on"):
         TimeoutPolicy(idle_timeout=1, refresh_on="writes")  # type: ignore[arg-type]
 
 
-def test_sync_nodes_take_limits_at_every_place() -> None:
+def test_sync_nodes_take_limits_at_every_place():
     graph = StateGraph(State).set_node_defaults(timeout=1).add_node("a", lambda s: None)
     graph.add_node("b", lambda s: None, timeout=2).add_edge(START, "a").add_edge(START, "b")
     nodes = graph.compile().program.nodes
@@ -251,7 +250,7 @@ def test_sync_nodes_take_limits_at_every_place() -> None:
 # -- the run limit --------------------------------------------------------------------------------------------
 
 
-def test_a_sync_node_is_abandoned_at_its_deadline(drive: Drive, gate: Gate) -> None:
+def test_a_sync_node_is_abandoned_at_its_deadline(drive, gate):
     def node(state: Any) -> State:
         gate.wait()
         return {"log": ["late"]}
@@ -267,7 +266,7 @@ def test_a_sync_node_is_abandoned_at_its_deadline(drive: Drive, gate: Gate) -> N
     assert not isinstance(error, TimeoutError), "retried by default, unlike the builtin"
 
 
-def test_a_coroutine_is_cancelled_at_its_deadline() -> None:
+def test_a_coroutine_is_cancelled_at_its_deadline():
     log: list[str] = []
 
     async def node(state: Any) -> None:
@@ -281,34 +280,31 @@ def test_a_coroutine_is_cancelled_at_its_deadline() -> None:
     assert log == ["cancelled"]
 
 
-def test_a_coroutine_that_ignores_its_cancellation_is_not_waited_for() -> None:
-    async def main() -> Any:
-        go = asyncio.Event()
+async def test_a_coroutine_that_ignores_its_cancellation_is_not_waited_for():
+    go = asyncio.Event()
 
-        async def node(state: Any, writer: Any) -> State:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                await go.wait()
-            writer("late")
-            return {"log": ["late"]}
+    async def node(state: Any, writer: Any) -> State:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await go.wait()
+        writer("late")
+        return {"log": ["late"]}
 
-        chunks = []
-        with pytest.raises(NodeTimeoutError):
-            async for chunk in app_of(node, timeout=SHORT).astream({"n": 1}, stream_mode=["custom", "values"]):
-                chunks.append(chunk)
-        go.set()
-        await asyncio.sleep(0)
-        return chunks
-
-    assert asyncio.run(main()) == [("values", {"n": 1, "log": []})]
+    chunks = []
+    with pytest.raises(NodeTimeoutError):
+        async for chunk in app_of(node, timeout=SHORT).astream({"n": 1}, stream_mode=["custom", "values"]):
+            chunks.append(chunk)
+    go.set()
+    await asyncio.sleep(0)
+    assert chunks == [("values", {"n": 1, "log": []})]
 
 
-def test_a_node_in_time_is_not_disturbed(drive: Drive) -> None:
+def test_a_node_in_time_is_not_disturbed(drive):
     assert drive.invoke(app_of(lambda s: {"log": [s["n"]]}, timeout=60), {"n": 1})["log"] == [1]
 
 
-def test_a_coroutine_that_blocks_the_loop_and_then_returns_has_made_it() -> None:
+def test_a_coroutine_that_blocks_the_loop_and_then_returns_has_made_it():
     async def node(state: Any) -> State:
         threading.Event().wait(0.25)
         return {"log": ["made it"]}
@@ -318,48 +314,43 @@ def test_a_coroutine_that_blocks_the_loop_and_then_returns_has_made_it() -> None
 
 
 @pytest.mark.parametrize("how", ["invoke", "stream"])
-def test_a_graph_left_in_the_background_by_an_attempt_that_was_given_up_ends_as_cancelled(how: str) -> None:
+async def test_a_graph_left_in_the_background_by_an_attempt_that_was_given_up_ends_as_cancelled(how):
     reported: list[Any] = []
-
-    async def main() -> None:
-        inside, go_on, left = asyncio.Event(), asyncio.Event(), list[Any]()
-
-        async def waits(state: Any) -> None:
-            inside.set()
-            await go_on.wait()
-
-        inner = StateGraph(State).add_node("waits", waits).add_node("never", never).add_edge(START, "waits")
-        graph = inner.add_edge("waits", "never").compile()
-
-        async def read() -> None:
-            if how == "invoke":
-                await graph.ainvoke({"n": 1})
-            else:
-                async for _ in graph.astream({"n": 1}):
-                    pass
-
-        async def node(state: Any) -> None:
-            left.append(asyncio.ensure_future(read()))
-            await inside.wait()
-            await asyncio.Event().wait()
-
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-        with pytest.raises(NodeTimeoutError):
-            await app_of(node, timeout=SHORT * 5).ainvoke({"n": 1})
-        go_on.set()
-        await asyncio.wait(left)
-        assert left[0].cancelled()
-        left.clear()
-        gc.collect()  # what nobody has looked at is reported when it goes
-
     def never(state: Any) -> None:
         raise AssertionError("nobody waits for it")
 
-    asyncio.run(main())
+    inside, go_on, left = asyncio.Event(), asyncio.Event(), list[Any]()
+
+    async def waits(state: Any) -> None:
+        inside.set()
+        await go_on.wait()
+
+    graph = chain_of(State, waits=waits, never=never).compile()
+
+    async def read() -> None:
+        if how == "invoke":
+            await graph.ainvoke({"n": 1})
+        else:
+            async for _ in graph.astream({"n": 1}):
+                pass
+
+    async def node(state: Any) -> None:
+        left.append(asyncio.ensure_future(read()))
+        await inside.wait()
+        await asyncio.Event().wait()
+
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    with pytest.raises(NodeTimeoutError):
+        await app_of(node, timeout=SHORT * 5).ainvoke({"n": 1})
+    go_on.set()
+    await asyncio.wait(left)
+    assert left[0].cancelled()
+    left.clear()
+    gc.collect()  # what nobody has looked at is reported when it goes
     assert reported == []
 
 
-def test_a_timeout_error_of_the_nodes_own_passes_unchanged(drive: Drive) -> None:
+def test_a_timeout_error_of_the_nodes_own_passes_unchanged(drive):
     mine = TimeoutError("mine")
 
     def node(state: Any) -> None:
@@ -370,7 +361,7 @@ def test_a_timeout_error_of_the_nodes_own_passes_unchanged(drive: Drive) -> None
     assert caught.value is mine
 
 
-def test_every_attempt_has_the_whole_time(drive: Drive, gate: Gate) -> None:
+def test_every_attempt_has_the_whole_time(drive, gate):
     """The clock starts anew; the time of the first attempt stays."""
     seen: list[Any] = []
 
@@ -387,14 +378,14 @@ def test_every_attempt_has_the_whole_time(drive: Drive, gate: Gate) -> None:
     assert len({first for _, first in seen}) == 1
 
 
-def test_an_error_handler_takes_over_at_the_deadline(drive: Drive, gate: Gate) -> None:
+def test_an_error_handler_takes_over_at_the_deadline(drive, gate):
     app = app_of(
         lambda s: gate.wait(), timeout=SHORT, error_handler=lambda s, error: {"log": [(error.node, error.error.kind)]}
     )
     assert drive.invoke(app, {"n": 1})["log"] == [("node", "run")]
 
 
-def test_a_question_asked_in_time_is_asked(drive: Drive) -> None:
+def test_a_question_asked_in_time_is_asked(drive):
     from stategraph import Command
 
     app = app_of(lambda s: {"log": [interrupt("?")]}, InMemorySaver(), timeout=60)
@@ -402,7 +393,7 @@ def test_a_question_asked_in_time_is_asked(drive: Drive) -> None:
     assert drive.invoke(app, Command(resume="A"), CONFIG)["log"] == ["A"]
 
 
-def test_a_send_brings_its_own_limit(drive: Drive, gate: Gate) -> None:
+def test_a_send_brings_its_own_limit(drive, gate):
     """It overrides the node's, whichever is longer."""
 
     def work(wait: Any) -> State:
@@ -421,7 +412,7 @@ def test_a_send_brings_its_own_limit(drive: Drive, gate: Gate) -> None:
     assert drive.invoke(app(Send("work", False, timeout=60), SHORT), {"n": 1})["log"] == [False]
 
 
-def test_siblings_of_a_sync_node_that_is_abandoned_are_kept(drive: Drive, gate: Gate) -> None:
+def test_siblings_of_a_sync_node_that_is_abandoned_are_kept(drive, gate):
     log: list[str] = []
     saver = Recorder()
 
@@ -458,7 +449,7 @@ def signs(known: Known, *acts: Callable[[], Any]) -> list[float]:
 
 
 @pytest.mark.parametrize("refresh_on", ["auto", "heartbeat"])
-def test_what_counts_as_a_sign_of_life(drive: Drive, known: Known, refresh_on: Any) -> None:
+def test_what_counts_as_a_sign_of_life(drive, known, refresh_on):
     found: list[float] = []
 
     def node(state: Any, runtime: Any) -> None:
@@ -468,7 +459,7 @@ def test_what_counts_as_a_sign_of_life(drive: Drive, known: Known, refresh_on: A
     assert found == ([60, 60, 60] if refresh_on == "auto" else [10, 60, 60])
 
 
-def test_a_streamed_token_is_a_sign_of_life(drive: Drive, known: Known) -> None:
+def test_a_streamed_token_is_a_sign_of_life(drive, known):
     found: list[float] = []
 
     def node(state: Any) -> None:
@@ -480,7 +471,7 @@ def test_a_streamed_token_is_a_sign_of_life(drive: Drive, known: Known) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["as a node", "called by a node"])
-def test_a_nested_graph_that_lives_is_a_sign_of_life(drive: Drive, known: Known, inside: bool) -> None:
+def test_a_nested_graph_that_lives_is_a_sign_of_life(drive, known, inside):
     """Its events, its heartbeats, and each of its supersteps."""
     found: list[float] = []
 
@@ -506,7 +497,7 @@ def test_a_nested_graph_that_lives_is_a_sign_of_life(drive: Drive, known: Known,
     assert found == [60, 60, 60]
 
 
-def test_the_idle_limit_ends_an_attempt(drive: Drive, gate: Gate) -> None:
+def test_the_idle_limit_ends_an_attempt(drive, gate):
     def node(state: Any, writer: Any) -> None:
         writer("one")
         gate.wait()
@@ -516,7 +507,7 @@ def test_the_idle_limit_ends_an_attempt(drive: Drive, gate: Gate) -> None:
     assert (caught.value.kind, caught.value.timeout) == ("idle", SHORT)
 
 
-def test_a_heartbeat_without_a_limit_does_nothing(drive: Drive) -> None:
+def test_a_heartbeat_without_a_limit_does_nothing(drive):
     def node(state: Any, runtime: Any) -> None:
         runtime.heartbeat()
 
@@ -552,7 +543,7 @@ def again(node: Any, saver: Any = None) -> Any:
     return app_of(node, saver, **policies)
 
 
-def test_late_writes_and_events_are_dropped(drive: Drive, gate: Gate) -> None:
+def test_late_writes_and_events_are_dropped(drive, gate):
     def late() -> None:
         get_stream_writer()("late")
 
@@ -561,7 +552,7 @@ def test_late_writes_and_events_are_dropped(drive: Drive, gate: Gate) -> None:
     assert chunks == [("updates", {"node": {"log": ["in time"]}})]
 
 
-def test_a_writer_obtained_before_the_deadline_writes_nothing_after_it(drive: Drive, gate: Gate) -> None:
+def test_a_writer_obtained_before_the_deadline_writes_nothing_after_it(drive, gate):
     writers: list[Any] = []
     inner = second_try(gate, lambda: writers[0]("late"))
 
@@ -573,7 +564,7 @@ def test_a_writer_obtained_before_the_deadline_writes_nothing_after_it(drive: Dr
     assert drive.stream(again(node), {"n": 1}, stream_mode="custom") == ["early", "early"]
 
 
-def test_a_graph_called_late_does_not_run(drive: Drive, gate: Gate) -> None:
+def test_a_graph_called_late_does_not_run(drive, gate):
     log: list[str] = []
     child = app_of(lambda s: log.append("child"))
     again_app = again(second_try(gate, lambda: child.invoke({"n": 1})))
@@ -581,7 +572,7 @@ def test_a_graph_called_late_does_not_run(drive: Drive, gate: Gate) -> None:
     assert log == []
 
 
-def test_a_graph_that_runs_at_the_deadline_stores_and_shows_no_more(drive: Drive, gate: Gate) -> None:
+def test_a_graph_that_runs_at_the_deadline_stores_and_shows_no_more(drive, gate):
     """It ends with the superstep it is in; the next attempt's graph goes on where it was, undisturbed."""
     log: list[str] = []
     saver = InMemorySaver()
@@ -612,7 +603,7 @@ def test_a_graph_that_runs_at_the_deadline_stores_and_shows_no_more(drive: Drive
     assert log == ["after"]
 
 
-def test_nothing_late_reaches_the_saver_once_the_run_is_over(drive: Drive, gate: Gate) -> None:
+def test_nothing_late_reaches_the_saver_once_the_run_is_over(drive, gate):
     class Noting(InMemorySaver):
         def commit(self, *args: Any, **kwargs: Any) -> Any:
             assert not over.is_set()
@@ -629,7 +620,7 @@ def test_nothing_late_reaches_the_saver_once_the_run_is_over(drive: Drive, gate:
         gate.wait()
         return {"log": ["late"]}
 
-    child = StateGraph(State).add_node(slow).add_edge(START, "slow").compile()
+    child = chain_of(State, slow=slow).compile()
 
     def node(state: Any) -> Any:
         try:
@@ -654,14 +645,14 @@ def test_nothing_late_reaches_the_saver_once_the_run_is_over(drive: Drive, gate:
 # -- graphs ---------------------------------------------------------------------------------------------------
 
 
-def test_a_graph_as_a_node_is_limited_as_a_whole(drive: Drive, gate: Gate) -> None:
-    child = StateGraph(State).add_node("slow", lambda s: gate.wait()).add_edge(START, "slow").compile()
+def test_a_graph_as_a_node_is_limited_as_a_whole(drive, gate):
+    child = chain_of(State, slow=lambda s: gate.wait()).compile()
     with pytest.raises(NodeTimeoutError) as caught:
         drive.invoke(app_of(child, timeout=SHORT), {"n": 1})
     assert caught.value.node == "node"
 
 
-def test_the_inner_limit_is_hit_first(drive: Drive, gate: Gate) -> None:
+def test_the_inner_limit_is_hit_first(drive, gate):
     graph = StateGraph(State).add_node("slow", lambda s: gate.wait(), timeout=SHORT)
     child = graph.add_edge(START, "slow").compile()
     with pytest.raises(NodeTimeoutError) as caught:
@@ -669,7 +660,7 @@ def test_the_inner_limit_is_hit_first(drive: Drive, gate: Gate) -> None:
     assert caught.value.node == "slow"
 
 
-def test_an_entrypoint_has_a_limit(drive: Drive, gate: Gate) -> None:
+def test_an_entrypoint_has_a_limit(drive, gate):
     @entrypoint(timeout=SHORT)
     def flow(x: int) -> None:
         gate.wait()
@@ -696,7 +687,7 @@ def stepping(nodes: dict[str, Any], saver: Any = None, timeout: float | None = S
     )
 
 
-def test_a_superstep_ends_at_its_limit(drive: Drive, gate: Gate) -> None:
+def test_a_superstep_ends_at_its_limit(drive, gate):
     """Sync nodes or not; the error names what had not ended. What had ended is kept, the late is not."""
     log: list[str] = []
     saver = Recorder()
@@ -729,19 +720,19 @@ def test_a_superstep_ends_at_its_limit(drive: Drive, gate: Gate) -> None:
     assert sorted(log) == ["quick", "slow", "slow"]
 
 
-def test_a_step_timeout_applies_to_a_single_sync_node(drive: Drive, gate: Gate) -> None:
+def test_a_step_timeout_applies_to_a_single_sync_node(drive, gate):
     with pytest.raises(StepTimeoutError, match="slow had not ended"):
         drive.invoke(stepping({"slow": lambda x: gate.wait()}), 1)
 
 
-def test_tasks_that_had_no_room_are_named_too(drive: Drive, gate: Gate) -> None:
+def test_tasks_that_had_no_room_are_named_too(drive, gate):
     nodes = {name: lambda x: gate.wait() for name in ("one", "two")}
     with pytest.raises(StepTimeoutError) as caught:
         drive.invoke(stepping(nodes), 1, {"max_concurrency": 1})
     assert caught.value.unfinished == ("one", "two")
 
 
-def test_coroutines_are_cancelled_at_it() -> None:
+def test_coroutines_are_cancelled_at_it():
     log: list[str] = []
 
     async def slow(x: int) -> None:
@@ -755,7 +746,7 @@ def test_coroutines_are_cancelled_at_it() -> None:
     assert log == ["ended"]
 
 
-def test_a_step_timeout_applies_to_streams_and_late_events_are_dropped(drive: Drive, gate: Gate) -> None:
+def test_a_step_timeout_applies_to_streams_and_late_events_are_dropped(drive, gate):
     def slow(x: int, writer: Any) -> None:
         writer("early")
         gate.wait()
@@ -780,14 +771,14 @@ def test_a_step_timeout_applies_to_streams_and_late_events_are_dropped(drive: Dr
     assert chunks == ["early"]
 
 
-def test_every_superstep_has_the_whole_limit(drive: Drive) -> None:
+def test_every_superstep_has_the_whole_limit(drive):
     app = stepping({"one": lambda x: ["one"]}, timeout=60)
     assert drive.invoke(app, 1) == ["one"]
     app = stepping({"one": lambda x: ["one"], "two": lambda x: ["two"]}, InMemorySaver(), timeout=60)
     assert drive.invoke(app, 1, CONFIG) == ["one", "two"]
 
 
-def test_errors_and_questions_are_as_without_it(drive: Drive) -> None:
+def test_errors_and_questions_are_as_without_it(drive):
     from stategraph import Command
 
     def fail(x: int) -> None:
@@ -803,10 +794,9 @@ def test_errors_and_questions_are_as_without_it(drive: Drive) -> None:
     assert drive.invoke(app, Command(resume="A"), CONFIG) == ["A", "fine"]
 
 
-def test_a_nested_graph_that_is_late_stops(drive: Drive, gate: Gate) -> None:
+def test_a_nested_graph_that_is_late_stops(drive, gate):
     log: list[str] = []
-    child = StateGraph(State).add_node("slow", lambda s: gate.wait()).add_node("after", lambda s: log.append("after"))
-    nested = child.add_edge(START, "slow").add_edge("slow", "after").compile()
+    nested = chain_of(State, slow=lambda s: gate.wait(), after=lambda s: log.append("after")).compile()
 
     def call(x: int) -> None:
         try:
@@ -822,6 +812,6 @@ def test_a_nested_graph_that_is_late_stops(drive: Drive, gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
-def test_a_step_limit_is_more_than_nothing(seconds: float) -> None:
+def test_a_step_limit_is_more_than_nothing(seconds):
     with pytest.raises(ValueError, match="step_timeout"):
         stepping({"one": lambda x: None}, timeout=seconds)

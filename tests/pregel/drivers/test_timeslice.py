@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import chain_of
 
 from stategraph import END, START, CompiledStateGraph, InMemorySaver, Send, StateGraph
 from stategraph.pregel import thread_api as state
@@ -34,7 +35,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     clock = Clock()
     for module in (abatch, aio, driver, state, timeslice):
         monkeypatch.setattr(module, "monotonic", lambda: clock.now)
@@ -56,8 +57,9 @@ def counting(clock: Clock, steps: int = WORK, saver: Any = None) -> CompiledStat
     def route(state: State) -> str:
         return "count" if state["count"] < steps else END
 
-    graph = StateGraph(State).add_node("count", count).add_edge(START, "count")
-    return graph.add_conditional_edges("count", route, ["count", END]).compile(checkpointer=saver)
+    return (
+        chain_of(State, count=count).add_conditional_edges("count", route, ["count", END]).compile(checkpointer=saver)
+    )
 
 
 def wide(clock: Clock, work: Callable[[State], Awaitable[State]] | None = None) -> CompiledStateGraph:
@@ -118,7 +120,7 @@ async def by_a_reader(clock: Clock) -> None:
 
 async def in_a_nested_graph(clock: Clock) -> None:
     inner = counting(clock)
-    await StateGraph(State).add_node("inner", inner).add_edge(START, "inner").compile().ainvoke({"count": 0}, CONFIG)
+    await chain_of(State, inner=inner).compile().ainvoke({"count": 0}, CONFIG)
 
 
 async def in_nested_graphs_side_by_side(clock: Clock) -> None:
@@ -183,9 +185,7 @@ async def in_a_history(clock: Clock) -> None:
         in_a_history,
     ],
 )
-def test_other_tasks_of_the_loop_run_however_much_is_computed(
-    held: Callable[[Clock], Awaitable[None]], clock: Clock
-) -> None:
+async def test_other_tasks_of_the_loop_run_however_much_is_computed(held, clock):
     turns: list[float] = []
 
     async def tick() -> None:
@@ -193,17 +193,14 @@ def test_other_tasks_of_the_loop_run_however_much_is_computed(
             turns.append(clock.now)
             await asyncio.sleep(0)
 
-    async def main() -> None:
-        ticker = asyncio.create_task(tick())
-        await asyncio.sleep(0)
-        await held(clock)
-        turns.append(clock.now)
-        ticker.cancel()
-        with suppress(asyncio.CancelledError):
-            await ticker
-
     began = clock.now
-    asyncio.run(main())
+    ticker = asyncio.create_task(tick())
+    await asyncio.sleep(0)
+    await held(clock)
+    turns.append(clock.now)
+    ticker.cancel()
+    with suppress(asyncio.CancelledError):
+        await ticker
     assert clock.now - began >= 0.99 * WORK * MILLISECOND  # there was something to hold the loop with
     longest = max(after - before for before, after in pairwise(turns))
     assert longest <= MOST * 1.001
@@ -211,9 +208,7 @@ def test_other_tasks_of_the_loop_run_however_much_is_computed(
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_run_that_never_waits_can_be_cancelled_and_resumed(
-    durability: Any, streaming: bool, clock: Clock
-) -> None:
+def test_a_run_that_never_waits_can_be_cancelled_and_resumed(durability, streaming, clock):
     app = counting(clock, saver=InMemorySaver())
 
     async def cut_short() -> None:
@@ -239,7 +234,7 @@ def test_a_run_that_never_waits_can_be_cancelled_and_resumed(
     assert asyncio.run(app.ainvoke(None, CONFIG))["done"] == [*range(WORK)]
 
 
-def test_runs_side_by_side_all_move_on(clock: Clock) -> None:
+async def test_runs_side_by_side_all_move_on(clock):
     """The time is shared: one that was there first does not go first every time."""
     seen: list[str] = []
 
@@ -249,18 +244,18 @@ def test_runs_side_by_side_all_move_on(clock: Clock) -> None:
             seen.append(name)
             return {"count": state["count"] + 1}
 
-        graph = StateGraph(State).add_node("count", count).add_edge(START, "count")
-        return graph.add_conditional_edges("count", lambda s: "count" if s["count"] < WORK else END).compile()
+        return (
+            chain_of(State, count=count)
+            .add_conditional_edges("count", lambda s: "count" if s["count"] < WORK else END)
+            .compile()
+        )
 
-    async def main() -> None:
-        await asyncio.gather(*(app(name).ainvoke({"count": 0}, CONFIG) for name in "ab"))
-
-    asyncio.run(main())
+    await asyncio.gather(*(app(name).ainvoke({"count": 0}, CONFIG) for name in "ab"))
     half = seen[:WORK]
     assert min(half.count("a"), half.count("b")) >= WORK // 4
 
 
-def test_siblings_begin_in_order_though_the_first_gives_way(clock: Clock) -> None:
+def test_siblings_begin_in_order_though_the_first_gives_way(clock):
     """A nested graph that gives way waits for nothing: no sibling is begun for that, so few are under way at once."""
     inner = counting(clock, WORK // 4)
     under_way, most = 0, 0
@@ -277,7 +272,7 @@ def test_siblings_begin_in_order_though_the_first_gives_way(clock: Clock) -> Non
     assert most == 1
 
 
-def test_a_sibling_that_another_waits_for_begins_at_once(clock: Clock) -> None:
+def test_a_sibling_that_another_waits_for_begins_at_once(clock):
     there: list[asyncio.Event] = []
 
     async def meet(state: State) -> State:

@@ -1,5 +1,5 @@
 """`runtime.transaction`: the rows a function has written and the record of its result are committed together or not
-at all.
+at all. What it has in common with `runtime.once`: `test_effects.py`.
 """
 
 from __future__ import annotations
@@ -7,32 +7,28 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
-from kit.bank import Bank, lose, node_of
+from kit.bank import Bank, asking, failing, lose, one_node
 from kit.bank import bank as bank
-from kit.graphs import CONFIG, Log
+from kit.graphs import CONFIG, Log, chain_of, thread_config
+from kit.savers import opened_saver
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from stategraph import (
-    END,
     START,
     Command,
     InMemorySaver,
     RetryPolicy,
     Runtime,
     StateGraph,
-    get_runtime,
     interrupt,
 )
-from stategraph.checkpoint.base import RETURN
 from stategraph.checkpoint.encryption import Encryption
-from stategraph.checkpoint.errors import CheckpointConflictError, UnserializableError
+from stategraph.checkpoint.errors import CheckpointConflictError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.executors.proxies import TaskProxy
@@ -40,87 +36,10 @@ from stategraph.executors.proxies import TaskProxy
 AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError)
 
 
-def one_node(drive: Any, body: Any, saver: Any, **policies: Any) -> Any:
-    """A graph of one node, made of a body: see `node_of`."""
-    builder = StateGraph(Log).add_node("pay", node_of(drive, body), **policies)
-    return builder.add_edge(START, "pay").compile(checkpointer=saver)
-
-
 # -- found again --------------------------------------------------------------------------------------------------
 
 
-def test_a_retry_finds_it(drive: Any, bank: Bank) -> None:
-    attempts: list[str] = []
-
-    def body(state: Log) -> Any:
-        receipt = yield "pay", bank.pay
-        attempts.append(receipt)
-        if len(attempts) < 3:
-            raise ConnectionError
-        return {"log": [receipt]}
-
-    app = one_node(drive, body, bank.saver, retry_policy=AGAIN)
-    assert drive.invoke(app, {}, CONFIG) == {"log": ["receipt 1"]}
-    assert attempts == ["receipt 1"] * 3 and bank.calls == bank.rows() == ["book"]
-
-
-@pytest.mark.parametrize("durability", ["sync", "async"])
-def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive: Any, bank: Bank, durability: Any) -> None:
-    def body(state: Log) -> Any:
-        receipt = yield "pay", bank.pay
-        return {"log": [receipt, interrupt("content?")]}
-
-    asked = drive.invoke(one_node(drive, body, bank.saver), {}, CONFIG, durability=durability)
-    assert asked["__interrupt__"][0].value == "content?"
-    answered = drive.invoke(one_node(drive, body, bank.saver), Command(resume="yes"), CONFIG, durability=durability)
-    assert answered == {"log": ["receipt 1", "yes"]}
-    assert bank.calls == bank.rows() == ["book"]
-
-
-def test_a_call_after_a_failure_finds_it(drive: Any, bank: Bank) -> None:
-    fails = [True]
-
-    def body(state: Log) -> Any:
-        receipt = yield "pay", bank.pay
-        if fails:
-            fails.clear()
-            raise ConnectionError
-        return {"log": [receipt]}
-
-    app = one_node(drive, body, bank.saver)
-    with pytest.raises(ConnectionError):
-        drive.invoke(app, {}, CONFIG)
-    assert drive.get_state(app, CONFIG).next == ("pay",), "the record is no output of the task"
-    assert drive.invoke(app, None, CONFIG) == {"log": ["receipt 1"]}
-    assert bank.calls == bank.rows() == ["book"]
-
-
-def test_rows_and_record_are_there_at_once_when_it_returns(drive: Any, bank: Bank) -> None:
-    seen: list[Any] = []
-
-    def body(state: Log) -> Any:
-        yield "pay", bank.pay
-        found = bank.saver.get_tuple(CONFIG)
-        seen.append([value for _, channel, value in found.pending_writes if channel == RETURN])
-        seen.append(bank.rows())
-        return {}
-
-    drive.invoke(one_node(drive, body, bank.saver), {}, CONFIG)
-    assert seen == [["receipt 1"], ["book"]]
-
-
-def test_an_exception_of_the_function_rolls_back_and_propagates(drive: Any, bank: Bank) -> None:
-    bank.fails = [ConnectionError("first"), ConnectionError("second")]
-
-    def body(state: Log) -> Any:
-        return {"log": [(yield "pay", bank.pay)]}
-
-    app = one_node(drive, body, bank.saver, retry_policy=AGAIN)
-    assert drive.invoke(app, {}, CONFIG) == {"log": ["receipt 3"]}
-    assert len(bank.calls) == 3 and bank.rows() == ["book"]
-
-
-def test_an_error_of_the_database_in_the_function_is_the_drivers_own(drive: Any, bank: Bank) -> None:
+def test_an_error_of_the_database_in_the_function_is_the_drivers_own(drive, bank):
     def wrong(connection: Any) -> None:
         connection.execute("INSERT INTO missing VALUES (1)")
 
@@ -131,7 +50,7 @@ def test_an_error_of_the_database_in_the_function_is_the_drivers_own(drive: Any,
         drive.invoke(one_node(drive, body, bank.saver), {}, CONFIG)
 
 
-def test_several_in_one_node_and_siblings_side_by_side(drive: Any, bank: Bank) -> None:
+def test_several_in_one_node_and_siblings_side_by_side(drive, bank):
     def node_of(name: str) -> Any:
         def node(state: Log, runtime: Runtime) -> Any:
             got = [runtime.transaction(str(number), bank.pay, f"{name}{number}") for number in range(3)]
@@ -152,29 +71,7 @@ def test_several_in_one_node_and_siblings_side_by_side(drive: Any, bank: Bank) -
     assert bank.rows() == [f"{name}{number}" for name in "abc" for number in range(3)]
 
 
-def test_in_a_plain_function_of_an_async_run(bank: Bank) -> None:
-    def node(state: Log, runtime: Runtime) -> Any:
-        return {"log": [runtime.transaction("pay", bank.pay), interrupt("content?")]}
-
-    app = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
-    asyncio.run(app.ainvoke({}, CONFIG))
-    assert asyncio.run(app.ainvoke(Command(resume="yes"), CONFIG)) == {"log": ["receipt 1", "yes"]}
-    assert bank.calls == bank.rows() == ["book"]
-
-
-def test_in_a_nested_graph(drive: Any, bank: Bank) -> None:
-    def body(state: Log) -> Any:
-        receipt = yield "pay", bank.pay
-        return {"log": [receipt, interrupt("content?")]}
-
-    inner = one_node(drive, body, None)
-    app = StateGraph(Log).add_node("inner", inner).add_edge(START, "inner").compile(checkpointer=bank.saver)
-    drive.invoke(app, {}, CONFIG)
-    assert drive.invoke(app, Command(resume="yes"), CONFIG) == {"log": ["receipt 1", "yes"]}
-    assert bank.calls == bank.rows() == ["book"]
-
-
-def test_an_attempt_that_was_given_up_in_it_is_waited_for(bank: Bank) -> None:
+def test_an_attempt_that_was_given_up_in_it_is_waited_for(bank):
     """The next attempt finds what the transaction of the first has left."""
     began, go_on, receipts = threading.Event(), threading.Event(), []
 
@@ -202,56 +99,10 @@ def test_an_attempt_that_was_given_up_in_it_is_waited_for(bank: Bank) -> None:
     assert set(receipts) == {"receipt 1"}
 
 
-# -- edits, forks, turns, new input -------------------------------------------------------------------------------
-
-
-def asking(drive: Any, bank: Bank) -> Any:
-    """a, then a node that pays and asks."""
-
-    def ask(state: Log, runtime: Runtime) -> Any:
-        return {"log": [runtime.transaction("pay", bank.pay), interrupt("content?")]}
-
-    async def aask(state: Log, runtime: Runtime) -> Any:
-        return {"log": [await runtime.atransaction("pay", bank.pay), interrupt("content?")]}
-
-    builder = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]})
-    builder.add_node("ask", aask if drive.is_async else ask)
-    return builder.add_edge(START, "a").add_edge("a", "ask").compile(checkpointer=bank.saver)
-
-
-def test_an_edit_takes_it_along(drive: Any, bank: Bank) -> None:
-    drive.invoke(asking(drive, bank), {}, CONFIG)
-    drive.update_state(asking(drive, bank), CONFIG, {"log": ["edited"]}, as_node="a")
-    answered = drive.invoke(asking(drive, bank), Command(resume="yes"), CONFIG)
-    assert answered["log"] == ["a", "edited", "receipt 1", "yes"]
-    assert bank.calls == bank.rows() == ["book"]
-
-
-def test_a_fork_and_a_new_input_have_it_again(drive: Any, bank: Bank) -> None:
-    app = asking(drive, bank)
-    drive.invoke(app, {}, CONFIG)
-    drive.invoke(app, Command(resume="yes"), CONFIG)
-    (before_ask,) = [each for each in drive.history(app, CONFIG) if each.next == ("ask",)]
-    drive.invoke(app, None, before_ask.config)
-    assert bank.rows() == ["book"] * 2
-    drive.invoke(app, {}, CONFIG)
-    assert bank.rows() == ["book"] * 3
-
-
-def test_the_next_iteration_of_a_loop_runs_the_transaction_again(drive: Any, bank: Bank) -> None:
-    def body(state: Log) -> Any:
-        receipt = yield "pay", bank.pay
-        return Command(update={"log": [receipt]}, goto="pay" if len(state.get("log", ())) < 2 else END)
-
-    app = one_node(drive, body, bank.saver, destinations=("pay", END))
-    assert drive.invoke(app, {}, CONFIG)["log"] == ["receipt 1", "receipt 2", "receipt 3"]
-    assert bank.rows() == ["book"] * 3
-
-
 # -- two runs at once ---------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_was_overtaken_writes_nothing(drive: Any, bank: Bank) -> None:
+def test_a_run_that_was_overtaken_writes_nothing(drive, bank):
     """The thread is edited while its node runs: the head is no longer this run's."""
 
 
@@ -272,43 +123,10 @@ def test_a_run_that_was_overtaken_writes_nothing(drive: Any, bank: Bank) -> None
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
-def failing(drive: Any, bank: Bank, *calls: Any, **options: Any) -> Any:
-    def body(state: Log) -> Any:
-        got = []
-        for call in calls:
-            got.append((yield call))
-        return {"log": got}
-
-    return drive.invoke(one_node(drive, body, bank.saver), {}, CONFIG, **options)
-
-
-def graph_inside(connection: Any) -> None:
-    app = StateGraph(Log).add_node("a", lambda state: {}).add_edge(START, "a").compile()
-    app.invoke({}, {"configurable": {"thread_id": "another"}})
-
-
-@pytest.mark.parametrize(("calls", "error", "text"), [
-    ([("k", lambda _: 1), ("k", lambda _: 2)], ValueError, "node 'pay' has come to runtime.transaction('k') twice"),
-    ([("", lambda _: 1)], TypeError, "the key of runtime.transaction must be a non-empty string, got ''"),
-    ([("k", lambda _: interrupt("?"))], RuntimeError, "interrupt() cannot be used inside of runtime.transaction('k')"),
-    ([("k", lambda _: get_runtime().once("l", str))], RuntimeError, "runtime.once() cannot be used inside of runtime.transaction('k')"),
-    ([("k", lambda _: get_runtime().transaction("l", str))], RuntimeError, "runtime.transaction() cannot be used inside of runtime.transaction('k')"),
-    ([("k", graph_inside)], RuntimeError, "a graph cannot be used inside of runtime.transaction('k')"),
-])  # fmt: skip
-def test_refused(drive: Any, bank: Bank, calls: Any, error: Any, text: str) -> None:
-    with pytest.raises(error) as caught:
-        failing(drive, bank, *calls)
-    assert text in str(caught.value)
-
-
-def test_inside_of_once(bank: Bank) -> None:
-    def node(state: Log, runtime: Runtime) -> Any:
-        runtime.once("k", lambda: runtime.transaction("l", bank.pay))
-
-    app = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
-    with pytest.raises(RuntimeError, match=r"runtime.transaction\(\) cannot be used inside of runtime.once\('k'\)"):
-        app.invoke({}, CONFIG)
-    assert bank.calls == []
+def test_a_graph_cannot_be_used_inside(drive, bank):
+    app = chain_of(Log, a=lambda state: {}).compile()
+    with pytest.raises(RuntimeError, match=r"a graph cannot be used inside of runtime.transaction\('k'\)"):
+        failing(drive, bank, ("k", lambda _: app.invoke({}, thread_config("another"))))
 
 
 USES: Any = {
@@ -328,7 +146,7 @@ USES: Any = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_the_function_must_not_use_the_saver(drive: Any, bank: Bank, use: str) -> None:
+def test_the_function_must_not_use_the_saver(drive, bank, use):
     def wrong(connection: Any) -> None:
         bank.pay(connection)
         USES[use](bank.saver)
@@ -339,13 +157,7 @@ def test_the_function_must_not_use_the_saver(drive: Any, bank: Bank, use: str) -
     assert failing(drive, bank, ("k", bank.pay)) == {"log": ["receipt 2"]}, "it can be used afterwards"
 
 
-def test_durability_exit(drive: Any, bank: Bank) -> None:
-    with pytest.raises(RuntimeError, match='durability="exit", which records nothing before its end'):
-        failing(drive, bank, ("k", bank.pay), durability="exit")
-    assert bank.calls == []
-
-
-def test_a_saver_without_transactions(drive: Any, bank: Bank) -> None:
+def test_a_saver_without_transactions(drive, bank):
     def body(state: Log) -> Any:
         yield "pay", bank.pay
 
@@ -356,13 +168,13 @@ def test_a_saver_without_transactions(drive: Any, bank: Bank) -> None:
     assert bank.calls == []
 
 
-def test_on_an_executor() -> None:
+def test_on_an_executor():
     elsewhere: Any = SimpleNamespace(name="pay")
     with pytest.raises(RuntimeError, match=r"runtime.transaction\('k'\) stays with the driver: .*executor=\"threads\""):
         TaskProxy.begin_effect(elsewhere, "runtime.transaction", "k", awaits=False)
 
 
-def test_a_saver_that_overrides_put_writes_is_refused(drive: Any, bank: Bank) -> None:
+def test_a_saver_that_overrides_put_writes_is_refused(drive, bank):
     class Watching(type(bank.saver)):  # type: ignore[misc]
         def put_writes(self, *args: Any, **kwargs: Any) -> None:
             super().put_writes(*args, **kwargs)
@@ -376,45 +188,18 @@ def test_a_saver_that_overrides_put_writes_is_refused(drive: Any, bank: Bank) ->
     assert bank.calls == []
 
 
-def test_a_result_that_cannot_be_stored_undoes_it(drive: Any, bank: Bank) -> None:
-    def wrong(connection: Any) -> Any:
-        bank.pay(connection)
-        return open
-
-    with pytest.raises(UnserializableError) as caught:
-        failing(drive, bank, ("pay", wrong))
-    (note,) = [note for note in caught.value.__notes__ if "runtime.transaction('pay')" in note]
-    assert "which was undone: let it return what can be stored, such as an id" in note
-    assert bank.rows() == []
-
-
-def test_a_coroutine_function(drive: Any, bank: Bank) -> None:
+def test_a_coroutine_function(drive, bank):
     async def wrong(connection: Any) -> None: ...
 
     with pytest.raises(TypeError, match="must be a plain one, got a coroutine function"):
         failing(drive, bank, ("pay", wrong))
 
 
-def test_in_a_coroutine_it_says_what_to_await(bank: Bank) -> None:
-    async def node(state: Log, runtime: Runtime) -> Any:
-        runtime.transaction("k", bank.pay)
-
-    app = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=bank.saver)
-    with pytest.raises(RuntimeError, match=r"await runtime.atransaction\(...\) there"):
-        asyncio.run(app.ainvoke({}, CONFIG))
-    assert bank.calls == []
-
-
-def test_outside_of_a_node() -> None:
-    with pytest.raises(RuntimeError, match=r"runtime.transaction\(\) must be called inside a running node"):
-        Runtime().transaction("k", str)
-
-
 # -- SQLite -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Iterator[Bank]:
+def file(tmp_path):
     name = str(tmp_path / "threads.db")
     with SqliteSaver.from_conn_string(name, synchronous="off") as opened:
         yield Bank("sqlite", name, opened)
@@ -446,7 +231,7 @@ OWN: Any = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_the_function_must_not_end_the_transaction(drive: Any, file: Bank, end: str) -> None:
+def test_the_function_must_not_end_the_transaction(drive, file, end):
     def wrong(connection: Any) -> None:
         file.pay(connection)
         ENDS[end](connection)
@@ -458,7 +243,7 @@ def test_the_function_must_not_end_the_transaction(drive: Any, file: Bank, end: 
 
 
 @pytest.mark.parametrize("statement", OWN)
-def test_the_function_must_not_change_the_savers_tables(drive: Any, file: Bank, statement: str) -> None:
+def test_the_function_must_not_change_the_savers_tables(drive, file, statement):
     connection = file.connect()
     connection.execute("CREATE TABLE trap (n)")
     connection.execute("CREATE TRIGGER on_trap AFTER INSERT ON trap BEGIN DELETE FROM writes; END")
@@ -472,7 +257,7 @@ def test_the_function_must_not_change_the_savers_tables(drive: Any, file: Bank, 
     assert failing(drive, file, ("k", file.pay)) == {"log": ["receipt 1"]}
 
 
-def test_savepoints_are_the_functions_own(drive: Any, file: Bank) -> None:
+def test_savepoints_are_the_functions_own(drive, file):
     def pay(connection: Any) -> str:
         file.pay(connection, "kept")
         connection.execute("SAVEPOINT mine")
@@ -488,7 +273,7 @@ def test_savepoints_are_the_functions_own(drive: Any, file: Bank) -> None:
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_a_transaction_that_sqlite_has_undone_itself(drive: Any, file: Bank, goes_on: bool) -> None:
+def test_a_transaction_that_sqlite_has_undone_itself(drive, file, goes_on):
     connection = file.connect()
     connection.execute("CREATE TABLE one (n UNIQUE)")
     connection.execute("INSERT INTO one VALUES (1)")
@@ -507,16 +292,16 @@ def test_a_transaction_that_sqlite_has_undone_itself(drive: Any, file: Bank, goe
     assert file.rows() == []
 
 
-def test_no_isolation_but_one(file: Bank) -> None:
+def test_no_isolation_but_one(file):
     def node(state: Log, runtime: Runtime) -> Any:
         return {"log": [runtime.transaction("k", file.pay, isolation="repeatable read")]}
 
-    app = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
+    app = chain_of(Log, pay=node).compile(checkpointer=file.saver)
     with pytest.raises(ValueError, match="isolation must be 'serializable' on SQLite"):
         app.invoke({}, CONFIG)
 
 
-def test_others_of_the_file_wait(file: Bank) -> None:
+def test_others_of_the_file_wait(file):
     """A commit of another thread of execution, and a read through the same saver, come when the function is through."""
     order: list[str] = []
     inside, ended = threading.Event(), threading.Event()
@@ -532,12 +317,12 @@ def test_others_of_the_file_wait(file: Bank) -> None:
     def node(state: Log, runtime: Runtime) -> Any:
         runtime.transaction("k", slow)
 
-    first = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
-    second = StateGraph(Log).add_node("b", plain).add_edge(START, "b").compile(checkpointer=file.saver)
+    first = chain_of(Log, pay=node).compile(checkpointer=file.saver)
+    second = chain_of(Log, b=plain).compile(checkpointer=file.saver)
 
     def other() -> None:
         assert inside.wait(10)
-        second.invoke({}, {"configurable": {"thread_id": "other"}})
+        second.invoke({}, thread_config("other"))
         order.append("other")
 
     thread = threading.Thread(target=other)
@@ -551,19 +336,13 @@ def test_others_of_the_file_wait(file: Bank) -> None:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def other_saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    elif request.param == "sqlite":
-        with SqliteSaver.from_conn_string(str(tmp_path / "saver.db"), synchronous="off") as opened:
-            yield opened
-    else:
-        with PostgresSaver.from_conn_string(request.getfixturevalue("emptied")) as saver:
-            yield saver
+def other_saver(request, tmp_path):
+    with opened_saver(request.param, request, tmp_path, "emptied") as opened:
+        yield opened
 
 
 @pytest.fixture(params=["sqlite", "psycopg", "pool", "pool.connection"])
-def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+def own(request, tmp_path):
     """(bank, on): a ledger in a database of its own, and how it is opened."""
     if request.param == "sqlite":
         bank = Bank("sqlite", str(tmp_path / "own.db"), None)
@@ -587,13 +366,13 @@ def elsewhere(drive: Any, saver: Any, function: Any, on: Any, body: Any = None, 
     async def apay(state: Log, runtime: Runtime) -> Any:
         return finish(await runtime.atransaction("k", function, on=on, **options))
 
-    builder = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]})
-    builder.add_node("pay", apay if drive.is_async else pay).add_edge(START, "a").add_edge("a", "pay")
-    return builder.compile(checkpointer=saver)
+    return chain_of(Log, a=lambda state: {"log": ["a"]}, pay=apay if drive.is_async else pay).compile(
+        checkpointer=saver
+    )
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_elsewhere_a_retry_a_resume_and_an_edit_find_it(drive: Any, other_saver: Any, own: Any, durability: Any) -> None:
+def test_elsewhere_a_retry_a_resume_and_an_edit_find_it(drive, other_saver, own, durability):
     bank, on = own
     fails = [ConnectionError()]
 
@@ -615,7 +394,7 @@ def test_elsewhere_a_retry_a_resume_and_an_edit_find_it(drive: Any, other_saver:
     assert bank.rows() == ["book"] * 2, "a fork has it again"
 
 
-def test_elsewhere_an_error_undoes_it(drive: Any, own: Any) -> None:
+def test_elsewhere_an_error_undoes_it(drive, own):
     bank, on = own
     bank.fails = [ConnectionError()]
     app = elsewhere(drive, InMemorySaver(), bank.pay, on)
@@ -626,7 +405,7 @@ def test_elsewhere_an_error_undoes_it(drive: Any, own: Any) -> None:
     assert bank.rows() == ["book"]
 
 
-def test_elsewhere_a_copied_thread_has_it_of_its_own(drive: Any, own: Any) -> None:
+def test_elsewhere_a_copied_thread_has_it_of_its_own(drive, own):
     bank, on = own
     saver = InMemorySaver()
 
@@ -636,11 +415,11 @@ def test_elsewhere_a_copied_thread_has_it_of_its_own(drive: Any, own: Any) -> No
     with pytest.raises(ConnectionError):
         drive.invoke(elsewhere(drive, saver, bank.pay, on, stop), {}, CONFIG)
     saver.copy_thread("t", "copy")
-    drive.invoke(elsewhere(drive, saver, bank.pay, on), None, {"configurable": {"thread_id": "copy"}})
+    drive.invoke(elsewhere(drive, saver, bank.pay, on), None, thread_config("copy"))
     assert bank.rows() == ["book"] * 2
 
 
-def test_elsewhere_the_function_must_not_end_it(drive: Any, own: Any) -> None:
+def test_elsewhere_the_function_must_not_end_it(drive, own):
     bank, on = own
 
     def wrong(connection: Any) -> None:
@@ -652,7 +431,7 @@ def test_elsewhere_the_function_must_not_end_it(drive: Any, own: Any) -> None:
     assert bank.rows() == []
 
 
-def test_elsewhere_no_commit_of_the_thread_waits(file: Bank, tmp_path: Path) -> None:
+def test_elsewhere_no_commit_of_the_thread_waits(file, tmp_path):
     """What is written through the saver meanwhile is stored."""
     bank = Bank("sqlite", str(tmp_path / "own.db"), None)
 
@@ -666,12 +445,12 @@ def test_elsewhere_no_commit_of_the_thread_waits(file: Bank, tmp_path: Path) -> 
     def node(state: Log, runtime: Runtime) -> Any:
         return {"log": [runtime.transaction("k", slow, on=bank.connect)]}
 
-    app = StateGraph(Log).add_node("pay", node).add_edge(START, "pay").compile(checkpointer=file.saver)
+    app = chain_of(Log, pay=node).compile(checkpointer=file.saver)
     assert app.invoke({}, CONFIG) == {"log": ["receipt 1"]}
 
 
 @pytest.mark.parametrize("name", ["DuplicateObject", "DuplicateTable", "UniqueViolation"])
-def test_elsewhere_another_makes_the_table_at_the_same_time(drive: Any, postgres: str, name: str) -> None:
+def test_elsewhere_another_makes_the_table_at_the_same_time(drive, postgres, name):
     """Postgres tells the second of two by one of three errors."""
     bank = Bank("postgres", postgres, None)
 
@@ -693,18 +472,18 @@ def test_elsewhere_another_makes_the_table_at_the_same_time(drive: Any, postgres
     (sqlite3.connect(":memory:"), "on must be a function .* got Connection: the transaction needs a connection of its own"),
     (lambda: 7, "on must open a connection of sqlite3 or psycopg, got one of builtins.int"),
 ])  # fmt: skip
-def test_elsewhere_what_opens_nothing(drive: Any, on: Any, text: str) -> None:
+def test_elsewhere_what_opens_nothing(drive, on, text):
     with pytest.raises(TypeError, match=text):
         drive.invoke(elsewhere(drive, InMemorySaver(), lambda _: 1, on), {}, CONFIG)
 
 
-def test_elsewhere_a_pool_of_asyncio(drive: Any, postgres: str) -> None:
+def test_elsewhere_a_pool_of_asyncio(drive, postgres):
     pool = AsyncConnectionPool(postgres, open=False)
     with pytest.raises(TypeError, match="on must open plain connections, got AsyncConnectionPool of asyncio"):
         drive.invoke(elsewhere(drive, InMemorySaver(), lambda _: 1, pool), {}, CONFIG)
 
 
-def test_elsewhere_the_outcome_of_a_lost_commit_is_looked_up(drive: Any, postgres: str) -> None:
+def test_elsewhere_the_outcome_of_a_lost_commit_is_looked_up(drive, postgres):
     """The session ends when it has committed, before the answer is read."""
     bank = Bank("postgres", postgres, None)
     losing = [True]
@@ -726,16 +505,16 @@ def test_elsewhere_the_outcome_of_a_lost_commit_is_looked_up(drive: Any, postgre
 # -- what is not the saver's --------------------------------------------------------------------------------------
 
 
-def test_an_encrypted_saver(drive: Any, bank: Bank) -> None:
+def test_an_encrypted_saver(drive, bank):
     with type(bank.saver).from_conn_string(bank.target, integrity=Encryption(b"k" * 32)) as saver:
         plain, bank.saver = bank.saver, saver
         drive.invoke(asking(drive, bank), {}, CONFIG)
-        assert drive.invoke(asking(drive, bank), Command(resume="yes"), CONFIG)["log"] == ["a", "receipt 1", "yes"]
+        assert drive.invoke(asking(drive, bank), Command(resume="yes"), CONFIG)["log"] == ["a", "receipt 1", "charged", "yes"]
     bank.saver = plain
     assert bank.rows() == ["book"]
 
 
-def test_foreign_tables_are_left_alone(drive: Any, bank: Bank) -> None:
+def test_foreign_tables_are_left_alone(drive, bank):
     app = asking(drive, bank)
     drive.invoke(app, {}, CONFIG)
     drive.invoke(app, Command(resume="yes"), CONFIG)
@@ -743,19 +522,19 @@ def test_foreign_tables_are_left_alone(drive: Any, bank: Bank) -> None:
     bank.saver.prune(["t"])
     bank.saver.delete_thread("t")
     assert bank.rows() == ["book"]
-    assert app.get_state({"configurable": {"thread_id": "copy"}}).values["log"] == ["a", "receipt 1", "yes"]
+    assert app.get_state(thread_config("copy")).values["log"] == ["a", "receipt 1", "charged", "yes"]
 
 
 # -- Postgres -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def server(emptied: str) -> Iterator[Bank]:
+def server(emptied):
     with PostgresSaver.from_conn_string(emptied) as saver:
         yield Bank("postgres", emptied, saver)
 
 
-def test_commit_and_rollback_are_refused_by_psycopg(drive: Any, server: Bank) -> None:
+def test_commit_and_rollback_are_refused_by_psycopg(drive, server):
     def wrong(connection: Any) -> None:
         server.pay(connection)
         connection.commit()
@@ -766,7 +545,7 @@ def test_commit_and_rollback_are_refused_by_psycopg(drive: Any, server: Bank) ->
 
 
 @pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "COMMIT; BEGIN"])
-def test_a_transaction_that_was_ended_by_a_statement_is_noticed(drive: Any, server: Bank, statement: str) -> None:
+def test_a_transaction_that_was_ended_by_a_statement_is_noticed(drive, server, statement):
     def wrong(connection: Any) -> None:
         connection.execute(statement)
 
@@ -782,25 +561,24 @@ def isolated(drive: Any, saver: Any, function: Any, isolation: str | None, **opt
     async def anode(state: Log, runtime: Runtime) -> Any:
         return {"log": [await runtime.atransaction("k", function, isolation=isolation, **options)]}
 
-    builder = StateGraph(Log).add_node("pay", anode if drive.is_async else node).add_edge(START, "pay")
-    return drive.invoke(builder.compile(checkpointer=saver), {}, CONFIG)
+    return drive.invoke(chain_of(Log, pay=anode if drive.is_async else node).compile(checkpointer=saver), {}, CONFIG)
 
 
 @pytest.mark.parametrize("isolation", [None, "read committed", "repeatable read", "serializable"])
-def test_isolation(drive: Any, server: Bank, isolation: str | None) -> None:
+def test_isolation(drive, server, isolation):
     def level(connection: Any) -> str:
         return str(connection.execute("SHOW transaction_isolation").fetchone()[0])
 
     assert isolated(drive, server.saver, level, isolation) == {"log": [isolation or "read committed"]}
 
 
-def test_an_isolation_that_is_none(drive: Any, server: Bank) -> None:
+def test_an_isolation_that_is_none(drive, server):
     with pytest.raises(ValueError, match="isolation must be one of 'read committed', .* got 'chaos'"):
         isolated(drive, server.saver, server.pay, "chaos")
 
 
 @pytest.mark.parametrize("fails", [5, 6])
-def test_what_was_in_the_way_of_others_is_called_again(drive: Any, server: Bank, fails: int) -> None:
+def test_what_was_in_the_way_of_others_is_called_again(drive, server, fails):
     """Each time another session changes the row that it has read: code 40001."""
     with server.connect() as connection:
         connection.execute("CREATE TABLE counter (n int)")
@@ -825,7 +603,7 @@ def test_what_was_in_the_way_of_others_is_called_again(drive: Any, server: Bank,
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_a_lost_commit_response(drive: Any, server: Bank, monkeypatch: Any, arrives: bool) -> None:
+def test_a_lost_commit_response(drive, server, monkeypatch, arrives):
     """If it had arrived the record is found; else the function is called again."""
     server.calls = lose(monkeypatch, "COMMIT", arrives=arrives)
     app = one_node(drive, lambda state: pay_and_ask(server), server.saver)
@@ -842,7 +620,7 @@ def pay_and_ask(bank: Bank) -> Any:
     return {"log": [receipt, interrupt("content?")]}
 
 
-def test_a_connection_that_breaks_in_the_function(drive: Any, server: Bank) -> None:
+def test_a_connection_that_breaks_in_the_function(drive, server):
     def breaks(connection: Any) -> str:
         receipt = server.pay(connection)
         if len(server.calls) == 1:

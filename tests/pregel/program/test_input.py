@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import chain_of, thread_config
 
 from stategraph import END, START, InMemorySaver, StateGraph
 
@@ -48,7 +49,7 @@ def run(drive: Drive, graph: Any, way: str) -> Any:
     if way == "with a router":
         graph.add_conditional_edges(START, lambda state: END, [END])
     app = graph.compile(checkpointer=InMemorySaver() if way == "stored" else None)
-    config = {"configurable": {"thread_id": "1"}} if way == "stored" else None
+    config = thread_config("1") if way == "stored" else None
     if way == "streamed":
         return drive.stream(app, {"log": ["given"]}, stream_mode="values")[-1]
     return drive.invoke(app, {"log": ["given"]}, config)
@@ -56,18 +57,18 @@ def run(drive: Drive, graph: Any, way: str) -> Any:
 
 @pytest.mark.filterwarnings("ignore:node 'a' cannot be reached")
 @pytest.mark.parametrize("make", [joined, only_deferred, straight_to_the_end])
-def test_nodes_see_the_same_input_in_the_same_superstep(drive: Drive, make: Any) -> None:
+def test_nodes_see_the_same_input_in_the_same_superstep(drive, make):
     first, *others = (run(drive, make(), way) for way in WAYS)
     assert first["log"][0] == "given" and others == [first] * 3
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_input_that_a_reducer_refuses_names_step_and_start(drive: Drive, way: str) -> None:
-    graph: Any = StateGraph(Log).add_node("a", note("a")).add_edge(START, "a")
+def test_an_input_that_a_reducer_refuses_names_step_and_start(drive, way):
+    graph: Any = chain_of(Log, a=note("a"))
     if way == "with a router":
         graph.add_conditional_edges(START, lambda state: END, [END])
     app = graph.compile(checkpointer=InMemorySaver() if way == "stored" else None)
-    config = {"configurable": {"thread_id": "1"}} if way == "stored" else None
+    config = thread_config("1") if way == "stored" else None
     options: dict[str, Any] = {"stream_mode": ["values", "updates"]} if way == "streamed" else {}
     with pytest.raises(TypeError) as caught:
         drive.invoke(app, {"log": 5}, config, **options)

@@ -88,11 +88,11 @@ def seen_by(builder: NodeBuilder, drive: Any, input: Any, channels: str = "abco"
         (lambda: NodeBuilder().subscribe_to("a", read=False).subscribe_only("b"), {"a": 1}, None),
     ],
 )
-def test_forms_of_subscribing(drive: Any, builder: Any, input: Any, seen: Any) -> None:
+def test_forms_of_subscribing(drive, builder, input, seen):
     assert seen_by(builder(), drive, input) == seen
 
 
-def test_none_is_a_value_like_any_other(drive: Any) -> None:
+def test_none_is_a_value_like_any_other(drive):
     assert seen_by(on("a", "b"), drive, {"a": None}) == {"a": None}
 
 
@@ -106,7 +106,7 @@ def test_none_is_a_value_like_any_other(drive: Any) -> None:
         lambda: only("a").read_from("b"),
     ],
 )
-def test_a_bare_input_and_a_dict_do_not_mix(wrong: Any) -> None:
+def test_a_bare_input_and_a_dict_do_not_mix(wrong):
     with pytest.raises(ValueError, match=r"'a'.*|subscribe_only"):
         wrong()
 
@@ -114,16 +114,16 @@ def test_a_bare_input_and_a_dict_do_not_mix(wrong: Any) -> None:
 # -- what a node calls ----------------------------------------------------------------------------------------
 
 
-def test_without_a_body_the_input_goes_to_the_writers(drive: Any) -> None:
+def test_without_a_body_the_input_goes_to_the_writers(drive):
     assert drive.invoke(app({"n": only("a").write_to("o")}, cells("ao")), 5) == 5
 
 
-def test_several_bodies_run_in_a_row(drive: Any) -> None:
+def test_several_bodies_run_in_a_row(drive):
     node = only("a").do(lambda x: x + 1).do(lambda x: x * 10).write_to("o")
     assert drive.invoke(app({"n": node}, cells("ao")), 1) == 20
 
 
-def test_a_row_may_mix_plain_and_async_functions_in_an_async_run() -> None:
+def test_a_row_may_mix_plain_and_async_functions_in_an_async_run():
     import asyncio
 
     async def times_ten(value: int) -> int:
@@ -135,7 +135,7 @@ def test_a_row_may_mix_plain_and_async_functions_in_an_async_run() -> None:
         graph.invoke(1)
 
 
-def test_an_object_with_invoke_is_a_body(drive: Any) -> None:
+def test_an_object_with_invoke_is_a_body(drive):
     class Doubler:
         def invoke(self, value: int) -> int:
             return 2 * value
@@ -146,17 +146,17 @@ def test_an_object_with_invoke_is_a_body(drive: Any) -> None:
     assert drive.invoke(app({"n": only("a").do(Doubler()).write_to("o")}, cells("ao")), 4) == 8
 
 
-def test_a_graph_is_a_body(drive: Any) -> None:
+def test_a_graph_is_a_body(drive):
     inner = app({"n": only("a").do(lambda x: x + 1).write_to("o")}, cells("ao"))
     assert drive.invoke(app({"sub": only("a").do(inner).write_to("o")}, cells("ao")), 1) == 2
 
 
-def test_a_node_without_body_and_writes_runs_and_shows_as_none(drive: Any) -> None:
+def test_a_node_without_body_and_writes_runs_and_shows_as_none(drive):
     graph = app({"n": only("a")}, cells("ao"))
     assert drive.stream(graph, 1, stream_mode="updates") == [{"n": None}]
 
 
-def test_a_handmade_node_without_writers_runs_too(drive: Any) -> None:
+def test_a_handmade_node_without_writers_runs_too(drive):
     ran: list[Any] = []
     graph = app({"n": PregelNode(channels="a", triggers=["a"], bound=ran.append)}, cells("ao"))
     drive.invoke(graph, 1)
@@ -166,7 +166,7 @@ def test_a_handmade_node_without_writers_runs_too(drive: Any) -> None:
 # -- what a node writes ---------------------------------------------------------------------------------------
 
 
-def test_forms_of_writing(drive: Any) -> None:
+def test_forms_of_writing(drive):
     node = (
         only("a")
         .do(lambda x: x + 1)
@@ -192,7 +192,7 @@ def test_forms_of_writing(drive: Any) -> None:
     }  # fmt: skip
 
 
-def test_writes_are_in_the_order_declared(drive: Any) -> None:
+def test_writes_are_in_the_order_declared(drive):
     node = (
         only("a")
         .write_to(ChannelWriteEntry("o", [1]), ChannelWriteEntry("o", [2]), o=[3])
@@ -202,7 +202,7 @@ def test_writes_are_in_the_order_declared(drive: Any) -> None:
     assert drive.invoke(graph, 0) == [1, 2, 3, 4]
 
 
-def test_a_written_send_runs_its_node_with_its_argument(drive: Any) -> None:
+def test_a_written_send_runs_its_node_with_its_argument(drive):
     nodes = {
         "plan": only("a").write_to(ChannelWriteTupleEntry(lambda n: [(TASKS, Send("work", i)) for i in range(n)])),
         "work": PregelNode(
@@ -213,18 +213,18 @@ def test_a_written_send_runs_its_node_with_its_argument(drive: Any) -> None:
     assert drive.invoke(app(nodes, channels), 12) == [i * i for i in range(12)]
 
 
-def test_a_send_is_allowed_among_the_writes(drive: Any) -> None:
+def test_a_send_is_allowed_among_the_writes(drive):
     plan = PregelNode(channels="a", triggers=["a"], writers=[ChannelWrite([Send("work", 7)])])
     nodes = {"plan": plan, "work": only("never").write_to("o")}
     assert drive.invoke(app(nodes, {**cells("ao"), "never": LastValue(int)}), 0) == 7
 
 
-def test_a_command_is_a_plain_value_for_a_raw_node(drive: Any) -> None:
+def test_a_command_is_a_plain_value_for_a_raw_node(drive):
     command = Command(update={"x": 1})
     assert drive.invoke(app({"n": only("a").do(lambda _: command).write_to("o")}, cells("ao")), 0) is command
 
 
-def test_a_write_computed_for_an_unknown_channel_fails_in_its_task(drive: Any) -> None:
+def test_a_write_computed_for_an_unknown_channel_fails_in_its_task(drive):
     node = only("a").write_to(ChannelWriteTupleEntry(lambda x: [("oo", x)]))
     with pytest.raises(InvalidUpdateError, match=r"node 'n'.*'oo'.*did you mean 'o'\?") as caught:
         drive.invoke(app({"n": node}, cells("ao")), 1)
@@ -232,7 +232,7 @@ def test_a_write_computed_for_an_unknown_channel_fails_in_its_task(drive: Any) -
 
 
 @pytest.mark.parametrize("bad", [Send("wrok", 1), "work", None])
-def test_a_send_to_an_unknown_node_fails_in_its_task_and_leaves_the_thread_unchanged(drive: Any, bad: Any) -> None:
+def test_a_send_to_an_unknown_node_fails_in_its_task_and_leaves_the_thread_unchanged(drive, bad):
     node = only("a").write_to(ChannelWriteTupleEntry(lambda x: [(TASKS, bad)] if x else [("o", x)]))
     graph = app({"n": node, "work": on("o")}, cells("ao"), checkpointer=InMemorySaver())
     with pytest.raises(InvalidUpdateError, match="node 'n'"):
@@ -241,7 +241,7 @@ def test_a_send_to_an_unknown_node_fails_in_its_task_and_leaves_the_thread_uncha
     assert drive.invoke(graph, 0, Cfg) == 0
 
 
-def test_a_built_node_does_not_change_with_its_builder() -> None:
+def test_a_built_node_does_not_change_with_its_builder():
     builder = only("a").do(lambda x: x).write_to("b").meta("t", k=1)
     node = builder.build()
     before = (node.triggers, len(node.bound), len(node.writers[0].writes), node.tags, node.metadata)
@@ -249,7 +249,7 @@ def test_a_built_node_does_not_change_with_its_builder() -> None:
     assert before == (node.triggers, len(node.bound), len(node.writers[0].writes), node.tags, node.metadata)
 
 
-def test_meta_reaches_the_config_of_the_task(drive: Any) -> None:
+def test_meta_reaches_the_config_of_the_task(drive):
     def body(value: int, config: Any) -> Any:
         return {k: config[k] for k in ("tags", "metadata", "run_name")}
 
@@ -304,43 +304,43 @@ def mistakes(**kwargs: Any) -> str:
         ({"interrupt_after_nodes": ["x"]}, "a breakpoint names the unknown node 'x'"),
     ],
 )
-def test_each_mistake_gets_a_sentence(change: dict[str, Any], sentence: str) -> None:
+def test_each_mistake_gets_a_sentence(change, sentence):
     assert sentence in mistakes(**change)
 
 
-def test_all_mistakes_are_named_at_once() -> None:
+def test_all_mistakes_are_named_at_once():
     text = mistakes(nodes={"n": on("a", "x1").write_to("x2"), "m": 5}, outputs="x3", stream_channels=["x4"])
     assert [name for name in ("x1", "x2", "'m'", "x3", "x4") if name not in text] == []
 
 
-def test_a_mistake_names_the_nearest_name() -> None:
+def test_a_mistake_names_the_nearest_name():
     assert "did you mean 'answer'?" in mistakes(
         channels={**cells("ao"), "answer": LastValue(int)}, nodes={"n": only("a").write_to("anwser")}
     )
 
 
 @pytest.mark.parametrize("wrong", ["memory", InMemorySaver, 1.5, object()])
-def test_a_checkpointer_of_the_wrong_type_is_named(wrong: Any) -> None:
+def test_a_checkpointer_of_the_wrong_type_is_named(wrong):
     with pytest.raises(TypeError, match="checkpointer must be a saver"):
         app({"n": only("a")}, cells("ao"), checkpointer=wrong)
 
 
-def test_checkpointer_true_is_for_nested_graphs(drive: Any) -> None:
+def test_checkpointer_true_is_for_nested_graphs(drive):
     with pytest.raises(RuntimeError, match="checkpointer=True"):
         drive.invoke(app({"n": only("a")}, cells("ao"), checkpointer=True), 1)
 
 
-def test_a_body_that_cannot_be_called_names_its_node() -> None:
+def test_a_body_that_cannot_be_called_names_its_node():
     with pytest.raises(TypeError, match="node 'n' must be a function"):
         app({"n": only("a").do(5)}, cells("ao"))
 
 
-def test_only_the_first_of_a_row_may_ask_for_more_than_the_input() -> None:
+def test_only_the_first_of_a_row_may_ask_for_more_than_the_input():
     with pytest.raises(InvalidGraphError, match=r"node 'n'.*only the first"):
         app({"n": only("a").do(lambda x: x).do(lambda x, config: x)}, cells("ao"))
 
 
-def test_the_callers_channels_are_not_changed(drive: Any) -> None:
+def test_the_callers_channels_are_not_changed(drive):
     channels = cells("ao")
     drive.invoke(app({"n": only("a").write_to("o")}, channels), 1)
     assert list(channels) == ["a", "o"]
@@ -351,7 +351,7 @@ def test_the_callers_channels_are_not_changed(drive: Any) -> None:
 # -- input and output -----------------------------------------------------------------------------------------
 
 
-def test_one_input_channel_takes_the_bare_value_and_a_list_takes_a_dict(drive: Any) -> None:
+def test_one_input_channel_takes_the_bare_value_and_a_list_takes_a_dict(drive):
     assert drive.invoke(app({"n": only("a").write_to("o")}, cells("ao")), {"a": 1}) == {"a": 1}
     assert drive.invoke(app({"n": only("a").write_to("o")}, cells("ao"), ["a"], ["o", "a"]), {"a": 1}) == {
         "o": 1,
@@ -359,31 +359,31 @@ def test_one_input_channel_takes_the_bare_value_and_a_list_takes_a_dict(drive: A
     }
 
 
-def test_a_dict_output_contains_only_channels_with_a_value(drive: Any) -> None:
+def test_a_dict_output_contains_only_channels_with_a_value(drive):
     assert drive.invoke(app({"n": only("a").write_to("o")}, cells("aox"), outputs=["x", "o"]), 1) == {"o": 1}
 
 
-def test_unknown_input_keys_are_ignored(drive: Any) -> None:
+def test_unknown_input_keys_are_ignored(drive):
     assert drive.invoke(app({"n": only("a").write_to("o")}, cells("ao"), ["a"]), {"a": 1, "zz": 2}) == 1
 
 
 @pytest.mark.parametrize("empty", [None, {}, {"zz": 1}])
-def test_an_input_without_an_input_channel_is_refused(drive: Any, empty: Any) -> None:
+def test_an_input_without_an_input_channel_is_refused(drive, empty):
     with pytest.raises(EmptyInputError, match="input"):
         drive.invoke(app({"n": only("a").write_to("o")}, cells("ao"), ["a"]), empty)
 
 
-def test_several_input_channels_need_a_dict(drive: Any) -> None:
+def test_several_input_channels_need_a_dict(drive):
     with pytest.raises(TypeError, match=r"must be a dict.*'a'.*got int"):
         drive.invoke(app({"n": on("a", "b")}, cells("abo"), ["a", "b"]), 5)
 
 
-def test_falsy_inputs_are_inputs(drive: Any) -> None:
+def test_falsy_inputs_are_inputs(drive):
     graph = app({"n": only("a").write_to("o")}, cells("ao"))
     assert [drive.invoke(graph, value) for value in (0, "", False, [], {})] == [0, "", False, [], {}]
 
 
-def test_the_current_output_is_returned_when_a_call_wrote_none(drive: Any) -> None:
+def test_the_current_output_is_returned_when_a_call_wrote_none(drive):
     """D3: the last view of this call; if there was none, the channels as they stand."""
     node = only("a").write_to(ChannelWriteEntry("o", mapper=lambda x: x if x else SKIP_WRITE))
     graph = app({"n": node}, cells("ao"), checkpointer=InMemorySaver())
@@ -392,12 +392,12 @@ def test_the_current_output_is_returned_when_a_call_wrote_none(drive: Any) -> No
     assert drive.invoke(app({"n": node}, cells("ao")), 0) is None
 
 
-def test_a_volatile_output_is_the_last_one_shown_in_this_call(drive: Any) -> None:
+def test_a_volatile_output_is_the_last_one_shown_in_this_call(drive):
     nodes = {"n": only("a").write_to("o", "b"), "m": only("b").write_to("c")}
     assert drive.invoke(app(nodes, {**cells("abc"), "o": EphemeralValue(int)}), 5) == 5
 
 
-def test_output_keys_select_the_output(drive: Any) -> None:
+def test_output_keys_select_the_output(drive):
     graph = app({"n": only("a").write_to("o", "b")}, cells("abo"))
     assert drive.invoke(graph, 1, output_keys="b") == 1
     assert drive.invoke(graph, 1, output_keys=["b", "o"]) == {"b": 1, "o": 1}
@@ -406,12 +406,12 @@ def test_output_keys_select_the_output(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("option", ["durabilty", "stream_modes", "foo"])
-def test_an_unknown_option_is_named(drive: Any, option: str) -> None:
+def test_an_unknown_option_is_named(drive, option):
     with pytest.raises(TypeError, match=option):
         drive.invoke(app({"n": only("a")}, cells("ao")), 1, **{option: 1})
 
 
-def test_unknown_values_of_options_are_refused(drive: Any) -> None:
+def test_unknown_values_of_options_are_refused(drive):
     graph = app({"n": only("a").write_to("o")}, cells("ao"), checkpointer=InMemorySaver())
     for option in ({"durability": "sometimes"}, {"stream_mode": "vlaues"}, {"stream_mode": ["values", "x"]},
                    {"interrupt_before": ["x"]}, {"interrupt_after": ["x"]}):  # fmt: skip
@@ -420,7 +420,7 @@ def test_unknown_values_of_options_are_refused(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_recursion_limit_below_one_is_refused(drive: Any, limit: int) -> None:
+def test_a_recursion_limit_below_one_is_refused(drive, limit):
     with pytest.raises(ValueError, match="recursion_limit must be an integer >= 1"):
         drive.invoke(app({"n": only("a")}, cells("ao")), 1, {"recursion_limit": limit})
 
@@ -428,7 +428,7 @@ def test_a_recursion_limit_below_one_is_refused(drive: Any, limit: int) -> None:
 # -- the articles' examples (MISSION M1-M11, M14) ---------------------------------------------------------------
 
 
-def test_m1_tasks_read_the_values_frozen_at_the_start_of_their_superstep(drive: Any) -> None:
+def test_m1_tasks_read_the_values_frozen_at_the_start_of_their_superstep(drive):
     """Two nodes that swap two values see each other's old one."""
     nodes = {"x": on("a", "b").do(lambda s: s["b"]).write_to("a"), "y": on("a", "b").do(lambda s: s["a"]).write_to("b")}
     graph = app(nodes, cells("ab"), ["a", "b"], ["a", "b"])
@@ -443,7 +443,7 @@ def test_m1_tasks_read_the_values_frozen_at_the_start_of_their_superstep(drive: 
     assert chunks == [{"a": 2, "b": 1}, {"a": 1, "b": 2}]
 
 
-def test_m2_a_channel_of_the_users_decides_how_to_update(drive: Any) -> None:
+def test_m2_a_channel_of_the_users_decides_how_to_update(drive):
     class Max(BaseChannel[int, int, int]):
         __slots__ = ("value",)
 
@@ -469,14 +469,14 @@ def test_m2_a_channel_of_the_users_decides_how_to_update(drive: Any) -> None:
     assert drive.invoke(graph, 1) == 2
 
 
-def test_m3_two_writers_of_a_last_value_get_an_error_that_suggests_a_reducer(drive: Any) -> None:
+def test_m3_two_writers_of_a_last_value_get_an_error_that_suggests_a_reducer(drive):
     graph = app({"x": only("a").write_to("o"), "y": only("a").write_to("o")}, cells("ao"))
     with pytest.raises(InvalidUpdateError, match=r"'o'.*Annotated") as caught:
         drive.invoke(graph, 1)
     assert "written by x, y" in caught.value.__notes__[0]
 
 
-def test_m4_any_value_takes_the_last_in_path_order(drive: Any) -> None:
+def test_m4_any_value_takes_the_last_in_path_order(drive):
     updates: list[list[str]] = []
 
     class Noting(AnyValue[str]):
@@ -490,7 +490,7 @@ def test_m4_any_value_takes_the_last_in_path_order(drive: Any) -> None:
     assert updates == [["bar", "baz", "foo"]]
 
 
-def test_m5_after_finish_shows_at_the_end(drive: Any) -> None:
+def test_m5_after_finish_shows_at_the_end(drive):
     seen: list[Any] = []
     node = on("foo", "bar").do(lambda s: seen.append((s.get("foo"), s.get("bar"))))
     channels = {"foo": LastValue(int), "bar": LastValueAfterFinish(int)}
@@ -501,7 +501,7 @@ def test_m5_after_finish_shows_at_the_end(drive: Any) -> None:
 
 
 @pytest.mark.parametrize(("guard", "ok"), [(True, False), (False, True)])
-def test_m6_ephemeral_values_last_one_superstep(drive: Any, guard: bool, ok: bool) -> None:
+def test_m6_ephemeral_values_last_one_superstep(drive, guard, ok):
     seen: list[Any] = []
     nodes = {
         "n0": on("a").read_from("e").do(lambda s: seen.append(dict(s)) or 1).write_to("b"),
@@ -518,7 +518,7 @@ def test_m6_ephemeral_values_last_one_superstep(drive: Any, guard: bool, ok: boo
             drive.invoke(two, 7)
 
 
-def test_m7_untracked_values_are_in_no_checkpoint(drive: Any) -> None:
+def test_m7_untracked_values_are_in_no_checkpoint(drive):
     nodes = {"x": only("a").write_to("u", "b"), "y": on("b").read_from("u").do(lambda s: s["u"]).write_to("o")}
     graph = app(nodes, {**cells("abo"), "u": UntrackedValue(int)}, checkpointer=InMemorySaver())
     assert drive.invoke(graph, 5, Cfg) == 5
@@ -528,7 +528,7 @@ def test_m7_untracked_values_are_in_no_checkpoint(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_untracked_values_of_a_send_are_in_no_checkpoint(drive: Any, durability: Any) -> None:
+def test_untracked_values_of_a_send_are_in_no_checkpoint(drive, durability):
     """The task that follows sees them; once it is loaded again, it does not."""
     lock, seen = threading.Lock(), []
 
@@ -546,7 +546,7 @@ def test_untracked_values_of_a_send_are_in_no_checkpoint(drive: Any, durability:
     assert seen == [{"n": 5, "u": lock}, {"n": 5}]
 
 
-def test_m8_reducers_fold_and_overwrite_replaces(drive: Any) -> None:
+def test_m8_reducers_fold_and_overwrite_replaces(drive):
     def add(old: list[int], new: Any) -> list[int]:
         return old + (new if isinstance(new, list) else [new])
 
@@ -563,7 +563,7 @@ def test_m8_reducers_fold_and_overwrite_replaces(drive: Any) -> None:
         run(Overwrite([1]), Overwrite([2]))
 
 
-def test_m9_a_barrier_opens_when_all_names_were_seen(drive: Any) -> None:
+def test_m9_a_barrier_opens_when_all_names_were_seen(drive):
     nodes = {
         "x": only("a").write_to(ChannelWriteEntry("bar", "x"), "b"),
         "y": only("b").write_to(ChannelWriteEntry("bar", "y"), "c"),
@@ -579,7 +579,7 @@ def test_m9_a_barrier_opens_when_all_names_were_seen(drive: Any) -> None:
         drive.invoke(wrong, 1)
 
 
-def test_m10_a_topic_has_the_values_of_the_last_step_or_of_all_steps(drive: Any) -> None:
+def test_m10_a_topic_has_the_values_of_the_last_step_or_of_all_steps(drive):
     nodes = {
         "x": only("a").do(lambda _: "1").write_to("foo", "bar", "b"),
         "y": only("b").do(lambda _: ["2", "3"]).write_to("foo", "bar"),
@@ -588,14 +588,14 @@ def test_m10_a_topic_has_the_values_of_the_last_step_or_of_all_steps(drive: Any)
     assert drive.invoke(app(nodes, channels, outputs=["foo", "bar"]), 1) == {"foo": ["2", "3"], "bar": ["1", "2", "3"]}
 
 
-def test_m11_a_single_node_doubles_a_string(drive: Any) -> None:
+def test_m11_a_single_node_doubles_a_string(drive):
     assert (
         drive.invoke(app({"n": only("a").do(lambda x: x + x).write_to("o")}, cells("ao", EphemeralValue)), "foo")
         == "foofoo"
     )
 
 
-def test_m11_a_chain_of_nodes(drive: Any) -> None:
+def test_m11_a_chain_of_nodes(drive):
     nodes = {
         "n1": only("a").do(lambda x: x + x).write_to("b"),
         "n2": on("b").do(lambda s: s["b"] + s["b"]).write_to("o"),
@@ -604,7 +604,7 @@ def test_m11_a_chain_of_nodes(drive: Any) -> None:
     assert drive.invoke(app(nodes, channels, outputs=["b", "o"]), "foo") == {"b": "foofoo", "o": "foofoofoofoo"}
 
 
-def test_m11_a_reducer_joins_what_parallel_nodes_write(drive: Any) -> None:
+def test_m11_a_reducer_joins_what_parallel_nodes_write(drive):
     def join(old: str, new: str) -> str:
         return f"{old} | {new}" if old else new
 
@@ -616,12 +616,12 @@ def test_m11_a_reducer_joins_what_parallel_nodes_write(drive: Any) -> None:
     assert drive.invoke(app(nodes, channels), "foo") == "foofoo | foofoofoo"
 
 
-def test_m11_a_node_that_feeds_itself_ends_when_it_writes_nothing(drive: Any) -> None:
+def test_m11_a_node_that_feeds_itself_ends_when_it_writes_nothing(drive):
     node = only("v").do(lambda x: x + x if len(x) < 10 else None).write_to(ChannelWriteEntry("v", skip_none=True))
     assert drive.invoke(app({"n": node}, {"v": EphemeralValue(str)}, "v", "v"), "a") == "a" * 16
 
 
-def test_m14_a_fresh_read_sees_only_its_own_tasks_writes(drive: Any) -> None:
+def test_m14_a_fresh_read_sees_only_its_own_tasks_writes(drive):
     """What a writer after the body may look at; the state of the run does not move."""
     from stategraph.pregel.program.writes import Writer
 
@@ -646,7 +646,7 @@ def test_m14_a_fresh_read_sees_only_its_own_tasks_writes(drive: Any) -> None:
 # -- the rest of the face -------------------------------------------------------------------------------------
 
 
-def test_a_graph_with_settings_of_its_own_adds_the_calls(drive: Any) -> None:
+def test_a_graph_with_settings_of_its_own_adds_the_calls(drive):
     graph = app(
         {"n": only("a").do(lambda x, config: (config["tags"], config["metadata"]["k"])).write_to("o")}, cells("ao")
     )
@@ -655,14 +655,14 @@ def test_a_graph_with_settings_of_its_own_adds_the_calls(drive: Any) -> None:
     assert graph.config == {}
 
 
-def test_a_copy_takes_new_attributes_and_refuses_unknown_ones() -> None:
+def test_a_copy_takes_new_attributes_and_refuses_unknown_ones():
     graph = app({"n": only("a")}, cells("ao"))
     assert (graph.copy({"name": "other"}).name, graph.name) == ("other", "Pregel")
     with pytest.raises(AttributeError, match="nmae"):
         graph.copy({"nmae": 1})
 
 
-def test_an_async_node_in_a_sync_run_says_what_to_do() -> None:
+def test_an_async_node_in_a_sync_run_says_what_to_do():
     async def body(value: int) -> int:
         return value
 
@@ -670,7 +670,7 @@ def test_an_async_node_in_a_sync_run_says_what_to_do() -> None:
         app({"n": only("a").do(body).write_to("o")}, cells("ao")).invoke(1)
 
 
-def test_writers_may_be_appended_to_a_built_node_until_it_goes_into_a_graph(drive: Any) -> None:
+def test_writers_may_be_appended_to_a_built_node_until_it_goes_into_a_graph(drive):
     built = only("i").do(lambda x: x + 1).write_to("o").build()
     bare = PregelNode(channels="i", triggers=["i"], bound=lambda x: x * 2)
     built.writers.append(ChannelWrite(["o2"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -53,15 +52,15 @@ def decided(given: Given, stored: Stored, case: str) -> Start:
 @pytest.mark.parametrize(
     ("given", "stored", "case"), POSSIBLE, ids=[f"{given.name}-{stored.name}-{case}" for given, stored, case in POSSIBLE]
 )
-def test_what_a_call_means(given: Given, stored: Stored, case: str) -> None:
+def test_what_a_call_means(given, stored, case):
     assert decided(given, stored, case) == Start(*EXPECTED[given, stored][case])
 
 
-def test_every_pair_of_given_and_stored_has_a_row() -> None:
+def test_every_pair_of_given_and_stored_has_a_row():
     assert list(EXPECTED) == list(product(Given, Stored))
 
 
-def test_every_meaning_of_a_call_is_tested() -> None:
+def test_every_meaning_of_a_call_is_tested():
     assert {decided(*each).meaning for each in POSSIBLE} == set(Meaning)
 
 
@@ -92,7 +91,7 @@ def shown(given: Given, stored: Stored, case: str) -> str:
 
 
 @pytest.mark.parametrize("table", [meanings, calls], ids=lambda table: table.__name__)
-def test_the_page_says_what_the_code_decides(table: Callable[[], str]) -> None:
+def test_the_page_says_what_the_code_decides(table):
     name, text = table.__name__, PAGE.read_text()
     pattern = rf"(<!-- start: {name} -->\n)(.*?)(<!-- end: {name} -->)"
     [(_, written, _)] = re.findall(pattern, text, re.DOTALL)

@@ -13,14 +13,14 @@ from stategraph.pregel.drivers.steps import arun_steps, run_steps
 Steps = Generator[Any, Any, Any]
 
 
-def test_on_a_thread_a_step_is_resumed_with_what_it_has_yielded() -> None:
+def test_on_a_thread_a_step_is_resumed_with_what_it_has_yielded():
     def steps() -> Steps:
         return [(yield 1), (yield 2)]
 
     assert run_steps(steps()) == [1, 2]
 
 
-def test_on_an_event_loop_a_step_is_resumed_with_what_its_awaitable_gives() -> None:
+def test_on_an_event_loop_a_step_is_resumed_with_what_its_awaitable_gives():
     async def double(value: int) -> int:
         await asyncio.sleep(0)
         return 2 * value
@@ -31,7 +31,7 @@ def test_on_an_event_loop_a_step_is_resumed_with_what_its_awaitable_gives() -> N
     assert asyncio.run(arun_steps(steps())) == [2, 4]
 
 
-def test_what_an_awaitable_raises_is_raised_where_the_step_waits() -> None:
+def test_what_an_awaitable_raises_is_raised_where_the_step_waits():
     async def fail() -> None:
         raise KeyError("lost")
 
@@ -47,7 +47,7 @@ def test_what_an_awaitable_raises_is_raised_where_the_step_waits() -> None:
     assert asyncio.run(arun_steps(steps())) == "mended"
 
 
-def test_what_steps_raise_reaches_their_caller() -> None:
+def test_what_steps_raise_reaches_their_caller():
     def steps() -> Steps:
         raise KeyError("lost")
         yield
@@ -58,7 +58,7 @@ def test_what_steps_raise_reaches_their_caller() -> None:
         asyncio.run(arun_steps(steps()))
 
 
-def test_a_cancellation_is_raised_where_the_step_waits() -> None:
+async def test_a_cancellation_is_raised_where_the_step_waits():
     """So a procedure can clean up, and may wait for that."""
     cleaned: list[str] = []
 
@@ -72,18 +72,15 @@ def test_a_cancellation_is_raised_where_the_step_waits() -> None:
             yield clean()
             raise
 
-    async def main() -> None:
-        waiting = asyncio.ensure_future(arun_steps(steps()))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-
-    asyncio.run(main())
+    waiting = asyncio.ensure_future(arun_steps(steps()))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
     assert cleaned == ["up"]
 
 
-def test_a_coroutine_that_is_closed_closes_its_steps() -> None:
+def test_a_coroutine_that_is_closed_closes_its_steps():
     """Nobody runs it any more: its steps end where they wait, and wait for nothing else."""
     ends: list[str] = []
 

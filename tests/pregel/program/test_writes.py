@@ -61,30 +61,30 @@ def state(result: Any, scope: WriteScope = SCOPE, fixed: Any = ()) -> list[tuple
 # -- raw ------------------------------------------------------------------------------------------------------
 
 
-def test_a_name_writes_the_result() -> None:
+def test_a_name_writes_the_result():
     assert raw(5, "x", "y") == [("x", 5), ("y", 5)]
 
 
-def test_a_constant_a_mapper_and_their_combination() -> None:
+def test_a_constant_a_mapper_and_their_combination():
     assert raw(5, ChannelWriteEntry("x", 7)) == [("x", 7)]
     assert raw(5, ChannelWriteEntry("x", mapper=str)) == [("x", "5")]
     assert raw(5, ChannelWriteEntry("x", 7, mapper=str)) == [("x", "7")]
 
 
-def test_nothing_is_written_for_none_if_asked_and_for_the_marker() -> None:
+def test_nothing_is_written_for_none_if_asked_and_for_the_marker():
     assert raw(None, ChannelWriteEntry("x", skip_none=True)) == []
     assert raw(None, ChannelWriteEntry("x")) == [("x", None)]
     assert raw(5, ChannelWriteEntry("x", mapper=lambda _: SKIP_WRITE)) == []
     assert raw(5, ChannelWriteEntry("x", mapper=lambda _: None, skip_none=True)) == []
 
 
-def test_a_tuple_entry_writes_any_number() -> None:
+def test_a_tuple_entry_writes_any_number():
     assert raw(2, ChannelWriteTupleEntry(lambda n: [("x", i) for i in range(n)])) == [("x", 0), ("x", 1)]
     assert raw(2, ChannelWriteTupleEntry(lambda n: None)) == []
     assert raw(2, ChannelWriteTupleEntry(lambda n: [("y", n)], 9)) == [("y", 9)]
 
 
-def test_sends_go_to_the_topic_of_tasks() -> None:
+def test_sends_go_to_the_topic_of_tasks():
     send = Send("a", 1)
     assert raw(2, send, ChannelWriteTupleEntry(lambda n: [(TASKS, send)])) == [(TASKS, send), (TASKS, send)]
 
@@ -97,13 +97,13 @@ def test_sends_go_to_the_topic_of_tasks() -> None:
         (ChannelWriteTupleEntry(lambda _: [(TASKS, "a")]), "'n': a write to '__pregel_tasks' must be a Send, got str: 'a'"),
     ],
 )
-def test_an_invalid_raw_write_names_node_and_channel(entry: Any, text: str) -> None:
+def test_an_invalid_raw_write_names_node_and_channel(entry, text):
     with pytest.raises(InvalidUpdateError, match=text):
         raw(1, entry)
 
 
 @pytest.mark.parametrize("name", ["__interrupt__", "__error__", "__pregel_anything", "|", "checkpoint_ns"])
-def test_names_the_engine_needs_are_reserved(name: str) -> None:
+def test_names_the_engine_needs_are_reserved(name):
     assert is_reserved(name)
     assert not is_reserved(name + "x") or name.startswith("__pregel_")
 
@@ -167,11 +167,11 @@ def annotated(**values: int) -> Annotated:
         ([Command(goto="a"), {"x": 1}], [("branch:to:a", None), ("x", 1)]),
     ],
 )  # fmt: skip
-def test_what_a_state_node_may_return(result: Any, writes: Any) -> None:
+def test_what_a_state_node_may_return(result, writes):
     assert state(result) == writes
 
 
-def test_fixed_edges_follow_whatever_was_returned() -> None:
+def test_fixed_edges_follow_whatever_was_returned():
     fixed = [("branch:to:a", None), ("join:n+m:b", "n")]
     assert state(None, fixed=fixed) == fixed
     assert state({"x": 1}, fixed=fixed) == [("x", 1), *fixed]
@@ -193,7 +193,7 @@ def test_fixed_edges_follow_whatever_was_returned() -> None:
         ("y" * 500, r"'y+\.\.\."),
     ],
 )
-def test_what_a_state_node_may_not_return(result: Any, text: str) -> None:
+def test_what_a_state_node_may_not_return(result, text):
     with pytest.raises(InvalidUpdateError, match=text) as caught:
         state(result)
     assert len(str(caught.value)) < 300
@@ -208,28 +208,28 @@ def test_what_a_state_node_may_not_return(result: Any, text: str) -> None:
         (Command(goto="__start__"), "neither START nor END can be run"),
     ],
 )
-def test_a_way_that_leads_nowhere_names_both_ends(result: Any, text: str) -> None:
+def test_a_way_that_leads_nowhere_names_both_ends(result, text):
     with pytest.raises(InvalidRouteError, match=text):
         state(result)
 
 
-def test_unknown_keys_are_dropped_where_the_graph_says_so() -> None:
+def test_unknown_keys_are_dropped_where_the_graph_says_so():
     lax = WriteScope(SCOPE.keys, SCOPE.triggers, strict=False)
     assert state({"z": 1, "x": 2}, lax) == [("x", 2)]
     assert state(Command(update={"z": 1}), lax) == []
 
 
 @pytest.mark.parametrize("value", [5, "s", [1, 2], {"x": 1}, Row(1, 2), Model(x=1)])
-def test_a_graph_whose_state_is_one_value_accepts_any_type(value: Any) -> None:
+def test_a_graph_whose_state_is_one_value_accepts_any_type(value):
     assert state(value, ROOT_SCOPE) == [("__root__", value)]
     assert state(Command(update=value, goto="a"), ROOT_SCOPE) == [("__root__", value), ("branch:to:a", None)]
 
 
-def test_a_list_with_a_command_in_it_is_no_root_value() -> None:
+def test_a_list_with_a_command_in_it_is_no_root_value():
     assert state([5, Command(goto="a")], ROOT_SCOPE) == [("__root__", 5), ("branch:to:a", None)]
 
 
-def test_a_command_for_the_parent_leaves_as_a_signal() -> None:
+def test_a_command_for_the_parent_leaves_as_a_signal():
     command = Command(graph=Command.PARENT, update={"q": 1}, goto="out")
     for result in (command, [command, {"x": 1}]):
         with pytest.raises(ParentCommand) as caught:
@@ -237,7 +237,7 @@ def test_a_command_for_the_parent_leaves_as_a_signal() -> None:
         assert caught.value.command is command
 
 
-def test_several_commands_for_the_parent_leave_as_one() -> None:
+def test_several_commands_for_the_parent_leave_as_one():
     first = Command(graph=Command.PARENT, update={"q": 1}, goto="out")
     second = Command(graph=Command.PARENT, update=[("q", 2)], goto=[Send("w", 1)])
     with pytest.raises(ParentCommand) as caught:

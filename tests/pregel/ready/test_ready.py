@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of, thread_config
 from kit.ready_graphs import State, build, by_order, ends_by, sends, show, times
 from typing_extensions import TypedDict
 
@@ -56,16 +56,14 @@ EXAMPLES = {
 
 @pytest.mark.filterwarnings("ignore:the join of b, c")
 @pytest.mark.parametrize(("graph", "routes", "order", "steps"), EXAMPLES.values(), ids=EXAMPLES)
-def test_a_task_starts_when_its_inputs_are_there(
-    drive: Any, graph: str, routes: Any, order: list[str], steps: str
-) -> None:
+def test_a_task_starts_when_its_inputs_are_there(drive, graph, routes, order, steps):
     app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order(*order)):
         drive.invoke(app, EMPTY, CONFIG)
     assert show(drive.history(app, CONFIG)) == steps
 
 
-def test_waiting_and_running_tasks_are_next(drive: Any) -> None:
+def test_waiting_and_running_tasks_are_next(drive):
     app = build("S>a>d S>b>d").compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("a", "b")):
         drive.invoke(app, EMPTY, CONFIG)
@@ -78,14 +76,14 @@ def test_waiting_and_running_tasks_are_next(drive: Any) -> None:
     ]
 
 
-def test_a_trigger_while_a_node_runs_starts_it_again_afterwards(drive: Any) -> None:
+def test_a_trigger_while_a_node_runs_starts_it_again_afterwards(drive):
     app = build("S>x r:S=w w>x", {"S": sends("w", 1)}).compile(InMemorySaver(), schedule="ready")
     # x waits for nobody but w; the edge into it and w lead to one run.
     drive.invoke(app, EMPTY, CONFIG)
     assert show(drive.history(app, CONFIG)) == "w1 / x"
 
 
-def test_a_deferred_node_runs_when_nothing_is_under_way(drive: Any) -> None:
+def test_a_deferred_node_runs_when_nothing_is_under_way(drive):
     builder = build("S>a>b S>c")
     builder.add_node("late", lambda state: {"log": ["late"]}, defer=True)
     builder.add_edge("a", "late")
@@ -98,7 +96,7 @@ def test_a_deferred_node_runs_when_nothing_is_under_way(drive: Any) -> None:
 # -- what a task reads, and what it may write ----------------------------------------------------------------------
 
 
-def test_a_task_reads_the_state_in_which_it_has_started(drive: Any) -> None:
+def test_a_task_reads_the_state_in_which_it_has_started(drive):
     seen = {}
 
     def look(state: Any) -> Any:
@@ -131,7 +129,7 @@ def plain_graph(**options: Any) -> Any:
     return builder.compile(schedule="ready", **options)
 
 
-def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive: Any) -> None:
+def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive):
     app = plain_graph(checkpointer=InMemorySaver())
     with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError) as raised:
         drive.invoke(app, EMPTY, CONFIG)
@@ -147,7 +145,7 @@ def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive: Any) -> No
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_refused_task_does_not_run_again_until_it_can_start_again(drive: Any, durability: Any) -> None:
+def test_a_refused_task_does_not_run_again_until_it_can_start_again(drive, durability):
     ran: list[str] = []
 
     def mail(state: Plain) -> Any:
@@ -170,7 +168,7 @@ def test_a_refused_task_does_not_run_again_until_it_can_start_again(drive: Any, 
     assert drive.invoke(app, None, CONFIG)["last"] == "mail" and ran == ["mail", "mail"]
 
 
-def test_a_task_refused_again_after_an_edit_does_not_run_again(drive: Any) -> None:
+def test_a_task_refused_again_after_an_edit_does_not_run_again(drive):
     ran: list[str] = []
 
     def slow(state: Plain) -> Any:
@@ -190,11 +188,11 @@ def test_a_task_refused_again_after_an_edit_does_not_run_again(drive: Any) -> No
     assert ran == ["slow", "slow"]
 
 
-def test_a_refusal_in_a_nested_graph_is_resolved_there(drive: Any) -> None:
+def test_a_refusal_in_a_nested_graph_is_resolved_there(drive):
     """The task around it was not refused: it goes on, and its graph with what the edit has let start again."""
     builder = StateGraph(Plain).add_node("a", write_last("a")).add_node("b", write_last("b"))
     inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
-    app = StateGraph(Plain).add_node("a", inside).add_edge(START, "a").compile(InMemorySaver(), schedule="ready")
+    app = chain_of(Plain, a=inside).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("b", "a")):
         for _ in range(2):
             with pytest.raises(ConcurrentUpdateError):
@@ -204,7 +202,7 @@ def test_a_refusal_in_a_nested_graph_is_resolved_there(drive: Any) -> None:
         assert drive.invoke(app, None, CONFIG)["last"] == "a"
 
 
-def test_a_plain_key_of_the_parent_that_changed_meanwhile_is_not_written_by_an_edited_subgraph(drive: Any) -> None:
+def test_a_plain_key_of_the_parent_that_changed_meanwhile_is_not_written_by_an_edited_subgraph(drive):
     """The graph inside has a key of the same name."""
     builder = StateGraph(Plain, output_schema=State).add_node("a", write_last("a")).add_node("b", write_last("b"))
     inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
@@ -218,7 +216,7 @@ def test_a_plain_key_of_the_parent_that_changed_meanwhile_is_not_written_by_an_e
         assert drive.invoke(app, None, CONFIG)["last"] == "o"
 
 
-def test_an_error_handler_is_not_asked_about_a_write_that_is_refused(drive: Any) -> None:
+def test_an_error_handler_is_not_asked_about_a_write_that_is_refused(drive):
     """The node has not failed: a graph that lets two branches write one key has."""
     handled: list[str] = []
 
@@ -238,7 +236,7 @@ class Kept(LastValue[str]):
 
 
 @pytest.mark.parametrize("channel", [Kept, UntrackedValue, partial(UntrackedValue, guard=False)], ids=repr)
-def test_a_key_whose_channel_takes_one_write_is_not_overwritten(drive: Any, channel: Any) -> None:
+def test_a_key_whose_channel_takes_one_write_is_not_overwritten(drive, channel):
     """Where the channel takes several, the last one counts."""
     schema: Any = TypedDict("schema", {"last": Annotated[str, channel(str)], "log": Annotated[list[str], operator.add]})
     builder = StateGraph(schema).add_node("a", write_last("a")).add_node("b", write_last("b"))
@@ -254,7 +252,7 @@ def test_a_key_whose_channel_takes_one_write_is_not_overwritten(drive: Any, chan
 @pytest.mark.parametrize(
     "write", [Overwrite(["a"]), {"__overwrite__": ["a"]}, {"type": "__overwrite__", "value": ["a"]}], ids=repr
 )
-def test_a_write_that_bypasses_the_reducer_is_refused_in_any_form(drive: Any, write: Any) -> None:
+def test_a_write_that_bypasses_the_reducer_is_refused_in_any_form(drive, write):
     app = build("S>a S>b", nodes={"a": lambda _: {"log": write}}).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError, match="add an edge") as raised:
         drive.invoke(app, EMPTY, CONFIG)
@@ -262,7 +260,7 @@ def test_a_write_that_bypasses_the_reducer_is_refused_in_any_form(drive: Any, wr
     assert drive.get_state(app, CONFIG).values == {"log": ["b"]}
 
 
-def test_one_after_the_other_a_plain_key_may_be_written(drive: Any) -> None:
+def test_one_after_the_other_a_plain_key_may_be_written(drive):
     builder = StateGraph(Plain)
     for name in ("a", "b"):
         builder.add_node(name, write_last(name))
@@ -276,19 +274,19 @@ def test_one_after_the_other_a_plain_key_may_be_written(drive: Any) -> None:
 # -- limits --------------------------------------------------------------------------------------------------------
 
 
-def test_the_recursion_limit_counts_generations(drive: Any) -> None:
+def test_the_recursion_limit_counts_generations(drive):
     app = build("S>a>b>c S>x1>x2>x3").compile(InMemorySaver(), schedule="ready")
     assert len(drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 3})["log"]) == 6
     with ends_by(by_order("a", "b", "c")), pytest.raises(GraphRecursionError, match="2 generations"):
         drive.invoke(app, EMPTY, {"recursion_limit": 2, "configurable": {"thread_id": "u"}})
-    state = drive.get_state(app, {"configurable": {"thread_id": "u"}})
+    state = drive.get_state(app, thread_config("u"))
     assert sorted(state.values["log"]) == ["a", "b", "x1"]  # what had begun has ended
-    assert sorted(drive.invoke(app, None, {"configurable": {"thread_id": "u"}})["log"]) == sorted(
+    assert sorted(drive.invoke(app, None, thread_config("u"))["log"]) == sorted(
         ["a", "b", "c", "x1", "x2", "x3"]
     )
 
 
-def test_with_one_task_at_a_time_the_history_is_a_function_of_the_input(drive: Any) -> None:
+def test_with_one_task_at_a_time_the_history_is_a_function_of_the_input(drive):
     graph, routes = "S>a>b>d S>c>d d>e r:e=w w>f", {"e": sends("w", 1, 2, 3)}
     found = set()
     for thread in range(5):
@@ -306,7 +304,7 @@ def fail(state: Any) -> Any:
     raise RuntimeError("no")
 
 
-def test_after_a_failure_nothing_starts_and_what_runs_ends(drive: Any) -> None:
+def test_after_a_failure_nothing_starts_and_what_runs_ends(drive):
     mended: list[int] = []
 
     def bad(state: Any) -> Any:
@@ -326,7 +324,7 @@ def test_after_a_failure_nothing_starts_and_what_runs_ends(drive: Any) -> None:
     assert show(drive.history(app, CONFIG)) == "a / b / bad / d"
 
 
-def test_with_finish_the_other_branches_continue(drive: Any) -> None:
+def test_with_finish_the_other_branches_continue(drive):
     app = build("S>a>b S>bad>d b>d", nodes={"bad": fail}).compile(
         InMemorySaver(), schedule="ready", on_failure="finish"
     )
@@ -336,7 +334,7 @@ def test_with_finish_the_other_branches_continue(drive: Any) -> None:
     assert (state.values["log"], state.next) == (["a", "b"], ("bad", "d"))
 
 
-def test_a_task_whose_writes_cannot_be_applied_has_failed(drive: Any) -> None:
+def test_a_task_whose_writes_cannot_be_applied_has_failed(drive):
     app = build("S>a>b S>bad", nodes={"bad": lambda state: {"log": 1}}).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("bad", "a")), pytest.raises(TypeError):
         drive.invoke(app, EMPTY, CONFIG)
@@ -350,7 +348,7 @@ def handled(saver: Any, handler: Any) -> Any:
     return graph.compile(saver, schedule="ready")
 
 
-def test_an_error_handler_takes_the_place_of_a_failed_task(drive: Any) -> None:
+def test_an_error_handler_takes_the_place_of_a_failed_task(drive):
     def handle(state: Any, error: NodeError) -> Command[Literal["d"]]:
         return Command(update={"log": [f"{error.node}: {error.error}@{len(state['log'])}"]}, goto="d")
 
@@ -360,7 +358,7 @@ def test_an_error_handler_takes_the_place_of_a_failed_task(drive: Any) -> None:
     assert show(drive.history(app, CONFIG)) == "a / bad: no@0 / b / d"
 
 
-def test_an_error_handler_may_interrupt(drive: Any) -> None:
+def test_an_error_handler_may_interrupt(drive):
     saver = InMemorySaver()
 
     def handle(state: Any, error: NodeError) -> Any:
@@ -377,7 +375,7 @@ def test_an_error_handler_may_interrupt(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("where", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}])
-def test_a_breakpoint_stops_only_its_node(drive: Any, where: Any) -> None:
+def test_a_breakpoint_stops_only_its_node(drive, where):
     app = build("S>a>b>d S>x>y>d").compile(InMemorySaver(), schedule="ready", **where)
     with ends_by(by_order("a", "x", "y")):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a", "x", "y"]
@@ -385,7 +383,7 @@ def test_a_breakpoint_stops_only_its_node(drive: Any, where: Any) -> None:
     assert drive.invoke(app, None, CONFIG)["log"] == ["a", "x", "y", "b", "d"]
 
 
-def test_a_breakpoint_applies_once_nothing_else_blocks_the_node(drive: Any) -> None:
+def test_a_breakpoint_applies_once_nothing_else_blocks_the_node(drive):
     def ask(state: Any) -> Any:
         return {"log": [interrupt("?")]}
 
@@ -402,7 +400,7 @@ def test_a_breakpoint_applies_once_nothing_else_blocks_the_node(drive: Any) -> N
         assert drive.get_state(app, CONFIG).next == after
 
 
-def test_a_breakpoint_stops_sends(drive: Any) -> None:
+def test_a_breakpoint_stops_sends(drive):
     app = build("r:S=w w>sum S>a>b", {"S": sends("w", 1, 2)}).compile(InMemorySaver(), schedule="ready")
     assert drive.invoke(app, EMPTY, CONFIG, interrupt_before=["w"])["log"] == ["a", "b"]
     assert drive.get_state(app, CONFIG).next == ("w", "w")
@@ -422,7 +420,7 @@ def asking(saver: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("first", ["p", "q"])
-def test_while_a_task_is_interrupted_the_other_branches_continue(drive: Any, first: str) -> None:
+def test_while_a_task_is_interrupted_the_other_branches_continue(drive, first):
     saver = InMemorySaver()
     result = drive.invoke(asking(saver), EMPTY, CONFIG)
     assert result["log"] == ["a", "x", "y"]
@@ -438,7 +436,7 @@ def test_while_a_task_is_interrupted_the_other_branches_continue(drive: Any, fir
     assert result["log"] == ["a", "x", "y", f"{first}=1@1", f"{other}=2@1", "d"]
 
 
-def test_the_other_schedule_runs_running_tasks_as_one_superstep(drive: Any) -> None:
+def test_the_other_schedule_runs_running_tasks_as_one_superstep(drive):
     saver = InMemorySaver()
     drive.invoke(asking(saver), EMPTY, CONFIG)
     with pytest.warns(GraphWarning):
@@ -450,7 +448,7 @@ def test_the_other_schedule_runs_running_tasks_as_one_superstep(drive: Any) -> N
     assert result["log"] == ["a", "x", "y", "d", "p=p@3", "q=q@3", "d"]
 
 
-def test_a_thread_of_supersteps_continues_as_ready(drive: Any) -> None:
+def test_a_thread_of_supersteps_continues_as_ready(drive):
     saver = InMemorySaver()
     with pytest.warns(GraphWarning):
         app = asking(saver, schedule="supersteps")
@@ -461,7 +459,7 @@ def test_a_thread_of_supersteps_continues_as_ready(drive: Any) -> None:
         assert drive.invoke(app, Command(resume=answers), CONFIG)["log"] == [*"axy", "q=q@1", "p=p@1", "d"]
 
 
-def test_an_edit_as_another_branch_keeps_interrupts_of_nodes_it_triggers(drive: Any) -> None:
+def test_an_edit_as_another_branch_keeps_interrupts_of_nodes_it_triggers(drive):
     saver = InMemorySaver()
     app = asking(saver)
     drive.invoke(app, EMPTY, CONFIG)
@@ -475,7 +473,7 @@ def test_an_edit_as_another_branch_keeps_interrupts_of_nodes_it_triggers(drive: 
     assert {"p=1@4", "q=2@4"} < set(result["log"]) and result["log"][-1] == "d"
 
 
-def test_an_edit_as_a_running_task_ends_it(drive: Any) -> None:
+def test_an_edit_as_a_running_task_ends_it(drive):
     app = asking(InMemorySaver())
     drive.invoke(app, EMPTY, CONFIG)
     drive.update_state(app, CONFIG, {"log": ["p by hand"]}, "p")
@@ -485,7 +483,7 @@ def test_an_edit_as_a_running_task_ends_it(drive: Any) -> None:
     assert result["log"] == ["a", "x", "y", "p by hand", "q=1@4", "d"]
 
 
-def test_a_fork_restarts_running_tasks(drive: Any) -> None:
+def test_a_fork_restarts_running_tasks(drive):
     app = asking(InMemorySaver())
     drive.invoke(app, EMPTY, CONFIG)
     old = next(each for each in drive.history(app, CONFIG) if each.values["log"] == ["a", "x"])
@@ -496,7 +494,7 @@ def test_a_fork_restarts_running_tasks(drive: Any) -> None:
     assert sorted(result["log"]) == sorted(["a", "x", "y", "p=p@2", "q=q@2", "d"])
 
 
-def test_new_input_drops_running_tasks(drive: Any) -> None:
+def test_new_input_drops_running_tasks(drive):
     app = asking(InMemorySaver())
     drive.invoke(app, EMPTY, CONFIG)
     result = drive.invoke(app, {"log": ["again"]}, CONFIG)
@@ -507,7 +505,7 @@ def test_new_input_drops_running_tasks(drive: Any) -> None:
 # -- what does not go with it --------------------------------------------------------------------------------------
 
 
-def test_what_is_not_supported_is_refused_when_compiled() -> None:
+def test_what_is_not_supported_is_refused_when_compiled():
     graph = build("S>a>b")
     with pytest.raises(ValueError, match="schedule must be 'supersteps' or 'ready', got 'asap'"):
         graph.compile(schedule="asap")  # type: ignore[arg-type]
@@ -515,7 +513,7 @@ def test_what_is_not_supported_is_refused_when_compiled() -> None:
         graph.compile(schedule="ready", interrupt_before=["c"])
 
 
-def test_a_limit_of_time_for_steps_is_refused_when_called(drive: Any) -> None:
+def test_a_limit_of_time_for_steps_is_refused_when_called(drive):
     app = build("S>a>b").compile(InMemorySaver(), schedule="ready")
     app.step_timeout = 5
     with pytest.raises(ValueError, match="has no supersteps, so none can time out"):
@@ -523,7 +521,7 @@ def test_a_limit_of_time_for_steps_is_refused_when_called(drive: Any) -> None:
     assert drive.history(app, CONFIG) == []
 
 
-def test_a_node_goes_only_where_it_says() -> None:
+def test_a_node_goes_only_where_it_says():
     graph = build("S>a S>b", nodes={"a": lambda state: Command(goto="b")})
     with pytest.raises(InvalidUpdateError, match="declare"):
         graph.compile(schedule="ready").invoke(EMPTY)
@@ -540,7 +538,7 @@ def test_a_node_goes_only_where_it_says() -> None:
         ("S>a a>b a>c", "", []),
     ],
 )
-def test_an_edge_that_leaves_a_loop_is_reported_at_compile(words: str, deferred: Any, told: list[str]) -> None:
+def test_an_edge_that_leaves_a_loop_is_reported_at_compile(words, deferred, told):
     """What it leads to runs less often than the loop turns, if it takes longer than a turn."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -550,7 +548,7 @@ def test_an_edge_that_leaves_a_loop_is_reported_at_compile(words: str, deferred:
     assert all("less often than the loop turns" in sentence for sentence in said)
 
 
-def test_a_router_without_ends_is_reported_at_compile() -> None:
+def test_a_router_without_ends_is_reported_at_compile():
     graph = build("S>a S>b")
     graph.add_conditional_edges("a", lambda state: END)
     with pytest.warns(GraphWarning, match="node 'a' has a router that does not say where it goes"):

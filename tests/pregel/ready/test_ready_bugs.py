@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import test_ready_edits as edits
 import test_ready_exit as exits
+import test_ready_features as features
 import test_ready_properties as laws
 import test_ready_races as races
 from hypothesis import Phase, given, settings
@@ -77,7 +78,7 @@ def symptoms() -> set[str]:
     CALLED.clear()
     try:
         exits.test_finished_work_is_not_repeated(sync, InMemorySaver(), "exit", "exit")
-        exits.test_a_nested_graph_resumes_where_it_stopped(sync, InMemorySaver(), "ready", "ready")
+        features.test_a_nested_graph_resumes_where_it_stopped(sync, InMemorySaver(), "ready", "ready", exits.EXIT)
         exits.test_a_run_resumes_from_a_checkpoint_of_a_nested_graph(sync, InMemorySaver(), "ready")
         exits.test_a_call_that_ends_stores_one_checkpoint(sync, InMemorySaver())
         edits.test_a_task_that_resumes_after_an_edit_keeps_its_id_for_itself(sync)

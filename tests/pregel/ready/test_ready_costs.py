@@ -40,7 +40,7 @@ def sizes_of(chains: int, saver: WeighingSaver) -> list[int]:
     return saver.sizes
 
 
-def test_what_a_step_stores_does_not_grow_with_what_is_under_way() -> None:
+def test_what_a_step_stores_does_not_grow_with_what_is_under_way():
     few, many = sizes_of(2, WeighingSaver()), sizes_of(50, WeighingSaver())
     assert len(many) == 2 + 50 * LENGTH
     # The first end also stores what has started beside it.

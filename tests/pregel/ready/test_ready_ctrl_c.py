@@ -85,7 +85,7 @@ def note_batches(made: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("durability", "first"), [("sync", 1), ("async", 2), ("exit", 3)])
-def test_ctrl_c_loses_nothing(durability: Any, first: int) -> None:
+def test_ctrl_c_loses_nothing(durability, first):
     """At every third call, for time's sake."""
     runs: Counter[str] = Counter()
 

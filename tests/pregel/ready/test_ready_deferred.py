@@ -27,7 +27,7 @@ def nowhere(state: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("graph", "deferred", "steps"), GRAPHS.values(), ids=GRAPHS)
-def test_order(drive: Any, graph: str, deferred: str, steps: str) -> None:
+def test_order(drive, graph, deferred, steps):
     app = build(graph, {"x": nowhere, "y": nowhere}, deferred=deferred).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order(*"abcxyzw")):
         drive.invoke(app, EMPTY, CONFIG)
@@ -35,7 +35,7 @@ def test_order(drive: Any, graph: str, deferred: str, steps: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["h", "k"])
-def test_blocked_deferred_nodes_wait_until_no_task_is_running(drive: Any, first: str) -> None:
+def test_blocked_deferred_nodes_wait_until_no_task_is_running(drive, first):
     """f and h lead to each other, h by a loop. Within the turn f comes first, and it goes elsewhere."""
     routes = {"d": lambda _: ["f", "h"], "f": lambda _: ["k"], "h": nowhere}
     app = build("S>d r:d=f|h r:f=h|k k>l r:h=d", routes, deferred="fh").compile(InMemorySaver(), schedule="ready")
@@ -44,7 +44,7 @@ def test_blocked_deferred_nodes_wait_until_no_task_is_running(drive: Any, first:
     assert show(drive.history(app, CONFIG)) == "d / f / k / l / h"
 
 
-def test_deferred_nodes_run_in_order_after_an_edit(drive: Any) -> None:
+def test_deferred_nodes_run_in_order_after_an_edit(drive):
     nodes = {"a": lambda state: {"log": [interrupt("?")]}}
     app = build("S>a S>x>z>w S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready")
     drive.invoke(app, EMPTY, CONFIG)
@@ -53,7 +53,7 @@ def test_deferred_nodes_run_in_order_after_an_edit(drive: Any) -> None:
     assert drive.invoke(app, None, CONFIG)["log"] == ["a by hand", *"xzwy"]
 
 
-def test_a_deferred_node_that_interrupts_blocks_the_others(drive: Any) -> None:
+def test_a_deferred_node_that_interrupts_blocks_the_others(drive):
     nodes = {"x": lambda state: {"log": [interrupt("?")]}, "y": writer("y")}
     app = build("S>a S>x S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready")
     assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a"]
@@ -61,7 +61,7 @@ def test_a_deferred_node_that_interrupts_blocks_the_others(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ["edit", "goto"])
-def test_a_pending_deferred_node_that_is_triggered_again_runs(drive: Any, way: str) -> None:
+def test_a_pending_deferred_node_that_is_triggered_again_runs(drive, way):
     """a puts d back to sleep, which is awake and waits for it."""
     app = build("S>a>d", deferred="d").compile(InMemorySaver(), schedule="ready", interrupt_before=["d"])
     drive.invoke(app, EMPTY, CONFIG)

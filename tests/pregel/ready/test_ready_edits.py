@@ -39,7 +39,7 @@ def app_of(saver: Any) -> Any:
     return build("S>a r:a=p|x p>x", {"a": go_on}, {"x": ask}).compile(saver, schedule="ready")
 
 
-def test_after_an_edit_a_task_sees_the_edited_state_and_takes_its_answer(drive: Any) -> None:
+def test_after_an_edit_a_task_sees_the_edited_state_and_takes_its_answer(drive):
     app = app_of(InMemorySaver())
     drive.invoke(app, EMPTY, CONFIG)
     (asked,) = drive.get_state(app, CONFIG).interrupts
@@ -52,7 +52,7 @@ def test_after_an_edit_a_task_sees_the_edited_state_and_takes_its_answer(drive: 
     assert drive.get_state(app, CONFIG).next == ("x",)
 
 
-def test_after_two_edits_too(drive: Any) -> None:
+def test_after_two_edits_too(drive):
     app = app_of(InMemorySaver())
     drive.invoke(app, EMPTY, CONFIG)
     (asked,) = drive.get_state(app, CONFIG).interrupts
@@ -62,7 +62,7 @@ def test_after_two_edits_too(drive: Any) -> None:
     assert "x=1@3" in result["log"]
 
 
-def test_a_task_that_had_not_started_waits_again_after_an_edit(drive: Any) -> None:
+def test_a_task_that_had_not_started_waits_again_after_an_edit(drive):
     nodes = {name: lambda state, name=name: {"log": [interrupt(name)]} for name in "pqr"}
     app = build("S>p>d S>q>d S>r>d", nodes=nodes).compile(InMemorySaver(), schedule="ready")
     drive.invoke(app, EMPTY, CONFIG)
@@ -73,7 +73,7 @@ def test_a_task_that_had_not_started_waits_again_after_an_edit(drive: Any) -> No
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_after_a_fork(drive: Any, killed: bool) -> None:
+def test_after_a_fork(drive, killed):
     """Also where nothing but the fork was stored: it has no records that could tell who had started."""
     seen: list[int] = []
 
@@ -100,7 +100,7 @@ def test_after_a_fork(drive: Any, killed: bool) -> None:
     assert seen == [len(old.values["log"])]
 
 
-def test_what_is_triggered_again_while_it_asks_starts_again_after_its_end(drive: Any) -> None:
+def test_what_is_triggered_again_while_it_asks_starts_again_after_its_end(drive):
     app = build("S>u>x S>v u+v>x", nodes={"x": ask}).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("u", "x", "v")):
         drive.invoke(app, EMPTY, CONFIG)
@@ -110,7 +110,7 @@ def test_what_is_triggered_again_while_it_asks_starts_again_after_its_end(drive:
 
 
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
-def test_after_a_superstep_of_which_it_was_part(drive: Any) -> None:
+def test_after_a_superstep_of_which_it_was_part(drive):
     """p has finished there, too: its end is applied, and x takes the answer to what it has asked."""
     saver, ran = InMemorySaver(), []
 
@@ -126,7 +126,7 @@ def test_after_a_superstep_of_which_it_was_part(drive: Any) -> None:
     assert ("x=1@0" in result["log"], len(ran)) == (True, 1)
 
 
-def test_a_task_that_resumes_after_an_edit_keeps_its_id_for_itself(drive: Any) -> None:
+def test_a_task_that_resumes_after_an_edit_keeps_its_id_for_itself(drive):
     """Later Sends have the places that those had which the edit has kept; they are other tasks."""
     nodes = {"w": lambda state: {"log": [interrupt(state["n"])]}, "a": ask}
     graph = build("r:S=w|a a>b r:b=w", {"S": lambda _: [*sends("w", 1, 2)(_), "a"], "b": sends("w", 3, 4)}, nodes)
@@ -142,7 +142,7 @@ def test_a_task_that_resumes_after_an_edit_keeps_its_id_for_itself(drive: Any) -
 
 
 @pytest.mark.parametrize("more", [False, True])
-def test_results_recorded_by_supersteps_for_a_running_task_are_found_by_it(drive: Any, more: bool) -> None:
+def test_results_recorded_by_supersteps_for_a_running_task_are_found_by_it(drive, more):
     """They run what is under way beside the head. The other schedule moves the head on, and finds it again later: the
     question, and what was called before it."""
     saver, called = InMemorySaver(), []
@@ -173,7 +173,7 @@ def test_results_recorded_by_supersteps_for_a_running_task_are_found_by_it(drive
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_an_edit_without_as_node_is_not_from_a_running_node(drive: Any, durability: Any) -> None:
+def test_an_edit_without_as_node_is_not_from_a_running_node(drive, durability):
     def fail(state: Any) -> Any:
         raise ValueError
 
@@ -187,7 +187,7 @@ def test_an_edit_without_as_node_is_not_from_a_running_node(drive: Any, durabili
 
 
 @pytest.mark.parametrize("node", ["graph", "send"])
-def test_in_a_fork_a_memory_goes_back_to_where_its_task_had_started(drive: Any, node: str) -> None:
+def test_in_a_fork_a_memory_goes_back_to_where_its_task_had_started(drive, node):
     """Not to the forked checkpoint: the task had stored in its memory before that one."""
     agent: Any = build("S>i>ask", nodes={"ask": lambda state: {"log": [interrupt("?")]}}).compile(checkpointer=True)
     way, routes = "S>agent S>a>b", {"S": lambda _: [Send("agent", {"log": []}, key="k")]}
@@ -207,9 +207,7 @@ def test_in_a_fork_a_memory_goes_back_to_where_its_task_had_started(drive: Any, 
 
 @pytest.mark.parametrize("edits", [1, 2])
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_a_failed_task_keeps_its_results_though_it_is_triggered_again(
-    drive: Any, durability: Any, edits: int
-) -> None:
+def test_a_failed_task_keeps_its_results_though_it_is_triggered_again(drive, durability, edits):
     """Its error is not carried over; that it had started is."""
     called, ends = [], iter(["down", "up", "up"])
 
@@ -235,7 +233,7 @@ def test_a_failed_task_keeps_its_results_though_it_is_triggered_again(
 
 @pytest.mark.parametrize("wait", ["all", 2, "reachable"])
 @pytest.mark.parametrize("way", ["nothing", "edit", "two edits", "exit", "fork", "supersteps", "there and back"])
-def test_a_task_started_by_a_join_has_the_sources_that_arrived(drive: Any, wait: Any, way: str) -> None:
+def test_a_task_started_by_a_join_has_the_sources_that_arrived(drive, wait, way):
     """Also where the task starts anew, and what had led to it is used up."""
 
     def d(state: Any, runtime: Runtime[None]) -> Any:
@@ -264,9 +262,7 @@ def test_a_task_started_by_a_join_has_the_sources_that_arrived(drive: Any, wait:
 
 @pytest.mark.parametrize(("by", "then"), [(None, ("video",)), ("parse", ("video",)), ("fetch", ("parse", "video"))])
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_an_edit_as_a_node_of_one_branch_leaves_the_others_unchanged(
-    drive: Any, by: str | None, then: Any, durability: Any
-) -> None:
+def test_an_edit_as_a_node_of_one_branch_leaves_the_others_unchanged(drive, by, then, durability):
     """The last node that ran is `parse`: nothing there leads to `video`, which has failed."""
     ends = iter(["down", "up"])
 
@@ -285,7 +281,7 @@ def test_an_edit_as_a_node_of_one_branch_leaves_the_others_unchanged(
     assert log[:3] == ["fetch", "parse", "edit"] and sorted(log[3:]) == sorted([*then, "report"])
 
 
-def test_an_edit_as_a_node_replaces_what_that_node_had_led_to(drive: Any) -> None:
+def test_an_edit_as_a_node_replaces_what_that_node_had_led_to(drive):
     nodes = {"x": ask, "z": ask}
     app = build("S>a r:a=x|y S>z", {"a": lambda s: ["y" if "edit" in s["log"] else "x"]}, nodes).compile(
         InMemorySaver(), schedule="ready"
@@ -298,7 +294,7 @@ def test_an_edit_as_a_node_replaces_what_that_node_had_led_to(drive: Any) -> Non
     assert [each.value for each in drive.get_state(app, CONFIG).interrupts] == ["?"]
 
 
-def test_input_that_an_edit_left_pending_is_applied_before_any_task_starts(drive: Any) -> None:
+def test_input_that_an_edit_left_pending_is_applied_before_any_task_starts(drive):
     """Also before Sends, which else start at once: one of them may end first, while START's router is at work."""
     builder = build("S>a>b r:b=c", {"b": lambda state: [Send("c", {"n": 1})]})
     app = builder.compile(InMemorySaver(), schedule="ready")
@@ -312,7 +308,7 @@ def test_input_that_an_edit_left_pending_is_applied_before_any_task_starts(drive
 @pytest.mark.filterwarnings("ignore:.*nodes that have failed start over")
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
 @pytest.mark.parametrize("sent", [False, True])
-def test_an_edit_as_an_interrupted_error_handler_is_its_result(drive: Any, schedule: Any, sent: bool) -> None:
+def test_an_edit_as_an_interrupted_error_handler_is_its_result(drive, schedule, sent):
     ran = []
 
     def fail(state: Any) -> Any:

@@ -5,16 +5,13 @@ again: they keep their interrupts, answers and results.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.graphs import CONFIG
-from kit.ready_graphs import State, build, by_order, ends_by, writer
+from kit.ready_graphs import State, beside_a_chain, build, by_order, ends_by, writer
 from kit.ready_random import by_chance, make_graph
 
 from stategraph import (
@@ -24,14 +21,11 @@ from stategraph import (
     GraphRecursionError,
     InMemorySaver,
     RunControl,
-    Runtime,
     Send,
     StateGraph,
     interrupt,
     task,
 )
-from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.testing import virtual_time
 
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 EMPTY: Any = {"log": []}
@@ -40,14 +34,10 @@ CHAIN_FIRST = by_order("a", "b", "c", "long")
 CALLED: list[str] = []
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture
+def saver(local_saver):
     CALLED.clear()
-    with ExitStack() as stack:
-        if request.param == "memory":
-            yield InMemorySaver()
-        else:
-            yield stack.enter_context(SqliteSaver.from_conn_string(str(tmp_path / "threads.db")))
+    return local_saver
 
 
 @task
@@ -60,17 +50,11 @@ def ask(state: Any) -> Any:
     return {"log": [f"{interrupt('?')}{len(state['log'])}"]}
 
 
-def beside_a_chain(saver: Any, node: Any = None, schedule: Any = "ready", **options: Any) -> Any:
-    """`long` beside a > b > c, and d behind both."""
-    graph = build("S>a>b>c>d S>long>d", nodes={"long": node or writer("long")})
-    return graph.compile(saver, schedule=schedule, **options)
-
-
 def steps(drive: Any, app: Any) -> list[Any]:
     return [(each.metadata["source"], each.metadata["step"]) for each in drive.history(app, CONFIG)][::-1]
 
 
-def test_a_call_that_ends_stores_one_checkpoint(drive: Any, saver: Any) -> None:
+def test_a_call_that_ends_stores_one_checkpoint(drive, saver):
     app = beside_a_chain(saver)
     with ends_by(CHAIN_FIRST):
         assert drive.invoke(app, EMPTY, CONFIG, **EXIT)["log"] == ["a", "b", "c", "long", "d"]
@@ -81,7 +65,7 @@ def test_a_call_that_ends_stores_one_checkpoint(drive: Any, saver: Any) -> None:
     assert len(steps(drive, app)) == 2
 
 
-def test_a_running_task_starts_again_in_the_exit_checkpoint(drive: Any, saver: Any) -> None:
+def test_a_running_task_starts_again_in_the_exit_checkpoint(drive, saver):
     """It sees the state of the checkpoint, and takes its answer."""
     app = beside_a_chain(saver, ask)
     drive.invoke(app, EMPTY, CONFIG, **EXIT)
@@ -96,7 +80,7 @@ def test_a_running_task_starts_again_in_the_exit_checkpoint(drive: Any, saver: A
 
 @pytest.mark.parametrize("then", ["sync", "exit", "supersteps"])
 @pytest.mark.parametrize("first", ["sync", "exit"])
-def test_finished_work_is_not_repeated(drive: Any, saver: Any, first: Any, then: Any) -> None:
+def test_finished_work_is_not_repeated(drive, saver, first, then):
     """Called and answered in one call, asked again in the next, answered in a third, in any durability."""
 
     def long(state: Any) -> Any:
@@ -125,7 +109,7 @@ def test_finished_work_is_not_repeated(drive: Any, saver: Any, first: Any, then:
     assert drive.get_state(app(), CONFIG).next == ()
 
 
-def test_an_unused_answer_is_kept(drive: Any, saver: Any) -> None:
+def test_an_unused_answer_is_kept(drive, saver):
     """Two are answered; one at a time, the first fails, so the second has not begun."""
     fails = [True]
 
@@ -147,31 +131,7 @@ def test_an_unused_answer_is_kept(drive: Any, saver: Any) -> None:
     assert sorted(log) == ["first first?", "q", "second?", "x", "y"]
 
 
-@pytest.mark.parametrize("inner", ["supersteps", "ready"])
-@pytest.mark.parametrize("outer", ["supersteps", "ready"])
-def test_a_nested_graph_resumes_where_it_stopped(drive: Any, saver: Any, inner: Any, outer: Any) -> None:
-    ran: list[int] = []
-
-    def first(state: Any) -> Any:
-        ran.append(1)
-        return {"log": ["first"]}
-
-    nodes = {"first": first, "ask": lambda state: {"log": [interrupt("?")]}}
-    nested = build("S>first>ask>last", nodes=nodes).compile(schedule=inner)
-
-    def app() -> Any:
-        return build("S>a>b>c S>long>d", nodes={"long": nested}).compile(saver, schedule=outer)
-
-    drive.invoke(app(), EMPTY, CONFIG, **EXIT)
-    state = drive.get_state(app(), CONFIG, subgraphs=True)
-    inside = next(each.state for each in state.tasks if each.name == "long")
-    assert (inside.values["log"], inside.next) == (["first"], ("ask",))
-    result = drive.invoke(app(), Command(resume="yes"), CONFIG, **EXIT)
-    assert {"first", "yes", "last", "c", "d"} <= set(result["log"])
-    assert len(ran) == 1 and drive.get_state(app(), CONFIG).next == ()
-
-
-def test_a_finished_nested_graph_does_not_run_again(drive: Any, saver: Any) -> None:
+def test_a_finished_nested_graph_does_not_run_again(drive, saver):
     ran: list[int] = []
 
     def step(state: Any) -> Any:
@@ -193,7 +153,7 @@ def test_a_finished_nested_graph_does_not_run_again(drive: Any, saver: Any) -> N
 
 
 @pytest.mark.parametrize("handled", [True, False])
-def test_a_failure_keeps_finished_work(drive: Any, saver: Any, handled: bool) -> None:
+def test_a_failure_keeps_finished_work(drive, saver, handled):
     mended = [False]
 
     def fail(state: Any) -> Any:
@@ -220,7 +180,7 @@ def test_a_failure_keeps_finished_work(drive: Any, saver: Any, handled: bool) ->
     assert CALLED == ["fail"], "neither the node nor its call is repeated where a handler has taken over"
 
 
-def test_a_call_in_which_no_step_ends_records_at_the_origins(drive: Any, saver: Any) -> None:
+def test_a_call_in_which_no_step_ends_records_at_the_origins(drive, saver):
     def long(state: Any) -> Any:
         return {"log": [call("one").result() + interrupt("first?") + call("two").result() + interrupt("second?")]}
 
@@ -233,7 +193,7 @@ def test_a_call_in_which_no_step_ends_records_at_the_origins(drive: Any, saver: 
     assert CALLED == ["one", "two"]
 
 
-def test_sends_and_joins_start_again(drive: Any, saver: Any) -> None:
+def test_sends_and_joins_start_again(drive, saver):
     def work(state: Any) -> Any:
         return {"log": [state["n"] + (interrupt(state["n"]) if state["n"] > "a" else "")]}
 
@@ -247,7 +207,7 @@ def test_sends_and_joins_start_again(drive: Any, saver: Any) -> None:
     assert sorted(result["log"]) == ["!1", "a", "b!", "c!", "sum"] and steps(drive, app)[-1][0] == "loop"
 
 
-def test_a_race_starts_again(drive: Any, saver: Any) -> None:
+def test_a_race_starts_again(drive, saver):
     def run(state: Any) -> Any:
         return {"log": [interrupt(state["name"])]}
 
@@ -262,7 +222,7 @@ def test_a_race_starts_again(drive: Any, saver: Any) -> None:
     assert (state.next, state.interrupts) == ((), ())
 
 
-def test_a_stopped_run_resumes(drive: Any, saver: Any) -> None:
+def test_a_stopped_run_resumes(drive, saver):
     """By its reader, by a drain, at the recursion limit, at a breakpoint."""
     order = ["a", "b", "c", "long", "d"]
     control = RunControl()
@@ -292,20 +252,7 @@ def test_a_stopped_run_resumes(drive: Any, saver: Any) -> None:
             assert sorted(drive.invoke(app, None, again, **EXIT)["log"]) == sorted(order)
 
 
-def test_a_sleeper_resumes_when_it_is_due(drive: Any, saver: Any) -> None:
-    def long(state: Any, runtime: Runtime[Any]) -> Any:
-        runtime.sleep(3600)
-        return {"log": ["long"]}
-
-    with virtual_time() as clock:
-        app = beside_a_chain(saver, long)
-        assert "__sleep__" in drive.invoke(app, EMPTY, CONFIG, **EXIT)
-        assert "__sleep__" in drive.invoke(app, None, CONFIG, **EXIT)
-        clock.advance(3600)
-        assert drive.invoke(app, None, CONFIG, **EXIT)["log"] == ["a", "b", "c", "long", "d"]
-
-
-def test_a_run_that_dies_has_stored_nothing(drive: Any, saver: Any) -> None:
+def test_a_run_that_dies_has_stored_nothing(drive, saver):
     class Died(BaseException):
         pass
 
@@ -324,7 +271,7 @@ def test_a_run_that_dies_has_stored_nothing(drive: Any, saver: Any) -> None:
     assert drive.invoke(app, None, CONFIG, **EXIT)["log"] == ["a", "b", "c", "!3", "d"]
 
 
-def test_readers_are_shown_what_was_stored(drive: Any, saver: Any) -> None:
+def test_readers_are_shown_what_was_stored(drive, saver):
     app = beside_a_chain(saver, ask)
     with ends_by(CHAIN_FIRST):
         chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["checkpoints", "updates"], **EXIT)
@@ -333,7 +280,7 @@ def test_readers_are_shown_what_was_stored(drive: Any, saver: Any) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.booleans())
-def test_alternating_durabilities_end_with_the_same_tasks(graph: int, order: int, races: bool) -> None:
+def test_alternating_durabilities_end_with_the_same_tasks(graph, order, races):
     """On graphs in which which tasks run does not depend on what they read."""
     dice = random.Random(order)
     found = []
@@ -355,7 +302,7 @@ def test_alternating_durabilities_end_with_the_same_tasks(graph: int, order: int
 
 
 @pytest.mark.parametrize("last", ["ready", "supersteps"])
-def test_a_run_resumes_from_a_checkpoint_of_a_nested_graph(drive: Any, saver: Any, last: Any) -> None:
+def test_a_run_resumes_from_a_checkpoint_of_a_nested_graph(drive, saver, last):
     """That was made while its task had started from a state that is not stored."""
     ran: list[int] = []
 
@@ -374,7 +321,7 @@ def test_a_run_resumes_from_a_checkpoint_of_a_nested_graph(drive: Any, saver: An
     assert len(ran) == 1
 
 
-def test_a_graph_inside_outlives_calls_edits_and_pruning(drive: Any, saver: Any) -> None:
+def test_a_graph_inside_outlives_calls_edits_and_pruning(drive, saver):
     """What it has stored names a checkpoint that was never stored, and the tasks that went on from there have gone on
     twice since."""
     ran: list[int] = []
@@ -396,7 +343,7 @@ def test_a_graph_inside_outlives_calls_edits_and_pruning(drive: Any, saver: Any)
 
 
 @pytest.mark.filterwarnings("ignore:node 'long'. question")
-def test_an_interrupt_whose_value_changed_interrupts_again(drive: Any, saver: Any) -> None:
+def test_an_interrupt_whose_value_changed_interrupts_again(drive, saver):
     """It goes on in the checkpoint of the end of the call as after an edit, but nobody has edited anything."""
     ran: list[int] = []
 
@@ -411,7 +358,7 @@ def test_an_interrupt_whose_value_changed_interrupts_again(drive: Any, saver: An
         assert [each.value for each in drive.get_state(app, CONFIG).interrupts] == [f"delete file {number}?"]
 
 
-def test_only_answered_tasks_run(drive: Any, saver: Any) -> None:
+def test_only_answered_tasks_run(drive, saver):
     ran: list[str] = []
 
     def asks(name: str) -> Any:

@@ -24,7 +24,7 @@ def ask(state: Any) -> Any:
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_tasks_started_by_a_fork_start_again_from_its_config(drive: Any, schedule: Any, durability: str) -> None:
+def test_tasks_started_by_a_fork_start_again_from_its_config(drive, schedule, durability):
     app = build("S>a>ask", nodes={"ask": ask}).compile(InMemorySaver(), schedule=schedule)
     drive.invoke(app, EMPTY, CONFIG)
     (stop,) = [each.config for each in drive.history(app, CONFIG) if each.next == ("ask",)]
@@ -36,7 +36,7 @@ def test_tasks_started_by_a_fork_start_again_from_its_config(drive: Any, schedul
         stop = newest.config
 
 
-def test_calls_do_not_carry_over_finished_tasks(drive: Any) -> None:
+def test_calls_do_not_carry_over_finished_tasks(drive):
     """Each call answers the only question, and another task asks the next one."""
     saver = InMemorySaver()
     app = build("S>a>b>a", nodes={"a": ask}).compile(saver, schedule="ready")
@@ -62,7 +62,7 @@ def race(state: Any) -> Any:
 
 
 @pytest.mark.parametrize("ends", ["by itself", "with a handler", "in a race"])
-def test_calls_carry_over_only_unfinished_tasks(drive: Any, ends: str) -> None:
+def test_calls_carry_over_only_unfinished_tasks(drive, ends):
     """Another question stays open."""
     saver = InMemorySaver()
     graph = build("S>q S>b", nodes={"q": ask})
@@ -82,7 +82,7 @@ def test_calls_carry_over_only_unfinished_tasks(drive: Any, ends: str) -> None:
     assert [len(ids) for ids in stored] == [len(stored[0])] * 4
 
 
-def test_calls_of_a_cancelled_task_are_carried_over(drive: Any) -> None:
+def test_calls_of_a_cancelled_task_are_carried_over(drive):
     """It has left no record of its own by which one could tell that it goes on."""
     called = []
 
@@ -108,7 +108,7 @@ def test_calls_of_a_cancelled_task_are_carried_over(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])
-def test_a_graph_inside_outlives_calls_that_answer_others(drive: Any, calls: int) -> None:
+def test_a_graph_inside_outlives_calls_that_answer_others(drive, calls):
     """What it has stored names the checkpoint of the first call, in which it was not stored yet."""
     ran, saver = [], InMemorySaver()
     nested = build("S>first>t", nodes={"first": lambda state: ran.append(1), "t": ask}).compile()
@@ -128,7 +128,7 @@ def test_a_graph_inside_outlives_calls_that_answer_others(drive: Any, calls: int
 
 @pytest.mark.parametrize("then", ["sync", "exit"])
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_an_answer_is_kept_if_its_task_was_cancelled_before_using_it(drive: Any, schedule: Any, then: Any) -> None:
+def test_an_answer_is_kept_if_its_task_was_cancelled_before_using_it(drive, schedule, then):
     """Another task has ended meanwhile, so the answer goes along to the checkpoint of the cancelled call."""
 
     def second(state: Any) -> Any:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 from kit import cluster
 from kit.graphs import CONFIG
-from kit.ready_graphs import build, by_order, ends_by, sends, show, writer
+from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, sends, show, writer
 
 from stategraph import (
     START,
@@ -29,8 +26,6 @@ from stategraph import (
     task,
 )
 from stategraph.checkpoint import Retention
-from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import virtual_time
 from stategraph.visualize.runs.timeline import timeline
 
@@ -40,34 +35,18 @@ EMPTY: Any = {"log": []}
 CALLED: list[int] = []
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    with ExitStack() as stack:
-        if request.param == "memory":
-            yield InMemorySaver()
-        elif request.param == "sqlite":
-            yield stack.enter_context(SqliteSaver.from_conn_string(str(tmp_path / "threads.db")))
-        else:
-            yield stack.enter_context(PostgresSaver.from_conn_string(request.getfixturevalue("postgres")))
-
-
 @task
 def double(number: int) -> int:
     CALLED.append(number)
     return number * 2
 
 
-def beside_a_chain(saver: Any, node: Callable[..., Any], **options: Any) -> Any:
-    """`long` beside a > b > c, and d behind both."""
-    graph = build("S>a>b>c>d S>long>d", nodes={"long": node})
-    return graph.compile(saver, schedule="ready", **options)
-
-
 CHAIN_FIRST = by_order("a", "b", "c", "long")
+HOW = pytest.mark.parametrize("how", [{}, {"durability": "exit"}])
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_calls_of_a_task_are_found_at_its_origin(drive: Any, saver: Any, durability: Any) -> None:
+def test_calls_of_a_task_are_found_at_its_origin(drive, saver, durability):
     CALLED.clear()
     effects: list[str] = []
     failing = [True]
@@ -93,10 +72,11 @@ def test_calls_of_a_task_are_found_at_its_origin(drive: Any, saver: Any, durabil
     assert (CALLED, effects) == ([1, 2], ["had"])
 
 
+@HOW
 @pytest.mark.parametrize("inner", ["supersteps", "ready"])
 @pytest.mark.parametrize("outer", ["supersteps", "ready"])
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
-def test_a_nested_graph_resumes_where_it_stopped(drive: Any, saver: Any, inner: Any, outer: Any) -> None:
+def test_a_nested_graph_resumes_where_it_stopped(drive, saver, inner, outer, how):
     ran: list[int] = []
 
     def first(state: Any) -> Any:
@@ -107,34 +87,34 @@ def test_a_nested_graph_resumes_where_it_stopped(drive: Any, saver: Any, inner: 
     nested = build("S>first>ask>last", nodes=nodes).compile(schedule=inner)
 
     def app() -> Any:
-        graph = build("S>a>b>c S>long>d", nodes={"long": nested})
-        return graph.compile(saver, schedule=outer)
+        return build("S>a>b>c S>long>d", nodes={"long": nested}).compile(saver, schedule=outer)
 
-    drive.invoke(app(), EMPTY, CONFIG)
+    drive.invoke(app(), EMPTY, CONFIG, **how)
     state = drive.get_state(app(), CONFIG, subgraphs=True)
     inside = next(each.state for each in state.tasks if each.name == "long")
     assert (inside.values["log"], inside.next) == (["first"], ("ask",))
-    result = drive.invoke(app(), Command(resume="yes"), CONFIG)
+    result = drive.invoke(app(), Command(resume="yes"), CONFIG, **how)
     assert {"first", "yes", "last", "c", "d"} <= set(result["log"])
-    assert len(ran) == 1
+    assert len(ran) == 1 and drive.get_state(app(), CONFIG).next == ()
 
 
-def test_a_long_sleep_lets_the_other_branches_continue(drive: Any, saver: Any) -> None:
+@HOW
+def test_a_long_sleep_lets_the_other_branches_continue(drive, saver, how):
     def long(state: Any, runtime: Runtime[Any]) -> Any:
         runtime.sleep(3600)
         return {"log": ["long"]}
 
     with virtual_time() as clock:
         app = beside_a_chain(saver, long)
-        assert "__sleep__" in drive.invoke(app, EMPTY, CONFIG)
+        assert "__sleep__" in drive.invoke(app, EMPTY, CONFIG, **how)
         state = drive.get_state(app, CONFIG)
         assert (state.values["log"], state.wake_at is not None) == (["a", "b", "c"], True)
-        assert "__sleep__" in drive.invoke(app, None, CONFIG)
+        assert "__sleep__" in drive.invoke(app, None, CONFIG, **how)
         clock.advance(3600)
-        assert drive.invoke(app, None, CONFIG)["log"] == ["a", "b", "c", "long", "d"]
+        assert drive.invoke(app, None, CONFIG, **how)["log"] == ["a", "b", "c", "long", "d"]
 
 
-def test_origins_of_running_tasks_are_not_pruned(drive: Any, saver: Any) -> None:
+def test_origins_of_running_tasks_are_not_pruned(drive, saver):
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
     drive.invoke(app, EMPTY, CONFIG)
     saver.prune(["t"])
@@ -144,7 +124,7 @@ def test_origins_of_running_tasks_are_not_pruned(drive: Any, saver: Any) -> None
     assert [each.metadata["step"] for each in drive.history(app, CONFIG)] == [5]
 
 
-def test_origins_stay_when_a_long_thread_is_pruned(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_origins_stay_when_a_long_thread_is_pruned(drive, saver, monkeypatch):
     monkeypatch.setattr("stategraph.checkpoint.sql.pruner.LONG", 2)
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
     drive.invoke(app, EMPTY, CONFIG)
@@ -153,14 +133,14 @@ def test_origins_stay_when_a_long_thread_is_pruned(drive: Any, saver: Any, monke
     assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes0", "d"]
 
 
-def test_origins_stay_under_a_retention(drive: Any) -> None:
+def test_origins_stay_under_a_retention(drive):
     saver = InMemorySaver(retention=Retention(keep_last=1))
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
     drive.invoke(app, EMPTY, CONFIG)
     assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes0", "d"]
 
 
-def test_a_copied_thread_resumes(drive: Any, saver: Any) -> None:
+def test_a_copied_thread_resumes(drive, saver):
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?")]})
     drive.invoke(app, EMPTY, CONFIG)
     saver.copy_thread("t", "u")
@@ -168,7 +148,7 @@ def test_a_copied_thread_resumes(drive: Any, saver: Any) -> None:
     assert drive.invoke(app, Command(resume="yes"), other)["log"][-2:] == ["yes", "d"]
 
 
-def test_answers_to_several_questions_survive_a_crash(drive: Any, saver: Any) -> None:
+def test_answers_to_several_questions_survive_a_crash(drive, saver):
     """The first task takes its answer and ends a step; then the process dies."""
 
     class Died(BaseException):
@@ -196,7 +176,7 @@ def test_answers_to_several_questions_survive_a_crash(drive: Any, saver: Any) ->
     assert drive.invoke(app(), None, CONFIG)["log"] == ["soon one", "x", "late two"]
 
 
-def test_of_two_runs_of_a_thread_one_continues(drive: Any, saver: Any) -> None:
+def test_of_two_runs_of_a_thread_one_continues(drive, saver):
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?")]})
     drive.invoke(app, EMPTY, CONFIG)
     state = drive.get_state(app, CONFIG)
@@ -214,7 +194,7 @@ def test_of_two_runs_of_a_thread_one_continues(drive: Any, saver: Any) -> None:
 # -- while it runs -------------------------------------------------------------------------------------------------
 
 
-def test_tasks_run_at_the_same_time(drive: Any) -> None:
+def test_tasks_run_at_the_same_time(drive):
     """c runs beside b, though b has started a step later."""
     meet = threading.Barrier(2, timeout=10)
 
@@ -229,7 +209,7 @@ def test_tasks_run_at_the_same_time(drive: Any) -> None:
     assert sorted(drive.invoke(app, EMPTY)["log"]) == ["a", "b", "c"]
 
 
-def test_coroutines_run_at_the_same_time() -> None:
+def test_coroutines_run_at_the_same_time():
     ready = asyncio.Event()
 
     async def late(state: Any) -> Any:
@@ -245,7 +225,7 @@ def test_coroutines_run_at_the_same_time() -> None:
     assert show([*app.get_state_history(CONFIG)]) == "a / b / last / late"
 
 
-def test_a_reader_sees_what_is_stored(drive: Any, saver: Any) -> None:
+def test_a_reader_sees_what_is_stored(drive, saver):
     app = beside_a_chain(saver, writer("long"))
     seen = []
     if drive.is_async:
@@ -263,7 +243,7 @@ def test_a_reader_sees_what_is_stored(drive: Any, saver: Any) -> None:
     assert seen == [(name, name) for name in ("a", "b", "c", "long", "d")]
 
 
-def test_each_mode_shows_a_step_for_what_has_ended(drive: Any) -> None:
+def test_each_mode_shows_a_step_for_what_has_ended(drive):
     app = beside_a_chain(InMemorySaver(), writer("long"))
     modes = ["values", "updates", "tasks", "checkpoints", "debug"]
     with ends_by(CHAIN_FIRST):
@@ -277,7 +257,7 @@ def test_each_mode_shows_a_step_for_what_has_ended(drive: Any) -> None:
     assert [each["next"] for each in by_mode["checkpoints"]][2:4] == [["b", "long"], ["c", "long"]]
 
 
-def test_a_reader_that_leaves_keeps_what_has_ended(drive: Any, saver: Any) -> None:
+def test_a_reader_that_leaves_keeps_what_has_ended(drive, saver):
     app = beside_a_chain(saver, writer("long"))
     with ends_by(CHAIN_FIRST):
         drive.stream(app, EMPTY, CONFIG, stream_mode="updates", take=2)
@@ -285,7 +265,7 @@ def test_a_reader_that_leaves_keeps_what_has_ended(drive: Any, saver: Any) -> No
         assert drive.invoke(app, None, CONFIG)["log"] == ["a", "b", "c", "long", "d"]
 
 
-def test_a_drained_run_can_be_resumed(drive: Any, saver: Any) -> None:
+def test_a_drained_run_can_be_resumed(drive, saver):
     control = RunControl()
 
     def stop(state: Any) -> Any:
@@ -304,7 +284,7 @@ def test_a_drained_run_can_be_resumed(drive: Any, saver: Any) -> None:
 # -- policies ------------------------------------------------------------------------------------------------------
 
 
-def test_retries_and_timeouts_are_as_ever(drive: Any) -> None:
+def test_retries_and_timeouts_are_as_ever(drive):
     tried: list[int] = []
 
     def flaky(state: Any) -> Any:
@@ -332,7 +312,7 @@ def elsewhere(state: Any) -> Any:
     return {"log": ["elsewhere"]}
 
 
-def test_nodes_run_on_executors(drive: Any) -> None:
+def test_nodes_run_on_executors(drive):
     graph = build("S>a>b")
     graph.add_node("p", elsewhere, executor="processes").add_edge(START, "p")
     assert sorted(drive.invoke(graph.compile(schedule="ready"), EMPTY)["log"]) == ["a", "b", "elsewhere"]
@@ -341,7 +321,7 @@ def test_nodes_run_on_executors(drive: Any) -> None:
 # -- looked at -----------------------------------------------------------------------------------------------------
 
 
-def test_a_timeline_shows_what_overlapped(drive: Any) -> None:
+def test_a_timeline_shows_what_overlapped(drive):
     app = beside_a_chain(InMemorySaver(), lambda state: {"log": [interrupt("?")]})
     drive.invoke(app, EMPTY, CONFIG)
     drive.invoke(app, Command(resume="yes"), CONFIG)
@@ -350,7 +330,7 @@ def test_a_timeline_shows_what_overlapped(drive: Any) -> None:
     assert sorted(ends) == [("a", 1), ("b", 2), ("c", 3), ("d", 5), ("long", 4), ("long", 4)]
 
 
-def test_a_wide_fan_out_is_stored_as_changes(drive: Any) -> None:
+def test_a_wide_fan_out_is_stored_as_changes(drive):
     """Each step stores what has changed, however many tasks are under way."""
     saver = InMemorySaver()
     app = build("r:S=w w>sum", {"S": sends("w", *range(40))}).compile(saver, schedule="ready")
@@ -371,7 +351,7 @@ def test_a_wide_fan_out_is_stored_as_changes(drive: Any) -> None:
 __all__ = ["StateGraph"]
 
 
-def test_equal_sends_and_many_of_them_each_run_once(drive: Any) -> None:
+def test_equal_sends_and_many_of_them_each_run_once(drive):
     """Also where a breakpoint holds them: what is kept is told by its place, not by what it says."""
     app = build("r:S=w w>sum", {"S": sends("w", *[1] * 300)}).compile(InMemorySaver(), schedule="ready")
     assert drive.invoke(app, EMPTY, CONFIG, interrupt_before=["w"])["log"] == []

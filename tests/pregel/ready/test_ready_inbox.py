@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ ORDER = by_order("a", "b", "c", "long", "d")
 
 
 @pytest.fixture(autouse=True)
-def in_order() -> Iterator[None]:
+def in_order():
     with ends_by(ORDER):
         yield
 
@@ -59,7 +59,7 @@ def waiting(drive: Any, saver: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_posts_before_the_start_are_applied_with_the_input(drive: Any, saver: Any, durability: Any) -> None:
+def test_posts_before_the_start_are_applied_with_the_input(drive, saver, durability):
     app = app_of(saver)
     drive.call(app, "post", CONFIG, {"log": ["word"]})
     end = drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability)
@@ -68,7 +68,7 @@ def test_posts_before_the_start_are_applied_with_the_input(drive: Any, saver: An
     assert (posted(saver), waiting(drive, saver)) == (steps, [])
 
 
-def test_with_durability_exit_all_posts_are_in_the_one_step(drive: Any, saver: Any) -> None:
+def test_with_durability_exit_all_posts_are_in_the_one_step(drive, saver):
     nodes: dict[str, Any] = {"a": posting("a", saver, "one", "two"), "long": lambda state: {"log": [interrupt("?")]}}
     app = app_of(saver, **nodes)
     drive.call(app, "post", CONFIG, {"log": ["word"]})
@@ -82,9 +82,7 @@ def test_with_durability_exit_all_posts_are_in_the_one_step(drive: Any, saver: A
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_posts_are_applied_after_the_step_and_tasks_that_start_next_see_them(
-    drive: Any, saver: Any, durability: Any
-) -> None:
+def test_posts_are_applied_after_the_step_and_tasks_that_start_next_see_them(drive, saver, durability):
     """b starts after it; `long` has started before, and reads the state of its origin."""
     app = app_of(saver, a=posting("a", saver, "one", "two"))
     end = drive.invoke(app, {"log": []}, CONFIG, durability=durability)
@@ -93,7 +91,7 @@ def test_posts_are_applied_after_the_step_and_tasks_that_start_next_see_them(
     assert waiting(drive, saver) == []
 
 
-def test_after_the_last_step_it_waits_for_the_next_call(drive: Any, saver: Any) -> None:
+def test_after_the_last_step_it_waits_for_the_next_call(drive, saver):
     app = app_of(saver, d=posting("d", saver, "late"))
     assert "late" not in drive.invoke(app, {"log": []}, CONFIG)["log"]
     assert waiting(drive, saver) == ["late"]
@@ -101,7 +99,7 @@ def test_after_the_last_step_it_waits_for_the_next_call(drive: Any, saver: Any) 
     assert end[5:8] == ["again", "late", "a7"] and waiting(drive, saver) == []
 
 
-def test_what_only_waits_for_an_answer_is_under_way(drive: Any, saver: Any) -> None:
+def test_what_only_waits_for_an_answer_is_under_way(drive, saver):
     """Nothing runs after c's step in this call; d will, when `long` has its answer."""
 
     def ask(state: Any) -> Any:
@@ -114,7 +112,7 @@ def test_what_only_waits_for_an_answer_is_under_way(drive: Any, saver: Any) -> N
     assert end["log"] == ["a0", "b1", "c2", "word", "yes", "d5"]
 
 
-def test_a_resumed_call_applies_posts_with_its_first_step(drive: Any, saver: Any) -> None:
+def test_a_resumed_call_applies_posts_with_its_first_step(drive, saver):
     """The task that asked reads the state of its origin again."""
 
     def ask(state: Any) -> Any:
@@ -126,7 +124,7 @@ def test_a_resumed_call_applies_posts_with_its_first_step(drive: Any, saver: Any
     assert end["log"] == ["a0", "b1", "c2", "yes0", "word", "d5"]
 
 
-def test_a_call_whose_first_step_is_the_last_leaves_posts_queued(drive: Any, saver: Any) -> None:
+def test_a_call_whose_first_step_is_the_last_leaves_posts_queued(drive, saver):
     def ask(state: Any) -> Any:
         return {"log": [interrupt("?")]}
 
@@ -136,7 +134,7 @@ def test_a_call_whose_first_step_is_the_last_leaves_posts_queued(drive: Any, sav
     assert waiting(drive, saver) == ["word"]
 
 
-def test_after_a_failure_what_ends_takes_it(drive: Any, saver: Any) -> None:
+def test_after_a_failure_what_ends_takes_it(drive, saver):
     def fail(state: Any) -> Any:
         raise ValueError("no luck")
 
@@ -147,7 +145,7 @@ def test_after_a_failure_what_ends_takes_it(drive: Any, saver: Any) -> None:
     assert drive.invoke(app_of(saver), None, CONFIG)["log"] == ["a0", "word", "b2", "c3", "long0", "d5"]
 
 
-def test_sends_that_wait_and_joins_keep_their_places(drive: Any, saver: Any) -> None:
+def test_sends_that_wait_and_joins_keep_their_places(drive, saver):
     def split(state: Any) -> Any:
         return [Send("w", {"log": ["x"]}), Send("w", {"log": ["y"]})]
 
@@ -160,7 +158,7 @@ def test_sends_that_wait_and_joins_keep_their_places(drive: Any, saver: Any) -> 
 
 
 @pytest.mark.parametrize("kind", ["any", "reachable", 2])
-def test_joins_in_waves(drive: Any, saver: Any, kind: Any) -> None:
+def test_joins_in_waves(drive, saver, kind):
     builder = build("S>a>b S>long", nodes={"a": posting("a", saver, "word"), "b": saw("b")})
     builder.add_node("d", saw("d")).add_edge(["b", "long"], "d", wait=kind)
     app = builder.compile(saver, schedule="ready", inbox=True)
@@ -170,7 +168,7 @@ def test_joins_in_waves(drive: Any, saver: Any, kind: Any) -> None:
     )
 
 
-def test_streams_show_it_behind_the_step(drive: Any, saver: Any) -> None:
+def test_streams_show_it_behind_the_step(drive, saver):
     app = app_of(saver, "S>a>b", a=posting("a", saver, "word"))
     chunks = drive.stream(app, {"log": []}, CONFIG, stream_mode=["updates", "values"])
     assert chunks == [
@@ -183,13 +181,13 @@ def test_streams_show_it_behind_the_step(drive: Any, saver: Any) -> None:
     ]
 
 
-def test_a_graph_inside_leaves_it_to_the_graph_around(drive: Any, saver: Any) -> None:
+def test_a_graph_inside_leaves_it_to_the_graph_around(drive, saver):
     inner = build("S>i>j", nodes={"i": posting("i", saver, "word"), "j": saw("j")})
     app = app_of(saver, "S>a>b", a=inner.compile(schedule="ready", inbox=True))
     assert drive.invoke(app, {"log": []}, CONFIG)["log"] == ["i0", "j1", "word", "b3"]
 
 
-def test_an_edit_and_a_fork_do_not_get_it_again(drive: Any, saver: Any) -> None:
+def test_an_edit_and_a_fork_do_not_get_it_again(drive, saver):
     app = app_of(saver, "S>a>b", a=posting("a", saver, "word"))
     drive.invoke(app, {"log": []}, CONFIG)
     (before_a,) = [each for each in drive.history(app, CONFIG) if each.next == ("a",)]
@@ -199,7 +197,7 @@ def test_an_edit_and_a_fork_do_not_get_it_again(drive: Any, saver: Any) -> None:
     assert waiting(drive, saver) == ["next"]
 
 
-def test_posts_are_applied_once_when_schedules_alternate(drive: Any, saver: Any) -> None:
+def test_posts_are_applied_once_when_schedules_alternate(drive, saver):
     def ask(state: Any) -> Any:
         return {"log": [interrupt("?", key="q")]}
 
@@ -221,9 +219,7 @@ class Died(BaseException):
 
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("number", range(6))
-def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(
-    saver: Any, monkeypatch: pytest.MonkeyPatch, number: int, stored: bool
-) -> None:
+def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(saver, monkeypatch, number, stored):
     """Killed anywhere and gone on with, each task sees what it would have seen."""
     nodes = {"a": posting("a", saver, "one"), "c": posting("c", saver, "two")}
     app, commit, count = app_of(saver, **nodes), saver.commit, []
@@ -248,7 +244,7 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(
     assert again.get_state(CONFIG).posts == ()
 
 
-def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive: Any, saver: Any) -> None:
+def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive, saver):
     first = [True]
 
     def overtaken(state: Any) -> Any:
@@ -264,7 +260,7 @@ def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive: Any, saver: Any) 
     assert [words for _, words in posted(saver)] == [["word"]]
 
 
-def test_a_reducer_that_raises_on_it_leaves_it(drive: Any) -> None:
+def test_a_reducer_that_raises_on_it_leaves_it(drive):
     saver = InMemorySaver()
     app = app_of(saver, a=posting("a", saver, "word"))
     inbox_table = saver.store_post

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 from kit.graphs import CONFIG
-from kit.ready_graphs import build, by_order, ends_by
+from kit.ready_graphs import beside_a_chain, build, by_order, ends_by
 
 from stategraph import END, Command, InMemorySaver, SqliteSaver, interrupt, task
 from stategraph.checkpoint.base import UNDER_WAY
@@ -29,18 +28,12 @@ STARTED = "it has started and not ended: it is running, or goes on with the next
 STARTS = "nothing holds it back: it is running already, or starts with the next call"
 
 
-def beside_a_chain(node: Any, **options: Any) -> Any:
-    """`long` beside a > b > c, and d behind both."""
-    graph = build("S>a>b>c>d S>long>d", nodes={"long": node})
-    return graph.compile(InMemorySaver(), schedule="ready", **options)
-
-
 def ask(state: Any) -> Any:
     return {"log": [interrupt("really?")]}
 
 
-def test_explain_distinguishes_running_tasks_and_those_waiting_for_them(drive: Any) -> None:
-    app = beside_a_chain(ask, interrupt_before=["c"])
+def test_explain_distinguishes_running_tasks_and_those_waiting_for_them(drive):
+    app = beside_a_chain(InMemorySaver(), ask, interrupt_before=["c"])
     with ends_by(by_order("a", "b", "c", "long")):
         drive.invoke(app, EMPTY, CONFIG)
     found = drive.call(app, "explain", CONFIG)
@@ -52,14 +45,14 @@ def test_explain_distinguishes_running_tasks_and_those_waiting_for_them(drive: A
     assert found["d"] == ("waiting", "it was triggered and waits for what leads to it: long", ("long",))
 
 
-def test_explain_reports_cancelled_tasks(drive: Any) -> None:
+def test_explain_reports_cancelled_tasks(drive):
     class Died(BaseException):
         pass
 
     def die(state: Any) -> Any:
         raise Died
 
-    app = beside_a_chain(die)
+    app = beside_a_chain(InMemorySaver(), die)
     with ends_by(by_order("a", "long")), pytest.raises(Died):
         drive.invoke(app, EMPTY, CONFIG)
     found = drive.call(app, "explain", CONFIG)
@@ -67,7 +60,7 @@ def test_explain_reports_cancelled_tasks(drive: Any) -> None:
     assert found["c"] == ("next", STARTS, ())  # b was at work, and has ended
 
 
-def test_explain_is_accurate_while_a_run_is_in_progress() -> None:
+def test_explain_is_accurate_while_a_run_is_in_progress():
     """It reads what is stored: that b has started since the last checkpoint is not."""
     told: dict[str, Any] = {}
 
@@ -83,11 +76,11 @@ def test_explain_is_accurate_while_a_run_is_in_progress() -> None:
     assert (told["long"].why, told["b"].why) == (STARTED, STARTS)
 
 
-def test_a_bar_spans_the_steps_in_which_its_task_was_running() -> None:
+def test_a_bar_spans_the_steps_in_which_its_task_was_running():
     def long(state: Any) -> Any:
         return {"log": ["long"]}
 
-    app = beside_a_chain(long)
+    app = beside_a_chain(InMemorySaver(), long)
     with ends_by(by_order("a", "b", "c", "long")):
         app.invoke(EMPTY, CONFIG)
     drawn = timeline(app, CONFIG)
@@ -101,9 +94,9 @@ def test_a_bar_spans_the_steps_in_which_its_task_was_running() -> None:
     assert starts == sorted(starts)
 
 
-def test_a_report_shows_the_graph_inside_of_a_task_that_started_some_steps_before(tmp_path: Path) -> None:
+def test_a_report_shows_the_graph_inside_of_a_task_that_started_some_steps_before(tmp_path):
     inner = build("S>p>q").compile(schedule="ready", name="inner")
-    app = beside_a_chain(inner)
+    app = beside_a_chain(InMemorySaver(), inner)
     with ends_by(by_order("a", "b", "c", "p", "q", "long")):
         app.invoke(EMPTY, CONFIG)
     drawn = timeline(app, CONFIG)
@@ -116,8 +109,8 @@ def test_a_report_shows_the_graph_inside_of_a_task_that_started_some_steps_befor
     assert "long:p" in page
 
 
-def test_an_interrupt_is_drawn_in_the_steps_of_its_start_and_answer() -> None:
-    app = beside_a_chain(ask)
+def test_an_interrupt_is_drawn_in_the_steps_of_its_start_and_answer():
+    app = beside_a_chain(InMemorySaver(), ask)
     with ends_by(by_order("a", "b", "c", "long")):
         app.invoke(EMPTY, CONFIG)
         app.invoke(Command(resume="yes"), CONFIG)
@@ -126,8 +119,8 @@ def test_an_interrupt_is_drawn_in_the_steps_of_its_start_and_answer() -> None:
     assert drawn.state == "done"
 
 
-def test_a_report_shows_no_internal_marks_and_shows_nested_interrupts(tmp_path: Path) -> None:
-    app = beside_a_chain(build("S>p", nodes={"p": ask}).compile(schedule="ready"))
+def test_a_report_shows_no_internal_marks_and_shows_nested_interrupts(tmp_path):
+    app = beside_a_chain(InMemorySaver(), build("S>p", nodes={"p": ask}).compile(schedule="ready"))
     with ends_by(by_order("a", "p", "long", "b", "c")):
         app.invoke(EMPTY, {**CONFIG, "metadata": {"mine": 1}})
     assert UNDER_WAY in app.get_state(CONFIG).metadata
@@ -137,9 +130,9 @@ def test_a_report_shows_no_internal_marks_and_shows_nested_interrupts(tmp_path: 
 
 
 @pytest.mark.parametrize("calls", [1, 2])
-def test_a_task_that_several_steps_show_is_counted_once(tmp_path: Path, calls: int) -> None:
+def test_a_task_that_several_steps_show_is_counted_once(tmp_path, calls):
     """The step in which it started and asked, and the one in which it waits or has ended."""
-    app = beside_a_chain(ask)
+    app = beside_a_chain(InMemorySaver(), ask)
     with ends_by(by_order("a", "b", "c", "long")):
         for given in [EMPTY, Command(resume="yes")][:calls]:
             app.invoke(given, CONFIG)
@@ -151,7 +144,7 @@ def test_a_task_that_several_steps_show_is_counted_once(tmp_path: Path, calls: i
     assert [step["u"]["long"] for step in steps if "long" in step.get("u", {})] == [{"paused": 1} if calls == 1 else {"done": 1}]
 
 
-def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since() -> None:
+def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since():
     """The question stands beside the origin of its task; the newest checkpoint does not change with it."""
     index = ThreadIndex("t")
 
@@ -166,7 +159,7 @@ def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since() -
         look.join()
         return {"log": [interrupt("really?")]}
 
-    app = beside_a_chain(long)
+    app = beside_a_chain(InMemorySaver(), long)
     pages = ThreadPages(app, index)
     with ends_by(by_order("a", "b", "c", "long")):
         app.invoke(EMPTY, CONFIG)
@@ -184,7 +177,7 @@ def look_at_open_step(app: Any) -> Any:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_blocked_node_is_not_shown_as_running(nested: bool) -> None:
+def test_a_blocked_node_is_not_shown_as_running(nested):
     """c has triggered d, and long, which leads to d as well, goes on with its answer."""
     seen: list[Any] = []
 
@@ -193,7 +186,7 @@ def test_a_blocked_node_is_not_shown_as_running(nested: bool) -> None:
         seen.append(look_at_open_step(app))
         return {"log": ["long"]}
 
-    app = beside_a_chain(long)
+    app = beside_a_chain(InMemorySaver(), long)
     if nested:
         app = build("S>box", nodes={"box": app.copy({"checkpointer": None})}).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("box", "a", "b", "c", "long")):
@@ -206,7 +199,7 @@ def test_a_blocked_node_is_not_shown_as_running(nested: bool) -> None:
     assert not nested or shown["box"] == {"running": 1}
 
 
-def test_a_task_that_failed_some_steps_ago_is_shown_as_running_when_it_runs_again() -> None:
+def test_a_task_that_failed_some_steps_ago_is_shown_as_running_when_it_runs_again():
     seen: list[Any] = []
 
     def long(state: Any) -> Any:
@@ -215,7 +208,7 @@ def test_a_task_that_failed_some_steps_ago_is_shown_as_running_when_it_runs_agai
             raise ValueError("no luck")
         return {"log": ["long"]}
 
-    app = beside_a_chain(long, on_failure="finish")
+    app = beside_a_chain(InMemorySaver(), long, on_failure="finish")
     with ends_by(by_order("a", "long", "b", "c")):
         with pytest.raises(ValueError, match="no luck"):
             app.invoke(EMPTY, CONFIG)
@@ -223,9 +216,9 @@ def test_a_task_that_failed_some_steps_ago_is_shown_as_running_when_it_runs_agai
     assert seen[1]["u"] == {"d": {"waiting": 1}, "long": {"running": 1}}
 
 
-def test_the_steps_of_a_page_are_those_of_the_report_wherever_it_begins(tmp_path: Path) -> None:
+def test_the_steps_of_a_page_are_those_of_the_report_wherever_it_begins(tmp_path):
     inner = build("S>p>q").compile(schedule="ready", name="inner")
-    app = beside_a_chain(inner)
+    app = beside_a_chain(InMemorySaver(), inner)
     with ends_by(by_order("a", "b", "c", "p", "q", "long")):
         app.invoke(EMPTY, CONFIG)
     index = ThreadIndex("t")
@@ -237,7 +230,7 @@ def test_the_steps_of_a_page_are_those_of_the_report_wherever_it_begins(tmp_path
     assert ["long", "long:p", "long:q"] in nodes, whole
 
 
-def test_checkpoints_are_shown_with_all_that_is_pending(drive: Any) -> None:
+def test_checkpoints_are_shown_with_all_that_is_pending(drive):
     app = build("S>a>d S>long>d S>b").compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("a", "long", "d")):
         chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["checkpoints", "debug"], interrupt_before=["b"])
@@ -253,7 +246,7 @@ def test_checkpoints_are_shown_with_all_that_is_pending(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("stored", ["memory", "sqlite"])
-def test_a_history_shows_what_each_state_shows(drive: Any, tmp_path: Path, stored: str) -> None:
+def test_a_history_shows_what_each_state_shows(drive, tmp_path, stored):
     """Also the questions of tasks that have started at an earlier checkpoint."""
     saver = InMemorySaver() if stored == "memory" else SqliteSaver(str(tmp_path / "threads.db"))
     app = build("S>a>b>c S>long", nodes={"long": ask}).compile(saver, schedule="ready")
@@ -265,7 +258,7 @@ def test_a_history_shows_what_each_state_shows(drive: Any, tmp_path: Path, store
     assert [each.tasks for each in history] == [drive.get_state(app, each.config).tasks for each in history]
 
 
-def test_checkpoints_are_shown_with_waiting_tasks_that_start_in_them(drive: Any) -> None:
+def test_checkpoints_are_shown_with_waiting_tasks_that_start_in_them(drive):
     """b waits for x, which then leads elsewhere."""
     app = build("S>a>b r:x=b|E S>x", {"x": lambda _: END}).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("a", "x", "b")):
@@ -274,8 +267,8 @@ def test_checkpoints_are_shown_with_waiting_tasks_that_start_in_them(drive: Any)
     assert shown == [["__start__"], ["a", "x"], ["b", "x"], ["b"], []]
 
 
-def test_a_resumed_stream_shows_the_stored_metadata(drive: Any) -> None:
-    app = beside_a_chain(ask)
+def test_a_resumed_stream_shows_the_stored_metadata(drive):
+    app = beside_a_chain(InMemorySaver(), ask)
     drive.invoke(app, EMPTY, CONFIG)
     stored = drive.get_state(app, CONFIG).metadata
     chunks = drive.stream(app, Command(resume="yes"), CONFIG, stream_mode="checkpoints")
@@ -289,7 +282,7 @@ def list_inputs(app: Any, node: str) -> list[str]:
 
 @pytest.mark.parametrize("looked_at_by", ["ready", "supersteps"])
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_task_is_shown_with_the_input_that_it_was_called_with(nested: bool, looked_at_by: Any) -> None:
+def test_a_task_is_shown_with_the_input_that_it_was_called_with(nested, looked_at_by):
     """It has read the state at its origin, also if it ends some steps later."""
     seen: list[Any] = []
 
@@ -307,11 +300,11 @@ def test_a_task_is_shown_with_the_input_that_it_was_called_with(nested: bool, lo
     assert [str(each) for each in seen] == list_inputs(app, "box:long" if nested else "long") == ["{'log': []}"]
 
 
-def test_a_task_that_failed_is_shown_with_the_input_that_it_was_called_with(tmp_path: Path) -> None:
+def test_a_task_that_failed_is_shown_with_the_input_that_it_was_called_with(tmp_path):
     def long(state: Any) -> Any:
         raise ValueError("no luck")
 
-    app = beside_a_chain(long, on_failure="finish")
+    app = beside_a_chain(InMemorySaver(), long, on_failure="finish")
     with ends_by(by_order("a", "b", "c", "long")), pytest.raises(ValueError, match="no luck"):
         app.invoke(EMPTY, CONFIG)
     assert {*list_inputs(app, "long")} == {"{'log': []}"}
@@ -326,8 +319,8 @@ def test_a_task_that_failed_is_shown_with_the_input_that_it_was_called_with(tmp_
     assert list_inputs(app, "long")[-1] == "{'log': ['a', 'b', 'c', 'edit']}"
 
 
-def test_a_task_whose_origin_was_deleted_is_shown_with_its_new_input() -> None:
-    app = beside_a_chain(ask)
+def test_a_task_whose_origin_was_deleted_is_shown_with_its_new_input():
+    app = beside_a_chain(InMemorySaver(), ask)
     with ends_by(by_order("a", "b", "c", "long")):
         app.invoke(EMPTY, {**CONFIG, "run_id": "first"}, interrupt_before=["b"])
         app.invoke(None, {**CONFIG, "run_id": "second"})
@@ -337,7 +330,7 @@ def test_a_task_whose_origin_was_deleted_is_shown_with_its_new_input() -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_an_open_failure_is_shown_once(tmp_path: Path, nested: bool) -> None:
+def test_an_open_failure_is_shown_once(tmp_path, nested):
     """The step in which its task started shows only its bar; after the next call it is an earlier error."""
     luck = ["no", "no"]
 
@@ -346,7 +339,7 @@ def test_an_open_failure_is_shown_once(tmp_path: Path, nested: bool) -> None:
             raise ValueError(f"luck {luck.pop()}")
         return {"log": ["long"]}
 
-    app = beside_a_chain(build("S>p", nodes={"p": long}).compile() if nested else long, on_failure="finish")
+    app = beside_a_chain(InMemorySaver(), build("S>p", nodes={"p": long}).compile() if nested else long, on_failure="finish")
     with ends_by(by_order("a", "p", "long", "b", "c")), pytest.raises(ValueError, match="luck no"):
         app.invoke(EMPTY, CONFIG)
     page = report(app, CONFIG, tmp_path / "run.html").read_text()
@@ -368,7 +361,7 @@ def test_an_open_failure_is_shown_once(tmp_path: Path, nested: bool) -> None:
     assert "Earlier errors" in report(app, CONFIG, tmp_path / "run.html").read_text()
 
 
-def test_a_failure_that_an_error_handler_takes_stays_an_earlier_error(tmp_path: Path) -> None:
+def test_a_failure_that_an_error_handler_takes_stays_an_earlier_error(tmp_path):
     def long(state: Any) -> Any:
         raise ValueError("no luck")
 
@@ -381,7 +374,7 @@ def test_a_failure_that_an_error_handler_takes_stays_an_earlier_error(tmp_path: 
     assert str(changes(app, CONFIG)).count("long raised") == 1
 
 
-def test_a_running_task_of_a_removed_node_is_shown_with_its_interrupt() -> None:
+def test_a_running_task_of_a_removed_node_is_shown_with_its_interrupt():
     saver = InMemorySaver()
     graph = build("S>a>b>c S>long S>other", nodes={"long": ask, "other": ask})
     with ends_by(by_order("a", "b", "c", "long", "other")):
@@ -393,9 +386,9 @@ def test_a_running_task_of_a_removed_node_is_shown_with_its_interrupt() -> None:
     assert "pending work for parts of the graph that are gone" in remark
 
 
-def test_a_task_that_has_ended_in_the_one_step_of_a_call_is_shown_as_done() -> None:
+def test_a_task_that_has_ended_in_the_one_step_of_a_call_is_shown_as_done():
     """With durability "exit", its result is stored nowhere else than in the state."""
-    app = beside_a_chain(ask)
+    app = beside_a_chain(InMemorySaver(), ask)
     with ends_by(by_order("a", "b", "c", "long")):
         app.invoke(EMPTY, CONFIG, durability="exit")
         app.invoke(Command(resume="yes"), CONFIG, durability="exit")

@@ -23,7 +23,7 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("number", CASES)
-def test_joins_open_as_in_supersteps_if_tasks_end_together(number: int) -> None:
+def test_joins_open_as_in_supersteps_if_tasks_end_together(number):
     case = CASES[number]
     app = flow_graphs.build(case.graph, case.script).compile(InMemorySaver(), schedule="ready")
     with ends_together():
@@ -60,7 +60,7 @@ ONE_BY_ONE = {
 
 @pytest.mark.parametrize(("graph", "script", "order", "steps"), ONE_BY_ONE.values(), ids=ONE_BY_ONE)
 @pytest.mark.parametrize("saved", [True, False])
-def test_one_end_after_the_other(drive: Any, graph: str, script: Any, order: Any, steps: str, saved: bool) -> None:
+def test_one_end_after_the_other(drive, graph, script, order, steps, saved):
     app = flow_graphs.build(graph, script).compile(InMemorySaver() if saved else None, schedule="ready")
     with ends_by(by_order(*order)):
         result = drive.invoke(app, EMPTY, CONFIG)
@@ -69,7 +69,7 @@ def test_one_end_after_the_other(drive: Any, graph: str, script: Any, order: Any
         assert show(drive.history(app, CONFIG)) == steps
 
 
-def test_what_is_late_is_late_after_an_edit(drive: Any) -> None:
+def test_what_is_late_is_late_after_an_edit(drive):
     app = flow_graphs.build("S>a S>b S>c [a,b]any>d", {"b": ["ask", None], "c": ["ask", None]})
     app = app.compile(InMemorySaver(), schedule="ready")
     drive.invoke(app, EMPTY, CONFIG)
@@ -95,9 +95,7 @@ GATHERED = {
 
 
 @pytest.mark.parametrize(("graph", "routes", "order", "steps"), GATHERED.values(), ids=GATHERED)
-def test_a_join_for_all_waits_for_what_still_leads_to_its_sources(
-    drive: Any, graph: str, routes: Any, order: list[str], steps: str
-) -> None:
+def test_a_join_for_all_waits_for_what_still_leads_to_its_sources(drive, graph, routes, order, steps):
     def rank(task: Any) -> int:
         number = task.send.arg["n"] if task.send else ""
         return order.index(each) if (each := f"{task.name}{number}") in order else len(order)
@@ -109,7 +107,7 @@ def test_a_join_for_all_waits_for_what_still_leads_to_its_sources(
         assert result["log"] == steps.replace(" / ", " ").split(), turn
 
 
-def test_a_join_for_all_waits_for_a_source_that_asks(drive: Any) -> None:
+def test_a_join_for_all_waits_for_a_source_that_asks(drive):
     def ask(state: Any) -> Any:
         return {"log": [interrupt("?") if state["n"] == 2 else "w"]}
 

@@ -28,7 +28,7 @@ def wide(limit: Limit, node: Callable[..., Any], chains: int = 5, length: int = 
 
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("saved", [False, True])
-def test_no_more_tasks_run_at_once_than_the_limit(drive: Any, most: int, saved: bool) -> None:
+def test_no_more_tasks_run_at_once_than_the_limit(drive, most, saved):
     at_work, seen = [0], set()
 
     def enter(step: int) -> None:
@@ -51,7 +51,7 @@ def test_no_more_tasks_run_at_once_than_the_limit(drive: Any, most: int, saved: 
     assert max(seen) <= most
 
 
-def test_a_question_and_a_failure_hold_no_place(drive: Any) -> None:
+def test_a_question_and_a_failure_hold_no_place(drive):
     failing = [True]
 
     def work(state: Any) -> Any:

@@ -28,7 +28,7 @@ def route_to_m(name: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_sends_of_two_branches_run_one_at_a_time_however_the_branches_end(together: bool) -> None:
+def test_sends_of_two_branches_run_one_at_a_time_however_the_branches_end(together):
     routes = {name: route_to_m(f"{name}'s") for name in "ab"}
     app = build("S>a S>b r:a=m r:b=m", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready")
     with ends_together() if together else ends_by(by_order("a", "b")):
@@ -37,7 +37,7 @@ def test_sends_of_two_branches_run_one_at_a_time_however_the_branches_end(togeth
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_sends_of_one_router_run_one_at_a_time(drive: Any, durability: Any) -> None:
+def test_sends_of_one_router_run_one_at_a_time(drive, durability):
     routes = {"S": lambda _: [Send("m", {"log": [str(i)]}) for i in range(3)]}
     app = build("r:S=m m>z", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready")
     log = drive.invoke(app, EMPTY, CONFIG, durability=durability)["log"]
@@ -48,7 +48,7 @@ def test_sends_of_one_router_run_one_at_a_time(drive: Any, durability: Any) -> N
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_sends_to_a_graph_that_contains_a_memory_run_one_at_a_time(drive: Any, together: bool) -> None:
+def test_sends_to_a_graph_that_contains_a_memory_run_one_at_a_time(drive, together):
     """Also if they start in different steps, where it is no error to have the memory at once."""
     middle = build("S>own", nodes={"own": agent_of(q=ask)}).compile(schedule="ready")
     routes = {"S": lambda _: [Send("m", {"log": ["a"]}), "b"], "b": lambda _: [Send("m", {"log": ["b"]})]}
@@ -62,7 +62,7 @@ def test_sends_to_a_graph_that_contains_a_memory_run_one_at_a_time(drive: Any, t
     assert log[-8:] == ["a", "a", "1", "b", "a", "1", "b", "2"]
 
 
-def test_sends_with_different_keys_run_at_once(drive: Any) -> None:
+def test_sends_with_different_keys_run_at_once(drive):
     routes = {"S": lambda _: [Send("m", {"log": []}, key=key) for key in "xy"] + [Send("m", {"log": []})]}
     app = build("r:S=m", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready")
     assert len(drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]) == 3
@@ -70,7 +70,7 @@ def test_sends_with_different_keys_run_at_once(drive: Any) -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("edit", [False, True])
-def test_a_node_and_a_send_to_it_run_one_at_a_time(drive: Any, durability: Any, edit: bool) -> None:
+def test_a_node_and_a_send_to_it_run_one_at_a_time(drive, durability, edit):
     """The one that has paused in the memory goes on first, also where all starts again."""
     routes = {"a": lambda _: ["m", Send("m", {"log": ["sent"]})]}
     app = build("S>a r:a=m S>b", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready")
@@ -88,7 +88,7 @@ def test_a_node_and_a_send_to_it_run_one_at_a_time(drive: Any, durability: Any, 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @pytest.mark.parametrize("edit", [False, True])
-def test_a_paused_task_of_a_memory_resumes_before_waiting_sends(drive: Any, durability: Any, edit: bool) -> None:
+def test_a_paused_task_of_a_memory_resumes_before_waiting_sends(drive, durability, edit):
     """After an edit, and with durability "exit", its `Send` comes behind those that wait."""
     routes = {"S": lambda _: ["b", *[Send("m", {"log": [f"sent {i}"]}) for i in "12"]]}
     app = build("r:S=m|b b>c", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready")
@@ -104,7 +104,7 @@ def test_a_paused_task_of_a_memory_resumes_before_waiting_sends(drive: Any, dura
     assert drive.get_state(app, CONFIG).next == ()
 
 
-def test_races_that_need_one_memory_run_one_at_a_time(drive: Any) -> None:
+def test_races_that_need_one_memory_run_one_at_a_time(drive):
     """Each needs what the other one's first racer would take: none takes a part."""
     pairs = [("r", "x"), ("s", "y"), ("r", "y"), ("s", "x")]
     routes = {"S": lambda _: [Send("m", {"log": [race + key]}, race=race, key=key) for race, key in pairs]}
@@ -115,7 +115,7 @@ def test_races_that_need_one_memory_run_one_at_a_time(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_a_race_waits_for_a_memory(drive: Any, asks: bool) -> None:
+def test_a_race_waits_for_a_memory(drive, asks):
     """Its racers share one, so that only one of them can run, whichever comes first."""
     routes = {"S": lambda _: [Send("m", {"log": ["solo"]}), *[Send("m", {"log": [i]}, race="r") for i in "12"]]}
     agent = agent_of(q=ask) if asks else agent_of()
@@ -130,7 +130,7 @@ def test_a_race_waits_for_a_memory(drive: Any, asks: bool) -> None:
     assert drive.get_state(app, CONFIG).next == ()
 
 
-def test_each_task_of_a_memory_stops_at_the_breakpoint(drive: Any) -> None:
+def test_each_task_of_a_memory_stops_at_the_breakpoint(drive):
     routes = {"S": lambda _: [*[Send("m", {"log": [i]}) for i in "12"], "m"]}
     builder = build("r:S=m", routes, {"m": agent_of()})
     app = builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["m"])
@@ -138,7 +138,7 @@ def test_each_task_of_a_memory_stops_at_the_breakpoint(drive: Any) -> None:
     assert lengths == [0, 2, 6, 17] and drive.get_state(app, CONFIG).next == ()
 
 
-def test_a_task_finished_in_a_superstep_waits_for_no_memory(drive: Any) -> None:
+def test_a_task_finished_in_a_superstep_waits_for_no_memory(drive):
     """There the first `Send` was refused, as the second one had the memory."""
     ended, called = Event(), []
 
@@ -160,7 +160,7 @@ def test_a_task_finished_in_a_superstep_waits_for_no_memory(drive: Any) -> None:
     assert called == ["2", "1"]
 
 
-def test_a_function_that_runs_such_a_graph(drive: Any) -> None:
+def test_a_function_that_runs_such_a_graph(drive):
     """That it does is known once it has."""
     agent = agent_of()
     builder = build("S>a r:a=m", {"a": sends("m", 1, 2)}, {"m": lambda state: agent.invoke({"log": []})})
@@ -171,7 +171,7 @@ def test_a_function_that_runs_such_a_graph(drive: Any) -> None:
     assert drive.invoke(app, EMPTY, CONFIG)["log"].count("a") == 2
 
 
-def test_functions_that_run_such_a_graph_and_have_started_at_different_steps(drive: Any) -> None:
+def test_functions_that_run_such_a_graph_and_have_started_at_different_steps(drive):
     begun, refused, both = Event(), Event(), Barrier(2)
 
     def work(state: Any) -> Any:

@@ -7,9 +7,8 @@ import threading
 from typing import Any
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import CONFIG
-from kit.ready_graphs import build, by_order, ends_by, times
+from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, times
 from kit.recording_view import Log, Seen
 
 from stategraph import (
@@ -18,7 +17,6 @@ from stategraph import (
     InMemorySaver,
     Observer,
     RetryPolicy,
-    StateGraph,
     interrupt,
 )
 from stategraph.visualize.runs import live_view
@@ -29,11 +27,6 @@ QUICK = RetryPolicy(initial_interval=0.001, jitter=False, max_attempts=2)
 CHAIN_FIRST = by_order("a", "b", "c", "long")
 
 
-def beside_a_chain(**options: Any) -> StateGraph[Any]:
-    """`long` beside a > b > c, and d behind both."""
-    return build("S>a>b>c>d S>long>d", **options)
-
-
 def steps_of(log: Log) -> list[Any]:
     return [event[1:] for event in log.events if event[0] == "step"]
 
@@ -41,7 +34,7 @@ def steps_of(log: Log) -> list[Any]:
 # -- observers -----------------------------------------------------------------------------------------------------
 
 
-def test_a_step_begins_with_started_tasks_and_ends_with_what_is_stored(drive: Drive) -> None:
+def test_a_step_begins_with_started_tasks_and_ends_with_what_is_stored(drive):
     log = Log()
     app = build("S>a>b S>long").compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("a", "b", "long")):
@@ -69,7 +62,7 @@ def test_a_step_begins_with_started_tasks_and_ends_with_what_is_stored(drive: Dr
     ]
 
 
-def test_every_task_belongs_to_the_step_in_which_it_starts(drive: Drive) -> None:
+def test_every_task_belongs_to_the_step_in_which_it_starts(drive):
     class Steps(Observer):
         def __init__(self) -> None:
             self.steps: dict[str, int] = {}
@@ -78,14 +71,14 @@ def test_every_task_belongs_to_the_step_in_which_it_starts(drive: Drive) -> None
             self.steps[task.node] = task.step
 
     steps = Steps()
-    app = beside_a_chain().compile(InMemorySaver(), schedule="ready", observer=steps)
+    app = beside_a_chain(InMemorySaver(), observer=steps)
     with ends_by(CHAIN_FIRST):
         drive.invoke(app, EMPTY, CONFIG)
     assert steps.steps == {"a": 1, "b": 2, "c": 3, "long": 1, "d": 5}
 
 
-def test_tasks_resumed_by_a_call_start_with_its_first_step(drive: Drive) -> None:
-    app = beside_a_chain(nodes={"long": lambda state: {"log": [interrupt("?")]}}).compile(InMemorySaver(), schedule="ready")
+def test_tasks_resumed_by_a_call_start_with_its_first_step(drive):
+    app = beside_a_chain(InMemorySaver(), lambda state: {"log": [interrupt("?")]})
     first, second = Log(), Log()
     with ends_by(CHAIN_FIRST):
         drive.invoke(app, EMPTY, CONFIG, observer=first)
@@ -96,7 +89,7 @@ def test_tasks_resumed_by_a_call_start_with_its_first_step(drive: Drive) -> None
     assert ("answered", "long") in second.events
 
 
-def test_attempts_handlers_and_restored_tasks_are_observed(drive: Drive) -> None:
+def test_attempts_handlers_and_restored_tasks_are_observed(drive):
     tried: list[int] = []
 
     def flaky(state: Any) -> Any:
@@ -121,7 +114,7 @@ def test_attempts_handlers_and_restored_tasks_are_observed(drive: Drive) -> None
     assert [name for _, names in steps_of(log) for name in names] == ["a", "flaky", "b"]
 
 
-def test_a_failed_task_starts_again_in_the_next_call(drive: Drive) -> None:
+def test_a_failed_task_starts_again_in_the_next_call(drive):
     app = build("S>a>b S>long").compile(InMemorySaver(), schedule="ready", on_failure="finish")
     log = Log()
 
@@ -137,14 +130,14 @@ def test_a_failed_task_starts_again_in_the_next_call(drive: Drive) -> None:
     assert steps_of(log) == [(3, ("long",))]
 
 
-def test_a_breakpoint_is_observed(drive: Drive) -> None:
+def test_a_breakpoint_is_observed(drive):
     log = Log()
-    app = beside_a_chain().compile(InMemorySaver(), schedule="ready", interrupt_before=["b"])
+    app = beside_a_chain(InMemorySaver(), interrupt_before=["b"])
     drive.invoke(app, EMPTY, CONFIG, observer=log)
     assert log.events[-2:] == [("breakpoint", ("b", "d")), ("run ended", "paused", "NoneType")]
 
 
-def test_a_graph_inside_is_a_run_of_its_own_below_its_task(drive: Drive) -> None:
+def test_a_graph_inside_is_a_run_of_its_own_below_its_task(drive):
     class Runs(Observer):
         def __init__(self) -> None:
             self.runs: list[Any] = []
@@ -162,12 +155,12 @@ def test_a_graph_inside_is_a_run_of_its_own_below_its_task(drive: Drive) -> None
 # -- traces and logs -----------------------------------------------------------------------------------------------
 
 
-def test_spans_of_tasks_overlap_below_the_span_of_their_run(drive: Drive) -> None:
+def test_spans_of_tasks_overlap_below_the_span_of_their_run(drive):
     pytest.importorskip("opentelemetry.sdk")
     from kit.otel_nodes import Traced
 
     traced = Traced()
-    app = beside_a_chain().compile(InMemorySaver(), schedule="ready", observer=traced.observer)
+    app = beside_a_chain(InMemorySaver(), observer=traced.observer)
     with ends_by(CHAIN_FIRST):
         drive.invoke(app, EMPTY, CONFIG)
     run = "invoke_workflow StateGraph"
@@ -180,7 +173,7 @@ def test_spans_of_tasks_overlap_below_the_span_of_their_run(drive: Drive) -> Non
     assert (steps, commits) == ([5], [7])
 
 
-def test_retries_and_failures_are_logged_with_the_step_in_which_their_task_started(drive: Drive, caplog: Any) -> None:
+def test_retries_and_failures_are_logged_with_the_step_in_which_their_task_started(drive, caplog):
     def fail(state: Any) -> Any:
         raise ConnectionError("down")
 
@@ -197,13 +190,13 @@ def test_retries_and_failures_are_logged_with_the_step_in_which_their_task_start
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+def seen(monkeypatch):
     view = Seen()
     monkeypatch.setitem(live_view.VIEWS, "lines", (lambda: view, "", ""))
     return view
 
 
-def test_progress_counts_the_tasks_of_the_whole_call(drive: Drive, seen: Seen) -> None:
+def test_progress_counts_the_tasks_of_the_whole_call(drive, seen):
     routes = {"b": times(2, "a", node="b")}
     app = build("S>a>b r:b=a|E S>long", routes).compile(schedule="ready")
     assert len(drive.invoke(app, EMPTY, progress="lines")["log"]) == 5
@@ -213,7 +206,7 @@ def test_progress_counts_the_tasks_of_the_whole_call(drive: Drive, seen: Seen) -
     assert seen.headlines[-1].startswith("done · 5 tasks · ")
 
 
-def test_progress_says_how_many_are_known_while_it_runs(drive: Drive, seen: Seen) -> None:
+def test_progress_says_how_many_are_known_while_it_runs(drive, seen):
     """b, which starts a step later, runs while long does."""
     looked = threading.Event()
 
@@ -232,8 +225,8 @@ def test_progress_says_how_many_are_known_while_it_runs(drive: Drive, seen: Seen
     assert looked.is_set()
 
 
-def test_progress_of_a_call_that_asks_and_of_one_that_fails(drive: Drive, seen: Seen) -> None:
-    app = beside_a_chain(nodes={"long": lambda state: {"log": [interrupt("?")]}}).compile(InMemorySaver(), schedule="ready")
+def test_progress_of_a_call_that_asks_and_of_one_that_fails(drive, seen):
+    app = beside_a_chain(InMemorySaver(), lambda state: {"log": [interrupt("?")]})
     drive.invoke(app, EMPTY, CONFIG, progress="lines")
     assert seen.progress.state == "paused"
     assert seen.headlines[-1].startswith("paused · 4 of 4 tasks · 1 question · ")

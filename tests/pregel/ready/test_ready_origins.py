@@ -6,6 +6,7 @@ import operator
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import chain_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -45,7 +46,7 @@ def graph_that_asks(ask: Any, schema: Any = State) -> Any:
 
 
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_a_task_reads_the_update_of_a_command(drive: Any, schedule: Any) -> None:
+def test_a_task_reads_the_update_of_a_command(drive, schedule):
     read = []
 
     def ask(state: Any) -> Any:
@@ -63,7 +64,7 @@ def test_a_task_reads_the_update_of_a_command(drive: Any, schedule: Any) -> None
 
 @pytest.mark.parametrize("edited", [False, True])
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_a_send_of_a_command_keeps_its_interrupt_if_an_equal_task_is_running(drive: Any, schedule: Any, edited: bool) -> None:
+def test_a_send_of_a_command_keeps_its_interrupt_if_an_equal_task_is_running(drive, schedule, edited):
     def ask(state: Any) -> Any:
         return {"log": [f"{state['x']}{interrupt(state['x'])}"]}
 
@@ -83,7 +84,7 @@ def test_a_send_of_a_command_keeps_its_interrupt_if_an_equal_task_is_running(dri
 
 
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_a_task_may_last_through_all_steps_of_the_call(drive: Any, schedule: Any) -> None:
+def test_a_task_may_last_through_all_steps_of_the_call(drive, schedule):
     left = []
 
     def ask(state: Any) -> Any:
@@ -99,7 +100,7 @@ def test_a_task_may_last_through_all_steps_of_the_call(drive: Any, schedule: Any
 # -- after a change of the graph -----------------------------------------------------------------------------------
 
 
-def test_the_origin_of_a_task_is_migrated_too(drive: Any) -> None:
+def test_the_origin_of_a_task_is_migrated_too(drive):
     read: list[Any] = []
 
     @task
@@ -128,7 +129,7 @@ def test_the_origin_of_a_task_is_migrated_too(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_the_node_of_a_running_task_may_be_renamed(drive: Any, schedule: Any) -> None:
+def test_the_node_of_a_running_task_may_be_renamed(drive, schedule):
     def app_of(name: str, **options: Any) -> Any:
         graph = StateGraph(State).add_node(name, lambda state: {"log": [f"{state.get('x', '')}{interrupt('?')}"]})
         for other in ("b", "b2"):
@@ -150,7 +151,7 @@ def test_the_node_of_a_running_task_may_be_renamed(drive: Any, schedule: Any) ->
 # -- after its origin was deleted ----------------------------------------------------------------------------------
 
 
-def test_without_its_origin_a_task_starts_again(drive: Any) -> None:
+def test_without_its_origin_a_task_starts_again(drive):
     def ask(state: Any) -> Any:
         return {"log": [f"{state.get('x')}{interrupt('?')}"]}
 
@@ -180,9 +181,9 @@ def test_without_its_origin_a_task_starts_again(drive: Any) -> None:
 
 @pytest.mark.parametrize("memory", [None, True])
 @pytest.mark.parametrize("outer", ["ready", "supersteps"])
-def test_an_interrupt_is_answered_again_from_a_checkpoint_of_the_nested_graph(drive: Any, outer: Any, memory: Any) -> None:
+def test_an_interrupt_is_answered_again_from_a_checkpoint_of_the_nested_graph(drive, outer, memory):
     inner: Any = graph_that_asks(lambda state: {"log": [interrupt("?")]}).compile(checkpointer=memory, schedule="ready")
-    app = StateGraph(State).add_node("n", inner).add_edge(START, "n").compile(InMemorySaver(), schedule=outer)
+    app = chain_of(State, n=inner).compile(InMemorySaver(), schedule=outer)
     drive.invoke(app, EMPTY, CONFIG)
     (inside,) = [task.state for task in drive.get_state(app, CONFIG).tasks]
     drive.invoke(app, Command(resume="one"), CONFIG)

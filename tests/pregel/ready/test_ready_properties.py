@@ -54,7 +54,7 @@ seeds = st.integers(0, 10**6)
 
 
 @given(seeds, seeds, st.booleans(), st.booleans())
-def test_sync_and_async_make_the_same_history(graph: int, order: int, waves: bool, races: bool) -> None:
+def test_sync_and_async_make_the_same_history(graph, order, waves, races):
     found = []
     for is_async in (False, True):
         app = make_graph(graph, defers=waves, waves=waves, races=races).compile(InMemorySaver(), schedule="ready")
@@ -66,9 +66,7 @@ def test_sync_and_async_make_the_same_history(graph: int, order: int, waves: boo
 # A deferred node was woken, held back by another one, and forgotten when that had led to more work.
 @example(464527, 2016, False, "async", True, True)
 @given(seeds, seeds, st.booleans(), st.sampled_from(["sync", "async"]), st.booleans(), st.booleans())
-def test_stopped_anywhere_and_resumed_is_never_stopped(
-    graph: int, order: int, is_async: bool, durability: Any, waves: bool, races: bool
-) -> None:
+def test_stopped_anywhere_and_resumed_is_never_stopped(graph, order, is_async, durability, waves, races):
     options: Any = {"defers": waves, "waves": waves, "races": races}
     whole = make_graph(graph, **options).compile(InMemorySaver(), schedule="ready")
     finish(whole, EMPTY, by_chance(order))
@@ -96,9 +94,7 @@ def test_stopped_anywhere_and_resumed_is_never_stopped(
 
 
 @given(seeds, seeds, seeds, st.booleans(), st.booleans())
-def test_the_tasks_and_the_final_state_are_as_in_supersteps(
-    graph: int, one: int, other: int, defers: bool, races: bool
-) -> None:
+def test_the_tasks_and_the_final_state_are_as_in_supersteps(graph, one, other, defers, races):
     """With branches of equal length, reducers that commute, and nodes that read no key that others write."""
     found = []
     for schedule, order in (("supersteps", one), ("ready", one), ("ready", other)):
@@ -109,7 +105,7 @@ def test_the_tasks_and_the_final_state_are_as_in_supersteps(
 
 
 @given(seeds, st.booleans(), st.booleans())
-def test_one_at_a_time_the_history_is_a_function_of_the_input(graph: int, waves: bool, races: bool) -> None:
+def test_one_at_a_time_the_history_is_a_function_of_the_input(graph, waves, races):
     found = []
     for is_async in (False, True, False):
         app = make_graph(graph, asks=False, waves=waves, races=races).compile(InMemorySaver(), schedule="ready")
@@ -124,7 +120,7 @@ def seconds_of(name: str, pace: int) -> float:
 
 
 @given(seeds, seeds)
-def test_in_virtual_time_the_shorter_task_ends_first(graph: int, pace: int) -> None:
+def test_in_virtual_time_the_shorter_task_ends_first(graph, pace):
     found = []
     for is_async in (False, True):
         with virtual_time() as clock:
@@ -136,7 +132,7 @@ def test_in_virtual_time_the_shorter_task_ends_first(graph: int, pace: int) -> N
 
 
 @given(seeds, seeds)
-def test_in_real_time_each_node_runs_as_often_as_in_supersteps(graph: int, pace: int) -> None:
+def test_in_real_time_each_node_runs_as_often_as_in_supersteps(graph, pace):
     found = []
     for schedule in ("supersteps", "ready"):
         builder = make_graph(graph, asks=False, even=True, wait=lambda name: time.sleep(seconds_of(name, pace) / 2e4))
@@ -146,7 +142,7 @@ def test_in_real_time_each_node_runs_as_often_as_in_supersteps(graph: int, pace:
 
 
 @given(seeds, seeds, st.booleans(), st.booleans())
-def test_schedules_may_alternate_on_a_thread(graph: int, order: int, waves: bool, races: bool) -> None:
+def test_schedules_may_alternate_on_a_thread(graph, order, waves, races):
     """Whatever ran when, each ends what the other has left."""
     saver = MortalSaver()
     given: Any = EMPTY

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from kit.ready_graphs import ends_by, ends_together
 from kit.ready_random import Died, MortalSaver
 from typing_extensions import TypedDict
@@ -44,7 +44,7 @@ RAN: list[str] = []
 
 
 @pytest.fixture(autouse=True)
-def nothing_has_run() -> None:
+def nothing_has_run():
     RAN.clear()
 
 
@@ -93,7 +93,7 @@ def by_name(*names: str) -> Callable[[Any], int]:
 # -- the step of the win -------------------------------------------------------------------------------------------
 
 
-def test_losers_leave_with_the_end_of_the_winner(drive: Any) -> None:
+def test_losers_leave_with_the_end_of_the_winner(drive):
     app = make(race("x", "win", "y"), beside="beside")
     with ends_by(by_name("beside", "win", "after", "behind", "x", "y")):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["beside", "win", "after", "behind"]
@@ -105,7 +105,7 @@ def test_losers_leave_with_the_end_of_the_winner(drive: Any) -> None:
     assert RAN == ["win"], "who has not begun does not begin"
 
 
-def test_no_state_has_a_winner_and_a_loser(drive: Any) -> None:
+def test_no_state_has_a_winner_and_a_loser(drive):
     """Stopped before each commit, and resumed by another order of ends: whoever wins first has won."""
     order = ("x", "beside", "win", "y", "behind", "after")
     for stop in range(7):
@@ -125,7 +125,7 @@ def test_no_state_has_a_winner_and_a_loser(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("turns", [("ready", "supersteps"), ("supersteps", "ready")])
-def test_a_race_continues_in_the_other_schedule(drive: Any, turns: tuple[str, str]) -> None:
+def test_a_race_continues_in_the_other_schedule(drive, turns):
     for stop in range(1, 5):
         saver = MortalSaver()
         saver.left = stop
@@ -141,7 +141,7 @@ def test_a_race_continues_in_the_other_schedule(drive: Any, turns: tuple[str, st
 
 
 @pytest.mark.parametrize("turns", [("ready", "supersteps", "ready"), ("supersteps", "ready", "supersteps")])
-def test_interrupts_of_a_race_continue_in_the_other_schedule(drive: Any, turns: tuple[str, ...]) -> None:
+def test_interrupts_of_a_race_continue_in_the_other_schedule(drive, turns):
     saver = InMemorySaver()
     drive.invoke(make(race("fail", "ask 1", "ask 2"), saver=saver, schedule=turns[0]), EMPTY, CONFIG)
     app = make(race("fail", "ask 1", "ask 2"), saver=saver, schedule=turns[1])
@@ -156,13 +156,13 @@ def test_interrupts_of_a_race_continue_in_the_other_schedule(drive: Any, turns: 
 # -- who wins ------------------------------------------------------------------------------------------------------
 
 
-def test_found_together_the_first_in_path_order_wins() -> None:
+def test_found_together_the_first_in_path_order_wins():
     with ends_together():
         app = make(race("fail", "x", "y"))
         assert app.invoke(EMPTY, CONFIG)["log"] == ["x", "after"]
 
 
-def test_one_that_cannot_be_applied_does_not_win() -> None:
+def test_one_that_cannot_be_applied_does_not_win():
     """Found together, the next in path order wins then; later, the next to end does."""
     def meddle(state: Any) -> Any:
         return {"plain": "meddled"}
@@ -178,7 +178,7 @@ def test_one_that_cannot_be_applied_does_not_win() -> None:
         assert app().invoke(EMPTY, CONFIG) == {"log": ["x"], "plain": "meddled"}
 
 
-def test_where_none_can_be_applied_the_first_is_raised(drive: Any) -> None:
+def test_where_none_can_be_applied_the_first_is_raised(drive):
     builder = StateGraph(State).add_node("run", act).add_node("meddle", lambda state: {"plain": "meddled"})
     builder.add_conditional_edges(START, lambda state: [*race("plain", "fail"), "meddle"], ["run", "meddle"])
     app = builder.compile(InMemorySaver(), schedule="ready")
@@ -187,7 +187,7 @@ def test_where_none_can_be_applied_the_first_is_raised(drive: Any) -> None:
     assert drive.get_state(app, CONFIG).values == {"log": [], "plain": "meddled"}
 
 
-def test_an_update_that_a_reducer_refuses_does_not_win(drive: Any) -> None:
+def test_an_update_that_a_reducer_refuses_does_not_win(drive):
     def add(old: list[str], new: list[str]) -> list[str]:
         if new == ["refused"]:
             raise ArithmeticError("refused")
@@ -206,7 +206,7 @@ def test_an_update_that_a_reducer_refuses_does_not_win(drive: Any) -> None:
         assert other.invoke(EMPTY, CONFIG)["log"] == ["x"]
 
 
-def test_a_handler_runs_when_no_other_racer_can_win(drive: Any) -> None:
+def test_a_handler_runs_when_no_other_racer_can_win(drive):
     def mend(state: Any) -> Any:
         RAN.append("mend")
         return {"log": ["mended"]}
@@ -224,7 +224,7 @@ def test_a_handler_runs_when_no_other_racer_can_win(drive: Any) -> None:
     assert not drive.get_state(mended, CONFIG).next
 
 
-def test_a_command_for_the_graph_around_wins(drive: Any) -> None:
+def test_a_command_for_the_graph_around_wins(drive):
     def leave(state: Any) -> Any:
         if state["name"] == "leave":
             return Command(graph=Command.PARENT, update={"log": ["left"]}, goto="end")
@@ -240,7 +240,7 @@ def test_a_command_for_the_graph_around_wins(drive: Any) -> None:
     assert RAN == []
 
 
-def test_a_race_whose_racers_all_failed_is_a_failure_and_with_finish_the_others_continue(drive: Any) -> None:
+def test_a_race_whose_racers_all_failed_is_a_failure_and_with_finish_the_others_continue(drive):
     app = make(race("fail 1", "fail 2"), beside="beside")
     with ends_by(by_name("fail 2", "fail 1", "beside", "behind")), pytest.raises(Lost, match="fail 1") as failure:
         drive.invoke(app, EMPTY, CONFIG)
@@ -252,7 +252,7 @@ def test_a_race_whose_racers_all_failed_is_a_failure_and_with_finish_the_others_
     assert drive.get_state(app, CONFIG).values["log"] == ["beside", "behind"]
 
 
-def test_a_race_blocks_only_nodes_behind_it(drive: Any) -> None:
+def test_a_race_blocks_only_nodes_behind_it(drive):
     app = make(race("ask", "fail"), beside="beside")
     assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["beside", "behind"]
     assert drive.get_state(app, CONFIG).next == ("run", "run")
@@ -263,25 +263,25 @@ def test_a_race_blocks_only_nodes_behind_it(drive: Any) -> None:
 # -- one at a time, limits, breakpoints ----------------------------------------------------------------------------
 
 
-def test_with_max_concurrency_one_the_other_racers_never_start(drive: Any) -> None:
+def test_with_max_concurrency_one_the_other_racers_never_start(drive):
     app = make(race("fail", "win", "x", "y"), beside="beside")
     result = drive.invoke(app, EMPTY, {**CONFIG, "max_concurrency": 1})
     assert (RAN, result["log"]) == (["fail", "win"], ["win", "beside", "after", "behind"])
 
 
-def test_with_max_concurrency_two_a_waiting_racer_does_not_start_after_the_win(drive: Any) -> None:
+def test_with_max_concurrency_two_a_waiting_racer_does_not_start_after_the_win(drive):
     names = [f"win {number}" for number in range(50)]
     result = drive.invoke(make(race(*names)), EMPTY, {**CONFIG, "max_concurrency": 2})
     assert len(RAN) < 10 and len(result["log"]) == 2
 
 
-def test_slots_of_losers_are_released(drive: Any) -> None:
+def test_slots_of_losers_are_released(drive):
     limit = Limit(1)
     for _ in range(3):
         assert len(drive.invoke(make(race("x", "y", "z"), limit=limit), EMPTY, CONFIG)["log"]) == 2
 
 
-def test_a_breakpoint_stops_a_whole_race(drive: Any) -> None:
+def test_a_breakpoint_stops_a_whole_race(drive):
     builder = StateGraph(State).add_node("a", act).add_node("b", act).add_node("c", act)
     sends = [*race("x", node="a"), *race("y", node="b"), Send("c", {"name": "z"})]
     builder.add_conditional_edges(START, lambda state: sends, ["a", "b", "c"])
@@ -297,7 +297,7 @@ def test_a_breakpoint_stops_a_whole_race(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("wait", ["any", "reachable"])
-def test_losers_count_in_no_join_and_block_none(drive: Any, wait: Any) -> None:
+def test_losers_count_in_no_join_and_block_none(drive, wait):
     def joined(state: Any, runtime: Runtime[Any]) -> Any:
         return {"log": ["+".join(runtime.joined)]}
 
@@ -311,7 +311,7 @@ def test_losers_count_in_no_join_and_block_none(drive: Any, wait: Any) -> None:
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["y", "b", "beside"]
 
 
-def test_a_deferred_node_does_not_wait_for_losers(drive: Any) -> None:
+def test_a_deferred_node_does_not_wait_for_losers(drive):
     builder = StateGraph(State).add_node("run", act).add_node("last", writer("last"), defer=True)
     builder.add_conditional_edges(START, lambda state: race("x", "win"), ["run"])
     builder.add_edge("run", "last")
@@ -320,7 +320,7 @@ def test_a_deferred_node_does_not_wait_for_losers(drive: Any) -> None:
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["win", "last"]
 
 
-def test_races_in_a_loop(drive: Any) -> None:
+def test_races_in_a_loop(drive):
     builder = StateGraph(State).add_node("a", writer("a")).add_node("run", act)
     builder.add_edge(START, "a")
     builder.add_conditional_edges(
@@ -335,7 +335,7 @@ def test_races_in_a_loop(drive: Any) -> None:
 # -- answers, calls, edits -----------------------------------------------------------------------------------------
 
 
-def test_answers_to_losers_go_with_them(drive: Any) -> None:
+def test_answers_to_losers_go_with_them(drive):
     app = make(race("ask 1", "ask 2"), beside="beside")
     drive.invoke(app, EMPTY, CONFIG)
     answers = {each.id: each.value for each in drive.get_state(app, CONFIG).interrupts}
@@ -345,7 +345,7 @@ def test_answers_to_losers_go_with_them(drive: Any) -> None:
     assert len(drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]) == 2, "and nobody takes what was left of them"
 
 
-def test_calls_of_a_racer_do_not_run_again(drive: Any) -> None:
+def test_calls_of_a_racer_do_not_run_again(drive):
     called: list[str] = []
 
     @task
@@ -363,7 +363,7 @@ def test_calls_of_a_racer_do_not_run_again(drive: Any) -> None:
     assert sorted(called) == ["x", "y"]
 
 
-def test_after_an_edit_a_race_starts_again_and_keeps_its_interrupts(drive: Any) -> None:
+def test_after_an_edit_a_race_starts_again_and_keeps_its_interrupts(drive):
     app = make(race("ask 1", "ask 2"), beside="beside")
     drive.invoke(app, EMPTY, CONFIG)
     before = [each.id for each in drive.get_state(app, CONFIG).interrupts]
@@ -373,7 +373,7 @@ def test_after_an_edit_a_race_starts_again_and_keeps_its_interrupts(drive: Any) 
     assert drive.invoke(app, Command(resume="!"), CONFIG)["log"][-2:] == ["ask 2!", "after"]
 
 
-def test_a_fork_races_again(drive: Any) -> None:
+def test_a_fork_races_again(drive):
     app = make(race("x", "y"), beside="beside")
     with ends_by(by_name("beside", "x", "after", "behind", "y")):
         drive.invoke(app, EMPTY, CONFIG)
@@ -383,17 +383,17 @@ def test_a_fork_races_again(drive: Any) -> None:
         assert drive.invoke(app, None, old.config)["log"] == ["beside", "y", "after", "behind"]
 
 
-def test_a_graph_inside_races(drive: Any) -> None:
+def test_a_graph_inside_races(drive):
     inner = make(race("x", "win"), saver=True)
-    builder = StateGraph(State).add_node("inner", inner).add_edge(START, "inner")
+    builder = chain_of(State, inner=inner)
     for schedule in ("ready", "supersteps"):
         app = builder.compile(InMemorySaver(), schedule=schedule)
         with ends_by(by_name("inner", "win", "after", "x")):
             assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["win", "after"]
 
 
-def test_a_racer_may_be_a_graph(drive: Any) -> None:
-    inner = StateGraph(State).add_node("ask", lambda state: {"log": [interrupt("?")]}).add_edge(START, "ask")
+def test_a_racer_may_be_a_graph(drive):
+    inner = chain_of(State, ask=lambda state: {"log": [interrupt("?")]})
     builder = StateGraph(State).add_node("inner", inner.compile(schedule="ready")).add_node("run", act)
     sends = [Send("inner", {"log": []}, race="r"), *race("fail")]
     builder.add_conditional_edges(START, lambda state: sends, ["inner", "run"])
@@ -405,7 +405,7 @@ def test_a_racer_may_be_a_graph(drive: Any) -> None:
 # -- looked at -----------------------------------------------------------------------------------------------------
 
 
-def test_a_timeline_shows_losers_in_the_step_of_the_win(drive: Any) -> None:
+def test_a_timeline_shows_losers_in_the_step_of_the_win(drive):
     app = make(race("x", "win"), beside="beside")
     with ends_by(by_name("beside", "win", "after", "behind", "x")):
         drive.invoke(app, EMPTY, CONFIG)
@@ -413,7 +413,7 @@ def test_a_timeline_shows_losers_in_the_step_of_the_win(drive: Any) -> None:
     assert sorted(bars) == [("run", 2, "done"), ("run", 2, "lost")]
 
 
-def test_streams_show_each_racer_once(drive: Any) -> None:
+def test_streams_show_each_racer_once(drive):
     app = make(race("fail", "ask", "win", "x"))
     with ends_by(by_name("fail", "ask", "win", "after", "x")):
         chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["tasks", "updates"])
@@ -426,7 +426,7 @@ def test_streams_show_each_racer_once(drive: Any) -> None:
     assert len([data for mode, data in chunks if mode == "tasks" and "result" in data]) == 2
 
 
-def test_coroutines_that_lost_are_cancelled_and_awaited() -> None:
+def test_coroutines_that_lost_are_cancelled_and_awaited():
     cleaned: list[str] = []
 
     async def run(state: Any) -> Any:
@@ -443,7 +443,7 @@ def test_coroutines_that_lost_are_cancelled_and_awaited() -> None:
     assert sorted(cleaned) == ["x", "y"]
 
 
-def test_the_testing_package_supports_races() -> None:
+def test_the_testing_package_supports_races():
     def app() -> Any:
         return make(race("fail", "x", "win"), beside="beside")
 

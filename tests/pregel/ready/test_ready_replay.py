@@ -82,39 +82,39 @@ def call(app: Any, given: Any, *order: str) -> Any:
 
 
 @pytest.mark.parametrize("order", ["abcd", "bacd", "bdac", "acbd"])
-def test_tasks_end_in_the_recorded_order(drive: Drive, order: str) -> None:
+def test_tasks_end_in_the_recorded_order(drive, order):
     app = ready(build("S>a>c>e S>b>d>e"))
     call(app, EMPTY, *order)
     check(drive, app, *order, "e")
 
 
-def test_tasks_that_ended_together_end_together(drive: Drive) -> None:
+def test_tasks_that_ended_together_end_together(drive):
     app = ready(build("S>a>c>e S>b>d>e"))
     with ends_together():
         app.invoke(EMPTY, CONFIG)
     check(drive, app, "a b", "c d", "e")
 
 
-def test_sends_end_in_the_recorded_order(drive: Drive) -> None:
+def test_sends_end_in_the_recorded_order(drive):
     app = ready(build("r:S=w|a w>e a>e", {"S": lambda _: [*sends("w", 0, 1, 2)(_), "a"]}))
     with ends_by(lambda task: (task.send.arg["n"] if task.send else 1.5) * -1):
         app.invoke(EMPTY, CONFIG)
     check(drive, app, "w", "a", "w", "w", "e")
 
 
-def test_equal_sends_are_recorded_tasks_of_their_own(drive: Drive) -> None:
+def test_equal_sends_are_recorded_tasks_of_their_own(drive):
     app = ready(build("S>a r:a=w w>e", {"a": sends("w", 1, 1, 1)}))
     call(app, EMPTY)
     check(drive, app, "a", "w", "w", "w", "e")
 
 
-def test_loops_and_deferred_nodes_end_in_the_recorded_order(drive: Drive) -> None:
+def test_loops_and_deferred_nodes_end_in_the_recorded_order(drive):
     app = ready(build("S>a>b r:b=a|E S>c>d S>z", {"b": times(3, "a", node="b")}, deferred="z"))
     call(app, EMPTY, "a", "c", "b", "d")
     check(drive, app, "a", "c", "b", "a", "b", "a", "b", "d", "z")
 
 
-def test_several_inputs_have_their_orders(drive: Drive) -> None:
+def test_several_inputs_have_their_orders(drive):
     app = ready(build("S>a>c S>b>d"))
     call(app, EMPTY, "a", "b", "c", "d")
     call(app, EMPTY, "b", "d", "a", "c")
@@ -122,7 +122,7 @@ def test_several_inputs_have_their_orders(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("outer", ["ready", "supersteps"])
-def test_graphs_inside_have_their_orders(drive: Drive, outer: Any) -> None:
+def test_graphs_inside_have_their_orders(drive, outer):
     inner = build("S>x>y S>w>z").compile(schedule="ready")
     twice = build("S>p>q S>r", nodes={"p": inner, "r": inner})
     app = twice.compile(InMemorySaver(), schedule=outer)
@@ -142,14 +142,14 @@ def test_graphs_inside_have_their_orders(drive: Drive, outer: Any) -> None:
 # -- pauses, failures, races ---------------------------------------------------------------------------------------
 
 
-def test_a_question_is_asked_and_answered_where_it_was(drive: Drive) -> None:
+def test_a_question_is_asked_and_answered_where_it_was(drive):
     app = ready(build("S>a>b>c S>d>e c+e>f", nodes={"a": ask}))
     call(app, EMPTY, "d", "e")
     call(app, Command(resume="this"), "a")
     check(drive, app, "d", "e", "a", "b", "c", "f")
 
 
-def test_questions_that_are_open_stay_open(drive: Drive) -> None:
+def test_questions_that_are_open_stay_open(drive):
     app = ready(build("S>a>b S>c>d S>x>y", nodes={"a": ask, "c": ask}))
     result = call(app, EMPTY)
     first = next(q for q in result["__interrupt__"])
@@ -157,7 +157,7 @@ def test_questions_that_are_open_stay_open(drive: Drive) -> None:
     check(drive, app, "x", "y", "a", "b", "c")
 
 
-def test_what_ended_with_an_answered_task_after_ctrl_c_ends_with_it(drive: Drive) -> None:
+def test_what_ended_with_an_answered_task_after_ctrl_c_ends_with_it(drive):
     """It was cut off beside the question, and ended in the call with the answer. Here it ends in the first call."""
     ran: list[str] = []
 
@@ -176,7 +176,7 @@ def test_what_ended_with_an_answered_task_after_ctrl_c_ends_with_it(drive: Drive
     assert len(ran) == 3, "twice there, and once in the replay that runs it"
 
 
-def test_a_failure_holds_back_the_recorded_tasks(drive: Drive) -> None:
+def test_a_failure_holds_back_the_recorded_tasks(drive):
     def fail(state: Any) -> Any:
         raise ArithmeticError("never")
 
@@ -187,7 +187,7 @@ def test_a_failure_holds_back_the_recorded_tasks(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_tasks_held_back_by_a_failure_start_where_they_started(drive: Drive, inside: bool) -> None:
+def test_tasks_held_back_by_a_failure_start_where_they_started(drive, inside):
     """b could have started after a. It did so in the second call, and has read what c wrote."""
     ran: list[str] = []
 
@@ -208,7 +208,7 @@ def test_tasks_held_back_by_a_failure_start_where_they_started(drive: Drive, ins
     check(drive, app, *(["p", "q"] if inside else ["a", "c", "b", "d", "bad"]))
 
 
-def test_tasks_held_back_by_a_drain_start_where_they_started(drive: Drive) -> None:
+def test_tasks_held_back_by_a_drain_start_where_they_started(drive):
     control = RunControl()
 
     def stop(state: Any) -> Any:
@@ -222,7 +222,7 @@ def test_tasks_held_back_by_a_drain_start_where_they_started(drive: Drive) -> No
     check(drive, app, "a", "c", "d", "b")
 
 
-def test_only_what_could_have_started_was_kept_back(drive: Drive) -> None:
+def test_only_what_could_have_started_was_kept_back(drive):
     app = ready(build("S>a>c S>b>c S>z r:b=w w>c", {"b": sends("w", 1, 2)}, nodes={"b": ask}, deferred="z"))
     call(app, EMPTY, "a")
     call(app, Command(resume="this"), "b", "w", "c", "z")
@@ -230,7 +230,7 @@ def test_only_what_could_have_started_was_kept_back(drive: Drive) -> None:
     check(drive, app, "a", "b", "w", "w", "c", "z")
 
 
-def test_a_write_that_was_refused_is_refused_again(drive: Drive) -> None:
+def test_a_write_that_was_refused_is_refused_again(drive):
     class Plain(TypedDict, total=False):
         key: int
 
@@ -243,7 +243,7 @@ def test_a_write_that_was_refused_is_refused_again(drive: Drive) -> None:
     check(drive, app, "a", "b")
 
 
-def test_an_error_handler_ends_where_it_ended(drive: Drive) -> None:
+def test_an_error_handler_ends_where_it_ended(drive):
     def fail(state: Any) -> Any:
         raise ArithmeticError("never")
 
@@ -255,7 +255,7 @@ def test_an_error_handler_ends_where_it_ended(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("winner", [0, 2])
-def test_the_recorded_racer_wins_and_no_other_runs(drive: Drive, winner: int) -> None:
+def test_the_recorded_racer_wins_and_no_other_runs(drive, winner):
     ran: list[int] = []
 
     def run(state: Any) -> Any:
@@ -280,7 +280,7 @@ def test_the_recorded_racer_wins_and_no_other_runs(drive: Drive, winner: int) ->
         ("S>a>b>d a>c", "step 1: the list of tasks differs"),
     ],
 )
-def test_the_first_difference_is_named(drive: Drive, changed: str, message: str) -> None:
+def test_the_first_difference_is_named(drive, changed, message):
     app = ready(build("S>a>c S>b>d"))
     call(app, EMPTY, "b", "d", "a", "c")
     recording = read_thread(app, CONFIG)
@@ -291,7 +291,7 @@ def test_the_first_difference_is_named(drive: Drive, changed: str, message: str)
             replay(recording, ready(build(changed)))
 
 
-def test_a_run_that_stores_nothing_raises_its_error() -> None:
+def test_a_run_that_stores_nothing_raises_its_error():
     app = ready(build("S>a"))
     call(app, EMPTY)
     recording = read_thread(app, CONFIG)
@@ -307,7 +307,7 @@ def test_a_run_that_stores_nothing_raises_its_error() -> None:
 # -- what else reads recordings ------------------------------------------------------------------------------------
 
 
-def test_a_run_that_is_recorded_in_parallel_is_replayed(drive: Drive) -> None:
+def test_a_run_that_is_recorded_in_parallel_is_replayed(drive):
     app = build("S>a>c>e S>b>d>e").compile(schedule="ready")
     with ends_by(by_order("b", "d", "a", "c")):
         options: Any = {"config": {"max_concurrency": 4}}
@@ -317,7 +317,7 @@ def test_a_run_that_is_recorded_in_parallel_is_replayed(drive: Drive) -> None:
         replay(recording, app, config=config)
 
 
-def test_a_graph_inside_supersteps_is_recorded_one_task_at_a_time() -> None:
+def test_a_graph_inside_supersteps_is_recorded_one_task_at_a_time():
     """Which of its tasks ends first would be chance."""
     most = [0, 0]
 
@@ -338,7 +338,7 @@ def test_a_graph_inside_supersteps_is_recorded_one_task_at_a_time() -> None:
     assert most[1] == 1
 
 
-def test_survives_names_the_setting_by_which_steps_depend_on_chance() -> None:
+def test_survives_names_the_setting_by_which_steps_depend_on_chance():
     runs: list[Any] = []
 
     def begin(state: Any) -> list[str]:
@@ -353,7 +353,7 @@ def test_survives_names_the_setting_by_which_steps_depend_on_chance() -> None:
         survives(app, EMPTY, config={"max_concurrency": 2})
 
 
-def test_coverage_counts_what_a_thread_ran_in_parallel() -> None:
+def test_coverage_counts_what_a_thread_ran_in_parallel():
     app = ready(build("S>a>c>e S>b>d>e", nodes={"c": build("S>x S>y").compile(schedule="ready")}))
     call(app, EMPTY, "b", "y", "a", "d")
     with measure_coverage(app) as coverage:
@@ -361,7 +361,7 @@ def test_coverage_counts_what_a_thread_ran_in_parallel() -> None:
     assert coverage.percent == 100
 
 
-def test_a_thread_stored_at_its_exit_is_refused() -> None:
+def test_a_thread_stored_at_its_exit_is_refused():
     app = ready(build("S>a S>b"))
     app.invoke(EMPTY, CONFIG, durability="exit")
     with pytest.raises(ThreadError, match=r'durability="exit"'):
@@ -374,9 +374,7 @@ app = build("S>a>c>e S>b>d>e").compile(schedule="ready")
 """
 
 
-def test_the_test_that_the_command_writes_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_test_that_the_command_writes_passes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", [*sys.path])  # the command adds to it
     monkeypatch.chdir(tmp_path)
     Path("program.py").write_text(PROGRAM)
@@ -396,7 +394,7 @@ seeds = st.integers(0, 10**6)
 
 
 @given(seeds, seeds, st.booleans(), st.booleans(), st.booleans(), st.sampled_from(["one", "together", "killed", "failed"]))
-def test_every_run_can_be_replayed(graph: int, order: int, waves: bool, races: bool, is_async: bool, ends: str) -> None:
+def test_every_run_can_be_replayed(graph, order, waves, races, is_async, ends):
     saver = MortalSaver()
     failed: set[str] = set()
 

@@ -35,7 +35,7 @@ def answer_all(drive: Any, make: Any, schedules: Any, **options: Any) -> tuple[l
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @each_case("schedules", product((R, S), repeat=4))
-def test_each_question_of_a_task_is_asked_once(drive: Any, durability: str, schedules: Any) -> None:
+def test_each_question_of_a_task_is_asked_once(drive, durability, schedules):
     saver = InMemorySaver()
     graph = build("S>q S>a>b", nodes={"q": ask("q1?", "q2?", "q3?")})
     asked, state = answer_all(drive, lambda schedule: graph.compile(saver, schedule=schedule), schedules, durability=durability)
@@ -45,7 +45,7 @@ def test_each_question_of_a_task_is_asked_once(drive: Any, durability: str, sche
 
 @pytest.mark.parametrize("memory", [None, True])
 @each_case("schedules, inner", product(product((R, S), repeat=4), (R, S)))
-def test_a_nested_graph_resumes_where_it_stopped(drive: Any, memory: Any, schedules: Any, inner: str) -> None:
+def test_a_nested_graph_resumes_where_it_stopped(drive, memory, schedules, inner):
     saver, paid = InMemorySaver(), []
     nodes = {"pay": lambda state: paid.append(1), "q": ask("q1?"), "r": ask("q2?"), "s": ask("q3?")}
 
@@ -61,9 +61,7 @@ def test_a_nested_graph_resumes_where_it_stopped(drive: Any, memory: Any, schedu
 @pytest.mark.parametrize("pruned", [False, True])
 @pytest.mark.parametrize("memory", [None, True])
 @pytest.mark.parametrize("last", [R, S])
-def test_a_nested_graph_resumes_from_supersteps_though_the_head_has_moved_since(
-    drive: Any, memory: Any, pruned: bool, last: str
-) -> None:
+def test_a_nested_graph_resumes_from_supersteps_though_the_head_has_moved_since(drive, memory, pruned, last):
     saver, paid = InMemorySaver(), []
     nodes = {"pay": lambda state: paid.append(1), "q": ask("q?")}
 
@@ -83,7 +81,7 @@ def test_a_nested_graph_resumes_from_supersteps_though_the_head_has_moved_since(
     assert {"a", "b", "c?", "q?"} <= {*result["log"]} and paid == [1]
 
 
-def test_a_call_that_failed_in_supersteps_and_returned_since_is_not_made_again(drive: Any) -> None:
+def test_a_call_that_failed_in_supersteps_and_returned_since_is_not_made_again(drive):
     saver, made = InMemorySaver(), []
 
     @task
@@ -106,7 +104,7 @@ def test_a_call_that_failed_in_supersteps_and_returned_since_is_not_made_again(d
 
 
 @each_case("schedules", product((R, S), repeat=3))
-def test_sends_of_commands_are_the_same_tasks_in_both(drive: Any, schedules: Any) -> None:
+def test_sends_of_commands_are_the_same_tasks_in_both(drive, schedules):
     """Beside a Send that is under way: each runs once, and has its own result and question."""
     ran: list[str] = []
 

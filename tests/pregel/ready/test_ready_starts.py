@@ -45,7 +45,7 @@ def app_of(saver: Any, **nodes: Any) -> Any:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_node_whose_schema_refuses_its_input_stays_pending(drive: Any, durability: Any) -> None:
+def test_a_node_whose_schema_refuses_its_input_stays_pending(drive, durability):
     def read(state: Short) -> Any:
         return {"log": ["c"]}
 
@@ -59,7 +59,7 @@ def test_a_node_whose_schema_refuses_its_input_stays_pending(drive: Any, durabil
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_node_beyond_the_recursion_limit_stays_pending(drive: Any, durability: Any) -> None:
+def test_a_node_beyond_the_recursion_limit_stays_pending(drive, durability):
     app = app_of(InMemorySaver())
     with ends_by(by_order("a", "x", "y")), pytest.raises(GraphRecursionError):
         drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 1}, durability=durability)
@@ -71,7 +71,7 @@ def test_a_node_beyond_the_recursion_limit_stays_pending(drive: Any, durability:
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
 @pytest.mark.parametrize("where", ["a question", "a breakpoint"])
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_drained_call_from_which_nothing_is_cut_off_pauses(drive: Any, schedule: Any, where: str, durability: Any) -> None:
+def test_a_drained_call_from_which_nothing_is_cut_off_pauses(drive, schedule, where, durability):
     """d waits for the answer, or is stopped, anyway."""
     control = RunControl()
 
@@ -94,7 +94,7 @@ class Counted(TypedDict, total=False):
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_of_those_that_start_together_each_knows_its_generation(drive: Any, durability: Any) -> None:
+def test_of_those_that_start_together_each_knows_its_generation(drive, durability):
     """y, behind x, waits for b. As b leads elsewhere, y starts with c, which is of a later generation."""
     routed = []
 
@@ -118,7 +118,7 @@ def test_of_those_that_start_together_each_knows_its_generation(drive: Any, dura
 
 
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
-def test_a_blocked_node_does_not_keep_sends_to_it_at_its_breakpoint(drive: Any) -> None:
+def test_a_blocked_node_does_not_keep_sends_to_it_at_its_breakpoint(drive):
     """The race holds back y, whose breakpoint holds back the race."""
     racers = [Send("x", {"n": 1}, race="r"), Send("y", {"n": 1}, race="r")]
     builder = build("S>a r:a=x|y x>y", {"a": lambda state: [*racers, "y"]})
@@ -128,7 +128,7 @@ def test_a_blocked_node_does_not_keep_sends_to_it_at_its_breakpoint(drive: Any) 
     assert logs == [["a"], ["a", "x1"], ["a", "x1", "y"]]
 
 
-def test_a_send_of_a_command_is_none_of_those_that_run(drive: Any) -> None:
+def test_a_send_of_a_command_is_none_of_those_that_run(drive):
     """b's question was asked at an earlier checkpoint than c's, behind which the new Send comes."""
 
     def ask(state: Any, runtime: Runtime[None]) -> Any:

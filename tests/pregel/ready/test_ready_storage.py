@@ -5,15 +5,15 @@ killed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kit import cluster
 from kit.graphs import CONFIG
-from kit.ready_graphs import build, by_order, ends_by, writer
+from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, writer
 from kit.ready_random import Died, MortalSaver
+from kit.savers import opened_saver
 
 from stategraph import (
     END,
@@ -21,11 +21,9 @@ from stategraph import (
     CheckpointConflictError,
     Command,
     InMemorySaver,
-    SqliteSaver,
     interrupt,
     task,
 )
-from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.pregel.drivers.journal import Journal
 from stategraph.testing import read_thread, record, survives
 
@@ -35,14 +33,9 @@ CHAIN_FIRST = by_order("a", "b", "c", "long")
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.trial)])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield InMemorySaver()
-    elif request.param == "sqlite":
-        yield SqliteSaver(str(tmp_path / "threads.db"), synchronous="off")
-    else:
-        with PostgresSaver.from_conn_string(request.getfixturevalue("postgres")) as opened:
-            yield opened
+def saver(request, tmp_path):
+    with opened_saver(request.param, request, tmp_path) as opened:
+        yield opened
 
 
 def elsewhere(function: Callable[[], Any]) -> None:
@@ -52,12 +45,7 @@ def elsewhere(function: Callable[[], Any]) -> None:
     thread.join()
 
 
-def beside_a_chain(saver: Any, node: Any) -> Any:
-    """`long` beside a > b > c, and d behind both."""
-    return build("S>a>b>c>d S>long>d", nodes={"long": node}).compile(saver, schedule="ready")
-
-
-def test_an_outdated_run_records_nothing_at_an_origin(drive: Any, saver: Any) -> None:
+def test_an_outdated_run_records_nothing_at_an_origin(drive, saver):
     """Another one has asked a question since, which has not moved the thread."""
     first = [True]
 
@@ -74,7 +62,7 @@ def test_an_outdated_run_records_nothing_at_an_origin(drive: Any, saver: Any) ->
     assert (asked.error, [each.value for each in asked.interrupts]) == (None, ["?"])
 
 
-def test_of_two_runs_from_one_checkpoint_one_records_the_calls_of_a_task(drive: Any, saver: Any) -> None:
+def test_of_two_runs_from_one_checkpoint_one_records_the_calls_of_a_task(drive, saver):
     first, called = [True], []
 
     @task
@@ -102,9 +90,7 @@ def asking_at_two_origins(saver: Any) -> Any:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_kill_leaves_all_questions_asked_or_none(
-    drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch, stored: bool
-) -> None:
+def test_a_kill_leaves_all_questions_asked_or_none(drive, saver, monkeypatch, stored):
     calls = []
     for face in ("record", "arecord"):
         record = getattr(saver, face)
@@ -135,7 +121,7 @@ def test_a_kill_leaves_all_questions_asked_or_none(
     assert sorted(end["log"]) == ["a", "p", "q", "z"]
 
 
-def test_of_two_runs_from_one_checkpoint_one_records_its_interrupts(drive: Any, saver: Any) -> None:
+def test_of_two_runs_from_one_checkpoint_one_records_its_interrupts(drive, saver):
     """Neither has moved the thread, nor recorded anything beside its head."""
     first = [True]
 
@@ -158,7 +144,7 @@ class ByParts(InMemorySaver):
         super().put_writes(*args, **named)
 
 
-def test_a_saver_without_batches_records_at_each_origin(drive: Any) -> None:
+def test_a_saver_without_batches_records_at_each_origin(drive):
     app = asking_at_two_origins(ByParts())
     asked = drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]
     end = drive.invoke(app, Command(resume={each.id: each.value[0] for each in asked}), CONFIG)
@@ -169,7 +155,7 @@ def test_a_saver_without_batches_records_at_each_origin(drive: Any) -> None:
 
 
 @pytest.mark.trial
-def test_a_graph_survives_with_questions_and_graphs_inside() -> None:
+def test_a_graph_survives_with_questions_and_graphs_inside():
     inner = build("S>x>ask>z S>w>z", nodes={"ask": lambda state: {"log": [interrupt("inside?")]}})
     nodes = {"long": inner.compile(schedule="ready"), "b": lambda state: {"log": [interrupt("b?")]}}
     app = build("S>a>b>c>d S>long>d", nodes=nodes).compile(schedule="ready")
@@ -178,7 +164,7 @@ def test_a_graph_survives_with_questions_and_graphs_inside() -> None:
     assert "the commit of step 2 of graph 'long'" in done.stored
 
 
-def test_an_error_handler_has_the_place_of_its_task_also_after_a_crash() -> None:
+def test_an_error_handler_has_the_place_of_its_task_also_after_a_crash():
     def fail(state: Any) -> Any:
         raise ValueError("no luck")
 
@@ -191,7 +177,7 @@ def test_an_error_handler_has_the_place_of_its_task_also_after_a_crash() -> None
     assert survives(app, EMPTY).trials > 0
 
 
-def test_a_thread_is_read_as_it_ran() -> None:
+def test_a_thread_is_read_as_it_ran():
     """A step has what ended with it; each task has the input with which it started, its questions and its graph."""
     inner = build("S>x>y").compile(schedule="ready", name="inner")
     nodes = {"long": lambda state: {"log": [interrupt("?")]}, "b": inner}
@@ -206,9 +192,7 @@ def test_a_thread_is_read_as_it_ran() -> None:
     assert [[task.node for task in step] for step in b.steps] == [["x"], ["y"]]
 
 
-def test_what_is_stored_when_the_run_has_moved_on_is_expected_where_it_was_loaded(
-    drive: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_stored_when_the_run_has_moved_on_is_expected_where_it_was_loaded(drive, monkeypatch):
     """The first that a call stores is that an error handler takes over; a step has ended before that is stored."""
 
     class Remote(InMemorySaver):
@@ -226,7 +210,7 @@ def test_what_is_stored_when_the_run_has_moved_on_is_expected_where_it_was_loade
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_tasks_that_wait_for_each_other_start_together_also_where_one_has_left_a_record(drive: Any, killed: bool) -> None:
+def test_tasks_that_wait_for_each_other_start_together_also_where_one_has_left_a_record(drive, killed):
     """The process dies when an error handler has taken over."""
 
     def fail(state: Any) -> Any:

@@ -5,7 +5,7 @@ moved.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ AGAIN = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError
 
 
 @pytest.fixture(autouse=True)
-def chain_first() -> Iterator[None]:
+def chain_first():
     with ends_by(CHAIN_FIRST):
         yield
 
@@ -71,7 +71,7 @@ def places(saver: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_a_resume_finds_the_record_at_the_origin(drive: Any, bank: Bank, durability: Any) -> None:
+def test_a_resume_finds_the_record_at_the_origin(drive, bank, durability):
     asked = drive.invoke(app_of(drive, pay_and_ask(bank), bank.saver), EMPTY, CONFIG, durability=durability)
     assert asked["__interrupt__"][0].value == "content?"
     head = bank.saver.get_tuple(CONFIG)
@@ -82,7 +82,7 @@ def test_a_resume_finds_the_record_at_the_origin(drive: Any, bank: Bank, durabil
     assert bank.calls == bank.rows() == ["book"]
 
 
-def test_several_and_a_retry(drive: Any, bank: Bank) -> None:
+def test_several_and_a_retry(drive, bank):
     fails = [True]
 
     def body(state: Any) -> Any:
@@ -99,7 +99,7 @@ def test_several_and_a_retry(drive: Any, bank: Bank) -> None:
     assert bank.rows() == ["one", "three", "two"]
 
 
-def test_what_the_function_raises_undoes_it(drive: Any, bank: Bank) -> None:
+def test_what_the_function_raises_undoes_it(drive, bank):
     bank.fails = [ConnectionError("no luck")]
     app = app_of(drive, pay_and_ask(bank), bank.saver)
     with pytest.raises(ConnectionError):
@@ -109,7 +109,7 @@ def test_what_the_function_raises_undoes_it(drive: Any, bank: Bank) -> None:
     assert (bank.rows(), places(bank.saver)) == (["book"], [1])
 
 
-def test_an_edit_takes_it_along(drive: Any, bank: Bank) -> None:
+def test_an_edit_takes_it_along(drive, bank):
     app = app_of(drive, pay_and_ask(bank), bank.saver)
     drive.invoke(app, EMPTY, CONFIG)
     drive.update_state(app, CONFIG, {"log": ["edited"]}, as_node="x")
@@ -119,7 +119,7 @@ def test_an_edit_takes_it_along(drive: Any, bank: Bank) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [("ready", "supersteps"), ("supersteps", "ready")])
-def test_the_other_schedule_finds_it(drive: Any, bank: Bank, first: Any, second: Any) -> None:
+def test_the_other_schedule_finds_it(drive, bank, first, second):
     drive.invoke(app_of(drive, pay_and_ask(bank), bank.saver, first), EMPTY, CONFIG)
     app = app_of(drive, pay_and_ask(bank), bank.saver, second)
     end = drive.invoke(app, Command(resume="yes"), CONFIG)
@@ -127,7 +127,7 @@ def test_the_other_schedule_finds_it(drive: Any, bank: Bank, first: Any, second:
     assert bank.calls == bank.rows() == ["book"]
 
 
-def test_a_fork_has_it_again(drive: Any, bank: Bank) -> None:
+def test_a_fork_has_it_again(drive, bank):
     app = app_of(drive, pay_and_ask(bank), bank.saver)
     drive.invoke(app, EMPTY, CONFIG)
     drive.invoke(app, Command(resume="yes"), CONFIG)
@@ -136,7 +136,7 @@ def test_a_fork_has_it_again(drive: Any, bank: Bank) -> None:
     assert bank.rows() == ["book"] * 2
 
 
-def test_an_outdated_run_writes_nothing(drive: Any, bank: Bank) -> None:
+def test_an_outdated_run_writes_nothing(drive, bank):
     """Another run goes on from the same head: it asks, and so records something beside the origin of the same task."""
     first = [True]
 
@@ -153,7 +153,7 @@ def test_an_outdated_run_writes_nothing(drive: Any, bank: Bank) -> None:
     assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"] == ["x", "a", "b", "c", "receipt 1", "yes", "d"]
 
 
-def test_a_run_whose_thread_has_moved_on_writes_nothing(drive: Any, bank: Bank) -> None:
+def test_a_run_whose_thread_has_moved_on_writes_nothing(drive, bank):
     def body(state: Any) -> Any:
         elsewhere(lambda: drive.update_state(app, CONFIG, {"log": ["edited"]}, as_node="x"))
         return {"log": [(yield "pay", bank.pay)]}
@@ -164,7 +164,7 @@ def test_a_run_whose_thread_has_moved_on_writes_nothing(drive: Any, bank: Bank) 
     assert bank.calls == bank.rows() == []
 
 
-def test_a_run_with_a_recorded_transaction_resumes(drive: Any, bank: Bank) -> None:
+def test_a_run_with_a_recorded_transaction_resumes(drive, bank):
     """What it records after that, and its next step, are stored: it knows what it has recorded itself."""
     calls = []
 
@@ -177,13 +177,13 @@ def test_a_run_with_a_recorded_transaction_resumes(drive: Any, bank: Bank) -> No
     assert end["log"] == ["x", "a", "b", "c", "receipt 1", "sent", "d"]
 
 
-def test_a_saver_without_transactions_is_refused(drive: Any, bank: Bank) -> None:
+def test_a_saver_without_transactions_is_refused(drive, bank):
     with pytest.raises(NotImplementedError, match="InMemorySaver, which has no transactions"):
         drive.invoke(app_of(drive, pay_and_ask(bank), InMemorySaver()), EMPTY, CONFIG)
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_a_lost_commit_response(drive: Any, postgres: str, monkeypatch: Any, arrives: bool) -> None:
+def test_a_lost_commit_response(drive, postgres, monkeypatch, arrives):
     """The next try looks beside the origin: if it had arrived the record is found, else the function is called again."""
     from kit.bank import lose
 
@@ -202,9 +202,7 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_run_that_dies_around_a_transaction_leaves_rows_and_record_or_neither(
-    drive: Any, bank: Bank, monkeypatch: pytest.MonkeyPatch, stored: bool
-) -> None:
+def test_a_run_that_dies_around_a_transaction_leaves_rows_and_record_or_neither(drive, bank, monkeypatch, stored):
     transact = bank.saver._transact
 
     def dies(*given: Any) -> Any:

@@ -35,7 +35,7 @@ def two_branches_under_way(postgres: str, folder: Path) -> Iterator[tuple[Queue,
         yield queue, workers, first, go_on
 
 
-def test_branches_of_a_killed_worker_are_resumed_by_another(postgres: str, tmp_path: Path) -> None:
+def test_branches_of_a_killed_worker_are_resumed_by_another(postgres, tmp_path):
     """Each goes on from its origin, under its key; what was recorded is not done again."""
     with two_branches_under_way(postgres, tmp_path) as (queue, workers, first, go_on):
         workers.kill(first)
@@ -60,7 +60,7 @@ def asking() -> Any:
     return builder.compile(name="asking", schedule="ready")
 
 
-def test_an_interrupted_job_has_finished_all_else_and_another_worker_resumes_it(postgres: str) -> None:
+def test_an_interrupted_job_has_finished_all_else_and_another_worker_resumes_it(postgres):
     graph = asking()
     with Queue.from_conn_string(postgres, graph) as queue:
         queue.setup()
@@ -76,7 +76,7 @@ def test_an_interrupted_job_has_finished_all_else_and_another_worker_resumes_it(
         assert show([*graph.copy({"checkpointer": saver}).get_state_history(config)]) == "a / b / yes / d"
 
 
-def test_a_stopped_worker_returns_a_job_between_two_steps(postgres: str, tmp_path: Path) -> None:
+def test_a_stopped_worker_returns_a_job_between_two_steps(postgres, tmp_path):
     """What is under way ends and is stored; nothing further starts there."""
     with two_branches_under_way(postgres, tmp_path) as (queue, workers, first, go_on):
         os.kill(first.pid, signal.SIGTERM)

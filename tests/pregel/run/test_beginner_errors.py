@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 from kit.drive import each_case
+from kit.graphs import chain_of, thread_config
 
 from stategraph import (
     END,
@@ -52,7 +53,7 @@ from stategraph.pregel.errors import (
 )
 from stategraph.testing import record, run_node
 
-THREAD = {"configurable": {"thread_id": "t-1"}}
+THREAD = thread_config("t-1")
 
 
 class State(TypedDict, total=False):
@@ -68,14 +69,14 @@ def told(error: BaseException) -> str:
     return "\n".join((str(error), *getattr(error, "__notes__", ())))
 
 
-def test_a_write_that_the_reducer_cannot_take_names_reducer_and_types(drive: Any) -> None:
+def test_a_write_that_the_reducer_cannot_take_names_reducer_and_types(drive):
     with pytest.raises(TypeError) as caught:
         drive.invoke(one(lambda state: {"log": "abc"}).compile(), {"n": 1})
     assert "key 'log', written by a" in told(caught.value)
     assert "Its reducer add folds writes into a list, and got a str." in told(caught.value)
 
 
-def test_an_answer_that_does_not_fit_names_question_and_says_that_it_is_still_open(drive: Any) -> None:
+def test_an_answer_that_does_not_fit_names_question_and_says_that_it_is_still_open(drive):
     app = one(lambda state: {"n": interrupt("How many?", response_schema=int)}).compile(InMemorySaver())
     drive.invoke(app, {"n": 1}, THREAD)
     with pytest.raises(ValueError, match="valid integer") as caught:
@@ -86,7 +87,7 @@ def test_an_answer_that_does_not_fit_names_question_and_says_that_it_is_still_op
 
 
 @pytest.mark.parametrize("wrong", ["30s", True, [30]])
-def test_a_timeout_that_is_no_time(wrong: Any) -> None:
+def test_a_timeout_that_is_no_time(wrong):
     text = "must be a number of seconds or a timedelta, got"
     with pytest.raises(TypeError, match=text):
         StateGraph(State).add_node("a", lambda state: {}, timeout=wrong)
@@ -94,21 +95,21 @@ def test_a_timeout_that_is_no_time(wrong: Any) -> None:
         TimeoutPolicy(idle_timeout=wrong)
 
 
-def test_a_router_that_misspells_a_key_of_its_path_map(drive: Any) -> None:
+def test_a_router_that_misspells_a_key_of_its_path_map(drive):
     graph = StateGraph(State).add_node("write", lambda state: {})
     graph.add_conditional_edges(START, lambda state: "wriet", ["write"])
     with pytest.raises(InvalidRouteError, match="got 'wriet'; did you mean 'write'"):
         drive.invoke(graph.compile(), {"n": 1})
 
 
-def test_a_router_without_a_return(drive: Any) -> None:
+def test_a_router_without_a_return(drive):
     graph = StateGraph(State).add_node("write", lambda state: {})
     graph.add_conditional_edges(START, lambda state: None, ["write"])
     with pytest.raises(InvalidRouteError, match="got None; is a return missing"):
         drive.invoke(graph.compile(), {"n": 1})
 
 
-def test_a_function_in_place_of_the_name_of_its_node() -> None:
+def test_a_function_in_place_of_the_name_of_its_node():
     def write(state: State) -> State:
         return {}
 
@@ -116,7 +117,7 @@ def test_a_function_in_place_of_the_name_of_its_node() -> None:
         StateGraph(State).add_node(write).add_edge(START, write)
 
 
-def test_a_context_that_was_not_given(drive: Any) -> None:
+def test_a_context_that_was_not_given(drive):
     class User(TypedDict):
         name: str
 
@@ -130,7 +131,7 @@ def test_a_context_that_was_not_given(drive: Any) -> None:
     assert drive.invoke(app, {"n": 1}, context={"name": "ann"})["n"] == 3
 
 
-def test_a_bare_except_around_a_question(drive: Any) -> None:
+def test_a_bare_except_around_a_question(drive):
     def node(state: State) -> State:
         try:
             return {"n": interrupt("?")}
@@ -141,25 +142,25 @@ def test_a_bare_except_around_a_question(drive: Any) -> None:
         assert drive.invoke(one(node).compile(InMemorySaver()), {"n": 1}, THREAD)["n"] == -1
 
 
-def test_an_answer_to_a_thread_on_which_nothing_has_run(drive: Any) -> None:
+def test_an_answer_to_a_thread_on_which_nothing_has_run(drive):
     app = one(lambda state: {"n": interrupt("?")}).compile(InMemorySaver())
     with pytest.raises(UnknownInterruptError, match="no open question") as caught:
         drive.invoke(app, Command(resume=1), THREAD)
     assert "Nothing has run on thread 't-1' yet: is its thread_id right?" in told(caught.value)
 
 
-def test_an_answer_that_is_given_as_an_input(drive: Any) -> None:
+def test_an_answer_that_is_given_as_an_input(drive):
     app = one(lambda state: {"n": interrupt("?")}).compile(InMemorySaver())
     with pytest.raises(InvalidUpdateError, match=r"needs at least one of the keys 'log', 'n'; .*Command\(resume=\.\.\.\)"):
         drive.invoke(app, {"resume": 1}, THREAD)
 
 
-def test_the_path_of_a_file_in_place_of_a_saver() -> None:
+def test_the_path_of_a_file_in_place_of_a_saver():
     with pytest.raises(TypeError, match=r"with SqliteSaver\.from_conn_string\('threads\.db'\) as saver"):
         one(lambda state: {}).compile("threads.db")
 
 
-def test_resume_of_an_empty_thread_names_the_thread(drive: Any) -> None:
+def test_resume_of_an_empty_thread_names_the_thread(drive):
     with pytest.raises(EmptyInputError, match="thread 't-1' has no pending work"):
         drive.invoke(one(lambda state: {}).compile(InMemorySaver()), None, THREAD)
 
@@ -167,22 +168,22 @@ def test_resume_of_an_empty_thread_names_the_thread(drive: Any) -> None:
 # -- graphs and nodes ---------------------------------------------------------------------------------------------------
 
 
-def test_a_graph_inside_that_shares_no_key_with_the_graph_around() -> None:
+def test_a_graph_inside_that_shares_no_key_with_the_graph_around():
     class Other(TypedDict):
         question: str
 
-    inner = StateGraph(Other).add_node("ask", lambda state: {"question": "?"}).add_edge(START, "ask").compile()
+    inner = chain_of(Other, ask=lambda state: {"question": "?"}).compile()
     with pytest.warns(GraphWarning, match="node 'sub' is a graph that shares no key .* its keys: 'question'.*call it in a function"):
-        StateGraph(State).add_node("sub", inner).add_edge(START, "sub").compile()
+        chain_of(State, sub=inner).compile()
 
 
-def test_a_graph_inside_that_was_not_compiled() -> None:
-    inner = StateGraph(State).add_node("a", lambda state: {}).add_edge(START, "a")
+def test_a_graph_inside_that_was_not_compiled():
+    inner = chain_of(State, a=lambda state: {})
     with pytest.raises(TypeError, match="got StateGraph: .*; compile\\(\\) it first"):
         StateGraph(State).add_node("sub", inner)
 
 
-def test_the_store_of_a_graph_without_one(drive: Any) -> None:
+def test_the_store_of_a_graph_without_one(drive):
     def remember(state: State, runtime: Runtime) -> State:
         runtime.store.put(("notes",), "1", {})  # type: ignore[union-attr]
         return {}
@@ -192,7 +193,7 @@ def test_the_store_of_a_graph_without_one(drive: Any) -> None:
     assert "The graph has no store: compile(store=...)" in told(caught.value)
 
 
-def test_the_state_where_a_send_brings_something_else(drive: Any) -> None:
+def test_the_state_where_a_send_brings_something_else(drive):
     graph = StateGraph(State).add_node("a", lambda task: {"n": task["n"]})
     graph.add_conditional_edges(START, lambda state: [Send("a", {"url": "x"})], ["a"])
     with pytest.raises(KeyError) as caught:
@@ -200,16 +201,16 @@ def test_the_state_where_a_send_brings_something_else(drive: Any) -> None:
     assert "The input of this task is what its Send carries, which has the keys 'url'" in told(caught.value)
 
 
-def test_a_cache_policy_in_a_graph_without_a_cache(drive: Any) -> None:
+def test_a_cache_policy_in_a_graph_without_a_cache(drive):
     graph = StateGraph(State).add_node("a", lambda state: {"n": 1}, cache_policy=CachePolicy()).add_edge(START, "a")
     with pytest.warns(GraphWarning, match="node 'a' has a cache_policy, but the graph has no cache: compile\\(cache="):
         drive.invoke(graph.compile(), {"n": 1})
-    outer = StateGraph(State).add_node("inner", graph.compile()).add_edge(START, "inner").compile(cache=InMemoryCache())
+    outer = chain_of(State, inner=graph.compile()).compile(cache=InMemoryCache())
     assert drive.invoke(outer, {"n": 1})["n"] == 1, "a graph inside has the cache of the graph around it"
 
 
 @pytest.mark.parametrize("wrong", ["minute", True])
-def test_a_limit_per_something_that_is_no_time(wrong: Any) -> None:
+def test_a_limit_per_something_that_is_no_time(wrong):
     with pytest.raises(TypeError, match="Limit: per must be a number of seconds or a timedelta, got"):
         Limit(3, per=wrong)
 
@@ -217,7 +218,7 @@ def test_a_limit_per_something_that_is_no_time(wrong: Any) -> None:
 # -- observers and the test kit -----------------------------------------------------------------------------------------
 
 
-def test_a_misspelt_method_of_an_observer() -> None:
+def test_a_misspelt_method_of_an_observer():
     with pytest.warns(GraphWarning, match="Timings.task_end is no event of an Observer; did you mean 'task_ended'"):
 
         class Timings(Observer):
@@ -228,12 +229,12 @@ def test_a_misspelt_method_of_an_observer() -> None:
         def _task_end(self) -> None: ...
 
 
-def test_an_observers_class_in_place_of_an_instance() -> None:
+def test_an_observers_class_in_place_of_an_instance():
     with pytest.raises(TypeError, match="pass an instance, not the class"):
         one(lambda state: {}).compile(observer=Observer)
 
 
-def test_an_answer_to_a_question_that_was_never_asked() -> None:
+def test_an_answer_to_a_question_that_was_never_asked():
     app = one(lambda state: {"n": interrupt("How many?")}).compile()
     with pytest.raises(ValueError, match="no question is 'Why\\?'; open: 'How many\\?'"):
         record(app, {"n": 1}, answers={"Why?": 1})
@@ -255,7 +256,7 @@ class Nameless(Textless):
 
 @each_case("error", [Textless(), Nameless(), KeyError([1])])
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_an_error_whose_str_raises_is_raised_unchanged(drive: Any, local_saver: Any, schedule: Any, error: Exception) -> None:
+def test_an_error_whose_str_raises_is_raised_unchanged(drive, local_saver, schedule, error):
     if drive.is_async and isinstance(error, Nameless):
         return  # asyncio.run itself fails on it
 
@@ -263,7 +264,7 @@ def test_an_error_whose_str_raises_is_raised_unchanged(drive: Any, local_saver: 
         raise error
 
     app = one(fail).add_node("b", fail).add_edge(START, "b").compile(local_saver, schedule=schedule)
-    thread = {"configurable": {"thread_id": type(error).__name__}}
+    thread = thread_config(type(error).__name__)
     for mode in ("values", "tasks", "debug"):
         with pytest.raises(type(error)) as caught:
             drive.stream(app, {"n": 1}, thread, stream_mode=mode)
@@ -296,7 +297,7 @@ class AsyncReducer:
 def reduced(hint: Any, reducer: Any, first: Any, second: Any) -> Any:
     fields = {"x": Annotated[hint, reducer]}
     schema: Any = TypedDict("schema", fields)
-    app = StateGraph(schema).add_node("a", lambda state: {"x": second}).add_edge(START, "a").compile()
+    app = chain_of(schema, a=lambda state: {"x": second}).compile()
     return app.invoke({"x": first})["x"]
 
 
@@ -313,14 +314,14 @@ def reduced(hint: Any, reducer: Any, first: Any, second: Any) -> Any:
         (dict.update, "changes the value in place and returns None"),
     ],
 )
-def test_a_reducer_that_cannot_return_a_value_is_refused_where_it_is_declared(reducer: Any, text: str) -> None:
+def test_a_reducer_that_cannot_return_a_value_is_refused_where_it_is_declared(reducer, text):
     with pytest.raises(InvalidGraphError, match=f"key 'x': the reducer .* {text}"):
         reduced(list, reducer, [1], [2])
     with pytest.raises(TypeError, match=text):
         BinaryOperatorAggregate(list, reducer)
 
 
-def test_a_reducer_that_works_in_place_and_returns_None_is_refused_at_the_first_fold() -> None:
+def test_a_reducer_that_works_in_place_and_returns_None_is_refused_at_the_first_fold():
     with pytest.raises(InvalidUpdateError, match="key 'x': the reducer extend changed the list in place and returned None; it must"):
         reduced(list, extend, [1], [2])
     with pytest.raises(InvalidUpdateError, match="changed the list in place"):
@@ -329,7 +330,7 @@ def test_a_reducer_that_works_in_place_and_returns_None_is_refused_at_the_first_
         reduced(list, lambda old, new: areduce(old, new), [1], [2])
 
 
-def test_a_reducer_may_return_None_for_a_value_that_it_leaves_alone() -> None:
+def test_a_reducer_may_return_None_for_a_value_that_it_leaves_alone():
     assert reduced(list, lambda old, new: new, [1], None) is None
     for hint in (int, int | None, Any, object):
         assert reduced(hint, lambda old, new: None if new == 2 else new, 1, 2) is None
@@ -339,8 +340,8 @@ def test_a_reducer_may_return_None_for_a_value_that_it_leaves_alone() -> None:
 
 
 @each_case("thread_id", [["a"], ("a",), {"a": 1}, 1.5, True, b"a"])
-def test_a_thread_id_must_be_a_name(drive: Any, thread_id: Any) -> None:
-    app, thread = one(lambda state: {"n": 1}).compile(InMemorySaver()), {"configurable": {"thread_id": thread_id}}
+def test_a_thread_id_must_be_a_name(drive, thread_id):
+    app, thread = one(lambda state: {"n": 1}).compile(InMemorySaver()), thread_config(thread_id)
     with pytest.raises(TypeError, match="thread_id must be a string, an integer or a UUID, got"):
         drive.invoke(app, {"n": 1}, thread)
     with pytest.raises(TypeError, match="thread_id must be"):
@@ -349,15 +350,15 @@ def test_a_thread_id_must_be_a_name(drive: Any, thread_id: Any) -> None:
         drive.update_state(app, thread, {"n": 1})
 
 
-def test_an_integer_and_a_uuid_are_thread_ids(drive: Any) -> None:
+def test_an_integer_and_a_uuid_are_thread_ids(drive):
     for thread_id in (1, UUID(int=1)):
-        app, thread = one(lambda state: {"n": 1}).compile(InMemorySaver()), {"configurable": {"thread_id": thread_id}}
+        app, thread = one(lambda state: {"n": 1}).compile(InMemorySaver()), thread_config(thread_id)
         assert drive.invoke(app, {"n": 0}, thread)["n"] == 1
 
 
 @each_case("method, arguments", [("aonce", ("key", print)), ("asleep", (1,)), ("atransaction", ("key", print))])
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_an_effect_that_is_not_awaited_fails_the_node(drive: Any, schedule: Any, method: str, arguments: Any) -> None:
+def test_an_effect_that_is_not_awaited_fails_the_node(drive, schedule, method, arguments):
     def forget(state: State, runtime: Runtime) -> dict[str, Any]:
         getattr(runtime, method)(*arguments)
         return {"n": 1}
@@ -366,7 +367,7 @@ def test_an_effect_that_is_not_awaited_fails_the_node(drive: Any, schedule: Any,
         drive.invoke(one(forget).compile(schedule=schedule), {"n": 0})
 
 
-def test_an_effect_that_is_awaited_does_not_fail_the_node() -> None:
+def test_an_effect_that_is_awaited_does_not_fail_the_node():
     async def do(state: State, runtime: Runtime) -> dict[str, Any]:
         await runtime.asleep(0)
         return {"n": await runtime.aonce("key", lambda: 7)}
@@ -375,8 +376,8 @@ def test_an_effect_that_is_awaited_does_not_fail_the_node() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_a_node_that_writes_to_the_thread_of_its_own_run_gets_an_error(drive: Any, local_saver: Any, schedule: Any) -> None:
-    apps, thread = {}, {"configurable": {"thread_id": ""}}
+def test_a_node_that_writes_to_the_thread_of_its_own_run_gets_an_error(drive, local_saver, schedule):
+    apps, thread = {}, thread_config("")
 
     def update(state: State) -> None:
         apps["update"].update_state(thread, {"n": 5}, as_node="a")
@@ -394,7 +395,7 @@ def test_a_node_that_writes_to_the_thread_of_its_own_run_gets_an_error(drive: An
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_a_node_that_writes_a_key_twice_itself_is_named(drive: Any, schedule: Any) -> None:
+def test_a_node_that_writes_a_key_twice_itself_is_named(drive, schedule):
     def twice(state: State) -> Any:
         yield {"n": 1}
         yield {"n": 2}
@@ -405,7 +406,7 @@ def test_a_node_that_writes_a_key_twice_itself_is_named(drive: Any, schedule: An
         assert "a alone wrote it 2 times: each update that a node yields, or returns in a list" in told(caught.value)
 
 
-def test_the_overwrite_warning_names_only_nodes_whose_writes_were_dropped(drive: Any) -> None:
+def test_the_overwrite_warning_names_only_nodes_whose_writes_were_dropped(drive):
     app = one(lambda state: {"log": Overwrite(["a"])}).add_node("b", lambda state: {"log": ["b"]}).add_edge(START, "b").compile()
     with pytest.warns(GraphWarning, match="the other writes of the superstep were dropped; they came from 'b'. "):
         drive.invoke(app, {"n": 1})
@@ -429,7 +430,7 @@ def test_the_overwrite_warning_names_only_nodes_whose_writes_were_dropped(drive:
         (lambda: Tool(print, descripton="x"), "did you mean 'description'"),
     ],
 )
-def test_an_unknown_argument_is_answered_with_the_nearest_one(call: Any, text: str) -> None:
+def test_an_unknown_argument_is_answered_with_the_nearest_one(call, text):
     with pytest.raises(TypeError, match=text):
         call()
 
@@ -438,20 +439,20 @@ def test_an_unknown_argument_is_answered_with_the_nearest_one(call: Any, text: s
     "message, role",
     [({"role": "usr", "content": "x"}, "user"), ({"role": "User", "content": "x"}, "user"), ({"type": "humn", "content": "x"}, "human")],
 )
-def test_a_message_with_a_misspelt_role_is_refused(drive: Any, message: Any, role: str) -> None:
-    app = StateGraph(MessagesState).add_node("a", lambda state: {"messages": [message]}).add_edge(START, "a").compile()
+def test_a_message_with_a_misspelt_role_is_refused(drive, message, role):
+    app = chain_of(MessagesState, a=lambda state: {"messages": [message]}).compile()
     with pytest.raises(ValueError, match=f"a message must have a known role, got dict: .*; did you mean '{role}'"):
         drive.invoke(app, {"messages": []})
 
 
-def test_a_message_may_have_a_role_of_its_own_and_a_stored_one_stays() -> None:
+def test_a_message_may_have_a_role_of_its_own_and_a_stored_one_stays():
     stored = {"role": "usr", "content": "x", "id": "1"}  # an earlier version took it
     assert add_messages([stored], [{"role": "customer", "content": "y", "id": "2"}])[0] == stored
     for role in ("customer", "tester", "planner", "assistant_1"):
         assert add_messages([], [{"role": role, "content": "y"}])[0]["role"] == role
 
 
-def test_a_tool_without_a_description_is_refused_at_its_declaration() -> None:
+def test_a_tool_without_a_description_is_refused_at_its_declaration():
     def double(x: int) -> int:
         return 2 * x
 
@@ -466,7 +467,7 @@ def test_a_tool_without_a_description_is_refused_at_its_declaration() -> None:
 
 @each_case("signal", [GraphDrained("x"), GraphBubbleUp(), ParentCommand(Command(update={"n": 3}, graph=Command.PARENT))])
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_no_signal_leaves_the_outermost_call(drive: Any, schedule: Any, signal: BaseException) -> None:
+def test_no_signal_leaves_the_outermost_call(drive, schedule, signal):
     def node(state: State) -> Any:
         if isinstance(signal, ParentCommand):
             return signal.command
@@ -480,7 +481,7 @@ def test_no_signal_leaves_the_outermost_call(drive: Any, schedule: Any, signal: 
         lambda: drive.invoke(app, {"n": 0}, THREAD),
         lambda: drive.stream(app, {"n": 0}, THREAD),
         lambda: drive.batch(app, [{"n": 0}], THREAD),
-        lambda: drive.update_state(app, {"configurable": {"thread_id": "edited"}}, {"n": 1}, as_node="a"),
+        lambda: drive.update_state(app, thread_config("edited"), {"n": 1}, as_node="a"),
     )
     for call in calls:
         with pytest.raises(Exception) as caught:  # a signal is a BaseException
@@ -490,7 +491,7 @@ def test_no_signal_leaves_the_outermost_call(drive: Any, schedule: Any, signal: 
 
 @pytest.mark.parametrize("stop", ["drain", "deadline", "step"])
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_a_drain_is_an_exception_for_the_caller_and_none_for_a_node_around_it(drive: Any, schedule: Any, stop: str) -> None:
+def test_a_drain_is_an_exception_for_the_caller_and_none_for_a_node_around_it(drive, schedule, stop):
     control = RunControl()
     caught: list[str] = []
 
@@ -528,7 +529,7 @@ def test_a_drain_is_an_exception_for_the_caller_and_none_for_a_node_around_it(dr
         assert drive.get_state(app, THREAD).next
 
 
-def test_a_drained_error_keeps_its_reason_in_a_copy_and_in_a_pickle() -> None:
+def test_a_drained_error_keeps_its_reason_in_a_copy_and_in_a_pickle():
     error = GraphDrained("deploy")
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert (type(again), again.reason) == (GraphDrained, "deploy")
@@ -571,8 +572,8 @@ async def read(app: Any, thread: Any) -> list[Any]:
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("place", ["first", "last", "nested"])
 def test_a_node_that_catches_a_cancellation_does_not_keep_it_from_the_caller(
-    local_saver: Any, schedule: Any, place: str, end: Any, error: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    local_saver, schedule, place, end, error, monkeypatch
+):
     monkeypatch.setattr(aio.AsyncDriver, "sees_cancels", True)  # no group is in the way here
     ran: list[str] = []
     builder = one(keep_cancellation)
@@ -581,7 +582,7 @@ def test_a_node_that_catches_a_cancellation_does_not_keep_it_from_the_caller(
     if place == "nested":
         builder = one(builder.compile()).add_node("c", lambda state: ran.append("c")).add_edge("a", "c")
     app = builder.compile(local_saver, schedule=schedule)
-    thread = {"configurable": {"thread_id": end.__name__}}
+    thread = thread_config(end.__name__)
     with pytest.raises(error):
         asyncio.run(end(app.ainvoke({"n": 0}, thread)))
     with pytest.raises(error):
@@ -590,7 +591,7 @@ def test_a_node_that_catches_a_cancellation_does_not_keep_it_from_the_caller(
     assert app.get_state(thread).next == {"first": ("b",), "last": (), "nested": ("a",)}[place]  # what was done is kept
 
 
-def test_a_cancellation_that_the_node_takes_back_is_none() -> None:
+def test_a_cancellation_that_the_node_takes_back_is_none():
     async def limit(state: State) -> dict[str, Any]:
         try:
             async with asyncio.timeout(0):
@@ -602,7 +603,7 @@ def test_a_cancellation_that_the_node_takes_back_is_none() -> None:
     assert asyncio.run(one(limit).compile().ainvoke({"n": 0}))["n"] == 1
 
 
-def test_a_stream_cannot_continue_in_another_event_loop() -> None:
+def test_a_stream_cannot_continue_in_another_event_loop():
     async def take(stream: Any) -> Any:
         return await anext(stream)
 
@@ -613,7 +614,7 @@ def test_a_stream_cannot_continue_in_another_event_loop() -> None:
         asyncio.run(take(stream))
 
 
-def test_a_stream_that_has_ended_or_was_closed_is_at_its_end_in_any_event_loop() -> None:
+def test_a_stream_that_has_ended_or_was_closed_is_at_its_end_in_any_event_loop():
     async def take(stream: Any) -> Any:
         return [chunk async for chunk in stream]
 

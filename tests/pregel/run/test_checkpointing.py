@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.graphs import Count
+from kit.graphs import Count, chain_of, thread_config
 
 from stategraph import START, Runtime, StateGraph
 from stategraph.channels import BinaryOperatorAggregate, LastValue, NamedBarrierValue, Topic
@@ -28,7 +28,7 @@ from stategraph.pregel import (
     Pregel,
 )
 
-CONFIG: dict[str, Any] = {"configurable": {"thread_id": "1"}}
+CONFIG: dict[str, Any] = thread_config("1")
 WAIT = 5.0
 
 
@@ -69,7 +69,7 @@ def at(snapshot: Any) -> tuple[str, int]:
 # -- the record (M20) -----------------------------------------------------------------------------------------
 
 
-def test_m20_a_checkpoint_per_superstep_with_its_parent_and_the_writes_that_led_on(drive: Any) -> None:
+def test_m20_a_checkpoint_per_superstep_with_its_parent_and_the_writes_that_led_on(drive):
     nodes = {"n1": only("a").do(lambda x: x + 1).write_to("b"), "n2": only("b").do(lambda x: x + 1).write_to("c")}
     app = graph(nodes, output_channels="c")
     assert [drive.invoke(app, i, CONFIG) for i in (1, 10)] == [3, 12]
@@ -95,7 +95,7 @@ def test_m20_a_checkpoint_per_superstep_with_its_parent_and_the_writes_that_led_
     )
 
 
-def test_a_task_that_wrote_nothing_is_stored_as_finished(drive: Any) -> None:
+def test_a_task_that_wrote_nothing_is_stored_as_finished(drive):
     app = graph({"n": only("a"), "bad": only("a").do(lambda _: 1 / 0)})
     with pytest.raises(ZeroDivisionError):
         drive.invoke(app, 1, {**CONFIG, "max_concurrency": 1})
@@ -103,7 +103,7 @@ def test_a_task_that_wrote_nothing_is_stored_as_finished(drive: Any) -> None:
     assert ("__error__", ZeroDivisionError) in [(c, type(v)) for _, c, v in writes]
 
 
-def test_plain_settings_of_the_config_are_kept_in_metadata(drive: Any) -> None:
+def test_plain_settings_of_the_config_are_kept_in_metadata(drive):
     app = chain()
     drive.invoke(app, 1, {"configurable": {"thread_id": "1", "user": "u", "__hidden": 1},
                           "metadata": {"who": "me", "flt": 1.5, "list": [1], "nul": "x\0y"}})  # fmt: skip
@@ -112,10 +112,10 @@ def test_plain_settings_of_the_config_are_kept_in_metadata(drive: Any) -> None:
     }  # fmt: skip
 
 
-def test_a_thread_id_may_be_a_number(drive: Any) -> None:
+def test_a_thread_id_may_be_a_number(drive):
     app = chain()
-    drive.invoke(app, 1, {"configurable": {"thread_id": 5}})
-    assert drive.get_state(app, {"configurable": {"thread_id": "5"}}).values["log"] == ["n1", "n2", "n3"]
+    drive.invoke(app, 1, thread_config(5))
+    assert drive.get_state(app, thread_config("5")).values["log"] == ["n1", "n2", "n3"]
 
 
 # -- resume after an error (M19) ------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Careful(InMemorySaver):
 @pytest.mark.parametrize("saver", [InMemorySaver, Careful])
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("watch", ["tasks", None])
-def test_m19_a_resume_runs_only_what_failed(drive: Any, saver: Any, durability: Any, watch: Any) -> None:
+def test_m19_a_resume_runs_only_what_failed(drive, saver, durability, watch):
     calls: Counter[str] = Counter()
     ok_ended = threading.Event()
 
@@ -169,7 +169,7 @@ def test_m19_a_resume_runs_only_what_failed(drive: Any, saver: Any, durability: 
     assert not ok_ended.is_set()
 
 
-def test_new_input_after_an_error_starts_a_new_run(drive: Any) -> None:
+def test_new_input_after_an_error_starts_a_new_run(drive):
     calls: Counter[str] = Counter()
 
     def body(name: str) -> Any:
@@ -187,7 +187,7 @@ def test_new_input_after_an_error_starts_a_new_run(drive: Any) -> None:
     assert drive.invoke(app, 2, CONFIG) == [("bad", 2), ("ok", 2)]
 
 
-def test_conflicting_writes_leave_the_thread_unchanged(drive: Any) -> None:
+def test_conflicting_writes_leave_the_thread_unchanged(drive):
     def nodes(second: str) -> dict[str, Any]:
         return {"x": only("a").write_to("b", "log"), "y": only("a").write_to(second, "log")}
 
@@ -204,7 +204,7 @@ def test_conflicting_writes_leave_the_thread_unchanged(drive: Any) -> None:
             assert drive.invoke(graph(nodes("c"), saver), None, CONFIG) == [1, 1], "mended code goes on from there"
 
 
-def test_an_unserializable_value_is_named_and_leaves_the_thread_unchanged(drive: Any) -> None:
+def test_an_unserializable_value_is_named_and_leaves_the_thread_unchanged(drive):
     app = graph({"n": only("a").do(lambda x: object() if x else [x]).write_to("b", "log")})
     with pytest.raises(Exception, match="object") as caught:
         drive.invoke(app, 1, CONFIG)
@@ -216,7 +216,7 @@ def test_an_unserializable_value_is_named_and_leaves_the_thread_unchanged(drive:
 # -- looking (M22) --------------------------------------------------------------------------------------------
 
 
-def test_m22_history_is_newest_first_with_next_nodes(drive: Any) -> None:
+def test_m22_history_is_newest_first_with_next_nodes(drive):
     app = chain()
     drive.invoke(app, 1, CONFIG)
     history = drive.history(app, CONFIG)
@@ -233,17 +233,17 @@ def test_m22_history_is_newest_first_with_next_nodes(drive: Any) -> None:
     assert all(drive.history(app, s.config) == [s] for s in history)
 
 
-def test_history_can_be_filtered_and_limited(drive: Any) -> None:
+def test_history_can_be_filtered_and_limited(drive):
     app = chain()
     drive.invoke(app, 1, CONFIG)
     history = drive.history(app, CONFIG)
     assert drive.history(app, CONFIG, limit=2) == history[:2]
     assert drive.history(app, CONFIG, before=history[1].config) == history[2:]
     assert drive.history(app, CONFIG, filter={"source": "input"}) == history[3:]
-    assert drive.history(app, {"configurable": {"thread_id": "none"}}) == []
+    assert drive.history(app, thread_config("none")) == []
 
 
-def test_the_head_shows_finished_siblings_and_a_checkpoint_shows_its_superstep_as_it_began(drive: Any) -> None:
+def test_the_head_shows_finished_siblings_and_a_checkpoint_shows_its_superstep_as_it_began(drive):
     app = graph(
         {
             "bad": only("a").do(lambda _: 1 / 0).write_to("log"),
@@ -261,25 +261,25 @@ def test_the_head_shows_finished_siblings_and_a_checkpoint_shows_its_superstep_a
     ]
 
 
-def test_values_of_a_single_stream_channel_are_bare(drive: Any) -> None:
+def test_values_of_a_single_stream_channel_are_bare(drive):
     app = chain(stream_channels="log")
     drive.invoke(app, 1, CONFIG)
     assert [s.values for s in drive.history(app, CONFIG)] == [["n1", "n2", "n3"], ["n1", "n2"], ["n1"], []]
     assert drive.history(app, CONFIG)[1].tasks[0].result == ["n3"]
 
 
-def test_several_writes_to_one_key_show_as_writes(drive: Any) -> None:
+def test_several_writes_to_one_key_show_as_writes(drive):
     app = graph({"n": only("a").write_to(ChannelWriteEntry("log", [1]), ChannelWriteEntry("log", [2]))})
     drive.invoke(app, 1, CONFIG)
     assert drive.history(app, CONFIG)[1].tasks[0].result == {"log": {"$writes": [[1], [2]]}}
 
 
-def test_get_state_of_an_empty_thread_is_empty(drive: Any) -> None:
+def test_get_state_of_an_empty_thread_is_empty(drive):
     snapshot = drive.get_state(chain(), CONFIG)
     assert (snapshot.values, snapshot.next, snapshot.metadata, snapshot.tasks) == ({}, (), None, ())
 
 
-def test_get_state_neither_runs_nor_stores_anything(drive: Any) -> None:
+def test_get_state_neither_runs_nor_stores_anything(drive):
     calls: Counter[str] = Counter()
     app = chain(calls=calls)
     drive.invoke(app, 1, CONFIG, interrupt_before=["n2"])
@@ -290,7 +290,7 @@ def test_get_state_neither_runs_nor_stores_anything(drive: Any) -> None:
     assert [*app.checkpointer.list(CONFIG)] == before
 
 
-def test_get_state_works_after_a_node_was_removed(drive: Any) -> None:
+def test_get_state_works_after_a_node_was_removed(drive):
     saver = InMemorySaver()
     drive.invoke(chain(saver), 1, CONFIG, interrupt_before=["n2"])
     smaller = graph({"n1": only("a").write_to("b")}, saver)
@@ -317,9 +317,7 @@ class Later(InMemorySaver):
 
 @pytest.mark.parametrize("saver", [InMemorySaver, Later])
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_history_keeps_old_values_even_if_reducers_mutate_in_place(
-    drive: Any, saver: Any, durability: Any
-) -> None:
+def test_history_keeps_old_values_even_if_reducers_mutate_in_place(drive, saver, durability):
     def extend(old: list[Any], new: list[Any]) -> list[Any]:
         old.extend(new)
         return old
@@ -338,7 +336,7 @@ def test_history_keeps_old_values_even_if_reducers_mutate_in_place(
     assert [v.get("bar", set()) for v in stored] == [{"n", "m"}, {"n"}, set()]
 
 
-def test_changing_a_snapshot_does_not_change_the_thread(drive: Any) -> None:
+def test_changing_a_snapshot_does_not_change_the_thread(drive):
     app = chain()
     drive.invoke(app, 1, CONFIG)
     snapshot = drive.get_state(app, CONFIG)
@@ -369,7 +367,7 @@ class Noting(InMemorySaver):
         self.steps.append(commit.metadata["step"])
 
 
-def test_sync_stores_a_step_before_its_chunk_reaches_the_reader() -> None:
+def test_sync_stores_a_step_before_its_chunk_reaches_the_reader():
     for mode in ("values", "updates", "tasks"):
         saver = Noting()
         seen = [saver.steps[-1] for _ in chain(saver).stream(1, CONFIG, stream_mode=mode)]
@@ -378,16 +376,13 @@ def test_sync_stores_a_step_before_its_chunk_reaches_the_reader() -> None:
         )
 
 
-def test_sync_stores_a_step_before_its_chunk_reaches_the_async_reader() -> None:
-    async def main() -> None:
-        saver = Noting()
-        seen = [saver.steps[-1] async for _ in chain(saver).astream(1, CONFIG, stream_mode="updates")]
-        assert seen == [0, 1, 2]
-
-    asyncio.run(main())
+async def test_sync_stores_a_step_before_its_chunk_reaches_the_async_reader():
+    saver = Noting()
+    seen = [saver.steps[-1] async for _ in chain(saver).astream(1, CONFIG, stream_mode="updates")]
+    assert seen == [0, 1, 2]
 
 
-def test_sync_stores_a_step_before_the_next_one_starts(drive: Any) -> None:
+def test_sync_stores_a_step_before_the_next_one_starts(drive):
     saver = Noting()
     seen: list[list[int]] = []
     nodes = {
@@ -398,7 +393,7 @@ def test_sync_stores_a_step_before_the_next_one_starts(drive: Any) -> None:
     assert seen == [[-1], [-1, 0]]
 
 
-def test_exit_stores_once(drive: Any) -> None:
+def test_exit_stores_once(drive):
     saver = Noting()
     app = chain(saver)
     drive.invoke(app, 1, CONFIG, durability="exit")
@@ -409,7 +404,7 @@ def test_exit_stores_once(drive: Any) -> None:
     assert [at(s) for s in drive.history(app, CONFIG)] == [("loop", 6), ("loop", 2)]
 
 
-def test_exit_stores_the_last_applied_superstep_when_a_node_fails(drive: Any) -> None:
+def test_exit_stores_the_last_applied_superstep_when_a_node_fails(drive):
     fail = [True]
     nodes = {
         "n1": only("a").do(lambda _: ["n1"]).write_to("log", ChannelWriteEntry("b", 1)),
@@ -440,7 +435,7 @@ class Held(Noting):
         super().commit(commits)
 
 
-def test_async_runs_at_most_one_superstep_ahead_of_storage(drive: Any) -> None:
+def test_async_runs_at_most_one_superstep_ahead_of_storage(drive):
     saver = Held()
     ran: list[str] = []
     two_ran = threading.Event()
@@ -470,7 +465,7 @@ def test_async_runs_at_most_one_superstep_ahead_of_storage(drive: Any) -> None:
     assert saver.steps == [-1, 0, 1, 2], "in order, and all there when the call returns"
 
 
-def test_async_has_finished_saving_when_an_error_reaches_the_caller(drive: Any) -> None:
+def test_async_has_finished_saving_when_an_error_reaches_the_caller(drive):
     saver = Held()
     nodes = {
         "n1": only("a").write_to(ChannelWriteEntry("b", 1)),
@@ -486,9 +481,7 @@ def test_async_has_finished_saving_when_an_error_reaches_the_caller(drive: Any) 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("step", [-1, 0, 1, 2])
-def test_a_failed_save_stops_the_run_and_resume_continues_from_the_last_checkpoint(
-    drive: Any, durability: Any, step: int
-) -> None:
+def test_a_failed_save_stops_the_run_and_resume_continues_from_the_last_checkpoint(drive, durability, step):
     calls: Counter[str] = Counter()
     app = chain(Noting(step), calls)
     if durability == "exit" and step < 2:
@@ -525,7 +518,7 @@ class Late(Noting):
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_idempotency_keys_survive_a_lost_checkpoint_only_if_the_state_is_equal(drive: Any, same: bool) -> None:
+def test_idempotency_keys_survive_a_lost_checkpoint_only_if_the_state_is_equal(drive, same):
     """Keys that stayed although the state is another would make receivers drop what is new (RELIABILITY R3)."""
     saver, keys, drawn = Late(1), [], iter([1, 1 if same else 2])
 
@@ -534,8 +527,7 @@ def test_idempotency_keys_survive_a_lost_checkpoint_only_if_the_state_is_equal(d
         saver.ahead.set()
         return {}
 
-    inner = StateGraph(Count).add_node("inner", note)
-    inner.add_edge(START, "inner")
+    inner = chain_of(Count, inner=note)
     outer = StateGraph(Count).add_node("draw", lambda state: {"n": next(drawn)}).add_node("nested", inner.compile())
     outer.add_node("plain", note).add_edge(START, "draw").add_edge("draw", "nested").add_edge("draw", "plain")
     app = outer.compile(checkpointer=saver)
@@ -555,7 +547,7 @@ def test_idempotency_keys_survive_a_lost_checkpoint_only_if_the_state_is_equal(d
 
 
 @pytest.mark.parametrize(("run_id", "ran"), [("order-7", 1), (None, 2)])
-def test_a_run_with_an_id_starts_no_node_before_its_input_is_stored(drive: Any, run_id: Any, ran: int) -> None:
+def test_a_run_with_an_id_starts_no_node_before_its_input_is_stored(drive, run_id, ran):
     saver, keys = Late(-1), []
     if run_id:
         saver.ahead.set()  # nothing runs ahead
@@ -574,7 +566,7 @@ def test_a_run_with_an_id_starts_no_node_before_its_input_is_stored(drive: Any, 
     assert len(keys) == len(set(keys)) == ran
 
 
-def test_a_step_that_could_not_be_stored_is_not_shown() -> None:
+def test_a_step_that_could_not_be_stored_is_not_shown():
     chunks = []
     with pytest.raises(OSError):
         for chunk in chain(Noting(1)).stream(1, CONFIG, stream_mode="updates"):
@@ -582,7 +574,7 @@ def test_a_step_that_could_not_be_stored_is_not_shown() -> None:
     assert [name for chunk in chunks for name in chunk] == ["n1"]
 
 
-def test_a_node_error_and_a_failed_save_are_both_raised(drive: Any) -> None:
+def test_a_node_error_and_a_failed_save_are_both_raised(drive):
     class Failing(Careful):
         def record(self, *args: Any) -> Any:
             raise OSError("disk full")
@@ -594,7 +586,7 @@ def test_a_node_error_and_a_failed_save_are_both_raised(drive: Any) -> None:
     assert "disk full" in " ".join(shown)
 
 
-def test_durability_without_a_saver_is_pointless_and_harmless(drive: Any) -> None:
+def test_durability_without_a_saver_is_pointless_and_harmless(drive):
     app = graph({"n": only("a")})
     app.checkpointer = None
     for durability in ("sync", "async", "exit"):
@@ -606,7 +598,7 @@ def test_durability_without_a_saver_is_pointless_and_harmless(drive: Any) -> Non
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_two_runs_on_one_thread_conflict_and_do_not_fork_it(drive: Any, durability: Any) -> None:
+def test_two_runs_on_one_thread_conflict_and_do_not_fork_it(drive, durability):
     """The second run starts and ends inside a node of the first, on the same thread."""
     app = chain()
     inner = chain(app.checkpointer)
@@ -636,7 +628,7 @@ def test_two_runs_on_one_thread_conflict_and_do_not_fork_it(drive: Any, durabili
 @pytest.mark.parametrize(
     "config", [None, {}, {"configurable": {}}, {"configurable": {"thread_id": None}}, {"configurable": {"x": 1}}]
 )
-def test_a_missing_thread_id_is_an_error(drive: Any, config: Any) -> None:
+def test_a_missing_thread_id_is_an_error(drive, config):
     with pytest.raises(ValueError, match="thread_id"):
         drive.invoke(chain(), 1, config)
     with pytest.raises(ValueError, match="thread_id"):
@@ -644,7 +636,7 @@ def test_a_missing_thread_id_is_an_error(drive: Any, config: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [1, None, Command(update={"b": 1})])
-def test_an_unknown_checkpoint_is_no_fresh_start(drive: Any, given: Any) -> None:
+def test_an_unknown_checkpoint_is_no_fresh_start(drive, given):
     app = chain()
     drive.invoke(app, 1, CONFIG)
     unknown = {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}}
@@ -655,27 +647,27 @@ def test_an_unknown_checkpoint_is_no_fresh_start(drive: Any, given: Any) -> None
 
 
 @pytest.mark.parametrize("given", [None, Command()])
-def test_nothing_to_do_on_an_empty_thread(drive: Any, given: Any) -> None:
+def test_nothing_to_do_on_an_empty_thread(drive, given):
     with pytest.raises(EmptyInputError):
         drive.invoke(chain(), given, CONFIG)
     assert drive.history(chain(), CONFIG) == []
 
 
-def test_an_empty_command_is_refused_on_any_thread(drive: Any) -> None:
+def test_an_empty_command_is_refused_on_any_thread(drive):
     app = chain()
     drive.invoke(app, 1, CONFIG)
     with pytest.raises(EmptyInputError, match="Command"):
         drive.invoke(app, Command(), CONFIG)
 
 
-def test_state_needs_a_saver(drive: Any) -> None:
+def test_state_needs_a_saver(drive):
     app = chain()
     app.checkpointer = None
     with pytest.raises(ValueError, match="checkpointer"):
         drive.get_state(app, CONFIG)
 
 
-def test_resume_without_a_saver_is_an_error(drive: Any) -> None:
+def test_resume_without_a_saver_is_an_error(drive):
     app = chain()
     app.checkpointer = None
     with pytest.raises(EmptyInputError, match="without a checkpointer"):
@@ -685,7 +677,7 @@ def test_resume_without_a_saver_is_an_error(drive: Any) -> None:
 # -- going on -------------------------------------------------------------------------------------------------
 
 
-def test_a_finished_thread_is_returned_and_nothing_stored(drive: Any) -> None:
+def test_a_finished_thread_is_returned_and_nothing_stored(drive):
     calls: Counter[str] = Counter()
     app = chain(calls=calls)
     drive.invoke(app, 1, CONFIG)
@@ -694,7 +686,7 @@ def test_a_finished_thread_is_returned_and_nothing_stored(drive: Any) -> None:
     assert len(drive.history(app, CONFIG)) == 4
 
 
-def test_the_same_run_id_twice_is_one_run(drive: Any) -> None:
+def test_the_same_run_id_twice_is_one_run(drive):
     calls: Counter[str] = Counter()
     app = chain(calls=calls)
     config = {**CONFIG, "metadata": {"run_id": "R"}}
@@ -703,13 +695,13 @@ def test_the_same_run_id_twice_is_one_run(drive: Any) -> None:
     assert len(drive.invoke(app, 2, {**CONFIG, "metadata": {"run_id": "S"}})) == 6
 
 
-def test_threads_do_not_see_each_other(drive: Any) -> None:
+def test_threads_do_not_see_each_other(drive):
     app = chain()
     for thread in ("1", "2"):
-        assert drive.invoke(app, 1, {"configurable": {"thread_id": thread}}) == ["n1", "n2", "n3"]
+        assert drive.invoke(app, 1, thread_config(thread)) == ["n1", "n2", "n3"]
 
 
-def test_a_commands_update_joins_the_state_and_takes_no_step(drive: Any) -> None:
+def test_a_commands_update_joins_the_state_and_takes_no_step(drive):
     app = chain()
     drive.invoke(app, 1, CONFIG, interrupt_before=["n2"])
     assert drive.invoke(app, Command(update={"log": ["by hand"]}), CONFIG) == ["n1", "by hand", "n2", "n3"]
@@ -719,7 +711,7 @@ def test_a_commands_update_joins_the_state_and_takes_no_step(drive: Any) -> None
 # -- replay and fork ------------------------------------------------------------------------------------------
 
 
-def test_a_replay_forks_and_runs_the_following_nodes(drive: Any) -> None:
+def test_a_replay_forks_and_runs_the_following_nodes(drive):
     calls: Counter[str] = Counter()
     app = chain(calls=calls)
     drive.invoke(app, 1, CONFIG)
@@ -734,7 +726,7 @@ def test_a_replay_forks_and_runs_the_following_nodes(drive: Any) -> None:
     assert drive.get_state(app, CONFIG) == history[0], "the newest branch is the head"
 
 
-def test_a_fork_that_is_the_head_is_not_forked_again(drive: Any) -> None:
+def test_a_fork_that_is_the_head_is_not_forked_again(drive):
     app = chain()
     drive.invoke(app, 1, CONFIG)
     then = drive.history(app, CONFIG)[2]
@@ -747,14 +739,14 @@ def test_a_fork_that_is_the_head_is_not_forked_again(drive: Any) -> None:
     assert len(drive.history(app, CONFIG)) == count + 2
 
 
-def test_a_finished_checkpoint_needs_no_fork(drive: Any) -> None:
+def test_a_finished_checkpoint_needs_no_fork(drive):
     app = chain()
     drive.invoke(app, 1, CONFIG)
     assert drive.invoke(app, None, drive.get_state(app, CONFIG).config) == ["n1", "n2", "n3"]
     assert len(drive.history(app, CONFIG)) == 4
 
 
-def test_new_input_at_an_old_checkpoint_branches_off_without_its_pending_work(drive: Any) -> None:
+def test_new_input_at_an_old_checkpoint_branches_off_without_its_pending_work(drive):
     app = chain()
     drive.invoke(app, 1, CONFIG)
     then = drive.history(app, CONFIG)[2]
@@ -764,7 +756,7 @@ def test_new_input_at_an_old_checkpoint_branches_off_without_its_pending_work(dr
     assert history[3].parent_config == then.config
 
 
-def test_a_command_at_an_old_checkpoint_goes_into_the_fork(drive: Any) -> None:
+def test_a_command_at_an_old_checkpoint_goes_into_the_fork(drive):
     app = chain()
     drive.invoke(app, 1, CONFIG)
     then = drive.history(app, CONFIG)[2]
@@ -774,7 +766,7 @@ def test_a_command_at_an_old_checkpoint_goes_into_the_fork(drive: Any) -> None:
     assert drive.get_state(app, then.config) == then
 
 
-def test_a_checkpoint_id_of_none_means_the_newest(drive: Any) -> None:
+def test_a_checkpoint_id_of_none_means_the_newest(drive):
     app = chain()
     drive.invoke(app, 1, CONFIG, interrupt_before=["n2"])
     assert drive.invoke(app, None, {"configurable": {"thread_id": "1", "checkpoint_id": None}}) == ["n1", "n2", "n3"]
@@ -788,7 +780,7 @@ def test_a_checkpoint_id_of_none_means_the_newest(drive: Any) -> None:
     st.lists(st.tuples(st.sampled_from("abcd"), st.lists(st.sampled_from("abcd"), max_size=2)), min_size=1, max_size=6),
     st.sampled_from(["sync", "async", "exit"]),
 )
-def test_stopped_after_every_superstep_a_run_ends_as_if_never_stopped(drive: Any, edges: Any, durability: Any) -> None:
+def test_stopped_after_every_superstep_a_run_ends_as_if_never_stopped(drive, edges, durability):
     """Random small graphs: node i waits for a channel, logs, and writes others while a budget lasts."""
 
     def body(index: int) -> Any:
@@ -857,7 +849,7 @@ class Counting(Serializer):
         return super().dumps(value)
 
 
-def test_a_value_that_a_task_wrote_is_encoded_once(drive: Any) -> None:
+def test_a_value_that_a_task_wrote_is_encoded_once(drive):
     serde = Counting()
     app = graph({"n": only("a").do(lambda _: "long text").write_to("b")}, InMemorySaver(serde=serde))
     drive.invoke(app, 1, CONFIG)
@@ -865,7 +857,7 @@ def test_a_value_that_a_task_wrote_is_encoded_once(drive: Any) -> None:
     assert [s.values.get("b") for s in drive.history(app, CONFIG)] == ["long text", None]
 
 
-def test_what_a_reducer_makes_of_a_write_is_what_is_stored(drive: Any) -> None:
+def test_what_a_reducer_makes_of_a_write_is_what_is_stored(drive):
     """A reducer may give back the very object that was written, changed."""
 
     def onto(old: Any, new: list[Any]) -> list[Any]:

@@ -41,7 +41,7 @@ def one(body: Any, saver: Any, **more: Any) -> Any:
     return graph({"q": body, "z": says("z")}, (START, "q"), ("q", "z"), checkpointer=saver, **more)
 
 
-def test_a_second_answer_is_refused_while_the_first_runs(drive: Any, saver: Any) -> None:
+def test_a_second_answer_is_refused_while_the_first_runs(drive, saver):
     body = Body()
     app = one(body, saver)
     drive.invoke(app, {"log": []}, CFG)
@@ -56,7 +56,7 @@ def test_a_second_answer_is_refused_while_the_first_runs(drive: Any, saver: Any)
     assert app.get_state(CFG).values["log"] == ["first", "z"]
 
 
-def test_of_many_concurrent_answers_one_runs(saver: Any) -> None:
+def test_of_many_concurrent_answers_one_runs(saver):
     fired: list[Any] = []
 
     def body(state: Any) -> Any:
@@ -119,7 +119,7 @@ def kill_in(app: Any, call: Any, config: Any, monkeypatch: pytest.MonkeyPatch) -
         app.invoke(call, config)
 
 
-def test_an_answer_survives_the_crash_of_the_process_that_claimed_it(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_survives_the_crash_of_the_process_that_claimed_it(drive, saver, monkeypatch):
     app = one(dies_once(), saver)
     drive.invoke(app, {"log": []}, CFG)
     kill_in(app, Command(resume="yes"), CFG, monkeypatch)
@@ -128,14 +128,14 @@ def test_an_answer_survives_the_crash_of_the_process_that_claimed_it(drive: Any,
     assert drive.invoke(app, None, CFG)["log"] == ["yes", "z"]
 
 
-def test_an_answer_is_open_again_when_its_run_fails_or_pauses(drive: Any, saver: Any) -> None:
+def test_an_answer_is_open_again_when_its_run_fails_or_pauses(drive, saver):
     app = one(asks("q", count=2), saver)
     drive.invoke(app, {"log": []}, CFG)
     drive.invoke(app, Command(resume=1), CFG)
     assert drive.invoke(app, Command(resume=2), CFG)["log"] == [("q", 1, 2), "z"]
 
 
-def test_an_answer_can_be_given_again_after_a_failure(drive: Any, saver: Any) -> None:
+def test_an_answer_can_be_given_again_after_a_failure(drive, saver):
     wants = fails("inner", 1)
 
     def body(state: Any) -> Any:
@@ -157,7 +157,7 @@ def run(id: str) -> Any:
     return {**CFG, "run_id": id}
 
 
-def test_a_run_delivered_twice_is_applied_once(drive: Any, saver: Any) -> None:
+def test_a_run_delivered_twice_is_applied_once(drive, saver):
     ran = Ran()
     app = graph({"x": says("x", ran)}, (START, "x"), checkpointer=saver)
     first = drive.invoke(app, {"log": ["a"]}, run("r1"))
@@ -169,7 +169,7 @@ def test_a_run_delivered_twice_is_applied_once(drive: Any, saver: Any) -> None:
     assert ran == ["x", "x"]
 
 
-def test_an_answer_delivered_twice_is_applied_once(drive: Any, saver: Any) -> None:
+def test_an_answer_delivered_twice_is_applied_once(drive, saver):
     ran = Ran()
     app = one(asks("q", ran), saver)
     drive.invoke(app, {"log": []}, run("r1"))
@@ -178,14 +178,14 @@ def test_an_answer_delivered_twice_is_applied_once(drive: Any, saver: Any) -> No
     assert ran.take() == ["q", "q"]  # asked, answered
 
 
-def test_an_answer_redelivered_after_a_crash_resumes_the_run(drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_redelivered_after_a_crash_resumes_the_run(drive, saver, monkeypatch):
     app = one(dies_once(), saver)
     drive.invoke(app, {"log": []}, run("r1"))
     kill_in(app, Command(resume="yes"), run("r2"), monkeypatch)
     assert drive.invoke(app, Command(resume="yes"), run("r2"))["log"] == ["yes", "z"]
 
 
-def test_an_answer_delivered_twice_does_not_answer_the_next_question_of_its_node(drive: Any, saver: Any) -> None:
+def test_an_answer_delivered_twice_does_not_answer_the_next_question_of_its_node(drive, saver):
     app = one(asks("q", count=2), saver)
     drive.invoke(app, {"log": []}, run("r1"))
     paused = drive.invoke(app, Command(resume=1), run("r2"))
@@ -193,7 +193,7 @@ def test_an_answer_delivered_twice_does_not_answer_the_next_question_of_its_node
     assert drive.invoke(app, Command(resume=2), run("r3"))["log"] == [("q", 1, 2), "z"]
 
 
-def test_an_answer_delivered_twice_does_not_answer_the_next_node(drive: Any, saver: Any) -> None:
+def test_an_answer_delivered_twice_does_not_answer_the_next_node(drive, saver):
     app = graph({"a": asks("a"), "b": asks("b")}, (START, "a"), ("a", "b"), checkpointer=saver)
     drive.invoke(app, {"log": []}, run("r1"))
     paused = drive.invoke(app, Command(resume=1), run("r2"))
@@ -201,7 +201,7 @@ def test_an_answer_delivered_twice_does_not_answer_the_next_node(drive: Any, sav
     assert drive.invoke(app, Command(resume=2), run("r3"))["log"] == [("a", 1), ("b", 2)]
 
 
-def test_an_update_delivered_twice_is_applied_once(drive: Any, saver: Any) -> None:
+def test_an_update_delivered_twice_is_applied_once(drive, saver):
     nodes = {"ask": asks("ask"), "x": fails("x", 1), "y": asks("y")}
     app = graph(nodes, (START, "ask"), ("ask", "x"), ("x", "y"), checkpointer=saver)
     drive.invoke(app, {"log": []}, CFG)
@@ -217,7 +217,7 @@ def test_an_update_delivered_twice_is_applied_once(drive: Any, saver: Any) -> No
         assert [question.value for question in paused["__interrupt__"]] == ["y?"]
 
 
-def test_an_update_delivered_again_after_an_edit_is_applied_once(drive: Any, saver: Any) -> None:
+def test_an_update_delivered_again_after_an_edit_is_applied_once(drive, saver):
     """The run that brought it had stored no superstep when the thread was edited."""
     nodes = {"x": says("x"), "y": fails("y", 1)}
     app = graph(nodes, (START, "x"), ("x", "y"), checkpointer=saver)
@@ -232,7 +232,7 @@ def test_an_update_delivered_again_after_an_edit_is_applied_once(drive: Any, sav
     assert done["log"] == ["x", "u", "edit", "y"]
 
 
-def test_update_state_is_applied_each_time_whatever_run_id_its_config_names(drive: Any, saver: Any) -> None:
+def test_update_state_is_applied_each_time_whatever_run_id_its_config_names(drive, saver):
     app = one(asks("q"), saver)
     drive.invoke(app, {"log": []}, run("r1"))
     for edit in ("first", "second", "second"):  # a config is often kept and used again, for other values too
@@ -240,14 +240,14 @@ def test_update_state_is_applied_each_time_whatever_run_id_its_config_names(driv
     assert drive.get_state(app, CFG).values["log"] == ["first", "second", "second"]
 
 
-def test_commands_without_a_run_id_are_all_applied(drive: Any, saver: Any) -> None:
+def test_commands_without_a_run_id_are_all_applied(drive, saver):
     app = one(asks("q", count=2), saver)
     drive.invoke(app, {"log": []}, CFG)
     drive.invoke(app, Command(resume=1), CFG)
     assert drive.invoke(app, Command(resume=1), CFG)["log"] == [("q", 1, 1), "z"]
 
 
-def test_an_answer_of_a_failed_call_reaches_no_interrupt_of_a_nested_graph(drive: Any, saver: Any) -> None:
+def test_an_answer_of_a_failed_call_reaches_no_interrupt_of_a_nested_graph(drive, saver):
     broken = [False]
 
     def r(state: Any) -> Any:

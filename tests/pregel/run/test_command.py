@@ -6,6 +6,7 @@ from operator import add
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import chain_of
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
 
 from stategraph import (
@@ -62,7 +63,7 @@ CASES: dict[str, tuple[list[Any], Command[Any], list[Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("before", "command", "log", "following"), CASES.values(), ids=CASES.keys())
-def test_what_a_command_does(drive: Any, before: list[Any], command: Any, log: list[Any], following: tuple[str, ...]) -> None:
+def test_what_a_command_does(drive, before, command, log, following):
     app = chain()
     for given in before:
         drive.invoke(app, given, CFG)
@@ -72,19 +73,19 @@ def test_what_a_command_does(drive: Any, before: list[Any], command: Any, log: l
     assert asked(result) == ["n?"] if following else "__interrupt__" not in result
 
 
-def test_a_command_without_a_checkpointer_starts_with_it(drive: Any) -> None:
+def test_a_command_without_a_checkpointer_starts_with_it(drive):
     app = graph({"x": says("x"), "o": says("o")}, (START, "x"), aside="o", checkpointer=None)
     assert drive.invoke(app, Command(update={"log": ["u"]}, goto="o"))["log"] == ["u", "o"]
 
 
-def test_the_resumed_node_sees_the_update_of_the_command(drive: Any) -> None:
+def test_the_resumed_node_sees_the_update_of_the_command(drive):
     app = chain(n=lambda state: {"log": [state["a"], *asks("n")(state)["log"]]})
     drive.invoke(app, {"a": 1}, CFG)
     done = drive.invoke(app, Command(update={"a": 9}, resume="R", goto="o"), CFG)
     assert (done["a"], done["log"]) == (9, ["x", 9, ("n", "R"), "o", "z"])
 
 
-def test_updates_to_a_thread_that_keeps_failing_accumulate(drive: Any) -> None:
+def test_updates_to_a_thread_that_keeps_failing_accumulate(drive):
     app = graph({"n": fails("n", 3)}, (START, "n"))
     with pytest.raises(ValueError):
         drive.invoke(app, {"log": [0]}, CFG)
@@ -95,7 +96,7 @@ def test_updates_to_a_thread_that_keeps_failing_accumulate(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == [0, 1, 2, "n"]
 
 
-def test_an_update_adds_no_checkpoint_and_is_stored_with_the_next_superstep(drive: Any) -> None:
+def test_an_update_adds_no_checkpoint_and_is_stored_with_the_next_superstep(drive):
     app = chain()
     drive.invoke(app, {}, CFG)
     before = len(drive.history(app, CFG))
@@ -108,7 +109,7 @@ def test_an_update_adds_no_checkpoint_and_is_stored_with_the_next_superstep(driv
     ]
 
 
-def test_a_goto_runs_in_the_superstep_of_pending_tasks(drive: Any) -> None:
+def test_a_goto_runs_in_the_superstep_of_pending_tasks(drive):
     ran = Ran()
     app = chain(ran)
     drive.invoke(app, {}, CFG, interrupt_before=["n"])
@@ -117,7 +118,7 @@ def test_a_goto_runs_in_the_superstep_of_pending_tasks(drive: Any) -> None:
     assert ran.take() == ["n", "o"]
 
 
-def test_a_goto_that_had_run_when_the_thread_paused_again_does_not_run_again(drive: Any) -> None:
+def test_a_goto_that_had_run_when_the_thread_paused_again_does_not_run_again(drive):
     ran = Ran()
     app = chain(ran)
     drive.invoke(app, {}, CFG)
@@ -127,7 +128,7 @@ def test_a_goto_that_had_run_when_the_thread_paused_again_does_not_run_again(dri
     assert ran.take() == ["n", "z"]
 
 
-def test_a_fresh_command_leaves_the_edges_of_start_alone(drive: Any) -> None:
+def test_a_fresh_command_leaves_the_edges_of_start_alone(drive):
     ran = Ran()
     drive.invoke(chain(ran), Command(update={"a": 1}, goto="o"), CFG)
     assert ran == ["o"]
@@ -135,7 +136,7 @@ def test_a_fresh_command_leaves_the_edges_of_start_alone(drive: Any) -> None:
 
 @pytest.mark.parametrize("command", [Command(), Command(goto=()), Command(goto=[])], ids=repr)
 @pytest.mark.parametrize("before", [FRESH, PAUSED, FINISHED], ids=["fresh", "paused", "finished"])
-def test_an_empty_command_is_an_error(drive: Any, before: list[Any], command: Any) -> None:
+def test_an_empty_command_is_an_error(drive, before, command):
     app = chain()
     for given in before:
         drive.invoke(app, given, CFG)
@@ -164,9 +165,7 @@ WRONG: dict[str, tuple[Command[Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize(("command", "error", "text"), WRONG.values(), ids=WRONG.keys())
 @pytest.mark.parametrize("before", [FRESH, PAUSED, FINISHED], ids=["fresh", "paused", "finished"])
-def test_an_invalid_command_stores_nothing(
-    drive: Any, before: list[Any], command: Any, error: type[Exception], text: str
-) -> None:
+def test_an_invalid_command_stores_nothing(drive, before, command, error, text):
     app = chain()
     for given in before:
         drive.invoke(app, given, CFG)
@@ -179,7 +178,7 @@ def test_an_invalid_command_stores_nothing(
         assert drive.invoke(app, Command(resume="A"), CFG)["log"] == DONE
 
 
-def test_a_command_at_a_raw_graph_updates_channels_and_sends(drive: Any) -> None:
+def test_a_command_at_a_raw_graph_updates_channels_and_sends(drive):
     app = Pregel(
         nodes={"n": NodeBuilder().subscribe_only("a").do(lambda v: v + 1).write_to("o")},
         channels={"a": LastValue(int), "o": LastValue(int)}, input_channels="a", output_channels="o",
@@ -191,7 +190,7 @@ def test_a_command_at_a_raw_graph_updates_channels_and_sends(drive: Any) -> None
         drive.invoke(app, Command(update={"b": 1}), CFG)
 
 
-def test_a_command_from_a_node_may_not_answer(drive: Any) -> None:
+def test_a_command_from_a_node_may_not_answer(drive):
     """`resume` means nothing there, so it is refused; None, which the peer has for no answer, is let pass."""
 
     def app_of(resume: Any) -> Any:
@@ -212,7 +211,7 @@ def two(second: str, saver: Any, **nodes: Any) -> Any:
 
 
 @pytest.mark.parametrize("given", [None, Command(resume="A"), Command(goto="x"), Command(update={"a": 1})], ids=repr)
-def test_a_thread_that_waits_for_a_node_that_is_gone_says_so(drive: Any, given: Any) -> None:
+def test_a_thread_that_waits_for_a_node_that_is_gone_says_so(drive, given):
     saver = InMemorySaver()
     drive.invoke(two("old", saver), {"a": 1}, CFG)
     changed = two("new", saver)
@@ -224,14 +223,14 @@ def test_a_thread_that_waits_for_a_node_that_is_gone_says_so(drive: Any, given: 
     assert asked(drive.invoke(two("old", saver), None, CFG)) == ["old?"]
 
 
-def test_get_state_of_a_thread_of_another_graph_works(drive: Any) -> None:
+def test_get_state_of_a_thread_of_another_graph_works(drive):
     saver = InMemorySaver()
     drive.invoke(two("old", saver), {"a": 1}, CFG)
     state = drive.get_state(two("new", saver), CFG)
     assert (state.values, state.next) == ({"a": 1, "log": ["x"]}, ())
 
 
-def test_new_input_drops_pending_tasks_of_removed_nodes(drive: Any) -> None:
+def test_new_input_drops_pending_tasks_of_removed_nodes(drive):
     saver = InMemorySaver()
     drive.invoke(two("old", saver), {}, CFG)
     changed = two("new", saver)
@@ -239,7 +238,7 @@ def test_new_input_drops_pending_tasks_of_removed_nodes(drive: Any) -> None:
     assert drive.invoke(changed, Command(resume=1), CFG)["log"] == ["x", "x", ("new", 1)]
 
 
-def test_pending_tasks_of_removed_nodes_can_be_dropped_by_update_state(drive: Any) -> None:
+def test_pending_tasks_of_removed_nodes_can_be_dropped_by_update_state(drive):
     saver = InMemorySaver()
     drive.invoke(two("old", saver), {}, CFG)
     changed = two("new", saver)
@@ -250,7 +249,7 @@ def test_pending_tasks_of_removed_nodes_can_be_dropped_by_update_state(drive: An
     assert drive.get_state(changed, CFG).next == ("new",)
 
 
-def test_a_pending_send_to_a_removed_node_is_named(drive: Any) -> None:
+def test_a_pending_send_to_a_removed_node_is_named(drive):
     saver = InMemorySaver()
 
     def fan(target: str) -> Any:
@@ -265,7 +264,7 @@ def test_a_pending_send_to_a_removed_node_is_named(drive: Any) -> None:
     assert drive.invoke(changed, {}, CFG)["log"] == ["new"]
 
 
-def test_a_partly_filled_join_that_was_removed_is_named(drive: Any) -> None:
+def test_a_partly_filled_join_that_was_removed_is_named(drive):
     saver = InMemorySaver()
 
     def joined(end: str) -> Any:
@@ -279,7 +278,7 @@ def test_a_partly_filled_join_that_was_removed_is_named(drive: Any) -> None:
     assert drive.invoke(joined("c"), None, CFG)["log"] == ["a1", "b", "b2", "c"]
 
 
-def test_a_finished_siblings_write_for_a_removed_node_is_named(drive: Any) -> None:
+def test_a_finished_siblings_write_for_a_removed_node_is_named(drive):
     saver = InMemorySaver()
 
     def split(after: str) -> Any:
@@ -294,7 +293,7 @@ def test_a_finished_siblings_write_for_a_removed_node_is_named(drive: Any) -> No
     assert drive.invoke(split("old"), Command(resume=1), CFG)["log"] == ["p", ("q", 1), "old"]
 
 
-def test_a_finished_thread_accepts_a_changed_graph(drive: Any) -> None:
+def test_a_finished_thread_accepts_a_changed_graph(drive):
     saver = InMemorySaver()
     app = two("old", saver)
     drive.invoke(app, {}, CFG)
@@ -304,7 +303,7 @@ def test_a_finished_thread_accepts_a_changed_graph(drive: Any) -> None:
     assert drive.invoke(changed, Command(goto="x"), CFG)["log"] == ["x", ("old", 1), "x"]
 
 
-def test_a_raw_graph_without_the_channel_just_written_raises(drive: Any) -> None:
+def test_a_raw_graph_without_the_channel_just_written_raises(drive):
     saver = InMemorySaver()
 
     def raw(middle: str) -> Any:
@@ -318,7 +317,7 @@ def test_a_raw_graph_without_the_channel_just_written_raises(drive: Any) -> None
     assert drive.invoke(raw("b"), None, CFG) == 1
 
 
-def test_an_error_lists_the_ids_of_open_interrupts(drive: Any) -> None:
+def test_an_error_lists_the_ids_of_open_interrupts(drive):
     app = chain()
     paused = drive.invoke(app, {}, CFG)
     with pytest.raises(UnknownInterruptError) as caught:
@@ -326,7 +325,7 @@ def test_an_error_lists_the_ids_of_open_interrupts(drive: Any) -> None:
     assert caught.value.pending_ids == tuple(ids(paused).values())
 
 
-def test_a_command_at_an_old_checkpoint_is_stored_on_its_branch(drive: Any) -> None:
+def test_a_command_at_an_old_checkpoint_is_stored_on_its_branch(drive):
     app = chain()
     drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume="A"), CFG)
@@ -338,7 +337,7 @@ def test_a_command_at_an_old_checkpoint_is_stored_on_its_branch(drive: Any) -> N
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_commands_at_one_checkpoint_may_write_one_key_each(drive: Any, schedule: Any) -> None:
+def test_commands_at_one_checkpoint_may_write_one_key_each(drive, schedule):
     """They are applied one after the other when the thread is loaded, too. Nobody could read it any more."""
 
     class Plain(TypedDict, total=False):
@@ -346,8 +345,9 @@ def test_commands_at_one_checkpoint_may_write_one_key_each(drive: Any, schedule:
         items: Annotated[list[str], add]
         out: list[str]
 
-    builder = StateGraph(Plain).add_node("ask", lambda _: {"out": [interrupt(each) for each in "123"]})
-    app = builder.add_edge(START, "ask").compile(InMemorySaver(), schedule=schedule)
+    app = chain_of(Plain, ask=lambda _: {"out": [interrupt(each) for each in "123"]}).compile(
+        InMemorySaver(), schedule=schedule
+    )
     drive.invoke(app, {"last": "0"}, CFG)
     drive.invoke(app, Command(resume="a", update={"last": "1", "items": Overwrite(["1"])}), CFG)
     drive.invoke(app, Command(resume="b", update={"last": "2", "items": ["2"]}), CFG)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
+from kit.graphs import thread_config
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
 
@@ -60,7 +61,7 @@ class Configs(list[Any]):
 # -- what a node finds -----------------------------------------------------------------------------------------
 
 
-def test_metadata_say_where_the_node_runs(drive: Any) -> None:
+def test_metadata_say_where_the_node_runs(drive):
     seen = Configs()
     app = StateGraph(State).add_node("n", seen.node, metadata={"team": "x", "u": 2}).add_edge(START, "n").compile()
     drive.invoke(app, {}, {"metadata": {"u": 1, "v": 3}})
@@ -76,33 +77,33 @@ def test_metadata_say_where_the_node_runs(drive: Any) -> None:
     }
 
 
-def test_metadata_of_one_node_do_not_reach_another(drive: Any) -> None:
+def test_metadata_of_one_node_do_not_reach_another(drive):
     seen = Configs()
     graph = StateGraph(State).add_node("n", nothing, metadata={"team": "x"}).add_node("m", seen.node)
     drive.invoke(graph.add_edge(START, "n").add_edge("n", "m").compile(), {})
     assert "team" not in seen[0]["metadata"]
 
 
-def test_tags_and_configurable_reach_the_node(drive: Any) -> None:
+def test_tags_and_configurable_reach_the_node(drive):
     config = Configs().of(drive, {"tags": ["t"], "configurable": {"user": "u", "thread_id": "1"}})
     assert config["tags"] == ["t"]
     assert config["configurable"]["user"] == "u"
     assert config["configurable"]["thread_id"] == config["metadata"]["thread_id"] == "1"
 
 
-def test_the_thread_a_token_belongs_to_is_in_its_metadata(drive: Any) -> None:
+def test_the_thread_a_token_belongs_to_is_in_its_metadata(drive):
     app = app_of(lambda state: push_message({"role": "assistant", "content": "x", "id": "1"}, state_key=None) and None)
-    [(_, metadata)] = drive.stream(app, {}, {"configurable": {"thread_id": "1"}}, stream_mode="messages")
+    [(_, metadata)] = drive.stream(app, {}, thread_config("1"), stream_mode="messages")
     assert metadata["thread_id"] == "1"
 
 
-def test_without_any_config_a_node_finds_empty_ones(drive: Any) -> None:
+def test_without_any_config_a_node_finds_empty_ones(drive):
     config = Configs().of(drive)
     assert config["tags"] == []
     assert set(config["configurable"]) == {"checkpoint_ns"}
 
 
-def test_a_node_cannot_change_the_config_of_others(drive: Any) -> None:
+def test_a_node_cannot_change_the_config_of_others(drive):
     def spoil(state: State, config: RunnableConfig) -> None:
         config["tags"].append("spoiled")
         config["metadata"]["spoiled"] = True
@@ -116,21 +117,21 @@ def test_a_node_cannot_change_the_config_of_others(drive: Any) -> None:
     assert mine == {"tags": ["t"], "metadata": {"m": 1}, "configurable": {"c": 1}}, "nor the caller's"
 
 
-def test_unknown_settings_move_into_configurable(drive: Any) -> None:
+def test_unknown_settings_move_into_configurable(drive):
     config = Configs().of(drive, {"user": "u", "configurable": {"lang": "en"}})
     assert (config["configurable"]["user"], config["configurable"]["lang"]) == ("u", "en")
 
 
-def test_a_flat_thread_id_works(drive: Any) -> None:
+def test_a_flat_thread_id_works(drive):
     app = app_of(lambda state: {"log": ["x"]}, checkpointer=InMemorySaver())
     drive.invoke(app, {}, {"thread_id": "1"})
-    assert drive.get_state(app, {"configurable": {"thread_id": "1"}}).values == {"log": ["x"]}
+    assert drive.get_state(app, thread_config("1")).values == {"log": ["x"]}
 
 
 # -- how settings meet -----------------------------------------------------------------------------------------
 
 
-def test_a_calls_config_adds_to_the_bound_one(drive: Any) -> None:
+def test_a_calls_config_adds_to_the_bound_one(drive):
     bound = {"tags": ["b", "both"], "metadata": {"x": 1, "y": 1}, "configurable": {"x": 1, "y": 1}}
     call = {"tags": ["both", "c"], "metadata": {"y": 2}, "configurable": {"y": 2}}
     config = Configs().of(drive, call, bound)
@@ -139,7 +140,7 @@ def test_a_calls_config_adds_to_the_bound_one(drive: Any) -> None:
     assert (config["configurable"]["x"], config["configurable"]["y"]) == (1, 2)
 
 
-def test_a_bound_limit_counts_until_a_call_brings_its_own(drive: Any) -> None:
+def test_a_bound_limit_counts_until_a_call_brings_its_own(drive):
     app = app_of(nothing, nothing).with_config({"recursion_limit": 1})
     with pytest.raises(GraphRecursionError):
         drive.invoke(app, {})
@@ -148,19 +149,19 @@ def test_a_bound_limit_counts_until_a_call_brings_its_own(drive: Any) -> None:
         drive.invoke(app, {}, {"recursion_limit": None})
 
 
-def test_binding_leaves_the_graph_as_it_was(drive: Any) -> None:
+def test_binding_leaves_the_graph_as_it_was(drive):
     app = app_of(nothing, nothing)
     app.with_config(recursion_limit=1)
     drive.invoke(app, {})
 
 
-def test_settings_of_none_are_as_if_not_given(drive: Any) -> None:
+def test_settings_of_none_are_as_if_not_given(drive):
     keys = ["tags", "metadata", "callbacks", "run_name", "run_id", "max_concurrency", "recursion_limit", "configurable"]
     config = Configs().of(drive, dict.fromkeys(keys))
     assert config["tags"] == []
 
 
-def test_a_nested_graph_inherits_all_but_the_name(drive: Any) -> None:
+def test_a_nested_graph_inherits_all_but_the_name(drive):
     seen = Configs()
     inner = app_of(seen.node)
     drive.invoke(app_of(inner), {}, {"tags": ["t"], "run_name": "outer", "configurable": {"user": "u"}})
@@ -186,7 +187,7 @@ WRONG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("config", WRONG.values(), ids=WRONG.keys())
-def test_a_setting_of_the_wrong_kind_is_named(config: Any, drive: Any) -> None:
+def test_a_setting_of_the_wrong_kind_is_named(config, drive):
     app = app_of(nothing)
     name = next(iter(config)) if isinstance(config, dict) else "config must be a dict"
     for call in (drive.invoke, drive.stream):
@@ -198,7 +199,7 @@ def test_a_setting_of_the_wrong_kind_is_named(config: Any, drive: Any) -> None:
 
 @pytest.mark.parametrize("setting", ["recursion_limit", "max_concurrency"])
 @pytest.mark.parametrize("value", [0, -1])
-def test_a_limit_below_one_is_refused(setting: str, value: int, drive: Any) -> None:
+def test_a_limit_below_one_is_refused(setting, value, drive):
     with pytest.raises(ValueError, match=f"{setting} must be an integer >= 1, got {value}"):
         drive.invoke(app_of(nothing), {}, {setting: value})
 
@@ -209,10 +210,10 @@ def test_a_limit_below_one_is_refused(setting: str, value: int, drive: Any) -> N
 @pytest.mark.parametrize(
     "config",
     [None, {}, {"configurable": {}}, {"configurable": None}, {"configurable": {"thread_id": None}},
-     {"configurable": {"thread_id": ""}}, {"configurable": {"user": "u"}}],
+     thread_config(""), {"configurable": {"user": "u"}}],
     ids=str,
 )  # fmt: skip
-def test_a_graph_with_a_saver_needs_a_thread_id(config: Any, drive: Any) -> None:
+def test_a_graph_with_a_saver_needs_a_thread_id(config, drive):
     """D15."""
     app = app_of(nothing, checkpointer=InMemorySaver())
     for call in (
@@ -224,34 +225,34 @@ def test_a_graph_with_a_saver_needs_a_thread_id(config: Any, drive: Any) -> None
             call()
 
 
-def test_thread_ids_are_isolated_and_may_be_numbers(drive: Any) -> None:
+def test_thread_ids_are_isolated_and_may_be_numbers(drive):
     app = app_of(lambda state: {"log": ["x"]}, checkpointer=InMemorySaver())
     for thread in (1, 1, "2"):
-        drive.invoke(app, {}, {"configurable": {"thread_id": thread}})
-    assert drive.get_state(app, {"configurable": {"thread_id": "1"}}).values == {"log": ["x", "x"]}
-    assert drive.get_state(app, {"configurable": {"thread_id": 2}}).values == {"log": ["x"]}
+        drive.invoke(app, {}, thread_config(thread))
+    assert drive.get_state(app, thread_config("1")).values == {"log": ["x", "x"]}
+    assert drive.get_state(app, thread_config(2)).values == {"log": ["x"]}
 
 
 @pytest.mark.parametrize("given", [None, {}])
-def test_an_unknown_checkpoint_is_named_with_its_thread(given: Any, drive: Any) -> None:
+def test_an_unknown_checkpoint_is_named_with_its_thread(given, drive):
     app = app_of(nothing, checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="thread '7' has no checkpoint 'lost'"):
         drive.invoke(app, given, {"configurable": {"thread_id": "7", "checkpoint_id": "lost"}})
 
 
-def test_resume_of_an_empty_thread_names_the_thread(drive: Any) -> None:
+def test_resume_of_an_empty_thread_names_the_thread(drive):
     app = app_of(nothing, checkpointer=InMemorySaver())
     with pytest.raises(EmptyInputError, match="thread '7'"):
-        drive.invoke(app, None, {"configurable": {"thread_id": "7"}})
+        drive.invoke(app, None, thread_config("7"))
     with pytest.raises(EmptyInputError, match="without a checkpointer"):
         drive.invoke(app_of(nothing), None)
 
 
-def test_plain_settings_are_kept_in_the_metadata_of_checkpoints(drive: Any) -> None:
+def test_plain_settings_are_kept_in_the_metadata_of_checkpoints(drive):
     app = app_of(nothing, checkpointer=InMemorySaver())
     config = {"metadata": {"user": "u", "big": [1], 3: 4}, "configurable": {"thread_id": "1", "lang": "en", 5: 6}}
     drive.invoke(app, {}, config)
-    metadata = drive.get_state(app, {"configurable": {"thread_id": "1"}}).metadata
+    metadata = drive.get_state(app, thread_config("1")).metadata
     assert {key: metadata.get(key) for key in ("user", "lang", "big")} == {"user": "u", "lang": "en", "big": None}
 
 
@@ -259,7 +260,7 @@ def test_plain_settings_are_kept_in_the_metadata_of_checkpoints(drive: Any) -> N
 
 
 @pytest.mark.parametrize("run_id", ["mine", UUID(int=7)], ids=str)
-def test_the_run_id_reaches_nodes(run_id: Any, drive: Any) -> None:
+def test_the_run_id_reaches_nodes(run_id, drive):
     seen: list[Any] = []
 
     def node(state: State, runtime: Runtime[Any]) -> None:
@@ -274,7 +275,7 @@ def test_the_run_id_reaches_nodes(run_id: Any, drive: Any) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_max_concurrency_bounds_the_tasks_that_run_at_once(limit: int, drive: Any) -> None:
+def test_max_concurrency_bounds_the_tasks_that_run_at_once(limit, drive):
     lock, running, most = threading.Lock(), [0], [0]
 
     def enter() -> None:
@@ -298,7 +299,7 @@ def test_max_concurrency_bounds_the_tasks_that_run_at_once(limit: int, drive: An
     assert most[0] <= limit
 
 
-def test_without_a_limit_tasks_of_a_step_run_at_once(drive: Any) -> None:
+def test_without_a_limit_tasks_of_a_step_run_at_once(drive):
     meet = threading.Barrier(3, timeout=10)
 
     def node(state: State) -> State:
@@ -352,14 +353,14 @@ def contextual(schema: Any) -> tuple[Any, list[Any]]:
     ],
     ids=str,
 )
-def test_a_dict_becomes_the_context_schema_and_all_else_stays(schema: Any, context: Any, seen: Any, drive: Any) -> None:
+def test_a_dict_becomes_the_context_schema_and_all_else_stays(schema, context, seen, drive):
     app, got = contextual(schema)
     drive.invoke(app, {}, context=context)
     assert got == [seen]
     assert type(got[0]) is type(seen)
 
 
-def test_without_a_context_there_is_none(drive: Any) -> None:
+def test_without_a_context_there_is_none(drive):
     app, got = contextual(Data)
     drive.invoke(app, {})
     assert got == [None]
@@ -375,9 +376,7 @@ def test_without_a_context_there_is_none(drive: Any) -> None:
     ],
     ids=str,
 )
-def test_a_context_that_does_not_fit_says_of_which_graph_and_class(
-    schema: Any, context: Any, error: Any, drive: Any
-) -> None:
+def test_a_context_that_does_not_fit_says_of_which_graph_and_class(schema, context, error, drive):
     app, got = contextual(schema)
     with pytest.raises(error) as caught:
         drive.invoke(app, {}, context=context)
@@ -386,13 +385,13 @@ def test_a_context_that_does_not_fit_says_of_which_graph_and_class(
 
 
 @pytest.mark.parametrize("schema", [3, "Data", Data("u"), Data | None, [Data]], ids=str)
-def test_a_context_schema_that_is_no_class_is_refused_at_once(schema: Any) -> None:
+def test_a_context_schema_that_is_no_class_is_refused_at_once(schema):
     """WART-55."""
     with pytest.raises(TypeError, match="context_schema"):
         StateGraph(State, context_schema=schema)
 
 
-def test_a_nested_graph_has_the_context_unless_it_is_given_its_own(drive: Any) -> None:
+def test_a_nested_graph_has_the_context_unless_it_is_given_its_own(drive):
     """WART-56: an empty one is one, too."""
     app, got = contextual(None)
 
@@ -407,7 +406,7 @@ def test_a_nested_graph_has_the_context_unless_it_is_given_its_own(drive: Any) -
 # -- asking for it by function ---------------------------------------------------------------------------------
 
 
-def test_the_same_things_can_be_had_by_function(drive: Any) -> None:
+def test_the_same_things_can_be_had_by_function(drive):
     store = InMemoryStore()
     seen: list[Any] = []
 
@@ -424,7 +423,7 @@ def test_the_same_things_can_be_had_by_function(drive: Any) -> None:
     assert events == ["one", "two", "three"]
 
 
-def test_without_a_reader_the_writer_does_nothing(drive: Any) -> None:
+def test_without_a_reader_the_writer_does_nothing(drive):
     def node(state: State, writer: StreamWriter) -> State:
         writer("unheard")
         return {"log": ["x"]}
@@ -433,7 +432,7 @@ def test_without_a_reader_the_writer_does_nothing(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("get", [get_config, get_store, get_runtime, get_stream_writer])
-def test_outside_of_a_node_config_functions_raise(get: Any) -> None:
+def test_outside_of_a_node_config_functions_raise(get):
     with pytest.raises(RuntimeError, match=f"{get.__name__}.* inside a running node"):
         get()
 
@@ -459,7 +458,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("options", "error", "text"), OPTIONS.values(), ids=OPTIONS.keys())
-def test_a_wrong_option_is_named(options: dict[str, Any], error: type[Exception], text: str, drive: Any) -> None:
+def test_a_wrong_option_is_named(options, error, text, drive):
     ran: list[Any] = []
     app = app_of(ran.append)
     for call in (drive.invoke, drive.stream):
@@ -468,7 +467,7 @@ def test_a_wrong_option_is_named(options: dict[str, Any], error: type[Exception]
     assert ran == [], "before anything runs"
 
 
-def test_an_empty_list_of_breakpoints_means_none(drive: Any) -> None:
+def test_an_empty_list_of_breakpoints_means_none(drive):
     """WART-34: None means those of compile."""
     app = app_of(lambda state: {"log": ["x"]}, interrupt_before="n0")
     assert drive.invoke(app, {}) == {"log": []}
@@ -476,13 +475,13 @@ def test_an_empty_list_of_breakpoints_means_none(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("names", ["n0", ["n0"], ("n0",), {"n0"}, "*"], ids=str)
-def test_breakpoints_may_be_a_name_or_any_collection(names: Any, drive: Any) -> None:
+def test_breakpoints_may_be_a_name_or_any_collection(names, drive):
     """WART-28."""
     app = app_of(lambda state: {"log": ["x"]}, lambda state: {"log": ["y"]}, interrupt_after=names)
     assert drive.invoke(app, {}) == {"log": ["x"]}
 
 
-def test_batch_takes_one_config_or_one_each(drive: Any) -> None:
+def test_batch_takes_one_config_or_one_each(drive):
     app = app_of(lambda state, config: {"log": [config["configurable"].get("user"), state["a"]]})
     both = [{"a": 1}, {"a": 2}]
     one = drive.batch(app, both, {"configurable": {"user": "u"}})
@@ -494,12 +493,12 @@ def test_batch_takes_one_config_or_one_each(drive: Any) -> None:
         drive.batch(app, both, [{}])
 
 
-def test_a_misspelt_option_is_refused_with_the_nearest_name(drive: Any) -> None:
+def test_a_misspelt_option_is_refused_with_the_nearest_name(drive):
     with pytest.raises(TypeError, match="unknown option 'stream_mod'.*did you mean 'stream_mode'"):
         drive.invoke(app_of(lambda state: None), {"a": 1}, stream_mod="values")
 
 
-def test_batch_can_return_exceptions_among_results(drive: Any) -> None:
+def test_batch_can_return_exceptions_among_results(drive):
     def divide(state: State) -> State:
         return {"a": 6 // state["a"]}
 

@@ -15,11 +15,11 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from threading import Barrier
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import chain_of, thread_config
 
 from stategraph import (
     END,
@@ -63,7 +63,7 @@ TODAY = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def older_objects_are_set_aside() -> None:
+def older_objects_are_set_aside():
     """The collections of garbage in `calls` look only at what these tests make, not at what is left of all others."""
     gc.collect()
     gc.freeze()
@@ -164,31 +164,27 @@ def per_superstep(app: CompiledStateGraph, **more: Any) -> float:
 def per_saved_superstep(app: CompiledStateGraph) -> float:
     """Each run on a thread of its own: within one the history grows."""
     threads = iter(range(100))
-    return per_unit(lambda steps: app.invoke({"n": 0, "goal": steps}, on(str(next(threads)))))
+    return per_unit(lambda steps: app.invoke({"n": 0, "goal": steps}, thread_config(str(next(threads)))))
 
 
-def on(thread: str) -> Any:
-    return {"configurable": {"thread_id": thread}}
-
-
-def test_a_superstep() -> None:
+def test_a_superstep():
     hold("superstep", per_superstep(loop()))
 
 
-def test_validating_costs_nothing_where_it_is_off() -> None:
+def test_validating_costs_nothing_where_it_is_off():
     assert per_superstep(loop(validate="input")) == per_superstep(loop())
 
 
 @pytest.mark.parametrize("place", ["nodes", "writes"])
-def test_a_superstep_that_is_validated(place: str) -> None:
+def test_a_superstep_that_is_validated(place):
     hold(f"superstep, {place} validated", per_superstep(loop(validate=place)))
 
 
-def test_a_superstep_that_is_saved_in_memory() -> None:
+def test_a_superstep_that_is_saved_in_memory():
     hold("superstep, in memory", per_saved_superstep(loop(saver=InMemorySaver())))
 
 
-def test_a_superstep_that_is_saved_in_sqlite() -> None:
+def test_a_superstep_that_is_saved_in_sqlite():
     with SqliteSaver.from_conn_string(":memory:") as saver:
         hold("superstep, in SQLite", per_saved_superstep(loop(saver=saver)))
 
@@ -196,17 +192,17 @@ def test_a_superstep_that_is_saved_in_sqlite() -> None:
 @pytest.mark.parametrize(
     ("what", "saver"), [("superstep, async node", None), ("superstep, in memory, async node", InMemorySaver())]
 )
-def test_an_async_superstep(what: str, saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_async_superstep(what, saver, monkeypatch):
     monkeypatch.setattr(timeslice, "HOLD", 3600.0)  # how often a run gives way is a matter of seconds, not of calls
     app, threads = loop(node=atick, saver=saver), iter(range(100))
 
     def run(steps: int) -> None:
-        asyncio.run(app.ainvoke({"n": 0, "goal": steps}, on(str(next(threads)))))
+        asyncio.run(app.ainvoke({"n": 0, "goal": steps}, thread_config(str(next(threads)))))
 
     hold(what, per_unit(run))
 
 
-def test_a_call_of_a_short_graph() -> None:
+def test_a_call_of_a_short_graph():
     graph = StateGraph(Count)
     for name in "abc":
         graph.add_node(name, tick)
@@ -219,14 +215,14 @@ def test_a_call_of_a_short_graph() -> None:
     hold("invoke of a chain of three", per_unit(run, 10, 20))
 
 
-def test_a_superstep_of_a_node_with_a_timeout() -> None:
+def test_a_superstep_of_a_node_with_a_timeout():
     """On the thread that waits; what its worker calls is as without one (PERFORMANCE P29)."""
     app = StateGraph(Count).add_node("tick", tick, timeout=60).add_edge(START, "tick")
     app.add_conditional_edges("tick", route, {"tick": "tick", "end": END})
     hold("superstep, with a timeout", per_superstep(app.compile()))
 
 
-def test_a_call_whose_node_is_cached() -> None:
+def test_a_call_whose_node_is_cached():
     """What the code of a function does is looked at once (PERFORMANCE P29)."""
     graph = StateGraph(Count).add_node("tick", tick, cache_policy=CachePolicy()).add_edge(START, "tick")
     app = graph.compile(cache=InMemoryCache())
@@ -238,7 +234,7 @@ def test_a_call_whose_node_is_cached() -> None:
     hold("invoke of a cached node", per_unit(run, 10, 20))
 
 
-def test_a_node_that_is_compiled() -> None:
+def test_a_node_that_is_compiled():
     hold("node compiled", per_unit(lambda count: loop(others=count), 10, 110))
 
 
@@ -257,13 +253,13 @@ ONE_WORKER: Any = {"max_concurrency": 1}
 """So that all calls are on this thread."""
 
 
-def test_a_send() -> None:
+def test_a_send():
     app = map_reduce(lambda item: {"items": [item]})
     # One of the calls is the node's, and one the router's lambda.
     hold("Send", per_unit(lambda count: app.invoke({"count": count}, ONE_WORKER)))
 
 
-def test_a_send_to_an_async_node() -> None:
+def test_a_send_to_an_async_node():
     async def work(item: Any) -> Any:
         return {"items": [item]}
 
@@ -272,11 +268,11 @@ def test_a_send_to_an_async_node() -> None:
 
 
 @pytest.mark.parametrize("others", [10, 100])
-def test_nodes_that_do_not_run_cost_nothing(others: int) -> None:
+def test_nodes_that_do_not_run_cost_nothing(others):
     assert per_superstep(loop(others=others)) == per_superstep(loop())
 
 
-def test_a_call_costs_the_same_in_a_large_graph() -> None:
+def test_a_call_costs_the_same_in_a_large_graph():
     def cost(others: int) -> int:
         app = loop(others=others)
         app.invoke({"n": 0, "goal": 1})
@@ -285,14 +281,14 @@ def test_a_call_costs_the_same_in_a_large_graph() -> None:
     assert cost(300) == cost(10)
 
 
-def test_untouched_keys_cost_nothing() -> None:
+def test_untouched_keys_cost_nothing():
     keys = {f"k{i}": int for i in range(2000)}
     wide = TypedDict("wide", {"n": int, "goal": int, **keys})  # type: ignore[operator]
     app = loop(wide)
     assert per_superstep(app, **dict.fromkeys(keys, 1)) == per_superstep(loop())
 
 
-def test_supersteps_cost_the_same_at_the_end_as_at_the_start() -> None:
+def test_supersteps_cost_the_same_at_the_end_as_at_the_start():
     app = loop()
 
     def run(steps: int) -> None:
@@ -301,7 +297,7 @@ def test_supersteps_cost_the_same_at_the_end_as_at_the_start() -> None:
     assert per_unit(run, 10, 20) == per_unit(run, 1000, 1010)
 
 
-def test_sends_cost_the_same_among_many() -> None:
+def test_sends_cost_the_same_among_many():
     app = map_reduce(lambda item: {"items": [item]})
 
     def run(count: int) -> None:
@@ -317,20 +313,21 @@ def chat(length: int, saver: Any = None) -> Callable[[int], None]:
         return {"messages": [{"role": "user", "content": "x" * 100, "id": str(len(state["messages"]))}]}
 
     def run(steps: int) -> None:
-        graph = StateGraph(MessagesState).add_node("speak", speak).add_edge(START, "speak")
-        graph.add_conditional_edges("speak", lambda s: END if len(s["messages"]) == length + steps else "speak")
+        graph = chain_of(MessagesState, speak=speak).add_conditional_edges(
+            "speak", lambda s: END if len(s["messages"]) == length + steps else "speak"
+        )
         said = [{"role": "user", "content": "x" * 100, "id": str(n)} for n in range(length)]
-        graph.compile(checkpointer=saver).invoke({"messages": said}, on(f"{length} {steps}"))
+        graph.compile(checkpointer=saver).invoke({"messages": said}, thread_config(f"{length} {steps}"))
 
     return run
 
 
-def test_a_superstep_scans_only_new_messages_however_long_the_chat_is() -> None:
+def test_a_superstep_scans_only_new_messages_however_long_the_chat_is():
     """The first superstep looks at all messages; after that, only C does: copies and comparisons (PERFORMANCE P21)."""
     assert per_unit(chat(2000), 20, 30) == per_unit(chat(200), 20, 30)
 
 
-def test_a_superstep_encodes_only_new_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_superstep_encodes_only_new_messages(monkeypatch):
     """Once as the task's write, once for the list; the rest is compared, not encoded."""
     encoded: list[int] = []
     real = Serializer.dumps
@@ -347,7 +344,7 @@ def test_a_superstep_encodes_only_new_messages(monkeypatch: pytest.MonkeyPatch) 
     assert sum(encoded[-40:]) < 40 * 200 and max(encoded) > 2000 * 100
 
 
-def test_import_loads_no_library_that_only_some_runs_need(tmp_path: Path) -> None:
+def test_import_loads_no_library_that_only_some_runs_need(tmp_path):
     code = "import json, sys; before = set(sys.modules); from stategraph import StateGraph; print(json.dumps([*{*sys.modules} - before]))"
     shown = subprocess.check_output([sys.executable, "-P", "-c", code], cwd=tmp_path, text=True)
     loaded = json.loads(shown)
@@ -369,7 +366,7 @@ def said(app: Any, saver: SqliteSaver, given: Any) -> list[str]:
     return texts
 
 
-def test_a_superstep_in_sqlite_is_one_commit_of_four_statements() -> None:
+def test_a_superstep_in_sqlite_is_one_commit_of_four_statements():
     """Begin, the checkpoint with what led to it, its head, commit (PERFORMANCE P16)."""
     with SqliteSaver.from_conn_string(":memory:") as saver:
         few, many = (said(loop(saver=saver), saver, {"n": 0, "goal": goal}) for goal in (10, 110))
@@ -377,13 +374,12 @@ def test_a_superstep_in_sqlite_is_one_commit_of_four_statements() -> None:
     assert len(many) - len(few) == 400
 
 
-def test_a_subgraph_node_in_sqlite_adds_two_commits_to_its_superstep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subgraph_node_in_sqlite_adds_two_commits_to_its_superstep(monkeypatch):
     """Its input, START and first step are one, its second step the other; nothing is looked for where nothing can be
     (PERFORMANCE P23)."""
     submit = "stategraph.pregel.drivers.pool.HeldEntries.submit"
     monkeypatch.setattr(submit, lambda self, entry, store: None)  # however slow this machine is
-    inner = StateGraph(Gathered).add_node("a", lambda state: {"items": [1]}).add_node("b", lambda state: {"items": [2]})
-    compiled = inner.add_edge(START, "a").add_edge("a", "b").compile()
+    compiled = chain_of(Gathered, a=lambda state: {"items": [1]}, b=lambda state: {"items": [2]}).compile()
 
     def cost(graphs: int) -> list[str]:
         graph, before = StateGraph(Gathered), START
@@ -399,7 +395,7 @@ def test_a_subgraph_node_in_sqlite_adds_two_commits_to_its_superstep(monkeypatch
 
 
 @pytest.mark.parametrize("count", [2, 5, 20])
-def test_tasks_that_end_together_take_two_commits_at_most(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_end_together_take_two_commits_at_most(count, monkeypatch):
     # Long enough for threads that a busy machine keeps waiting.
     monkeypatch.setattr(pool, "TOGETHER", 0.1)
     monkeypatch.setattr(pool, "AT_MOST", 5.0)
@@ -429,11 +425,11 @@ def held(work: Callable[[], Any]) -> int:
     return tracemalloc.get_traced_memory()[0] - before
 
 
-def test_a_superstep_of_history_in_memory() -> None:
+def test_a_superstep_of_history_in_memory():
     app, threads = loop(saver=InMemorySaver()), iter(range(100))
 
     def bytes_of(steps: int) -> int:
-        return held(lambda: app.invoke({"n": 0, "goal": steps}, on(str(next(threads)))))
+        return held(lambda: app.invoke({"n": 0, "goal": steps}, thread_config(str(next(threads)))))
 
     tracemalloc.start()
     try:
@@ -445,23 +441,25 @@ def test_a_superstep_of_history_in_memory() -> None:
 
 def appending(saver: SqliteSaver) -> CompiledStateGraph:
     """A loop whose list grows by 200 bytes a superstep, to the length its first item names."""
-    graph = StateGraph(Gathered).add_node("add", lambda state: {"items": ["x" * 198]})
-    graph.add_conditional_edges("add", lambda state: "add" if len(state["items"]) < int(state["items"][0]) else END)
-    return graph.add_edge(START, "add").compile(checkpointer=saver)
+    return (
+        chain_of(Gathered, add=lambda state: {"items": ["x" * 198]})
+        .add_conditional_edges("add", lambda state: "add" if len(state["items"]) < int(state["items"][0]) else END)
+        .compile(checkpointer=saver)
+    )
 
 
 def stored(appends: int) -> int:
     """Bytes of a database that holds so many appends."""
     with SqliteSaver.from_conn_string(":memory:") as saver:
-        appending(saver).invoke({"items": [str(appends)]}, {**on("1"), "recursion_limit": 2 * appends})
+        appending(saver).invoke({"items": [str(appends)]}, {**thread_config("1"), "recursion_limit": 2 * appends})
         pages, size = (saver._database.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "page_size"))
     return int(pages * size)
 
 
-def test_an_append_costs_what_it_adds() -> None:
+def test_an_append_costs_what_it_adds():
     hold("append of 200 bytes in SQLite", (stored(600) - stored(100)) / 500)
 
 
-def test_bytes_per_append_do_not_grow_with_the_list() -> None:
+def test_bytes_per_append_do_not_grow_with_the_list():
     early, late = (stored(200) - stored(100)) / 100, (stored(1100) - stored(1000)) / 100
     assert late <= 1.2 * early

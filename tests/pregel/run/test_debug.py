@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import chain_of
 
 from stategraph import START, CachePolicy, InMemoryCache, InPlaceEditError, RetryPolicy, StateGraph
 
@@ -33,14 +34,14 @@ async def appends_async(state: Any) -> None:
     state["items"].append("in place")
 
 
-def test_a_node_that_appends_to_its_input_is_named_with_the_key(drive: Any) -> None:
+def test_a_node_that_appends_to_its_input_is_named_with_the_key(drive):
     for node in [appends] + ([appends_async] if drive.is_async else []):
         with pytest.raises(InPlaceEditError, match="node 'n' changed 'items'") as caught:
             drive.invoke(app(node), {"items": ["a"], "box": {}})
         assert (caught.value.node, caught.value.keys) == ("n", ("items",))
 
 
-def test_an_edit_deep_inside_is_seen_as_well(drive: Any) -> None:
+def test_an_edit_deep_inside_is_seen_as_well(drive):
     def node(state: Any) -> dict[str, Any]:
         state["box"]["a"] = 2
         return {"items": ["x"]}
@@ -49,30 +50,30 @@ def test_an_edit_deep_inside_is_seen_as_well(drive: Any) -> None:
         drive.invoke(app(node), {"box": {"a": 1}})
 
 
-def test_an_edit_of_a_record_is_seen(drive: Any) -> None:
+def test_an_edit_of_a_record_is_seen(drive):
     with pytest.raises(InPlaceEditError, match="'items'"):
         drive.invoke(app(lambda record: record.items.append("x"), Record), {"items": ["a"]})
 
 
-def test_a_mutation_error_is_not_retried(drive: Any) -> None:
+def test_a_mutation_error_is_not_retried(drive):
     """The state is changed already: a second attempt would find nothing wrong."""
     with pytest.raises(InPlaceEditError):
         drive.invoke(app(appends, retry_policy=RetryPolicy(initial_interval=0)), {"items": ["a"]})
 
 
-def test_correct_nodes_and_incomparable_values_pass(drive: Any) -> None:
+def test_correct_nodes_and_incomparable_values_pass(drive):
     def node(state: Any) -> dict[str, Any]:
         return {"items": [*state["items"], "x"]}
 
     assert drive.invoke(app(node), {"items": ["a"], "box": {"f": print}}) == {"items": ["a", "a", "x"], "box": {"f": print}}
 
 
-def test_without_debug_inputs_are_not_checked(drive: Any) -> None:
-    quiet = StateGraph(State).add_node("n", appends).add_edge(START, "n").compile()
+def test_without_debug_inputs_are_not_checked(drive):
+    quiet = chain_of(State, n=appends).compile()
     assert drive.invoke(quiet, {"items": ["a"]}) == {"items": ["a", "in place"]}
 
 
-def test_a_result_of_a_mutating_node_is_not_cached(drive: Any) -> None:
+def test_a_result_of_a_mutating_node_is_not_cached(drive):
     """Else the next call would find the result and run on as if nothing had happened."""
     graph = StateGraph(State).add_node("n", appends, cache_policy=CachePolicy()).add_edge(START, "n")
     watched = graph.compile(debug=True, cache=InMemoryCache())
@@ -81,9 +82,9 @@ def test_a_result_of_a_mutating_node_is_not_cached(drive: Any) -> None:
             drive.invoke(watched, {"items": ["a"]})
 
 
-def test_a_call_can_switch_debug_on_or_off(drive: Any) -> None:
+def test_a_call_can_switch_debug_on_or_off(drive):
     given = {"items": ["a"], "box": {}}
-    plain = StateGraph(State).add_node("n", appends).add_edge(START, "n").compile()
+    plain = chain_of(State, n=appends).compile()
     for _ in range(2):
         with pytest.raises(InPlaceEditError, match="node 'n' changed 'items'"):
             drive.invoke(plain, given, debug=True)
@@ -95,7 +96,7 @@ def test_a_call_can_switch_debug_on_or_off(drive: Any) -> None:
         drive.invoke(app(appends), given, debug=None)
 
 
-def test_error_handlers_are_checked_too(drive: Any) -> None:
+def test_error_handlers_are_checked_too(drive):
     def fails(state: Any) -> None:
         raise ValueError("no")
 

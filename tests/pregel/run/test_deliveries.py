@@ -11,9 +11,9 @@ import pytest
 from faults.campaign import patched
 from kit import cluster
 from kit.crash_points import STORING
-from kit.graphs import CONFIG, Log
+from kit.graphs import CONFIG, Log, chain_of
 
-from stategraph import START, CheckpointConflictError, Command, StateGraph, interrupt
+from stategraph import CheckpointConflictError, Command, interrupt
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 
@@ -35,8 +35,9 @@ def build(saver: Any, ran: list[str], schedule: Any, *, asks: bool = False, stop
         ran.append("last")
         return {"log": ["last"]}
 
-    graph = StateGraph(Log).add_node("node", node).add_node("last", last).add_edge(START, "node").add_edge("node", "last")
-    return graph.compile(checkpointer=saver, schedule=schedule, interrupt_before=["node"] if stops else None)
+    return chain_of(Log, node=node, last=last).compile(
+        checkpointer=saver, schedule=schedule, interrupt_before=["node"] if stops else None
+    )
 
 
 @contextmanager
@@ -97,8 +98,8 @@ CALLS: dict[str, tuple[Any, bool, Any]] = {
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_of_two_deliveries_that_begin_at_one_checkpoint_one_runs_the_nodes(
-    drive: Any, saver: Any, request: Any, call: str, durability: Any, schedule: Any
-) -> None:
+    drive, saver, request, call, durability, schedule
+):
     given, asks, before = CALLS[call]
     ran: list[str] = []
     if before is not None:
@@ -138,9 +139,7 @@ def test_of_two_deliveries_that_begin_at_one_checkpoint_one_runs_the_nodes(
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("multitask", [None, "enqueue"])
-def test_a_concurrent_delivery_is_refused_or_waits(
-    drive: Any, saver: Any, durability: Any, schedule: Any, multitask: Any
-) -> None:
+def test_a_concurrent_delivery_is_refused_or_waits(drive, saver, durability, schedule, multitask):
     ran: list[str] = []
     entered, release = threading.Event(), threading.Event()
 
@@ -150,7 +149,7 @@ def test_a_concurrent_delivery_is_refused_or_waits(
         assert release.wait(20)
         return {"log": ["node"]}
 
-    app = StateGraph(Log).add_node("node", node).add_edge(START, "node").compile(checkpointer=saver, schedule=schedule)
+    app = chain_of(Log, node=node).compile(checkpointer=saver, schedule=schedule)
     results: list[Any] = []
 
     def deliver(**options: Any) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import pytest
+from kit.graphs import chain_of
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
 
@@ -67,7 +68,7 @@ def ends(state: State) -> str:
 
 def one() -> StateGraph:
     """START -> x."""
-    return StateGraph(State).add_node("x", logs).add_edge(START, "x")
+    return chain_of(State, x=logs)
 
 
 def parallel(**nodes: Callable[[Any], Any]) -> StateGraph:
@@ -148,13 +149,13 @@ AT_ONCE: dict[str, tuple[Build, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("build", "error", "text"), AT_ONCE.values(), ids=AT_ONCE.keys())
-def test_what_cannot_work_is_refused_at_the_line_that_says_it(build: Build, error: type[Exception], text: str) -> None:
+def test_what_cannot_work_is_refused_at_the_line_that_says_it(build, error, text):
     with pytest.raises(error, match=text):
         build(one())
 
 
 @pytest.mark.parametrize(("build", "error", "text"), AT_ONCE.values(), ids=AT_ONCE.keys())
-def test_a_refused_line_leaves_a_graph_that_still_compiles(build: Build, error: type[Exception], text: str) -> None:
+def test_a_refused_line_leaves_a_graph_that_still_compiles(build, error, text):
     graph = one()
     with pytest.raises(error):
         build(graph)
@@ -162,12 +163,12 @@ def test_a_refused_line_leaves_a_graph_that_still_compiles(build: Build, error: 
 
 
 @pytest.mark.parametrize("extra", ["drop", None, [], True], ids=str)
-def test_extra_keys_must_be_one_of_two_values(extra: Any) -> None:
+def test_extra_keys_must_be_one_of_two_values(extra):
     with pytest.raises(InvalidGraphError, match="extra_keys"):
         StateGraph(State, extra_keys=extra)
 
 
-def test_unknown_keywords_are_refused_by_the_constructor() -> None:
+def test_unknown_keywords_are_refused_by_the_constructor():
     """WART-01."""
     with pytest.raises(TypeError, match="foo"):
         StateGraph(State, foo=1)  # type: ignore[call-arg]
@@ -209,7 +210,7 @@ AT_COMPILE: dict[str, tuple[Build, str]] = {
 
 
 @pytest.mark.parametrize(("build", "text"), AT_COMPILE.values(), ids=AT_COMPILE.keys())
-def test_what_only_shows_in_the_whole_is_refused_by_compile(build: Build, text: str) -> None:
+def test_what_only_shows_in_the_whole_is_refused_by_compile(build, text):
     graph = one()
     build(graph)
     with pytest.raises(InvalidGraphError, match=text) as caught:
@@ -220,19 +221,19 @@ def test_what_only_shows_in_the_whole_is_refused_by_compile(build: Build, text: 
 @pytest.mark.parametrize(
     "graph", [StateGraph(State), StateGraph(State).add_node("x", logs)], ids=["no node", "no edge"]
 )
-def test_a_graph_without_an_entry_point_is_refused(graph: StateGraph) -> None:
+def test_a_graph_without_an_entry_point_is_refused(graph):
     with pytest.raises(InvalidGraphError, match=r"no entry point: add_edge\(START"):
         graph.compile()
 
 
-def test_running_an_uncompiled_graph_raises() -> None:
+def test_running_an_uncompiled_graph_raises():
     with pytest.raises(AttributeError, match=r"no attribute 'invoke'; call it on the compiled graph: graph\.compile\(\)"):
         one().invoke({"a": 1})
     with pytest.raises(AttributeError, match=r"no attribute 'add_nod'[^;]*$"):
         one().add_nod("x", logs)
 
 
-def test_all_mistakes_are_reported_at_once() -> None:
+def test_all_mistakes_are_reported_at_once():
     graph = StateGraph(State).add_node("summary", logs).add_edge("sumary", "x").add_edge("summary", "y")
     graph.add_conditional_edges("z", logs, ["q"])
     with pytest.raises(InvalidGraphError) as caught:
@@ -263,7 +264,7 @@ COMPILE: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("options", "error", "text"), COMPILE.values(), ids=COMPILE.keys())
-def test_a_wrong_option_of_compile_is_named(options: dict[str, Any], error: type[Exception], text: str) -> None:
+def test_a_wrong_option_of_compile_is_named(options, error, text):
     with pytest.raises(error, match=text):
         one().compile(**options)
 
@@ -277,21 +278,21 @@ NO_INPUT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("given", NO_INPUT.values(), ids=NO_INPUT.keys())
-def test_input_without_keys_is_refused_before_anything_is_stored(given: Any, drive: Any) -> None:
+def test_input_without_keys_is_refused_before_anything_is_stored(given, drive):
     app = one().compile(InMemorySaver())
     with pytest.raises(InvalidUpdateError, match="the input of this graph must be a dict"):
         drive.invoke(app, given, THREAD)
     assert drive.history(app, THREAD) == []
 
 
-def test_no_input_at_all_is_refused(drive: Any) -> None:
+def test_no_input_at_all_is_refused(drive):
     with pytest.raises(EmptyInputError, match="None"):
         drive.invoke(one().compile(), None)
     with pytest.raises(EmptyInputError, match="no update, no goto and no resume"):
         drive.invoke(one().compile(), Command())
 
 
-def test_input_that_a_reducer_cannot_take_names_key_and_step(drive: Any) -> None:
+def test_input_that_a_reducer_cannot_take_names_key_and_step(drive):
     app = one().compile(InMemorySaver())
     with pytest.raises(TypeError) as caught:
         drive.invoke(app, {"log": 3}, THREAD)
@@ -310,7 +311,7 @@ COMMANDS: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("command", "error", "text"), COMMANDS.values(), ids=COMMANDS.keys())
-def test_a_command_as_input_that_cannot_work(command: Any, error: type[Exception], text: str, drive: Any) -> None:
+def test_a_command_as_input_that_cannot_work(command, error, text, drive):
     with pytest.raises(error, match=text) as caught:
         drive.invoke(one().compile(), command)
     if command.update is not None or command.goto:
@@ -328,9 +329,7 @@ CLASHES: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("update", "key", "advice"), CLASHES.values(), ids=CLASHES.keys())
-def test_two_writes_where_one_is_allowed_name_key_step_writers_and_thread(
-    update: Any, key: str, advice: str, drive: Any
-) -> None:
+def test_two_writes_where_one_is_allowed_name_key_step_writers_and_thread(update, key, advice, drive):
     """D6."""
     app = parallel(p=lambda state: update, q=lambda state: update, r=logs).compile(InMemorySaver())
     with pytest.raises(InvalidUpdateError) as caught:
@@ -343,14 +342,14 @@ def test_two_writes_where_one_is_allowed_name_key_step_writers_and_thread(
     assert state.next == ("p", "q", "r")
 
 
-def test_a_concurrent_write_error_suggests_a_reducer(drive: Any) -> None:
+def test_a_concurrent_write_error_suggests_a_reducer(drive):
     """M3."""
     with pytest.raises(InvalidUpdateError, match=r"Annotated\[list, operator.add\]"):
         drive.invoke(parallel(p=lambda state: {"a": 1}, q=lambda state: {"a": 2}).compile(), {})
 
 
 @pytest.mark.parametrize("update", [3, None, {"x": 1}, "text"], ids=repr)
-def test_a_reducer_that_raises_names_key_step_and_writer(update: Any, drive: Any) -> None:
+def test_a_reducer_that_raises_names_key_step_and_writer(update, drive):
     app = parallel(p=lambda state: {"log": update}, q=lambda state: {"a": 1}).compile(InMemorySaver())
     with pytest.raises(TypeError) as caught:
         drive.invoke(app, {}, THREAD)
@@ -359,7 +358,7 @@ def test_a_reducer_that_raises_names_key_step_and_writer(update: Any, drive: Any
     assert drive.get_state(app, THREAD).values == {"log": []}
 
 
-def test_a_value_that_cannot_be_stored_names_key_and_thread(drive: Any) -> None:
+def test_a_value_that_cannot_be_stored_names_key_and_thread(drive):
     class Opaque:
         __slots__ = ()
 
@@ -380,7 +379,7 @@ def fails(state: State) -> State:
     raise LookupError("boom")
 
 
-def test_a_node_error_is_raised_unchanged_with_a_note(drive: Any) -> None:
+def test_a_node_error_is_raised_unchanged_with_a_note(drive):
     app = parallel(x=fails).compile(InMemorySaver())
     with pytest.raises(LookupError, match="^'boom'|^boom") as caught:
         drive.invoke(app, {}, THREAD)
@@ -389,7 +388,7 @@ def test_a_node_error_is_raised_unchanged_with_a_note(drive: Any) -> None:
     assert note == f"During task with name 'x' and id {task.id!r}, in step 1 of thread 't-1'"
 
 
-def test_a_stop_iteration_of_a_node_is_reported_as_such(drive: Any) -> None:
+def test_a_stop_iteration_of_a_node_is_reported_as_such(drive):
     """A forgotten default of `next()`; no generator can let it pass."""
 
     def empty(state: State) -> Any:
@@ -400,20 +399,20 @@ def test_a_stop_iteration_of_a_node_is_reported_as_such(drive: Any) -> None:
     assert "name 'x'" in told(caught.value)
 
 
-def test_without_a_saver_no_thread_is_named(drive: Any) -> None:
+def test_without_a_saver_no_thread_is_named(drive):
     with pytest.raises(LookupError) as caught:
         drive.invoke(parallel(x=fails).compile(), {})
     assert caught.value.__notes__[0].endswith(", in step 1")
 
 
-def test_an_error_in_a_nested_graph_has_a_note_of_each_level(drive: Any) -> None:
+def test_an_error_in_a_nested_graph_has_a_note_of_each_level(drive):
     inner = parallel(x=fails).compile()
     with pytest.raises(LookupError) as caught:
         drive.invoke(parallel(outer=inner).compile(), {})
     assert [note.split("'")[1] for note in caught.value.__notes__] == ["x", "outer"]
 
 
-def test_a_failed_step_changes_nothing_and_keeps_finished_siblings(drive: Any) -> None:
+def test_a_failed_step_changes_nothing_and_keeps_finished_siblings(drive):
     """M19."""
     ran: list[str] = []
 
@@ -440,7 +439,7 @@ def test_a_failed_step_changes_nothing_and_keeps_finished_siblings(drive: Any) -
     assert ran == ["good", "once", "once"]
 
 
-def test_of_several_failures_the_first_in_name_order_is_raised_and_names_the_others() -> None:
+def test_of_several_failures_the_first_in_name_order_is_raised_and_names_the_others():
     """D7. On threads, that is: where coroutines run, the first failure cancels the others before they can fail."""
     meet = threading.Barrier(2, timeout=10)
 
@@ -454,17 +453,17 @@ def test_of_several_failures_the_first_in_name_order_is_raised_and_names_the_oth
     assert any("'b'" in note for note in caught.value.__notes__[1:])
 
 
-def test_an_invalid_model_names_the_node_that_could_not_start(drive: Any) -> None:
+def test_an_invalid_model_names_the_node_that_could_not_start(drive):
     class Model(BaseModel):
         a: int
 
-    app = StateGraph(Model).add_node("x", lambda state: None).add_edge(START, "x").compile()
+    app = chain_of(Model, x=lambda state: None).compile()
     with pytest.raises(ValidationError) as caught:
         drive.invoke(app, {"a": "x"})
     assert caught.value.__notes__ == ["Before task with name 'x' and path ('__pregel_pull', 'x'), in step 1"]
 
 
-def test_a_command_for_a_parent_that_does_not_exist(drive: Any) -> None:
+def test_a_command_for_a_parent_that_does_not_exist(drive):
     with pytest.raises(InvalidUpdateError, match="no parent graph"):
         drive.invoke(parallel(x=lambda state: Command(graph=Command.PARENT)).compile(), {})
 
@@ -472,14 +471,14 @@ def test_a_command_for_a_parent_that_does_not_exist(drive: Any) -> None:
 # -- running: no saver where one is needed ---------------------------------------------------------------------
 
 
-def test_get_state_needs_a_saver(drive: Any) -> None:
+def test_get_state_needs_a_saver(drive):
     app = one().compile()
     for call in (drive.get_state, drive.history):
         with pytest.raises(ValueError, match="no checkpointer set"):
             call(app, THREAD)
 
 
-def test_checkpointer_true_is_for_nested_graphs(drive: Any) -> None:
+def test_checkpointer_true_is_for_nested_graphs(drive):
     with pytest.raises(RuntimeError, match="checkpointer=True.*needs a saver"):
         drive.invoke(one().compile(checkpointer=True), {})
 
@@ -519,12 +518,12 @@ RAW: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize(("make", "text"), RAW.values(), ids=RAW.keys())
-def test_a_raw_graph_that_cannot_work_is_refused_when_it_is_made(make: Callable[[], Any], text: str) -> None:
+def test_a_raw_graph_that_cannot_work_is_refused_when_it_is_made(make, text):
     with pytest.raises(InvalidGraphError, match=text):
         make()
 
 
-def test_several_input_channels_need_a_dict_with_one_of_them(drive: Any) -> None:
+def test_several_input_channels_need_a_dict_with_one_of_them(drive):
     app = raw(input_channels=["a"])
     with pytest.raises(TypeError, match=r"dict with the input channels \['a'\], got str"):
         drive.invoke(app, "text")
@@ -532,7 +531,7 @@ def test_several_input_channels_need_a_dict_with_one_of_them(drive: Any) -> None
         drive.invoke(app, {"q": 1})
 
 
-def test_a_raw_write_to_nowhere_names_node_and_channel(drive: Any) -> None:
+def test_a_raw_write_to_nowhere_names_node_and_channel(drive):
     writes = ChannelWriteTupleEntry(lambda value: [("q", value)])
     with pytest.raises(InvalidUpdateError, match="node 'n' wrote to the unknown channel 'q'"):
         drive.invoke(raw(NodeBuilder().subscribe_only("a").write_to(writes)), "x")
@@ -547,7 +546,7 @@ OWN_ERRORS = [
 
 
 @pytest.mark.parametrize("error", OWN_ERRORS, ids=lambda error: type(error).__name__)
-def test_engine_errors_survive_serialization(error: Exception) -> None:
+def test_engine_errors_survive_serialization(error):
     serializer = Serializer()
     found = serializer.loads(serializer.dumps(error))
     assert type(found) is type(error) and str(found) == str(error) and vars(found) == vars(error)
@@ -555,12 +554,12 @@ def test_engine_errors_survive_serialization(error: Exception) -> None:
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
 @pytest.mark.parametrize("error", OWN_ERRORS, ids=lambda error: type(error).__name__)
-def test_the_engines_own_errors_can_be_copied_and_pickled(error: Exception, copied: Any) -> None:
+def test_the_engines_own_errors_can_be_copied_and_pickled(error, copied):
     found = copied(error)
     assert type(found) is type(error) and str(found) == str(error) and vars(found) == vars(error)
 
 
-def test_a_timeout_says_which_limit_ran_out() -> None:
+def test_a_timeout_says_which_limit_ran_out():
     run, idle = NodeTimeoutError("n", 1.5, "run", 1.0), NodeTimeoutError("n", 1.5, "idle", 0.5)
     assert (run.kind, run.limit, run.elapsed, run.run_timeout, run.idle_timeout) == ("run", 1.0, 1.5, 1.0, None)
     assert (idle.kind, idle.limit, idle.timeout, idle.run_timeout, idle.idle_timeout) == ("idle", 0.5, 0.5, None, 0.5)

@@ -48,7 +48,7 @@ def in_functions() -> Any:
 
 
 @pytest.mark.parametrize("build", [as_node, two_levels, in_functions])
-def test_finished_nested_graphs_leave_no_checkpoints(drive: Any, build: Any) -> None:
+def test_finished_nested_graphs_leave_no_checkpoints(drive, build):
     app = build()
     drive.invoke(app, {"log": []}, CFG, **EXIT)
     assert namespaces(app) == [""]
@@ -57,7 +57,7 @@ def test_finished_nested_graphs_leave_no_checkpoints(drive: Any, build: Any) -> 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("build", [as_node, two_levels, in_functions])
 @pytest.mark.parametrize("mode", ["checkpoints", "debug"])
-def test_streams_show_just_what_is_stored(drive: Any, durability: Any, build: Any, mode: Any) -> None:
+def test_streams_show_just_what_is_stored(drive, durability, build, mode):
     app = build()
     chunks = drive.stream(app, {"log": []}, CFG, stream_mode=mode, subgraphs=True, durability=durability)
     if mode == "debug":
@@ -69,14 +69,14 @@ def test_streams_show_just_what_is_stored(drive: Any, durability: Any, build: An
     assert last["values"] == drive.get_state(app, CFG).values and last["next"] == []
 
 
-def test_a_stream_that_pauses_shows_the_checkpoint_that_is_stored(drive: Any) -> None:
+def test_a_stream_that_pauses_shows_the_checkpoint_that_is_stored(drive):
     app = graph({"a": says("a"), "b": asks("b")}, (START, "a"), ("a", "b"))
     [chunk] = drive.stream(app, {"log": []}, CFG, stream_mode="checkpoints", **EXIT)
     assert (chunk["next"], chunk["values"]) == (["b"], {"log": ["a"]})
     assert chunk["config"] == drive.get_state(app, CFG).config
 
 
-def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored() -> None:
+def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored():
     app = graph({"a": says("a"), "b": fails("b", 1)}, (START, "a"), ("a", "b"))
     shown = []
     with pytest.raises(ValueError, match="b failed"):
@@ -85,7 +85,7 @@ def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored() -> None:
     assert shown == [(app.get_state(CFG).config, ["b"])]
 
 
-def test_a_nested_graph_that_paused_is_stored_and_resumes(drive: Any) -> None:
+def test_a_nested_graph_that_paused_is_stored_and_resumes(drive):
     ran = Ran()
     sub = graph({"s": says("s", ran), "i": asks("i", ran)}, (START, "s"), ("s", "i"), checkpointer=None)
     app = graph({"sub": sub}, (START, "sub"))
@@ -95,7 +95,7 @@ def test_a_nested_graph_that_paused_is_stored_and_resumes(drive: Any) -> None:
     assert sorted(ran) == ["i", "i", "s"]
 
 
-def test_a_task_that_paused_finds_the_graphs_it_had_run_to_their_end(drive: Any) -> None:
+def test_a_task_that_paused_finds_the_graphs_it_had_run_to_their_end(drive):
     ran = Ran()
     first, second = inner(ran, checkpointer=None), graph({"q": asks("q")}, (START, "q"), checkpointer=None)
 
@@ -122,7 +122,7 @@ def fails_after(child: Any) -> Any:
     return node
 
 
-def test_a_task_that_failed_finds_the_graphs_it_had_run_to_their_end(drive: Any) -> None:
+def test_a_task_that_failed_finds_the_graphs_it_had_run_to_their_end(drive):
     ran = Ran()
     app = graph({"call": fails_after(inner(ran, checkpointer=None))}, (START, "call"))
     with pytest.raises(ValueError, match="later"):
@@ -131,7 +131,7 @@ def test_a_task_that_failed_finds_the_graphs_it_had_run_to_their_end(drive: Any)
     assert ran.take() == ["i1", "i2"]
 
 
-def test_a_retried_task_finds_the_graphs_it_had_run_to_their_end(drive: Any) -> None:
+def test_a_retried_task_finds_the_graphs_it_had_run_to_their_end(drive):
     ran = Ran()
     node = fails_after(inner(ran, checkpointer=None))
     policy = RetryPolicy(initial_interval=0, jitter=False, retry_on=ValueError)
@@ -140,7 +140,7 @@ def test_a_retried_task_finds_the_graphs_it_had_run_to_their_end(drive: Any) -> 
     assert ran.take() == ["i1", "i2"]
 
 
-def test_a_history_inside_is_kept_for_the_next_call(drive: Any) -> None:
+def test_a_history_inside_is_kept_for_the_next_call(drive):
     app = graph({"sub": inner(checkpointer=True)}, (START, "sub"))
     drive.invoke(app, {"log": []}, CFG, **EXIT)
     assert namespaces(app) == ["", "sub"]

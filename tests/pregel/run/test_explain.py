@@ -56,12 +56,12 @@ def states(found: Any) -> dict[str, str]:
     return {name: status.state for name, status in found.items()}
 
 
-def test_on_a_thread_that_has_not_started_all_are_idle(drive: Any) -> None:
+def test_on_a_thread_that_has_not_started_all_are_idle(drive):
     found = explain(drive, chain())
     assert states(found) == dict.fromkeys("xyz", "idle") and found["x"].why == "the thread has not started"
 
 
-def test_every_visible_node_gets_a_status_and_a_sentence(drive: Any) -> None:
+def test_every_visible_node_gets_a_status_and_a_sentence(drive):
     app = chain(interrupt_before=["y"])
     drive.invoke(app, {}, CFG)
     found = explain(drive, app)
@@ -71,7 +71,7 @@ def test_every_visible_node_gets_a_status_and_a_sentence(drive: Any) -> None:
     assert found["x"].why == "nothing triggers it now"
 
 
-def test_a_partly_filled_join_names_missing_sources(drive: Any) -> None:
+def test_a_partly_filled_join_names_missing_sources(drive):
     builder = StateGraph(State)
     for name in ("a1", "b", "c", "end"):
         builder.add_node(name, says(name))
@@ -84,7 +84,7 @@ def test_a_partly_filled_join_names_missing_sources(drive: Any) -> None:
     assert "the join 'join:b+c:end' still waits for c (b has finished)" in status.why
 
 
-def test_a_join_without_finished_sources_is_idle(drive: Any) -> None:
+def test_a_join_without_finished_sources_is_idle(drive):
     builder = StateGraph(State)
     for name in ("a1", "b", "end"):
         builder.add_node(name, says(name))
@@ -97,7 +97,7 @@ def test_a_join_without_finished_sources_is_idle(drive: Any) -> None:
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("wait", ["all", "any", 2, "reachable"])
-def test_a_node_behind_a_join_that_has_run_is_explained(drive: Any, wait: Any, schedule: Any) -> None:
+def test_a_node_behind_a_join_that_has_run_is_explained(drive, wait, schedule):
     builder = StateGraph(State)
     for name in ("a1", "b", "end"):
         builder.add_node(name, says(name))
@@ -109,7 +109,7 @@ def test_a_node_behind_a_join_that_has_run_is_explained(drive: Any, wait: Any, s
     assert (status.state, status.why) == ("idle", f"nothing triggers it now; it has run since the join '{join.channel}' last opened")
 
 
-def test_an_interrupted_and_a_finished_sibling_are_distinguished(drive: Any) -> None:
+def test_an_interrupted_and_a_finished_sibling_are_distinguished(drive):
     app = graph({"ok": says("ok"), "q": asks("q")}, (START, "ok"), (START, "q"))
     drive.invoke(app, {}, CFG)
     found = explain(drive, app)
@@ -117,7 +117,7 @@ def test_an_interrupted_and_a_finished_sibling_are_distinguished(drive: Any) -> 
     assert found["ok"] == ("waiting", "it has finished; its superstep waits for the other nodes", ())
 
 
-def test_a_failed_node_shows_its_error(drive: Any) -> None:
+def test_a_failed_node_shows_its_error(drive):
     app = graph({"bad": fails("bad", 1)}, (START, "bad"))
     with pytest.raises(ValueError):
         drive.invoke(app, {}, CFG)
@@ -125,7 +125,7 @@ def test_a_failed_node_shows_its_error(drive: Any) -> None:
     assert status.state == "next" and "failed with ValueError('bad failed') and runs again on resume" in status.why
 
 
-def test_a_deferred_node_says_that_it_waits_for_the_end(drive: Any) -> None:
+def test_a_deferred_node_says_that_it_waits_for_the_end(drive):
     builder = StateGraph(State).add_node("a1", says("a1")).add_node("b", says("b")).add_node("late", says("late"), defer=True)
     builder.add_edge(START, "a1").add_edge("a1", "b").add_edge(START, "late")
     app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["b"])
@@ -133,7 +133,7 @@ def test_a_deferred_node_says_that_it_waits_for_the_end(drive: Any) -> None:
     assert states(explain(drive, app)) == {"a1": "idle", "b": "next", "late": "waiting"}
 
 
-def test_a_deferred_join_that_is_complete_waits_for_the_end(drive: Any) -> None:
+def test_a_deferred_join_that_is_complete_waits_for_the_end(drive):
     builder = StateGraph(State)
     for name in ("p", "q", "r1", "r2"):
         builder.add_node(name, says(name))
@@ -144,7 +144,7 @@ def test_a_deferred_join_that_is_complete_waits_for_the_end(drive: Any) -> None:
     assert explain(drive, app)["late"] == ("waiting", "nothing has triggered it yet; the join 'join:p+q:late' is complete and waits until nothing else can run", ())
 
 
-def test_a_deferred_node_that_has_run_waits_no_more(drive: Any) -> None:
+def test_a_deferred_node_that_has_run_waits_no_more(drive):
     builder = StateGraph(State).add_node("a1", says("a1")).add_node("late", says("late"), defer=True)
     builder.add_edge(START, "a1").add_edge(START, "late")
     app = builder.compile(checkpointer=InMemorySaver())
@@ -152,7 +152,7 @@ def test_a_deferred_node_that_has_run_waits_no_more(drive: Any) -> None:
     assert explain(drive, app)["late"] == ("idle", "nothing triggers it now", ())
 
 
-def test_a_channel_of_one_s_own_says_what_its_node_waits_for(drive: Any) -> None:
+def test_a_channel_of_one_s_own_says_what_its_node_waits_for(drive):
     app = Pregel(
         nodes={
             "ask": NodeBuilder().subscribe_only("a").write_to("votes"),
@@ -166,7 +166,7 @@ def test_a_channel_of_one_s_own_says_what_its_node_waits_for(drive: Any) -> None
     assert explain(drive, app)["count"] == ("waiting", why, ())
 
 
-def test_a_node_that_was_sent_to_is_next(drive: Any) -> None:
+def test_a_node_that_was_sent_to_is_next(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [n]})
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(2)], ["w"])
     app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["w"])
@@ -174,14 +174,14 @@ def test_a_node_that_was_sent_to_is_next(drive: Any) -> None:
     assert explain(drive, app)["w"].state == "next"
 
 
-def test_a_node_that_has_run_since_its_trigger_changed_says_so(drive: Any) -> None:
+def test_a_node_that_has_run_since_its_trigger_changed_says_so(drive):
     app = Pregel(nodes={"n": NodeBuilder().subscribe_only("a").write_to("o")}, channels={k: LastValue(int) for k in "ao"},
                  input_channels="a", output_channels="o", checkpointer=InMemorySaver())  # fmt: skip
     drive.invoke(app, 1, CFG)
     assert explain(drive, app)["n"] == ("idle", "it has run since its trigger 'a' last changed", ())
 
 
-def test_an_error_handler_is_explained_as_having_no_trigger(drive: Any) -> None:
+def test_an_error_handler_is_explained_as_having_no_trigger(drive):
     builder = StateGraph(State).add_node("n", says("n"), error_handler=lambda state: {"log": ["handled"]}).add_edge(START, "n")
     app = builder.compile(checkpointer=InMemorySaver())
     drive.invoke(app, {}, CFG)
@@ -189,7 +189,7 @@ def test_an_error_handler_is_explained_as_having_no_trigger(drive: Any) -> None:
     assert all(status.state == "idle" and "whose errors it handles" in status.why for status in handlers)
 
 
-def test_an_old_checkpoint_and_a_nested_graph_are_explained_too(drive: Any) -> None:
+def test_an_old_checkpoint_and_a_nested_graph_are_explained_too(drive):
     child = graph({"s": says("s"), "i": asks("i")}, (START, "s"), ("s", "i"), checkpointer=None)
     app = graph({"sub": child}, (START, "sub"))
     drive.invoke(app, {}, CFG)
@@ -200,7 +200,7 @@ def test_an_old_checkpoint_and_a_nested_graph_are_explained_too(drive: Any) -> N
     assert states(explain(drive, app, at(drive, app, 0))) == {"sub": "idle"}  # there it has run
 
 
-def test_explaining_runs_nothing_and_stores_nothing(drive: Any) -> None:
+def test_explaining_runs_nothing_and_stores_nothing(drive):
     app = chain(interrupt_before=["y"])
     drive.invoke(app, {}, CFG)
     before = drive.history(app, CFG)
@@ -208,7 +208,7 @@ def test_explaining_runs_nothing_and_stores_nothing(drive: Any) -> None:
     assert drive.history(app, CFG) == before
 
 
-def test_explaining_needs_a_saver_and_a_checkpoint_that_exists(drive: Any) -> None:
+def test_explaining_needs_a_saver_and_a_checkpoint_that_exists(drive):
     with pytest.raises(ValueError, match="no checkpointer set"):
         explain(drive, chain(checkpointer=None))
     app = chain()

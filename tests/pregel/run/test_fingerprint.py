@@ -8,6 +8,7 @@ import operator
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import chain_of
 from kit.pausing_graphs import CFG, asks, says
 from typing_extensions import TypedDict
 
@@ -27,27 +28,27 @@ def built(saver: Any, node: str = "q", body: Any = None, schema: Any = State, **
 
 
 @pytest.fixture
-def saver(drive: Any) -> InMemorySaver:
+def saver(drive):
     """A thread paused in node q."""
     saver = InMemorySaver()
     drive.invoke(built(saver), {"log": ["in"], "n": 1}, CFG)
     return saver
 
 
-def test_the_same_graph_resumes_with_changed_code(drive: Any, saver: Any) -> None:
+def test_the_same_graph_resumes_with_changed_code(drive, saver):
     def other(state: Any) -> Any:
         return {"log": ["other", interrupt("q?")]}
 
     assert drive.invoke(built(saver, body=other), Command(resume=1), CFG)["log"][-1] == "z"
 
 
-def test_a_renamed_node_is_named(drive: Any, saver: Any) -> None:
+def test_a_renamed_node_is_named(drive, saver):
     with pytest.raises(GraphChangedError, match="node 'q'"):
         drive.invoke(built(saver, "renamed"), Command(resume=1), CFG)
 
 
-def test_a_node_that_has_become_a_graph_is_named(drive: Any, saver: Any) -> None:
-    inner = StateGraph(State).add_node("i", says("i")).add_edge(START, "i").compile()
+def test_a_node_that_has_become_a_graph_is_named(drive, saver):
+    inner = chain_of(State, i=says("i")).compile()
     with pytest.raises(GraphChangedError, match="node 'q'"):
         drive.invoke(built(saver, body=inner), Command(resume=1), CFG)
 
@@ -57,7 +58,7 @@ class Retyped(TypedDict, total=False):
     n: int
 
 
-def test_a_key_of_another_kind_is_named_also_for_new_input(drive: Any, saver: Any) -> None:
+def test_a_key_of_another_kind_is_named_also_for_new_input(drive, saver):
     app = built(saver, schema=Retyped, body=lambda state: {})
     for call in (Command(resume=1), {"log": "new"}):
         with pytest.raises(GraphChangedError, match="key 'log'"):
@@ -70,11 +71,11 @@ class Wider(TypedDict, total=False):
     more: str
 
 
-def test_new_keys_and_other_items_of_a_list_are_no_other_graph(drive: Any, saver: Any) -> None:
+def test_new_keys_and_other_items_of_a_list_are_no_other_graph(drive, saver):
     assert drive.invoke(built(saver, schema=Wider), Command(resume=1), CFG)["log"] == ["in", ("q", 1), "z"]
 
 
-def test_migrate_gets_the_change_and_can_repair_it(drive: Any, saver: Any) -> None:
+def test_migrate_gets_the_change_and_can_repair_it(drive, saver):
     told: list[Any] = []
 
     def migrate(checkpoint: Any, changed: Any) -> Any:
@@ -95,13 +96,13 @@ def test_migrate_gets_the_change_and_can_repair_it(drive: Any, saver: Any) -> No
 
 
 @pytest.mark.filterwarnings("ignore:.*has ended without asking")  # the new node asks nothing
-def test_migrate_can_give_a_key_another_kind(drive: Any, saver: Any) -> None:
+def test_migrate_can_give_a_key_another_kind(drive, saver):
     def migrate(checkpoint: Any, changed: Any) -> Any:
         assert changed == ["key 'log' has changed its kind"]
         checkpoint["channel_values"]["log"] = ",".join(checkpoint["channel_values"]["log"])
         return checkpoint
 
-    builder = StateGraph(Retyped).add_node("q", lambda state: {"log": state["log"] + "!"}).add_edge(START, "q")
+    builder = chain_of(Retyped, q=lambda state: {"log": state["log"] + "!"})
     app = builder.add_node("z", lambda state: {}).add_edge("q", "z").compile(checkpointer=saver, migrate=migrate)
     assert drive.invoke(app, None, CFG)["log"] == "in!"
     plain = builder.compile(checkpointer=saver)
@@ -109,7 +110,7 @@ def test_migrate_can_give_a_key_another_kind(drive: Any, saver: Any) -> None:
     assert drive.invoke(plain, {"log": "new"}, CFG)["log"] == "new!"
 
 
-def test_a_thread_without_a_fingerprint_resumes(drive: Any) -> None:
+def test_a_thread_without_a_fingerprint_resumes(drive):
     saver = InMemorySaver()
     app = built(saver)
     drive.invoke(app, {"log": ["in"]}, CFG)

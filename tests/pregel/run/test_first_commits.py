@@ -5,12 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from time import monotonic
 from typing import Any, TypedDict
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 
 from stategraph import (
     END,
@@ -30,19 +29,18 @@ class State(TypedDict, total=False):
 
 def around(first: Callable[[Any], Any], saver: Any) -> Any:
     """A graph with a graph as its only node: first, then last."""
-    inner = StateGraph(State).add_node("first", first).add_node("last", lambda state: {"text": state["text"] + "!"})
-    compiled = inner.add_edge(START, "first").add_edge("first", "last").compile()
-    return StateGraph(State).add_node("inner", compiled).add_edge(START, "inner").compile(checkpointer=saver)
+    compiled = chain_of(State, first=first, last=lambda state: {"text": state["text"] + "!"}).compile()
+    return chain_of(State, inner=compiled).compile(checkpointer=saver)
 
 
 @pytest.fixture
-def never_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def never_alone(monkeypatch):
     """What is held is stored with what comes next, however slow this machine is."""
     monkeypatch.setattr("stategraph.pregel.drivers.pool.HeldEntries.submit", lambda self, entry, store: None)
 
 
 @pytest.mark.usefixtures("never_alone")
-def test_a_process_killed_in_the_first_step_repeats_it_under_the_same_key(tmp_path: Path) -> None:
+def test_a_process_killed_in_the_first_step_repeats_it_under_the_same_key(tmp_path):
     keys: list[str] = []
 
     def first(state: Any) -> Any:
@@ -66,7 +64,7 @@ def test_a_process_killed_in_the_first_step_repeats_it_under_the_same_key(tmp_pa
     assert keys[0] == keys[1]
 
 
-def test_a_long_first_step_is_seen_from_outside_while_it_runs(tmp_path: Path) -> None:
+def test_a_long_first_step_is_seen_from_outside_while_it_runs(tmp_path):
     seen: list[Any] = []
 
     def first(state: Any) -> Any:
@@ -85,7 +83,7 @@ def test_a_long_first_step_is_seen_from_outside_while_it_runs(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("never_alone")
-def test_an_interrupt_in_the_first_step_stores_the_deferred_checkpoints(drive: Any) -> None:
+def test_an_interrupt_in_the_first_step_stores_the_deferred_checkpoints(drive):
     with SqliteSaver.from_conn_string(":memory:") as saver:
         app = around(lambda state: {"text": interrupt("text?")}, saver)
         assert [each.value for each in drive.invoke(app, {"text": "a"}, CONFIG)["__interrupt__"]] == ["text?"]
@@ -95,7 +93,7 @@ def test_an_interrupt_in_the_first_step_stores_the_deferred_checkpoints(drive: A
 
 
 @pytest.mark.usefixtures("never_alone")
-def test_an_error_in_the_first_step_stores_the_deferred_checkpoints(drive: Any) -> None:
+def test_an_error_in_the_first_step_stores_the_deferred_checkpoints(drive):
     tries: list[int] = []
 
     def first(state: Any) -> Any:
@@ -113,7 +111,7 @@ def test_an_error_in_the_first_step_stores_the_deferred_checkpoints(drive: Any) 
         assert drive.invoke(app, None, CONFIG) == {"text": "c!"}
 
 
-def test_the_input_is_stored_before_a_router_runs(tmp_path: Path) -> None:
+def test_the_input_is_stored_before_a_router_runs(tmp_path):
     seen: list[Any] = []
 
     def route(state: Any) -> str:
@@ -128,8 +126,8 @@ def test_the_input_is_stored_before_a_router_runs(tmp_path: Path) -> None:
     assert seen == [True]
 
 
-def test_a_stream_shows_only_stored_checkpoints(tmp_path: Path) -> None:
-    graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
+def test_a_stream_shows_only_stored_checkpoints(tmp_path):
+    graph = chain_of(State, node=lambda state: {"text": "b"})
     with SqliteSaver.from_conn_string(str(tmp_path / "file")) as saver:
         chunks = graph.compile(checkpointer=saver).stream({"text": "a"}, CONFIG, stream_mode="values")
         assert next(chunks) == {"text": "a"}
@@ -138,7 +136,7 @@ def test_a_stream_shows_only_stored_checkpoints(tmp_path: Path) -> None:
         assert list(chunks) == [{"text": "b"}]
 
 
-def test_what_is_streamed_of_the_input_is_stored_with_start(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_streamed_of_the_input_is_stored_with_start(drive, monkeypatch):
     stored: list[int] = []
     store = SqliteSaver.commit
 
@@ -146,7 +144,7 @@ def test_what_is_streamed_of_the_input_is_stored_with_start(drive: Any, monkeypa
         stored.append(len(commits))
         store(self, commits)
 
-    graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
+    graph = chain_of(State, node=lambda state: {"text": "b"})
     with SqliteSaver.from_conn_string(":memory:") as saver:
         app = graph.compile(checkpointer=saver)
         monkeypatch.setattr(SqliteSaver, "commit", count)
@@ -160,7 +158,7 @@ def test_what_is_streamed_of_the_input_is_stored_with_start(drive: Any, monkeypa
         ]  # fmt: skip
 
 
-def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive, monkeypatch):
     def refuse(self: Any, commits: Any) -> None:
         raise OSError("the disk is full")
 
@@ -179,7 +177,7 @@ def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive: Any, monkeypa
                 seen.append(chunk)
                 yield chunk
 
-    graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
+    graph = chain_of(State, node=lambda state: {"text": "b"})
     with SqliteSaver.from_conn_string(":memory:") as saver:
         app = graph.compile(checkpointer=saver)
         monkeypatch.setattr(SqliteSaver, "commit", refuse)
@@ -189,10 +187,9 @@ def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive: Any, monkeypa
         assert saver.get_tuple(CONFIG) is None
 
 
-def test_of_two_runs_that_start_a_thread_one_wins_and_the_other_stores_nothing() -> None:
+def test_of_two_runs_that_start_a_thread_one_wins_and_the_other_stores_nothing():
     with SqliteSaver.from_conn_string(":memory:") as saver:
-        graph = StateGraph(State).add_node("node", lambda state: {"text": "b"}).add_edge(START, "node")
-        app, store = graph.compile(checkpointer=saver), saver.commit
+        app, store = chain_of(State, node=lambda state: {"text": "b"}).compile(checkpointer=saver), saver.commit
 
         def come_second(commits: Any) -> None:
             saver.commit = store  # type: ignore[method-assign]

@@ -94,7 +94,7 @@ worlds = pytest.mark.parametrize("world", ["sync", "async"])
 
 
 @worlds
-def test_it_surrounds_run_attempt_and_router(world: str) -> None:
+def test_it_surrounds_run_attempt_and_router(world):
     def node(state: Any, config: Any) -> Any:
         assert config["seen_by"] == "a"
         return {"x": [SEEN.get()]}
@@ -122,7 +122,7 @@ def test_it_surrounds_run_attempt_and_router(world: str) -> None:
 
 @worlds
 @pytest.mark.parametrize("timeout", [None, 60])
-def test_each_attempt_has_a_span_of_its_own(world: str, timeout: float | None) -> None:
+def test_each_attempt_has_a_span_of_its_own(world, timeout):
     tries: list[int] = []
 
     def node(state: Any) -> Any:
@@ -143,7 +143,7 @@ def test_each_attempt_has_a_span_of_its_own(world: str, timeout: float | None) -
 
 
 @worlds
-def test_a_pause_is_passed_to_hooks_as_its_signal(world: str) -> None:
+def test_a_pause_is_passed_to_hooks_as_its_signal(world):
     app, log = hooked(one_node(lambda state: {"x": [interrupt("?")]}).compile(checkpointer=InMemorySaver()))
     config = {"configurable": {"thread_id": "1"}}
     call(app, world, {"x": []}, config)
@@ -154,21 +154,21 @@ def test_a_pause_is_passed_to_hooks_as_its_signal(world: str) -> None:
 
 
 @worlds
-def test_a_run_that_fails_is_left_with_its_error(world: str) -> None:
+def test_a_run_that_fails_is_left_with_its_error(world):
     app, log = hooked(one_node(lambda state: 1 / 0).compile())
     with pytest.raises(ZeroDivisionError):
         call(app, world, {"x": []})
     assert log[1:] == [("enter", "a"), ("leave", "a", "ZeroDivisionError"), ("leave", "run", "ZeroDivisionError")]
 
 
-def test_a_reader_has_all_chunks_before_the_run_is_left() -> None:
+def test_a_reader_has_all_chunks_before_the_run_is_left():
     app, log = hooked(one_node(lambda state: {"x": [1]}).compile())
     for _ in app.stream({"x": []}, stream_mode="updates"):
         log.append("chunk")
     assert log[-2:] == ["chunk", ("leave", "run", None)]
 
 
-def test_calls_of_tasks_are_attempts_too() -> None:
+def test_calls_of_tasks_are_attempts_too():
     @task
     def double(n: int) -> int:
         return 2 * n
@@ -189,7 +189,7 @@ def test_calls_of_tasks_are_attempts_too() -> None:
     ]
 
 
-def test_langchain_is_not_imported_unless_loaded() -> None:
+def test_langchain_is_not_imported_unless_loaded():
     program = """
 import sys
 from typing import TypedDict
@@ -203,7 +203,7 @@ print(*(name for name in sys.modules if name.startswith(("stategraph.compat", "l
     assert subprocess.check_output([sys.executable, "-P", "-c", program], text=True).strip() == ""
 
 
-def test_nested_runs_have_a_hook_of_their_own() -> None:
+def test_nested_runs_have_a_hook_of_their_own():
     inner, inside = hooked(one_node(lambda state: {"x": [1]}).compile(name="inner"))
     app, outside = hooked(one_node(inner).compile(name="outer"))
     app.invoke({"x": []})

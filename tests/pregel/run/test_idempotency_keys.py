@@ -52,7 +52,7 @@ class Keys:
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @each_case("first, then", [("async", "sync"), ("sync", "async"), ("async", "async")])
-def test_an_idempotency_key_survives_a_crash_at_any_point(drive: Any, saver: Any, schedule: Any, first: Any, then: Any) -> None:
+def test_an_idempotency_key_survives_a_crash_at_any_point(drive, saver, schedule, first, then):
     keys = Keys()
     inner = keys.chain("inner 1", "inner 2").compile(schedule=schedule)
     app = keys.chain("a", "b", nested=("inner", inner)).compile(checkpointer=saver, schedule=schedule)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 
 from stategraph import (
     START,
@@ -82,7 +81,7 @@ def posted(saver: Any) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_posts_before_the_start_are_applied_after_the_input(drive: Any, saver: Any, durability: Any) -> None:
+def test_posts_before_the_start_are_applied_after_the_input(drive, saver, durability):
     app = chain(saver, says("a"))
     drive.call(app, "post", CONFIG, {"log": ["word"]})
     assert drive.get_state(app, CONFIG).posts == ({"log": ["word"]},)
@@ -92,9 +91,7 @@ def test_posts_before_the_start_are_applied_after_the_input(drive: Any, saver: A
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_posts_are_applied_after_the_writes_of_a_step_and_the_next_nodes_see_them(
-    drive: Any, saver: Any, durability: Any
-) -> None:
+def test_posts_are_applied_after_the_writes_of_a_step_and_the_next_nodes_see_them(drive, saver, durability):
     word = Word(saver)
 
     def first(state: State) -> Any:
@@ -109,7 +106,7 @@ def test_posts_are_applied_after_the_writes_of_a_step_and_the_next_nodes_see_the
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_after_the_last_barrier_it_waits_for_the_next_call(drive: Any, saver: Any, durability: Any) -> None:
+def test_after_the_last_barrier_it_waits_for_the_next_call(drive, saver, durability):
     word = Word(saver)
 
     def last(state: State) -> Any:
@@ -125,7 +122,7 @@ def test_after_the_last_barrier_it_waits_for_the_next_call(drive: Any, saver: An
     }
 
 
-def test_the_routers_of_the_step_have_not_seen_it(drive: Any, saver: Any) -> None:
+def test_the_routers_of_the_step_have_not_seen_it(drive, saver):
     word, seen = Word(saver), []
 
     def first(state: State) -> Any:
@@ -143,7 +140,7 @@ def test_the_routers_of_the_step_have_not_seen_it(drive: Any, saver: Any) -> Non
     assert seen == [["a"]]
 
 
-def test_pending_sends_and_parallel_nodes_keep_their_step(drive: Any, saver: Any) -> None:
+def test_pending_sends_and_parallel_nodes_keep_their_step(drive, saver):
     word = Word(saver)
 
     def split(state: State) -> Any:
@@ -156,7 +153,7 @@ def test_pending_sends_and_parallel_nodes_keep_their_step(drive: Any, saver: Any
     assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["s", "word", "wx", "wy", "e after 4"]}
 
 
-def test_streams_show_it_as_an_update_once_its_step_is_stored(drive: Any, saver: Any) -> None:
+def test_streams_show_it_as_an_update_once_its_step_is_stored(drive, saver):
     word = Word(saver)
 
     def first(state: State) -> Any:
@@ -175,15 +172,14 @@ def test_streams_show_it_as_an_update_once_its_step_is_stored(drive: Any, saver:
     ]
 
 
-def test_a_graph_inside_leaves_it_to_the_graph_around(drive: Any, saver: Any) -> None:
+def test_a_graph_inside_leaves_it_to_the_graph_around(drive, saver):
     word = Word(saver)
 
     def first(state: State) -> Any:
         word("word")
         return {"log": ["i"]}
 
-    inner = StateGraph(State).add_node("i", first).add_node("j", says("j"))
-    inner.add_edge(START, "i").add_edge("i", "j")
+    inner = chain_of(State, i=first, j=says("j"))
     builder = StateGraph(State).add_node("in", inner.compile(inbox=True)).add_node("b", says("b"))
     app = builder.add_edge(START, "in").add_edge("in", "b").compile(checkpointer=saver, inbox=True)
     assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["i", "j after 1", "word", "b after 3"]}
@@ -193,7 +189,7 @@ def test_a_graph_inside_leaves_it_to_the_graph_around(drive: Any, saver: Any) ->
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_paused_run_applies_posts_when_it_resumes(drive: Any, saver: Any, durability: Any) -> None:
+def test_a_paused_run_applies_posts_when_it_resumes(drive, saver, durability):
     def ask(state: State) -> Any:
         return {"log": [f"{interrupt('go?')} after {len(state['log'])}"]}
 
@@ -207,7 +203,7 @@ def test_a_paused_run_applies_posts_when_it_resumes(drive: Any, saver: Any, dura
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_run_that_pauses_again_applies_no_posts(drive: Any, saver: Any, durability: Any) -> None:
+def test_a_run_that_pauses_again_applies_no_posts(drive, saver, durability):
     def ask(state: State) -> Any:
         return {"log": [interrupt("one?"), interrupt("two?")]}
 
@@ -221,7 +217,7 @@ def test_a_run_that_pauses_again_applies_no_posts(drive: Any, saver: Any, durabi
     assert drive.get_state(app, CONFIG).posts == ()
 
 
-def test_stopped_before_every_step_it_is_in_one_step(drive: Any, saver: Any) -> None:
+def test_stopped_before_every_step_it_is_in_one_step(drive, saver):
     app = chain(saver, says("a"), says("b"), says("c"), interrupt_before="*")
     drive.call(app, "post", CONFIG, {"log": ["w0"]})
     drive.invoke(app, {"log": []}, CONFIG)
@@ -242,7 +238,7 @@ class Counting(InMemorySaver):
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_posts_are_polled_once_per_step_and_not_per_chunk(drive: Any, schedule: Any) -> None:
+def test_posts_are_polled_once_per_step_and_not_per_chunk(drive, schedule):
     def talk(state: State) -> Any:
         write = get_stream_writer()
         for number in range(50):
@@ -251,8 +247,7 @@ def test_posts_are_polled_once_per_step_and_not_per_chunk(drive: Any, schedule: 
         return {"log": ["talk"]}
 
     saver = Counting()
-    builder = StateGraph(State).add_node("talk", talk).add_node("b", lambda state: {"log": ["b"]})
-    app = builder.add_edge(START, "talk").add_edge("talk", "b").compile(saver, schedule=schedule, inbox=True)
+    app = chain_of(State, talk=talk, b=lambda state: {"log": ["b"]}).compile(saver, schedule=schedule, inbox=True)
     assert drive.stream(app, {"log": []}, CONFIG, stream_mode="custom") == [*range(50)]
     assert saver.reads <= 3  # with the input, and after the steps of talk and b
 
@@ -263,9 +258,7 @@ class Died(BaseException):
 
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("number", range(4))
-def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(
-    saver: Any, monkeypatch: pytest.MonkeyPatch, number: int, stored: bool
-) -> None:
+def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(saver, monkeypatch, number, stored):
     word, fresh = Word(saver), [True]
     commit, count = saver.commit, []
 
@@ -304,9 +297,7 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("error", [StorageError, Died])
-def test_a_step_after_which_no_posts_can_be_read_is_stored_without_them(
-    drive: Any, saver: Any, monkeypatch: pytest.MonkeyPatch, durability: Any, error: type[BaseException]
-) -> None:
+def test_a_step_after_which_no_posts_can_be_read_is_stored_without_them(drive, saver, monkeypatch, durability, error):
     word, ran = Word(saver), []
 
     def first(state: State) -> Any:
@@ -329,7 +320,7 @@ def test_a_step_after_which_no_posts_can_be_read_is_stored_without_them(
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive: Any, saver: Any, durability: Any) -> None:
+def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive, saver, durability):
     word = Word(saver)
 
     def first(state: State) -> Any:
@@ -345,7 +336,7 @@ def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive: Any, saver: Any, 
     assert end.values["log"][-4:] == ["other", "one", *end.values["log"][-2:]] and end.posts == ()
 
 
-def test_a_run_that_loses_leaves_what_it_has_read(drive: Any, saver: Any) -> None:
+def test_a_run_that_loses_leaves_what_it_has_read(drive, saver):
     word = Word(saver)
 
     def first(state: State) -> Any:
@@ -358,7 +349,7 @@ def test_a_run_that_loses_leaves_what_it_has_read(drive: Any, saver: Any) -> Non
     assert drive.get_state(chain(saver), CONFIG).posts == ({"log": ["one"]},)
 
 
-def test_forks_and_replays_do_not_get_it_again(drive: Any, saver: Any) -> None:
+def test_forks_and_replays_do_not_get_it_again(drive, saver):
     app = chain(saver, says("a"), says("b"))
     drive.call(app, "post", CONFIG, {"log": ["word"]})
     drive.invoke(app, {"log": ["in"]}, CONFIG)
@@ -370,7 +361,7 @@ def test_forks_and_replays_do_not_get_it_again(drive: Any, saver: Any) -> None:
     assert drive.invoke(app, None, edited)["log"].count("word") == 0
 
 
-def test_an_edit_leaves_it_for_the_run(drive: Any, saver: Any) -> None:
+def test_an_edit_leaves_it_for_the_run(drive, saver):
     app = chain(saver, says("a"), interrupt_before=["n0"])
     drive.invoke(app, {"log": []}, CONFIG)
     drive.call(app, "post", CONFIG, {"log": ["word"]})
@@ -395,14 +386,14 @@ def test_an_edit_leaves_it_for_the_run(drive: Any, saver: Any) -> None:
         (None, "must have a value"),
     ],
 )
-def test_what_is_no_addition_is_refused_when_it_is_posted(drive: Any, values: Any, says: str) -> None:
+def test_what_is_no_addition_is_refused_when_it_is_posted(drive, values, says):
     app = chain(InMemorySaver())
     with pytest.raises(InvalidUpdateError, match=says):
         drive.call(app, "post", CONFIG, values)
     assert drive.get_state(app, CONFIG).posts == ()
 
 
-def test_what_cannot_be_stored_is_refused_when_it_is_posted(drive: Any) -> None:
+def test_what_cannot_be_stored_is_refused_when_it_is_posted(drive):
     with pytest.raises(UnserializableError) as refused:
         drive.call(chain(InMemorySaver()), "post", CONFIG, {"log": [object()]})
     assert "while storing key 'log' of a post to thread 't'" in refused.value.__notes__
@@ -417,7 +408,7 @@ class ByParts(SqliteSaver):
         return super().put(*args)
 
 
-def test_a_saver_without_the_table_is_refused(drive: Any, tmp_path: Path) -> None:
+def test_a_saver_without_the_table_is_refused(drive, tmp_path):
     with pytest.raises(ValueError, match="NoTable keeps no posts"):
         chain(NoTable())
     with (
@@ -427,8 +418,8 @@ def test_a_saver_without_the_table_is_refused(drive: Any, tmp_path: Path) -> Non
         chain(saver)
 
 
-def test_a_graph_that_takes_none_refuses_them(drive: Any) -> None:
-    builder = StateGraph(State).add_node("a", says("a")).add_edge(START, "a")
+def test_a_graph_that_takes_none_refuses_them(drive):
+    builder = chain_of(State, a=says("a"))
     with pytest.raises(ValueError, match="compile it with inbox=True"):
         drive.call(builder.compile(checkpointer=InMemorySaver()), "post", CONFIG, {"log": ["x"]})
     with pytest.raises(ValueError, match="no checkpointer"):
@@ -436,14 +427,13 @@ def test_a_graph_that_takes_none_refuses_them(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("extra", [{"checkpoint_id": "x"}, {"checkpoint_ns": "a:1"}])
-def test_a_post_goes_to_the_whole_thread(drive: Any, extra: Any) -> None:
-    builder = StateGraph(State).add_node("a", chain(None)).add_edge(START, "a")
-    app = builder.compile(checkpointer=InMemorySaver(), inbox=True)
+def test_a_post_goes_to_the_whole_thread(drive, extra):
+    app = chain_of(State, a=chain(None)).compile(checkpointer=InMemorySaver(), inbox=True)
     with pytest.raises(ValueError, match="goes to the whole thread"):
         drive.call(app, "post", {"configurable": {"thread_id": "t", **extra}}, {"log": ["x"]})
 
 
-def test_a_post_that_its_reducer_refuses_stays_queued_and_is_reported(drive: Any, saver: Any) -> None:
+def test_a_post_that_its_reducer_refuses_stays_queued_and_is_reported(drive, saver):
     def add(old: list[str], new: list[str]) -> list[str]:
         if old and new == ["bad"]:
             raise ValueError("not now")
@@ -452,8 +442,7 @@ def test_a_post_that_its_reducer_refuses_stays_queued_and_is_reported(drive: Any
     class Strict(TypedDict):
         log: Annotated[list[str], add]
 
-    builder = StateGraph(Strict).add_node("a", says("a")).add_node("b", says("b"))
-    app = builder.add_edge(START, "a").add_edge("a", "b").compile(checkpointer=saver, inbox=True)
+    app = chain_of(Strict, a=says("a"), b=says("b")).compile(checkpointer=saver, inbox=True)
     for word in ("good", "bad", "fine"):
         drive.call(app, "post", CONFIG, {"log": [word]})
     with pytest.warns(GraphWarning, match="post .* cannot be taken and waits on: ValueError") as told:
@@ -465,7 +454,7 @@ def test_a_post_that_its_reducer_refuses_stays_queued_and_is_reported(drive: Any
 # -- kept, copied, deleted ----------------------------------------------------------------------------------------
 
 
-def test_copies_take_along_what_waits_and_deleted_threads_lose_it(drive: Any, saver: Any) -> None:
+def test_copies_take_along_what_waits_and_deleted_threads_lose_it(drive, saver):
     app = chain(saver, says("a"))
     drive.invoke(app, {"log": []}, CONFIG)
     drive.call(app, "post", CONFIG, {"log": ["word"]})
@@ -478,7 +467,7 @@ def test_copies_take_along_what_waits_and_deleted_threads_lose_it(drive: Any, sa
     assert drive.invoke(app, {"log": []}, copy)["log"] == ["a after 0", "word", "a after 2"]
 
 
-def test_posts_are_encrypted_and_bound_to_their_thread(tmp_path: Path) -> None:
+def test_posts_are_encrypted_and_bound_to_their_thread(tmp_path):
     pytest.importorskip("cryptography")
     path = str(tmp_path / "t.db")
     with SqliteSaver.from_conn_string(path, integrity=Encryption(b"k" * 32)) as saver:
@@ -487,12 +476,11 @@ def test_posts_are_encrypted_and_bound_to_their_thread(tmp_path: Path) -> None:
     assert all(b"very secret" not in each.read_bytes() for each in tmp_path.iterdir())
 
 
-def test_a_graph_without_an_inbox_reads_no_posts(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_without_an_inbox_reads_no_posts(drive, monkeypatch):
     saver = InMemorySaver()
     reads: list[Any] = []
     monkeypatch.setattr(saver, "read_posts", lambda thread_id: reads.append(thread_id) or ())
-    builder = StateGraph(State).add_node("a", says("a")).add_node("b", says("b"))
-    builder.add_edge(START, "a").add_edge("a", "b")
+    builder = chain_of(State, a=says("a"), b=says("b"))
     drive.invoke(builder.compile(checkpointer=saver), {"log": []}, CONFIG)
     assert reads == []
     drive.invoke(builder.compile(checkpointer=saver, inbox=True), {"log": []}, CONFIG)
@@ -500,12 +488,11 @@ def test_a_graph_without_an_inbox_reads_no_posts(drive: Any, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_a_command_that_only_meets_the_next_question_is_no_step(drive: Any, saver: Any, durability: Any) -> None:
+def test_a_command_that_only_meets_the_next_question_is_no_step(drive, saver, durability):
     def ask(state: State) -> Any:
         return {"log": [interrupt("one?"), interrupt("two?")]}
 
-    builder = StateGraph(State).add_node("a", ask).add_edge(START, "a")
-    app = builder.compile(checkpointer=saver)
+    app = chain_of(State, a=ask).compile(checkpointer=saver)
     drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability)
     drive.invoke(app, Command(resume=1, update={"log": ["up"]}), CONFIG, durability=durability)
     assert drive.get_state(app, CONFIG).values == {"log": ["in", "up"]}

@@ -12,7 +12,6 @@ import sys
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -44,11 +43,11 @@ def fields(record: Any) -> tuple[Any, ...]:
 
 
 @pytest.fixture(autouse=True)
-def info(caplog: pytest.LogCaptureFixture) -> None:
+def info(caplog):
     caplog.set_level(logging.INFO, "stategraph")
 
 
-def test_a_retry_and_an_abandoned_call_are_logged(drive: Drive, caplog: Any) -> None:
+def test_a_retry_and_an_abandoned_call_are_logged(drive, caplog):
     def fail(state: Any) -> Any:
         raise ConnectionError("down")
 
@@ -65,13 +64,13 @@ def test_a_retry_and_an_abandoned_call_are_logged(drive: Drive, caplog: Any) -> 
     assert {record.name for record in caplog.records} == {"stategraph"}
 
 
-def test_a_failure_that_is_only_raised_is_not_logged(drive: Drive, caplog: Any) -> None:
+def test_a_failure_that_is_only_raised_is_not_logged(drive, caplog):
     with pytest.raises(ZeroDivisionError):
         drive.invoke(one(lambda state: 1 / 0).compile(), {"x": []})
     assert not caplog.records
 
 
-def test_a_conflict_is_logged_once(drive: Drive, caplog: Any) -> None:
+def test_a_conflict_is_logged_once(drive, caplog):
     saver = InMemorySaver()
     other = one(lambda state: {}).compile(saver)
 
@@ -85,7 +84,7 @@ def test_a_conflict_is_logged_once(drive: Drive, caplog: Any) -> None:
     assert record.getMessage().startswith("thread '7': CheckpointConflictError")
 
 
-def test_a_slow_commit_is_logged(drive: Drive, tmp_path: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_commit_is_logged(drive, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(log, "SLOW", 0.0)
     monkeypatch.setattr(log, "SLOW_COMMITS", log._SlowCommits())
     with SqliteSaver(tmp_path / "threads.db") as saver:
@@ -100,13 +99,13 @@ def die(state: Any) -> Any:
     os._exit(3)
 
 
-def test_a_lost_worker_is_logged(caplog: Any) -> None:
+def test_a_lost_worker_is_logged(caplog):
     with ProcessExecutor(1) as executor, pytest.raises(Exception, match="worker"):
         one(die).compile(executor=executor).invoke({"x": []})
     assert ("WARNING", None, None, "a", 1, 1) in [fields(record) for record in caplog.records]
 
 
-def test_a_retry_alone_does_not_load_logging() -> None:
+def test_a_retry_alone_does_not_load_logging():
     program = """
 import sys
 from typing import TypedDict
@@ -124,7 +123,7 @@ print("logging" in sys.modules, len(tries))
     assert subprocess.check_output([sys.executable, "-P", "-c", program], text=True).strip() == "False 2"
 
 
-def test_a_mistake_of_an_observer_has_the_fields_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_mistake_of_an_observer_has_the_fields_too(caplog):
     """So that a format which names them works for all records of the logger."""
 
     class Broken(Observer):
@@ -136,7 +135,7 @@ def test_a_mistake_of_an_observer_has_the_fields_too(caplog: pytest.LogCaptureFi
     assert fields(record) == ("WARNING", None, None, None, None, None)
 
 
-def test_slow_commits_are_counted_and_logged_once_a_minute() -> None:
+def test_slow_commits_are_counted_and_logged_once_a_minute():
     slow = log._SlowCommits()
     told = [slow.add(1.2 + at / 100, now) for at, now in enumerate((5.0, 6.0, 64.0, 65.5, 70.0, 140.0))]
     assert told == [
@@ -149,7 +148,7 @@ FAILED = ["During task with name 'inner' and id '1', in step 1", "During task wi
 
 
 @pytest.mark.parametrize("style", ["text", "json"])
-def test_a_line_of_the_commands_has_time_level_logger_ids_and_traceback(style: Any) -> None:
+def test_a_line_of_the_commands_has_time_level_logger_ids_and_traceback(style):
     root, level = logging.getLogger(), logging.getLogger("stategraph").level
     before, root_level = [*root.handlers], root.level
     try:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 
 from stategraph import START, CheckpointConflictError, Send, StateGraph
 
@@ -56,11 +56,9 @@ def make_app(
 
         return arun if drive.is_async else run
 
-    agent = StateGraph(Memory).add_node("hear", hear).add_edge(START, "hear")
-    inner = agent.compile(checkpointer=True, schedule=schedule)
+    inner = chain_of(Memory, hear=hear).compile(checkpointer=True, schedule=schedule)
     if shape == "twice":
-        middle = StateGraph(Talk).add_node("inside", runs(inner, nothing)).add_edge(START, "inside")
-        inner = middle.compile(checkpointer=True, schedule=schedule)
+        inner = chain_of(Talk, inside=runs(inner, nothing)).compile(checkpointer=True, schedule=schedule)
     builder = StateGraph(Talk).add_node("talk", runs(inner, before), **policies)
     if shape == "keyed":
         builder.add_conditional_edges(START, lambda state: [Send("talk", state, key="ann")], ["talk"])
@@ -80,9 +78,7 @@ def remembered(saver: Any, shape: str) -> list[str]:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("shape", NAMESPACES)
-def test_the_loser_of_a_race_stores_nothing_in_a_memory(
-    drive: Any, saver: Any, shape: str, durability: Any, schedule: Any
-) -> None:
+def test_the_loser_of_a_race_stores_nothing_in_a_memory(drive, saver, shape, durability, schedule):
     entered, overtaken = Event(), Event()
 
     def wait(news: str) -> None:
@@ -153,7 +149,7 @@ def dies_after(drive: Any, saver: Any, number: int) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("shape", NAMESPACES)
-def test_exit_stores_a_memory_with_the_step_around_it(drive: Any, saver: Any, shape: str, schedule: Any) -> None:
+def test_exit_stores_a_memory_with_the_step_around_it(drive, saver, shape, schedule):
     """Whatever is stored first, a process that dies after it leaves a thread on which the repeated call counts once."""
     app = make_app(drive, saver, shape, nothing, schedule)
     drive.invoke(app, {"news": "turn 0"}, CONFIG, durability="exit")

@@ -7,6 +7,7 @@ from operator import add
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import chain_of
 from kit.nested_travel import CALLS, KEEPS, Nest, travel
 from kit.pausing_graphs import CFG, Ran, State, asks, graph, ids, says
 from kit.savers import local_saver
@@ -25,7 +26,7 @@ from stategraph import (
 
 @pytest.mark.parametrize("inmost", KEEPS)
 @pytest.mark.parametrize("mid", KEEPS)
-def test_every_checkpoint_of_three_graphs(drive: Any, mid: Any, inmost: Any) -> None:
+def test_every_checkpoint_of_three_graphs(drive, mid, inmost):
     """Each by one of the three calls; `make chaos` makes all of them."""
     nest = Nest(drive, mid, inmost)
     for number, stop in enumerate(nest.stops):
@@ -54,7 +55,7 @@ def nested(drive: Any, app: Any, following: str) -> list[Any]:
     return sorted(found, key=lambda snapshot: snapshot.created_at)
 
 
-def test_of_several_sends_the_one_that_contains_the_checkpoint_resumes(drive: Any) -> None:
+def test_of_several_sends_the_one_that_contains_the_checkpoint_resumes(drive):
     ran = Ran()
     child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=None)
     builder = StateGraph(State).add_node("sub", child)
@@ -68,7 +69,7 @@ def test_of_several_sends_the_one_that_contains_the_checkpoint_resumes(drive: An
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_a_graph_that_the_same_node_ran_before_is_not_run_again(drive: Any, checkpointer: Any) -> None:
+def test_a_graph_that_the_same_node_ran_before_is_not_run_again(drive, checkpointer):
     ran = Ran()
     first, second = two_questions(ran, checkpointer), two_questions(ran, checkpointer)
     app = graph({"n": lambda state: {"log": first.invoke({})["log"] + second.invoke({})["log"]}}, (START, "n"))
@@ -88,16 +89,18 @@ def nested_of_second(drive: Any, app: Any, checkpointer: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_an_iteration_of_a_loop_resumes_from_the_state_of_the_one_before(drive: Any, checkpointer: Any) -> None:
+def test_an_iteration_of_a_loop_resumes_from_the_state_of_the_one_before(drive, checkpointer):
     ran = Ran()
     child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=checkpointer)
 
     def holder(state: Any) -> Any:
         return {"log": [tuple(child.invoke({})["log"])]}
 
-    builder = StateGraph(State).add_node("n", holder).add_edge(START, "n")
-    builder.add_conditional_edges("n", lambda state: "n" if len(state["log"]) < 4 else END, ["n", END])
-    app = builder.compile(checkpointer=InMemorySaver())
+    app = (
+        chain_of(State, n=holder)
+        .add_conditional_edges("n", lambda state: "n" if len(state["log"]) < 4 else END, ["n", END])
+        .compile(checkpointer=InMemorySaver())
+    )
     whole = drive.invoke(app, {}, CFG)
     stops = {each.config["configurable"]["checkpoint_id"]: each for each in nested(drive, app, "t")}
     for number, found in enumerate(stops.values()):
@@ -126,9 +129,7 @@ def answer_m(drive: Any, app: Any, answer: str) -> Any:
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_memory_forgets_on_a_branch_what_a_repeated_task_had_stored(
-    drive: Any, saver: Any, durability: Any, schedule: Any
-) -> None:
+def test_a_memory_forgets_on_a_branch_what_a_repeated_task_had_stored(drive, saver, durability, schedule):
     app = remembers(saver, schedule)
     for turn in range(2):
         drive.invoke(app, {}, CFG, durability=durability)
@@ -145,7 +146,7 @@ def test_a_memory_forgets_on_a_branch_what_a_repeated_task_had_stored(
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_a_memory_is_kept_where_no_task_runs_again(drive: Any, saver: Any, schedule: Any) -> None:
+def test_a_memory_is_kept_where_no_task_runs_again(drive, saver, schedule):
     """Also when the config of the edit is named."""
     app = remembers(saver, schedule)
     drive.invoke(app, {}, CFG)
@@ -158,7 +159,7 @@ def test_a_memory_is_kept_where_no_task_runs_again(drive: Any, saver: Any, sched
 
 @pytest.mark.parametrize("checkpointer", [None, True])
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_an_answer_for_a_graph_inside_reaches_no_other_node_that_asks(drive: Any, schedule: Any, checkpointer: Any) -> None:
+def test_an_answer_for_a_graph_inside_reaches_no_other_node_that_asks(drive, schedule, checkpointer):
     """The graph starts over on the branch, and comes to its question after its sibling."""
     child = graph({"t": says("t"), "i": asks("i")}, (START, "t"), ("t", "i"), checkpointer=checkpointer)
     nodes = {"n": lambda state: {"log": child.invoke({})["log"][-1:]}, "a": asks("a")}
@@ -173,7 +174,7 @@ def test_an_answer_for_a_graph_inside_reaches_no_other_node_that_asks(drive: Any
 
 
 
-def test_an_answer_by_id_for_a_graph_inside_reaches_no_earlier_question_of_it(drive: Any) -> None:
+def test_an_answer_by_id_for_a_graph_inside_reaches_no_earlier_question_of_it(drive):
     """The graph starts over on the branch, and asks its first question again."""
     app = graph({"n": two_questions(Ran())}, (START, "n"))
     drive.invoke(app, {}, CFG)
@@ -188,9 +189,7 @@ def test_an_answer_by_id_for_a_graph_inside_reaches_no_earlier_question_of_it(dr
 
 @pytest.mark.parametrize("by_id", [False, True])
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_an_answer_inside_reaches_the_question_shown_there_and_earlier_ones_stay(
-    drive: Any, checkpointer: Any, by_id: bool
-) -> None:
+def test_an_answer_inside_reaches_the_question_shown_there_and_earlier_ones_stay(drive, checkpointer, by_id):
     ran = Ran()
     app = graph({"sub": two_questions(ran, checkpointer)}, (START, "sub"))
     drive.invoke(app, {}, CFG)
@@ -208,9 +207,7 @@ def test_an_answer_inside_reaches_the_question_shown_there_and_earlier_ones_stay
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_a_fork_that_crashed_before_entering_the_nested_graph_enters_it_on_resume(
-    drive: Any, checkpointer: Any, monkeypatch: Any
-) -> None:
+def test_a_fork_that_crashed_before_entering_the_nested_graph_enters_it_on_resume(drive, checkpointer, monkeypatch):
     ran = Ran()
     child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=checkpointer)
     app = graph({"sub": child}, (START, "sub"))
@@ -229,7 +226,7 @@ def lost(run: Any) -> Any:
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_an_edit_inside_is_found_on_resume_or_by_its_config(drive: Any, checkpointer: Any) -> None:
+def test_an_edit_inside_is_found_on_resume_or_by_its_config(drive, checkpointer):
     for by_config in (False, True):
         ran = Ran()
         app = graph({"sub": two_questions(ran, checkpointer)}, (START, "sub"))
@@ -251,13 +248,16 @@ class Counted(TypedDict, total=False):
 
 def counting(drive: Any, **options: Any) -> Any:
     """x counts to 4; a graph with a history of its own remembers the numbers."""
-    memory = StateGraph(State).add_node("r", lambda _: {}).add_edge(START, "r").compile(checkpointer=True)
+    memory = chain_of(State, r=lambda _: {}).compile(checkpointer=True)
 
     def x(state: Counted) -> Counted:
         return {"n": state["n"] + 1, "log": [memory.invoke({"log": [state["n"]]})["log"]]}
 
-    builder = StateGraph(Counted).add_node("x", x).add_edge(START, "x")
-    app = builder.add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END]).compile(InMemorySaver())
+    app = (
+        chain_of(Counted, x=x)
+        .add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END])
+        .compile(InMemorySaver())
+    )
     assert drive.invoke(app, {"n": 1}, CFG, **options)["log"] == [[1], [1, 2], [1, 2, 3]]
     return app
 
@@ -273,14 +273,14 @@ def begin_again(drive: Any, app: Any) -> Any:
     return drive.invoke(app, None, first.config)["log"]
 
 
-def test_a_branch_of_a_branch_has_the_history_of_its_own_past(drive: Any) -> None:
+def test_a_branch_of_a_branch_has_the_history_of_its_own_past(drive):
     app = counting(drive)
     assert begin_again(drive, app) == [[1], [1, 2], [1, 2, 3]]
     for n in (3, 2, 1):
         assert drive.invoke(app, None, at(drive, app, n))["log"] == [[1], [1, 2], [1, 2, 3]]
 
 
-def test_a_branch_has_what_a_call_of_its_past_made_that_stored_its_end_only(drive: Any) -> None:
+def test_a_branch_has_what_a_call_of_its_past_made_that_stored_its_end_only(drive):
     """With durability "exit" the checkpoints under which such a graph ran are not stored."""
     app = counting(drive, durability="exit")
     whole = drive.invoke(app, {"n": 1}, CFG)["log"]
@@ -288,13 +288,14 @@ def test_a_branch_has_what_a_call_of_its_past_made_that_stored_its_end_only(driv
     assert begin_again(drive, app) == whole
 
 
-def test_a_branch_has_no_state_of_nested_runs_stored_on_another_saver(drive: Any) -> None:
-    memory = StateGraph(State).add_node("r", lambda _: {}).add_edge(START, "r").compile(checkpointer=True)
-    middle = StateGraph(Counted).add_node("m", lambda s: {"log": [memory.invoke({"log": [s["n"]]})["log"]]})
-    inner = middle.add_edge(START, "m").compile(InMemorySaver())
-    builder = StateGraph(Counted)
-    builder.add_node("x", lambda s: {"n": s["n"] + 1, "log": inner.invoke({"n": s["n"]})["log"]}).add_edge(START, "x")
-    app = builder.add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END]).compile(InMemorySaver())
+def test_a_branch_has_no_state_of_nested_runs_stored_on_another_saver(drive):
+    memory = chain_of(State, r=lambda _: {}).compile(checkpointer=True)
+    inner = chain_of(Counted, m=lambda s: {"log": [memory.invoke({"log": [s["n"]]})["log"]]}).compile(InMemorySaver())
+    app = (
+        chain_of(Counted, x=lambda s: {"n": s["n"] + 1, "log": inner.invoke({"n": s["n"]})["log"]})
+        .add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END])
+        .compile(InMemorySaver())
+    )
     whole = drive.invoke(app, {"n": 1}, CFG)["log"]
     assert begin_again(drive, app) == whole
     for n in (3, 2, 1):
@@ -320,9 +321,7 @@ def edit_in_bulk(drive: Any, app: Any, old: Any) -> Any:
 
 @pytest.mark.parametrize("by_config", [False, True])
 @pytest.mark.parametrize("edit", [edit_once, edit_twice, copy_and_edit, edit_in_bulk])
-def test_after_edits_of_an_old_checkpoint_a_history_is_what_it_was_there(
-    drive: Any, edit: Any, by_config: bool
-) -> None:
+def test_after_edits_of_an_old_checkpoint_a_history_is_what_it_was_there(drive, edit, by_config):
     app = counting(drive)
     made = edit(drive, app, at(drive, app, 2))
     assert drive.invoke(app, None, made if by_config else CFG)["log"] == [[1], [1, 2], [1, 2, 3]]
@@ -348,7 +347,7 @@ def two_turns(drive: Any, ran: Ran, *answers: Any) -> Any:
 
 
 @pytest.mark.xfail(strict=True, reason="the newest checkpoint of the history is taken, whose it may be")
-def test_an_edit_of_an_earlier_turn_inside_does_not_move_the_paused_run(drive: Any) -> None:
+def test_an_edit_of_an_earlier_turn_inside_does_not_move_the_paused_run(drive):
     ran = Ran()
     app = two_turns(drive, ran, 1, "A", 2)
     history = {"configurable": {"thread_id": "1", "checkpoint_ns": "n"}}
@@ -359,7 +358,7 @@ def test_an_edit_of_an_earlier_turn_inside_does_not_move_the_paused_run(drive: A
 
 
 @pytest.mark.xfail(strict=True, reason="where a history goes back to is known to the call that made the branch only")
-def test_a_history_that_is_entered_later_on_a_branch_is_what_it_was_there(drive: Any) -> None:
+def test_a_history_that_is_entered_later_on_a_branch_is_what_it_was_there(drive):
     app = two_turns(drive, Ran(), 1, "A", 2, "B")
     first = [each for each in drive.history(app, CFG) if each.next == ("q",)][-1]
     drive.invoke(app, None, first.config)

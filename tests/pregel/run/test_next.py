@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -44,7 +44,7 @@ class Bodies:
 
 
 @pytest.fixture
-def bodies() -> Iterator[Bodies]:
+def bodies():
     made = Bodies()
     yield made
     made.release.set()
@@ -92,9 +92,7 @@ def without_races(bodies: Bodies) -> Any:
 
 @pytest.mark.parametrize("shape", [alone, followed, handled, beside_others, inside, without_races])
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_next_names_what_the_next_call_runs_wherever_a_process_dies(
-    drive: Any, saver: Any, bodies: Bodies, schedule: Any, shape: Callable[[Bodies], Any]
-) -> None:
+def test_next_names_what_the_next_call_runs_wherever_a_process_dies(drive, saver, bodies, schedule, shape):
     app = shape(bodies).compile(checkpointer=saver, schedule=schedule)
     for at in count(1):
         config: Any = {"configurable": {"thread_id": f"{at}"}}

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import operator
 import sys
-from collections.abc import Iterator
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
 from kit.recording_view import Log
 from typing_extensions import TypedDict
 
@@ -89,7 +86,7 @@ def one(function: Any, **options: Any) -> StateGraph:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+def saver(request, tmp_path):
     if request.param == "memory":
         yield InMemorySaver()
     else:
@@ -100,7 +97,7 @@ def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 # -- events ---------------------------------------------------------------------------------------
 
 
-def test_runs_steps_tasks_and_commits_are_observed(drive: Drive, saver: Any) -> None:
+def test_runs_steps_tasks_and_commits_are_observed(drive, saver):
     log = Log()
     app = chain(a=lambda state: {"x": [1]}, b=lambda state: {"x": [2]}).compile(saver, observer=log)
     assert drive.invoke(app, {"x": []}, THREAD) == {"x": [1, 2]}
@@ -120,7 +117,7 @@ def test_runs_steps_tasks_and_commits_are_observed(drive: Drive, saver: Any) -> 
     assert [event[1] for event in log.events if event[0] == "committed"] == [-1, 0, 1, 2]
 
 
-def test_failed_and_repeated_attempts_are_observed(drive: Drive) -> None:
+def test_failed_and_repeated_attempts_are_observed(drive):
     tries: list[int] = []
 
     def flaky(state: Any) -> Any:
@@ -142,7 +139,7 @@ def test_failed_and_repeated_attempts_are_observed(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 60])
-def test_a_failed_run_is_observed_with_its_error(drive: Drive, timeout: float | None) -> None:
+def test_a_failed_run_is_observed_with_its_error(drive, timeout):
     async def fail(state: Any) -> Any:
         raise OSError("disk")
 
@@ -160,7 +157,7 @@ def test_a_failed_run_is_observed_with_its_error(drive: Drive, timeout: float | 
     ]
 
 
-def test_interrupts_and_answers_are_observed(drive: Drive, saver: Any) -> None:
+def test_interrupts_and_answers_are_observed(drive, saver):
     log = Log()
     app = one(lambda state: {"x": [interrupt("sure?")]}).compile(saver, observer=log)
     drive.invoke(app, {"x": []}, THREAD)
@@ -185,7 +182,7 @@ def test_interrupts_and_answers_are_observed(drive: Drive, saver: Any) -> None:
     ]
 
 
-def test_restored_and_cached_tasks_are_observed(drive: Drive, saver: Any) -> None:
+def test_restored_and_cached_tasks_are_observed(drive, saver):
     broken = [True]
 
     def fail(state: Any) -> Any:
@@ -214,7 +211,7 @@ def test_restored_and_cached_tasks_are_observed(drive: Drive, saver: Any) -> Non
     ]
 
 
-def test_breakpoints_are_observed(drive: Drive) -> None:
+def test_breakpoints_are_observed(drive):
     for option in ({"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}):
         log = Log()
         drive.invoke(chain(a=look, b=look).compile(), {"x": []}, observer=log, **option)
@@ -222,7 +219,7 @@ def test_breakpoints_are_observed(drive: Drive) -> None:
         assert ("breakpoint", ("b",)) in log.events
 
 
-def test_a_conflict_is_observed(drive: Drive, saver: Any) -> None:
+def test_a_conflict_is_observed(drive, saver):
     log = Log()
     other = chain(a=look).compile(saver)
 
@@ -240,7 +237,7 @@ def test_a_conflict_is_observed(drive: Drive, saver: Any) -> None:
     assert log.events[-1][:2] == ("run ended", "failed")
 
 
-def test_nested_graphs_task_calls_and_handlers_are_observed(drive: Drive) -> None:
+def test_nested_graphs_task_calls_and_handlers_are_observed(drive):
     parents: list[Any] = []
 
     class Parents(Log):
@@ -274,7 +271,7 @@ def test_nested_graphs_task_calls_and_handlers_are_observed(drive: Drive) -> Non
     ]
 
 
-def test_events_of_one_task_are_equal_and_those_of_others_are_not(drive: Drive) -> None:
+def test_events_of_one_task_are_equal_and_those_of_others_are_not(drive):
     open_: set[Any] = set()
     most: list[int] = []
 
@@ -298,7 +295,7 @@ def test_events_of_one_task_are_equal_and_those_of_others_are_not(drive: Drive) 
 
 @pytest.mark.parametrize("timeout", [None, 60])
 @pytest.mark.parametrize("node", [look, alook])
-def test_a_node_sees_the_context_variables_that_are_set_around_it(drive: Drive, node: Any, timeout: Any) -> None:
+def test_a_node_sees_the_context_variables_that_are_set_around_it(drive, node, timeout):
     if node is alook and not drive.is_async:
         pytest.skip("a coroutine needs an async run")
     app = one(node, timeout=timeout).compile(observer=Around("compiled"))
@@ -307,7 +304,7 @@ def test_a_node_sees_the_context_variables_that_are_set_around_it(drive: Drive, 
     assert SEEN.get() is None
 
 
-def test_subgraphs_and_calls_of_tasks_are_surrounded(drive: Drive) -> None:
+def test_subgraphs_and_calls_of_tasks_are_surrounded(drive):
     @task
     def seen(n: int) -> Any:
         return SEEN.get()
@@ -327,7 +324,7 @@ def test_subgraphs_and_calls_of_tasks_are_surrounded(drive: Drive) -> None:
     assert drive.invoke(app, {"x": []}) == {"x": [(f"{a}around sub 1", "around leaf 1")]}
 
 
-def test_what_around_returns_is_the_result(drive: Drive) -> None:
+def test_what_around_returns_is_the_result(drive):
     class Fake(Observer):
         def around(self, task, call):
             return {"x": ["fake"]}
@@ -353,7 +350,7 @@ class Asked(Observer):
         return found
 
 
-def test_what_a_node_asks_of_models_and_tools_is_surrounded(drive: Drive) -> None:
+def test_what_a_node_asks_of_models_and_tools_is_surrounded(drive):
     def height(name: str) -> str:
         return {"Etna": "3369 m"}[name]
 
@@ -372,14 +369,14 @@ def test_what_a_node_asks_of_models_and_tools_is_surrounded(drive: Drive) -> Non
     ]  # fmt: skip
 
 
-def test_an_observer_may_answer_in_the_place_of_a_model(drive: Drive) -> None:
+def test_an_observer_may_answer_in_the_place_of_a_model(drive):
     model = ScriptedModel([])
     fake = Asked(instead={"role": "assistant", "content": "from the cache"})
     found = drive.invoke(create_agent(model, []), {"messages": []}, observer=fake)
     assert found["messages"][-1]["content"] == "from the cache" and not model.requests
 
 
-def test_an_observer_that_breaks_around_a_model_does_not_break_the_run(drive: Drive, caplog: Any) -> None:
+def test_an_observer_that_breaks_around_a_model_does_not_break_the_run(drive, caplog):
     class Broken(Observer):
         def around_operation(self, task, operation, call):
             raise LookupError("broken")
@@ -392,7 +389,7 @@ def test_an_observer_that_breaks_around_a_model_does_not_break_the_run(drive: Dr
     assert found["messages"][-1]["content"] == "hi" and "broken" in caplog.text
 
 
-def test_around_each_attempt(drive: Drive) -> None:
+def test_around_each_attempt(drive):
     seen: list[Any] = []
 
     def flaky(state: Any) -> Any:
@@ -405,7 +402,7 @@ def test_around_each_attempt(drive: Drive) -> None:
     assert seen == [("around a 1",), ("around a 2",)]
 
 
-def test_an_observer_cannot_swallow_an_interrupt(drive: Drive, saver: Any) -> None:
+def test_an_observer_cannot_swallow_an_interrupt(drive, saver):
     class Greedy(Observer):
         def around(self, task, call):
             try:
@@ -420,7 +417,7 @@ def test_an_observer_cannot_swallow_an_interrupt(drive: Drive, saver: Any) -> No
 # -- where they are set ---------------------------------------------------------------------------
 
 
-def test_an_observer_of_a_node_gets_only_its_tasks(drive: Drive) -> None:
+def test_an_observer_of_a_node_gets_only_its_tasks(drive):
     log = Log()
     graph = StateGraph(State).add_node("a", look, observer=[log, Around()]).add_node("b", look)
     app = graph.add_edge(START, "a").add_edge("a", "b").compile()
@@ -428,7 +425,7 @@ def test_an_observer_of_a_node_gets_only_its_tasks(drive: Drive) -> None:
     assert log.events == [("task", "a"), ("task ended", "a", "finished", 1)]
 
 
-def test_an_observer_of_the_process_gets_all_runs(drive: Drive) -> None:
+def test_an_observer_of_the_process_gets_all_runs(drive):
     log = Log()
     app = one(look).compile()
     remove = add_observer(log)
@@ -444,7 +441,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:tool .* has no description:state
 NAMED = Around("named")
 
 
-def test_an_observer_may_be_given_by_name(drive: Drive) -> None:
+def test_an_observer_may_be_given_by_name(drive):
     app = one(look).compile(observer="test_observer:NAMED")
     assert drive.invoke(app, {"x": []}) == {"x": [("named a 1",)]}
     with pytest.raises(ValueError, match="observer 'test_observer:GONE' cannot be loaded"):
@@ -454,7 +451,7 @@ def test_an_observer_may_be_given_by_name(drive: Drive) -> None:
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[ProcessExecutor]:
+def processes():
     with ProcessExecutor(1) as executor:
         yield executor
 
@@ -466,7 +463,7 @@ class Unpicklable(Around):
 
 
 @pytest.mark.parametrize("node", [look, alook])
-def test_around_runs_in_the_process_of_the_node(drive: Drive, processes: Any, node: Any, caplog: Any) -> None:
+def test_around_runs_in_the_process_of_the_node(drive, processes, node, caplog):
     log = Log()
     app = one(node).compile(executor=processes, observer=[Around(), log, "test_observer:NAMED", Unpicklable("lock")])
     a = "a" if node is alook else ""
@@ -482,7 +479,7 @@ def die(state: Any) -> Any:
 
 
 @pytest.mark.trial
-def test_a_lost_worker_is_observed(drive: Drive) -> None:
+def test_a_lost_worker_is_observed(drive):
     log = Log()
     with ProcessExecutor(1) as executor, pytest.raises(Exception, match="worker"):
         drive.invoke(one(die).compile(executor=executor, observer=log), {"x": []})
@@ -509,9 +506,7 @@ for _name in [name for name in vars(Observer) if not name.startswith("_")]:
 
 
 @pytest.mark.parametrize("node", [look, alook])
-def test_an_observer_that_raises_warns_once_and_never_breaks_the_run(
-    drive: Drive, saver: Any, node: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_observer_that_raises_warns_once_and_never_breaks_the_run(drive, saver, node, caplog):
     if node is alook and not drive.is_async:
         pytest.skip("a coroutine needs an async run")
     app = chain(a=node, b=node).compile(saver, observer=Broken())
@@ -521,7 +516,7 @@ def test_an_observer_that_raises_warns_once_and_never_breaks_the_run(
     assert "Broken.task_started() raised an error; the run is not affected" in messages
 
 
-def test_an_observer_that_does_not_return_the_result_warns(drive: Drive, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_observer_that_does_not_return_the_result_warns(drive, caplog):
     class Forgets(Observer):
         def around(self, task, call):
             call()
@@ -531,7 +526,7 @@ def test_an_observer_that_does_not_return_the_result_warns(drive: Drive, caplog:
     assert "around() must return what call() returned, got None" in record.getMessage()
 
 
-def test_without_observers_nothing_of_them_is_loaded() -> None:
+def test_without_observers_nothing_of_them_is_loaded():
     import subprocess
 
     program = """

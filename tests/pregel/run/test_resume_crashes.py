@@ -86,12 +86,12 @@ class Thread:
 
 
 @pytest.fixture
-def ran() -> Ran:
+def ran():
     return Ran()
 
 
 @pytest.fixture
-def thread(drive: Any, tmp_path: Path, ran: Ran) -> Callable[..., Thread]:
+def thread(drive, tmp_path, ran):
     def node(name: str, questions: int) -> Any:
         def body(state: Any) -> Any:
             ran.append(name)
@@ -107,7 +107,7 @@ def thread(drive: Any, tmp_path: Path, ran: Ran) -> Callable[..., Thread]:
     return opened
 
 
-def test_before_the_claim_is_stored_the_question_is_open(thread: Callable[..., Thread], ran: Ran) -> None:
+def test_before_the_claim_is_stored_the_question_is_open(thread, ran):
     one = thread(a=1)
     one.dies("claim", stores_first=False)
     assert not ran
@@ -116,9 +116,7 @@ def test_before_the_claim_is_stored_the_question_is_open(thread: Callable[..., T
 
 
 @pytest.mark.parametrize(("dies_at", "stores_first"), [("claim", True), ("commit", False)])
-def test_after_the_claim_a_call_resumes_with_the_answer(
-    thread: Callable[..., Thread], dies_at: str, stores_first: bool
-) -> None:
+def test_after_the_claim_a_call_resumes_with_the_answer(thread, dies_at, stores_first):
     one = thread(a=1)
     one.dies(dies_at, stores_first=stores_first)
     assert one.shows() == (("a",), [])
@@ -126,7 +124,7 @@ def test_after_the_claim_a_call_resumes_with_the_answer(
     assert one.call(None)["log"] == ["to a0"]
 
 
-def test_a_task_that_was_recorded_does_not_run_again(drive: Any, tmp_path: Path, ran: Ran) -> None:
+def test_a_task_that_was_recorded_does_not_run_again(drive, tmp_path, ran):
     recorded = threading.Event()
 
     def quick(state: Any) -> Any:
@@ -160,14 +158,14 @@ def test_a_task_that_was_recorded_does_not_run_again(drive: Any, tmp_path: Path,
     assert ran == ["slow"]
 
 
-def test_after_the_next_question_is_stored_that_takes_an_answer(thread: Callable[..., Thread]) -> None:
+def test_after_the_next_question_is_stored_that_takes_an_answer(thread):
     one = thread(a=2)
     one.dies("record", stores_first=True)
     assert one.shows() == (("a",), ["a1"])
     assert one.call(Command(resume="new"))["log"] == ["to a0", "new"]
 
 
-def test_after_the_commit_the_answer_is_applied(thread: Callable[..., Thread], ran: Ran) -> None:
+def test_after_the_commit_the_answer_is_applied(thread, ran):
     one = thread(a=1)
     one.dies("commit", stores_first=True)
     assert one.shows() == ((), [])

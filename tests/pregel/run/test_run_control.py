@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 
-from stategraph import START, InMemorySaver, RunControl, StateGraph, get_runtime, interrupt
+from stategraph import InMemorySaver, RunControl, get_runtime, interrupt
 
 
 class State(TypedDict, total=False):
@@ -17,8 +17,7 @@ class State(TypedDict, total=False):
 
 
 def make_app(node: Callable[[Any], Any], **options: Any) -> Any:
-    graph = StateGraph(State).add_node("node", node).add_edge(START, "node")
-    return graph.compile(checkpointer=InMemorySaver(), **options)
+    return chain_of(State, node=node).compile(checkpointer=InMemorySaver(), **options)
 
 
 def done(state: Any) -> Any:
@@ -50,7 +49,7 @@ def inside(state: Any) -> Any:
         (inside, {}, False),
     ],
 )
-def test_a_run_handle_reports_whether_the_run_paused(drive: Any, node: Any, options: Any, paused: bool, streams: bool) -> None:
+def test_a_run_handle_reports_whether_the_run_paused(drive, node, options, paused, streams):
     app, control = make_app(node, **options), RunControl()
     assert control.paused is None
     call = drive.stream if streams else drive.invoke
@@ -58,7 +57,7 @@ def test_a_run_handle_reports_whether_the_run_paused(drive: Any, node: Any, opti
     assert control.paused is paused
 
 
-def test_a_repeated_delivery_reports_the_same_outcome(drive: Any) -> None:
+def test_a_repeated_delivery_reports_the_same_outcome(drive):
     app = make_app(ask)
     for _ in range(2):
         control = RunControl()
@@ -66,7 +65,7 @@ def test_a_repeated_delivery_reports_the_same_outcome(drive: Any) -> None:
         assert control.paused is True
 
 
-def test_a_run_handle_reports_no_outcome_after_an_error(drive: Any) -> None:
+def test_a_run_handle_reports_no_outcome_after_an_error(drive):
     def fail(state: Any) -> Any:
         raise LookupError("no")
 
@@ -76,7 +75,7 @@ def test_a_run_handle_reports_no_outcome_after_an_error(drive: Any) -> None:
     assert control.paused is None
 
 
-def test_a_run_handle_reports_the_outcome_with_a_deadline(drive: Any) -> None:
+def test_a_run_handle_reports_the_outcome_with_a_deadline(drive):
     control = RunControl()
     config = {**CONFIG, "deadline": datetime.now(UTC) + timedelta(hours=1)}
     drive.invoke(make_app(ask), {"text": "a"}, config, control=control)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
+from kit.graphs import chain_of, thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -40,7 +41,7 @@ from stategraph import (
     task,
 )
 
-ONE = {"configurable": {"thread_id": "1"}}
+ONE = thread_config("1")
 WAIT = 5.0
 
 
@@ -71,7 +72,7 @@ def calls(child: Any, drive: Drive, **options: Any) -> Any:
 # -- the runtime ----------------------------------------------------------------------------------------------
 
 
-def test_a_node_gets_the_whole_runtime(drive: Drive) -> None:
+def test_a_node_gets_the_whole_runtime(drive):
     seen: list[Runtime] = []
     store, control = InMemoryStore(), RunControl()
 
@@ -92,7 +93,7 @@ def test_a_node_gets_the_whole_runtime(drive: Drive) -> None:
     assert (info.checkpoint_id, info.task_id) == (step.config["configurable"]["checkpoint_id"], step.tasks[0].id)
 
 
-def test_a_runtime_is_frozen_and_can_be_overridden(drive: Drive) -> None:
+def test_a_runtime_is_frozen_and_can_be_overridden(drive):
     runtime: Runtime[Any] = Runtime(context=1)
     with pytest.raises(FrozenInstanceError):
         runtime.context = 2  # type: ignore[misc]
@@ -101,7 +102,7 @@ def test_a_runtime_is_frozen_and_can_be_overridden(drive: Drive) -> None:
     runtime.heartbeat()
 
 
-def test_a_nested_run_knows_the_run_it_belongs_to(drive: Drive) -> None:
+def test_a_nested_run_knows_the_run_it_belongs_to(drive):
     seen: list[Any] = []
     child = app_of(("inner", lambda state: seen.append(get_runtime().execution_info)))
     app = app_of(("outer", child), saver=InMemorySaver())
@@ -112,7 +113,7 @@ def test_a_nested_run_knows_the_run_it_belongs_to(drive: Drive) -> None:
     assert outer.startswith("outer:") and inner == f"inner:{info.task_id}"
 
 
-def test_everything_in_a_runtime_is_injected_by_name(drive: Drive) -> None:
+def test_everything_in_a_runtime_is_injected_by_name(drive):
     seen: dict[str, Any] = {}
 
     def node(state: Any, config: Any, runtime: Any, writer: Any, store: Any, previous: Any, error: Any) -> None:
@@ -130,7 +131,7 @@ GETTERS = [get_config, get_store, get_stream_writer, get_runtime]
 
 
 @pytest.mark.parametrize("getter", GETTERS)
-def test_outside_of_a_run_there_is_nothing_to_get(getter: Any) -> None:
+def test_outside_of_a_run_there_is_nothing_to_get(getter):
     with pytest.raises(RuntimeError, match=rf"{getter.__name__}\(\) must be called inside"):
         getter()
 
@@ -149,12 +150,12 @@ def stream_of(drive: Drive, node: Any, found: list[Any]) -> None:
     assert found == [("node", store)]
 
 
-def test_in_a_node(drive: Drive) -> None:
+def test_in_a_node(drive):
     found: list[Any] = []
     stream_of(drive, lambda state: found.append(held()), found)
 
 
-def test_in_a_thread_that_copies_the_context(drive: Drive) -> None:
+def test_in_a_thread_that_copies_the_context(drive):
     found: list[Any] = []
 
     def node(state: Any) -> None:
@@ -166,7 +167,7 @@ def test_in_a_thread_that_copies_the_context(drive: Drive) -> None:
     stream_of(drive, node, found)
 
 
-def test_a_bare_thread_has_nothing_but_may_use_a_writer_it_was_handed(drive: Drive) -> None:
+def test_a_bare_thread_has_nothing_but_may_use_a_writer_it_was_handed(drive):
     found: list[Any] = []
 
     def bare(writer: Any) -> None:
@@ -184,7 +185,7 @@ def test_a_bare_thread_has_nothing_but_may_use_a_writer_it_was_handed(drive: Dri
     assert found == [True]
 
 
-def test_runtime_functions_work_in_coroutines_and_their_tasks() -> None:
+def test_runtime_functions_work_in_coroutines_and_their_tasks():
     found: list[Any] = []
 
     async def part() -> None:
@@ -200,7 +201,7 @@ def test_runtime_functions_work_in_coroutines_and_their_tasks() -> None:
     assert found == ["node"] * 5
 
 
-def test_in_routers_and_tasks(drive: Drive) -> None:
+def test_in_routers_and_tasks(drive):
     found: list[Any] = []
 
     @task
@@ -214,13 +215,11 @@ def test_in_routers_and_tasks(drive: Drive) -> None:
     def node(state: Any) -> None:
         work().result()
 
-    graph = StateGraph(State).add_node(node).add_edge(START, "node")
-    graph.add_conditional_edges("node", route, ["__end__"])
-    drive.invoke(graph.compile(), {"n": 1})
+    drive.invoke(chain_of(State, node=node).add_conditional_edges("node", route, ["__end__"]).compile(), {"n": 1})
     assert found == ["work", "node"]
 
 
-def test_parallel_nodes_hold_their_own(drive: Drive) -> None:
+def test_parallel_nodes_hold_their_own(drive):
     barrier = threading.Barrier(2, timeout=WAIT)
 
     def node(state: Any) -> State:
@@ -235,7 +234,7 @@ VAR: contextvars.ContextVar[str] = contextvars.ContextVar("VAR", default="nobody
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_nodes_see_the_callers_context_variables_and_do_not_change_them(drive: Drive, parallel: bool) -> None:
+def test_nodes_see_the_callers_context_variables_and_do_not_change_them(drive, parallel):
     seen: list[str] = []
 
     def node(state: Any) -> None:
@@ -254,7 +253,7 @@ def test_nodes_see_the_callers_context_variables_and_do_not_change_them(drive: D
         VAR.reset(token)
 
 
-def test_after_the_run_there_is_nothing_to_get(drive: Drive) -> None:
+def test_after_the_run_there_is_nothing_to_get(drive):
     drive.invoke(app_of(("node", lambda state: None)), {"n": 1})
     with pytest.raises(RuntimeError):
         get_config()
@@ -280,7 +279,7 @@ def context_of(drive: Drive, schema: Any, **options: Any) -> Any:
     return seen[0]
 
 
-def test_a_dict_becomes_the_context_schema(drive: Drive) -> None:
+def test_a_dict_becomes_the_context_schema(drive):
     from pydantic import BaseModel
 
     class Model(BaseModel):
@@ -294,12 +293,12 @@ def test_a_dict_becomes_the_context_schema(drive: Drive) -> None:
 
 @pytest.mark.parametrize("schema", [None, Typed, dict])
 @pytest.mark.parametrize("context", [{"user": "x"}, {}, 3, None])
-def test_without_a_class_to_make_it_passes_unchanged(drive: Drive, schema: Any, context: Any) -> None:
+def test_without_a_class_to_make_it_passes_unchanged(drive, schema, context):
     assert context_of(drive, schema, context=context) is context
     assert context_of(drive, schema) is None
 
 
-def test_a_context_that_does_not_fit_fails_before_anything_runs(drive: Drive) -> None:
+def test_a_context_that_does_not_fit_fails_before_anything_runs(drive):
     log: list[Any] = []
     app = app_of(("node", log.append), schema=Context)
     for wrong in ({}, {"user": "x", "nope": 1}):
@@ -310,7 +309,7 @@ def test_a_context_that_does_not_fit_fails_before_anything_runs(drive: Drive) ->
 
 
 @pytest.mark.parametrize("schema", [3, "Context", Context | None])
-def test_a_schema_that_is_no_class_is_refused_at_once(schema: Any) -> None:
+def test_a_schema_that_is_no_class_is_refused_at_once(schema):
     with pytest.raises(TypeError, match="context_schema"):
         StateGraph(State, schema)
     with pytest.raises(TypeError, match="context_schema"):
@@ -318,7 +317,7 @@ def test_a_schema_that_is_no_class_is_refused_at_once(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("as_node", [True, False])
-def test_a_nested_graph_inherits_the_context(drive: Drive, as_node: bool) -> None:
+def test_a_nested_graph_inherits_the_context(drive, as_node):
     seen: list[Any] = []
     child = app_of(("inner", lambda state: seen.append(get_runtime().context)), schema=Context)
     given = Context("x")
@@ -328,7 +327,7 @@ def test_a_nested_graph_inherits_the_context(drive: Drive, as_node: bool) -> Non
 
 
 @pytest.mark.parametrize("own", [{"user": "mine"}, {}, 0, ""])
-def test_a_context_of_its_own_wins_even_if_falsy(drive: Drive, own: Any) -> None:
+def test_a_context_of_its_own_wins_even_if_falsy(drive, own):
     seen: list[Any] = []
     child = app_of(("inner", lambda state: seen.append(get_runtime().context)))
     drive.invoke(app_of(calls(child, drive, context=own)), {"n": 1}, context={"user": "theirs"})
@@ -338,18 +337,18 @@ def test_a_context_of_its_own_wins_even_if_falsy(drive: Drive, own: Any) -> None
 # -- the store ------------------------------------------------------------------------------------------------
 
 
-def test_nodes_share_the_store_over_threads_of_the_graph(drive: Drive) -> None:
+def test_nodes_share_the_store_over_threads_of_the_graph(drive):
     def remember(state: Any, store: Any) -> State:
         known = store.get(("facts",), "n")
         store.put(("facts",), "n", {"value": state["n"]})
         return {"log": [known.value["value"] if known else None]}
 
     app = app_of(remember, saver=InMemorySaver(), store=InMemoryStore())
-    found = [drive.invoke(app, {"n": n}, {"configurable": {"thread_id": str(n)}})["log"] for n in (1, 2, 3)]
+    found = [drive.invoke(app, {"n": n}, thread_config(str(n)))["log"] for n in (1, 2, 3)]
     assert found == [[None], [1], [2]]
 
 
-def test_async_nodes_use_its_async_face() -> None:
+def test_async_nodes_use_its_async_face():
     async def remember(state: Any, *, store: Any) -> State:
         await store.aput(("facts",), "n", {"value": state["n"]})
         return {"log": [item.value["value"] for item in await store.asearch(("facts",))]}
@@ -357,7 +356,7 @@ def test_async_nodes_use_its_async_face() -> None:
     assert asyncio.run(app_of(remember, store=InMemoryStore()).ainvoke({"n": 4}))["log"] == [4]
 
 
-def test_the_nearest_store_that_was_given_wins(drive: Drive) -> None:
+def test_the_nearest_store_that_was_given_wins(drive):
     """A nested graph has its own, else the one of the graph around it."""
     seen: list[Any] = []
     mine, theirs = InMemoryStore(), InMemoryStore()
@@ -368,13 +367,13 @@ def test_the_nearest_store_that_was_given_wins(drive: Drive) -> None:
     assert seen == [theirs, mine, mine, None]
 
 
-def test_a_store_is_an_instance() -> None:
+def test_a_store_is_an_instance():
     for wrong in (InMemoryStore, {}):
         with pytest.raises(TypeError, match="store"):
             app_of(("node", lambda state: None), store=wrong)
 
 
-def test_tasks_and_entrypoints_have_it_too(drive: Drive) -> None:
+def test_tasks_and_entrypoints_have_it_too(drive):
     store = InMemoryStore()
 
     @task
@@ -399,7 +398,7 @@ def config_in(drive: Drive, config: Any = None, bound: Any = None, **node: Any) 
     return seen[0]
 
 
-def test_a_tasks_metadata(drive: Drive) -> None:
+def test_a_tasks_metadata(drive):
     found = config_in(drive, {"metadata": {"mine": 1}}, metadata={"of_node": 2})["metadata"]
     ns = found.pop("stategraph_checkpoint_ns")
     assert ns.startswith("node:")
@@ -409,7 +408,7 @@ def test_a_tasks_metadata(drive: Drive) -> None:
     }  # fmt: skip
 
 
-def test_the_path_of_a_task_that_is_called_ends_in_true() -> None:
+def test_the_path_of_a_task_that_is_called_ends_in_true():
     @task
     def call() -> Any:
         return get_config()["metadata"]["stategraph_path"]
@@ -422,7 +421,7 @@ def test_the_path_of_a_task_that_is_called_ends_in_true() -> None:
     assert run.invoke(1) == [("__pregel_push", parent, 0, True), ("__pregel_push", parent, 1, True)]
 
 
-def test_server_info_is_what_a_server_has_written_into_the_config(drive: Drive) -> None:
+def test_server_info_is_what_a_server_has_written_into_the_config(drive):
     seen: list[Any] = []
 
     def look(state: Any, runtime: Runtime) -> None:
@@ -431,8 +430,8 @@ def test_server_info_is_what_a_server_has_written_into_the_config(drive: Drive) 
     def inside(state: Any) -> Any:
         return nested.invoke({})
 
-    nested = StateGraph(dict).add_node("look", look).add_edge(START, "look").compile()
-    app = StateGraph(dict).add_node("inside", inside).add_edge(START, "inside").compile()
+    nested = chain_of(dict, look=look).compile()
+    app = chain_of(dict, inside=inside).compile()
     user = {"identity": "ann", "permissions": ["read"]}
     for given in ({}, {"langgraph_auth_user": user}, {"assistant_id": "a", "graph_id": "g", "langgraph_auth_user": user}):
         drive.invoke(app, {}, {"configurable": given})
@@ -442,7 +441,7 @@ def test_server_info_is_what_a_server_has_written_into_the_config(drive: Drive) 
     assert not hasattr(info.user, "email")
 
 
-def test_a_calls_settings_win_over_bound_ones_and_tags_add_up(drive: Drive) -> None:
+def test_a_calls_settings_win_over_bound_ones_and_tags_add_up(drive):
     bound = {"tags": ["bound"], "metadata": {"a": 1, "b": 1}, "configurable": {"x": 1, "y": 1}}
     call = {"tags": ["call", "bound"], "metadata": {"b": 2}, "configurable": {"y": 2}}
     found = config_in(drive, call, bound)
@@ -452,16 +451,16 @@ def test_a_calls_settings_win_over_bound_ones_and_tags_add_up(drive: Drive) -> N
 
 
 @pytest.mark.filterwarnings("ignore:config. 'thread_id' has no effect:stategraph.GraphWarning")
-def test_unknown_settings_land_in_configurable(drive: Drive) -> None:
+def test_unknown_settings_land_in_configurable(drive):
     assert config_in(drive, {"thread_id": "flat", "foo": "bar"})["configurable"]["foo"] == "bar"
 
 
-def test_nothing_of_the_engine_is_in_the_config(drive: Drive) -> None:
+def test_nothing_of_the_engine_is_in_the_config(drive):
     found = config_in(drive, {"configurable": {"mine": 1}})
     assert set(found["configurable"]) == {"mine", "checkpoint_ns"}
 
 
-def test_a_nodes_metadata_is_its_own(drive: Drive) -> None:
+def test_a_nodes_metadata_is_its_own(drive):
     seen: list[Any] = []
     look = ("look", lambda state: seen.append(get_config()["metadata"]))
     graph = StateGraph(State).add_node("child", app_of(look), metadata={"secret": 1}).add_node(*look)
@@ -470,7 +469,7 @@ def test_a_nodes_metadata_is_its_own(drive: Drive) -> None:
     assert all("secret" not in found and found["shared"] == 2 for found in seen)
 
 
-def test_a_nested_run_inherits_settings_but_the_name(drive: Drive) -> None:
+def test_a_nested_run_inherits_settings_but_the_name(drive):
     seen: list[Any] = []
     child = app_of(("inner", lambda state: seen.append(get_config())))
     config = {"run_name": "mine", "recursion_limit": 7, "max_concurrency": 3, "tags": ["t"], "configurable": {"x": 1}}
@@ -497,7 +496,7 @@ def counted(length: int, saver: Any = None, **more: Any) -> Any:
     return graph.add_edge(START, "0").compile(checkpointer=saver, **more)
 
 
-def test_a_limit_of_n_allows_n_supersteps(drive: Drive) -> None:
+def test_a_limit_of_n_allows_n_supersteps(drive):
     """The k-th of N sees N - k + 1 left, itself counted; the last is the last."""
     found = drive.invoke(counted(3), {"log": []}, {"recursion_limit": 3})["log"]
     assert found == [(3, False), (2, False), (1, True)]
@@ -506,11 +505,11 @@ def test_a_limit_of_n_allows_n_supersteps(drive: Drive) -> None:
     assert drive.invoke(counted(1), {"log": []}, {"recursion_limit": 1})["log"] == [(1, True)]
 
 
-def test_the_default_limit(drive: Drive) -> None:
+def test_the_default_limit(drive):
     assert drive.invoke(counted(1), {"log": []})["log"] == [(10_000, False)]
 
 
-def test_a_resume_restarts_the_step_count(drive: Drive) -> None:
+def test_a_resume_restarts_the_step_count(drive):
     app = counted(4, InMemorySaver())
     config = {**ONE, "recursion_limit": 2}
     with pytest.raises(GraphRecursionError):
@@ -519,25 +518,25 @@ def test_a_resume_restarts_the_step_count(drive: Drive) -> None:
     assert drive.invoke(app, None, config)["log"] == [(2, False), (1, True)] * 2
 
 
-def test_a_nested_graph_counts_its_own(drive: Drive) -> None:
+def test_a_nested_graph_counts_its_own(drive):
     found: list[Any] = []
 
     def inner(state: Counted) -> None:
         found.append((state["left"], state["last"]))
 
-    child = StateGraph(Counted).add_node(inner).add_edge(START, "inner").compile()
+    child = chain_of(Counted, inner=inner).compile()
     app = app_of(("one", lambda state: None), ("two", child))
     drive.invoke(app, {"n": 1}, {"recursion_limit": 2})
     assert found == [(2, False)]
 
 
-def test_counted_keys_are_not_state(drive: Drive) -> None:
+def test_counted_keys_are_not_state(drive):
     app = counted(1)
     with pytest.warns(GraphWarning, match="'left', which is computed, 'last', which is computed; dropped"):
         assert set(drive.invoke(app, {"log": [], "left": 99, "last": True})) == {"log"}
 
 
-def test_sends_and_routers_see_them(drive: Drive) -> None:
+def test_sends_and_routers_see_them(drive):
     found: list[Any] = []
 
     def route(state: Counted) -> list[Send]:
@@ -568,7 +567,7 @@ def draining(what: str, log: list[str]) -> Any:
     return (what, node)
 
 
-def test_a_node_ends_the_run_after_its_superstep(drive: Drive) -> None:
+def test_a_node_ends_the_run_after_its_superstep(drive):
     log: list[str] = []
     app = app_of(draining("one", log), say("two"), saver=InMemorySaver())
     with pytest.raises(GraphDrained) as caught:
@@ -580,7 +579,7 @@ def test_a_node_ends_the_run_after_its_superstep(drive: Drive) -> None:
     assert log == ["one"]
 
 
-def test_chunks_arrive_before_the_run_ends(drive: Drive) -> None:
+def test_chunks_arrive_before_the_run_ends(drive):
     chunks: list[Any] = []
     app = app_of(draining("one", []), say("two"))
 
@@ -597,11 +596,11 @@ def test_chunks_arrive_before_the_run_ends(drive: Drive) -> None:
     assert chunks == [{"one": {"log": ["one"]}}]
 
 
-def test_in_the_last_superstep_it_changes_nothing(drive: Drive) -> None:
+def test_in_the_last_superstep_it_changes_nothing(drive):
     assert drive.invoke(app_of(draining("one", [])), {"n": 1})["log"] == ["one"]
 
 
-def test_before_the_start_the_input_is_kept(drive: Drive) -> None:
+def test_before_the_start_the_input_is_kept(drive):
     control = RunControl()
     control.request_drain()
     app = app_of(say("one"), saver=InMemorySaver())
@@ -610,14 +609,14 @@ def test_before_the_start_the_input_is_kept(drive: Drive) -> None:
     assert drive.invoke(app, None, ONE)["log"] == ["one"]
 
 
-def test_an_empty_reason_is_a_reason(drive: Drive) -> None:
+def test_an_empty_reason_is_a_reason(drive):
     control = RunControl()
     control.request_drain("")
     with pytest.raises(GraphDrained):
         drive.invoke(app_of(say("one")), {"n": 1}, control=control)
 
 
-def test_a_nested_graph_stops_at_its_own_boundary(drive: Drive) -> None:
+def test_a_nested_graph_stops_at_its_own_boundary(drive):
     log: list[str] = []
     child = app_of(draining("one", log), say("two"))
     app = app_of(("child", child), say("after"), saver=InMemorySaver())
@@ -630,7 +629,7 @@ def test_a_nested_graph_stops_at_its_own_boundary(drive: Drive) -> None:
     assert log == ["one"]
 
 
-def test_siblings_of_a_drained_graph_run_to_their_end(drive: Drive) -> None:
+def test_siblings_of_a_drained_graph_run_to_their_end(drive):
     """And need not run again."""
     log: list[str] = []
     drained = threading.Event()
@@ -659,12 +658,12 @@ def test_siblings_of_a_drained_graph_run_to_their_end(drive: Drive) -> None:
     assert log == ["slow"] and not drained.is_set()
 
 
-def test_a_breakpoint_at_the_same_place_takes_precedence(drive: Drive) -> None:
+def test_a_breakpoint_at_the_same_place_takes_precedence(drive):
     app = app_of(draining("one", []), say("two"), saver=InMemorySaver(), interrupt_before=["two"])
     assert drive.invoke(app, {"n": 1}, ONE)["log"] == ["one"]
 
 
-def test_a_drain_is_not_tried_again(drive: Drive) -> None:
+def test_a_drain_is_not_tried_again(drive):
     log: list[str] = []
     child = app_of(draining("one", log), say("two"))
     graph = StateGraph(State).add_node("child", child, retry_policy=RetryPolicy(initial_interval=0, retry_on=lambda e: True))
@@ -673,7 +672,7 @@ def test_a_drain_is_not_tried_again(drive: Drive) -> None:
     assert log == ["one"]
 
 
-def test_a_control_may_be_used_from_any_thread(drive: Drive) -> None:
+def test_a_control_may_be_used_from_any_thread(drive):
     control = RunControl()
 
     def node(state: Any) -> None:
@@ -686,7 +685,7 @@ def test_a_control_may_be_used_from_any_thread(drive: Drive) -> None:
         drive.invoke(app_of(node, say("two")), {"n": 1}, control=control)
 
 
-def test_a_control_is_a_run_control(drive: Drive) -> None:
+def test_a_control_is_a_run_control(drive):
     with pytest.raises(TypeError, match="RunControl"):
         drive.invoke(app_of(say("one")), {"n": 1}, control=True)
 
@@ -704,14 +703,14 @@ def keyed(fails: list[Any], keys: list[str], **policies: Any) -> Any:
     return StateGraph(State).add_node("node", node, **policies).add_edge(START, "node").compile(checkpointer=InMemorySaver())
 
 
-def test_the_same_for_every_attempt(drive: Drive) -> None:
+def test_the_same_for_every_attempt(drive):
     keys: list[str] = []
     app = keyed([Oops(), Oops()], keys, retry_policy=RetryPolicy(initial_interval=0))
     drive.invoke(app, {"n": 1}, ONE)
     assert len(keys) == 3 and len(set(keys)) == 1 and keys[0]
 
 
-def test_the_same_for_a_resume_after_a_failure(drive: Drive) -> None:
+def test_the_same_for_a_resume_after_a_failure(drive):
     keys: list[str] = []
     app = keyed([Oops(), Oops()], keys)
     for given in ({"n": 1}, None):
@@ -721,7 +720,7 @@ def test_the_same_for_a_resume_after_a_failure(drive: Drive) -> None:
     assert len(keys) == 3 and len(set(keys)) == 1
 
 
-def test_the_same_for_a_resume_after_a_question(drive: Drive) -> None:
+def test_the_same_for_a_resume_after_a_question(drive):
     keys: list[str] = []
 
     def ask(state: Any, runtime: Runtime) -> State:
@@ -734,19 +733,19 @@ def test_the_same_for_a_resume_after_a_question(drive: Drive) -> None:
     assert len(keys) == 2 and len(set(keys)) == 1
 
 
-def test_another_for_another_run_another_thread_and_a_fork(drive: Drive) -> None:
+def test_another_for_another_run_another_thread_and_a_fork(drive):
     keys: list[str] = []
     app = keyed([], keys)
     drive.invoke(app, {"n": 1}, ONE)
     drive.invoke(app, {"n": 1}, ONE)
-    drive.invoke(app, {"n": 1}, {"configurable": {"thread_id": "2"}})
+    drive.invoke(app, {"n": 1}, thread_config("2"))
     (first, *_) = [s for s in drive.history(app, ONE) if s.next == ("node",)]
     forked = drive.update_state(app, first.config, {"n": 5}, "__start__")
     drive.invoke(app, None, forked)
     assert len(keys) == 4 and len(set(keys)) == 4
 
 
-def test_another_for_every_send_and_every_call(drive: Drive) -> None:
+def test_another_for_every_send_and_every_call(drive):
     keys: list[str] = []
 
     @task
@@ -764,7 +763,7 @@ def test_another_for_every_send_and_every_call(drive: Drive) -> None:
     assert len(keys) == 6 and len(set(keys)) == 6
 
 
-def test_calls_and_nested_graphs_keep_theirs_over_a_resume(drive: Drive) -> None:
+def test_calls_and_nested_graphs_keep_theirs_over_a_resume(drive):
     keys: list[str] = []
     fails = [Oops()]
 
@@ -782,7 +781,7 @@ def test_calls_and_nested_graphs_keep_theirs_over_a_resume(drive: Drive) -> None
     assert len(keys) == 2 and len(set(keys)) == 1
 
 
-def test_the_same_when_a_checkpoint_is_loaded_by_another_process(drive: Drive) -> None:
+def test_the_same_when_a_checkpoint_is_loaded_by_another_process(drive):
     """Here: another saver object with the same content, and a graph compiled again."""
     keys: list[str] = []
     app = keyed([Oops()], keys)
@@ -797,7 +796,7 @@ def test_the_same_when_a_checkpoint_is_loaded_by_another_process(drive: Drive) -
 # -- two runs of one thread -----------------------------------------------------------------------------------
 
 
-def test_of_two_runs_of_a_thread_one_wins() -> None:
+def test_of_two_runs_of_a_thread_one_wins():
     """The other is told."""
     both = threading.Barrier(2, timeout=WAIT)
 

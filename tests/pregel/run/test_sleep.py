@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG, Log
+from kit.graphs import CONFIG, Log, chain_of
 
 from stategraph import (
     START,
@@ -50,7 +49,7 @@ class Hands:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Hands:
+def clock(monkeypatch):
     hands = Hands()
     monkeypatch.setattr(CLOCK, "time", lambda: hands.now)
     return hands
@@ -111,9 +110,7 @@ def graph(nodes: dict[str, Any], saver: Any = None, **policies: Any) -> Any:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_long_sleep_pauses_until_its_time(
-    drive: Any, saver: Any, clock: Hands, durability: Any
-) -> None:
+def test_a_long_sleep_pauses_until_its_time(drive, saver, clock, durability):
     """Each call by a freshly compiled graph, as after a restart."""
     ran: list[str] = []
 
@@ -138,7 +135,7 @@ def test_a_long_sleep_pauses_until_its_time(
     assert state.next == () and state.wake_at is None
 
 
-def test_until_names_the_time(drive: Any, saver: Any, clock: Hands) -> None:
+def test_until_names_the_time(drive, saver, clock):
     def body(state: Log) -> Any:
         yield span(until=after(HOUR).astimezone(None))
         return {"log": ["woke"]}
@@ -149,9 +146,7 @@ def test_until_names_the_time(drive: Any, saver: Any, clock: Hands) -> None:
     assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
 
 
-def test_of_several_sleeping_tasks_only_those_that_are_due_run(
-    drive: Any, saver: Any, clock: Hands
-) -> None:
+def test_of_several_sleeping_tasks_only_those_that_are_due_run(drive, saver, clock):
     ran: list[str] = []
 
     def one(name: str, hours: int) -> Any:
@@ -174,7 +169,7 @@ def test_of_several_sleeping_tasks_only_those_that_are_due_run(
     assert sorted(ran) == ["a", "b", "c"]
 
 
-def test_one_sleep_after_the_other_each_is_slept_once(drive: Any, saver: Any, clock: Hands) -> None:
+def test_one_sleep_after_the_other_each_is_slept_once(drive, saver, clock):
     done: list[int] = []
 
     def body(state: Log) -> Any:
@@ -194,9 +189,7 @@ def test_one_sleep_after_the_other_each_is_slept_once(drive: Any, saver: Any, cl
     assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
 
 
-def test_keys_identify_sleeps_reached_in_another_order(
-    drive: Any, saver: Any, clock: Hands
-) -> None:
+def test_keys_identify_sleeps_reached_in_another_order(drive, saver, clock):
     order = ["a", "b"]
     hours = {"a": 1, "b": 5}
 
@@ -215,7 +208,7 @@ def test_keys_identify_sleeps_reached_in_another_order(
     assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}, "both were slept"
 
 
-def test_a_retry_finds_the_time(drive: Any, saver: Any, clock: Hands) -> None:
+def test_a_retry_finds_the_time(drive, saver, clock):
     fails = [True]
 
     def body(state: Log) -> Any:
@@ -232,7 +225,7 @@ def test_a_retry_finds_the_time(drive: Any, saver: Any, clock: Hands) -> None:
     assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
 
 
-def test_a_failure_behind_it_leaves_no_time(drive: Any, saver: Any, clock: Hands) -> None:
+def test_a_failure_behind_it_leaves_no_time(drive, saver, clock):
     fails = [True]
 
     def body(state: Log) -> Any:
@@ -285,15 +278,13 @@ def stop_at(saver: Any, number: int, *, stored: bool) -> None:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(
-    drive: Any, clock: Hands, tmp_path: Path, stored: bool
-) -> None:
+def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(drive, clock, tmp_path, stored):
     ran: list[str] = []
 
     def app(saver: Any) -> Any:
-        builder = StateGraph(Log).add_node("first", lambda state: {"log": ["first"]}).add_edge(START, "first")
-        builder.add_node("sleeper", an_hour(drive, ran)).add_edge("first", "sleeper")
-        return builder.compile(checkpointer=saver)
+        return chain_of(Log, first=lambda state: {"log": ["first"]}, sleeper=an_hour(drive, ran)).compile(
+            checkpointer=saver
+        )
 
     times = set()
     for number in range(1, 12):
@@ -323,9 +314,7 @@ def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(
 # -- beside questions ---------------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_and_a_sleep_of_siblings_are_waited_for_independently(
-    drive: Any, saver: Any, clock: Hands
-) -> None:
+def test_an_interrupt_and_a_sleep_of_siblings_are_waited_for_independently(drive, saver, clock):
     ran: list[str] = []
 
     def ask(state: Log) -> Any:
@@ -351,7 +340,7 @@ def test_an_interrupt_and_a_sleep_of_siblings_are_waited_for_independently(
     assert ran == ["ask", "sleeper"]
 
 
-def test_an_answer_is_for_questions_only(drive: Any, saver: Any, clock: Hands) -> None:
+def test_an_answer_is_for_questions_only(drive, saver, clock):
     ran: list[str] = []
     app = graph({"quick": lambda state: {"log": ["quick"]}, "sleeper": an_hour(drive, ran)}, saver)
     drive.invoke(app, {}, CONFIG)
@@ -362,7 +351,7 @@ def test_an_answer_is_for_questions_only(drive: Any, saver: Any, clock: Hands) -
     assert drive.invoke(app, None, CONFIG) == {"log": ["quick", "woke"]}
 
 
-def test_a_question_behind_a_sleep(drive: Any, saver: Any, clock: Hands) -> None:
+def test_a_question_behind_a_sleep(drive, saver, clock):
     def body(state: Log) -> Any:
         yield span(HOUR)
         answer = interrupt("content?")
@@ -383,9 +372,7 @@ def test_a_question_behind_a_sleep(drive: Any, saver: Any, clock: Hands) -> None
     assert drive.invoke(app, None, CONFIG) == {"log": ["yes"]}
 
 
-def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_again(
-    saver: Any, clock: Hands
-) -> None:
+async def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_again(saver, clock):
     async def both(state: Log, runtime: Runtime) -> Any:
         async def ask() -> str:
             return interrupt("content?", key="content")
@@ -394,28 +381,20 @@ def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_again(
         return {"log": [answer]}
 
     app = graph({"both": both}, saver)
-
-    async def check() -> None:
-        paused = await app.ainvoke({}, CONFIG)
-        assert paused["__sleep__"] == after(HOUR) and len(paused["__interrupt__"]) == 1
-        clock.move(HOUR)
-        paused = await app.ainvoke(None, CONFIG)
-        assert "__sleep__" not in paused and len(paused["__interrupt__"]) == 1
-        assert await app.ainvoke(Command(resume="yes"), CONFIG) == {"log": ["yes"]}
-
-    asyncio.run(check())
+    paused = await app.ainvoke({}, CONFIG)
+    assert paused["__sleep__"] == after(HOUR) and len(paused["__interrupt__"]) == 1
+    clock.move(HOUR)
+    paused = await app.ainvoke(None, CONFIG)
+    assert "__sleep__" not in paused and len(paused["__interrupt__"]) == 1
+    assert await app.ainvoke(Command(resume="yes"), CONFIG) == {"log": ["yes"]}
 
 
 # -- edits, forks, new input --------------------------------------------------------------------------------------
 
 
-def test_an_edit_keeps_the_time(drive: Any, saver: Any, clock: Hands) -> None:
+def test_an_edit_keeps_the_time(drive, saver, clock):
     ran: list[str] = []
-    builder = StateGraph(Log).add_node("first", lambda state: {"log": ["first"]})
-    builder.add_node("sleeper", an_hour(drive, ran)).add_edge(START, "first").add_edge(
-        "first", "sleeper"
-    )
-    app = builder.compile(checkpointer=saver)
+    app = chain_of(Log, first=lambda state: {"log": ["first"]}, sleeper=an_hour(drive, ran)).compile(checkpointer=saver)
     drive.invoke(app, {}, CONFIG)
     clock.move(1000)
     drive.call(app, "update_state", CONFIG, {"log": ["edited"]}, as_node="first")
@@ -426,7 +405,7 @@ def test_an_edit_keeps_the_time(drive: Any, saver: Any, clock: Hands) -> None:
     assert drive.invoke(app, None, CONFIG) == {"log": ["first", "edited", "woke"]}
 
 
-def test_a_new_input_and_a_fork_sleep_again(drive: Any, saver: Any, clock: Hands) -> None:
+def test_a_new_input_and_a_fork_sleep_again(drive, saver, clock):
     ran: list[str] = []
     app = graph({"sleeper": an_hour(drive, ran)}, saver)
     drive.invoke(app, {}, CONFIG)
@@ -442,12 +421,10 @@ def test_a_new_input_and_a_fork_sleep_again(drive: Any, saver: Any, clock: Hands
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_in_a_subgraph(drive: Any, saver: Any, clock: Hands, checkpointer: Any) -> None:
+def test_in_a_subgraph(drive, saver, clock, checkpointer):
     ran: list[str] = []
     inner = (
-        StateGraph(Log)
-        .add_node("first", lambda state: ran.append("first"))
-        .add_edge(START, "first")
+        chain_of(Log, first=lambda state: ran.append("first"))
     )
     inner.add_node("sleeper", an_hour(drive, ran)).add_edge("first", "sleeper")
 
@@ -464,7 +441,7 @@ def test_in_a_subgraph(drive: Any, saver: Any, clock: Hands, checkpointer: Any) 
     assert ran == ["first", "sleeper", "sleeper"]
 
 
-def test_in_tasks_that_are_called(drive: Any, saver: Any, clock: Hands) -> None:
+def test_in_tasks_that_are_called(drive, saver, clock):
     ran: list[int] = []
 
     if drive.is_async:
@@ -500,7 +477,7 @@ def test_in_tasks_that_are_called(drive: Any, saver: Any, clock: Hands) -> None:
     assert ran == [1, 2]
 
 
-def test_with_sends(drive: Any, saver: Any, clock: Hands) -> None:
+def test_with_sends(drive, saver, clock):
     ran: list[int] = []
 
     def body(hours: Any) -> Any:
@@ -520,7 +497,7 @@ def test_with_sends(drive: Any, saver: Any, clock: Hands) -> None:
     assert sorted(ran) == [1, 2]
 
 
-def test_what_a_stream_shows(drive: Any, saver: Any, clock: Hands) -> None:
+def test_what_a_stream_shows(drive, saver, clock):
     app = graph({"sleeper": an_hour(drive, [])}, saver)
     assert drive.stream(app, {}, CONFIG, stream_mode="updates") == [{"__sleep__": after(HOUR)}]
     asleep = {"log": [], "__sleep__": after(HOUR)}
@@ -533,7 +510,7 @@ def test_what_a_stream_shows(drive: Any, saver: Any, clock: Hands) -> None:
     assert output.wake_at == after(HOUR) and output.interrupts == () and output.value == {"log": []}
 
 
-def test_explain_says_so(drive: Any, saver: Any, clock: Hands) -> None:
+def test_explain_says_so(drive, saver, clock):
     app = graph({"sleeper": an_hour(drive, [])}, saver)
     drive.invoke(app, {}, CONFIG)
     assert (
@@ -541,9 +518,7 @@ def test_explain_says_so(drive: Any, saver: Any, clock: Hands) -> None:
     )
 
 
-def test_pictures_and_the_command_line_show_a_sleeper(
-    clock: Hands, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pictures_and_the_command_line_show_a_sleeper(clock, tmp_path, capsys):
     class Sync:
         is_async = False
 
@@ -555,7 +530,7 @@ def test_pictures_and_the_command_line_show_a_sleeper(
         assert describe_standing(opened.get_tuple(CONFIG)) == "next: sleeper; sleeps until 2030-01-01 01:00:00 UTC"
 
 
-def test_on_an_executor_in_another_process_it_is_refused(clock: Hands) -> None:
+def test_on_an_executor_in_another_process_it_is_refused(clock):
     app = graph({"node": nap_elsewhere}, InMemorySaver(), executor="processes")
     with pytest.raises(RuntimeError, match=r"runtime.sleep\(\) stays with the driver: give the node executor"):
         app.invoke({}, CONFIG)
@@ -587,11 +562,11 @@ class Waited:
 
 
 @pytest.fixture
-def waited(clock: Hands, monkeypatch: pytest.MonkeyPatch) -> Waited:
+def waited(clock, monkeypatch):
     return Waited(clock, monkeypatch)
 
 
-def test_a_short_sleep_waits_in_place(drive: Any, saver: Any, waited: Waited) -> None:
+def test_a_short_sleep_waits_in_place(drive, saver, waited):
     ran: list[str] = []
 
     def body(state: Log) -> Any:
@@ -606,25 +581,18 @@ def test_a_short_sleep_waits_in_place(drive: Any, saver: Any, waited: Waited) ->
     assert ran == ["sleeper"] and waited.seconds == pytest.approx(62)
 
 
-def test_without_a_checkpointer_a_sleep_waits_in_place_however_long_it_takes(
-    drive: Any, waited: Waited
-) -> None:
+def test_without_a_checkpointer_a_sleep_waits_in_place_however_long_it_takes(drive, waited):
     assert drive.invoke(graph({"sleeper": an_hour(drive, [])}), {}) == {"log": ["woke"]}
     assert waited.seconds == pytest.approx(HOUR)
 
 
-def test_in_a_subgraph_that_stores_nothing_it_waits_in_place(
-    drive: Any, saver: Any, waited: Waited
-) -> None:
-    inner = StateGraph(Log).add_node("sleeper", an_hour(drive, [])).add_edge(START, "sleeper")
-    app = graph({"inner": inner.compile(checkpointer=False)}, saver)
+def test_in_a_subgraph_that_stores_nothing_it_waits_in_place(drive, saver, waited):
+    app = graph({"inner": chain_of(Log, sleeper=an_hour(drive, [])).compile(checkpointer=False)}, saver)
     assert drive.invoke(app, {}, CONFIG) == {"log": ["woke"]}
     assert waited.seconds == pytest.approx(HOUR)
 
 
-def test_a_resumed_run_sleeps_the_rest_of_a_short_sleep(
-    drive: Any, saver: Any, waited: Waited
-) -> None:
+def test_a_resumed_run_sleeps_the_rest_of_a_short_sleep(drive, saver, waited):
     """The time is recorded before the first wait."""
     stop = [True]
     wait = waited.wait
@@ -653,7 +621,7 @@ def test_a_resumed_run_sleeps_the_rest_of_a_short_sleep(
     assert not stop and waited.seconds == pytest.approx(5)
 
 
-def test_a_drain_ends_a_sleep_in_place(drive: Any, saver: Any, waited: Waited) -> None:
+def test_a_drain_ends_a_sleep_in_place(drive, saver, waited):
     control = RunControl()
     wait = waited.wait
 
@@ -679,7 +647,7 @@ def test_a_drain_ends_a_sleep_in_place(drive: Any, saver: Any, waited: Waited) -
     assert waited.seconds == pytest.approx(9)
 
 
-def test_the_deadline_of_the_run_ends_it(drive: Any, saver: Any, waited: Waited) -> None:
+def test_the_deadline_of_the_run_ends_it(drive, saver, waited):
     def body(state: Log) -> Any:
         yield span(9)
         return {"log": ["woke"]}
@@ -691,9 +659,7 @@ def test_the_deadline_of_the_run_ends_it(drive: Any, saver: Any, waited: Waited)
     assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
 
 
-def test_a_timeout_of_the_node_ends_it_and_the_next_attempt_sleeps_the_rest(
-    drive: Any, saver: Any
-) -> None:
+def test_a_timeout_of_the_node_ends_it_and_the_next_attempt_sleeps_the_rest(drive, saver):
     """In real time: a thread is given up while it sleeps, and ends by itself."""
 
     def body(state: Log) -> Any:
@@ -705,22 +671,19 @@ def test_a_timeout_of_the_node_ends_it_and_the_next_attempt_sleeps_the_rest(
     assert drive.invoke(app, {}, CONFIG) == {"log": ["woke"]}
 
 
-def test_a_cancelled_run_does_not_sleep_on(saver: Any) -> None:
-    async def check() -> float:
-        app = graph(
-            {"sleeper": sleeper(type("Async", (), {"is_async": True}), lambda s: iter([span(9)]))},
-            saver,
-        )
-        call = asyncio.create_task(app.ainvoke({}, CONFIG))
-        began = time.monotonic()
-        while not (await app.aget_state(CONFIG)).next:
-            await asyncio.sleep(0.01)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        return time.monotonic() - began
-
-    assert asyncio.run(check()) < 9
+async def test_a_cancelled_run_does_not_sleep_on(saver):
+    app = graph(
+        {"sleeper": sleeper(type("Async", (), {"is_async": True}), lambda s: iter([span(9)]))},
+        saver,
+    )
+    call = asyncio.create_task(app.ainvoke({}, CONFIG))
+    began = time.monotonic()
+    while not (await app.aget_state(CONFIG)).next:
+        await asyncio.sleep(0.01)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (time.monotonic() - began) < 9
 
 
 # -- refused ------------------------------------------------------------------------------------------------------
@@ -741,9 +704,7 @@ def test_a_cancelled_run_does_not_sleep_on(saver: Any) -> None:
         (span(1, durable_after=-1), ValueError, "durable_after"),
     ],
 )
-def test_what_it_is_given_is_checked(
-    drive: Any, clock: Hands, asked: Any, error: Any, text: str
-) -> None:
+def test_what_it_is_given_is_checked(drive, clock, asked, error, text):
     def body(state: Log) -> Any:
         yield asked
 
@@ -751,7 +712,7 @@ def test_what_it_is_given_is_checked(
         drive.invoke(graph({"sleeper": sleeper(drive, body)}, InMemorySaver()), {}, CONFIG)
 
 
-def test_one_key_twice_in_an_attempt_is_refused(drive: Any, clock: Hands) -> None:
+def test_one_key_twice_in_an_attempt_is_refused(drive, clock):
     def body(state: Log) -> Any:
         yield span(0, key="a")
         yield span(0, key="a")
@@ -760,7 +721,7 @@ def test_one_key_twice_in_an_attempt_is_refused(drive: Any, clock: Hands) -> Non
         drive.invoke(graph({"sleeper": sleeper(drive, body)}, InMemorySaver()), {}, CONFIG)
 
 
-def test_no_sleep_inside_of_an_effect(clock: Hands) -> None:
+def test_no_sleep_inside_of_an_effect(clock):
     def node(state: Log, runtime: Runtime) -> Any:
         runtime.once("pay", runtime.sleep, 1)
 
@@ -770,7 +731,7 @@ def test_no_sleep_inside_of_an_effect(clock: Hands) -> None:
         graph({"node": node}, InMemorySaver()).invoke({}, CONFIG)
 
 
-def test_sleep_in_a_coroutine_says_what_to_await(clock: Hands) -> None:
+def test_sleep_in_a_coroutine_says_what_to_await(clock):
     async def node(state: Log, runtime: Runtime) -> Any:
         runtime.sleep(HOUR)
 
@@ -779,23 +740,20 @@ def test_sleep_in_a_coroutine_says_what_to_await(clock: Hands) -> None:
 
 
 @pytest.mark.parametrize("saver", [None, InMemorySaver()], ids=["unsaved", "saved"])
-def test_a_sync_run_sleeps_where_an_event_loop_runs_as_in_a_notebook(saver: Any) -> None:
+async def test_a_sync_run_sleeps_where_an_event_loop_runs_as_in_a_notebook(saver):
     def node(state: Log, runtime: Runtime) -> Any:
         runtime.sleep(60)
         return {"log": ["woke"]}
 
-    async def notebook() -> Any:
-        with virtual_time() as clock:
-            app, config = graph({"node": node}, saver), CONFIG if saver else None
-            if saver:
-                assert "__sleep__" in app.invoke({}, config)
-                clock.advance(60)
-            return app.invoke(None if saver else {}, config)
-
-    assert asyncio.run(notebook()) == {"log": ["woke"]}
+    with virtual_time() as clock:
+        app, config = graph({"node": node}, saver), CONFIG if saver else None
+        if saver:
+            assert "__sleep__" in app.invoke({}, config)
+            clock.advance(60)
+        assert app.invoke(None if saver else {}, config) == {"log": ["woke"]}
 
 
-def test_outside_of_a_node_it_says_so() -> None:
+def test_outside_of_a_node_it_says_so():
     with pytest.raises(RuntimeError, match="inside a running node"):
         Runtime().sleep(1)
 
@@ -815,13 +773,13 @@ def race(drive: Any, hours: list[int], ran: list[int], saver: Any) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def test_a_sleeper_does_not_win_a_race(drive: Any, saver: Any, clock: Hands) -> None:
+def test_a_sleeper_does_not_win_a_race(drive, saver, clock):
     ran: list[int] = []
     assert drive.invoke(race(drive, [1, 0], ran, saver), {}, CONFIG) == {"log": ["0"]}
     assert drive.get_state(race(drive, [1, 0], ran, saver), CONFIG).wake_at is None
 
 
-def test_a_race_of_sleepers_pauses_and_the_first_to_wake_wins(drive: Any, saver: Any, clock: Hands) -> None:
+def test_a_race_of_sleepers_pauses_and_the_first_to_wake_wins(drive, saver, clock):
     ran: list[int] = []
     app = race(drive, [2, 1], ran, saver)
     assert drive.invoke(app, {}, CONFIG)["__sleep__"] == after(HOUR)

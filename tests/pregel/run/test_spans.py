@@ -24,13 +24,13 @@ def spans(drive: Any, app: Any) -> dict[str, int]:
     return found
 
 
-def test_every_finished_task_has_one_span(drive: Any) -> None:
+def test_every_finished_task_has_one_span(drive):
     app = graph({n: says(n) for n in "xy"}, *CHAIN)
     drive.invoke(app, {"log": []}, CFG)
     assert spans(drive, app) == {"__start__": 1, "x": 1, "y": 1}
 
 
-def test_each_attempt_has_a_span_and_spans_do_not_overlap(drive: Any) -> None:
+def test_each_attempt_has_a_span_and_spans_do_not_overlap(drive):
     policy = RetryPolicy(initial_interval=0, jitter=False, max_attempts=3, retry_on=Exception)
     builder = StateGraph(dict).add_node("x", fails("x", 2), retry_policy=policy).add_edge(START, "x")
     app = builder.compile(checkpointer=InMemorySaver())
@@ -40,7 +40,7 @@ def test_each_attempt_has_a_span_and_spans_do_not_overlap(drive: Any) -> None:
     assert all(began + took <= after for (began, took), (after, _) in pairwise(kept))
 
 
-def test_a_paused_task_has_a_span_for_before_and_after_the_answer(drive: Any) -> None:
+def test_a_paused_task_has_a_span_for_before_and_after_the_answer(drive):
     app = graph({"x": asks("x"), "y": says("y")}, *CHAIN)
     drive.invoke(app, {"log": []}, CFG)
     assert spans(drive, app)["x"] == 1
@@ -48,7 +48,7 @@ def test_a_paused_task_has_a_span_for_before_and_after_the_answer(drive: Any) ->
     assert spans(drive, app) == {"__start__": 1, "x": 2, "y": 1}
 
 
-def test_a_failed_task_has_its_span(drive: Any) -> None:
+def test_a_failed_task_has_its_span(drive):
     app = graph({"x": fails("x", 1), "y": says("y")}, *CHAIN)
     try:
         drive.invoke(app, {"log": []}, CFG)

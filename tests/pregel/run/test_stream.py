@@ -51,14 +51,14 @@ INPUT = {"a": 0, "x": ["i"]}
 # -- envelopes ------------------------------------------------------------------------------------------------
 
 
-def test_one_mode_gives_bare_chunks_and_several_give_pairs(drive: Any) -> None:
+def test_one_mode_gives_bare_chunks_and_several_give_pairs(drive):
     bare = drive.stream(chain(), INPUT, stream_mode="updates")
     assert bare == [{"n1": {"x": ["1"]}}, {"n2": {"x": ["2"], "y": ["2"]}}]
     assert drive.stream(chain(), INPUT, stream_mode=["updates"]) == [("updates", chunk) for chunk in bare]
     assert drive.stream(chain(), INPUT, stream_mode=("updates",)) == [("updates", chunk) for chunk in bare]
 
 
-def test_subgraphs_puts_the_namespace_first(drive: Any) -> None:
+def test_subgraphs_puts_the_namespace_first(drive):
     assert drive.stream(chain(), INPUT, stream_mode="updates", subgraphs=True)[0] == ((), {"n1": {"x": ["1"]}})
     assert drive.stream(chain(), INPUT, stream_mode=["updates"], subgraphs=True)[0] == (
         (), "updates", {"n1": {"x": ["1"]}},
@@ -67,12 +67,12 @@ def test_subgraphs_puts_the_namespace_first(drive: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["updates", ["updates"]])
 @pytest.mark.parametrize("subgraphs", [False, True])
-def test_version_two_has_one_shape_for_everything(drive: Any, mode: Any, subgraphs: bool) -> None:
+def test_version_two_has_one_shape_for_everything(drive, mode, subgraphs):
     chunks = drive.stream(chain(), INPUT, stream_mode=mode, subgraphs=subgraphs, version="v2")
     assert chunks[0] == {"type": "updates", "ns": (), "data": {"n1": {"x": ["1"]}}}
 
 
-def test_values_of_version_two_have_interrupts_next_to_the_data(drive: Any) -> None:
+def test_values_of_version_two_have_interrupts_next_to_the_data(drive):
     from stategraph import interrupt
 
     app = graph({"ask": only("a").do(lambda _: [interrupt("why?")]).write_to("x")}, InMemorySaver())
@@ -83,23 +83,23 @@ def test_values_of_version_two_have_interrupts_next_to_the_data(drive: Any) -> N
 
 
 @pytest.mark.parametrize("mode", ["vlaues", ["values", "upd"], "", [5], ["tools "]])
-def test_an_unknown_mode_is_refused_with_the_known_ones(drive: Any, mode: Any) -> None:
+def test_an_unknown_mode_is_refused_with_the_known_ones(drive, mode):
     with pytest.raises(ValueError, match=r"stream_mode must be one of 'checkpoints', 'custom', 'debug'"):
         drive.stream(chain(), INPUT, stream_mode=mode)
 
 
-def test_no_modes_give_no_chunks_but_run(drive: Any) -> None:
+def test_no_modes_give_no_chunks_but_run(drive):
     ran: list[int] = []
     assert drive.stream(graph({"n": only("a").do(ran.append)}), INPUT, stream_mode=[]) == []
     assert ran == [0]
 
 
-def test_the_graphs_own_mode_is_the_default(drive: Any) -> None:
+def test_the_graphs_own_mode_is_the_default(drive):
     assert drive.stream(chain(stream_mode="updates"), INPUT)[0] == {"n1": {"x": ["1"]}}
     assert drive.stream(chain(), INPUT)[0] == {"x": ["i"], "y": []}
 
 
-def test_invoke_with_another_mode_is_the_list_of_its_chunks(drive: Any) -> None:
+def test_invoke_with_another_mode_is_the_list_of_its_chunks(drive):
     assert drive.invoke(chain(), INPUT, stream_mode="updates") == drive.stream(chain(), INPUT, stream_mode="updates")
     assert drive.invoke(chain(), INPUT, stream_mode=["values"])[-1] == ("values", {"x": ["i", "1", "2"], "y": ["2"]})
 
@@ -107,19 +107,19 @@ def test_invoke_with_another_mode_is_the_list_of_its_chunks(drive: Any) -> None:
 # -- values ---------------------------------------------------------------------------------------------------
 
 
-def test_values_after_the_input_and_after_each_superstep(drive: Any) -> None:
+def test_values_after_the_input_and_after_each_superstep(drive):
     assert drive.stream(chain(), INPUT, stream_mode="values") == [
         {"x": ["i"], "y": []}, {"x": ["i", "1"], "y": []}, {"x": ["i", "1", "2"], "y": ["2"]},
     ]  # fmt: skip
 
 
-def test_values_only_when_a_shown_channel_was_written(drive: Any) -> None:
+def test_values_only_when_a_shown_channel_was_written(drive):
     nodes = {"n1": only("a").write_to("b"), "n2": only("b").do(lambda _: []).write_to("x")}
     assert drive.stream(graph(nodes), {"a": 0}, stream_mode="values") == [{"x": [], "y": []}]
     assert drive.stream(chain(), INPUT, stream_mode="values", output_keys="y") == [["2"]]
 
 
-def test_an_equal_value_written_again_still_shows(drive: Any) -> None:
+def test_an_equal_value_written_again_still_shows(drive):
     nodes = {
         "n1": only("a").write_to(ChannelWriteEntry("c", 1), "b"),
         "n2": only("b").write_to(ChannelWriteEntry("c", 1)),
@@ -128,7 +128,7 @@ def test_an_equal_value_written_again_still_shows(drive: Any) -> None:
     assert drive.stream(app, {"a": 0}, stream_mode="values") == [{"c": 1}, {"c": 1}]
 
 
-def test_a_resumed_run_first_shows_what_is_there(drive: Any) -> None:
+def test_a_resumed_run_first_shows_what_is_there(drive):
     app = chain(InMemorySaver())
     drive.invoke(app, INPUT, CONFIG, interrupt_before=["n2"])
     assert drive.stream(app, None, CONFIG, stream_mode="values") == [
@@ -136,7 +136,7 @@ def test_a_resumed_run_first_shows_what_is_there(drive: Any) -> None:
     ]  # fmt: skip
 
 
-def test_a_reader_that_changes_what_it_got_does_not_change_the_run() -> None:
+def test_a_reader_that_changes_what_it_got_does_not_change_the_run():
     found = []
     for chunk in chain().stream(INPUT, stream_mode="values"):
         found.append({k: [*v] for k, v in chunk.items()})
@@ -148,7 +148,7 @@ def test_a_reader_that_changes_what_it_got_does_not_change_the_run() -> None:
 # -- updates --------------------------------------------------------------------------------------------------
 
 
-def test_updates_of_each_kind_of_result(drive: Any) -> None:
+def test_updates_of_each_kind_of_result(drive):
     nodes = {
         "dict": only("a").write_to(x=["1"], y=["2"]),
         "nothing": only("a"),
@@ -164,7 +164,7 @@ def test_updates_of_each_kind_of_result(drive: Any) -> None:
     ]
 
 
-def test_updates_are_limited_to_the_output_keys(drive: Any) -> None:
+def test_updates_are_limited_to_the_output_keys(drive):
     assert drive.stream(chain(), INPUT, stream_mode="updates", output_keys=["y"]) == [
         {"n1": None},
         {"n2": {"y": ["2"]}},
@@ -172,7 +172,7 @@ def test_updates_are_limited_to_the_output_keys(drive: Any) -> None:
     assert drive.stream(chain(), INPUT, stream_mode="updates", output_keys="x") == [{"n1": ["1"]}, {"n2": ["2"]}]
 
 
-def test_each_send_has_an_update_of_its_own(drive: Any) -> None:
+def test_each_send_has_an_update_of_its_own(drive):
     nodes = {
         "plan": only("a").write_to(ChannelWriteTupleEntry(lambda _: [(TASKS, Send("w", [i])) for i in range(3)])),
         "w": only("b").write_to("x"),
@@ -182,13 +182,13 @@ def test_each_send_has_an_update_of_its_own(drive: Any) -> None:
     assert sorted(chunks[1:], key=str) == [{"w": {"x": [i]}} for i in range(3)]
 
 
-def test_hidden_nodes_never_show(drive: Any) -> None:
+def test_hidden_nodes_never_show(drive):
     app = graph({"n": only("a").write_to(x=["1"]).meta(TAG_HIDDEN), "m": only("a").write_to(x=["2"])})
     chunks = drive.stream(app, INPUT, stream_mode=["updates", "tasks", "debug"])
     assert {name for _, chunk in chunks for name in ("n", "m") if f"'{name}'" in str(chunk)} == {"m"}
 
 
-def test_a_failed_task_has_no_update(drive: Any) -> None:
+def test_a_failed_task_has_no_update(drive):
     seen: list[Any] = []
     app = graph({"bad": only("a").do(lambda _: 1 / 0).write_to("x")})
     with pytest.raises(ZeroDivisionError):
@@ -196,14 +196,14 @@ def test_a_failed_task_has_no_update(drive: Any) -> None:
     assert seen == []
 
 
-def test_a_breakpoint_shows_as_an_empty_interrupt(drive: Any) -> None:
+def test_a_breakpoint_shows_as_an_empty_interrupt(drive):
     chunks = drive.stream(chain(), INPUT, stream_mode="updates", interrupt_before=["n2"])
     assert chunks == [{"n1": {"x": ["1"]}}, {"__interrupt__": ()}]
     chunks = drive.stream(chain(), INPUT, stream_mode="updates", interrupt_after=["n1"])
     assert chunks == [{"n1": {"x": ["1"]}}, {"__interrupt__": ()}]
 
 
-def test_a_restored_task_shows_its_update_as_cached(drive: Any) -> None:
+def test_a_restored_task_shows_its_update_as_cached(drive):
     fail = [True]
 
     def bad(_: Any) -> Any:
@@ -224,7 +224,7 @@ def test_a_restored_task_shows_its_update_as_cached(drive: Any) -> None:
 # -- tasks, checkpoints, debug --------------------------------------------------------------------------------
 
 
-def test_tasks_show_start_and_result(drive: Any) -> None:
+def test_tasks_show_start_and_result(drive):
     nodes = {
         "n": only("a").write_to(ChannelWriteEntry("x", ["1"]), ChannelWriteEntry("x", ["2"]), y=["3"]).meta("t", k=1)
     }
@@ -235,7 +235,7 @@ def test_tasks_show_start_and_result(drive: Any) -> None:
                    "interrupts": []}  # fmt: skip
 
 
-def test_a_failed_tasks_result_is_streamed_before_the_error_is_raised() -> None:
+def test_a_failed_tasks_result_is_streamed_before_the_error_is_raised():
     chunks: list[Any] = []
     for nodes in ({"bad": only("a").do(lambda _: 1 / 0)}, {"bad": only("a").do(lambda _: 1 / 0), "ok": only("a")}):
         chunks.clear()
@@ -246,7 +246,7 @@ def test_a_failed_tasks_result_is_streamed_before_the_error_is_raised() -> None:
         assert (type(end["error"]), end["result"]) == (ZeroDivisionError, {})
 
 
-def test_checkpoints_show_the_state_and_the_next_nodes(drive: Any) -> None:
+def test_checkpoints_show_the_state_and_the_next_nodes(drive):
     app = chain(InMemorySaver())
     chunks = drive.stream(app, INPUT, CONFIG, stream_mode="checkpoints")
     assert [(c["metadata"]["source"], c["metadata"]["step"], c["next"]) for c in chunks] == [
@@ -259,7 +259,7 @@ def test_checkpoints_show_the_state_and_the_next_nodes(drive: Any) -> None:
     assert task == {"id": task["id"], "name": "n1", "interrupts": (), "state": None}
 
 
-def test_a_resumed_run_shows_the_checkpoint_it_resumes_from(drive: Any) -> None:
+def test_a_resumed_run_shows_the_checkpoint_it_resumes_from(drive):
     app = chain(InMemorySaver())
     drive.invoke(app, INPUT, CONFIG, interrupt_before=["n2"])
     before = drive.get_state(app, CONFIG)
@@ -270,11 +270,11 @@ def test_a_resumed_run_shows_the_checkpoint_it_resumes_from(drive: Any) -> None:
     assert again == last
 
 
-def test_checkpoints_need_a_saver(drive: Any) -> None:
+def test_checkpoints_need_a_saver(drive):
     assert drive.stream(chain(), INPUT, stream_mode="checkpoints") == []
 
 
-def test_the_last_checkpoint_shows_also_when_the_run_stops_early(drive: Any) -> None:
+def test_the_last_checkpoint_shows_also_when_the_run_stops_early(drive):
     def steps(**options: Any) -> list[tuple[int, list[str]]]:
         app = chain(InMemorySaver())
         return [
@@ -286,7 +286,7 @@ def test_the_last_checkpoint_shows_also_when_the_run_stops_early(drive: Any) -> 
     assert steps(interrupt_after=["n1"]) == [(-1, ["n1"]), (0, ["n2"])]
 
 
-def test_chunks_before_the_recursion_limit_are_delivered() -> None:
+def test_chunks_before_the_recursion_limit_are_delivered():
     chunks = []
     with pytest.raises(GraphRecursionError):
         for chunk in chain(InMemorySaver()).stream(
@@ -296,7 +296,7 @@ def test_chunks_before_the_recursion_limit_are_delivered() -> None:
     assert chunks == ["checkpoints", "updates", "checkpoints"]
 
 
-def test_debug_wraps_tasks_and_checkpoints_with_step_and_time(drive: Any) -> None:
+def test_debug_wraps_tasks_and_checkpoints_with_step_and_time(drive):
     chunks = drive.stream(chain(InMemorySaver()), INPUT, CONFIG, stream_mode="debug")
     assert [(c["type"], c["step"]) for c in chunks] == [
         ("checkpoint", -1), ("task", 0), ("task_result", 0), ("checkpoint", 0), ("task", 1), ("task_result", 1),
@@ -309,7 +309,7 @@ def test_debug_wraps_tasks_and_checkpoints_with_step_and_time(drive: Any) -> Non
 # -- order ----------------------------------------------------------------------------------------------------
 
 
-def test_order_of_chunks_within_a_superstep(drive: Any) -> None:
+def test_order_of_chunks_within_a_superstep(drive):
     def body(value: Any, writer: Any) -> Any:
         writer("note")
         return ["1"]
@@ -321,7 +321,7 @@ def test_order_of_chunks_within_a_superstep(drive: Any) -> None:
     ]  # fmt: skip
 
 
-def test_task_starts_are_streamed_first_sends_in_order_then_nodes_by_name(drive: Any) -> None:
+def test_task_starts_are_streamed_first_sends_in_order_then_nodes_by_name(drive):
     nodes = {
         "src": only("a").write_to("b", ChannelWriteTupleEntry(lambda _: [(TASKS, Send(n, 0)) for n in ("z", "q")])),
         **{n: only("b") for n in ("c", "b2")},
@@ -332,7 +332,7 @@ def test_task_starts_are_streamed_first_sends_in_order_then_nodes_by_name(drive:
     assert all("result" in c for c in chunks[4:])
 
 
-def test_updates_are_streamed_in_order_of_completion_and_state_in_path_order(drive: Any) -> None:
+def test_updates_are_streamed_in_order_of_completion_and_state_in_path_order(drive):
     """`a_late` ends only after `b_soon` has; its write is first all the same."""
     ended = threading.Event()
 
@@ -350,7 +350,7 @@ def test_updates_are_streamed_in_order_of_completion_and_state_in_path_order(dri
     assert {next(iter(chunk)) for mode, chunk in chunks[:-1]} == {"a_late", "b_soon"}
 
 
-def test_a_finished_tasks_update_reaches_the_reader_while_its_sibling_runs() -> None:
+def test_a_finished_tasks_update_reaches_the_reader_while_its_sibling_runs():
     release = threading.Event()
     app = graph(
         {"fast": only("a").write_to(x=["f"]), "slow": only("a").do(lambda _: release.wait(5)).write_to(y=["s"])}
@@ -362,21 +362,18 @@ def test_a_finished_tasks_update_reaches_the_reader_while_its_sibling_runs() -> 
     assert list(source) == [{"slow": {"y": ["s"]}}]
 
 
-def test_a_finished_tasks_update_reaches_the_async_reader_while_its_sibling_runs() -> None:
-    async def main() -> None:
-        release = asyncio.Event()
+async def test_a_finished_tasks_update_reaches_the_async_reader_while_its_sibling_runs():
+    release = asyncio.Event()
 
-        async def slow(_: Any) -> list[str]:
-            await release.wait()
-            return ["s"]
+    async def slow(_: Any) -> list[str]:
+        await release.wait()
+        return ["s"]
 
-        app = graph({"fast": only("a").write_to(x=["f"]), "slow": only("a").do(slow).write_to("y")})
-        source = app.astream({"a": 0}, stream_mode="updates")
-        assert await anext(source) == {"fast": {"x": ["f"]}}
-        release.set()
-        assert [chunk async for chunk in source] == [{"slow": {"y": ["s"]}}]
-
-    asyncio.run(main())
+    app = graph({"fast": only("a").write_to(x=["f"]), "slow": only("a").do(slow).write_to("y")})
+    source = app.astream({"a": 0}, stream_mode="updates")
+    assert await anext(source) == {"fast": {"x": ["f"]}}
+    release.set()
+    assert [chunk async for chunk in source] == [{"slow": {"y": ["s"]}}]
 
 
 # -- custom events --------------------------------------------------------------------------------------------
@@ -384,7 +381,7 @@ def test_a_finished_tasks_update_reaches_the_async_reader_while_its_sibling_runs
 
 @pytest.mark.parametrize("limit", [None, 1])
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_custom_events_reach_the_reader_while_the_node_runs(limit: Any, nodes: int) -> None:
+def test_custom_events_reach_the_reader_while_the_node_runs(limit, nodes):
     """The node waits until its reader has seen the event: no reading ahead, no deadlock at one thread."""
     seen = [threading.Event() for _ in range(nodes)]
 
@@ -406,31 +403,28 @@ def test_custom_events_reach_the_reader_while_the_node_runs(limit: Any, nodes: i
 
 @pytest.mark.parametrize("limit", [None, 1])
 @pytest.mark.parametrize("kind", ["coroutine", "function"])
-def test_custom_events_reach_the_async_reader_while_the_node_runs(limit: Any, kind: str) -> None:
-    async def main() -> None:
-        seen = asyncio.Event()
-        seen_thread = threading.Event()
+async def test_custom_events_reach_the_async_reader_while_the_node_runs(limit, kind):
+    seen = asyncio.Event()
+    seen_thread = threading.Event()
 
-        async def coro(value: Any, writer: Any) -> list[int]:
-            writer(1)
-            await seen.wait()
-            return [1]
+    async def coro(value: Any, writer: Any) -> list[int]:
+        writer(1)
+        await seen.wait()
+        return [1]
 
-        def function(value: Any, writer: Any) -> list[int]:
-            writer(1)
-            assert seen_thread.wait(5)
-            return [1]
+    def function(value: Any, writer: Any) -> list[int]:
+        writer(1)
+        assert seen_thread.wait(5)
+        return [1]
 
-        app = graph({"n": only("a").do(coro if kind == "coroutine" else function).write_to("x")})
-        async for chunk in app.astream({"a": 0}, {"max_concurrency": limit}, stream_mode=["custom"]):
-            assert chunk == ("custom", 1)
-            seen.set()
-            seen_thread.set()
-
-    asyncio.run(main())
+    app = graph({"n": only("a").do(coro if kind == "coroutine" else function).write_to("x")})
+    async for chunk in app.astream({"a": 0}, {"max_concurrency": limit}, stream_mode=["custom"]):
+        assert chunk == ("custom", 1)
+        seen.set()
+        seen_thread.set()
 
 
-def test_each_tasks_own_events_keep_their_order(drive: Any) -> None:
+def test_each_tasks_own_events_keep_their_order(drive):
     def body(name: str) -> Any:
         def run(value: Any, writer: Any) -> None:
             for i in range(20):
@@ -443,12 +437,12 @@ def test_each_tasks_own_events_keep_their_order(drive: Any) -> None:
         assert [i for n, i in chunks if n == name] == list(range(20))
 
 
-def test_custom_writes_are_dropped_unless_custom_was_requested(drive: Any) -> None:
+def test_custom_writes_are_dropped_unless_custom_was_requested(drive):
     app = graph({"n": only("a").do(lambda value, writer: writer("lost"))})
     assert "lost" not in str(drive.stream(app, {"a": 0}, stream_mode=["values", "updates", "tasks"]))
 
 
-def test_a_writer_may_be_handed_to_a_thread_of_the_users(drive: Any) -> None:
+def test_a_writer_may_be_handed_to_a_thread_of_the_users(drive):
     def body(value: Any, writer: Any) -> None:
         thread = threading.Thread(target=writer, args=("from a thread",))
         thread.start()
@@ -457,7 +451,7 @@ def test_a_writer_may_be_handed_to_a_thread_of_the_users(drive: Any) -> None:
     assert drive.stream(graph({"n": only("a").do(body)}), {"a": 0}, stream_mode="custom") == ["from a thread"]
 
 
-def test_events_of_a_failed_attempt_stay_in_the_stream(drive: Any) -> None:
+def test_events_of_a_failed_attempt_stay_in_the_stream(drive):
     from stategraph import RetryPolicy
 
     tries: list[int] = []
@@ -485,13 +479,13 @@ def nested() -> Pregel:
     return graph({"sub": only("a").do(inner).write_to("x")})
 
 
-def test_a_nested_graph_is_invisible_but_for_its_custom_events_without_subgraphs(drive: Any) -> None:
+def test_a_nested_graph_is_invisible_but_for_its_custom_events_without_subgraphs(drive):
     chunks = drive.stream(nested(), {"a": 0}, stream_mode=["updates", "values", "tasks"])
     assert "'s'" not in str([c for m, c in chunks if m == "updates" and "sub" not in c])
     assert [c for m, c in chunks if m == "updates"] == [{"sub": {"x": ["s"]}}]
 
 
-def test_subgraphs_show_under_their_tasks_namespace_before_the_parents_own_event(drive: Any) -> None:
+def test_subgraphs_show_under_their_tasks_namespace_before_the_parents_own_event(drive):
     chunks = drive.stream(nested(), {"a": 0}, stream_mode=["updates", "custom", "tasks"], subgraphs=True)
     [task] = [c for ns, m, c in chunks if m == "tasks" and c["name"] == "sub" and "input" in c]
     ns = (f"sub:{task['id']}",)
@@ -502,7 +496,7 @@ def test_subgraphs_show_under_their_tasks_namespace_before_the_parents_own_event
 
 
 @pytest.mark.parametrize("limit", [None, 1])
-def test_nested_graphs_in_parallel_nodes_stream_and_end(drive: Any, limit: Any) -> None:
+def test_nested_graphs_in_parallel_nodes_stream_and_end(drive, limit):
     inner = nested()
     app = graph(
         {f"n{i}": only("a").do(lambda _: {"a": 0}).do(inner).do(lambda s: s["x"]).write_to("x") for i in range(4)}
@@ -516,14 +510,14 @@ def test_nested_graphs_in_parallel_nodes_stream_and_end(drive: Any, limit: Any) 
 # -- leaving early --------------------------------------------------------------------------------------------
 
 
-def test_nothing_runs_before_the_first_chunk_is_asked_for() -> None:
+def test_nothing_runs_before_the_first_chunk_is_asked_for():
     ran: list[int] = []
     source = graph({"n": only("a").do(ran.append)}).stream({"a": 0})
     source.close()
     assert ran == []
 
 
-def test_the_next_superstep_waits_for_the_reader() -> None:
+def test_the_next_superstep_waits_for_the_reader():
     ran: list[str] = []
     app = graph(
         {"n1": only("a").do(lambda _: ran.append("n1")).write_to("b"), "n2": only("b").do(lambda _: ran.append("n2"))}
@@ -537,13 +531,13 @@ def test_the_next_superstep_waits_for_the_reader() -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("take", [1, 2, 3])
-def test_a_run_whose_stream_was_closed_resumes(drive: Any, durability: Any, take: int) -> None:
+def test_a_run_whose_stream_was_closed_resumes(drive, durability, take):
     app = chain(InMemorySaver())
     drive.stream(app, INPUT, CONFIG, stream_mode="updates", durability=durability, take=take)
     assert drive.invoke(app, None, CONFIG) == {"x": ["i", "1", "2"], "y": ["2"]}
 
 
-def test_closing_waits_for_running_threads_and_keeps_their_results() -> None:
+def test_closing_waits_for_running_threads_and_keeps_their_results():
     started, release = threading.Event(), threading.Event()
     runs: list[str] = []
 
@@ -569,43 +563,39 @@ def test_closing_waits_for_running_threads_and_keeps_their_results() -> None:
     assert runs.count("fast") == runs.count("slow") == 1
 
 
-def test_closing_an_async_stream_cancels_what_runs_and_keeps_what_has_ended() -> None:
+async def test_closing_an_async_stream_cancels_what_runs_and_keeps_what_has_ended():
     runs: list[str] = []
+    cancelled = asyncio.Event()
+    forever = [True]
 
-    async def main() -> None:
-        cancelled = asyncio.Event()
-        forever = [True]
+    async def slow(_: Any) -> list[str]:
+        runs.append("slow")
+        try:
+            if forever.pop():
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return ["slow"]
 
-        async def slow(_: Any) -> list[str]:
-            runs.append("slow")
-            try:
-                if forever.pop():
-                    await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
-            return ["slow"]
+    async def fast(_: Any) -> list[str]:
+        runs.append("fast")
+        return ["fast"]
 
-        async def fast(_: Any) -> list[str]:
-            runs.append("fast")
-            return ["fast"]
-
-        app = graph(
-            {"fast": only("a").do(fast).write_to("x"), "slow": only("a").do(slow).write_to("x")}, InMemorySaver()
-        )
-        source = app.astream({"a": 0}, CONFIG, stream_mode="updates")
-        assert await anext(source) == {"fast": {"x": ["fast"]}}
-        await source.aclose()
-        assert cancelled.is_set()
-        assert (await app.aget_state(CONFIG)).next == ("slow",)
-        forever.append(False)
-        assert (await app.ainvoke(None, CONFIG))["x"] == ["fast", "slow"]
-
-    asyncio.run(main())
+    app = graph(
+        {"fast": only("a").do(fast).write_to("x"), "slow": only("a").do(slow).write_to("x")}, InMemorySaver()
+    )
+    source = app.astream({"a": 0}, CONFIG, stream_mode="updates")
+    assert await anext(source) == {"fast": {"x": ["fast"]}}
+    await source.aclose()
+    assert cancelled.is_set()
+    assert (await app.aget_state(CONFIG)).next == ("slow",)
+    forever.append(False)
+    assert (await app.ainvoke(None, CONFIG))["x"] == ["fast", "slow"]
     assert (runs.count("fast"), runs.count("slow")) == (1, 2)
 
 
-def test_every_mode_at_once_at_every_point_of_leaving(drive: Any) -> None:
+def test_every_mode_at_once_at_every_point_of_leaving(drive):
     total = len(drive.stream(chain(InMemorySaver()), INPUT, CONFIG, stream_mode=MODES))
     for take in range(total):
         app = chain(InMemorySaver())

@@ -82,9 +82,7 @@ def whole_stream(drive: Any, app: Any, mode: Any, **options: Any) -> list[Any]:
 @pytest.mark.parametrize("subgraphs", [False, True])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("build", [chain, side_by_side])
-def test_each_message_is_shown_once_wherever_the_run_pauses(
-    drive: Any, build: Any, place: str, subgraphs: bool
-) -> None:
+def test_each_message_is_shown_once_wherever_the_run_pauses(drive, build, place, subgraphs):
     for *pauses, named in product([False, True], repeat=len(NAMES) + 1):
         bodies = zip(NAMES, pauses, strict=True)
         nodes = {name: says(name, pauses=pausing, named=named) for name, pausing in bodies}
@@ -95,7 +93,7 @@ def test_each_message_is_shown_once_wherever_the_run_pauses(
         assert sorted(shown) == sorted(said), (pauses, named)
 
 
-def test_what_a_call_had_returned_before_a_pause_is_not_shown_again(drive: Any) -> None:
+def test_what_a_call_had_returned_before_a_pause_is_not_shown_again(drive):
     @task
     def speak(name: str) -> Any:
         return message(name)
@@ -117,7 +115,7 @@ def test_what_a_call_had_returned_before_a_pause_is_not_shown_again(drive: Any) 
     assert [m["id"] for m, _ in drive.stream(app, Command(resume=1), CONFIG, stream_mode="messages")] == ["end"]
 
 
-def test_what_a_failed_run_had_shown_is_not_shown_again(drive: Any) -> None:
+def test_what_a_failed_run_had_shown_is_not_shown_again(drive):
     left = [1]
 
     def fails(state: Any) -> Any:
@@ -145,7 +143,7 @@ def talks(name: str) -> Any:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("mode", ["custom", "tasks", "updates", "debug", "checkpoints", "values", "messages"])
-def test_without_subgraphs_only_what_the_node_returns_is_shown(drive: Any, place: str, mode: Any) -> None:
+def test_without_subgraphs_only_what_the_node_returns_is_shown(drive, place, mode):
     inner = PLACES[place](chain({"n0": talks("n0")}))
     app = chain({"sub": inner, "last": talks("last")}, InMemorySaver())
     told = [chunk for ns, chunk in whole_stream(drive, app, mode, subgraphs=True) if not ns and mode != "messages"]
@@ -161,7 +159,7 @@ def test_without_subgraphs_only_what_the_node_returns_is_shown(drive: Any, place
         assert chunks == ["last"]
 
 
-def test_what_had_ended_inside_when_a_sibling_outside_fails_is_shown_as_it_is_kept() -> None:
+def test_what_had_ended_inside_when_a_sibling_outside_fails_is_shown_as_it_is_kept():
     left = [1]
 
     async def quick(_: Any) -> Any:

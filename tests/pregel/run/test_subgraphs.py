@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import chain_of
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
 from typing_extensions import TypedDict
 
@@ -56,41 +57,41 @@ def namespaces(chunks: list[Any]) -> list[str]:
 # -- what goes in and comes out -------------------------------------------------------------------------------
 
 
-def test_a_graph_as_a_node_takes_the_shared_keys_and_writes_its_whole_output(drive: Any) -> None:
+def test_a_graph_as_a_node_takes_the_shared_keys_and_writes_its_whole_output(drive):
     """A reducer of the parent folds what the child returns, all of it."""
     app = graph({"before": says("before"), "sub": plain()}, (START, "before"), ("before", "sub"))
     assert drive.invoke(app, {"log": ["in"]}, CFG)["log"] == ["in", "before", "in", "before", "s"]
 
 
 @pytest.mark.filterwarnings("ignore:.* shares no key with the graph around it:stategraph.GraphWarning")
-def test_a_graph_that_shares_no_key_sees_nothing_and_changes_nothing(drive: Any) -> None:
+def test_a_graph_that_shares_no_key_sees_nothing_and_changes_nothing(drive):
     class Other(TypedDict, total=False):
         b: list[Any]
 
     seen: list[Any] = []
-    child = StateGraph(Other).add_node("s", lambda state: seen.append(dict(state)) or {"b": [1]}).add_edge(START, "s").compile()
+    child = chain_of(Other, s=lambda state: seen.append(dict(state)) or {"b": [1]}).compile()
     app = graph({"sub": child, "z": says("z")}, (START, "sub"), ("sub", "z"))
     assert drive.invoke(app, {"a": 1}, CFG) == {"a": 1, "log": ["z"]} and seen == [{}]
 
 
-def test_keys_of_the_child_alone_stay_inside(drive: Any) -> None:
+def test_keys_of_the_child_alone_stay_inside(drive):
     class Private(State, total=False):
         secret: str
 
-    child = StateGraph(Private).add_node("s", lambda s: {"secret": "x", "log": ["s"]}).add_edge(START, "s").compile()
+    child = chain_of(Private, s=lambda s: {"secret": "x", "log": ["s"]}).compile()
     assert drive.invoke(graph({"sub": child}, (START, "sub")), {}, CFG) == {"log": ["s"]}
 
 
-def test_a_function_may_change_what_goes_in_and_out(drive: Any) -> None:
+def test_a_function_may_change_what_goes_in_and_out(drive):
     class Other(TypedDict):
         n: Annotated[int, operator.add]
 
-    child = StateGraph(Other).add_node("s", lambda s: {"n": 5}).add_edge(START, "s").compile()
+    child = chain_of(Other, s=lambda s: {"n": 5}).compile()
     app = graph({"sub": lambda state: {"a": child.invoke({"n": state["a"]})["n"]}}, (START, "sub"))
     assert drive.invoke(app, {"a": 2}, CFG)["a"] == 7
 
 
-def test_the_childs_own_checkpointer_argument_is_not_needed_to_stream(drive: Any) -> None:
+def test_the_childs_own_checkpointer_argument_is_not_needed_to_stream(drive):
     """Without a saver anywhere, inner events come through and namespaces are as ever."""
     app = graph({"sub": plain()}, (START, "sub"), checkpointer=None)
     chunks = drive.stream(app, {}, subgraphs=True)
@@ -98,7 +99,7 @@ def test_the_childs_own_checkpointer_argument_is_not_needed_to_stream(drive: Any
     assert namespaces(chunks) == ["sub"]
 
 
-def test_without_subgraphs_inner_steps_are_not_shown(drive: Any) -> None:
+def test_without_subgraphs_inner_steps_are_not_shown(drive):
     app = graph({"sub": plain()}, (START, "sub"))
     assert drive.stream(app, {}, CFG) == [{"sub": {"log": ["s"]}}]
 
@@ -106,20 +107,20 @@ def test_without_subgraphs_inner_steps_are_not_shown(drive: Any) -> None:
 # -- namespaces -----------------------------------------------------------------------------------------------
 
 
-def test_several_graphs_run_by_one_task_are_numbered(drive: Any) -> None:
+def test_several_graphs_run_by_one_task_are_numbered(drive):
     app = graph({"n": calls(plain(), times=3)}, (START, "n"))
     chunks = drive.stream(app, {}, CFG, subgraphs=True)
     assert namespaces(chunks) == ["n", "n:1", "n:2"]
     assert len({ns[0] for ns, _ in chunks if ns}) == 1
 
 
-def test_different_graphs_in_one_task_share_the_numbers(drive: Any) -> None:
+def test_different_graphs_in_one_task_share_the_numbers(drive):
     one, two = plain(), graph({"t": says("t")}, (START, "t"), checkpointer=None)
     app = graph({"n": lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}}, (START, "n"))
     assert namespaces(drive.stream(app, {}, CFG, subgraphs=True)) == ["n", "n:1"]
 
 
-def test_graphs_three_deep_join_their_namespaces(drive: Any) -> None:
+def test_graphs_three_deep_join_their_namespaces(drive):
     saver = InMemorySaver()
     middle = graph({"m": plain()}, (START, "m"), checkpointer=None)
     app = graph({"top": middle}, (START, "top"), checkpointer=saver)
@@ -130,7 +131,7 @@ def test_graphs_three_deep_join_their_namespaces(drive: Any) -> None:
     assert deepest.split("|")[0] in known and all(":" in level for level in deepest.split("|"))
 
 
-def test_each_loop_iteration_and_each_send_starts_the_graph_from_scratch(drive: Any) -> None:
+def test_each_loop_iteration_and_each_send_starts_the_graph_from_scratch(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [(n, child.invoke({})["log"])]})
     child = plain()
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(3)], ["w"])
@@ -138,7 +139,7 @@ def test_each_loop_iteration_and_each_send_starts_the_graph_from_scratch(drive: 
     assert drive.invoke(app, {}, CFG)["log"] == [(n, ["s"]) for n in range(3)]
 
 
-def test_parents_are_kept_with_every_nested_checkpoint(drive: Any) -> None:
+def test_parents_are_kept_with_every_nested_checkpoint(drive):
     saver = InMemorySaver()
     app = graph({"sub": inner()}, (START, "sub"), checkpointer=saver)
     drive.invoke(app, {}, CFG)
@@ -151,13 +152,13 @@ def test_parents_are_kept_with_every_nested_checkpoint(drive: Any) -> None:
 # -- what a graph keeps ---------------------------------------------------------------------------------------
 
 
-def test_a_graph_keeps_nothing_between_runs_of_its_parent(drive: Any) -> None:
+def test_a_graph_keeps_nothing_between_runs_of_its_parent(drive):
     app = graph({"n": calls(plain())}, (START, "n"))
     drive.invoke(app, {}, CFG)
     assert drive.invoke(app, {}, CFG)["log"] == [["s"], ["s"]]
 
 
-def test_a_graph_with_memory_continues_in_the_next_run(drive: Any) -> None:
+def test_a_graph_with_memory_continues_in_the_next_run(drive):
     """checkpointer=True: the namespace has no ids, and steps count on."""
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
     for turn in range(1, 4):
@@ -166,7 +167,7 @@ def test_a_graph_with_memory_continues_in_the_next_run(drive: Any) -> None:
     assert [s.metadata["step"] for s in drive.history(app, own)] == [7, 6, 5, 4, 3, 2, 1, 0, -1]
 
 
-def test_two_memories_of_one_node_are_numbered(drive: Any) -> None:
+def test_two_memories_of_one_node_are_numbered(drive):
     one, two = plain(checkpointer=True), graph({"t": says("t")}, (START, "t"), checkpointer=True)
     app = graph({"n": lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}}, (START, "n"))
     drive.invoke(app, {}, CFG)
@@ -176,7 +177,7 @@ def test_two_memories_of_one_node_are_numbered(drive: Any) -> None:
         assert drive.get_state(app, where).values["log"] == log
 
 
-def test_one_history_for_two_tasks_of_a_superstep_is_an_error(drive: Any) -> None:
+def test_one_history_for_two_tasks_of_a_superstep_is_an_error(drive):
     """Each would take the other's steps for its own. The peer lets the last one win."""
     child = plain(checkpointer=True)
     builder = StateGraph(State).add_node("w", lambda n: {"log": child.invoke({})["log"]})
@@ -185,7 +186,7 @@ def test_one_history_for_two_tasks_of_a_superstep_is_an_error(drive: Any) -> Non
         drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, CFG)
 
 
-def test_one_history_inside_two_tasks_of_a_superstep_is_an_error_too(drive: Any) -> None:
+def test_one_history_inside_two_tasks_of_a_superstep_is_an_error_too(drive):
     """The graph that keeps it stands in one that does not, so that both find the same history."""
     child = plain(checkpointer=True)
     middle = graph({"own": child}, (START, "own"), checkpointer=None)
@@ -195,14 +196,14 @@ def test_one_history_inside_two_tasks_of_a_superstep_is_an_error_too(drive: Any)
         drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, {**CFG, "max_concurrency": 1})
 
 
-def test_a_history_of_its_own_needs_a_saver_above_to_be_kept(drive: Any) -> None:
+def test_a_history_of_its_own_needs_a_saver_above_to_be_kept(drive):
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"), checkpointer=None)
     assert drive.invoke(app, {})["log"] == drive.invoke(app, {})["log"] == [["s"]]
     with pytest.raises(RuntimeError, match="checkpointer=True means"):
         drive.invoke(plain(checkpointer=True), {}, CFG)
 
 
-def test_a_graph_without_checkpoints_starts_over_on_resume(drive: Any) -> None:
+def test_a_graph_without_checkpoints_starts_over_on_resume(drive):
     ran = Ran()
     app = graph({"n": calls(inner(ran, checkpointer=False), ran)}, (START, "n"))
     drive.invoke(app, {}, CFG)
@@ -212,7 +213,7 @@ def test_a_graph_without_checkpoints_starts_over_on_resume(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-def test_a_nested_graph_resumes_where_it_paused(drive: Any, checkpointer: Any) -> None:
+def test_a_nested_graph_resumes_where_it_paused(drive, checkpointer):
     ran = Ran()
     app = graph({"n": calls(inner(ran, checkpointer), ran)}, (START, "n"))
     assert asked(drive.invoke(app, {}, CFG)) == ["i?"]
@@ -220,7 +221,7 @@ def test_a_nested_graph_resumes_where_it_paused(drive: Any, checkpointer: Any) -
     assert ran == ["holder", "s", "i", "holder", "i"]
 
 
-def test_a_thread_of_its_own_is_a_lineage_of_its_own(drive: Any) -> None:
+def test_a_thread_of_its_own_is_a_lineage_of_its_own(drive):
     child = plain(checkpointer=InMemorySaver())
     own = {"configurable": {"thread_id": "other"}}
     app = graph({"n": lambda s: {"log": child.invoke({}, own)["log"]}}, (START, "n"))
@@ -231,7 +232,7 @@ def test_a_thread_of_its_own_is_a_lineage_of_its_own(drive: Any) -> None:
     assert drive.get_state(child, own).config["configurable"]["checkpoint_ns"] == ""
 
 
-def test_a_node_may_pass_on_the_config_it_was_given(drive: Any) -> None:
+def test_a_node_may_pass_on_the_config_it_was_given(drive):
     """It says no more than the context does, so the graph stays nested: it is lent the saver, and pauses."""
     child = inner()
 
@@ -244,7 +245,7 @@ def test_a_node_may_pass_on_the_config_it_was_given(drive: Any) -> None:
     assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["s", ("i", "A")]
 
 
-def test_a_saver_below_a_root_without_one_cannot_pause(drive: Any) -> None:
+def test_a_saver_below_a_root_without_one_cannot_pause(drive):
     """Nobody could answer: the run could not be resumed."""
     app = graph({"n": calls(inner(checkpointer=InMemorySaver()))}, (START, "n"), checkpointer=None)
     with pytest.raises(RuntimeError, match="the graph has no checkpointer"):
@@ -254,7 +255,7 @@ def test_a_saver_below_a_root_without_one_cannot_pause(drive: Any) -> None:
 # -- questions ------------------------------------------------------------------------------------------------
 
 
-def test_a_nested_question_has_one_id_at_every_level(drive: Any) -> None:
+def test_a_nested_question_has_one_id_at_every_level(drive):
     middle = graph({"m": inner()}, (START, "m"), checkpointer=None)
     app = graph({"top": middle, "z": says("z")}, (START, "top"), ("top", "z"))
     paused = drive.invoke(app, {}, CFG)
@@ -267,7 +268,7 @@ def test_a_nested_question_has_one_id_at_every_level(drive: Any) -> None:
     assert drive.get_state(app, CFG, subgraphs=True).tasks == ()
 
 
-def test_questions_of_a_node_and_of_its_graph_keep_lists_of_their_own(drive: Any) -> None:
+def test_questions_of_a_node_and_of_its_graph_keep_lists_of_their_own(drive):
     child = inner()
 
     def node(state: Any) -> Any:
@@ -282,7 +283,7 @@ def test_questions_of_a_node_and_of_its_graph_keep_lists_of_their_own(drive: Any
     assert questions == ["before?", "i?", "after?"] and result["log"] == ["A", ["s", ("i", "B")], "C"]
 
 
-def test_several_graphs_of_one_task_are_each_answered(drive: Any) -> None:
+def test_several_graphs_of_one_task_are_each_answered(drive):
     ran = Ran()
     app = graph({"n": calls(inner(ran), times=2)}, (START, "n"))
     drive.invoke(app, {}, CFG)
@@ -291,7 +292,7 @@ def test_several_graphs_of_one_task_are_each_answered(drive: Any) -> None:
     assert sorted(ran) == ["i", "i", "i", "i", "s", "s"]
 
 
-def test_sends_to_an_asking_graph_are_answered_in_one_resume(drive: Any) -> None:
+def test_sends_to_an_asking_graph_are_answered_in_one_resume(drive):
     child = graph({"i": lambda state: {"log": [interrupt(state["a"])]}}, (START, "i"), checkpointer=None)
     builder = StateGraph(State).add_node("w", lambda n: {"log": child.invoke({"a": n})["log"]})
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(3)], ["w"])
@@ -301,7 +302,7 @@ def test_sends_to_an_asking_graph_are_answered_in_one_resume(drive: Any) -> None
     assert drive.invoke(app, Command(resume={i: n * 2 for n, i in ids(paused).items()}), CFG)["log"] == [0, 2, 4]
 
 
-def test_a_retried_node_finds_its_finished_graph(drive: Any) -> None:
+def test_a_retried_node_finds_its_finished_graph(drive):
     """D10: the peer runs the graph again, in a namespace with another number."""
     ran, left = Ran(), [1]
     child = plain(ran)
@@ -319,7 +320,7 @@ def test_a_retried_node_finds_its_finished_graph(drive: Any) -> None:
     assert ran == ["s"]
 
 
-def test_a_nested_graph_resumes_at_the_node_that_failed(drive: Any) -> None:
+def test_a_nested_graph_resumes_at_the_node_that_failed(drive):
     ran = Ran()
     child = graph({"s": says("s", ran), "f": fails("f", 1, ran)}, (START, "s"), ("s", "f"), checkpointer=None)
     app = graph({"sub": child}, (START, "sub"))
@@ -328,7 +329,7 @@ def test_a_nested_graph_resumes_at_the_node_that_failed(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["s", "f"] and ran == ["s", "f", "f"]
 
 
-def test_a_breakpoint_inside_pauses_all(drive: Any) -> None:
+def test_a_breakpoint_inside_pauses_all(drive):
     child = graph({"s": says("s"), "t": says("t")}, (START, "s"), ("s", "t"), checkpointer=None, interrupt_before=["t"])
     app = graph({"sub": child, "z": says("z")}, (START, "sub"), ("sub", "z"))
     assert drive.stream(app, {}, CFG, stream_mode="updates") == [{"__interrupt__": ()}]
@@ -337,7 +338,7 @@ def test_a_breakpoint_inside_pauses_all(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["s", "t", "z"]
 
 
-def test_a_graph_run_by_a_task_call_pauses_and_resumes(drive: Any) -> None:
+def test_a_graph_run_by_a_task_call_pauses_and_resumes(drive):
     child = inner()
 
     @task
@@ -360,7 +361,7 @@ def commanding(command: Any) -> Any:
     return graph({"sub": child, "x": says("x"), "y": says("y")}, (START, "sub"), ("sub", "x"), aside="xy")
 
 
-def test_a_command_to_the_parent_is_done_by_the_holder(drive: Any) -> None:
+def test_a_command_to_the_parent_is_done_by_the_holder(drive):
     """The holder's own edges still fire."""
     app = commanding(Command(graph=Command.PARENT, update={"log": ["up"]}, goto="y"))
     assert drive.invoke(app, {}, CFG)["log"] == ["up", "x", "y"]
@@ -368,12 +369,12 @@ def test_a_command_to_the_parent_is_done_by_the_holder(drive: Any) -> None:
     assert chunks[0] == {"sub": {"log": ["up"]}}
 
 
-def test_several_commands_to_the_parent_are_done_as_one(drive: Any) -> None:
+def test_several_commands_to_the_parent_are_done_as_one(drive):
     parts = [Command(graph=Command.PARENT, update={"log": [n]}, goto=n) for n in "xy"]
     assert drive.invoke(commanding(parts), {}, CFG)["log"] == ["x", "y", "x", "y"]
 
 
-def test_a_command_to_the_parent_ends_the_function_that_ran_the_graph(drive: Any) -> None:
+def test_a_command_to_the_parent_ends_the_function_that_ran_the_graph(drive):
     after: list[str] = []
     child = graph({"c": lambda s: Command(graph=Command.PARENT, update={"log": ["up"]})}, (START, "c"), checkpointer=None)
 
@@ -389,13 +390,13 @@ def test_a_command_to_the_parent_ends_the_function_that_ran_the_graph(drive: Any
     [(Command(graph=Command.PARENT, goto="zz"), "goes to the unknown node 'zz'"), (Command(graph=Command.PARENT, update={"lgo": 1}), "unknown key 'lgo'")],
     ids=["node", "key"],
 )
-def test_a_command_to_the_parent_that_names_something_unknown_is_an_error_there(drive: Any, command: Any, text: str) -> None:
+def test_a_command_to_the_parent_that_names_something_unknown_is_an_error_there(drive, command, text):
     child = graph({"c": lambda state: command}, (START, "c"), checkpointer=None)
     with pytest.raises(InvalidUpdateError, match=text):
         drive.invoke(graph({"n": lambda state: child.invoke({})}, (START, "n")), {}, CFG)
 
 
-def test_a_command_to_the_parent_at_the_root_is_an_error(drive: Any) -> None:
+def test_a_command_to_the_parent_at_the_root_is_an_error(drive):
     app = graph({"c": lambda s: Command(graph=Command.PARENT)}, (START, "c"))
     with pytest.raises(InvalidUpdateError, match="there is no parent graph"):
         drive.invoke(app, {}, CFG)
@@ -404,7 +405,7 @@ def test_a_command_to_the_parent_at_the_root_is_an_error(drive: Any) -> None:
 # -- looking in, and changing what is inside ------------------------------------------------------------------
 
 
-def test_nested_state_is_a_config_or_with_subgraphs_a_snapshot(drive: Any) -> None:
+def test_nested_state_is_a_config_or_with_subgraphs_a_snapshot(drive):
     app = graph({"sub": inner()}, (START, "sub"))
     drive.invoke(app, {"a": 3}, CFG)
     [shallow] = drive.get_state(app, CFG).tasks
@@ -416,7 +417,7 @@ def test_nested_state_is_a_config_or_with_subgraphs_a_snapshot(drive: Any) -> No
     assert [s.metadata["step"] for s in drive.history(app, where)] == [1, 0, -1]
 
 
-def test_history_leads_into_graphs_that_have_finished(drive: Any) -> None:
+def test_history_leads_into_graphs_that_have_finished(drive):
     app = graph({"sub": inner(), "ask": asks("ask")}, (START, "sub"), ("sub", "ask"))
     drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume=1), CFG)
@@ -427,7 +428,7 @@ def test_history_leads_into_graphs_that_have_finished(drive: Any) -> None:
     assert drive.get_state(app, before.config, subgraphs=True).tasks[0].state.values == inside[0].values
 
 
-def test_the_state_of_a_graph_that_finished_in_an_interrupted_superstep_can_be_read(drive: Any) -> None:
+def test_the_state_of_a_graph_that_finished_in_an_interrupted_superstep_can_be_read(drive):
     app = graph({"sub": plain(), "ask": asks("ask")}, (START, "sub"), (START, "ask"))
     chunks = drive.stream(app, {}, CFG, stream_mode="checkpoints")
     tasks = {t.name: t for t in drive.get_state(app, CFG, subgraphs=True).tasks}
@@ -436,7 +437,7 @@ def test_the_state_of_a_graph_that_finished_in_an_interrupted_superstep_can_be_r
     assert shown == {"sub": {"configurable": {"thread_id": "1", "checkpoint_ns": f"sub:{tasks['sub'].id}"}}, "ask": None}
 
 
-def test_the_graphs_inside_can_be_listed(drive: Any) -> None:
+def test_the_graphs_inside_can_be_listed(drive):
     low = plain()
     middle = graph({"low": low}, (START, "low"), checkpointer=None)
     app = graph({"mid": middle, "off": plain(checkpointer=False), "n": calls(low)}, (START, "mid"), ("mid", "n"), ("n", "off"))
@@ -448,7 +449,7 @@ def test_the_graphs_inside_can_be_listed(drive: Any) -> None:
         dict(app.get_subgraphs(namespace="md"))
 
 
-def test_a_graph_that_runs_itself_is_listed_once() -> None:
+def test_a_graph_that_runs_itself_is_listed_once():
     def again(state: Any) -> Any:
         if not state.get("a"):
             app.invoke({"a": 1})
@@ -458,7 +459,7 @@ def test_a_graph_that_runs_itself_is_listed_once() -> None:
     assert [name for name, _ in app.get_subgraphs(recurse=True)] == ["n"]
 
 
-def test_every_kind_of_holder_shows_its_graph(drive: Any) -> None:
+def test_every_kind_of_holder_shows_its_graph(drive):
     """Children are recorded as they run: through helpers, containers and defaults alike."""
     box = {"child": inner()}
 
@@ -473,7 +474,7 @@ def test_every_kind_of_holder_shows_its_graph(drive: Any) -> None:
     assert drive.get_state(app, CFG, subgraphs=True).tasks[0].state.next == ("i",)
 
 
-def test_an_update_inside_is_seen_when_the_run_resumes(drive: Any) -> None:
+def test_an_update_inside_is_seen_when_the_run_resumes(drive):
     app = graph({"sub": inner(), "z": says("z")}, (START, "sub"), ("sub", "z"))
     drive.invoke(app, {}, CFG)
     where = drive.get_state(app, CFG).tasks[0].state
@@ -482,7 +483,7 @@ def test_an_update_inside_is_seen_when_the_run_resumes(drive: Any) -> None:
     assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["s", "patched", ("i", "A"), "z"]
 
 
-def test_an_update_as_the_paused_inner_node_lets_the_run_finish(drive: Any) -> None:
+def test_an_update_as_the_paused_inner_node_lets_the_run_finish(drive):
     ran = Ran()
     app = graph({"sub": inner(ran), "z": says("z")}, (START, "sub"), ("sub", "z"))
     drive.invoke(app, {}, CFG)
@@ -491,14 +492,14 @@ def test_an_update_as_the_paused_inner_node_lets_the_run_finish(drive: Any) -> N
     assert drive.invoke(app, None, CFG)["log"] == ["s", "patched", "z"] and ran == ["s", "i"]
 
 
-def test_an_answer_after_an_update_inside_reaches_the_repeated_interrupt(drive: Any) -> None:
+def test_an_answer_after_an_update_inside_reaches_the_repeated_interrupt(drive):
     app = graph({"sub": inner()}, (START, "sub"))
     drive.invoke(app, {}, CFG)
     drive.update_state(app, drive.get_state(app, CFG).tasks[0].state, {"a": 2}, as_node="s")
     assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["s", ("i", "A")]
 
 
-def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive: Any) -> None:
+def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive):
     app = graph({"sub": inner()}, (START, "sub"))
     drive.invoke(app, {}, CFG)
     where = {"configurable": {"thread_id": "1", "checkpoint_ns": "sbu:1"}}
@@ -507,7 +508,7 @@ def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive: Any) -> None
         drive.update_state(app, where, {"a": 1})
 
 
-def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive: Any) -> None:
+def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive):
     """A graph that a function runs is known once it has run; another process must have run it too."""
     saver, child = InMemorySaver(), inner()
     drive.invoke(graph({"n": calls(child)}, (START, "n"), checkpointer=saver), {}, CFG)
@@ -520,7 +521,7 @@ def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive: Any
     assert drive.get_state(fresh, where).next == ("i",)
 
 
-def test_an_update_inside_that_names_an_unknown_node_is_an_error(drive: Any) -> None:
+def test_an_update_inside_that_names_an_unknown_node_is_an_error(drive):
     app = graph({"sub": inner()}, (START, "sub"))
     drive.invoke(app, {}, CFG)
     with pytest.raises(InvalidUpdateError, match="'z' does not exist; known: 'i', 's'"):
@@ -530,7 +531,7 @@ def test_an_update_inside_that_names_an_unknown_node_is_an_error(drive: Any) -> 
 # -- going back -----------------------------------------------------------------------------------------------
 
 
-def test_a_replay_starts_a_nested_graph_over(drive: Any) -> None:
+def test_a_replay_starts_a_nested_graph_over(drive):
     ran = Ran()
     app = graph({"sub": inner(ran)}, (START, "sub"))
     drive.invoke(app, {}, CFG)
@@ -540,7 +541,7 @@ def test_a_replay_starts_a_nested_graph_over(drive: Any) -> None:
     assert ran == ["s", "i"]
 
 
-def test_a_replay_takes_a_graph_with_a_history_back_to_what_it_was_then(drive: Any) -> None:
+def test_a_replay_takes_a_graph_with_a_history_back_to_what_it_was_then(drive):
     """It starts from its newest checkpoint before the one that is done anew; later turns count for nothing."""
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
     for _ in range(3):
@@ -550,7 +551,7 @@ def test_a_replay_takes_a_graph_with_a_history_back_to_what_it_was_then(drive: A
     assert drive.invoke(app, {}, CFG)["log"][-1] == ["s", "s", "s"]
 
 
-def test_a_replay_of_an_update_takes_a_graph_with_a_history_back_as_well(drive: Any) -> None:
+def test_a_replay_of_an_update_takes_a_graph_with_a_history_back_as_well(drive):
     """What counts is the checkpoint that was updated, not when."""
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
     for _ in range(3):
@@ -559,7 +560,7 @@ def test_a_replay_of_an_update_takes_a_graph_with_a_history_back_as_well(drive: 
     assert drive.invoke(app, None, made)["log"] == [["s"], ["s", "s"]]
 
 
-def test_new_input_at_an_old_checkpoint_takes_a_graph_with_a_history_back_as_well(drive: Any) -> None:
+def test_new_input_at_an_old_checkpoint_takes_a_graph_with_a_history_back_as_well(drive):
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
     for _ in range(3):
         drive.invoke(app, {}, CFG)
@@ -567,7 +568,7 @@ def test_new_input_at_an_old_checkpoint_takes_a_graph_with_a_history_back_as_wel
     assert drive.invoke(app, {}, end_of_first)["log"] == [["s"], ["s", "s"]]
 
 
-def test_a_graph_with_memory_that_paused_on_a_branch_resumes_there(drive: Any) -> None:
+def test_a_graph_with_memory_that_paused_on_a_branch_resumes_there(drive):
     ran = Ran()
     app = graph({"n": calls(inner(ran, checkpointer=True))}, (START, "n"))
     for turn in range(2):
@@ -578,7 +579,7 @@ def test_a_graph_with_memory_that_paused_on_a_branch_resumes_there(drive: Any) -
     assert drive.invoke(app, Command(resume="new"), CFG)["log"] == [["s", ("i", "new")]] and ran == ["i"]
 
 
-def test_the_history_of_a_graph_is_never_changed_by_a_replay(drive: Any) -> None:
+def test_the_history_of_a_graph_is_never_changed_by_a_replay(drive):
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
     for _ in range(2):
         drive.invoke(app, {}, CFG)
@@ -590,7 +591,7 @@ def test_the_history_of_a_graph_is_never_changed_by_a_replay(drive: Any) -> None
     assert rows(after)[-1] == ("loop", 1, ["s"], ())
 
 
-def test_a_nested_checkpoint_takes_no_new_input_and_must_exist(drive: Any) -> None:
+def test_a_nested_checkpoint_takes_no_new_input_and_must_exist(drive):
     app = graph({"sub": inner()}, (START, "sub"))
     drive.invoke(app, {}, CFG)
     nested = drive.get_state(app, CFG, subgraphs=True).tasks[0].state
@@ -603,7 +604,7 @@ def test_a_nested_checkpoint_takes_no_new_input_and_must_exist(drive: Any) -> No
     assert drive.history(app, CFG) == before
 
 
-def test_running_from_a_checkpoint_two_levels_down(drive: Any) -> None:
+def test_running_from_a_checkpoint_two_levels_down(drive):
     """Each level goes on from the checkpoint it had then; the old branch stays as it was."""
     ran = Ran()
     middle = graph({"m": says("m", ran), "in": inner(ran)}, (START, "m"), ("m", "in"), checkpointer=None)
@@ -619,7 +620,7 @@ def test_running_from_a_checkpoint_two_levels_down(drive: Any) -> None:
     assert drive.history(app, CFG)[-len(before) :] == before
 
 
-def test_running_from_a_nested_checkpoint_continues_it_under_a_fork_of_its_root(drive: Any) -> None:
+def test_running_from_a_nested_checkpoint_continues_it_under_a_fork_of_its_root(drive):
     ran = Ran()
     app = graph({"sub": inner(ran), "z": says("z")}, (START, "sub"), ("sub", "z"))
     drive.invoke(app, {}, CFG)
@@ -630,7 +631,7 @@ def test_running_from_a_nested_checkpoint_continues_it_under_a_fork_of_its_root(
     assert drive.invoke(app, Command(resume="B"), CFG)["log"] == ["s", ("i", "B"), "z"]
 
 
-def test_a_key_that_the_parent_does_not_know_is_refused_also_from_a_graph_as_a_node(drive: Any) -> None:
+def test_a_key_that_the_parent_does_not_know_is_refused_also_from_a_graph_as_a_node(drive):
     child = graph({"s": lambda state: Command(graph=Command.PARENT, update={"aa": 1})}, (START, "s"))
     app = graph({"sub": child}, (START, "sub"))
     with pytest.raises(InvalidUpdateError, match="'aa'"):
@@ -656,12 +657,11 @@ def asks_deep(state: Any) -> Any:
 
 
 def deep_graph() -> Any:
-    builder = StateGraph(DeepState).add_node("make", lambda state: {"deep": Deep(7)}).add_node("ask", asks_deep)
-    return builder.add_edge(START, "make").add_edge("make", "ask").compile()
+    return chain_of(DeepState, make=lambda state: {"deep": Deep(7)}, ask=asks_deep).compile()
 
 
 @pytest.mark.parametrize("by_function", [False, True])
-def test_a_type_that_only_a_nested_graph_names_is_stored_by_the_saver_around_it(drive: Any, by_function: bool) -> None:
+def test_a_type_that_only_a_nested_graph_names_is_stored_by_the_saver_around_it(drive, by_function):
     inner = deep_graph()
 
     async def acall(state: Any) -> Any:
@@ -676,7 +676,7 @@ def test_a_type_that_only_a_nested_graph_names_is_stored_by_the_saver_around_it(
     assert drive.invoke(app, Command(resume=1), CFG)["log"] == [7]
 
 
-def test_the_saver_of_another_process_knows_the_types_of_graphs_that_nodes_hold(drive: Any) -> None:
+def test_the_saver_of_another_process_knows_the_types_of_graphs_that_nodes_hold(drive):
     saver = InMemorySaver()
     drive.invoke(graph({"in": deep_graph()}, (START, "in"), checkpointer=saver), {"log": []}, CFG)
     fresh = InMemorySaver()

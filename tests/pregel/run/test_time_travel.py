@@ -64,7 +64,7 @@ REPLAYS = {
 
 
 @pytest.mark.parametrize(("step", "added"), REPLAYS.items())
-def test_none_at_a_checkpoint_runs_the_following_nodes_on_a_branch(drive: Any, step: int, added: list[Any]) -> None:
+def test_none_at_a_checkpoint_runs_the_following_nodes_on_a_branch(drive, step, added):
     """Nodes before it never run again; at a finished checkpoint there is nothing to do and nothing is stored."""
     ran = Ran()
     app = chain(ran)
@@ -75,7 +75,7 @@ def test_none_at_a_checkpoint_runs_the_following_nodes_on_a_branch(drive: Any, s
     assert "".join(ran) == "xyz"[max(step, 0) :]
 
 
-def test_a_branch_hangs_on_the_checkpoint_it_started_from(drive: Any) -> None:
+def test_a_branch_hangs_on_the_checkpoint_it_started_from(drive):
     """Trace A9: 1 -> fork 2 -> loop 3 -> loop 4."""
     app = chain()
     drive.invoke(app, {}, CFG)
@@ -85,7 +85,7 @@ def test_a_branch_hangs_on_the_checkpoint_it_started_from(drive: Any) -> None:
     assert (last.parent_config, middle.parent_config, fork.parent_config) == (middle.config, fork.config, then)
 
 
-def test_the_newest_branch_is_the_head_and_the_old_one_stays_within_reach(drive: Any) -> None:
+def test_the_newest_branch_is_the_head_and_the_old_one_stays_within_reach(drive):
     app = chain()
     drive.invoke(app, {"log": ["i"]}, CFG)
     end, then = drive.get_state(app, CFG).config, at(drive, app, 1)
@@ -116,14 +116,14 @@ CALLS: dict[str, tuple[Call, list[tuple[str, int, list[Any], tuple[str, ...]]]]]
 
 
 @pytest.mark.parametrize(("given", "added"), CALLS.values(), ids=CALLS.keys())
-def test_a_call_at_an_old_checkpoint(drive: Any, given: Call, added: list[Any]) -> None:
+def test_a_call_at_an_old_checkpoint(drive, given, added):
     app = chain()
     drive.invoke(app, {"log": ["i"]}, CFG)
     then = at(drive, app, 1)
     assert branch(drive, app, lambda: drive.invoke(app, *given(app, then))) == added
 
 
-def test_an_update_at_a_finished_old_checkpoint_makes_a_branch_too(drive: Any) -> None:
+def test_an_update_at_a_finished_old_checkpoint_makes_a_branch_too(drive):
     app = chain()
     drive.invoke(app, {}, CFG)
     end = drive.get_state(app, CFG).config
@@ -134,7 +134,7 @@ def test_an_update_at_a_finished_old_checkpoint_makes_a_branch_too(drive: Any) -
     assert drive.get_state(app, CFG).values["a"] == 7
 
 
-def test_an_update_then_none_continues_the_branch_without_a_further_fork(drive: Any) -> None:
+def test_an_update_then_none_continues_the_branch_without_a_further_fork(drive):
     """The second time the update is no longer the head, and its replay gets a fork."""
     app = chain()
     drive.invoke(app, {}, CFG)
@@ -146,7 +146,7 @@ def test_an_update_then_none_continues_the_branch_without_a_further_fork(drive: 
     assert branch(drive, app, lambda: drive.invoke(app, None, made)) == again
 
 
-def test_a_head_that_was_made_by_an_update_and_then_ran_is_left_alone_by_a_replay(drive: Any) -> None:
+def test_a_head_that_was_made_by_an_update_and_then_ran_is_left_alone_by_a_replay(drive):
     """It is no longer untouched: p's output hangs on it. So the replay gets a fork."""
     app = paused()
     drive.invoke(app, {"log": ["i"]}, CFG)
@@ -156,7 +156,7 @@ def test_a_head_that_was_made_by_an_update_and_then_ran_is_left_alone_by_a_repla
 
 
 @pytest.mark.parametrize("given", [{"log": ["j"]}, None, Command(goto="x"), Command(resume=1)], ids=repr)
-def test_an_unknown_checkpoint_is_an_error_that_names_it(drive: Any, given: Any) -> None:
+def test_an_unknown_checkpoint_is_an_error_that_names_it(drive, given):
     """D15: the peer starts from an empty state."""
     app = chain()
     drive.invoke(app, {}, CFG)
@@ -165,12 +165,12 @@ def test_an_unknown_checkpoint_is_an_error_that_names_it(drive: Any, given: Any)
     assert len(drive.history(app, CFG)) == 5
 
 
-def test_none_on_a_thread_that_does_not_exist_is_an_error(drive: Any) -> None:
+def test_none_on_a_thread_that_does_not_exist_is_an_error(drive):
     with pytest.raises(EmptyInputError, match="thread '1' has no pending work"):
         drive.invoke(chain(), None, CFG)
 
 
-def test_none_on_a_finished_thread_returns_its_output_and_stores_nothing(drive: Any) -> None:
+def test_none_on_a_finished_thread_returns_its_output_and_stores_nothing(drive):
     app = chain()
     done = drive.invoke(app, {}, CFG)
     assert branch(drive, app, lambda: drive.invoke(app, None, CFG)) == []
@@ -189,9 +189,7 @@ KEPT: dict[str, tuple[Call, list[str], list[Any]]] = {
 
 
 @pytest.mark.parametrize(("call", "runs", "asks_again"), KEPT.values(), ids=KEPT.keys())
-def test_writes_of_finished_siblings_count_unless_the_superstep_runs_again(
-    drive: Any, call: Call, runs: list[str], asks_again: list[str]
-) -> None:
+def test_writes_of_finished_siblings_count_unless_the_superstep_runs_again(drive, call, runs, asks_again):
     ran = Ran()
     app = paused(ran)
     drive.invoke(app, {}, CFG)
@@ -201,7 +199,7 @@ def test_writes_of_finished_siblings_count_unless_the_superstep_runs_again(
     assert (ran.take(), asked(result) if asks_again else []) == (runs, asks_again)
 
 
-def test_a_replay_interrupts_under_new_ids_and_the_old_ones_are_closed(drive: Any) -> None:
+def test_a_replay_interrupts_under_new_ids_and_the_old_ones_are_closed(drive):
     app = paused()
     first = drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume="R"), CFG)
@@ -212,7 +210,7 @@ def test_a_replay_interrupts_under_new_ids_and_the_old_ones_are_closed(drive: An
     assert drive.invoke(app, Command(resume="S"), CFG)["log"] == ["p", ("q", "S"), "z"]
 
 
-def test_a_replay_runs_a_failed_step_whole(drive: Any) -> None:
+def test_a_replay_runs_a_failed_step_whole(drive):
     ran = Ran()
     app = graph({"p": says("p", ran), "q": fails("q", 1, ran)}, (START, "p"), (START, "q"))
     with pytest.raises(ValueError):
@@ -222,7 +220,7 @@ def test_a_replay_runs_a_failed_step_whole(drive: Any) -> None:
     assert drive.invoke(app, None, head)["log"] == ["p", "q"] and ran.take() == ["p", "q"]
 
 
-def test_a_resume_at_an_old_checkpoint_runs_its_step_whole_on_a_branch(drive: Any) -> None:
+def test_a_resume_at_an_old_checkpoint_runs_its_step_whole_on_a_branch(drive):
     """The old checkpoint keeps the old answer, result and all."""
     ran = Ran()
     app = paused(ran)
@@ -235,7 +233,7 @@ def test_a_resume_at_an_old_checkpoint_runs_its_step_whole_on_a_branch(drive: An
     assert ran.take() == ["p", "q", "z"]
 
 
-def test_a_resume_with_an_update_at_an_old_checkpoint_leaves_that_as_it_was(drive: Any) -> None:
+def test_a_resume_with_an_update_at_an_old_checkpoint_leaves_that_as_it_was(drive):
     app = paused()
     drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume="old"), CFG)
@@ -246,7 +244,7 @@ def test_a_resume_with_an_update_at_an_old_checkpoint_leaves_that_as_it_was(driv
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_replay_that_pauses_can_be_resumed_in_every_durability(drive: Any, durability: Any) -> None:
+def test_a_replay_that_pauses_can_be_resumed_in_every_durability(drive, durability):
     """With "exit" too the branch is there, though nothing but a question came of it."""
     app = paused()
     drive.invoke(app, {"log": ["i"]}, CFG)
@@ -257,7 +255,7 @@ def test_a_replay_that_pauses_can_be_resumed_in_every_durability(drive: Any, dur
     assert drive.invoke(app, Command(resume="new"), CFG)["log"] == ["i", "p", ("q", "new"), "z"]
 
 
-def test_sends_of_an_old_checkpoint_run_again(drive: Any) -> None:
+def test_sends_of_an_old_checkpoint_run_again(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [n]})
     builder.add_conditional_edges(START, lambda state: [Send("w", n) for n in range(3)], ["w"])
     app = builder.compile(checkpointer=InMemorySaver())
@@ -267,7 +265,7 @@ def test_sends_of_an_old_checkpoint_run_again(drive: Any) -> None:
     ]  # fmt: skip
 
 
-def test_a_raw_graph_goes_back_too(drive: Any) -> None:
+def test_a_raw_graph_goes_back_too(drive):
     nodes = {"n1": NodeBuilder().subscribe_only("a").do(lambda v: v + 1).write_to("b"),
              "n2": NodeBuilder().subscribe_only("b").do(lambda v: v * 10).write_to("o")}  # fmt: skip
     app = Pregel(nodes=nodes, channels={k: LastValue(int) for k in "abo"}, input_channels="a", output_channels="o",
@@ -279,7 +277,7 @@ def test_a_raw_graph_goes_back_too(drive: Any) -> None:
     assert [s.metadata["step"] for s in drive.history(app, CFG)] == [2, 1, 2, 1, 1, 0, -1]
 
 
-def test_idempotency_keys_are_the_same_on_resume_and_new_in_a_branch(drive: Any) -> None:
+def test_idempotency_keys_are_the_same_on_resume_and_new_in_a_branch(drive):
     """R3."""
     keys: list[str] = []
     body = asks("q")
@@ -295,7 +293,7 @@ def test_idempotency_keys_are_the_same_on_resume_and_new_in_a_branch(drive: Any)
     assert keys[0] == keys[1] != keys[2]
 
 
-def test_breakpoints_hold_on_a_branch(drive: Any) -> None:
+def test_breakpoints_hold_on_a_branch(drive):
     app = chain()
     drive.invoke(app, {}, CFG)
     drive.invoke(app, None, at(drive, app, 0), interrupt_before=["y"])
@@ -303,14 +301,14 @@ def test_breakpoints_hold_on_a_branch(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["x", "y", "z"]
 
 
-def test_a_checkpoint_id_of_none_means_the_head(drive: Any) -> None:
+def test_a_checkpoint_id_of_none_means_the_head(drive):
     app = chain()
     drive.invoke(app, {}, CFG, interrupt_before=["y"])
     head = {"configurable": {"thread_id": "1", "checkpoint_id": None}}
     assert branch(drive, app, lambda: drive.invoke(app, None, head), goes_on=True)[0][:2] == ("loop", 2)
 
 
-def test_a_finished_branch_is_no_input_for_another_thread(drive: Any) -> None:
+def test_a_finished_branch_is_no_input_for_another_thread(drive):
     app = chain()
     drive.invoke(app, {}, CFG)
     other = {"configurable": {"thread_id": "2", "checkpoint_id": drive.get_state(app, CFG).config["configurable"]["checkpoint_id"]}}
@@ -321,7 +319,7 @@ def test_a_finished_branch_is_no_input_for_another_thread(drive: Any) -> None:
 # -- history --------------------------------------------------------------------------------------------------
 
 
-def test_history_lists_all_branches_newest_first_and_can_be_cut(drive: Any) -> None:
+def test_history_lists_all_branches_newest_first_and_can_be_cut(drive):
     app = chain()
     drive.invoke(app, {}, CFG)
     then = at(drive, app, 1)
@@ -337,7 +335,7 @@ def test_history_lists_all_branches_newest_first_and_can_be_cut(drive: Any) -> N
     assert drive.history(app, {"configurable": {"thread_id": "nobody"}}) == []
 
 
-def test_the_head_is_shown_live_and_a_named_checkpoint_as_its_step_began(drive: Any) -> None:
+def test_the_head_is_shown_live_and_a_named_checkpoint_as_its_step_began(drive):
     app = paused()
     drive.invoke(app, {}, CFG)
     live = drive.get_state(app, CFG)
@@ -349,12 +347,12 @@ def test_the_head_is_shown_live_and_a_named_checkpoint_as_its_step_began(drive: 
     assert [t.result for t in after.tasks] == [{"log": ["p"]}, {"log": [("q", "R")]}] and len(after.interrupts) == 1
 
 
-def test_a_thread_without_checkpoints_is_empty(drive: Any) -> None:
+def test_a_thread_without_checkpoints_is_empty(drive):
     state = drive.get_state(chain(), CFG)
     assert (state.values, state.next, state.metadata, state.created_at, state.parent_config, state.tasks) == ({}, (), None, None, None, ())
 
 
-def test_get_state_needs_a_thread_a_saver_and_an_existing_checkpoint(drive: Any) -> None:
+def test_get_state_needs_a_thread_a_saver_and_an_existing_checkpoint(drive):
     app = chain()
     with pytest.raises(ValueError, match="thread_id"):
         drive.get_state(app, {"configurable": {}})
@@ -364,7 +362,7 @@ def test_get_state_needs_a_thread_a_saver_and_an_existing_checkpoint(drive: Any)
         drive.get_state(app, {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}})
 
 
-def test_get_state_never_fails_on_conflicting_stored_writes(drive: Any) -> None:
+def test_get_state_never_fails_on_conflicting_stored_writes(drive):
     """Two nodes wrote one LastValue: the run fails, the thread can be looked at, and the step runs again."""
     app = graph({"p": lambda s: {"a": 1}, "q": lambda s: {"a": 2}, "z": says("z")}, (START, "p"), (START, "q"), ("q", "z"))
     with pytest.raises(Exception, match="At key 'a'"):
@@ -373,7 +371,7 @@ def test_get_state_never_fails_on_conflicting_stored_writes(drive: Any) -> None:
     assert len(drive.history(app, CFG)) == 2
 
 
-def test_metadata_of_the_call_is_kept_with_each_checkpoint(drive: Any) -> None:
+def test_metadata_of_the_call_is_kept_with_each_checkpoint(drive):
     app = chain()
     drive.invoke(app, {}, {**CFG, "metadata": {"who": "me", "deep": {"no": 1}}})
     assert {s.metadata.get("who") for s in drive.history(app, CFG)} == {"me"}

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from faults.edits import FANS, edit_beside_sends
+from kit.graphs import chain_of
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, graph, says
 from kit.ready_graphs import build, ends_by, sends
 from kit.savers import local_saver
@@ -47,7 +48,7 @@ def question(drive: Any, app: Any) -> Any:
     return found
 
 
-def test_a_finished_sibling_counts_once(drive: Any, saver: Any) -> None:
+def test_a_finished_sibling_counts_once(drive, saver):
     ran = Ran()
     app = shop(ran, saver)
     drive.invoke(app, {}, CFG)
@@ -63,7 +64,7 @@ def test_a_finished_sibling_counts_once(drive: Any, saver: Any) -> None:
     assert ran.take() == ["a", "ask", "ask", "charged", "receipt"]
 
 
-def test_two_edits_in_a_row_keep_pending_tasks(drive: Any, saver: Any) -> None:
+def test_two_edits_in_a_row_keep_pending_tasks(drive, saver):
     ran = Ran()
     app = shop(ran, saver)
     drive.invoke(app, {}, CFG)
@@ -75,7 +76,7 @@ def test_two_edits_in_a_row_keep_pending_tasks(drive: Any, saver: Any) -> None:
     assert ran.take() == ["a", "ask", "ask", "charged", "receipt"]
 
 
-def test_an_edit_of_a_graph_of_one_node_closes_no_question(drive: Any, saver: Any) -> None:
+def test_an_edit_of_a_graph_of_one_node_closes_no_question(drive, saver):
     app = graph({"ask": asks("ask")}, (START, "ask"), checkpointer=saver)
     drive.invoke(app, {}, CFG)
     before = question(drive, app)
@@ -85,7 +86,7 @@ def test_an_edit_of_a_graph_of_one_node_closes_no_question(drive: Any, saver: An
     assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["edited", ("ask", "yes")]
 
 
-def test_an_edit_around_a_paused_subgraph_of_the_only_node(drive: Any, saver: Any) -> None:
+def test_an_edit_around_a_paused_subgraph_of_the_only_node(drive, saver):
     ran = Ran()
     inner = graph({"s": says("s", ran), "ask": asks("ask", ran)}, (START, "s"), ("s", "ask"), checkpointer=None)
     app = graph({"sub": inner}, (START, "sub"), checkpointer=saver)
@@ -99,7 +100,7 @@ def test_an_edit_around_a_paused_subgraph_of_the_only_node(drive: Any, saver: An
     assert log.count(("ask", "yes")) == 1
 
 
-def test_calls_of_a_paused_task_do_not_run_again_after_an_edit(drive: Any, saver: Any) -> None:
+def test_calls_of_a_paused_task_do_not_run_again_after_an_edit(drive, saver):
     charges: list[str] = []
 
     @task
@@ -117,7 +118,7 @@ def test_calls_of_a_paused_task_do_not_run_again_after_an_edit(drive: Any, saver
     assert charges == ["charge"]
 
 
-def test_answers_given_before_an_edit_are_kept(drive: Any, saver: Any) -> None:
+def test_answers_given_before_an_edit_are_kept(drive, saver):
     app = graph({"a": says("a"), "ask": asks("ask", count=2)}, (START, "a"), ("a", "ask"), checkpointer=saver)
     drive.invoke(app, {}, CFG)
     assert asked(drive.invoke(app, Command(resume=1), CFG)) == ["ask1?"]
@@ -130,19 +131,18 @@ class Draft(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
 
 
-def test_an_answer_to_the_old_id_after_an_edit_applies_to_the_edited_state(drive: Any, saver: Any) -> None:
+def test_an_answer_to_the_old_id_after_an_edit_applies_to_the_edited_state(drive, saver):
     def review(state: Draft) -> Any:
         return {"log": [(state["text"], interrupt(f"send {state['text']!r}?"))]}
 
-    builder = StateGraph(Draft).add_node("write", lambda s: {"text": "draft"}).add_node("review", review)
-    app = builder.add_edge(START, "write").add_edge("write", "review").compile(checkpointer=saver)
+    app = chain_of(Draft, write=lambda s: {"text": "draft"}, review=review).compile(checkpointer=saver)
     drive.invoke(app, {}, CFG)
     before = question(drive, app)
     drive.update_state(app, CFG, {"text": "final"})
     assert drive.invoke(app, Command(resume={before.id: True}), CFG)["log"] == [("final", True)]
 
 
-def test_after_an_edit_an_answer_reaches_only_the_interrupt_with_its_key(drive: Any, saver: Any) -> None:
+def test_after_an_edit_an_answer_reaches_only_the_interrupt_with_its_key(drive, saver):
     def shop(state: Any) -> Any:
         return {"log": [(item, interrupt(f"buy {item}?", key=item)) for item in ("tea", "gold")]}
 
@@ -155,19 +155,18 @@ def test_after_an_edit_an_answer_reaches_only_the_interrupt_with_its_key(drive: 
     assert done["log"][-2:] == [("tea", "tea yes"), ("gold", "gold no")]
 
 
-def test_an_interrupt_raised_again_after_an_edit_has_the_new_value(drive: Any, saver: Any) -> None:
+def test_an_interrupt_raised_again_after_an_edit_has_the_new_value(drive, saver):
     def review(state: Draft) -> Any:
         return {"log": [(state["text"], interrupt(f"send {state['text']!r}?"))]}
 
-    builder = StateGraph(Draft).add_node("write", lambda s: {"text": "draft"}).add_node("review", review)
-    app = builder.add_edge(START, "write").add_edge("write", "review").compile(checkpointer=saver)
+    app = chain_of(Draft, write=lambda s: {"text": "draft"}, review=review).compile(checkpointer=saver)
     drive.invoke(app, {}, CFG)
     drive.update_state(app, CFG, {"text": "final"})
     assert asked(drive.invoke(app, None, CFG)) == ["send 'final'?"]
     assert drive.invoke(app, Command(resume=True), CFG)["log"] == [("final", True)]
 
 
-def test_sends_repeated_by_the_edited_nodes_router_resume(drive: Any, saver: Any) -> None:
+def test_sends_repeated_by_the_edited_nodes_router_resume(drive, saver):
     ran = Ran()
 
     def work(n: int) -> Any:
@@ -184,7 +183,7 @@ def test_sends_repeated_by_the_edited_nodes_router_resume(drive: Any, saver: Any
     assert ran == ["work 2"]
 
 
-def test_of_equal_sends_the_open_one_resumes_and_the_finished_one_does_not(drive: Any, saver: Any) -> None:
+def test_of_equal_sends_the_open_one_resumes_and_the_finished_one_does_not(drive, saver):
     builder = StateGraph(State).add_node("w", asks("w")).add_node("n", asks("n"))
     builder.add_conditional_edges(START, lambda _: [Send("w", {"log": []}), Send("w", {"log": []}), "n"], ["w", "n"])
     app = builder.compile(saver)
@@ -197,11 +196,13 @@ def test_of_equal_sends_the_open_one_resumes_and_the_finished_one_does_not(drive
     assert drive.get_state(app, CFG).values["log"] == ["n by hand", ("w", 1), ("w", 2)]
 
 
-def test_a_node_pending_by_a_send_and_by_an_edge_needs_two_updates(drive: Any, saver: Any) -> None:
+def test_a_node_pending_by_a_send_and_by_an_edge_needs_two_updates(drive, saver):
     ran = Ran()
-    builder = StateGraph(Draft).add_node("a", says("a", ran)).add_node("two", says("two", ran))
-    builder.add_edge(START, "a").add_edge("a", "two").add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
-    app = builder.compile(checkpointer=saver, interrupt_before=["two"])
+    app = (
+        chain_of(Draft, a=says("a", ran), two=says("two", ran))
+        .add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
+        .compile(checkpointer=saver, interrupt_before=["two"])
+    )
     drive.invoke(app, {}, CFG)
     assert drive.get_state(app, CFG).next == ("two", "two")
     both = [StateUpdate({"log": ["A"]}, "two"), StateUpdate({"log": ["B"]}, "two")]
@@ -210,17 +211,19 @@ def test_a_node_pending_by_a_send_and_by_an_edge_needs_two_updates(drive: Any, s
     assert drive.get_state(app, CFG).values["log"] == ["a", "A", "B"]
 
 
-def test_a_copy_can_update_a_node_pending_by_a_send_and_by_an_edge(drive: Any, saver: Any) -> None:
-    builder = StateGraph(Draft).add_node("a", says("a")).add_node("two", says("two"))
-    builder.add_edge(START, "a").add_edge("a", "two").add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
-    app = builder.compile(checkpointer=saver, interrupt_before=["two"])
+def test_a_copy_can_update_a_node_pending_by_a_send_and_by_an_edge(drive, saver):
+    app = (
+        chain_of(Draft, a=says("a"), two=says("two"))
+        .add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
+        .compile(checkpointer=saver, interrupt_before=["two"])
+    )
     drive.invoke(app, {}, CFG)
     pairs = [({"log": ["A"]}, "two"), ({"log": ["B"]}, "two")]
     drive.update_state(app, CFG, pairs, as_node="__copy__")
     assert drive.get_state(app, CFG).next == ()
 
 
-def test_a_pending_sibling_keeps_its_interrupt(drive: Any, saver: Any) -> None:
+def test_a_pending_sibling_keeps_its_interrupt(drive, saver):
     nodes = {"a": says("a"), "p": asks("p"), "q": asks("q"), "z": says("z")}
     app = graph(nodes, (START, "a"), ("a", "p"), ("a", "q"), ("p", "z"), ("q", END), checkpointer=saver)
     drive.invoke(app, {}, CFG)
@@ -231,7 +234,7 @@ def test_a_pending_sibling_keeps_its_interrupt(drive: Any, saver: Any) -> None:
     assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["a", "as p", ("q", "yes"), "z"]
 
 
-def test_a_deferred_node_waits_for_an_interrupt_behind_a_join(drive: Any, saver: Any) -> None:
+def test_a_deferred_node_waits_for_an_interrupt_behind_a_join(drive, saver):
     """What a join holds pending is work, too, though the edit has not moved it."""
     builder = StateGraph(State).add_node("a", says("a")).add_node("b", says("b")).add_node("ask", asks("ask"))
     builder.add_node("last", lambda state: {"log": [("saw", *state["log"])]}, defer=True)
@@ -244,7 +247,7 @@ def test_a_deferred_node_waits_for_an_interrupt_behind_a_join(drive: Any, saver:
     assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == [*done, ("saw", *done)]
 
 
-def test_a_deferred_node_that_has_started_keeps_its_interrupt(drive: Any, saver: Any) -> None:
+def test_a_deferred_node_that_has_started_keeps_its_interrupt(drive, saver):
     """Also if the edit leads to it once more, while another deferred node is done."""
     builder = StateGraph(State).add_node("a", says("a")).add_node("b", says("b"))
     builder.add_node("done", says("done"), defer=True).add_node("ask", asks("ask"), defer=True)
@@ -259,7 +262,7 @@ def test_a_deferred_node_that_has_started_keeps_its_interrupt(drive: Any, saver:
     assert sorted(log, key=str) == sorted(["a", "b", "edited", ("ask", "yes"), "done"], key=str)
 
 
-def test_an_update_to_another_branch_closes_the_interrupts_it_replaces(drive: Any, saver: Any) -> None:
+def test_an_update_to_another_branch_closes_the_interrupts_it_replaces(drive, saver):
     builder = StateGraph(Draft).add_node("a", says("a")).add_node("p", asks("p")).add_node("q", says("q"))
     builder.add_edge(START, "a").add_conditional_edges("a", lambda s: "q" if s.get("text") else "p", ["p", "q"])
     app = builder.compile(checkpointer=saver)
@@ -270,7 +273,7 @@ def test_an_update_to_another_branch_closes_the_interrupts_it_replaces(drive: An
     assert drive.invoke(app, None, CFG)["log"] == ["a", "q"]
 
 
-def test_an_update_that_closes_the_interrupt_of_an_error_handler_warns(drive: Any, saver: Any) -> None:
+def test_an_update_that_closes_the_interrupt_of_an_error_handler_warns(drive, saver):
     """Its node runs again, for the update may have mended what it failed of."""
 
     def fails(state: Any) -> Any:
@@ -287,12 +290,13 @@ def test_an_update_that_closes_the_interrupt_of_an_error_handler_warns(drive: An
 
 
 @pytest.mark.parametrize("spoken", [1, 2, 3])
-def test_updates_for_sends_keep_the_task_started_by_an_edge_of_the_same_node(spoken: int, drive: Any, saver: Any) -> None:
+def test_updates_for_sends_keep_the_task_started_by_an_edge_of_the_same_node(spoken, drive, saver):
     ran = Ran()
-    builder = StateGraph(State).add_node("a", says("a", ran)).add_node("w", says("w", ran))
-    builder.add_edge(START, "a").add_edge("a", "w")
-    builder.add_conditional_edges("a", lambda state: [Send("w", {"log": [n]}) for n in (1, 2)], ["w"])
-    app = builder.compile(checkpointer=saver, interrupt_before=["w"])
+    app = (
+        chain_of(State, a=says("a", ran), w=says("w", ran))
+        .add_conditional_edges("a", lambda state: [Send("w", {"log": [n]}) for n in (1, 2)], ["w"])
+        .compile(checkpointer=saver, interrupt_before=["w"])
+    )
     drive.invoke(app, {}, CFG)
     drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": [f"e{n}"]}, "w") for n in range(spoken)]])
     assert drive.get_state(app, CFG).next == ("w",) * (3 - spoken)
@@ -301,7 +305,7 @@ def test_updates_for_sends_keep_the_task_started_by_an_edge_of_the_same_node(spo
     assert ran == ["a", *["w"] * (3 - spoken)]
 
 
-def test_a_replay_from_before_the_edit_interrupts_again(drive: Any, saver: Any) -> None:
+def test_a_replay_from_before_the_edit_interrupts_again(drive, saver):
     ran = Ran()
     app = shop(ran, saver)
     drive.invoke(app, {}, CFG)
@@ -314,7 +318,7 @@ def test_a_replay_from_before_the_edit_interrupts_again(drive: Any, saver: Any) 
     assert drive.invoke(app, Command(resume="no"), CFG)["log"] == ["a", ("ask", "no"), "charged", "receipt"]
 
 
-def test_a_pruned_thread_resumes_after_an_edit(drive: Any, saver: Any) -> None:
+def test_a_pruned_thread_resumes_after_an_edit(drive, saver):
     ran = Ran()
     inner = graph({"s": says("s", ran), "ask": asks("ask", ran)}, (START, "s"), ("s", "ask"), checkpointer=None)
     app = graph({"sub": inner}, (START, "sub"), checkpointer=saver)
@@ -327,7 +331,7 @@ def test_a_pruned_thread_resumes_after_an_edit(drive: Any, saver: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:node 'm' will run")
-def test_after_an_edit_a_new_task_runs_its_subgraph_with_memory_again(drive: Any, saver: Any) -> None:
+def test_after_an_edit_a_new_task_runs_its_subgraph_with_memory_again(drive, saver):
     """The task before it, which has ended, had run beside a checkpoint whose other tasks go on."""
     ran = Ran()
     memory = graph({"turn": says("turn", ran)}, (START, "turn"), checkpointer=True)
@@ -341,7 +345,7 @@ def test_after_an_edit_a_new_task_runs_its_subgraph_with_memory_again(drive: Any
     assert ran.count("turn") == 2
 
 
-def test_a_node_that_raised_graph_interrupt_runs_again_after_an_edit(drive: Any, saver: Any) -> None:
+def test_a_node_that_raised_graph_interrupt_runs_again_after_an_edit(drive, saver):
     from stategraph import GraphInterrupt
 
     def short(state: Draft) -> Any:
@@ -349,14 +353,14 @@ def test_a_node_that_raised_graph_interrupt_runs_again_after_an_edit(drive: Any,
             raise GraphInterrupt("too long")
         return {"log": [state["text"]]}
 
-    app = StateGraph(Draft).add_node("short", short).add_edge(START, "short").compile(checkpointer=saver)
+    app = chain_of(Draft, short=short).compile(checkpointer=saver)
     assert asked(drive.invoke(app, {"text": "long text"}, CFG)) == ["too long"]
     drive.update_state(app, CFG, {"text": "ok"})
     assert drive.invoke(app, None, CFG)["log"] == ["ok"]
 
 
 @pytest.mark.parametrize("call", [None, Command(resume="yes")], ids=["none", "answer"])
-def test_resume_from_the_config_of_the_edit_runs_finished_tasks_only_once(drive: Any, saver: Any, call: Any) -> None:
+def test_resume_from_the_config_of_the_edit_runs_finished_tasks_only_once(drive, saver, call):
     ran = Ran()
     app = shop(ran, saver)
     drive.invoke(app, {}, CFG)
@@ -370,7 +374,7 @@ def test_resume_from_the_config_of_the_edit_runs_finished_tasks_only_once(drive:
     assert drive.get_state(app, CFG).values["log"] == ["a", "edited", ("ask", "yes"), "charged", "receipt"]
 
 
-def test_an_edit_of_a_paused_entrypoint_needs_as_node(drive: Any, saver: Any) -> None:
+def test_an_edit_of_a_paused_entrypoint_needs_as_node(drive, saver):
     @entrypoint(checkpointer=saver)
     def flow(x: int) -> Any:
         return interrupt("ok?")
@@ -381,10 +385,12 @@ def test_an_edit_of_a_paused_entrypoint_needs_as_node(drive: Any, saver: Any) ->
     assert drive.invoke(flow, Command(resume="yes"), CFG) == "yes"
 
 
-def test_an_edit_in_a_loop_acts_as_the_run_that_ended(drive: Any, saver: Any) -> None:
-    builder = StateGraph(Draft).add_node("ask", asks("ask")).add_edge(START, "ask")
-    builder.add_conditional_edges("ask", lambda s: "ask" if len(s["log"]) < 4 else END, ["ask", END])
-    app = builder.compile(checkpointer=saver)
+def test_an_edit_in_a_loop_acts_as_the_run_that_ended(drive, saver):
+    app = (
+        chain_of(Draft, ask=asks("ask"))
+        .add_conditional_edges("ask", lambda s: "ask" if len(s["log"]) < 4 else END, ["ask", END])
+        .compile(checkpointer=saver)
+    )
     drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume=1), CFG)
     before = question(drive, app)
@@ -392,7 +398,7 @@ def test_an_edit_in_a_loop_acts_as_the_run_that_ended(drive: Any, saver: Any) ->
     assert question(drive, app).id == before.id
 
 
-def test_an_update_without_as_node_closes_no_interrupt(drive: Any, saver: Any) -> None:
+def test_an_update_without_as_node_closes_no_interrupt(drive, saver):
     """c and after_p are pending together, behind nodes that ran at different times: who ran last is a guess."""
     nodes = {"a": says("a"), "b": says("b"), "c": says("c"), "p": asks("p"), "after": asks("after")}
     builder = StateGraph(Draft)
@@ -414,7 +420,7 @@ def test_an_update_without_as_node_closes_no_interrupt(drive: Any, saver: Any) -
 
 
 @pytest.mark.parametrize("by", ["ask", "x"])
-def test_losers_of_a_race_do_not_run_after_an_edit(drive: Any, by: str) -> None:
+def test_losers_of_a_race_do_not_run_after_an_edit(drive, by):
     """The race is over, beside it somebody asks: an edit as either does not bring the losers back."""
     ran = Ran()
 
@@ -457,7 +463,7 @@ def one_asks(given: Any) -> Any:
 
 
 @SCHEDULES
-def test_a_plain_edit_runs_no_finished_send_again(drive: Any, saver: Any, schedule: Any) -> None:
+def test_a_plain_edit_runs_no_finished_send_again(drive, saver, schedule):
     app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}, {"w": one_asks}).compile(saver, schedule=schedule)
     drive.invoke(app, {"log": []}, CFG)
     before = drive.get_state(app, CFG)
@@ -478,7 +484,7 @@ def falls_asleep(name: str) -> Any:
 
 @SCHEDULES
 @pytest.mark.parametrize("stop", ["breakpoint", "sleep"])
-def test_a_plain_edit_after_sends_and_a_sibling_is_ambiguous(drive: Any, saver: Any, schedule: Any, stop: str) -> None:
+def test_a_plain_edit_after_sends_and_a_sibling_is_ambiguous(drive, saver, schedule, stop):
     nodes = {name: falls_asleep(name) for name in "cq"} if stop == "sleep" else {}
     app = build("S>a r:a=w a>p w>c p>q", {"a": sends("w", 0, 1)}, nodes).compile(
         saver, schedule=schedule, interrupt_before=["c", "q"] if stop == "breakpoint" else []
@@ -493,9 +499,7 @@ def test_a_plain_edit_after_sends_and_a_sibling_is_ambiguous(drive: Any, saver: 
 
 @SCHEDULES
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_a_plain_edit_after_finished_sends_follows_their_edges(
-    drive: Any, saver: Any, schedule: Any, durability: Any
-) -> None:
+def test_a_plain_edit_after_finished_sends_follows_their_edges(drive, saver, schedule, durability):
     app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(saver, schedule=schedule, interrupt_before=["c"])
     drive.invoke(app, {"log": []}, CFG, durability=durability)
     for _ in range(2):
@@ -509,7 +513,7 @@ def test_a_plain_edit_after_finished_sends_follows_their_edges(
 
 
 @SCHEDULES
-def test_a_plain_edit_of_a_checkpoint_after_sends_follows_their_edges(drive: Any, saver: Any, schedule: Any) -> None:
+def test_a_plain_edit_of_a_checkpoint_after_sends_follows_their_edges(drive, saver, schedule):
     app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(saver, schedule=schedule)
     with ends_by(lambda task: task.path):
         drive.invoke(app, {"log": []}, CFG)
@@ -519,7 +523,7 @@ def test_a_plain_edit_of_a_checkpoint_after_sends_follows_their_edges(drive: Any
 
 
 @SCHEDULES
-def test_an_edit_as_a_send_counts_as_its_run(drive: Any, saver: Any, schedule: Any) -> None:
+def test_an_edit_as_a_send_counts_as_its_run(drive, saver, schedule):
     app = build("S>a r:a=w w>c", {"a": sends("w", 1)}, {"w": one_asks}).compile(
         saver, schedule=schedule, interrupt_before=["c"]
     )
@@ -530,9 +534,7 @@ def test_an_edit_as_a_send_counts_as_its_run(drive: Any, saver: Any, schedule: A
 
 
 @SCHEDULES
-def test_a_plain_edit_after_the_failure_of_a_send_was_handled_keeps_where_the_handler_went(
-    drive: Any, saver: Any, schedule: Any
-) -> None:
+def test_a_plain_edit_after_the_failure_of_a_send_was_handled_keeps_where_the_handler_went(drive, saver, schedule):
     def fail(given: Any) -> Any:
         raise ValueError
 
@@ -551,7 +553,7 @@ def test_a_plain_edit_after_the_failure_of_a_send_was_handled_keeps_where_the_ha
 
 
 @SCHEDULES
-def test_in_a_nested_graph_too(drive: Any, saver: Any, schedule: Any) -> None:
+def test_in_a_nested_graph_too(drive, saver, schedule):
     inner = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(schedule=schedule, interrupt_before=["c"])
     app = build("S>n", nodes={"n": inner}).compile(saver, schedule=schedule)
     with ends_by(lambda task: task.path):
@@ -562,7 +564,7 @@ def test_in_a_nested_graph_too(drive: Any, saver: Any, schedule: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["a", "w0", "w1", "edit", "c"]
 
 
-def test_nodes_started_by_a_goto_count_as_last_run_with_their_siblings(drive: Any, saver: Any) -> None:
+def test_nodes_started_by_a_goto_count_as_last_run_with_their_siblings(drive, saver):
     """Its trigger is newer than theirs, though all ran in one superstep."""
     app = build("r:S=a|x a>b>bz x>xz", {"S": lambda _: "a"}).compile(saver, interrupt_before=["b", "bz", "xz"])
     drive.invoke(app, {"log": []}, CFG)
@@ -572,7 +574,7 @@ def test_nodes_started_by_a_goto_count_as_last_run_with_their_siblings(drive: An
         drive.update_state(app, CFG, {"log": ["edit"]})
 
 
-def test_a_thread_that_stored_no_trace_of_its_sends_is_edited_as_before(drive: Any) -> None:
+def test_a_thread_that_stored_no_trace_of_its_sends_is_edited_as_before(drive):
     """As the last release stored it."""
     saver = InMemorySaver()
     app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(saver, interrupt_before=["c"])
@@ -590,7 +592,7 @@ def test_a_thread_that_stored_no_trace_of_its_sends_is_edited_as_before(drive: A
 
 
 @SCHEDULES
-def test_an_edit_without_as_node_keeps_nodes_started_by_goto(drive: Any, saver: Any, schedule: Any) -> None:
+def test_an_edit_without_as_node_keeps_nodes_started_by_goto(drive, saver, schedule):
     app = went(going("x"), "a>y x", ("x", "y")).compile(saver, schedule=schedule, interrupt_before=["x", "y"])
     drive.invoke(app, {"log": []}, CFG)
     for _ in range(2):
@@ -602,9 +604,7 @@ def test_an_edit_without_as_node_keeps_nodes_started_by_goto(drive: Any, saver: 
 
 
 @SCHEDULES
-def test_a_plain_edit_keeps_sends_of_a_goto_with_their_results_and_questions(
-    drive: Any, saver: Any, schedule: Any
-) -> None:
+def test_a_plain_edit_keeps_sends_of_a_goto_with_their_results_and_questions(drive, saver, schedule):
     app = went(going([Send("w", {"n": 0}), Send("w", {"n": 1})]), "w>c", ("w",), w=one_asks).compile(
         saver, schedule=schedule
     )
@@ -617,7 +617,7 @@ def test_a_plain_edit_keeps_sends_of_a_goto_with_their_results_and_questions(
 
 
 @SCHEDULES
-def test_an_update_that_says_where_to_go_replaces_an_earlier_goto(drive: Any, saver: Any, schedule: Any) -> None:
+def test_an_update_that_says_where_to_go_replaces_an_earlier_goto(drive, saver, schedule):
     app = went(going("x"), "y x", ("x", "y")).compile(saver, schedule=schedule, interrupt_before=["x", "y"])
     drive.invoke(app, {"log": []}, CFG)
     drive.update_state(app, CFG, Command(update={"log": ["edit"]}, goto="y"))
@@ -625,7 +625,7 @@ def test_an_update_that_says_where_to_go_replaces_an_earlier_goto(drive: Any, sa
 
 
 @SCHEDULES
-def test_a_router_that_decides_otherwise_after_a_plain_edit_is_followed(drive: Any, saver: Any, schedule: Any) -> None:
+def test_a_router_that_decides_otherwise_after_a_plain_edit_is_followed(drive, saver, schedule):
     def route(state: Any) -> str:
         return "y" if "edit" in state["log"] else "x"
 
@@ -638,7 +638,7 @@ def test_a_router_that_decides_otherwise_after_a_plain_edit_is_followed(drive: A
 
 
 @SCHEDULES
-def test_a_plain_edit_keeps_what_an_edit_as_a_sibling_has_left_pending(drive: Any, saver: Any, schedule: Any) -> None:
+def test_a_plain_edit_keeps_what_an_edit_as_a_sibling_has_left_pending(drive, saver, schedule):
     app = build("S>a>p>pz a>q>qz").compile(saver, schedule=schedule, interrupt_before=["p", "q", "pz"])
     drive.invoke(app, {"log": []}, CFG)
     drive.update_state(app, CFG, {"log": ["p by hand"]}, "p")
@@ -651,9 +651,7 @@ def test_a_plain_edit_keeps_what_an_edit_as_a_sibling_has_left_pending(drive: An
 
 @SCHEDULES
 @pytest.mark.parametrize("by", ["router", "goto"])
-def test_after_an_edit_without_as_node_a_self_loop_continues(
-    drive: Any, saver: Any, schedule: Any, by: str
-) -> None:
+def test_after_an_edit_without_as_node_a_self_loop_continues(drive, saver, schedule, by):
     def ends(state: Any) -> str:
         return "a" if len(state["log"]) < 3 else END
 
@@ -680,7 +678,7 @@ def test_after_an_edit_without_as_node_a_self_loop_continues(
 
 @SCHEDULES
 @pytest.mark.parametrize("turns", [1, 2])
-def test_an_edit_without_as_node_replaces_a_pending_input(drive: Any, saver: Any, schedule: Any, turns: int) -> None:
+def test_an_edit_without_as_node_replaces_a_pending_input(drive, saver, schedule, turns):
     """And the next call goes on."""
     app = build("S>a>b").compile(saver, schedule=schedule)
     for turn in range(turns):
@@ -696,7 +694,7 @@ def test_an_edit_without_as_node_replaces_a_pending_input(drive: Any, saver: Any
 
 
 @pytest.mark.parametrize("rounds", [30, pytest.param(1_500, marks=pytest.mark.trial)])
-def test_an_edit_during_sends_is_refused_or_exact(drive: Any, rounds: int) -> None:
+def test_an_edit_during_sends_is_refused_or_exact(drive, rounds):
     """See `edits_beside_sends`: as many of its shapes, drawn by lot."""
     random = Random(rounds)
     with Mode("async" if drive.is_async else "sync") as world:
@@ -705,7 +703,7 @@ def test_an_edit_during_sends_is_refused_or_exact(drive: Any, rounds: int) -> No
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_an_edit_replaces_what_its_router_has_sent_whatever_else_the_sends_hold(drive: Any, saver: Any, schedule: Any) -> None:
+def test_an_edit_replaces_what_its_router_has_sent_whatever_else_the_sends_hold(drive, saver, schedule):
     """An agent sends its tool calls with the state and the steps that remain, which differ each time."""
     asked: list[None] = []
 

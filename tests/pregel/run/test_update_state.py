@@ -57,7 +57,7 @@ def chain(ran: list[str] | None = None, **compiled: Any) -> Any:
 # -- as a node ------------------------------------------------------------------------------------------------
 
 
-def test_an_update_makes_a_checkpoint_and_returns_its_config(drive: Any) -> None:
+def test_an_update_makes_a_checkpoint_and_returns_its_config(drive):
     app = chain(interrupt_before=["y"])
     drive.invoke(app, {}, CFG)
     before = drive.get_state(app, CFG)
@@ -67,7 +67,7 @@ def test_an_update_makes_a_checkpoint_and_returns_its_config(drive: Any) -> None
     assert (state.metadata["source"], state.metadata["step"]) == ("update", 2)
 
 
-def test_the_body_does_not_run_and_the_edges_do(drive: Any) -> None:
+def test_the_body_does_not_run_and_the_edges_do(drive):
     ran = Ran()
     app = chain(ran)
     drive.update_state(app, CFG, {"log": ["as x"]}, as_node="x")
@@ -75,13 +75,13 @@ def test_the_body_does_not_run_and_the_edges_do(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["as x", "y", "z"]
 
 
-def test_none_writes_no_keys_and_still_follows_the_edges(drive: Any) -> None:
+def test_none_writes_no_keys_and_still_follows_the_edges(drive):
     app = chain()
     drive.update_state(app, CFG, None, as_node="x")
     assert (drive.get_state(app, CFG).values.get("log", []), drive.get_state(app, CFG).next) == ([], ("y",))
 
 
-def test_an_update_calls_the_router_of_its_node(drive: Any) -> None:
+def test_an_update_calls_the_router_of_its_node(drive):
     builder = StateGraph(State).add_node("x", says("x")).add_node("y", says("y")).add_node("z", says("z"))
     builder.add_edge(START, "x").add_conditional_edges("x", lambda s: "yz"[s["a"]], ["y", "z"])
     app = builder.compile(checkpointer=InMemorySaver())
@@ -89,7 +89,7 @@ def test_an_update_calls_the_router_of_its_node(drive: Any) -> None:
     assert drive.get_state(app, CFG).next == ("z",)
 
 
-def test_a_command_updates_and_goes(drive: Any) -> None:
+def test_a_command_updates_and_goes(drive):
     app = chain()
     drive.update_state(app, CFG, Command(update={"log": ["u"]}, goto="z"), as_node="y")
     assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["u"], ("z",))
@@ -110,7 +110,7 @@ UNKNOWN: dict[str, tuple[Any, Any, str]] = {
 
 @pytest.mark.parametrize(("values", "as_node", "text"), [v for k, v in UNKNOWN.items() if k != "input"],
                          ids=[k for k in UNKNOWN if k != "input"])  # fmt: skip
-def test_an_update_with_unknown_names_is_refused_and_stores_nothing(drive: Any, values: Any, as_node: str, text: str) -> None:
+def test_an_update_with_unknown_names_is_refused_and_stores_nothing(drive, values, as_node, text):
     app = chain(interrupt_before=["y"])
     drive.invoke(app, {}, CFG)
     before = drive.history(app, CFG)
@@ -119,7 +119,7 @@ def test_an_update_with_unknown_names_is_refused_and_stores_nothing(drive: Any, 
     assert drive.history(app, CFG) == before
 
 
-def test_a_node_without_writers_cannot_update(drive: Any) -> None:
+def test_a_node_without_writers_cannot_update(drive):
     nodes = {"n": NodeBuilder().subscribe_only("a").do(lambda v: None), "m": NodeBuilder().subscribe_only("a").write_to("o")}
     app = Pregel(nodes=nodes, channels={k: LastValue(int) for k in "ao"}, input_channels="a", output_channels="o",
                  checkpointer=InMemorySaver())  # fmt: skip
@@ -130,14 +130,14 @@ def test_a_node_without_writers_cannot_update(drive: Any) -> None:
 # -- who it is from if nobody says ----------------------------------------------------------------------------
 
 
-def test_without_as_node_it_is_from_the_node_that_ran_last(drive: Any) -> None:
+def test_without_as_node_it_is_from_the_node_that_ran_last(drive):
     app = chain(interrupt_before=["z"])
     drive.invoke(app, {}, CFG)
     drive.update_state(app, CFG, {"log": ["u"]})
     assert drive.get_state(app, CFG).next == ("z",)
 
 
-def test_without_as_node_on_a_fresh_thread_it_is_input(drive: Any) -> None:
+def test_without_as_node_on_a_fresh_thread_it_is_input(drive):
     app = chain()
     drive.update_state(app, CFG, {"log": ["i"]})
     assert drive.get_state(app, CFG).next == ("x",)
@@ -145,13 +145,13 @@ def test_without_as_node_on_a_fresh_thread_it_is_input(drive: Any) -> None:
     assert rows(drive.history(app, CFG))[0] == ("update", 0, ["i"], ("x",))
 
 
-def test_the_only_node_needs_no_name(drive: Any) -> None:
+def test_the_only_node_needs_no_name(drive):
     app = graph({"n": says("n")}, (START, "n"))
     drive.update_state(app, CFG, {"log": ["u"]})
     assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["u"], ())
 
 
-def test_two_that_ran_last_together_are_ambiguous_and_named(drive: Any) -> None:
+def test_two_that_ran_last_together_are_ambiguous_and_named(drive):
     app = parallel(interrupt_before=["d"])
     drive.invoke(app, {}, CFG)
     with pytest.raises(InvalidUpdateError, match="specify as_node: b, c ran last together"):
@@ -161,7 +161,7 @@ def test_two_that_ran_last_together_are_ambiguous_and_named(drive: Any) -> None:
     assert drive.get_state(app, CFG).values["a"] == 1
 
 
-def test_an_update_to_a_raw_graph_that_never_ran_needs_as_node(drive: Any) -> None:
+def test_an_update_to_a_raw_graph_that_never_ran_needs_as_node(drive):
     nodes = {n: NodeBuilder().subscribe_only("a").write_to("o") for n in "nm"}
     app = Pregel(nodes=nodes, channels={k: LastValue(int) for k in "ao"}, input_channels="a", output_channels="o",
                  checkpointer=InMemorySaver())  # fmt: skip
@@ -172,7 +172,7 @@ def test_an_update_to_a_raw_graph_that_never_ran_needs_as_node(drive: Any) -> No
 # -- what stays pending ---------------------------------------------------------------------------------------
 
 
-def test_acting_for_one_of_several_pending_nodes_leaves_the_others(drive: Any) -> None:
+def test_acting_for_one_of_several_pending_nodes_leaves_the_others(drive):
     """The peer drops c, and the join never completes."""
     ran = Ran()
     app = held(ran)
@@ -182,14 +182,14 @@ def test_acting_for_one_of_several_pending_nodes_leaves_the_others(drive: Any) -
     assert drive.invoke(app, None, CFG)["log"] == ["as b", "c", "d"] and ran == ["c", "d"]
 
 
-def test_acting_twice_for_one_of_several_pending_nodes_leaves_the_others_too(drive: Any) -> None:
+def test_acting_twice_for_one_of_several_pending_nodes_leaves_the_others_too(drive):
     app = held()
     drive.invoke(app, {}, CFG)
     drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, "b") for n in (1, 2)]])
     assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == ([1, 2], ("c",))
 
 
-def test_acting_for_all_pending_nodes_at_once_moves_on(drive: Any) -> None:
+def test_acting_for_all_pending_nodes_at_once_moves_on(drive):
     app = held()
     drive.invoke(app, {}, CFG)
     both = [StateUpdate({"log": [n]}, n) for n in ("c", "b")]
@@ -197,7 +197,7 @@ def test_acting_for_all_pending_nodes_at_once_moves_on(drive: Any) -> None:
     assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["c", "b"], ("d",))
 
 
-def test_acting_for_a_pending_node_with_lasting_triggers_does_not_run_it_again(drive: Any) -> None:
+def test_acting_for_a_pending_node_with_lasting_triggers_does_not_run_it_again(drive):
     """The peer runs n1 although it was just acted for, and n2 twice."""
     nodes = {"n1": NodeBuilder().subscribe_only("a").do(lambda v: ["n1"]).write_to("b"),
              "n2": NodeBuilder().subscribe_only("b").do(lambda v: [*v, "n2"]).write_to("o")}  # fmt: skip
@@ -209,7 +209,7 @@ def test_acting_for_a_pending_node_with_lasting_triggers_does_not_run_it_again(d
     assert drive.invoke(app, None, CFG) == ["by hand", "n2"]
 
 
-def test_pending_sends_stay_when_another_task_is_acted_for(drive: Any) -> None:
+def test_pending_sends_stay_when_another_task_is_acted_for(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [n]}).add_node("b", says("b"))
     builder.add_conditional_edges(START, lambda s: [Send("w", 1), Send("w", 2), "b"], ["w", "b"])
     app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["b"])
@@ -219,7 +219,7 @@ def test_pending_sends_stay_when_another_task_is_acted_for(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["as b", 1, 2]
 
 
-def test_what_finished_siblings_wrote_is_kept(drive: Any) -> None:
+def test_what_finished_siblings_wrote_is_kept(drive):
     """D11: get_state showed it."""
     ran = Ran()
     app = parallel(ran, c=asks("c", ran))
@@ -232,7 +232,7 @@ def test_what_finished_siblings_wrote_is_kept(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["b", "C", "d"] and ran == ["d"]
 
 
-def test_writes_of_a_finished_sibling_survive_an_update_as_another_node(drive: Any) -> None:
+def test_writes_of_a_finished_sibling_survive_an_update_as_another_node(drive):
     app = parallel(c=asks("c"))
     drive.invoke(app, {}, CFG)
     with pytest.warns(GraphWarning, match="the update as 'd' does not lead to 'c', and so closes the questions"):
@@ -240,7 +240,7 @@ def test_writes_of_a_finished_sibling_survive_an_update_as_another_node(drive: A
     assert drive.get_state(app, CFG).values == {"a": 1, "log": ["b"]}
 
 
-def test_an_update_as_a_finished_sibling_adds_to_what_it_wrote(drive: Any) -> None:
+def test_an_update_as_a_finished_sibling_adds_to_what_it_wrote(drive):
     ran = Ran()
     app = parallel(ran, c=asks("c"))
     drive.invoke(app, {}, CFG)
@@ -250,7 +250,7 @@ def test_an_update_as_a_finished_sibling_adds_to_what_it_wrote(drive: Any) -> No
     assert ran == ["b", "d"]
 
 
-def test_the_update_of_a_command_that_waits_is_kept(drive: Any) -> None:
+def test_the_update_of_a_command_that_waits_is_kept(drive):
     app = parallel(c=asks("c"))
     drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(update={"a": 5}), CFG)
@@ -258,7 +258,7 @@ def test_the_update_of_a_command_that_waits_is_kept(drive: Any) -> None:
     assert drive.get_state(app, CFG).values == {"a": 5, "log": ["b", "C"]}
 
 
-def test_an_update_as_the_paused_node_becomes_its_result(drive: Any) -> None:
+def test_an_update_as_the_paused_node_becomes_its_result(drive):
     app = graph({"n": asks("n"), "z": says("z")}, (START, "n"), ("n", "z"))
     drive.invoke(app, {}, CFG)
     then = drive.get_state(app, CFG).config
@@ -268,7 +268,7 @@ def test_an_update_as_the_paused_node_becomes_its_result(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["skipped", "z"]
 
 
-def test_an_update_as_a_failed_node_lets_the_run_resume(drive: Any) -> None:
+def test_an_update_as_a_failed_node_lets_the_run_resume(drive):
     app = graph({"n": fails("n", 9), "z": says("z")}, (START, "n"), ("n", "z"))
     with pytest.raises(ValueError):
         drive.invoke(app, {}, CFG)
@@ -276,7 +276,7 @@ def test_an_update_as_a_failed_node_lets_the_run_resume(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["by hand", "z"]
 
 
-def test_an_update_that_cannot_be_applied_leaves_everything_as_it_was(drive: Any) -> None:
+def test_an_update_that_cannot_be_applied_leaves_everything_as_it_was(drive):
     app = held()
     drive.invoke(app, {}, CFG)
     before = drive.history(app, CFG)
@@ -285,7 +285,7 @@ def test_an_update_that_cannot_be_applied_leaves_everything_as_it_was(drive: Any
     assert drive.history(app, CFG) == before
 
 
-def test_a_task_id_keeps_the_update_under_that_id(drive: Any) -> None:
+def test_a_task_id_keeps_the_update_under_that_id(drive):
     app = graph({"n": asks("n")}, (START, "n"))
     drive.invoke(app, {}, CFG)
     then = drive.get_state(app, CFG)
@@ -293,7 +293,7 @@ def test_a_task_id_keeps_the_update_under_that_id(drive: Any) -> None:
     assert drive.get_state(app, then.config).tasks[0].result == {"log": ["u"]}
 
 
-def test_metadata_of_the_config_goes_into_the_checkpoint(drive: Any) -> None:
+def test_metadata_of_the_config_goes_into_the_checkpoint(drive):
     app = chain()
     drive.update_state(app, {**CFG, "metadata": {"who": "me"}}, {"a": 1}, as_node="x")
     assert drive.get_state(app, CFG).metadata["who"] == "me"
@@ -302,7 +302,7 @@ def test_metadata_of_the_config_goes_into_the_checkpoint(drive: Any) -> None:
 # -- END, __input__, __copy__ ---------------------------------------------------------------------------------
 
 
-def test_end_drops_what_is_pending_and_keeps_what_is_done(drive: Any) -> None:
+def test_end_drops_what_is_pending_and_keeps_what_is_done(drive):
     app = parallel(c=asks("c"))
     drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(update={"a": 5}), CFG)
@@ -312,7 +312,7 @@ def test_end_drops_what_is_pending_and_keeps_what_is_done(drive: Any) -> None:
     assert (state.metadata["source"], state.metadata["step"]) == ("update", 1)
 
 
-def test_end_drops_what_finished_siblings_would_have_started(drive: Any) -> None:
+def test_end_drops_what_finished_siblings_would_have_started(drive):
     """The peer leaves their successors pending."""
     app = graph({"p": says("p"), "q": asks("q"), "r": says("r")}, (START, "p"), (START, "q"), ("p", "r"))
     drive.invoke(app, {}, CFG)
@@ -320,13 +320,13 @@ def test_end_drops_what_finished_siblings_would_have_started(drive: Any) -> None
     assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["p"], ())
 
 
-def test_end_on_a_fresh_thread_makes_an_empty_checkpoint(drive: Any) -> None:
+def test_end_on_a_fresh_thread_makes_an_empty_checkpoint(drive):
     app = chain()
     drive.update_state(app, CFG, None, as_node=END)
     assert rows(drive.history(app, CFG)) == [("update", 0, [], ())]
 
 
-def test_after_end_the_thread_takes_new_input(drive: Any) -> None:
+def test_after_end_the_thread_takes_new_input(drive):
     app = graph({"n": asks("n")}, (START, "n"))
     drive.invoke(app, {}, CFG)
     drive.update_state(app, CFG, None, as_node=END)
@@ -335,14 +335,14 @@ def test_after_end_the_thread_takes_new_input(drive: Any) -> None:
     assert asked(drive.invoke(app, {}, CFG)) == ["n?"]
 
 
-def test_an_update_as_input_is_input(drive: Any) -> None:
+def test_an_update_as_input_is_input(drive):
     app = chain()
     drive.update_state(app, CFG, {"log": ["i"]}, as_node="__input__")
     assert rows(drive.history(app, CFG)) == [("input", -1, [], ("__start__",))]
     assert drive.invoke(app, None, CFG)["log"] == ["i", "x", "y", "z"]
 
 
-def test_an_update_as_input_drops_pending_tasks_as_real_input_does(drive: Any) -> None:
+def test_an_update_as_input_drops_pending_tasks_as_real_input_does(drive):
     """The peer leaves old tasks beside the new ones."""
     app = parallel(c=asks("c"))
     drive.invoke(app, {}, CFG)
@@ -350,7 +350,7 @@ def test_an_update_as_input_drops_pending_tasks_as_real_input_does(drive: Any) -
     assert drive.get_state(app, CFG).next == ("__start__",)
 
 
-def test_a_copy_is_a_sibling(drive: Any) -> None:
+def test_a_copy_is_a_sibling(drive):
     app = chain(interrupt_before=["y"])
     drive.invoke(app, {}, CFG)
     old = drive.get_state(app, CFG)
@@ -361,7 +361,7 @@ def test_a_copy_is_a_sibling(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"] == ["x", "y", "z"]
 
 
-def test_a_copy_of_an_old_checkpoint_and_its_first_step_in_one_go(drive: Any) -> None:
+def test_a_copy_of_an_old_checkpoint_and_its_first_step_in_one_go(drive):
     app = chain()
     drive.invoke(app, {}, CFG)
     then = at(drive, app, 1)
@@ -371,7 +371,7 @@ def test_a_copy_of_an_old_checkpoint_and_its_first_step_in_one_go(drive: Any) ->
     assert fork.tasks[0].result == {"log": ["as y"]}
 
 
-def test_a_copy_of_a_paused_head_interrupts_again_and_keeps_finished_tasks(drive: Any) -> None:
+def test_a_copy_of_a_paused_head_interrupts_again_and_keeps_finished_tasks(drive):
     """D11."""
     ran = Ran()
     app = parallel(ran, c=asks("c", ran))
@@ -385,14 +385,14 @@ def test_a_copy_of_a_paused_head_interrupts_again_and_keeps_finished_tasks(drive
     assert drive.invoke(app, Command(resume="C"), CFG)["log"] == ["b", ("c", "C"), "d"]
 
 
-def test_a_copy_with_a_step_keeps_what_is_done(drive: Any) -> None:
+def test_a_copy_with_a_step_keeps_what_is_done(drive):
     app = parallel(c=asks("c"))
     drive.invoke(app, {}, CFG)
     drive.update_state(app, CFG, [({"log": ["C"]}, "c")], as_node="__copy__")
     assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["b", "C"], ("d",))
 
 
-def test_there_is_nothing_to_copy_on_a_fresh_thread(drive: Any) -> None:
+def test_there_is_nothing_to_copy_on_a_fresh_thread(drive):
     with pytest.raises(InvalidUpdateError, match="no checkpoint to copy"):
         drive.update_state(chain(), CFG, None, as_node="__copy__")
 
@@ -400,7 +400,7 @@ def test_there_is_nothing_to_copy_on_a_fresh_thread(drive: Any) -> None:
 # -- bulk -----------------------------------------------------------------------------------------------------
 
 
-def test_each_list_of_a_bulk_update_makes_a_checkpoint(drive: Any) -> None:
+def test_each_list_of_a_bulk_update_makes_a_checkpoint(drive):
     app = chain()
     steps = [[StateUpdate({"log": ["i"]}, "__input__")], [StateUpdate({"log": ["X"]}, "x")], [({"log": ["Y"]}, "y")]]
     made = drive.call(app, "bulk_update_state", CFG, steps)
@@ -409,20 +409,20 @@ def test_each_list_of_a_bulk_update_makes_a_checkpoint(drive: Any) -> None:
     assert drive.invoke(app, None, CFG)["log"][-1] == "z"
 
 
-def test_updates_of_one_step_apply_together(drive: Any) -> None:
+def test_updates_of_one_step_apply_together(drive):
     app = chain()
     drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, n) for n in "xy"]])
     assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["x", "y"], ("y", "z"))
 
 
-def test_updates_of_one_step_apply_in_the_order_given_pending_nodes_or_not(drive: Any) -> None:
+def test_updates_of_one_step_apply_in_the_order_given_pending_nodes_or_not(drive):
     app = chain(interrupt_before=["x"])
     drive.invoke(app, {}, CFG)
     drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, n) for n in "xyz"]])
     assert drive.get_state(app, CFG).values["log"] == ["x", "y", "z"]
 
 
-def test_a_bulk_update_after_clearing_starts_clean(drive: Any) -> None:
+def test_a_bulk_update_after_clearing_starts_clean(drive):
     app = held()
     drive.invoke(app, {}, CFG)
     drive.call(app, "bulk_update_state", CFG, [[StateUpdate(None, END)], [StateUpdate({"log": ["i"]}, "__input__")]])
@@ -440,14 +440,14 @@ BULK: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("steps", "error", "text"), BULK.values(), ids=BULK.keys())
-def test_a_bulk_update_of_the_wrong_shape_is_refused(drive: Any, steps: Any, error: type[Exception], text: str) -> None:
+def test_a_bulk_update_of_the_wrong_shape_is_refused(drive, steps, error, text):
     app = chain()
     with pytest.raises(error, match=text):
         drive.call(app, "bulk_update_state", CFG, steps)
     assert drive.history(app, CFG) == []
 
 
-def test_a_bulk_update_keeps_on_a_new_thread_too_what_its_first_step_has_led_to(drive: Any) -> None:
+def test_a_bulk_update_keeps_on_a_new_thread_too_what_its_first_step_has_led_to(drive):
     ran: list[str] = []
     builder = StateGraph(State)
     for name in "abcd":
@@ -462,7 +462,7 @@ def test_a_bulk_update_keeps_on_a_new_thread_too_what_its_first_step_has_led_to(
     assert drive.invoke(app, None, CFG)["log"] == ["A", "B", "c", "d"] and sorted(ran) == ["c", "d"]
 
 
-def test_a_bulk_update_that_fails_in_its_second_step_stores_nothing(drive: Any) -> None:
+def test_a_bulk_update_that_fails_in_its_second_step_stores_nothing(drive):
     """Nothing is half applied."""
     app = chain()
     with pytest.raises(InvalidUpdateError, match="does not exist"):
@@ -473,7 +473,7 @@ def test_a_bulk_update_that_fails_in_its_second_step_stores_nothing(drive: Any) 
 # -- the past -------------------------------------------------------------------------------------------------
 
 
-def test_an_update_of_an_old_checkpoint_grows_a_branch_and_leaves_that_as_it_was(drive: Any) -> None:
+def test_an_update_of_an_old_checkpoint_grows_a_branch_and_leaves_that_as_it_was(drive):
     app = parallel(c=asks("c"))
     paused = drive.invoke(app, {}, CFG)
     drive.invoke(app, answer(c=1)(paused), CFG)
@@ -484,12 +484,12 @@ def test_an_update_of_an_old_checkpoint_grows_a_branch_and_leaves_that_as_it_was
     assert after[0].parent_config == then and rows(after[:1]) == [("update", 1, ["B"], ("c",))]
 
 
-def test_a_state_method_without_a_checkpointer_is_an_error(drive: Any) -> None:
+def test_a_state_method_without_a_checkpointer_is_an_error(drive):
     with pytest.raises(ValueError, match="no checkpointer set"):
         drive.update_state(chain(checkpointer=None), CFG, {"a": 1})
 
 
-def test_an_update_of_an_unknown_checkpoint_is_an_error(drive: Any) -> None:
+def test_an_update_of_an_unknown_checkpoint_is_an_error(drive):
     app = chain()
     drive.invoke(app, {}, CFG)
     with pytest.raises(ValueError, match="has no checkpoint 'nope'"):

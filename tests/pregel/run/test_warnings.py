@@ -16,6 +16,7 @@ from unittest.mock import AsyncMock, MagicMock, Mock, NonCallableMock, create_au
 
 import kit.drive
 import pytest
+from kit.graphs import chain_of, thread_config
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -249,39 +250,38 @@ WRONG_RETURNS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("result", "text"), WRONG_RETURNS.values(), ids=WRONG_RETURNS)
-def test_invalid_return_values_of_nodes_warn(result: Any, text: str, drive: Any) -> None:
+def test_invalid_return_values_of_nodes_warn(result, text, drive):
     with pytest.raises(InvalidUpdateError, match=text) as caught:
         drive.invoke(returning(result), {"x": 0})
     shown = f"{caught.value} {''.join(caught.value.__notes__) if hasattr(caught.value, '__notes__') else ''}"
     assert "'a'" in shown or "no parent graph" in shown, "the node is named"
 
 
-def test_there_are_sixty_of_them() -> None:
+def test_there_are_sixty_of_them():
     assert len(WRONG_RETURNS) >= 60
 
 
 @pytest.mark.parametrize("value", [Send("b", 1), Command(goto="b")], ids=["Send", "Command"])
-def test_a_command_or_send_written_as_a_value_warns(value: Any, drive: Any) -> None:
+def test_a_command_or_send_written_as_a_value_warns(value, drive):
     for result in ({"x": value}, Command(update=[("x", value)])):
         with pytest.warns(GraphWarning, match=f"node 'a' wrote a {type(value).__name__} to the key 'x'.*beside the dict"):
             assert drive.invoke(returning(result), {"x": 0})["x"] == value
 
 
-def test_a_key_that_is_declared_to_hold_a_send_may(drive: Any) -> None:
+def test_a_key_that_is_declared_to_hold_a_send_may(drive):
     class Holding(TypedDict, total=False):
         x: Send | None
 
-    graph = StateGraph(Holding).add_node("a", lambda state: {"x": Send("a", 1)}).add_edge(START, "a")
-    assert drive.invoke(graph.compile(), {}) == {"x": Send("a", 1)}
+    assert drive.invoke(chain_of(Holding, a=lambda state: {"x": Send("a", 1)}).compile(), {}) == {"x": Send("a", 1)}
 
 
-def test_a_returned_message_gets_an_error_that_names_the_messages_key(drive: Any) -> None:
-    graph = StateGraph(MessagesState).add_node("a", lambda state: Message()).add_edge(START, "a")
+def test_a_returned_message_gets_an_error_that_names_the_messages_key(drive):
+    graph = chain_of(MessagesState, a=lambda state: Message())
     with pytest.raises(InvalidUpdateError, match=r'return \{"messages": \[message\]\}'):
         drive.invoke(graph.compile(), {"messages": []})
 
 
-def test_a_record_with_only_ignored_keys_warns_once(drive: Any) -> None:
+def test_a_record_with_only_ignored_keys_warns_once(drive):
     app = returning(Record(), extra_keys="ignore")
     with pytest.warns(GraphWarning, match="node 'a' returned a Record.*none of the state's keys; it was dropped"):
         assert drive.invoke(app, {"x": 0}) == {"x": 0, "xs": []}
@@ -289,9 +289,9 @@ def test_a_record_with_only_ignored_keys_warns_once(drive: Any) -> None:
         drive.invoke(returning(command(), extra_keys="ignore"), {"x": 0})
 
 
-def test_a_state_that_is_one_value_takes_any_but_a_command_of_another_library(drive: Any) -> None:
+def test_a_state_that_is_one_value_takes_any_but_a_command_of_another_library(drive):
     def app_of(value: Any) -> Any:
-        return StateGraph(int | list[Any]).add_node("a", lambda state: value).add_edge(START, "a").compile()
+        return chain_of(int | list[Any], a=lambda state: value).compile()
 
     for value in (Record(), ValueError, {1: 2}, [Row(1, 2)]):
         assert drive.invoke(app_of(value), 0) == value
@@ -300,7 +300,7 @@ def test_a_state_that_is_one_value_takes_any_but_a_command_of_another_library(dr
             drive.invoke(app_of(value), 0)
 
 
-def test_langgraphs_own_objects_are_known_under_a_key_too(monkeypatch: pytest.MonkeyPatch, drive: Any) -> None:
+def test_langgraphs_own_objects_are_known_under_a_key_too(monkeypatch, drive):
     send, overwrite = OtherSend(), another("Overwrite", value=1, type="__overwrite__")
     loaded = types.SimpleNamespace(Send=type(send), Overwrite=type(overwrite))
     monkeypatch.setitem(__import__("sys").modules, "langgraph.types", loaded)
@@ -309,7 +309,7 @@ def test_langgraphs_own_objects_are_known_under_a_key_too(monkeypatch: pytest.Mo
             drive.invoke(returning({"x": value}), {"x": 0})
 
 
-def test_an_unawaited_coroutine_is_not_a_result(drive: Any) -> None:
+def test_an_unawaited_coroutine_is_not_a_result(drive):
     @task
     def call() -> Any:
         return coroutine()
@@ -349,7 +349,7 @@ WRONG_ROUTES: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["anywhere", "mapped"])
 @pytest.mark.parametrize(("answer", "text"), WRONG_ROUTES.values(), ids=WRONG_ROUTES)
-def test_invalid_return_values_of_routers_warn(answer: Any, text: str, mapped: bool, drive: Any) -> None:
+def test_invalid_return_values_of_routers_warn(answer, text, mapped, drive):
     graph = StateGraph(State).add_node("a", lambda state: None)
     graph.add_conditional_edges(START, lambda state: "a", ["a"])
     graph.add_conditional_edges(
@@ -379,11 +379,11 @@ WRONG_INPUTS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("given", "text"), WRONG_INPUTS.values(), ids=WRONG_INPUTS)
-def test_an_input_without_effect_is_refused_before_anything_is_stored(given: Any, text: str, drive: Any) -> None:
+def test_an_input_without_effect_is_refused_before_anything_is_stored(given, text, drive):
     saver = InMemorySaver()
     app = StateGraph(State, input_schema=Input).add_node("a", plain).add_edge(START, "a").compile(checkpointer=saver)
     with pytest.raises(InvalidUpdateError, match=text):
-        drive.invoke(app, given() if isinstance(given, types.FunctionType) else given, {"configurable": {"thread_id": 1}})
+        drive.invoke(app, given() if isinstance(given, types.FunctionType) else given, thread_config(1))
     assert not list(saver.list(None))
 
 
@@ -394,19 +394,18 @@ def test_an_input_without_effect_is_refused_before_anything_is_stored(given: Any
         ({"x": 1, "xs": [2]}, "'xs', a key of the state but not of the input schema; dropped"),
     ],
 )
-def test_an_input_with_extra_keys_is_accepted_with_a_warning(given: Any, text: str, drive: Any) -> None:
+def test_an_input_with_extra_keys_is_accepted_with_a_warning(given, text, drive):
     app = StateGraph(State, input_schema=Input).add_node("a", lambda state: None).add_edge(START, "a").compile()
     with pytest.warns(GraphWarning, match=text) as told:
         assert drive.invoke(app, given)["x"] == 1
     assert drive.is_async or told[0].filename == kit.drive.__file__, "the caller is named"
 
 
-def test_the_output_of_a_call_is_an_input_of_the_next(drive: Any) -> None:
+def test_the_output_of_a_call_is_an_input_of_the_next(drive):
     """`__interrupt__` is no typo, nor are keys that a subgraph does not share, or a router at START is shown."""
-    paused = StateGraph(State).add_node("a", lambda state: {"x": interrupt("?")}).add_edge(START, "a")
-    app = paused.compile(checkpointer=InMemorySaver())
-    result = drive.invoke(app, {"xs": []}, {"configurable": {"thread_id": "1"}})
-    assert drive.invoke(app, {**result}, {"configurable": {"thread_id": "2"}}).keys() == result.keys()
+    app = chain_of(State, a=lambda state: {"x": interrupt("?")}).compile(checkpointer=InMemorySaver())
+    result = drive.invoke(app, {"xs": []}, thread_config("1"))
+    assert drive.invoke(app, {**result}, thread_config("2")).keys() == result.keys()
     inner = StateGraph(State, input_schema=Input).add_node("n", lambda state: {"x": 2}).add_edge(START, "n").compile()
     outer = StateGraph(State).add_node("in", inner).add_node("of", lambda state: inner.invoke({**state}))
     outer.add_edge(START, "in").add_edge("in", "of")
@@ -416,7 +415,7 @@ def test_the_output_of_a_call_is_an_input_of_the_next(drive: Any) -> None:
     assert drive.invoke(routed.compile(), {"way": "a"}) == {"x": 1}
 
 
-def test_raw_graphs_refuse_another_librarys_command_too(drive: Any) -> None:
+def test_raw_graphs_refuse_another_librarys_command_too(drive):
     def app_of(*inputs: str) -> Any:
         node = NodeBuilder().subscribe_to("i").do(lambda x: x).write_to("o")
         return Pregel(
@@ -462,8 +461,8 @@ WRONG_SETTINGS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("config", "text"), WRONG_SETTINGS.values(), ids=WRONG_SETTINGS)
-def test_a_setting_without_effect_warns(config: Any, text: str, drive: Any) -> None:
-    app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile()
+def test_a_setting_without_effect_warns(config, text, drive):
+    app = chain_of(State, a=plain).compile()
     with pytest.warns(GraphWarning, match=text):
         drive.invoke(app, {"x": 0}, config)
 
@@ -473,7 +472,7 @@ class Context:
     user: str = "nobody"
 
 
-def test_a_context_inside_configurable_warns_if_the_graph_has_a_context_schema(drive: Any) -> None:
+def test_a_context_inside_configurable_warns_if_the_graph_has_a_context_schema(drive):
     builder = StateGraph(State, context_schema=Context).add_node("a", plain).add_edge(START, "a")
     config: Any = {"configurable": {"context": {"user": "u"}}}
     with pytest.warns(GraphWarning, match=r"'context' has no effect inside .*invoke\(input, config, context=...\)"):
@@ -481,8 +480,8 @@ def test_a_context_inside_configurable_warns_if_the_graph_has_a_context_schema(d
     assert drive.invoke(builder.compile(), {"x": 0}, config, context={"user": "u"})["x"] == 1
 
 
-def test_a_setting_without_effect_warns_once(drive: Any) -> None:
-    builder = StateGraph(State).add_node("a", plain).add_edge(START, "a")
+def test_a_setting_without_effect_warns_once(drive):
+    builder = chain_of(State, a=plain)
     with pytest.warns(GraphWarning, match="'recursion_limt' is not a setting") as told:
         app = builder.compile(checkpointer=InMemorySaver()).with_config({"recursion_limt": 3}, configurable={"thread_id": 1})
         drive.invoke(app, {"x": 0})
@@ -494,10 +493,15 @@ def test_a_setting_without_effect_warns_once(drive: Any) -> None:
     assert len(told) == 1
 
 
-def test_a_flat_thread_names_the_thread_of_a_graph_that_a_node_runs(drive: Any) -> None:
-    inner = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile(checkpointer=InMemorySaver())
-    app = StateGraph(State).add_node("n", lambda state: inner.invoke({"x": 0}, {"thread_id": "of its own"}))
-    drive.invoke(app.add_edge(START, "n").compile(checkpointer=InMemorySaver()), {"x": 0}, {"thread_id": "outer"})
+def test_a_flat_thread_names_the_thread_of_a_graph_that_a_node_runs(drive):
+    inner = chain_of(State, a=plain).compile(checkpointer=InMemorySaver())
+    drive.invoke(
+        chain_of(State, n=lambda state: inner.invoke({"x": 0}, {"thread_id": "of its own"})).compile(
+            checkpointer=InMemorySaver()
+        ),
+        {"x": 0},
+        {"thread_id": "outer"},
+    )
     assert drive.get_state(inner, {"thread_id": "of its own"}).values["x"] == 1
 
 
@@ -512,9 +516,9 @@ class Other(NamedTuple):
     values: Any
 
 
-def test_a_foreign_state_update_is_accepted_and_other_types_are_refused(drive: Any) -> None:
-    app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile(checkpointer=InMemorySaver())
-    config: Any = {"configurable": {"thread_id": "1"}}
+def test_a_foreign_state_update_is_accepted_and_other_types_are_refused(drive):
+    app = chain_of(State, a=plain).compile(checkpointer=InMemorySaver())
+    config: Any = thread_config("1")
     drive.call(app, "bulk_update_state", config, [[Foreign({"x": 7}, "a")]])
     assert drive.get_state(app, config).values["x"] == 7
     for wrong in (Other("a", {"x": 8}), {"values": {"x": 8}, "as_node": "a"}, {"x": 8}, "xy", None, ()):
@@ -523,17 +527,17 @@ def test_a_foreign_state_update_is_accepted_and_other_types_are_refused(drive: A
     assert drive.get_state(app, config).values["x"] == 7
 
 
-def test_custom_configurable_keys_and_flat_coordinates_do_not_warn(drive: Any) -> None:
-    app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile(checkpointer=InMemorySaver())
+def test_custom_configurable_keys_and_flat_coordinates_do_not_warn(drive):
+    app = chain_of(State, a=plain).compile(checkpointer=InMemorySaver())
     own = {"user_id": 1, "model_name": "m", "run_id": "r", "thread": "t", "checkpoint_ns": "", "limit": 3, "lang": "en"}
     own.update({"context": "c", "version": "v3", "debug": True, "executor": "e", "mode": "fast"})
     assert drive.invoke(app, {"x": 0}, {"configurable": {"thread_id": "1", **own}})["x"] == 1
     assert drive.invoke(app, {"x": 0}, {"thread_id": "2", "user": 1})["x"] == 1
-    assert drive.get_state(app, {"configurable": {"thread_id": "2"}}).values["x"] == 1
+    assert drive.get_state(app, thread_config("2")).values["x"] == 1
 
 
-def test_two_different_thread_ids_in_one_config_are_refused(drive: Any) -> None:
-    app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile(checkpointer=InMemorySaver())
+def test_two_different_thread_ids_in_one_config_are_refused(drive):
+    app = chain_of(State, a=plain).compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="thread_id must be given once, got '1' and, inside `configurable`, '2'"):
         drive.invoke(app, {"x": 0}, {"thread_id": "1", "configurable": {"thread_id": "2"}})
 
@@ -542,8 +546,8 @@ def test_two_different_thread_ids_in_one_config_are_refused(drive: Any) -> None:
     ("option", "text"),
     [("recursion_limit", r'in the config: \{"recursion_limit"'), ("thread_id", r'\{"configurable": \{"thread_id"')],
 )
-def test_a_setting_given_as_an_option_gets_an_error_that_names_its_place(option: str, text: str, drive: Any) -> None:
-    app = StateGraph(State).add_node("a", plain).add_edge(START, "a").compile()
+def test_a_setting_given_as_an_option_gets_an_error_that_names_its_place(option, text, drive):
+    app = chain_of(State, a=plain).compile()
     with pytest.raises(TypeError, match=text):
         drive.invoke(app, {"x": 0}, **{option: 3})
 
@@ -552,7 +556,7 @@ def test_a_setting_given_as_an_option_gets_an_error_that_names_its_place(option:
 
 
 @pytest.mark.parametrize("wrapped", [Overwrite(["new"]), {"__overwrite__": ["new"]}], ids=["object", "JSON"])
-def test_writes_replaced_by_an_overwrite_warn_with_key_and_nodes(wrapped: Any, drive: Any) -> None:
+def test_writes_replaced_by_an_overwrite_warn_with_key_and_nodes(wrapped, drive):
     graph = StateGraph(State).add_node("a", lambda state: {"xs": wrapped}).add_node("b", lambda state: {"xs": ["b"]})
     graph.add_node("c", lambda state: {"xs": ["c"]}).add_edge(START, "a").add_edge(START, "b").add_edge(["a", "b"], "c")
     with pytest.warns(GraphWarning, match="key 'xs': an Overwrite .* dropped; they came from 'b'") as told:
@@ -591,26 +595,26 @@ async def later(state: State) -> State:
     ],
     ids=["mock", "magic", "side effect", "spec of a function", "autospec", "spec of a runnable", "runnable"],
 )
-def test_a_mock_is_called_and_what_has_invoke_is_invoked(node: Any, drive: Any) -> None:
-    app = StateGraph(State).add_node("a", node).add_edge(START, "a").compile()
+def test_a_mock_is_called_and_what_has_invoke_is_invoked(node, drive):
+    app = chain_of(State, a=node).compile()
     assert drive.invoke(app, {"x": 0}) == {"x": 5, "xs": []}
 
 
 @pytest.mark.parametrize("make", [lambda: AsyncMock(return_value={"x": 5}), lambda: create_autospec(later)])
-def test_an_async_mock_is_awaited(make: Any) -> None:
+def test_an_async_mock_is_awaited(make):
     node = make()
     node.return_value = {"x": 5}
-    app = StateGraph(State).add_node("a", node).add_edge(START, "a").compile()
+    app = chain_of(State, a=node).compile()
     assert asyncio.run(app.ainvoke({"x": 0}))["x"] == 5
     with pytest.raises(TypeError, match="is async"):
         app.invoke({"x": 0})
 
 
-def test_an_invoke_that_only_the_object_has_does_not_make_it_a_node() -> None:
+def test_an_invoke_that_only_the_object_has_does_not_make_it_a_node():
     for node in (types.SimpleNamespace(invoke=plain), NonCallableMock()):
         with pytest.raises(TypeError, match=r"node 'a' must be a function, or an object whose class has invoke\(\)"):
             StateGraph(State).add_node("a", node)
 
 
-def test_the_warning_is_public() -> None:
+def test_the_warning_is_public():
     assert issubclass(stategraph.GraphWarning, UserWarning)

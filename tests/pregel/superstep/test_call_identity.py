@@ -14,7 +14,7 @@ import threading
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -46,7 +46,7 @@ AGAIN = RetryPolicy(initial_interval=0, jitter=False, max_attempts=3, retry_on=C
 
 
 @pytest.fixture(autouse=True)
-def no_warnings() -> Iterator[None]:
+def no_warnings():
     """No call is matched with a warning: either it is the same call, or it is another one."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -105,7 +105,7 @@ def shop(drive: Drive, orders: Orders, saver: Any) -> Pregel:
 # -- calls that change places ---------------------------------------------------------------------------------
 
 
-def test_calls_that_swap_on_a_resume_keep_their_results(drive: Drive) -> None:
+def test_calls_that_swap_on_a_resume_keep_their_results(drive):
     orders = Orders(["tea", "gold"], ["gold", "tea"])
     app = shop(drive, orders, InMemorySaver())
     drive.invoke(app, 1, ONE)
@@ -114,7 +114,7 @@ def test_calls_that_swap_on_a_resume_keep_their_results(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_calls_keep_their_results_in_a_file_and_in_another_process(drive: Drive, tmp_path: Path, durability: str) -> None:
+def test_calls_keep_their_results_in_a_file_and_in_another_process(drive, tmp_path, durability):
     """What is stored is found by an app that was built anew, as after a kill."""
     orders = Orders(["tea", "gold"], ["gold", "tea"])
     path = str(tmp_path / "threads.db")
@@ -126,7 +126,7 @@ def test_calls_keep_their_results_in_a_file_and_in_another_process(drive: Drive,
     assert orders.ran == {"tea": 1, "gold": 1}
 
 
-def test_calls_from_threads_in_another_order_keep_their_results(drive: Drive) -> None:
+def test_calls_from_threads_in_another_order_keep_their_results(drive):
     """Each thread calls when it is its turn, and the turns are others on the resume."""
     turns = Orders(["tea", "gold"], ["gold", "tea"])
 
@@ -162,7 +162,7 @@ def test_calls_from_threads_in_another_order_keep_their_results(drive: Drive) ->
     assert turns.ran == {"tea": 1, "gold": 1}
 
 
-def test_other_arguments_are_another_call(drive: Drive) -> None:
+def test_other_arguments_are_another_call(drive):
     given = iter([1, 2])
 
     @task
@@ -178,7 +178,7 @@ def test_other_arguments_are_another_call(drive: Drive) -> None:
     assert drive.invoke(flow, Command(resume="A"), ONE) == (2, "A")
 
 
-def test_a_new_call_gets_no_other_calls_result(drive: Drive) -> None:
+def test_a_new_call_gets_no_other_calls_result(drive):
     orders = Orders(["gold"], ["tea", "gold"])
     app = shop(drive, orders, InMemorySaver())
     drive.invoke(app, 1, ONE)
@@ -186,7 +186,7 @@ def test_a_new_call_gets_no_other_calls_result(drive: Drive) -> None:
     assert orders.ran == {"tea": 1, "gold": 1}
 
 
-def test_equal_calls_are_identified_by_their_count(drive: Drive) -> None:
+def test_equal_calls_are_identified_by_their_count(drive):
     log: list[int] = []
 
     @task
@@ -207,7 +207,7 @@ def test_equal_calls_are_identified_by_their_count(drive: Drive) -> None:
     assert len(log) == 4
 
 
-def test_functions_of_one_name_from_two_modules(drive: Drive) -> None:
+def test_functions_of_one_name_from_two_modules(drive):
     ran: Counter[str] = Counter()
 
     def price_of(module: str) -> Any:
@@ -230,7 +230,7 @@ def test_functions_of_one_name_from_two_modules(drive: Drive) -> None:
     assert ran == {"shop": 1, "bank": 1}
 
 
-def test_one_function_under_two_names(drive: Drive) -> None:
+def test_one_function_under_two_names(drive):
     """`name=` is part of what a call is: by it two functions of one factory are told apart."""
 
     def times(factor: int) -> Any:
@@ -286,7 +286,7 @@ def _times(factor: int, x: int) -> int:
     [lambda n: partial(_times, n), lambda n: Rate(n).of, Rate, lambda n: partial(_times, factor=n)],
     ids=["partial", "method", "object", "keyword"],
 )
-def test_the_state_of_a_callable_is_part_of_its_identity(drive: Drive, of: Callable[[int], Any]) -> None:
+def test_the_state_of_a_callable_is_part_of_its_identity(drive, of):
     calls = {factor: task(name="times")(of(factor)) for factor in (2, 3)}
     orders = Orders([2, 3], [3, 2])
 
@@ -299,7 +299,7 @@ def test_the_state_of_a_callable_is_part_of_its_identity(drive: Drive, of: Calla
     assert drive.invoke(flow, Command(resume=1), ONE) == {2: 20, 3: 30, "go": 1}
 
 
-def test_an_incomparable_argument_leaves_the_others_to_identify_the_call(drive: Drive) -> None:
+def test_an_incomparable_argument_leaves_the_others_to_identify_the_call(drive):
     client = Client()
     orders = Orders(["tea", "gold"], ["gold", "tea"])
 
@@ -312,7 +312,7 @@ def test_an_incomparable_argument_leaves_the_others_to_identify_the_call(drive: 
     assert drive.invoke(flow, Command(resume=1), ONE) == {**PRICES, "go": 1}
 
 
-def test_calls_with_incomparable_arguments_are_identified_by_order(drive: Drive) -> None:
+def test_calls_with_incomparable_arguments_are_identified_by_order(drive):
     ran: list[int] = []
 
     @task
@@ -331,7 +331,7 @@ def test_calls_with_incomparable_arguments_are_identified_by_order(drive: Drive)
     assert ran == [1, 2], "each ran once"
 
 
-def test_tasks_of_tasks(drive: Drive) -> None:
+def test_tasks_of_tasks(drive):
     """Two levels, both in another order on the resume; equal calls below different ones are not the same call."""
     orders = Orders(["tea", "gold"], ["gold", "tea"])
     inner = Orders([1, 2], [1, 2], [2, 1])
@@ -368,7 +368,7 @@ def _ended(call: Any) -> Any:
 
 
 @pytest.mark.parametrize("saved", [True, False])
-def test_a_retried_body_finds_its_calls_in_another_order(drive: Drive, saved: bool) -> None:
+def test_a_retried_body_finds_its_calls_in_another_order(drive, saved):
     orders = Orders(["tea", "gold"], ["gold", "tea"])
 
     @task
@@ -391,7 +391,7 @@ def test_a_retried_body_finds_its_calls_in_another_order(drive: Drive, saved: bo
 
 
 @pytest.mark.parametrize("saved", [True, False])
-def test_a_call_of_a_retried_body_finds_its_calls_in_another_order(drive: Drive, saved: bool) -> None:
+def test_a_call_of_a_retried_body_finds_its_calls_in_another_order(drive, saved):
     """The call fails with its caller, and its own calls had finished."""
     orders = Orders(["tea", "gold"], ["gold", "tea"])
 
@@ -417,7 +417,7 @@ def test_a_call_of_a_retried_body_finds_its_calls_in_another_order(drive: Drive,
     assert orders.ran == {"tea": 1, "gold": 1}
 
 
-def test_the_key_of_a_call_does_not_depend_on_its_position(drive: Drive) -> None:
+def test_the_key_of_a_call_does_not_depend_on_its_position(drive):
     """Over attempts of its own, attempts of its caller, resumes and other orders; and each call has its own."""
     orders = Orders(["tea", "gold", "tea"], ["gold", "tea", "tea"], ["tea", "tea", "gold"])
     fails = iter([True, False, True, True])
@@ -444,7 +444,7 @@ def test_the_key_of_a_call_does_not_depend_on_its_position(drive: Drive) -> None
     assert len({key for each in keys.values() for key in each}) == 3
 
 
-def test_an_answer_consumed_by_a_call_survives_the_attempt_of_its_caller(drive: Drive) -> None:
+def test_an_answer_consumed_by_a_call_survives_the_attempt_of_its_caller(drive):
     """The call was answered and then failed; its caller is tried again, and nobody is asked again."""
     fails = [True]
 
@@ -488,7 +488,7 @@ def asking(drive: Drive, orders: Orders, saver: Any, note: Callable[[Any], None]
     return entrypoint(checkpointer=saver)(aflow if drive.is_async else flow)
 
 
-def test_only_the_call_that_was_answered_runs_again(drive: Drive) -> None:
+def test_only_the_call_that_was_answered_runs_again(drive):
     orders = Orders("abc", "cab", "bca")
     app = asking(drive, orders, InMemorySaver())
     ids = {question.value: question.id for question in drive.invoke(app, 1, ONE)["__interrupt__"]}
@@ -502,7 +502,7 @@ def test_only_the_call_that_was_answered_runs_again(drive: Drive) -> None:
     assert orders.ran == {"a": 2, "b": 2, "c": 2}
 
 
-def test_without_an_answer_each_call_interrupts_again(drive: Drive) -> None:
+def test_without_an_answer_each_call_interrupts_again(drive):
     orders = Orders("ab")
     app = asking(drive, orders, InMemorySaver())
     ids = [question.id for question in drive.invoke(app, 1, ONE)["__interrupt__"]]
@@ -510,7 +510,7 @@ def test_without_an_answer_each_call_interrupts_again(drive: Drive) -> None:
     assert orders.ran == {"a": 2, "b": 2}
 
 
-def test_a_waiting_call_below_a_call(drive: Drive) -> None:
+def test_a_waiting_call_below_a_call(drive):
     orders = Orders("ab")
 
     @task
@@ -532,7 +532,7 @@ def test_a_waiting_call_below_a_call(drive: Drive) -> None:
     assert drive.invoke(flow, Command(resume={first.id: "A"}), ONE) == ["a: A", "b: B"]
 
 
-def test_an_error_of_a_body_with_an_interrupted_call_is_raised(drive: Drive) -> None:
+def test_an_error_of_a_body_with_an_interrupted_call_is_raised(drive):
     """The question that nobody has awaited complains nowhere, and is still open when the body has stopped failing."""
     fails = [False, True, False]
 
@@ -554,7 +554,7 @@ def test_an_error_of_a_body_with_an_interrupted_call_is_raised(drive: Drive) -> 
     assert first.id in {question.id for question in paused["__interrupt__"]}
 
 
-def test_a_node_runs_though_its_own_record_still_lists_the_answered_interrupt(drive: Drive) -> None:
+def test_a_node_runs_though_its_own_record_still_lists_the_answered_interrupt(drive):
     """Its run was stopped after the call had recorded its answer; the next call answers somebody else."""
     stops = [True]
 
@@ -614,7 +614,7 @@ with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
 
 
 @pytest.mark.parametrize("start", [["shop.py"], ["-m", "shop"]])
-def test_a_thread_started_by_a_script_resumes_where_the_script_is_imported(tmp_path: Path, start: list[str]) -> None:
+def test_a_thread_started_by_a_script_resumes_where_the_script_is_imported(tmp_path, start):
     (tmp_path / "shop.py").write_text(textwrap.dedent(SCRIPT))
     (tmp_path / "worker.py").write_text(textwrap.dedent(WORKER))
     assert _run(tmp_path, *start) == ["ran gold"]
@@ -643,7 +643,7 @@ with SqliteSaver.from_conn_string(sys.argv[2]) as saver:
 """
 
 
-def test_after_a_kill_calls_in_another_order_are_found(tmp_path: Path) -> None:
+def test_after_a_kill_calls_in_another_order_are_found(tmp_path):
     (tmp_path / "shop.py").write_text(textwrap.dedent(KILLED))
     assert sorted(_run(tmp_path, "shop.py", "tea gold", killed=True)) == ["ran gold", "ran tea"]
     assert _run(tmp_path, "shop.py", "milk gold tea") == ["ran milk", "{'milk': 4, 'gold': 4, 'tea': 3}"]
@@ -668,9 +668,7 @@ Step = tuple[str, int]
     pauses=st.integers(1, 3),
     random=st.integers(0, 2**32).map(Random),
 )
-def test_each_call_gets_its_own_result_in_any_order_over_several_resumes(
-    drive: Drive, names: list[Step], pauses: int, random: Random
-) -> None:
+def test_each_call_gets_its_own_result_in_any_order_over_several_resumes(drive, names, pauses, random):
     """Random calls of two functions, nested or not, in another order in every run of the body: what a call returns
     tells its function and arguments, and no call runs twice."""
     ran: Counter[Any] = Counter()

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -57,11 +56,11 @@ def app_of(handler: Any, node: Any = fail, saver: Any = None, **policies: Any) -
 # -- what it is given and what it gives -----------------------------------------------------------------------
 
 
-def test_the_update_of_a_handler_resolves_the_failure(drive: Drive) -> None:
+def test_the_update_of_a_handler_resolves_the_failure(drive):
     assert drive.invoke(app_of(say("handled")), {"n": 1}) == {"n": 1, "log": ["handled"]}
 
 
-def test_a_handler_gets_the_input_and_the_error(drive: Drive) -> None:
+def test_a_handler_gets_the_input_and_the_error(drive):
     seen: list[Any] = []
 
     def handler(state: State, error: NodeError) -> None:
@@ -74,36 +73,36 @@ def test_a_handler_gets_the_input_and_the_error(drive: Drive) -> None:
     assert isinstance(error.error, Oops) and str(error.error) == "no"
 
 
-def test_outside_of_handlers_the_error_parameter_is_none(drive: Drive) -> None:
+def test_outside_of_handlers_the_error_parameter_is_none(drive):
     seen: list[Any] = []
-    app = StateGraph(State).add_node("node", lambda state, error: seen.append(error)).add_edge(START, "node").compile()
+    app = chain_of(State, node=lambda state, error: seen.append(error)).compile()
     drive.invoke(app, {"n": 1})
     assert seen == [None]
 
 
-def test_a_handler_may_return_a_goto(drive: Drive) -> None:
+def test_a_handler_may_return_a_goto(drive):
     handler = lambda state: Command(update={"log": ["handled"]}, goto="aside")  # noqa: E731
     assert drive.invoke(app_of(handler), {"n": 1})["log"] == ["handled", "aside"]
     assert drive.invoke(app_of(lambda state: Send("aside", state)), {"n": 1})["log"] == ["aside"]
 
 
-def test_an_unknown_key_or_target_of_a_handler_fails(drive: Drive) -> None:
+def test_an_unknown_key_or_target_of_a_handler_fails(drive):
     for result in ({"nope": 1}, Command(goto="nowhere")):
         with pytest.raises(Exception, match="nope|nowhere"):
             drive.invoke(app_of(lambda state, result=result: result), {"n": 1})
 
 
-def test_the_edges_of_the_failed_node_are_not_followed(drive: Drive) -> None:
+def test_the_edges_of_the_failed_node_are_not_followed(drive):
     assert "after" not in drive.invoke(app_of(say("handled")), {"n": 1})["log"]
 
 
-def test_a_join_on_the_failed_node_waits_on(drive: Drive) -> None:
+def test_a_join_on_the_failed_node_waits_on(drive):
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled")).add_node("other", say("other"))
     graph.add_node("end", say("end")).add_edge(START, "node").add_edge(START, "other").add_edge(["node", "other"], "end")
     assert drive.invoke(graph.compile(), {"n": 1})["log"] == ["handled", "other"]
 
 
-def test_a_node_that_waited_for_others_has_run_once_its_failure_is_handled(drive: Drive) -> None:
+def test_a_node_that_waited_for_others_has_run_once_its_failure_is_handled(drive):
     """What had triggered it is used up: the thread is at rest, and the join waits for all of its nodes again."""
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
     graph.add_node("one", say("one")).add_node("two", say("two")).add_edge(["one", "two"], "node")
@@ -116,14 +115,14 @@ def test_a_node_that_waited_for_others_has_run_once_its_failure_is_handled(drive
     assert drive.get_state(app, CONFIG).next == ()
 
 
-def test_an_update_without_as_node_is_from_the_node_whose_failure_was_handled(drive: Drive) -> None:
+def test_an_update_without_as_node_is_from_the_node_whose_failure_was_handled(drive):
     app = app_of(say("handled"), saver=InMemorySaver())
     drive.invoke(app, {"n": 1}, CONFIG)
     drive.update_state(app, CONFIG, {"log": ["edited"]})
     assert drive.get_state(app, CONFIG).next == ("after",)
 
 
-def test_an_update_without_as_node_is_never_from_a_handler(drive: Drive) -> None:
+def test_an_update_without_as_node_is_never_from_a_handler(drive):
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled")).add_edge(START, "node")
     app = graph.compile(checkpointer=InMemorySaver())
     drive.update_state(app, CONFIG, {"log": ["from the only node"]})
@@ -133,7 +132,7 @@ def test_an_update_without_as_node_is_never_from_a_handler(drive: Drive) -> None
     assert "known: 'node'" in str(caught.value)
 
 
-def test_a_handler_has_its_own_name_in_streams(drive: Drive) -> None:
+def test_a_handler_has_its_own_name_in_streams(drive):
     app = app_of(say("handled"))
     assert drive.stream(app, {"n": 1}) == [{"__error_handler__node": {"log": ["handled"]}}]
     chunks = drive.stream(app, {"n": 1}, stream_mode="tasks")
@@ -142,7 +141,7 @@ def test_a_handler_has_its_own_name_in_streams(drive: Drive) -> None:
     ]  # fmt: skip
 
 
-def test_a_handler_has_its_own_task_id(drive: Drive) -> None:
+def test_a_handler_has_its_own_task_id(drive):
     """Not the failed task's id or namespace: nested graphs of the two must not meet."""
     ids: list[tuple[str, str]] = []
 
@@ -162,7 +161,7 @@ def test_a_handler_has_its_own_task_id(drive: Drive) -> None:
 # -- when it runs ---------------------------------------------------------------------------------------------
 
 
-def test_a_handler_runs_after_the_last_attempt(drive: Drive) -> None:
+def test_a_handler_runs_after_the_last_attempt(drive):
     calls: list[int] = []
 
     def node(state: Any) -> None:
@@ -174,7 +173,7 @@ def test_a_handler_runs_after_the_last_attempt(drive: Drive) -> None:
     assert len(calls) == 3
 
 
-def test_a_handler_runs_in_the_same_superstep_and_siblings_continue(drive: Drive) -> None:
+def test_a_handler_runs_in_the_same_superstep_and_siblings_continue(drive):
     """Its writes take the place of the failed task's."""
     graph = StateGraph(State)
     for name, node in {"a": say("a"), "b": fail, "c": say("c")}.items():
@@ -184,7 +183,7 @@ def test_a_handler_runs_in_the_same_superstep_and_siblings_continue(drive: Drive
     assert [s.metadata["step"] for s in drive.history(app, CONFIG)] == [1, 0, -1]
 
 
-def test_each_failed_send_has_its_own_handler(drive: Drive) -> None:
+def test_each_failed_send_has_its_own_handler(drive):
     def work(n: int) -> State:
         if n % 2:
             raise Oops
@@ -195,7 +194,7 @@ def test_each_failed_send_has_its_own_handler(drive: Drive) -> None:
     assert drive.invoke(graph.compile(), {"n": 1})["log"] == [0, "handled 1", 2, "handled 3"]
 
 
-def test_a_failing_router_is_a_failure_of_its_node(drive: Drive) -> None:
+def test_a_failing_router_is_a_failure_of_its_node(drive):
     """And what the node had written is dropped."""
 
     def route(state: Any) -> str:
@@ -208,7 +207,7 @@ def test_a_failing_router_is_a_failure_of_its_node(drive: Drive) -> None:
 
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("parallel", [False, True])
-def test_ctrl_c_is_not_handled(drive: Drive, signal: type[BaseException], parallel: bool) -> None:
+def test_ctrl_c_is_not_handled(drive, signal, parallel):
     handled: list[Any] = []
 
     def node(state: Any) -> None:
@@ -222,13 +221,13 @@ def test_ctrl_c_is_not_handled(drive: Drive, signal: type[BaseException], parall
     assert handled == []
 
 
-def test_questions_are_not_handled(drive: Drive) -> None:
+def test_questions_are_not_handled(drive):
     app = app_of(say("handled"), lambda state: {"log": [interrupt("?")]}, InMemorySaver())
     assert "__interrupt__" in drive.invoke(app, {"n": 1}, CONFIG)
     assert drive.invoke(app, Command(resume="A"), CONFIG)["log"] == ["A", "after"]
 
 
-def test_a_drain_in_a_nested_graph_is_not_handled(drive: Drive) -> None:
+def test_a_drain_in_a_nested_graph_is_not_handled(drive):
     control = RunControl()
     child = StateGraph(State).add_sequence([("one", lambda s: control.request_drain("stop")), ("two", say("two"))])
     app = app_of(say("handled"), child.add_edge(START, "one").compile(), InMemorySaver())
@@ -237,13 +236,13 @@ def test_a_drain_in_a_nested_graph_is_not_handled(drive: Drive) -> None:
     assert drive.invoke(app, None, CONFIG)["log"] == ["two", "after"]
 
 
-def test_a_command_for_the_parent_is_not_handled(drive: Drive) -> None:
+def test_a_command_for_the_parent_is_not_handled(drive):
     child = app_of(say("handled"), lambda s: Command(graph=Command.PARENT, update={"log": ["from below"]}))
-    app = StateGraph(State).add_node("child", child).add_edge(START, "child").compile()
+    app = chain_of(State, child=child).compile()
     assert drive.invoke(app, {"n": 1})["log"] == ["from below"]
 
 
-def test_a_write_conflict_is_no_failure_of_a_node(drive: Drive) -> None:
+def test_a_write_conflict_is_no_failure_of_a_node(drive):
     from stategraph import InvalidUpdateError
 
     graph = StateGraph(State)
@@ -257,7 +256,7 @@ def test_a_write_conflict_is_no_failure_of_a_node(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_failed_handler_fails_the_run_and_a_resume_runs_only_the_handler(drive: Drive, durability: str) -> None:
+def test_a_failed_handler_fails_the_run_and_a_resume_runs_only_the_handler(drive, durability):
     log: list[Any] = []
     broken = [True]
 
@@ -281,7 +280,7 @@ def test_a_failed_handler_fails_the_run_and_a_resume_runs_only_the_handler(drive
     assert drive.get_state(app, CONFIG).next == ()
 
 
-def test_a_handler_is_not_handled(drive: Drive) -> None:
+def test_a_handler_is_not_handled(drive):
     graph = StateGraph(State).set_node_defaults(error_handler=lambda s: fail(s)).add_node("node", fail)
     with pytest.raises(Oops):
         drive.invoke(graph.add_edge(START, "node").compile(), {"n": 1})
@@ -300,7 +299,7 @@ def asking(saver: Any) -> tuple[Any, list[Any]]:
     return app_of(handler, saver=saver), seen
 
 
-def test_a_handler_may_interrupt(drive: Drive) -> None:
+def test_a_handler_may_interrupt(drive):
     app, seen = asking(InMemorySaver())
     (question,) = drive.invoke(app, {"n": 1}, CONFIG)["__interrupt__"]
     assert question.value == "what now?"
@@ -308,19 +307,19 @@ def test_a_handler_may_interrupt(drive: Drive) -> None:
     assert seen == [Oops, Oops], "the same error, before and after"
 
 
-def test_the_interrupt_of_a_handler_is_answered_by_id(drive: Drive) -> None:
+def test_the_interrupt_of_a_handler_is_answered_by_id(drive):
     app, _ = asking(InMemorySaver())
     (question,) = drive.invoke(app, {"n": 1}, CONFIG)["__interrupt__"]
     assert drive.invoke(app, Command(resume={question.id: "go on"}), CONFIG)["log"] == ["go on"]
 
 
-def test_the_interrupt_of_a_handler_is_in_the_stream(drive: Drive) -> None:
+def test_the_interrupt_of_a_handler_is_in_the_stream(drive):
     app, _ = asking(InMemorySaver())
     chunks = drive.stream(app, {"n": 1}, CONFIG)
     assert [[q.value for q in c["__interrupt__"]] for c in chunks] == [["what now?"]]
 
 
-def test_the_interrupt_of_a_handler_is_in_the_state(drive: Drive) -> None:
+def test_the_interrupt_of_a_handler_is_in_the_state(drive):
     app, _ = asking(InMemorySaver())
     drive.invoke(app, {"n": 1}, CONFIG)
     state = drive.get_state(app, CONFIG)
@@ -332,7 +331,7 @@ def test_the_interrupt_of_a_handler_is_in_the_state(drive: Drive) -> None:
 # -- defaults and the layout ----------------------------------------------------------------------------------
 
 
-def test_a_default_handler_is_for_nodes_without_their_own(drive: Drive) -> None:
+def test_a_default_handler_is_for_nodes_without_their_own(drive):
     graph = StateGraph(State).set_node_defaults(error_handler=lambda s, error: {"log": [f"default: {error.node}"]})
     graph.add_node("a", fail).add_node("b", fail, error_handler=say("own")).add_edge(START, "a").add_edge(START, "b")
     app = graph.compile()
@@ -340,14 +339,14 @@ def test_a_default_handler_is_for_nodes_without_their_own(drive: Drive) -> None:
     assert {"__default_error_handler__", "__error_handler__b"} <= set(app.nodes)
 
 
-def test_a_graph_with_a_default_handler_compiles_twice(drive: Drive) -> None:
-    graph = StateGraph(State).set_node_defaults(error_handler=say("default")).add_node("a", fail).add_edge(START, "a")
+def test_a_graph_with_a_default_handler_compiles_twice(drive):
+    graph = chain_of(State, a=fail).set_node_defaults(error_handler=say("default"))
     first, second = graph.compile(), graph.compile()
     assert list(first.nodes) == list(second.nodes)
     assert drive.invoke(second, {"n": 1})["log"] == ["default"]
 
 
-def test_handlers_take_the_default_retry_and_timeout() -> None:
+def test_handlers_take_the_default_retry_and_timeout():
     from stategraph import CachePolicy, TimeoutPolicy
 
     retry = RetryPolicy(max_attempts=7)
@@ -358,24 +357,24 @@ def test_handlers_take_the_default_retry_and_timeout() -> None:
     assert (node.retry, node.policies.timeout, node.cache) == ((retry,), TimeoutPolicy(run_timeout=9), None)
 
 
-def test_a_handled_failure_of_a_nested_graph_stays_inside(drive: Drive) -> None:
-    app = StateGraph(State).add_node("child", app_of(say("handled"))).add_edge(START, "child").compile()
+def test_a_handled_failure_of_a_nested_graph_stays_inside(drive):
+    app = chain_of(State, child=app_of(say("handled"))).compile()
     assert drive.invoke(app, {"n": 1})["log"] == ["handled"]
 
 
-def test_a_handler_takes_over_for_a_nested_graph(drive: Drive) -> None:
-    child = StateGraph(State).add_node("node", fail).add_edge(START, "node").compile()
+def test_a_handler_takes_over_for_a_nested_graph(drive):
+    child = chain_of(State, node=fail).compile()
     assert drive.invoke(app_of(say("handled"), child), {"n": 1})["log"] == ["handled"]
 
 
-def test_a_node_name_reserved_for_handlers_is_refused() -> None:
+def test_a_node_name_reserved_for_handlers_is_refused():
     graph = StateGraph(State).add_node("a", fail, error_handler=say("own"))
     for name in ("__error_handler__a", "__default_error_handler__"):
         with pytest.raises(ValueError, match="reserved"):
             graph.add_node(name, say("mine"))
 
 
-def test_several_failures_with_a_fatal_one(drive: Drive) -> None:
+def test_several_failures_with_a_fatal_one(drive):
     """The one without a handler ends the run; the others' handlers need not run again."""
     broken = [True]
 
@@ -393,7 +392,7 @@ def test_several_failures_with_a_fatal_one(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize(("node", "update", "log"), [("ask", ["by hand"], ["by hand", "handled"]), ("__end__", None, ["handled"])])
-def test_writes_of_a_handler_in_an_interrupted_superstep_survive_an_edit(drive: Drive, node: str, update: Any, log: list[str]) -> None:
+def test_writes_of_a_handler_in_an_interrupted_superstep_survive_an_edit(drive, node, update, log):
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
     graph.add_node("ask", lambda state: {"log": [interrupt("?")]})
     app = graph.add_edge(START, "node").add_edge(START, "ask").compile(checkpointer=InMemorySaver())

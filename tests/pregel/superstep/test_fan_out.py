@@ -60,9 +60,7 @@ def coroutine(body: Any) -> Any:
 @pytest.mark.parametrize("is_coroutine", [False, True])
 @pytest.mark.parametrize("mode", [None, "updates"])
 @pytest.mark.parametrize("limit", [None, 1, 3])
-def test_what_could_be_started_together_is_started_though_the_first_fails(
-    drive: Any, is_coroutine: bool, mode: Any, limit: int | None
-) -> None:
+def test_what_could_be_started_together_is_started_though_the_first_fails(drive, is_coroutine, mode, limit):
     """All of them, or the first `max_concurrency`: what they did is kept, and only the others run on a resume."""
     if is_coroutine and not drive.is_async:
         pytest.skip("a coroutine needs an async run")
@@ -82,7 +80,7 @@ def test_what_could_be_started_together_is_started_though_the_first_fails(
     assert sorted(body.started) == [0, *range(len(together), COUNT)]
 
 
-def test_coroutines_that_wait_are_started_then_cancelled_and_run_again() -> None:
+def test_coroutines_that_wait_are_started_then_cancelled_and_run_again():
     body, cancelled = Fails(slow=False), []
 
     async def node(state: State) -> State:
@@ -103,7 +101,7 @@ def test_coroutines_that_wait_are_started_then_cancelled_and_run_again() -> None
     assert asyncio.run(app.ainvoke(None, CONFIG))["done"] == [*range(COUNT)]
 
 
-def test_functions_on_threads_are_let_finish_and_kept(drive: Any) -> None:
+def test_functions_on_threads_are_let_finish_and_kept(drive):
     failed = threading.Event()
 
     def node(state: State) -> State:
@@ -120,7 +118,7 @@ def test_functions_on_threads_are_let_finish_and_kept(drive: Any) -> None:
     assert kept == [False, *[True] * (COUNT - 1)]
 
 
-def test_ctrl_c_in_a_task_starts_nothing_more() -> None:
+def test_ctrl_c_in_a_task_starts_nothing_more():
     started: list[int] = []
 
     def node(state: State) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import pytest
@@ -27,7 +27,7 @@ postgres = cluster.emptied
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+def quiet():
     """Runs that end with an unmet number say so; only the test of that looks at it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* waits for ", category=GraphWarning)
@@ -46,22 +46,20 @@ def finish(drive: Any, app: Any, given: Any, config: Any = CONFIG) -> str:
 
 
 @pytest.mark.parametrize("number", [n for n in CASES if n != 26])
-def test_the_supersteps_of_a_graph(drive: Any, number: int) -> None:
+def test_the_supersteps_of_a_graph(drive, number):
     case = CASES[number]
     assert show(drive.invoke(compiled(case), {"log": []})["log"]) == case.steps
 
 
 @pytest.mark.parametrize("number", CASES)
-def test_the_supersteps_on_every_saver(drive: Any, saver: Any, number: int) -> None:
+def test_the_supersteps_on_every_saver(drive, saver, number):
     case = CASES[number]
     assert finish(drive, compiled(case, saver=saver), {"log": []}) == case.steps
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @pytest.mark.parametrize("number", CASES)
-def test_stopped_before_every_step_and_resumed_by_a_fresh_graph(
-    drive: Any, saver: Any, number: int, durability: str
-) -> None:
+def test_stopped_before_every_step_and_resumed_by_a_fresh_graph(drive, saver, number, durability):
     case = CASES[number]
     given: Any = {"log": []}
     for _ in range(20):
@@ -76,7 +74,7 @@ def test_stopped_before_every_step_and_resumed_by_a_fresh_graph(
 
 
 @pytest.mark.parametrize("number", CASES)
-def test_replayed_from_every_checkpoint_it_ends_the_same(drive: Any, number: int) -> None:
+def test_replayed_from_every_checkpoint_it_ends_the_same(drive, number):
     case = CASES[number]
     app = compiled(case, saver=InMemorySaver())
     finish(drive, app, {"log": []})
@@ -85,7 +83,7 @@ def test_replayed_from_every_checkpoint_it_ends_the_same(drive: Any, number: int
             assert finish(drive, app, None, snapshot.config) == case.steps
 
 
-def test_a_second_input_restarts_all_waves(drive: Any) -> None:
+def test_a_second_input_restarts_all_waves(drive):
     app = compiled("r:S=a|b|c1 c1>c [a,b,c]2>d", {START: ["a", "c1", ["a", "b"]]}, InMemorySaver())
     assert finish(drive, app, {"log": []}) == "a"
     # With the first wave going on, c would open the join.
@@ -93,7 +91,7 @@ def test_a_second_input_restarts_all_waves(drive: Any) -> None:
     assert "d" not in finish(drive, app, {"log": []}, again)
 
 
-def test_new_input_amid_a_wave_forgets_what_is_late(drive: Any) -> None:
+def test_new_input_amid_a_wave_forgets_what_is_late(drive):
     app = compiled("S>a S>b1>b2>b [a,b]any>d", saver=InMemorySaver(), interrupt_before=["b2"])
     drive.invoke(app, {"log": []}, CONFIG)
     assert drive.get_state(app, CONFIG).next == ("b2", "d")
@@ -105,7 +103,7 @@ def test_new_input_amid_a_wave_forgets_what_is_late(drive: Any) -> None:
 # -- an unmet number -------------------------------------------------------------------------------------------------
 
 
-def test_a_join_that_never_gets_enough_sources_warns_once_per_graph(drive: Any) -> None:
+def test_a_join_that_never_gets_enough_sources_warns_once_per_graph(drive):
     app = compiled(CASES[5])
     with pytest.warns(GraphWarning, match="^d got a, waits for 2 of a, b, c$"):
         drive.invoke(app, {"log": []})
@@ -114,7 +112,7 @@ def test_a_join_that_never_gets_enough_sources_warns_once_per_graph(drive: Any) 
         drive.invoke(app, {"log": []})
 
 
-def test_a_join_that_no_predecessor_has_reached_does_not_warn(drive: Any) -> None:
+def test_a_join_that_no_predecessor_has_reached_does_not_warn(drive):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drive.invoke(compiled(CASES[21]), {"log": []})
@@ -140,33 +138,33 @@ def edited(drive: Any, case: str, stop: str, as_node: str, script: Script | None
     return drive.get_state(app, CONFIG).next, finish(drive, app, None)
 
 
-def test_an_edit_as_a_predecessor_is_an_arrival(drive: Any) -> None:
+def test_an_edit_as_a_predecessor_is_an_arrival(drive):
     found = edited(drive, "S>a1>a S>b1>b [a,b]any>d", "a1 b1", "a")
     assert found == (("b", "d"), "a1 b1 / b d(a)")
 
 
-def test_an_edit_as_the_target_of_an_open_join_is_its_start_and_what_stays_pending_is_late(drive: Any) -> None:
+def test_an_edit_as_the_target_of_an_open_join_is_its_start_and_what_stays_pending_is_late(drive):
     found = edited(drive, "S>a S>b1>b [a,b]any>d d>e", "a b1", "d")
     assert found == (("b", "e"), "a b1 / b e")
 
 
-def test_an_edit_as_a_late_task_is_late(drive: Any) -> None:
+def test_an_edit_as_a_late_task_is_late(drive):
     # b is late for d, which has not run yet; an edit in its place does not start d once more.
     found = edited(drive, "S>a S>b1>b [a,b]any>d", "a b1", "b")
     assert found == (("d",), "a b1 / d(a)")
 
 
-def test_an_edit_that_leads_again_to_late_work_leaves_it_late(drive: Any) -> None:
+def test_an_edit_that_leads_again_to_late_work_leaves_it_late(drive):
     found = edited(drive, "S>a S>b1>b2>b S>x>b2 [a,b]any>d", "a b1 x / b2 d(a)", "b2")
     assert found == (("b",), "a b1 x / b2 d(a) / b")
 
 
-def test_an_edit_as_a_node_that_is_not_pending_begins_new_work(drive: Any) -> None:
+def test_an_edit_as_a_node_that_is_not_pending_begins_new_work(drive):
     found = edited(drive, "S>a S>b1>b2>b [a,b]any>d", "a b1 / b2 d(a)", "a")
     assert found == (("d",), "a b1 / b2 d(a) / d(a)")
 
 
-def test_an_edit_of_a_wave_that_can_go_no_further_opens_it(drive: Any) -> None:
+def test_an_edit_of_a_wave_that_can_go_no_further_opens_it(drive):
     found = edited(drive, "S>a S>y r:y=b [a,b]reachable>d", "a y", "b", {"y": ["b"]})
     assert found == (("d",), "a y / d(a+b)")
 
@@ -174,29 +172,29 @@ def test_an_edit_of_a_wave_that_can_go_no_further_opens_it(drive: Any) -> None:
 # -- questions, failures, Sends --------------------------------------------------------------------------------------
 
 
-def test_a_node_that_waits_for_an_answer_has_not_reached_the_join(drive: Any) -> None:
+def test_a_node_that_waits_for_an_answer_has_not_reached_the_join(drive):
     app = compiled(CASES[26], saver=InMemorySaver())
     drive.invoke(app, {"log": []}, CONFIG)
     assert drive.get_state(app, CONFIG).next == ("a",)
     assert finish(drive, app, Command(resume="yes")) == "a b / d(a+b)"
 
 
-def test_joins_that_wait_only_for_each_other_open_in_one_step(drive: Any) -> None:
+def test_joins_that_wait_only_for_each_other_open_in_one_step(drive):
     graph = "S>a S>b [a,q]reachable>p [b,p]reachable>q r:S=a|b"
     assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b / p(a) q(b)"
 
 
-def test_a_join_that_waits_for_a_circle_waits_until_it_has_run(drive: Any) -> None:
+def test_a_join_that_waits_for_a_circle_waits_until_it_has_run(drive):
     graph = "S>a S>b S>c [a,q]reachable>p [b,p]reachable>q [c,q]reachable>r"
     assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b c / p(a) q(b) / r(c+q)"
 
 
-def test_two_joins_into_one_node_are_named_in_the_order_they_were_added(drive: Any) -> None:
+def test_two_joins_into_one_node_are_named_in_the_order_they_were_added(drive):
     graph = "S>a S>b S>c [c,b]all>d [b,a]any>d"
     assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b c / d(c+b+a)"
 
 
-def test_no_edge_router_or_send_is_named_as_joined(drive: Any) -> None:
+def test_no_edge_router_or_send_is_named_as_joined(drive):
     send = Send("d", {"log": []})
     graph = "S>a>d r:a=* [b,c]any>d"
     assert show(drive.invoke(compiled(graph, {"a": [send]}), {"log": []})["log"]) == "a / d d"
@@ -205,16 +203,16 @@ def test_no_edge_router_or_send_is_named_as_joined(drive: Any) -> None:
 # -- deferred nodes --------------------------------------------------------------------------------------------------
 
 
-def test_deferred_nodes_in_a_circle_wake_together(drive: Any) -> None:
+def test_deferred_nodes_in_a_circle_wake_together(drive):
     graph = "S>x S>y r:x=y r:y=x defer:x,y"
     assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "x y"
 
 
-def test_deferred_nodes_that_do_not_lead_to_each_other_wake_together(drive: Any) -> None:
+def test_deferred_nodes_that_do_not_lead_to_each_other_wake_together(drive):
     assert show(drive.invoke(compiled("S>a>x S>y defer:x,y"), {"log": []})["log"]) == "a / x y"
 
 
-def test_an_edit_wakes_deferred_nodes_in_order(drive: Any) -> None:
+def test_an_edit_wakes_deferred_nodes_in_order(drive):
     saver = InMemorySaver()
     app = compiled("S>a>y S>x>y defer:x,y", saver=saver, interrupt_before=["a"])
     drive.invoke(app, {"log": []}, CONFIG)
@@ -240,18 +238,18 @@ def three() -> StateGraph:
         ("S>a S>b [a,b]some>d", "got 'some'"),
     ],
 )
-def test_what_cannot_be_waited_for_is_refused(graph: str, text: str) -> None:
+def test_what_cannot_be_waited_for_is_refused(graph, text):
     with pytest.raises(InvalidGraphError, match=text):
         compiled(graph)
 
 
 @pytest.mark.parametrize("wait", [True, 1.0, None])
-def test_what_is_no_number_is_refused(wait: Any) -> None:
+def test_what_is_no_number_is_refused(wait):
     with pytest.raises(InvalidGraphError, match=f"got {wait!r}"):
         three().add_edge(["a", "b"], "c", wait=wait)
 
 
-def test_one_node_alone_is_no_join() -> None:
+def test_one_node_alone_is_no_join():
     with pytest.raises(InvalidGraphError, match=r"wait='any' is for joins; .* give a list: \['a'\]"):
         three().add_edge("a", "b", wait="any")
 
@@ -264,7 +262,7 @@ UNDECLARED: Mapping[str, tuple[str, Script]] = {
 
 
 @pytest.mark.parametrize("how", UNDECLARED)
-def test_a_reachable_join_requires_declared_destinations(drive: Any, how: str) -> None:
+def test_a_reachable_join_requires_declared_destinations(drive, how):
     graph, script = UNDECLARED[how]
     with pytest.raises(InvalidUpdateError, match=r"'x' goes to 'b', which it does not declare.*destinations=\['b'\]"):
         drive.invoke(compiled(graph, script), {"log": []})
@@ -272,7 +270,7 @@ def test_a_reachable_join_requires_declared_destinations(drive: Any, how: str) -
     assert "b" in show(drive.invoke(compiled(graph.replace("reachable", "any"), script), {"log": []})["log"])
 
 
-def test_an_error_handler_declares_where_it_goes_by_its_annotation(drive: Any) -> None:
+def test_an_error_handler_declares_where_it_goes_by_its_annotation(drive):
     """It has no `add_node` of its own that could take `destinations`."""
 
     def fails(state: Any) -> Any:
@@ -296,7 +294,7 @@ def test_an_error_handler_declares_where_it_goes_by_its_annotation(drive: Any) -
 # -- explain ---------------------------------------------------------------------------------------------------------
 
 
-def test_explain_names_the_predecessors_that_are_missing(drive: Any) -> None:
+def test_explain_names_the_predecessors_that_are_missing(drive):
     app = compiled(CASES[5], saver=InMemorySaver())
     drive.invoke(app, {"log": []}, CONFIG)
     found = drive.call(app, "explain", CONFIG)["d"]
@@ -315,7 +313,7 @@ HELD: Any = {
 
 
 @pytest.mark.parametrize("case", HELD)
-def test_explain_names_the_nodes_for_which_a_join_still_waits(drive: Any, case: str) -> None:
+def test_explain_names_the_nodes_for_which_a_join_still_waits(drive, case):
     graph, asking, names = HELD[case]
     app = compiled(graph, {name: ["ask"] for name in asking}, saver=InMemorySaver())
     drive.invoke(app, {"log": []}, CONFIG)
@@ -361,7 +359,7 @@ UNEVEN = {
 
 
 @pytest.mark.parametrize("graph", UNEVEN)
-def test_compile_warns_of_a_node_that_branches_of_unequal_length_run_again(graph: str) -> None:
+def test_compile_warns_of_a_node_that_branches_of_unequal_length_run_again(graph):
     assert advice(graph) == [UNEVEN[graph]]
 
 
@@ -379,11 +377,11 @@ def test_compile_warns_of_a_node_that_branches_of_unequal_length_run_again(graph
         "S>END S>a>END",
     ],
 )
-def test_compile_does_not_warn_where_a_node_runs_once_or_only_a_run_decides(graph: str) -> None:
+def test_compile_does_not_warn_where_a_node_runs_once_or_only_a_run_decides(graph):
     assert advice(graph) == []
 
 
-def test_a_join_that_does_not_wait_for_all_starves_no_node() -> None:
+def test_a_join_that_does_not_wait_for_all_starves_no_node():
     for wait in ("any", "2", "reachable"):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -393,7 +391,7 @@ def test_a_join_that_does_not_wait_for_all_starves_no_node() -> None:
 # -- drawings --------------------------------------------------------------------------------------------------------
 
 
-def test_every_drawing_says_what_a_join_waits_for() -> None:
+def test_every_drawing_says_what_a_join_waits_for():
     graph = build("S>a S>b S>c [a,b,c]2>d [a,b]any>e [b,c]reachable>f [d,e]all>g").compile().get_graph()
     shown = {"2 of 3", "any", "reachable", "all"}
     assert {node.label for node in graph.model.node_records if node.kind == "join"} == shown

@@ -6,21 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
 from kit.drive import Drive
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 
 from stategraph import (
-    START,
     Command,
     GraphInterrupt,
     InMemorySaver,
     Pregel,
-    StateGraph,
     interrupt,
     task,
 )
@@ -97,7 +94,7 @@ def _next(state: State) -> str:
 
 
 @pytest.fixture(scope="module", params=["here", "processes"])
-def place(request: pytest.FixtureRequest) -> Iterator[Any]:
+def place(request):
     """Where nodes run."""
     if request.param == "here":
         yield None
@@ -107,8 +104,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def app_of(node: Any, place: Any, **options: Any) -> Pregel:
-    graph = StateGraph(State).add_node("node", node).add_edge(START, "node")
-    return graph.compile(InMemorySaver(), executor=place, **options)
+    return chain_of(State, node=node).compile(InMemorySaver(), executor=place, **options)
 
 
 def start(drive: Drive, app: Pregel, tmp_path: Path, *orders: str, keys: bool) -> dict[str, str]:
@@ -122,22 +118,20 @@ def ids(result: Any) -> dict[str, str]:
 
 
 @pytest.fixture(params=[tools, atools], ids=["sequential", "gathered"])
-def node(request: pytest.FixtureRequest, drive: Drive, place: Any) -> Any:
+def node(request, drive, place):
     if request.param is atools and place is None and not drive.is_async:
         pytest.skip("a sync run has no coroutines")
     return request.param
 
 
-def test_tools_that_swap_places_get_their_own_answers(
-    drive: Drive, place: Any, node: Any, tmp_path: Path
-) -> None:
+def test_tools_that_swap_places_get_their_own_answers(drive, place, node, tmp_path):
     app = app_of(node, place)
     asked = start(drive, app, tmp_path, "ab", "ba", keys=False)
     given = {asked["may a run?"]: "A", asked["may b run?"]: "B"}
     assert drive.invoke(app, Command(resume=given), CONFIG)["got"] == {"a": "A", "b": "B"}
 
 
-def test_with_keys_each_gets_its_own(drive: Drive, place: Any, node: Any, tmp_path: Path) -> None:
+def test_with_keys_each_gets_its_own(drive, place, node, tmp_path):
     app = app_of(node, place)
     asked = start(drive, app, tmp_path, "ab", "ba", "ab", keys=True)
     paused = drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), CONFIG)
@@ -145,7 +139,7 @@ def test_with_keys_each_gets_its_own(drive: Drive, place: Any, node: Any, tmp_pa
     assert drive.invoke(app, Command(resume="A"), CONFIG)["got"] == {"a": "A", "b": "B"}
 
 
-def test_a_key_is_used_once(drive: Drive, place: Any, tmp_path: Path) -> None:
+def test_a_key_is_used_once(drive, place, tmp_path):
     app = app_of(twice, place)
     start(drive, app, tmp_path, "", keys=True)
     with pytest.raises(ValueError, match="two questions under the key 'k'"):
@@ -153,13 +147,13 @@ def test_a_key_is_used_once(drive: Drive, place: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["", 1, ("a",)])
-def test_a_key_is_a_text(drive: Drive, key: Any) -> None:
+def test_a_key_is_a_text(drive, key):
     app = app_of(lambda _: {"got": {"a": interrupt("?", key=key)}}, None)
     with pytest.raises(TypeError, match="must be a non-empty string"):
         drive.invoke(app, {"got": {}}, CONFIG)
 
 
-def test_a_changed_interrupt_value_interrupts_again(drive: Drive, place: Any, tmp_path: Path) -> None:
+def test_a_changed_interrupt_value_interrupts_again(drive, place, tmp_path):
     """An approval is of what was shown."""
     app = app_of(proposal, place)
     first = start(drive, app, tmp_path, "pay 4", "pay 4000", keys=False)
@@ -172,16 +166,14 @@ def test_a_changed_interrupt_value_interrupts_again(drive: Drive, place: Any, tm
     assert drive.invoke(app, Command(resume="no"), CONFIG)["got"] == {"a": "no"}
 
 
-def test_with_a_key_an_interrupt_value_may_change(drive: Drive, place: Any, tmp_path: Path) -> None:
+def test_with_a_key_an_interrupt_value_may_change(drive, place, tmp_path):
     app = app_of(proposal, place)
     start(drive, app, tmp_path, "pay 4 (12:00)", "pay 4 (12:01)", keys=True)
     assert drive.invoke(app, Command(resume="yes"), CONFIG)["got"] == {"a": "yes"}
 
 
 @pytest.mark.parametrize("keys", [True, False])
-def test_a_rejected_answer_leaves_the_question_under_its_id(
-    drive: Drive, place: Any, tmp_path: Path, keys: bool
-) -> None:
+def test_a_rejected_answer_leaves_the_question_under_its_id(drive, place, tmp_path, keys):
     app = app_of(number, place)
     words = ("n?", "n now?", "n at last?") if keys else ("n?",)
     first = start(drive, app, tmp_path, *words, keys=keys)
@@ -193,19 +185,17 @@ def test_a_rejected_answer_leaves_the_question_under_its_id(
 
 
 @pytest.fixture(params=["supersteps", "ready"])
-def schedule(request: pytest.FixtureRequest) -> Any:
+def schedule(request):
     return request.param
 
 
 @pytest.fixture(params=["sync", "exit"])
-def durability(request: pytest.FixtureRequest) -> Any:
+def durability(request):
     return request.param
 
 
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
-def test_after_an_edit_interrupt_values_count_again_once_they_were_shown(
-    drive: Drive, place: Any, tmp_path: Path, schedule: Any, durability: Any
-) -> None:
+def test_after_an_edit_interrupt_values_count_again_once_they_were_shown(drive, place, tmp_path, schedule, durability):
     """What a person edits before approving is approved as edited; what is shown since is approved as shown."""
     app = app_of(proposal, place, schedule=schedule)
     start(drive, app, tmp_path, "pay 4", "pay 40", "pay 4000", keys=False)
@@ -216,8 +206,8 @@ def test_after_an_edit_interrupt_values_count_again_once_they_were_shown(
 
 
 def test_an_answer_given_before_an_edit_applies_to_the_new_interrupt_value(
-    drive: Drive, place: Any, tmp_path: Path, schedule: Any, durability: Any
-) -> None:
+    drive, place, tmp_path, schedule, durability
+):
     app = app_of(proposal_and_proof, place, schedule=schedule)
     start(drive, app, tmp_path, "pay 4", "pay 4", "pay 40", keys=False)
     assert list(ids(drive.invoke(app, Command(resume="yes"), CONFIG))) == ["sure?"]
@@ -232,9 +222,7 @@ def test_an_answer_given_before_an_edit_applies_to_the_new_interrupt_value(
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
 @pytest.mark.parametrize("keys", [True, False], ids=["keyed", "unkeyed"])
 @pytest.mark.parametrize(("named", "durability"), [(True, "sync"), (False, "exit")])
-def test_questions_end_after_one_answer_each_in_any_order(
-    drive: Drive, place: Any, tmp_path: Path, keys: bool, named: bool, schedule: Any, durability: Any
-) -> None:
+def test_questions_end_after_one_answer_each_in_any_order(drive, place, tmp_path, keys, named, schedule, durability):
     """An answer stays with the task if the node, running again, comes to another question first."""
     app = app_of(in_turn, place, schedule=schedule)
     asked = start(drive, app, tmp_path, "abc", "bca", "cab", "bac", keys=keys)
@@ -251,9 +239,7 @@ def test_questions_end_after_one_answer_each_in_any_order(
 
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
 @pytest.mark.parametrize("keys", [True, False], ids=["keyed", "unkeyed"])
-def test_open_questions_stay_shown_if_an_attempt_does_not_reach_them(
-    drive: Drive, place: Any, tmp_path: Path, keys: bool, schedule: Any
-) -> None:
+def test_open_questions_stay_shown_if_an_attempt_does_not_reach_them(drive, place, tmp_path, keys, schedule):
     app = app_of(tools, place, schedule=schedule)
     asked = start(drive, app, tmp_path, "abc", "c", "bac", keys=keys)
     paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), CONFIG)
@@ -265,7 +251,7 @@ def test_open_questions_stay_shown_if_an_attempt_does_not_reach_them(
 
 
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
-def test_each_of_equal_questions_takes_one_answer(drive: Drive, schedule: Any) -> None:
+def test_each_of_equal_questions_takes_one_answer(drive, schedule):
     """Equal questions cannot be told apart: which of them takes which answer does not matter, if each takes one."""
     orders = ["oo?", "?oo", "o?o"]
 
@@ -284,9 +270,7 @@ def test_each_of_equal_questions_takes_one_answer(drive: Drive, schedule: Any) -
 
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
 @pytest.mark.parametrize("inside", ["graph", "memory", "stateless", "task"])
-def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_first(
-    drive: Drive, local_saver: Any, schedule: Any, inside: str
-) -> None:
+def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_first(drive, local_saver, schedule, inside):
     """The node runs something that asks, and asks a question of its own; the order changes in each run."""
     kinds: dict[str, Any] = {"graph": None, "memory": True, "stateless": False}
 
@@ -296,7 +280,7 @@ def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_firs
     if inside == "task":
         run = task(ask)
     else:
-        inner = StateGraph(State).add_node("ask", ask).add_edge(START, "ask").compile(kinds[inside])
+        inner = chain_of(State, ask=ask).compile(kinds[inside])
     orders = ["io", "oi", "io"]
 
     def node(_: Any) -> Any:
@@ -323,8 +307,7 @@ def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_firs
             return ask(given)
 
         run = task(aask)
-    graph = StateGraph(State).add_node("node", anode if drive.is_async else node).add_edge(START, "node")
-    app = graph.compile(local_saver, schedule=schedule)
+    app = chain_of(State, node=anode if drive.is_async else node).compile(local_saver, schedule=schedule)
     asked = ids(drive.invoke(app, {"got": {}}, CONFIG))
     shown = []
     while asked:
@@ -335,14 +318,14 @@ def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_firs
     assert shown == ["inside?", "own?"] and result["got"] == {"own": "OWN?", "inside": "INSIDE?"}
 
 
-def test_a_node_that_ends_without_its_answered_interrupt_warns(drive: Drive, place: Any, tmp_path: Path) -> None:
+def test_a_node_that_ends_without_its_answered_interrupt_warns(drive, place, tmp_path):
     app = app_of(in_turn, place)
     asked = start(drive, app, tmp_path, "ab", "", keys=True)
     with pytest.warns(UserWarning, match="ended without asking 'may a run\\?' again"):
         assert drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), CONFIG)["got"] == {}
 
 
-def test_where_warnings_are_errors_the_node_fails_and_can_be_resumed(drive: Drive, tmp_path: Path) -> None:
+def test_where_warnings_are_errors_the_node_fails_and_can_be_resumed(drive, tmp_path):
     app = app_of(proposal, None)
     start(drive, app, tmp_path, "pay 4", "pay 40", "pay 4", keys=False)
     with warnings.catch_warnings():
@@ -353,7 +336,7 @@ def test_where_warnings_are_errors_the_node_fails_and_can_be_resumed(drive: Driv
     assert drive.invoke(app, None, CONFIG)["got"] == {"a": "yes"}
 
 
-def test_an_answer_that_no_interrupt_uses_warns(drive: Drive, place: Any, tmp_path: Path) -> None:
+def test_an_answer_that_no_interrupt_uses_warns(drive, place, tmp_path):
     app = app_of(in_turn, place)
     asked = start(drive, app, tmp_path, "ab", "b", "b", keys=True)
     paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), CONFIG)
@@ -361,7 +344,7 @@ def test_an_answer_that_no_interrupt_uses_warns(drive: Drive, place: Any, tmp_pa
         assert drive.invoke(app, Command(resume={ids(paused)["may b run?"]: "B"}), CONFIG)["got"] == {"b": "B"}
 
 
-def test_answers_in_any_order_are_no_cause_for_a_warning(drive: Drive, tmp_path: Path, schedule: Any) -> None:
+def test_answers_in_any_order_are_no_cause_for_a_warning(drive, tmp_path, schedule):
     app = app_of(in_turn, None, schedule=schedule)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -371,9 +354,7 @@ def test_answers_in_any_order_are_no_cause_for_a_warning(drive: Drive, tmp_path:
 
 
 @pytest.mark.parametrize("version", ["0.2.0", "0.1.0"])
-def test_a_thread_of_an_earlier_version_takes_answers_by_its_ids(
-    drive: Drive, place: Any, tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_of_an_earlier_version_takes_answers_by_its_ids(drive, place, tmp_path, version, monkeypatch):
     """Ids of 0.2.0 were made of place and value, those before of the place alone."""
     app = app_of(tools, None)
 

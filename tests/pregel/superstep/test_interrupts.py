@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from kit.executor_graphs import asks_in_a_group
+from kit.graphs import chain_of
 from kit.pausing_graphs import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, says
 from pydantic import BaseModel, ValidationError
 
@@ -38,7 +39,7 @@ from stategraph.pregel import NodeBuilder, Pregel
 # -- one node -------------------------------------------------------------------------------------------------
 
 
-def test_a_question_pauses_and_its_answer_is_what_interrupt_returns(drive: Any) -> None:
+def test_a_question_pauses_and_its_answer_is_what_interrupt_returns(drive):
     app = graph({"n": asks("n"), "z": says("z")}, (START, "n"), ("n", "z"))
     first = drive.invoke(app, {"a": 1}, CFG)
     assert (first["a"], asked(first), drive.get_state(app, CFG).next) == (1, ["n?"], ("n",))
@@ -46,7 +47,7 @@ def test_a_question_pauses_and_its_answer_is_what_interrupt_returns(drive: Any) 
     assert drive.get_state(app, CFG).next == ()
 
 
-def test_a_paused_node_runs_again_from_its_start_for_each_answer(drive: Any) -> None:
+def test_a_paused_node_runs_again_from_its_start_for_each_answer(drive):
     ran = Ran()
     app = graph({"n": asks("n", ran, count=2)}, (START, "n"))
     first = drive.invoke(app, {}, CFG)
@@ -58,23 +59,25 @@ def test_a_paused_node_runs_again_from_its_start_for_each_answer(drive: Any) -> 
 
 
 @pytest.mark.parametrize("value", [None, False, 0, "", {}, [], (), {"k": 1}, {"a" * 31: 1}, ["x"], ("p", "P")], ids=repr)
-def test_any_value_is_an_answer_and_is_returned_unchanged(drive: Any, value: Any) -> None:
+def test_any_value_is_an_answer_and_is_returned_unchanged(drive, value):
     app = graph({"n": asks("n")}, (START, "n"))
     drive.invoke(app, {}, CFG)
     [(_, got)] = drive.invoke(app, Command(resume=value), CFG)["log"]
     assert got == value and type(got) is type(value)
 
 
-def test_resume_without_an_answer_interrupts_again_under_the_same_id(drive: Any) -> None:
+def test_resume_without_an_answer_interrupts_again_under_the_same_id(drive):
     app = graph({"n": asks("n")}, (START, "n"))
     first = drive.invoke(app, {}, CFG)
     assert drive.invoke(app, None, CFG)["__interrupt__"] == first["__interrupt__"]
 
 
-def test_ids_are_32_hex_digits_and_differ_between_rounds_of_a_loop(drive: Any) -> None:
-    builder = StateGraph(State).add_node("n", asks("n")).add_edge(START, "n")
-    builder.add_conditional_edges("n", lambda state: END if len(state["log"]) == 3 else "n")
-    app = builder.compile(checkpointer=InMemorySaver())
+def test_ids_are_32_hex_digits_and_differ_between_rounds_of_a_loop(drive):
+    app = (
+        chain_of(State, n=asks("n"))
+        .add_conditional_edges("n", lambda state: END if len(state["log"]) == 3 else "n")
+        .compile(checkpointer=InMemorySaver())
+    )
     found = []
     result = drive.invoke(app, {}, CFG)
     for number in range(3):
@@ -84,7 +87,7 @@ def test_ids_are_32_hex_digits_and_differ_between_rounds_of_a_loop(drive: Any) -
     assert len(set(found)) == 3 and all(len(i) == 32 and set(i) <= set("0123456789abcdef") for i in found)
 
 
-def test_except_exception_cannot_swallow_a_question(drive: Any) -> None:
+def test_except_exception_cannot_swallow_a_question(drive):
     """D1: signals are no Exceptions."""
 
     def node(state: Any) -> Any:
@@ -98,7 +101,7 @@ def test_except_exception_cannot_swallow_a_question(drive: Any) -> None:
     assert drive.invoke(app, Command(resume=1), CFG)["log"] == [1]
 
 
-def test_what_a_node_cleans_up_does_not_stop_its_question(drive: Any) -> None:
+def test_what_a_node_cleans_up_does_not_stop_its_question(drive):
     closed: list[int] = []
 
     def node(state: Any) -> Any:
@@ -112,13 +115,13 @@ def test_what_a_node_cleans_up_does_not_stop_its_question(drive: Any) -> None:
     assert drive.invoke(app, Command(resume=1), CFG)["log"] == [1] and closed == [1, 1]
 
 
-def test_a_question_without_a_checkpointer_is_an_error_that_says_what_to_do(drive: Any) -> None:
+def test_a_question_without_a_checkpointer_is_an_error_that_says_what_to_do(drive):
     app = graph({"n": asks("n")}, (START, "n"), checkpointer=None)
     with pytest.raises(RuntimeError, match=r"node 'n' called interrupt\(\), but the graph has no checkpointer"):
         drive.invoke(app, {})
 
 
-def test_an_unserializable_interrupt_or_answer_names_its_node(drive: Any) -> None:
+def test_an_unserializable_interrupt_or_answer_names_its_node(drive):
     app = graph({"n": lambda s: {"log": [interrupt({"q": print})]}}, (START, "n"))
     with pytest.raises(UnserializableError) as caught:
         drive.invoke(app, {}, CFG)
@@ -131,12 +134,12 @@ def test_an_unserializable_interrupt_or_answer_names_its_node(drive: Any) -> Non
     assert drive.get_state(app, CFG).interrupts != ()
 
 
-def test_a_question_outside_of_a_node_is_an_error() -> None:
+def test_a_question_outside_of_a_node_is_an_error():
     with pytest.raises(RuntimeError, match=r"interrupt\(\)"):
         interrupt("?")
 
 
-def test_a_graph_interrupt_raised_by_a_node_pauses_without_a_value(drive: Any) -> None:
+def test_a_graph_interrupt_raised_by_a_node_pauses_without_a_value(drive):
     def node(state: Any) -> Any:
         if state.get("a") == 1:
             raise GraphInterrupt()
@@ -149,7 +152,7 @@ def test_a_graph_interrupt_raised_by_a_node_pauses_without_a_value(drive: Any) -
 
 
 @pytest.mark.parametrize("timeout", [None, 30], ids=["plain", "timed"])
-def test_a_value_in_a_raised_graph_interrupt_is_one_interrupt_after_the_answered_ones(timeout: Any, drive: Any) -> None:
+def test_a_value_in_a_raised_graph_interrupt_is_one_interrupt_after_the_answered_ones(timeout, drive):
     """No answer comes back to it: the node runs again, and decides anew."""
 
     def node(state: Any) -> Any:
@@ -169,7 +172,7 @@ def test_a_value_in_a_raised_graph_interrupt_is_one_interrupt_after_the_answered
     assert drive.invoke(app, Command(resume="again", update={"a": 2}), CFG)["log"] == ["yes"]
 
 
-def test_a_single_value_in_a_raised_graph_interrupt_keeps_its_id(drive: Any) -> None:
+def test_a_single_value_in_a_raised_graph_interrupt_keeps_its_id(drive):
     def node(state: Any) -> Any:
         raise GraphInterrupt(Interrupt("?", "an id"))
 
@@ -177,7 +180,7 @@ def test_a_single_value_in_a_raised_graph_interrupt_keeps_its_id(drive: Any) -> 
     assert drive.invoke(app, {"a": 1}, CFG)["__interrupt__"] == [Interrupt("?", "an id")]
 
 
-def test_a_value_raised_in_a_task_or_a_nested_graph_reaches_the_caller(drive: Any) -> None:
+def test_a_value_raised_in_a_task_or_a_nested_graph_reaches_the_caller(drive):
     def asks(state: Any) -> Any:
         raise GraphInterrupt("deep")
 
@@ -185,7 +188,7 @@ def test_a_value_raised_in_a_task_or_a_nested_graph_reaches_the_caller(drive: An
     def call() -> Any:
         raise GraphInterrupt("from a task")
 
-    inner = StateGraph(State).add_node("asks", asks).add_edge(START, "asks").compile()
+    inner = chain_of(State, asks=asks).compile()
     nested = graph({"n": inner}, (START, "n"))
     assert drive.invoke(nested, {"a": 1}, CFG)["__interrupt__"][0].value == "deep"
     if not drive.is_async:
@@ -193,7 +196,7 @@ def test_a_value_raised_in_a_task_or_a_nested_graph_reaches_the_caller(drive: An
         assert drive.invoke(calling, {"a": 1}, CFG)["__interrupt__"][0].value == "from a task"
 
 
-def test_answers_given_in_an_attempt_that_failed_are_not_asked_for_again(drive: Any) -> None:
+def test_answers_given_in_an_attempt_that_failed_are_not_asked_for_again(drive):
     """D10: each attempt starts counting anew, so a question finds its answer."""
     left = [1]
 
@@ -212,7 +215,7 @@ def test_answers_given_in_an_attempt_that_failed_are_not_asked_for_again(drive: 
     assert drive.invoke(app, Command(resume=2), CFG)["log"] == [1, 2]
 
 
-def test_a_question_is_never_retried(drive: Any) -> None:
+def test_a_question_is_never_retried(drive):
     ran = Ran()
     retry = RetryPolicy(initial_interval=0.0, retry_on=BaseException)  # type: ignore[arg-type]
     builder = StateGraph(State).add_node("n", asks("n", ran), retry_policy=retry).add_edge(START, "n")
@@ -220,7 +223,7 @@ def test_a_question_is_never_retried(drive: Any) -> None:
     assert ran == ["n"]
 
 
-def test_a_raw_pregel_asks_too(drive: Any) -> None:
+def test_a_raw_pregel_asks_too(drive):
     node = NodeBuilder().subscribe_only("a").do(lambda value: value + interrupt("?")).write_to("o")
     app = Pregel(nodes={"n": node}, channels={"a": LastValue(int), "o": LastValue(int)}, input_channels="a",
                  output_channels="o", checkpointer=InMemorySaver())  # fmt: skip
@@ -242,7 +245,7 @@ def three(ran: list[str] | None = None, **nodes: Any) -> Any:
     return builder.add_edge(["p", "q", "ok"], "z").compile(checkpointer=InMemorySaver())
 
 
-def test_interrupts_of_parallel_nodes_are_returned_in_path_order(drive: Any) -> None:
+def test_interrupts_of_parallel_nodes_are_returned_in_path_order(drive):
     app = three()
     paused = drive.invoke(app, {}, CFG)
     state = drive.get_state(app, CFG)
@@ -250,7 +253,7 @@ def test_interrupts_of_parallel_nodes_are_returned_in_path_order(drive: Any) -> 
     assert (state.next, [q.value for q in state.interrupts], state.values["log"]) == (("p", "q"), ["p?", "q?"], ["ok"])
 
 
-def test_a_single_answer_to_several_questions_is_refused_and_names_them(drive: Any) -> None:
+def test_a_single_answer_to_several_questions_is_refused_and_names_them(drive):
     app = three()
     paused = drive.invoke(app, {}, CFG)
     with pytest.raises(UnknownInterruptError, match="several questions") as caught:
@@ -261,7 +264,7 @@ def test_a_single_answer_to_several_questions_is_refused_and_names_them(drive: A
     assert drive.get_state(app, CFG).next == ("p", "q")
 
 
-def test_a_map_answers_some_and_the_others_stay(drive: Any) -> None:
+def test_a_map_answers_some_and_the_others_stay(drive):
     ran = Ran()
     app = three(ran)
     paused = drive.invoke(app, {}, CFG)
@@ -273,7 +276,7 @@ def test_a_map_answers_some_and_the_others_stay(drive: Any) -> None:
     assert ran.take() == ["p"]
 
 
-def test_a_map_answers_all_at_once(drive: Any) -> None:
+def test_a_map_answers_all_at_once(drive):
     app = three()
     paused = drive.invoke(app, {}, CFG)
     assert drive.invoke(app, answer(p=None, q={})(paused), CFG)["log"] == ["ok", ("p", None), ("q", {}), "z"]
@@ -282,7 +285,7 @@ def test_a_map_answers_all_at_once(drive: Any) -> None:
 STALE = "0" * 32
 
 
-def test_a_map_with_an_unknown_id_is_refused_and_nothing_of_it_is_kept(drive: Any) -> None:
+def test_a_map_with_an_unknown_id_is_refused_and_nothing_of_it_is_kept(drive):
     app = three()
     paused = drive.invoke(app, {}, CFG)
     wrong = Command(resume={ids(paused)["p?"]: 1, STALE: 2})
@@ -292,7 +295,7 @@ def test_a_map_with_an_unknown_id_is_refused_and_nothing_of_it_is_kept(drive: An
     assert drive.invoke(app, None, CFG)["__interrupt__"] == paused["__interrupt__"]
 
 
-def test_the_id_of_an_answered_question_does_not_answer_the_next(drive: Any) -> None:
+def test_the_id_of_an_answered_question_does_not_answer_the_next(drive):
     app = graph({"n": asks("n", count=2)}, (START, "n"))
     first = drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume="A"), CFG)
@@ -302,27 +305,27 @@ def test_the_id_of_an_answered_question_does_not_answer_the_next(drive: Any) -> 
 
 
 @pytest.mark.parametrize("wrong", ["x", None, {STALE: 1}], ids=repr)
-def test_an_answer_to_a_finished_thread_is_an_error(drive: Any, wrong: Any) -> None:
+def test_an_answer_to_a_finished_thread_is_an_error(drive, wrong):
     app = graph({"n": says("n")}, (START, "n"))
     drive.invoke(app, {}, CFG)
     with pytest.raises(UnknownInterruptError, match="no open question|no question is pending"):
         drive.invoke(app, Command(resume=wrong), CFG)
 
 
-def test_an_answer_to_an_empty_thread_is_an_error(drive: Any) -> None:
+def test_an_answer_to_an_empty_thread_is_an_error(drive):
     app = graph({"n": asks("n")}, (START, "n"))
     with pytest.raises((UnknownInterruptError, EmptyInputError)):
         drive.invoke(app, Command(resume="x"), CFG)
     assert drive.history(app, CFG) == []
 
 
-def test_an_answer_without_a_checkpointer_is_an_error(drive: Any) -> None:
+def test_an_answer_without_a_checkpointer_is_an_error(drive):
     app = graph({"n": says("n")}, (START, "n"), checkpointer=None)
     with pytest.raises(RuntimeError, match="needs a checkpointer"):
         drive.invoke(app, Command(resume="x"))
 
 
-def test_an_unused_answer_is_not_kept_for_a_later_run(drive: Any) -> None:
+def test_an_unused_answer_is_not_kept_for_a_later_run(drive):
     """D9: the peer lets the next input's first question have it."""
     app = graph({"x": says("x"), "n": asks("n")}, (START, "x"), ("x", "n"))
     drive.invoke(app, {}, CFG, interrupt_before=["x"])
@@ -331,13 +334,13 @@ def test_an_unused_answer_is_not_kept_for_a_later_run(drive: Any) -> None:
     assert asked(drive.invoke(app, {}, CFG)) == ["n?"]
 
 
-def test_an_answer_passes_a_breakpoint(drive: Any) -> None:
+def test_an_answer_passes_a_breakpoint(drive):
     app = graph({"n": asks("n")}, (START, "n"), interrupt_before=["n"])
     drive.invoke(app, {}, CFG)
     assert drive.invoke(app, Command(resume="early"), CFG)["log"] == [("n", "early")]
 
 
-def test_interrupts_of_sends_have_different_ids(drive: Any) -> None:
+def test_interrupts_of_sends_have_different_ids(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [(n, interrupt(n))]})
     builder.add_conditional_edges(START, lambda state: [Send("w", n) for n in range(3)], ["w"])
     app = builder.compile(checkpointer=InMemorySaver())
@@ -347,7 +350,7 @@ def test_interrupts_of_sends_have_different_ids(drive: Any) -> None:
     assert done["log"] == [(0, 0), (1, 10), (2, 20)]
 
 
-def test_a_siblings_error_is_raised_and_the_question_stays(drive: Any) -> None:
+def test_a_siblings_error_is_raised_and_the_question_stays(drive):
     app = three(ok=fails("ok", 1))
     with pytest.raises(ValueError, match="ok failed"):
         drive.invoke(app, {}, CFG)
@@ -357,7 +360,7 @@ def test_a_siblings_error_is_raised_and_the_question_stays(drive: Any) -> None:
     assert asked(paused) == ["p?", "q?"] and paused["log"] == ["ok"]
 
 
-def test_new_input_on_a_paused_thread_starts_over(drive: Any) -> None:
+def test_new_input_on_a_paused_thread_starts_over(drive):
     app = three()
     first = drive.invoke(app, {}, CFG)
     second = drive.invoke(app, {"log": ["again"]}, CFG)
@@ -366,7 +369,7 @@ def test_new_input_on_a_paused_thread_starts_over(drive: Any) -> None:
         drive.invoke(app, answer(p=1)(first), CFG)
 
 
-def test_streams_contain_every_interrupt_of_a_superstep(drive: Any) -> None:
+def test_streams_contain_every_interrupt_of_a_superstep(drive):
     """Updates and values show questions; a resume shows what finished siblings had written as restored."""
     app = three()
     chunks = drive.stream(app, {}, CFG, stream_mode=["updates", "values"])
@@ -380,7 +383,7 @@ def test_streams_contain_every_interrupt_of_a_superstep(drive: Any) -> None:
     assert {"ok": {"log": ["ok"]}, "__metadata__": {"cached": True}} in resumed
 
 
-def test_v2_returns_interrupts_next_to_the_value(drive: Any) -> None:
+def test_v2_returns_interrupts_next_to_the_value(drive):
     app = three()
     output = drive.invoke(app, {}, CFG, version="v2")
     assert (output.value, [q.value for q in output.interrupts]) == ({"log": ["ok"]}, ["p?", "q?"])
@@ -389,7 +392,7 @@ def test_v2_returns_interrupts_next_to_the_value(drive: Any) -> None:
 # -- several within one task ----------------------------------------------------------------------------------
 
 
-def test_questions_gathered_in_one_node_are_shown_together_and_answered_by_call_order() -> None:
+def test_questions_gathered_in_one_node_are_shown_together_and_answered_by_call_order():
     async def node(state: Any) -> Any:
         async def ask(name: str) -> Any:
             return (name, interrupt(f"{name}?"))
@@ -407,7 +410,7 @@ def test_questions_gathered_in_one_node_are_shown_together_and_answered_by_call_
     assert asyncio.run(run(Command(resume="P")))["log"] == [("p", "P"), ("q", "Q")]
 
 
-def test_questions_from_threads_of_one_node_have_ids_of_their_own(drive: Any) -> None:
+def test_questions_from_threads_of_one_node_have_ids_of_their_own(drive):
     def node(state: Any) -> Any:
         found: dict[str, Any] = {}
 
@@ -432,7 +435,7 @@ def test_questions_from_threads_of_one_node_have_ids_of_their_own(drive: Any) ->
     assert drive.invoke(app, answer(p=1, q=2)(paused), CFG)["log"] == [{"p": 1, "q": 2}]
 
 
-def test_questions_of_graphs_gathered_in_one_node_are_shown_together() -> None:
+def test_questions_of_graphs_gathered_in_one_node_are_shown_together():
     inner = graph({"i": lambda state: {"log": [interrupt(state["a"])]}}, (START, "i"), checkpointer=None)
 
     async def node(state: Any) -> Any:
@@ -449,7 +452,7 @@ def test_questions_of_graphs_gathered_in_one_node_are_shown_together() -> None:
 # -- routers and calls ----------------------------------------------------------------------------------------
 
 
-def test_a_router_may_ask_and_its_node_runs_again(drive: Any) -> None:
+def test_a_router_may_ask_and_its_node_runs_again(drive):
     ran = Ran()
     builder = StateGraph(State).add_node("x", says("x", ran)).add_node("y", says("y")).add_edge(START, "x")
     builder.add_conditional_edges("x", lambda state: interrupt("where?"), ["y", END])
@@ -460,7 +463,7 @@ def test_a_router_may_ask_and_its_node_runs_again(drive: Any) -> None:
     assert ran == ["x", "x"]
 
 
-def test_a_router_at_the_start_may_ask_and_the_call_shows_it(drive: Any) -> None:
+def test_a_router_at_the_start_may_ask_and_the_call_shows_it(drive):
     builder = StateGraph(State).add_node("x", says("x")).add_node("y", says("y"))
     builder.add_conditional_edges(START, lambda state: interrupt("where?"), ["x", "y"])
     app = builder.compile(checkpointer=InMemorySaver())
@@ -468,7 +471,7 @@ def test_a_router_at_the_start_may_ask_and_the_call_shows_it(drive: Any) -> None
     assert drive.invoke(app, Command(resume="y"), CFG)["log"] == ["y"]
 
 
-def test_calls_of_one_task_ask_together_and_finished_ones_do_not_run_again(drive: Any) -> None:
+def test_calls_of_one_task_ask_together_and_finished_ones_do_not_run_again(drive):
     ran = Ran()
 
     @task
@@ -506,7 +509,7 @@ class Size:
      ({"type": "object"}, "as it is", "as it is"), (None, "x", "x")],
     ids=repr,
 )  # fmt: skip
-def test_an_answer_is_made_to_fit_its_schema(drive: Any, schema: Any, given: Any, got: Any) -> None:
+def test_an_answer_is_made_to_fit_its_schema(drive, schema, given, got):
     answers: list[Any] = []
 
     def node(state: Any) -> None:
@@ -519,7 +522,7 @@ def test_an_answer_is_made_to_fit_its_schema(drive: Any, schema: Any, given: Any
     assert answers == [got]
 
 
-def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open(drive: Any) -> None:
+def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open(drive):
     app = graph({"n": asks("n", response_schema=int), "ok": says("ok")}, (START, "n"), (START, "ok"))
     paused = drive.invoke(app, {}, CFG)
     for _ in range(2):
@@ -529,7 +532,7 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open(driv
     assert drive.invoke(app, Command(resume="42"), CFG)["log"] == [("n", 42), "ok"]
 
 
-def test_a_refused_answer_keeps_the_others_of_its_map(drive: Any) -> None:
+def test_a_refused_answer_keeps_the_others_of_its_map(drive):
     """What was answered well is not asked for again."""
     app = graph({"p": asks("p", response_schema=int), "q": asks("q")}, (START, "p"), (START, "q"))
     paused = drive.invoke(app, {}, CFG)
@@ -542,7 +545,7 @@ def test_a_refused_answer_keeps_the_others_of_its_map(drive: Any) -> None:
 # -- answers and the past -------------------------------------------------------------------------------------
 
 
-def test_an_answer_at_an_answered_checkpoint_is_the_new_one(drive: Any) -> None:
+def test_an_answer_at_an_answered_checkpoint_is_the_new_one(drive):
     """D9: the peer takes the old answer again."""
     ran = Ran()
     app = graph({"n": asks("n", ran), "z": says("z", ran)}, (START, "n"), ("n", "z"))
@@ -556,7 +559,7 @@ def test_an_answer_at_an_answered_checkpoint_is_the_new_one(drive: Any) -> None:
     assert ran == ["n", "z", "n", "z"]
 
 
-def test_answers_before_the_open_question_of_an_old_checkpoint_stay(drive: Any) -> None:
+def test_answers_before_the_open_question_of_an_old_checkpoint_stay(drive):
     app = graph({"n": asks("n", count=2)}, (START, "n"))
     drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume="A"), CFG)
@@ -566,7 +569,7 @@ def test_answers_before_the_open_question_of_an_old_checkpoint_stay(drive: Any) 
     assert drive.invoke(app, Command(resume="C"), then)["log"] == [("n", "A", "C")]
 
 
-def test_part_of_the_answers_at_an_old_checkpoint_leaves_the_branch_paused(drive: Any) -> None:
+def test_part_of_the_answers_at_an_old_checkpoint_leaves_the_branch_paused(drive):
     app = three()
     paused = drive.invoke(app, {}, CFG)
     drive.invoke(app, answer(p=1, q=2)(paused), CFG)
@@ -576,7 +579,7 @@ def test_part_of_the_answers_at_an_old_checkpoint_leaves_the_branch_paused(drive
     assert drive.invoke(app, Command(resume=20), CFG)["log"] == ["ok", ("p", 10), ("q", 20), "z"]
 
 
-def test_a_nested_question_at_an_old_checkpoint_takes_the_new_answer(drive: Any) -> None:
+def test_a_nested_question_at_an_old_checkpoint_takes_the_new_answer(drive):
     inner = graph({"i": asks("i")}, (START, "i"), checkpointer=None)
     app = graph({"sub": lambda state: inner.invoke({}), "z": says("z")}, (START, "sub"), ("sub", "z"))
     drive.invoke(app, {}, CFG)
@@ -587,7 +590,7 @@ def test_a_nested_question_at_an_old_checkpoint_takes_the_new_answer(drive: Any)
     assert drive.invoke(app, Command(resume=by_id), then)["log"] == [("i", "newest"), "z"]
 
 
-def test_several_answers_for_nested_questions_of_an_old_checkpoint_are_refused_with_a_way_out(drive: Any) -> None:
+def test_several_answers_for_nested_questions_of_an_old_checkpoint_are_refused_with_a_way_out(drive):
     inner = graph({"i": lambda state: {"log": [interrupt(state["a"])]}}, (START, "i"), checkpointer=None)
     holders = {n: lambda state, n=n: {"log": inner.invoke({"a": n})["log"]} for n in "pq"}
     app = graph(holders, (START, "p"), (START, "q"))
@@ -603,7 +606,7 @@ def test_several_answers_for_nested_questions_of_an_old_checkpoint_are_refused_w
     assert drive.invoke(app, Command(resume=dict.fromkeys(ids(anew).values(), 1)), CFG)["log"] == [1, 1]
 
 
-def test_after_an_update_the_question_is_still_open(drive: Any) -> None:
+def test_after_an_update_the_question_is_still_open(drive):
     """D9, D20."""
     app = graph({"x": says("x"), "n": asks("n")}, (START, "x"), ("x", "n"))
     drive.invoke(app, {}, CFG)
@@ -614,7 +617,7 @@ def test_after_an_update_the_question_is_still_open(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_a_question_outlives_its_run_in_every_durability(drive: Any, durability: Any) -> None:
+def test_a_question_outlives_its_run_in_every_durability(drive, durability):
     app = three()
     paused = drive.invoke(app, {}, CFG, durability=durability)
     assert drive.get_state(app, CFG).interrupts == tuple(paused["__interrupt__"])
@@ -622,17 +625,17 @@ def test_a_question_outlives_its_run_in_every_durability(drive: Any, durability:
     assert done["log"] == ["ok", ("p", 1), ("q", 2), "z"]
 
 
-def test_a_question_that_cannot_be_stored_is_an_error(drive: Any) -> None:
+def test_a_question_that_cannot_be_stored_is_an_error(drive):
     app = graph({"n": lambda state: interrupt(lambda: 0)}, (START, "n"))
     with pytest.raises(TypeError, match="lambda|function"):
         drive.invoke(app, {}, CFG)
 
 
-def test_interrupts_are_equal_by_value() -> None:
+def test_interrupts_are_equal_by_value():
     assert Interrupt("q", "id") == Interrupt("q", "id") != Interrupt("q", "other")
 
 
-def test_a_reducer_sees_answers_in_path_order(drive: Any) -> None:
+def test_a_reducer_sees_answers_in_path_order(drive):
     def ask(name: str) -> Any:
         return NodeBuilder().subscribe_to("a").do(lambda _: [interrupt(name)]).write_to("o")
 
@@ -643,7 +646,7 @@ def test_a_reducer_sees_answers_in_path_order(drive: Any) -> None:
     assert drive.invoke(app, Command(resume={i: n for n, i in ids(paused).items()}), CFG) == ["a", "b", "c"]
 
 
-def test_after_one_of_two_answers_only_the_other_question_is_open_in_the_state(drive: Any) -> None:
+def test_after_one_of_two_answers_only_the_other_question_is_open_in_the_state(drive):
     app = graph({"n": asks("n"), "m": asks("m")}, (START, "n"), (START, "m"))
     first = drive.invoke(app, {"a": 1}, CFG)
     one = next(i for i in first["__interrupt__"] if i.value == "n?")
@@ -656,7 +659,7 @@ def test_after_one_of_two_answers_only_the_other_question_is_open_in_the_state(d
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_ten_interrupts_answered_one_by_one_start_the_body_twenty_times(drive: Any, durability: Any) -> None:
+def test_ten_interrupts_answered_one_by_one_start_the_body_twenty_times(drive, durability):
     ran = Ran()
     names = [f"n{i}" for i in range(10)]
     app = graph({n: asks(n, ran) for n in names}, *((START, n) for n in names))
@@ -669,7 +672,7 @@ def test_ten_interrupts_answered_one_by_one_start_the_body_twenty_times(drive: A
     assert drive.get_state(app, CFG).next == ()
 
 
-def test_questions_of_a_nested_graph_answered_one_by_one(drive: Any) -> None:
+def test_questions_of_a_nested_graph_answered_one_by_one(drive):
     ran = Ran()
     inner = graph({n: asks(n, ran) for n in "abc"}, *((START, n) for n in "abc"), checkpointer=None)
     app = graph({"sub": inner, "other": asks("other", ran)}, (START, "sub"), (START, "other"))
@@ -681,7 +684,7 @@ def test_questions_of_a_nested_graph_answered_one_by_one(drive: Any) -> None:
     assert len(ran) == 8
 
 
-def test_a_raised_graph_interrupt_stays_open_after_an_answer(drive: Any) -> None:
+def test_a_raised_graph_interrupt_stays_open_after_an_answer(drive):
     """No answer can reach it, so none is kept for it."""
 
     def held(state: Any) -> Any:
@@ -694,7 +697,7 @@ def test_a_raised_graph_interrupt_stays_open_after_an_answer(drive: Any) -> None
         assert [each.value for each in drive.get_state(app, CFG).interrupts] == ["held"]
 
 
-def test_without_an_answer_all_paused_tasks_run_again(drive: Any) -> None:
+def test_without_an_answer_all_paused_tasks_run_again(drive):
     ran = Ran()
     app = graph({n: asks(n, ran) for n in "ab"}, (START, "a"), (START, "b"))
     drive.invoke(app, {}, CFG)
@@ -707,7 +710,7 @@ def test_without_an_answer_all_paused_tasks_run_again(drive: Any) -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("schema", [None, int])
-def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability: Any, schema: Any) -> None:
+def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability, schema):
     """Who paused first ends the node; the others are waited for, so that what they have done with an answer is kept."""
 
     def body(state: Any) -> Any:
@@ -733,7 +736,7 @@ def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability
 
 
 @pytest.mark.parametrize("inside", ["task", "graph"])
-def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside: str) -> None:
+def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside):
     @task
     async def call(name: str) -> Any:
         return interrupt(name, response_schema=int)
@@ -764,7 +767,7 @@ def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside: str
     asyncio.run(main())
 
 
-def test_an_accepted_answer_that_no_longer_fits_interrupts_again(drive: Any) -> None:
+def test_an_accepted_answer_that_no_longer_fits_interrupts_again(drive):
     """The schema became stricter while the thread was paused at a later question: the thread must not be stuck."""
     schemas: list[Any] = [str]
 
@@ -782,7 +785,7 @@ def test_an_accepted_answer_that_no_longer_fits_interrupts_again(drive: Any) -> 
 
 
 @pytest.mark.parametrize("inside", ["interrupt", "graph", "task"])
-def test_a_task_group_whose_members_interrupt_pauses(inside: str) -> None:
+async def test_a_task_group_whose_members_interrupt_pauses(inside):
     """`asyncio.TaskGroup` wraps what its members raise and cancels the others; those ask when their turn comes."""
     inner = graph({"i": lambda s: {"log": [interrupt(s["log"][0])]}}, (START, "i"), checkpointer=None)
 
@@ -800,20 +803,17 @@ def test_a_task_group_whose_members_interrupt_pauses(inside: str) -> None:
             members = [group.create_task(ask(name)) for name in "xy"]
         return {"log": [member.result() for member in members]}
 
-    async def main() -> Any:
-        app = graph({"n": node}, (START, "n"))
-        result = await app.ainvoke({"log": []}, CFG)
-        for _ in range(4):
-            if "__interrupt__" not in result:
-                break
-            answers = {each.id: each.value.upper() for each in result["__interrupt__"]}
-            result = await app.ainvoke(Command(resume=answers), CFG)
-        return result
-
-    assert asyncio.run(main()) == {"log": ["X", "Y"]}
+    app = graph({"n": node}, (START, "n"))
+    result = await app.ainvoke({"log": []}, CFG)
+    for _ in range(4):
+        if "__interrupt__" not in result:
+            break
+        answers = {each.id: each.value.upper() for each in result["__interrupt__"]}
+        result = await app.ainvoke(Command(resume=answers), CFG)
+    assert result == {"log": ["X", "Y"]}
 
 
-def test_a_task_group_with_a_failure_fails() -> None:
+def test_a_task_group_with_a_failure_fails():
     async def ask() -> Any:
         return interrupt("x")
 
@@ -831,7 +831,7 @@ def test_a_task_group_with_a_failure_fails() -> None:
     assert caught.value.subgroup(KeyError) is not None
 
 
-def test_a_task_group_inside_a_plain_function_pauses_with_all_its_questions(drive: Any) -> None:
+def test_a_task_group_inside_a_plain_function_pauses_with_all_its_questions(drive):
     app = graph({"n": asks_in_a_group}, (START, "n"))
     paused = drive.invoke(app, {"log": []}, CFG)
     assert asked(paused) == ["one?", "two?"]
@@ -839,7 +839,7 @@ def test_a_task_group_inside_a_plain_function_pauses_with_all_its_questions(driv
     assert drive.invoke(app, Command(resume=answers), CFG)["log"] == ["ONE?", "TWO?"]
 
 
-def test_a_group_with_a_failure_is_tried_again_without_its_questions(drive: Any) -> None:
+def test_a_group_with_a_failure_is_tried_again_without_its_questions(drive):
     """Without the signals in it a group is an `Exception`, as `RetryPolicy` and error handlers want it."""
     tries: list[int] = []
 
@@ -856,14 +856,14 @@ def test_a_group_with_a_failure_is_tried_again_without_its_questions(drive: Any)
     assert len(tries) == 2
 
 
-def test_all_graph_interrupts_of_an_exception_group_become_interrupts(drive: Any) -> None:
+def test_all_graph_interrupts_of_an_exception_group_become_interrupts(drive):
     def node(state: Any) -> Any:
         raise BaseExceptionGroup("both", [GraphInterrupt("x"), BaseExceptionGroup("in", [GraphInterrupt("y")])])
 
     assert asked(drive.invoke(graph({"n": node}, (START, "n")), {}, CFG)) == ["x", "y"]
 
 
-def test_a_command_for_the_parent_leaves_a_group(drive: Any) -> None:
+def test_a_command_for_the_parent_leaves_a_group(drive):
     def inside(state: Any) -> Any:
         return Command(graph=Command.PARENT, update={"log": ["from inside"]})
 

@@ -75,7 +75,7 @@ def chain() -> Program:
 # -- numbers --------------------------------------------------------------------------------------------------
 
 
-def test_input_takes_step_minus_one_and_nodes_start_at_zero() -> None:
+def test_input_takes_step_minus_one_and_nodes_start_at_zero():
     machine = Machine(chain())
     assert machine.step == -1
     machine.apply_input([("a", 1)], ())
@@ -84,7 +84,7 @@ def test_input_takes_step_minus_one_and_nodes_start_at_zero() -> None:
     assert machine.step == 1
 
 
-def test_trace_a1_versions_are_ticks_and_seen_is_what_a_node_last_saw() -> None:
+def test_trace_a1_versions_are_ticks_and_seen_is_what_a_node_last_saw():
     machine = Machine(chain())
     trace = []
     for given_input in (1, 10):
@@ -112,7 +112,7 @@ def test_trace_a1_versions_are_ticks_and_seen_is_what_a_node_last_saw() -> None:
     ]
 
 
-def test_trace_a2_every_volatile_channel_in_one_run() -> None:
+def test_trace_a2_every_volatile_channel_in_one_run():
     prog = program(
         {
             "n0": on("a").read_from("eph", "any", "unt"),
@@ -156,19 +156,19 @@ def test_trace_a2_every_volatile_channel_in_one_run() -> None:
     }  # fmt: skip
 
 
-def test_all_channels_changed_at_one_barrier_get_the_same_version() -> None:
+def test_all_channels_changed_at_one_barrier_get_the_same_version():
     machine = started(program({"n": on("a")}, {k: LastValue(int) for k in "abc"}), ("a", 1))
     step(machine, n=[("b", 1), ("c", 1)])
     assert machine.versions == {"a": 1, "b": 2, "c": 2}
 
 
-def test_a_barrier_that_changes_nothing_moves_no_version() -> None:
+def test_a_barrier_that_changes_nothing_moves_no_version():
     machine = started(chain(), ("a", 1))
     step(machine)
     assert (machine.versions, machine.changed, machine.plan()) == ({"a": 1}, set(), [])
 
 
-def test_a_loaded_machine_continues_with_the_stored_ticks() -> None:
+def test_a_loaded_machine_continues_with_the_stored_ticks():
     machine = started(chain(), ("a", 1))
     step(machine, n1=[("b", 2)])
     loaded = Machine(chain(), machine.checkpoint("now"), machine.step)
@@ -180,7 +180,7 @@ def test_a_loaded_machine_continues_with_the_stored_ticks() -> None:
 # -- who runs -------------------------------------------------------------------------------------------------
 
 
-def test_sends_are_planned_first_in_send_order_then_nodes_by_name() -> None:
+def test_sends_are_planned_first_in_send_order_then_nodes_by_name():
     prog = program({"z": on("b"), "B": on("b"), "m": on("b"), "n": on("a")}, {"a": LastValue(int), "b": LastValue(int)})
     machine = started(prog, ("a", 1))
     step(machine, n=[(TASKS, Send("z", 0)), ("b", 1), (TASKS, Send("m", 1)), (TASKS, Send("z", 2))])
@@ -193,7 +193,7 @@ def test_sends_are_planned_first_in_send_order_then_nodes_by_name() -> None:
     assert [t.path for t in tasks[3:]] == [("__pregel_pull", "B"), ("__pregel_pull", "m"), ("__pregel_pull", "z")]
 
 
-def test_a_send_passes_its_argument_untouched_and_the_mapper_does_not_see_it() -> None:
+def test_a_send_passes_its_argument_untouched_and_the_mapper_does_not_see_it():
     node = PregelNode(channels=("a",), triggers=("a",), mapper=lambda value: ("mapped", value))
     machine = started(program({"n": node}, {"a": LastValue(int)}), ("a", 1))
     argument = object()
@@ -205,7 +205,7 @@ def test_a_send_passes_its_argument_untouched_and_the_mapper_does_not_see_it() -
     assert task.input is argument
 
 
-def test_a_plan_without_coercion_applies_no_mapper() -> None:
+def test_a_plan_without_coercion_applies_no_mapper():
     def never(_: Any) -> Any:
         raise AssertionError("looked at, not run")
 
@@ -214,7 +214,7 @@ def test_a_plan_without_coercion_applies_no_mapper() -> None:
     assert machine.plan(coerce=False)[0].input == 1
 
 
-def test_an_error_in_a_mapper_says_before_which_task() -> None:
+def test_an_error_in_a_mapper_says_before_which_task():
     def mapper(_: Any) -> Any:
         raise ValueError("bad shape")
 
@@ -225,20 +225,20 @@ def test_an_error_in_a_mapper_says_before_which_task() -> None:
     assert "Before task with name 'n'" in caught.value.__notes__[0]
 
 
-def test_a_value_equal_to_the_old_one_triggers_again() -> None:
+def test_a_value_equal_to_the_old_one_triggers_again():
     machine = started(program({"n": on("a")}, {"a": LastValue(int)}), ("a", 1))
     for _ in range(3):
         assert names(step(machine, n=[("a", 1)])) == ["n"]
 
 
-def test_a_node_that_writes_its_own_trigger_runs_again() -> None:
+def test_a_node_that_writes_its_own_trigger_runs_again():
     machine = started(program({"n": on("a")}, {"a": LastValue(int)}), ("a", 1))
     step(machine, n=[("a", 2)])
     [task] = machine.plan()
     assert task.input == {"a": 2}
 
 
-def test_a_channel_with_a_default_triggers_no_node_until_written() -> None:
+def test_a_channel_with_a_default_triggers_no_node_until_written():
     """One rule everywhere (D5): a trigger must have moved, live as well as after loading."""
     prog = program({"x": on("a"), "y": on("agg")},
                    {"a": LastValue(int), "b": LastValue(int), "agg": BinaryOperatorAggregate(list, operator.add)})  # fmt: skip
@@ -248,7 +248,7 @@ def test_a_channel_with_a_default_triggers_no_node_until_written() -> None:
     assert Machine(prog, machine.checkpoint("now"), machine.step).plan() == []
 
 
-def test_a_trigger_that_became_empty_runs_no_node() -> None:
+def test_a_trigger_that_became_empty_runs_no_node():
     prog = program({"n": on("a"), "m": on("e")}, {"a": LastValue(int), "e": EphemeralValue(int)}, inputs=("a", "e"))
     machine = started(prog, ("a", 1), ("e", 1))
     assert names(step(machine)) == ["m", "n"]
@@ -256,7 +256,7 @@ def test_a_trigger_that_became_empty_runs_no_node() -> None:
     assert machine.plan() == []
 
 
-def test_any_of_several_triggers_is_enough_and_one_run_answers_all() -> None:
+def test_any_of_several_triggers_is_enough_and_one_run_answers_all():
     prog = program({"n": on("a", "b")}, {"a": LastValue(int), "b": LastValue(int)}, inputs=("a", "b"))
     machine = started(prog, ("b", 1))
     assert [t.input for t in machine.plan()] == [{"b": 1}]
@@ -265,7 +265,7 @@ def test_any_of_several_triggers_is_enough_and_one_run_answers_all() -> None:
     assert machine.plan() == []
 
 
-def test_a_node_whose_only_input_is_empty_waits_until_it_is_filled() -> None:
+def test_a_node_whose_only_input_is_empty_waits_until_it_is_filled():
     held = NodeBuilder().subscribe_to("a", read=False).subscribe_only("b")
     prog = program({"held": held, "other": on("c")}, {k: LastValue(int) for k in "abc"}, inputs=("a", "c"))
     machine = started(prog, ("a", 1), ("c", 1))
@@ -275,7 +275,7 @@ def test_a_node_whose_only_input_is_empty_waits_until_it_is_filled() -> None:
     assert (task.name, task.input, machine.held) == ("held", 7, set())
 
 
-def test_a_waiting_node_does_not_keep_deferred_nodes_from_running() -> None:
+def test_a_waiting_node_does_not_keep_deferred_nodes_from_running():
     held = NodeBuilder().subscribe_to("h", read=False).subscribe_only("b")
     channels = {"a": LastValue(int), "b": LastValue(int), "h": LastValue(int), "fin": LastValueAfterFinish(int)}
     machine = started(program({"held": held, "src": on("a"), "late": on("fin")}, channels), ("a", 1))
@@ -285,13 +285,13 @@ def test_a_waiting_node_does_not_keep_deferred_nodes_from_running() -> None:
     assert names(step(machine)) == ["late"]
 
 
-def test_plan_may_be_asked_again_and_says_the_same() -> None:
+def test_plan_may_be_asked_again_and_says_the_same():
     machine = started(chain(), ("a", 1))
     first, second = machine.plan(), machine.plan()
     assert [(t.path, t.input) for t in first] == [(t.path, t.input) for t in second]
 
 
-def test_a_send_to_an_unknown_node_names_step_and_nearest_node() -> None:
+def test_a_send_to_an_unknown_node_names_step_and_nearest_node():
     machine = started(chain(), ("a", 1))
     [task] = machine.plan()
     task.writes = [(TASKS, Send("n22", 1))]
@@ -303,7 +303,7 @@ def test_a_send_to_an_unknown_node_names_step_and_nearest_node() -> None:
 # -- work follows what changed --------------------------------------------------------------------------------
 
 
-def test_only_nodes_behind_a_changed_channel_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_nodes_behind_a_changed_channel_are_checked(monkeypatch):
     channels = {f"c{i}": LastValue(int) for i in range(100)} | {"a": LastValue(int)}
     nodes = {f"n{i:04}": on(f"c{i % 100}") for i in range(1000)} | {"start": on("a")}
     machine = started(program(nodes, channels), ("a", 1))
@@ -337,7 +337,7 @@ class Counting(LastValue[int]):
         return super().get()
 
 
-def test_inputs_of_nodes_that_read_the_same_channels_are_read_once() -> None:
+def test_inputs_of_nodes_that_read_the_same_channels_are_read_once():
     channels: dict[str, BaseChannel[Any, Any, Any]] = {"a": LastValue(int), "b": Counting(int), "c": LastValue(int)}
     nodes = {f"n{i}": on("a").read_from("b") for i in range(50)} | {"src": on("c")}
     machine = started(program(nodes, channels, inputs=("a", "b", "c")), ("b", 5), ("a", 1))
@@ -349,7 +349,7 @@ def test_inputs_of_nodes_that_read_the_same_channels_are_read_once() -> None:
     assert len({id(t.input) for t in tasks}) == 50, "each task has a dict of its own"
 
 
-def test_an_unchanged_view_is_not_read_again_and_a_changed_key_is_carried_in() -> None:
+def test_an_unchanged_view_is_not_read_again_and_a_changed_key_is_carried_in():
     prog = program({"n": on("a").read_from("b", "c")}, {"a": LastValue(int), "b": Counting(int), "c": LastValue(int)},
                    inputs=("a", "b"))  # fmt: skip
     machine = started(prog, ("a", 1), ("b", 5))
@@ -363,14 +363,14 @@ def test_an_unchanged_view_is_not_read_again_and_a_changed_key_is_carried_in() -
     assert machine.plan()[0].input == {"a": 3, "b": 5, "c": 9}
 
 
-def test_a_key_that_empties_leaves_the_view() -> None:
+def test_a_key_that_empties_leaves_the_view():
     prog = program({"n": on("a").read_from("e")}, {"a": LastValue(int), "e": EphemeralValue(int)}, inputs=("a", "e"))
     machine = started(prog, ("a", 1), ("e", 5))
     assert step(machine, n=[("a", 2)])[0].input == {"a": 1, "e": 5}
     assert machine.plan()[0].input == {"a": 2}
 
 
-def test_a_task_that_mutates_its_input_dict_affects_no_other() -> None:
+def test_a_task_that_mutates_its_input_dict_affects_no_other():
     machine = started(program({"m": on("a"), "n": on("a")}, {"a": LastValue(int)}), ("a", 1))
     first, second = machine.plan()
     first.input["a"] = "spoilt"
@@ -379,7 +379,7 @@ def test_a_task_that_mutates_its_input_dict_affects_no_other() -> None:
     assert machine.plan()[0].input == {"a": 1}
 
 
-def test_an_empty_step_touches_only_channels_that_react_to_it() -> None:
+def test_an_empty_step_touches_only_channels_that_react_to_it():
     class Touchy(EphemeralValue[int]):
         touched = 0
 
@@ -401,7 +401,7 @@ def test_an_empty_step_touches_only_channels_that_react_to_it() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_writes_apply_in_path_order_whatever_the_order_of_finishing(random: Any) -> None:
+def test_writes_apply_in_path_order_whatever_the_order_of_finishing(random):
     nodes = {name: on("b") for name in ("z", "B", "m")} | {"n": on("a"), "w": on("never")}
     channels = {"a": LastValue(int), "b": LastValue(int), "never": LastValue(int),
                 "log": BinaryOperatorAggregate(list, operator.add)}  # fmt: skip
@@ -415,7 +415,7 @@ def test_writes_apply_in_path_order_whatever_the_order_of_finishing(random: Any)
     assert machine.channels["log"].get() == ["B", "m", "z", *range(12)]
 
 
-def test_values_are_frozen_while_a_superstep_is_planned() -> None:
+def test_values_are_frozen_while_a_superstep_is_planned():
     machine = started(program({"m": on("a"), "n": on("a")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
     tasks = machine.plan()
     tasks[0].writes = [("b", 1)]
@@ -437,7 +437,7 @@ class Refusing(LastValue[int]):
 
 
 @pytest.mark.parametrize("culprit", ["first", "middle", "last"])
-def test_apply_is_all_or_nothing(culprit: str) -> None:
+def test_apply_is_all_or_nothing(culprit):
     channels: dict[str, BaseChannel[Any, Any, Any]] = {
         "a": LastValue(int), "e": EphemeralValue(int), "bar": NamedBarrierValue(str, {"x"}),
         "log": BinaryOperatorAggregate(list, lambda old, new: (old.extend(new), old)[1]),
@@ -461,7 +461,7 @@ def test_apply_is_all_or_nothing(culprit: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["consume", "finish", "update_empty", "is_available"])
-def test_apply_is_all_or_nothing_also_when_a_channel_of_the_users_fails(method: str) -> None:
+def test_apply_is_all_or_nothing_also_when_a_channel_of_the_users_fails(method):
     class Broken(LastValue[int]):
         broken = False
 
@@ -497,7 +497,7 @@ def test_apply_is_all_or_nothing_also_when_a_channel_of_the_users_fails(method: 
     assert state(machine) == before
 
 
-def test_two_writers_of_one_value_are_both_named() -> None:
+def test_two_writers_of_one_value_are_both_named():
     machine = started(program({"m": on("a"), "n": on("a")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
     tasks = machine.plan()
     for task in tasks:
@@ -507,7 +507,7 @@ def test_two_writers_of_one_value_are_both_named() -> None:
     assert "written by m, n" in caught.value.__notes__[0]
 
 
-def test_a_write_to_a_channel_the_program_lacks_is_our_own_mistake_and_applies_nothing() -> None:
+def test_a_write_to_a_channel_the_program_lacks_is_our_own_mistake_and_applies_nothing():
     machine = started(chain(), ("a", 1))
     before = state(machine)
     [task] = machine.plan()
@@ -517,7 +517,7 @@ def test_a_write_to_a_channel_the_program_lacks_is_our_own_mistake_and_applies_n
     assert state(machine) == before
 
 
-def test_step_scoped_channels_last_one_superstep() -> None:
+def test_step_scoped_channels_last_one_superstep():
     channels = {"a": LastValue(int), "e": EphemeralValue(int), "y": AnyValue(int), "t": Topic(int), "all": Topic(int, True),
                 "u": UntrackedValue(int)}  # fmt: skip
     machine = started(program({"n": on("a")}, channels), ("a", 1))
@@ -527,14 +527,14 @@ def test_step_scoped_channels_last_one_superstep() -> None:
     assert machine.output(("e", "y", "t", "all", "u")) == {"all": [1], "u": 1}
 
 
-def test_a_step_scoped_channel_written_again_keeps_the_new_value_only() -> None:
+def test_a_step_scoped_channel_written_again_keeps_the_new_value_only():
     machine = started(program({"n": on("a")}, {"a": LastValue(int), "e": EphemeralValue(int)}), ("a", 1))
     step(machine, n=[("a", 2), ("e", 1)])
     step(machine, n=[("a", 3), ("e", 2)])
     assert machine.output("e") == 2
 
 
-def test_a_barrier_fires_once_and_starts_over() -> None:
+def test_a_barrier_fires_once_and_starts_over():
     prog = program({"x": on("a"), "y": on("a"), "join": on("bar")},
                    {"a": LastValue(int), "bar": NamedBarrierValue(str, {"x", "y"})})  # fmt: skip
     machine = started(prog, ("a", 1))
@@ -545,7 +545,7 @@ def test_a_barrier_fires_once_and_starts_over() -> None:
     assert machine.channels["bar"].checkpoint() == set()
 
 
-def test_a_send_to_a_node_does_not_use_up_the_barrier_it_waits_for() -> None:
+def test_a_send_to_a_node_does_not_use_up_the_barrier_it_waits_for():
     """Only a node that ran because of its channels has used them."""
     prog = program({"join": on("bar"), "n": on("a")}, {"a": LastValue(int), "bar": NamedBarrierValue(str, {"x"})})
     machine = started(prog, ("a", 1))
@@ -557,7 +557,7 @@ def test_a_send_to_a_node_does_not_use_up_the_barrier_it_waits_for() -> None:
     assert not machine.channels["bar"].is_available()
 
 
-def test_a_channel_that_reacts_to_use_and_to_an_empty_step_gets_both() -> None:
+def test_a_channel_that_reacts_to_use_and_to_an_empty_step_gets_both():
     class Both(EphemeralValue[int]):
         used = False
 
@@ -579,14 +579,14 @@ def test_a_channel_that_reacts_to_use_and_to_an_empty_step_gets_both() -> None:
     step(machine)
 
 
-def test_sends_leave_one_trace_for_their_node_in_seen() -> None:
+def test_sends_leave_one_trace_for_their_node_in_seen():
     machine = started(program({"n": on("a"), "w": on("b")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
     step(machine, n=[(TASKS, Send("w", 1)), (TASKS, Send("w", 2))])
     step(machine)
     assert machine.seen == {"__input__": {}, "n": {"a": 1}, "w": {TASKS: 2}}
 
 
-def test_a_node_that_was_only_sent_to_runs_when_its_trigger_is_written() -> None:
+def test_a_node_that_was_only_sent_to_runs_when_its_trigger_is_written():
     machine = started(program({"n": on("a"), "w": on("b")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
     step(machine, n=[(TASKS, Send("w", 1))])
     step(machine, w=[("b", 1)])
@@ -596,7 +596,7 @@ def test_a_node_that_was_only_sent_to_runs_when_its_trigger_is_written() -> None
 # -- finish and deferred nodes --------------------------------------------------------------------------------
 
 
-def test_after_finish_is_shown_once_nothing_else_can_run() -> None:
+def test_after_finish_is_shown_once_nothing_else_can_run():
     """MISSION M5: input both, the node runs with (123, None) and then with (123, 456)."""
     prog = program({"n": on("foo", "bar")}, {"foo": LastValue(int), "bar": LastValueAfterFinish(int)}, ("foo", "bar"))
     machine = started(prog, ("foo", 123), ("bar", 456))
@@ -604,7 +604,7 @@ def test_after_finish_is_shown_once_nothing_else_can_run() -> None:
     assert machine.plan() == []
 
 
-def test_after_finish_as_the_only_input_runs_nothing() -> None:
+def test_after_finish_as_the_only_input_runs_nothing():
     machine = started(program({"n": on("a")}, {"a": LastValueAfterFinish(int)}), ("a", 1))
     assert machine.plan() == []
 
@@ -618,7 +618,7 @@ def deferred() -> Program:
     )  # fmt: skip
 
 
-def test_a_deferred_node_waits_for_ordinary_nodes_and_for_sends() -> None:
+def test_a_deferred_node_waits_for_ordinary_nodes_and_for_sends():
     machine = started(deferred(), ("a", 1))
     step(machine, n=[("fin", 1), ("bar", "n"), (TASKS, Send("w", 0))])
     assert names(step(machine, w=[("b", 1)])) == ["w"]
@@ -627,20 +627,20 @@ def test_a_deferred_node_waits_for_ordinary_nodes_and_for_sends() -> None:
     assert machine.plan() == []
 
 
-def test_a_change_without_subscribers_does_not_delay_deferred_nodes() -> None:
+def test_a_change_without_subscribers_does_not_delay_deferred_nodes():
     machine = started(deferred(), ("a", 1))
     step(machine, n=[("fin", 1), ("c", 1)])
     assert names(machine.plan()) == ["late"]
 
 
-def test_a_deferred_node_waits_although_a_later_superstep_wrote_nothing() -> None:
+def test_a_deferred_node_waits_although_a_later_superstep_wrote_nothing():
     machine = started(deferred(), ("a", 1))
     step(machine, n=[("b", 1), ("fin", 1)])
     step(machine)  # w writes nothing
     assert names(machine.plan()) == ["late"]
 
 
-def test_a_deferred_node_armed_again_runs_again() -> None:
+def test_a_deferred_node_armed_again_runs_again():
     prog = program({"a1": on("a"), "c": on("cf"), "d": on("df")},
                    {"a": LastValue(int), "cf": LastValueAfterFinish(int), "df": LastValueAfterFinish(int)})  # fmt: skip
     machine = started(prog, ("a", 1))
@@ -653,7 +653,7 @@ def test_a_deferred_node_armed_again_runs_again() -> None:
 # -- input ----------------------------------------------------------------------------------------------------
 
 
-def test_new_input_drops_pending_work_and_empties_step_scoped_channels() -> None:
+def test_new_input_drops_pending_work_and_empties_step_scoped_channels():
     prog = program({"n": on("a"), "m": on("b"), "w": on("c")},
                    {"a": LastValue(int), "b": LastValue(int), "c": LastValue(int), "e": EphemeralValue(int)})  # fmt: skip
     machine = started(prog, ("a", 1))
@@ -664,7 +664,7 @@ def test_new_input_drops_pending_work_and_empties_step_scoped_channels() -> None
     assert machine.step == 2
 
 
-def test_a_refused_input_leaves_the_machine_as_it_was() -> None:
+def test_a_refused_input_leaves_the_machine_as_it_was():
     machine = started(program({"n": on("a")}, {"a": Refusing(int), "e": EphemeralValue(int)}, ("a", "e")), ("e", 1))
     before = state(machine)
     with pytest.raises(ValueError, match="unlucky"):
@@ -672,7 +672,7 @@ def test_a_refused_input_leaves_the_machine_as_it_was() -> None:
     assert state(machine) == before
 
 
-def test_writes_of_a_command_take_no_step_and_expire_nothing() -> None:
+def test_writes_of_a_command_take_no_step_and_expire_nothing():
     prog = program({"n": on("a"), "w": on("b")}, {"a": LastValue(int), "b": LastValue(int), "e": EphemeralValue(int)},
                    ("a", "e"))  # fmt: skip
     machine = started(prog, ("a", 1), ("e", 1))
@@ -682,7 +682,7 @@ def test_writes_of_a_command_take_no_step_and_expire_nothing() -> None:
     assert names(machine.plan()) == ["n", "w"]
 
 
-def test_sends_of_a_command_are_planned_after_pending_sends() -> None:
+def test_sends_of_a_command_are_planned_after_pending_sends():
     machine = started(program({"n": on("a"), "w": on("b")}, {"a": LastValue(int), "b": LastValue(int)}), ("a", 1))
     step(machine, n=[(TASKS, Send("w", 0))])
     machine.apply_writes([(TASKS, Send("w", 1))])
@@ -692,7 +692,7 @@ def test_sends_of_a_command_are_planned_after_pending_sends() -> None:
 # -- looking --------------------------------------------------------------------------------------------------
 
 
-def test_a_preview_shows_a_tasks_own_writes_and_changes_nothing() -> None:
+def test_a_preview_shows_a_tasks_own_writes_and_changes_nothing():
     channels = {"a": LastValue(int), "log": BinaryOperatorAggregate(list, lambda o, n: (o.extend(n), o)[1]),
                 "e": EphemeralValue(int)}  # fmt: skip
     node = on("a").read_from("log", "e")
@@ -704,7 +704,7 @@ def test_a_preview_shows_a_tasks_own_writes_and_changes_nothing() -> None:
     assert machine.read(reader) == {"a": 1, "log": [1], "e": 5}
 
 
-def test_an_output_with_writes_leaves_the_live_channels_in_place() -> None:
+def test_an_output_with_writes_leaves_the_live_channels_in_place():
     machine = started(chain(), ("a", 1))
     assert machine.output_with(("a", "b"), [("b", 2)]) == {"a": 1, "b": 2}
     with pytest.raises(InvalidUpdateError):
@@ -712,13 +712,13 @@ def test_an_output_with_writes_leaves_the_live_channels_in_place() -> None:
     assert machine.output(("a", "b")) == {"a": 1}
 
 
-def test_a_bare_output_without_value_is_none() -> None:
+def test_a_bare_output_without_value_is_none():
     machine = started(chain(), ("a", 1))
     assert (machine.output("a"), machine.output("b"), machine.output(("b",))) == (1, None, {})
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=4), max_size=6))
-def test_loading_a_checkpoint_between_any_two_steps_changes_nothing(script: list[list[tuple[str, int]]]) -> None:
+def test_loading_a_checkpoint_between_any_two_steps_changes_nothing(script):
     channels = {"a": BinaryOperatorAggregate(int, operator.add), "b": EphemeralValue(int, guard=False),
                 "c": Topic(int), "d": LastValueAfterFinish(int)}  # fmt: skip
     prog = program({f"n{k}": on(k).read_from(*"abcd") for k in "abcd"}, channels)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import operator
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 
 from stategraph import (
     START,
@@ -55,7 +54,7 @@ async def aremember(state: Memory) -> Any:
 
 def make_agent(drive: Any, node: Any = None, anode: Any = None) -> Any:
     body = (anode or aremember) if drive.is_async else (node or remember)
-    return StateGraph(Memory).add_node("hear", body).add_edge(START, "hear").compile(checkpointer=True)
+    return chain_of(Memory, hear=body).compile(checkpointer=True)
 
 
 def make_desk(drive: Any, saver: Any, agent: Any = None, **policies: Any) -> Any:
@@ -78,7 +77,7 @@ def memories(drive: Any, app: Any, **options: Any) -> list[Any]:
 # -- a memory for each key ----------------------------------------------------------------------------------------
 
 
-def test_each_key_has_a_memory_of_its_own_and_sends_without_one_keep_theirs(drive: Any, saver: Any) -> None:
+def test_each_key_has_a_memory_of_its_own_and_sends_without_one_keep_theirs(drive, saver):
     for mail in ([("ann", "1"), ("bob", "2"), (None, "3")], [("bob", "4"), (None, "5")], [("ann", "6")]):
         drive.invoke(make_desk(drive, saver), {"mail": mail}, CONFIG)
     app = make_desk(drive, saver)  # on an idle thread, by a graph that has not run
@@ -91,7 +90,7 @@ def test_each_key_has_a_memory_of_its_own_and_sends_without_one_keep_theirs(driv
     assert memories(drive, app, namespace="other") == []
 
 
-def test_any_string_is_a_key(drive: Any, saver: Any) -> None:
+def test_any_string_is_a_key(drive, saver):
     for turn in "12":
         drive.invoke(make_desk(drive, saver), {"mail": [(key, key + turn) for key in ODD_KEYS]}, CONFIG)
     app = make_desk(drive, saver)
@@ -100,7 +99,7 @@ def test_any_string_is_a_key(drive: Any, saver: Any) -> None:
     assert sorted(memories(drive, app)) == sorted(("agent", key) for key in ODD_KEYS)
 
 
-def test_keys_have_separate_namespaces() -> None:
+def test_keys_have_separate_namespaces():
     levels = {keyed_level("agent", key): key for key in ODD_KEYS}
     assert len(levels) == len(ODD_KEYS)
     for level, key in levels.items():
@@ -109,17 +108,17 @@ def test_keys_have_separate_namespaces() -> None:
 
 
 @pytest.mark.parametrize("key", ["a\0b", 7, b"x"])
-def test_invalid_keys_are_refused_when_a_send_is_made(key: Any) -> None:
+def test_invalid_keys_are_refused_when_a_send_is_made(key):
     with pytest.raises((TypeError, ValueError), match="Send: key must"):
         Send("agent", {}, key=key)
 
 
-def test_two_sends_with_one_key_are_refused_by_name(drive: Any, saver: Any) -> None:
+def test_two_sends_with_one_key_are_refused_by_name(drive, saver):
     with pytest.raises(RuntimeError, match="run the graph of 'agent:=ann'.*Send"):
         drive.invoke(make_desk(drive, saver), {"mail": [("ann", "1"), ("ann", "2")]}, CONFIG)
 
 
-def test_a_graph_inside_a_graph_remembers_by_the_keys_of_both(drive: Any, saver: Any) -> None:
+def test_a_graph_inside_a_graph_remembers_by_the_keys_of_both(drive, saver):
     inner = make_desk(drive, True)
     for turn in "12":
         app = make_desk(drive, saver, _relay(drive, inner))
@@ -138,7 +137,7 @@ def _relay(drive: Any, inner: Any) -> Any:
     return builder.compile(checkpointer=True)
 
 
-def test_a_function_that_runs_a_graph_has_its_memories_too(drive: Any, saver: Any) -> None:
+def test_a_function_that_runs_a_graph_has_its_memories_too(drive, saver):
     agent = make_agent(drive)
 
     def call(asked: Asked) -> Any:
@@ -156,7 +155,7 @@ def test_a_function_that_runs_a_graph_has_its_memories_too(drive: Any, saver: An
     assert drive.items(fresh, "get_subgraphs", CONFIG) == [(("agent", "ann"), None), (("agent", "bob"), None)]
 
 
-def test_a_command_and_an_entrypoint_take_keys_as_well(drive: Any, saver: Any) -> None:
+def test_a_command_and_an_entrypoint_take_keys_as_well(drive, saver):
     @entrypoint(checkpointer=True)
     def count(asked: Asked, *, previous: Any = None) -> Any:
         total = (previous or 0) + 1
@@ -179,24 +178,24 @@ def plain(asked: Asked) -> Any:
     return {"said": [asked["news"]]}
 
 
-def test_a_key_for_a_function_without_a_graph_is_refused(drive: Any, saver: Any) -> None:
+def test_a_key_for_a_function_without_a_graph_is_refused(drive, saver):
     with pytest.raises(InvalidUpdateError, match="node 'agent' has key='ann'"):
         drive.invoke(make_desk(drive, saver, plain), {"mail": [("ann", "1")]}, CONFIG)
 
 
-def test_a_key_for_a_graph_without_a_memory_is_refused_before_it_runs(drive: Any, saver: Any) -> None:
+def test_a_key_for_a_graph_without_a_memory_is_refused_before_it_runs(drive, saver):
     ran: list[str] = []
-    agent = StateGraph(Memory).add_node("hear", lambda state: ran.append("hear")).add_edge(START, "hear").compile()
+    agent = chain_of(Memory, hear=lambda state: ran.append("hear")).compile()
     with pytest.raises(InvalidUpdateError, match="node 'agent' has key='ann'.*checkpointer=True"):
         drive.invoke(make_desk(drive, saver, agent), {"mail": [("ann", "1")]}, CONFIG)
     assert not ran
 
 
-def test_a_subgraph_that_is_unknown_or_keeps_no_memory_is_refused(drive: Any, saver: Any) -> None:
+def test_a_subgraph_that_is_unknown_or_keeps_no_memory_is_refused(drive, saver):
     app = make_desk(drive, saver)
     with pytest.raises(ValueError, match="unknown subgraph 'agnet'"):
         drive.get_state(app, CONFIG, subgraph=("agnet", "ann"))
-    other = make_desk(drive, saver, StateGraph(Memory).add_node("hear", plain).add_edge(START, "hear").compile())
+    other = make_desk(drive, saver, chain_of(Memory, hear=plain).compile())
     with pytest.raises(ValueError, match="keeps no memory of its own.*checkpointer=True"):
         drive.get_state(other, CONFIG, subgraph="agent")
     done = drive.get_state(app, CONFIG).config
@@ -209,7 +208,7 @@ def test_a_subgraph_that_is_unknown_or_keeps_no_memory_is_refused(drive: Any, sa
 # -- retry, resume, replay, fork, edits ---------------------------------------------------------------------------
 
 
-def test_a_question_in_one_memory_is_answered_there(drive: Any, saver: Any) -> None:
+def test_a_question_in_one_memory_is_answered_there(drive, saver):
     def ask(state: Memory) -> Any:
         answer = interrupt("sure?") if state["news"] == "ask" else ""
         return {"heard": [state["news"] + answer]}
@@ -233,7 +232,7 @@ def test_a_question_in_one_memory_is_answered_there(drive: Any, saver: Any) -> N
     assert heard(drive, make(), "agent") == ["told"]
 
 
-def test_a_retry_continues_with_the_same_memory(drive: Any, saver: Any) -> None:
+def test_a_retry_continues_with_the_same_memory(drive, saver):
     failures: list[str] = []
 
     def fail_once(state: Memory) -> Any:
@@ -252,7 +251,7 @@ def test_a_retry_continues_with_the_same_memory(drive: Any, saver: Any) -> None:
     assert heard(drive, app, ("agent", "ann")) == ["1", "3"]
 
 
-def test_replay_and_fork_go_back_in_the_memory_of_each_key(drive: Any, saver: Any) -> None:
+def test_replay_and_fork_go_back_in_the_memory_of_each_key(drive, saver):
     """As a memory without a key does: what the branch has not done is not remembered."""
     for news in "123":
         drive.invoke(make_desk(drive, saver), {"mail": [("ann", news), ("bob", news)]}, CONFIG)
@@ -267,7 +266,7 @@ def test_replay_and_fork_go_back_in_the_memory_of_each_key(drive: Any, saver: An
     assert heard(drive, app, ("agent", "bob")) == ["1", "other"]
 
 
-def test_a_memory_can_be_edited_by_its_key(drive: Any, saver: Any) -> None:
+def test_a_memory_can_be_edited_by_its_key(drive, saver):
     drive.invoke(make_desk(drive, saver), {"mail": [("ann", "1"), ("bob", "2")]}, CONFIG)
     app = make_desk(drive, saver)
     drive.update_state(app, CONFIG, {"heard": ["edited"]}, subgraph=("agent", "ann"))
@@ -277,7 +276,7 @@ def test_a_memory_can_be_edited_by_its_key(drive: Any, saver: Any) -> None:
 
 
 @pytest.mark.parametrize("stop", range(1, 7))
-def test_stopped_before_any_step_and_resumed_by_a_freshly_compiled_graph(drive: Any, saver: Any, stop: int) -> None:
+def test_stopped_before_any_step_and_resumed_by_a_freshly_compiled_graph(drive, saver, stop):
     """The recursion limit stops it after so many supersteps, of the graphs inside as well."""
     class Stop(Exception):
         pass
@@ -309,7 +308,7 @@ def test_stopped_before_any_step_and_resumed_by_a_freshly_compiled_graph(drive: 
 # -- stored -------------------------------------------------------------------------------------------------------
 
 
-def test_memories_are_deleted_copied_and_pruned_with_the_thread(drive: Any, saver: Any) -> None:
+def test_memories_are_deleted_copied_and_pruned_with_the_thread(drive, saver):
     app = make_desk(drive, saver)
     for news in "123":
         drive.invoke(app, {"mail": [("ann", news), ("bob", news)]}, CONFIG)
@@ -325,7 +324,7 @@ def test_memories_are_deleted_copied_and_pruned_with_the_thread(drive: Any, save
     assert drive.get_state(app, copied, subgraph=("agent", "bob")).values["heard"] == ["1", "2", "3"]
 
 
-def test_a_send_with_a_key_survives_serialization() -> None:
+def test_a_send_with_a_key_survives_serialization():
     serde = Serializer()
     for send in (Send("a", 1), Send("a", {"x": 2}, key="k"), Send("a", None, key="", timeout=2)):
         again = serde.loads(serde.dumps(send))
@@ -334,7 +333,7 @@ def test_a_send_with_a_key_survives_serialization() -> None:
     assert repr(Send("a", 1, key="k")) == "Send(node='a', arg=1, key='k')"
 
 
-def test_a_send_without_a_key_is_stored_as_before() -> None:
+def test_a_send_without_a_key_is_stored_as_before():
     """Files of earlier versions hold such Sends, and earlier versions read those of this one."""
     from stategraph.pregel.types import _parts_of_send, _send_of_parts
 
@@ -342,7 +341,7 @@ def test_a_send_without_a_key_is_stored_as_before() -> None:
     assert _send_of_parts(("a", 1, None)) == Send("a", 1)
 
 
-def test_a_cached_result_is_of_one_memory(drive: Any) -> None:
+def test_a_cached_result_is_of_one_memory(drive):
     saver, cache = InMemorySaver(), InMemoryCache()
     policy = CachePolicy(key_func=lambda asked: asked["news"])
     builder = StateGraph(Desk).add_node("agent", make_agent(drive), cache_policy=policy)
@@ -355,7 +354,7 @@ def test_a_cached_result_is_of_one_memory(drive: Any) -> None:
     assert heard(drive, app, ("agent", "ann")) == heard(drive, app, ("agent", "bob")) == ["same"]
 
 
-def test_custom_savers_list_namespaces_by_their_list(drive: Any) -> None:
+def test_custom_savers_list_namespaces_by_their_list(drive):
     class Mine(InMemorySaver):
         def list(self, config: Any, **options: Any) -> Any:
             listed.append(config)
@@ -368,7 +367,7 @@ def test_custom_savers_list_namespaces_by_their_list(drive: Any) -> None:
     assert memories(drive, make_desk(drive, saver)) == [("agent", "ann")] and listed
 
 
-def test_a_report_and_explain_show_the_key(tmp_path: Path) -> None:
+def test_a_report_and_explain_show_the_key(tmp_path):
     class Sync:
         is_async = False
 

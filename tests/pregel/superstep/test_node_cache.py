@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
+from kit.graphs import chain_of, thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -31,7 +31,7 @@ from stategraph.checkpoint.keys import MANY_RUNS
 from stategraph.pregel import NodeBuilder, Pregel
 from stategraph.store import SqliteCache
 
-ONE = {"configurable": {"thread_id": "1"}}
+ONE = thread_config("1")
 WAIT = 5.0
 
 
@@ -55,7 +55,7 @@ node at every call."""
 
 
 @pytest.fixture(autouse=True)
-def no_calls() -> None:
+def no_calls():
     CALLS.clear()
 
 
@@ -67,13 +67,13 @@ def note(state: State) -> State:
 # -- hits and misses ------------------------------------------------------------------------------------------
 
 
-def test_an_equal_input_is_served(drive: Drive) -> None:
+def test_an_equal_input_is_served(drive):
     app = app_of(note)
     assert [drive.invoke(app, {"n": n})["log"] for n in (1, 1, 2)] == [[1], [1], [2]]
     assert CALLS == [1, 2]
 
 
-def test_a_hit_is_marked_in_the_stream(drive: Drive) -> None:
+def test_a_hit_is_marked_in_the_stream(drive):
     app = app_of(note)
     assert drive.stream(app, {"n": 1}) == [{"node": {"log": [1]}}]
     assert drive.stream(app, {"n": 1}) == [{"node": {"log": [1]}, "__metadata__": {"cached": True}}]
@@ -81,21 +81,21 @@ def test_a_hit_is_marked_in_the_stream(drive: Drive) -> None:
     assert names == ["node", "node"], "it starts and ends, though it does not run"
 
 
-def test_a_policy_without_a_cache_does_nothing_and_warns(drive: Drive) -> None:
+def test_a_policy_without_a_cache_does_nothing_and_warns(drive):
     graph = StateGraph(State).add_node("node", note, cache_policy=CachePolicy()).add_edge(START, "node")
     app = graph.compile()
     with pytest.warns(GraphWarning, match="no cache"):
         assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [[1], [2]]
 
 
-def test_the_order_of_keys_does_not_count(drive: Drive) -> None:
+def test_the_order_of_keys_does_not_count(drive):
     app = app_of(note)
     drive.invoke(app, {"n": {"a": 1, "b": {2, 3}}})
     drive.invoke(app, {"n": {"b": {3, 2}, "a": 1}})
     assert len(CALLS) == 1
 
 
-def test_values_keep_their_types(drive: Drive) -> None:
+def test_values_keep_their_types(drive):
     @task(cache_policy=CachePolicy())
     def give() -> Any:
         CALLS.append(1)
@@ -109,7 +109,7 @@ def test_values_keep_their_types(drive: Drive) -> None:
     assert CALLS == [1]
 
 
-def test_a_custom_key_function_is_used(drive: Drive) -> None:
+def test_a_custom_key_function_is_used(drive):
     for key in (lambda state: f"{state['n'] % 2}", lambda state: bytes([state["n"] % 2])):
         CALLS.clear()
         app = app_of(note, policy=CachePolicy(key_func=key))
@@ -118,7 +118,7 @@ def test_a_custom_key_function_is_used(drive: Drive) -> None:
         assert CALLS == [1, 2]
 
 
-def test_an_input_without_a_canonical_form_is_refused(drive: Drive) -> None:
+def test_an_input_without_a_canonical_form_is_refused(drive):
     with pytest.raises(TypeError, match="key_func"):
         drive.invoke(app_of(note), {"n": object()})
 
@@ -130,12 +130,12 @@ def adds(what: str) -> Callable[[Any], State]:
     return lambda state: {"log": [what]}
 
 
-def test_closures_of_one_factory_do_not_share_results(drive: Drive) -> None:
+def test_closures_of_one_factory_do_not_share_results(drive):
     cache = InMemoryCache()
     assert [drive.invoke(app_of(adds(w), cache), {"n": 1})["log"] for w in "ABA"] == [["A"], ["B"], ["A"]]
 
 
-def test_lambdas_do_not_share_results(drive: Drive) -> None:
+def test_lambdas_do_not_share_results(drive):
     cache = InMemoryCache()
     nodes: list[Any] = [lambda s: {"log": ["A"]}, lambda s: {"log": ["B"]}]
     assert [drive.invoke(app_of(node, cache), {"n": 1})["log"] for node in nodes] == [["A"], ["B"]]
@@ -154,14 +154,14 @@ class Adds:
 
 
 @pytest.mark.parametrize("how", [lambda o: o, lambda o: o.method], ids=["objects", "methods"])
-def test_differing_objects_do_not_share_results_and_equal_ones_do(drive: Drive, how: Any) -> None:
+def test_differing_objects_do_not_share_results_and_equal_ones_do(drive, how):
     cache = InMemoryCache()
     found = [drive.invoke(app_of(how(Adds(w)), cache), {"n": 1})["log"] for w in "ABA"]
     assert found == [["A"], ["B"], ["A"]]
     assert CALLS == ["A", "B"]
 
 
-def test_nodes_of_one_function_have_results_of_their_own(drive: Drive) -> None:
+def test_nodes_of_one_function_have_results_of_their_own(drive):
     graph = StateGraph(State)
     for name in "ab":
         graph.add_node(name, note, cache_policy=CachePolicy()).add_edge(START, name)
@@ -169,7 +169,7 @@ def test_nodes_of_one_function_have_results_of_their_own(drive: Drive) -> None:
     assert len(CALLS) == 2
 
 
-def test_an_indistinguishable_function_needs_a_key(drive: Drive) -> None:
+def test_an_indistinguishable_function_needs_a_key(drive):
     """And takes it: whoever makes the keys tells apart what has the same name."""
     lock = threading.Lock()
 
@@ -185,7 +185,7 @@ def test_an_indistinguishable_function_needs_a_key(drive: Drive) -> None:
     assert CALLS == [1]
 
 
-def test_with_a_custom_key_a_function_may_close_over_changing_values(drive: Drive) -> None:
+def test_with_a_custom_key_a_function_may_close_over_changing_values(drive):
     ran: list[int] = []
 
     def count(state: State) -> State:
@@ -198,7 +198,7 @@ def test_with_a_custom_key_a_function_may_close_over_changing_values(drive: Driv
     assert drive.invoke(app, {"n": 7})["log"] == [3]
 
 
-def test_a_chain_of_functions_is_identified_by_all_of_them(drive: Drive) -> None:
+def test_a_chain_of_functions_is_identified_by_all_of_them(drive):
     def chain(last: Any, cache: Any) -> Pregel:
         node = NodeBuilder().subscribe_only("a").do(lambda x: x + 1).do(last).write_to("b").add_cache_policy(CachePolicy())
         return Pregel(
@@ -221,7 +221,7 @@ def slow(n: Any) -> State:
 
 
 @pytest.mark.parametrize("limit", [None, 1, 2])
-def test_equal_sends_of_one_superstep_share_one_run(drive: Drive, limit: int | None) -> None:
+def test_equal_sends_of_one_superstep_share_one_run(drive, limit):
     graph = StateGraph(State).add_node("work", slow, cache_policy=CachePolicy())
     graph.add_conditional_edges(START, lambda state: [Send("work", n) for n in (7, 7, 8, 7, 7)])
     app = graph.compile(cache=InMemoryCache())
@@ -230,7 +230,7 @@ def test_equal_sends_of_one_superstep_share_one_run(drive: Drive, limit: int | N
     assert sorted(CALLS) == [7, 8]
 
 
-def test_equal_runs_at_the_same_time_share_too(drive: Drive) -> None:
+def test_equal_runs_at_the_same_time_share_too(drive):
     app = app_of(slow_state)
     assert [r["log"] for r in drive.batch(app, [{"n": 1}] * 4)] == [[1]] * 4
     assert CALLS == [1]
@@ -240,7 +240,7 @@ def slow_state(state: State) -> State:
     return slow(state["n"])
 
 
-def test_a_failure_lets_the_next_in_line_try(drive: Drive) -> None:
+def test_a_failure_lets_the_next_in_line_try(drive):
     def shaky(n: Any) -> State:
         CALLS.append(n)
         if len(CALLS) == 1:
@@ -255,34 +255,30 @@ def test_a_failure_lets_the_next_in_line_try(drive: Drive) -> None:
     assert CALLS == [7, 7]
 
 
-def test_a_cancelled_wait_lets_go() -> None:
+async def test_a_cancelled_wait_lets_go():
     """A run that is cancelled while it waits for another's result holds up nobody."""
+    go, entered = asyncio.Event(), asyncio.Event()
 
-    async def main() -> Any:
-        go, entered = asyncio.Event(), asyncio.Event()
+    async def node(state: State) -> State:
+        CALLS.append(1)
+        entered.set()
+        await go.wait()
+        return {"log": [1]}
 
-        async def node(state: State) -> State:
-            CALLS.append(1)
-            entered.set()
-            await go.wait()
-            return {"log": [1]}
-
-        app = app_of(node, policy=CachePolicy(key_func=lambda state: "k"))
-        first = asyncio.ensure_future(app.ainvoke({"n": 1}))
-        await entered.wait()
-        second, third = (asyncio.ensure_future(app.ainvoke({"n": 1})) for _ in range(2))
-        await asyncio.sleep(0)
-        second.cancel()
-        go.set()
-        done = await asyncio.wait_for(asyncio.gather(first, third), WAIT)
-        await asyncio.wait([second])
-        return [d["log"] for d in done], second.cancelled()
-
-    assert asyncio.run(main()) == ([[1], [1]], True)
+    app = app_of(node, policy=CachePolicy(key_func=lambda state: "k"))
+    first = asyncio.ensure_future(app.ainvoke({"n": 1}))
+    await entered.wait()
+    second, third = (asyncio.ensure_future(app.ainvoke({"n": 1})) for _ in range(2))
+    await asyncio.sleep(0)
+    second.cancel()
+    go.set()
+    done = await asyncio.wait_for(asyncio.gather(first, third), WAIT)
+    await asyncio.wait([second])
+    assert ([d["log"] for d in done], second.cancelled()) == ([[1], [1]], True)
     assert CALLS == [1]
 
 
-def test_nested_cached_nodes_do_not_wait_for_each_other(drive: Drive) -> None:
+def test_nested_cached_nodes_do_not_wait_for_each_other(drive):
     child = app_of(note)
 
     def parent(state: State) -> State:
@@ -304,7 +300,7 @@ class Clock:
 
 @pytest.mark.parametrize("make", [lambda c: InMemoryCache(clock=c), lambda c: SqliteCache(":memory:", clock=c)],
                          ids=["memory", "sqlite"])  # fmt: skip
-def test_a_result_expires_after_its_ttl(drive: Drive, make: Any) -> None:
+def test_a_result_expires_after_its_ttl(drive, make):
     clock = Clock()
     cache = make(clock)
     app = app_of(note, cache, CachePolicy(ttl=10))
@@ -319,7 +315,7 @@ def test_a_result_expires_after_its_ttl(drive: Drive, make: Any) -> None:
         cache.close()
 
 
-def test_a_file_serves_the_next_process(drive: Drive, tmp_path: Any) -> None:
+def test_a_file_serves_the_next_process(drive, tmp_path):
     """Here: another cache on the same file and another graph."""
     for _ in range(2):
         cache = SqliteCache(str(tmp_path / "cache.db"))
@@ -336,7 +332,7 @@ def two_nodes(cache: Any) -> Any:
     return graph.compile(cache=cache)
 
 
-def test_clear_cache_forgets_all_nodes_or_some(drive: Drive) -> None:
+def test_clear_cache_forgets_all_nodes_or_some(drive):
     cache = InMemoryCache()
     app = two_nodes(cache)
     drive.invoke(app, {"n": 1})
@@ -351,14 +347,14 @@ def test_clear_cache_forgets_all_nodes_or_some(drive: Drive) -> None:
     assert len(CALLS) == 5
 
 
-def test_clear_cache_says_what_is_missing(drive: Drive) -> None:
+def test_clear_cache_says_what_is_missing(drive):
     with pytest.raises(ValueError, match="has no cache"):
         drive.call(two_nodes(None), "clear_cache")
     with pytest.raises(ValueError, match="no node 'c'"):
         drive.call(two_nodes(InMemoryCache()), "clear_cache", ["a", "c"])
 
 
-def test_the_cache_of_a_task_is_cleared_by_the_task(drive: Drive) -> None:
+def test_the_cache_of_a_task_is_cleared_by_the_task(drive):
     cache = InMemoryCache()
 
     @task(cache_policy=CachePolicy())
@@ -379,7 +375,7 @@ def test_the_cache_of_a_task_is_cleared_by_the_task(drive: Drive) -> None:
     assert CALLS == [2, 2]
 
 
-def test_a_cached_task_shows_in_the_stream(drive: Drive) -> None:
+def test_a_cached_task_shows_in_the_stream(drive):
     @task(cache_policy=CachePolicy())
     def double(x: int) -> int:
         return 2 * x
@@ -393,7 +389,7 @@ def test_a_cached_task_shows_in_the_stream(drive: Drive) -> None:
     ]  # fmt: skip
 
 
-def test_an_entrypoint_may_be_cached_as_a_whole(drive: Drive) -> None:
+def test_an_entrypoint_may_be_cached_as_a_whole(drive):
     @entrypoint(cache=InMemoryCache(), cache_policy=CachePolicy())
     def flow(x: int) -> int:
         CALLS.append(x)
@@ -406,7 +402,7 @@ def test_an_entrypoint_may_be_cached_as_a_whole(drive: Drive) -> None:
 # -- what is kept ---------------------------------------------------------------------------------------------
 
 
-def test_errors_are_not(drive: Drive) -> None:
+def test_errors_are_not(drive):
     def shaky(state: State) -> State:
         CALLS.append(1)
         if len(CALLS) == 1:
@@ -420,7 +416,7 @@ def test_errors_are_not(drive: Drive) -> None:
     assert len(CALLS) == 2
 
 
-def test_a_retried_success_is(drive: Drive) -> None:
+def test_a_retried_success_is(drive):
     def shaky(state: State) -> State:
         CALLS.append(1)
         if len(CALLS) == 1:
@@ -432,20 +428,20 @@ def test_a_retried_success_is(drive: Drive) -> None:
     assert len(CALLS) == 2
 
 
-def test_questions_are_not_and_their_answers_are_not_shared(drive: Drive) -> None:
+def test_questions_are_not_and_their_answers_are_not_shared(drive):
     def ask(state: State) -> State:
         return {"log": [interrupt("?")]}
 
     graph = StateGraph(State).add_node("ask", ask, cache_policy=CachePolicy()).add_edge(START, "ask")
     app = graph.compile(cache=InMemoryCache(), checkpointer=InMemorySaver())
     for thread in ("1", "2"):
-        config = {"configurable": {"thread_id": thread}}
+        config = thread_config(thread)
         assert "__interrupt__" in drive.invoke(app, {"n": 1}, config), thread
-    config = {"configurable": {"thread_id": "1"}}
+    config = thread_config("1")
     assert drive.invoke(app, Command(resume="A"), config)["log"] == ["A"]
 
 
-def test_where_to_go_is_replayed(drive: Drive) -> None:
+def test_where_to_go_is_replayed(drive):
     def go(state: State) -> Any:
         CALLS.append("go")
         return Command(update={"log": ["go"]}, goto=["a", Send("b", {"n": 5})])
@@ -457,7 +453,7 @@ def test_where_to_go_is_replayed(drive: Drive) -> None:
     assert CALLS == ["go"]
 
 
-def test_what_cannot_be_stored_is_not_and_a_warning_says_so(drive: Drive) -> None:
+def test_what_cannot_be_stored_is_not_and_a_warning_says_so(drive):
     def give(state: State) -> State:
         CALLS.append(1)
         return {"log": [threading.Lock()]}
@@ -469,7 +465,7 @@ def test_what_cannot_be_stored_is_not_and_a_warning_says_so(drive: Drive) -> Non
     assert CALLS == [1, 1]
 
 
-def test_a_hit_shares_nothing_with_the_first_result(drive: Drive) -> None:
+def test_a_hit_shares_nothing_with_the_first_result(drive):
     def give(state: State) -> State:
         return {"log": [["inner"]]}
 
@@ -480,7 +476,7 @@ def test_a_hit_shares_nothing_with_the_first_result(drive: Drive) -> None:
     assert drive.invoke(app, {"n": 1})["log"] == [["inner"]]
 
 
-def test_a_hit_is_kept_by_a_saver_like_any_result(drive: Drive) -> None:
+def test_a_hit_is_kept_by_a_saver_like_any_result(drive):
     cache = InMemoryCache()
     drive.invoke(app_of(note, cache), {"n": 1})
     graph = StateGraph(State).add_node("node", note, cache_policy=CachePolicy()).add_edge(START, "node")
@@ -493,25 +489,25 @@ def test_a_hit_is_kept_by_a_saver_like_any_result(drive: Drive) -> None:
 # -- nested graphs --------------------------------------------------------------------------------------------
 
 
-def test_a_nested_graph_uses_the_cache_of_the_one_around_it(drive: Drive) -> None:
+def test_a_nested_graph_uses_the_cache_of_the_one_around_it(drive):
     child = StateGraph(State).add_node("node", note, cache_policy=CachePolicy()).add_edge(START, "node").compile()
-    app = StateGraph(State).add_node("child", child).add_edge(START, "child").compile(cache=InMemoryCache())
+    app = chain_of(State, child=child).compile(cache=InMemoryCache())
     assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [[1], [1]]
     assert CALLS == [1]
 
 
-def test_or_its_own(drive: Drive) -> None:
+def test_or_its_own(drive):
     mine, other = InMemoryCache(), InMemoryCache()
     child = app_of(note, mine)
-    app = StateGraph(State).add_node("child", child).add_edge(START, "child").compile(cache=other)
+    app = chain_of(State, child=child).compile(cache=other)
     drive.invoke(app, {"n": 1})
     drive.call(child, "clear_cache")
     drive.invoke(app, {"n": 1})
     assert len(CALLS) == 2
 
 
-def test_a_whole_graph_is_cached_under_a_custom_key(drive: Drive) -> None:
-    child = StateGraph(State).add_node("node", note).add_edge(START, "node").compile()
+def test_a_whole_graph_is_cached_under_a_custom_key(drive):
+    child = chain_of(State, node=note).compile()
     key = CachePolicy(key_func=lambda state: str(state["n"]))
     app = StateGraph(State).add_node("child", child, cache_policy=key).add_edge(START, "child").compile(cache=InMemoryCache())
     assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [[1], [1]]
@@ -541,7 +537,7 @@ def counting() -> Any:
 
 
 @pytest.mark.parametrize("make", [Counting, counting])
-def test_a_function_that_changes_with_each_call_warns_once(drive: Drive, make: Callable[[], Any]) -> None:
+def test_a_function_that_changes_with_each_call_warns_once(drive, make):
     app = app_of(make())
     drive.invoke(app, {"n": 1}), drive.invoke(app, {"n": 1})
     with pytest.warns(RuntimeWarning, match=r"node 'node' has never been hit.*what changes is 'calls'\. Give .*key_func"):
@@ -549,7 +545,7 @@ def test_a_function_that_changes_with_each_call_warns_once(drive: Drive, make: C
     drive.invoke(app, {"n": 1}), drive.invoke(app, {"n": 1})
 
 
-def test_an_input_that_changes_with_each_run_warns_once(drive: Drive) -> None:
+def test_an_input_that_changes_with_each_run_warns_once(drive):
     app = app_of(note)
     for n in range(MANY_RUNS - 1):
         drive.invoke(app, {"n": n, "log": []})
@@ -558,7 +554,7 @@ def test_an_input_that_changes_with_each_run_warns_once(drive: Drive) -> None:
     drive.invoke(app, {"n": -2, "log": []})
 
 
-def test_a_cache_with_hits_or_with_different_tasks_in_one_run_does_not_warn(drive: Drive) -> None:
+def test_a_cache_with_hits_or_with_different_tasks_in_one_run_does_not_warn(drive):
     app = app_of(note)
     for n in (1, 1, *range(2 * MANY_RUNS)):
         drive.invoke(app, {"n": n})

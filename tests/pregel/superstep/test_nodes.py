@@ -128,7 +128,7 @@ ACTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS.keys())
-def test_an_action_may_be(action: Any, drive: Any) -> None:
+def test_an_action_may_be(action, drive):
     assert drive.invoke(app_of(action), {"a": 1}) == {"a": 1, "log": [1]}
 
 
@@ -137,7 +137,7 @@ def test_an_action_may_be(action: Any, drive: Any) -> None:
     [coroutine, async_generator, AsyncObject(), AsyncObject().__call__, functools.partial(coroutine)],
     ids=["coroutine", "async generator", "object", "method", "partial"],
 )
-def test_an_async_action_needs_an_async_run(action: Any, drive: Any) -> None:
+def test_an_async_action_needs_an_async_run(action, drive):
     app = app_of(action)
     if drive.is_async:
         assert drive.invoke(app, {"a": 1}) == {"a": 1, "log": [1]}
@@ -146,7 +146,7 @@ def test_an_async_action_needs_an_async_run(action: Any, drive: Any) -> None:
             drive.invoke(app, {"a": 1})
 
 
-def test_every_yield_of_a_generator_is_an_update(drive: Any) -> None:
+def test_every_yield_of_a_generator_is_an_update(drive):
     """WART-75: the peer keeps the last one."""
 
     def node(state: State) -> Iterator[Any]:
@@ -158,7 +158,7 @@ def test_every_yield_of_a_generator_is_an_update(drive: Any) -> None:
     assert drive.invoke(app_of(node), {"a": 1}) == {"a": 7, "log": [2, 3]}
 
 
-def test_a_compiled_graph_is_a_node(drive: Any) -> None:
+def test_a_compiled_graph_is_a_node(drive):
     inner = app_of(lambda state: {"a": state["a"] + 1})
     assert drive.invoke(app_of(inner), {"a": 1}) == {"a": 2, "log": []}
 
@@ -171,7 +171,7 @@ NOT_ACTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("action", NOT_ACTIONS.values(), ids=NOT_ACTIONS.keys())
-def test_what_cannot_be_called_as_a_node_is_refused_by_name(action: Any) -> None:
+def test_what_cannot_be_called_as_a_node_is_refused_by_name(action):
     with pytest.raises(TypeError, match="node 'n'"):
         StateGraph(State).add_node("n", action)
     with pytest.raises(TypeError, match="the router of node 'n'"):
@@ -268,14 +268,14 @@ WAYS = [
 
 
 @pytest.mark.parametrize("action", WAYS, ids=lambda action: action.__name__)
-def test_further_parameters_are_filled_by_name_or_annotation(action: Any, drive: Any) -> None:
+def test_further_parameters_are_filled_by_name_or_annotation(action, drive):
     """WART-57: string annotations and unions count like any other."""
     seen = given(action, drive, context={"user": "u"})
     assert len(seen) > 1
     check(seen)
 
 
-def test_async_nodes_partials_and_objects_get_the_same_parameters(drive: Any) -> None:
+def test_async_nodes_partials_and_objects_get_the_same_parameters(drive):
     async def later(state: State, config: RunnableConfig, store: BaseStore | None) -> None:
         tell(config=config, store=store)
 
@@ -292,34 +292,34 @@ def test_async_nodes_partials_and_objects_get_the_same_parameters(drive: Any) ->
     check(given(Called(), drive, context={"user": "u"}))
 
 
-def test_the_first_parameter_is_the_state_whatever_its_name(drive: Any) -> None:
+def test_the_first_parameter_is_the_state_whatever_its_name(drive):
     """WART-58."""
     for action in (lambda config: {"log": [config["a"]]}, lambda runtime: {"log": [runtime["a"]]}):
         assert drive.invoke(app_of(action), {"a": 1}) == {"a": 1, "log": [1]}
 
 
-def test_without_a_store_none_is_given(drive: Any) -> None:
+def test_without_a_store_none_is_given(drive):
     def node(state: State, store: BaseStore) -> State:
         return {"log": [store]}
 
     assert drive.invoke(app_of(node), {})["log"] == [None]
 
 
-def test_a_reserved_name_with_a_foreign_annotation_is_refused() -> None:
+def test_a_reserved_name_with_a_foreign_annotation_is_refused():
     def node(state: State, config: int) -> None: ...
 
     with pytest.raises(TypeError, match="node 'n': the parameter 'config' is annotated"):
         StateGraph(State).add_node("n", node)
 
 
-def test_a_foreign_annotation_with_a_default_keeps_the_default(drive: Any) -> None:
+def test_a_foreign_annotation_with_a_default_keeps_the_default(drive):
     def node(state: State, writer: int = 3, other: str = "x") -> State:
         return {"log": [writer, other]}
 
     assert drive.invoke(app_of(node), {})["log"] == [3, "x"]
 
 
-def test_routers_are_filled_like_nodes(drive: Any) -> None:
+def test_routers_are_filled_like_nodes(drive):
     def router(state: State, config: RunnableConfig | None, *, runtime: Runtime[Any]) -> str:
         tell(config=config, runtime=runtime)
         return "n1"
@@ -376,7 +376,7 @@ RESULTS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("result", "state"), RESULTS.values(), ids=RESULTS.keys())
-def test_a_node_may_return(result: Any, state: dict[str, Any], drive: Any) -> None:
+def test_a_node_may_return(result, state, drive):
     assert drive.invoke(app_of(lambda given: result), {"a": 1}) == state
 
 
@@ -390,18 +390,18 @@ NOT_RESULTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("result", NOT_RESULTS.values(), ids=NOT_RESULTS.keys())
-def test_anything_else_is_an_error_that_names_the_node(result: Any, drive: Any) -> None:
+def test_anything_else_is_an_error_that_names_the_node(result, drive):
     with pytest.raises(InvalidUpdateError, match="node 'n0'") as caught:
         drive.invoke(app_of(lambda given: result), {"a": 1})
     assert "step 1" in caught.value.__notes__[0]
 
 
-def test_an_unknown_key_gets_the_nearest_name_and_the_way_out(drive: Any) -> None:
+def test_an_unknown_key_gets_the_nearest_name_and_the_way_out(drive):
     with pytest.raises(InvalidUpdateError, match="unknown key 'logs'; did you mean 'log'.*extra_keys"):
         drive.invoke(app_of(lambda state: {"logs": [1]}), {})
 
 
-def test_unknown_keys_can_be_dropped_on_demand(drive: Any) -> None:
+def test_unknown_keys_can_be_dropped_on_demand(drive):
     """D4."""
     graph = StateGraph(State, extra_keys="ignore").add_edge(START, "n")
     graph.add_node(
@@ -410,17 +410,17 @@ def test_unknown_keys_can_be_dropped_on_demand(drive: Any) -> None:
     assert drive.invoke(graph.compile(), {}) == {"a": 2, "log": [1]}
 
 
-def test_two_values_for_a_plain_key_from_one_node_are_refused(drive: Any) -> None:
+def test_two_values_for_a_plain_key_from_one_node_are_refused(drive):
     with pytest.raises(InvalidUpdateError, match="key 'a'"):
         drive.invoke(app_of(lambda state: [{"a": 1}, {"a": 2}]), {})
 
 
-def test_an_unawaited_coroutine_is_an_error(drive: Any) -> None:
+def test_an_unawaited_coroutine_is_an_error(drive):
     with pytest.raises(InvalidUpdateError, match="node 'n0'.*is an await missing"):
         drive.invoke(app_of(lambda state: coroutine(state)), {"a": 1})
 
 
-def test_a_node_that_reads_a_key_without_a_value_gets_an_error(drive: Any) -> None:
+def test_a_node_that_reads_a_key_without_a_value_gets_an_error(drive):
     with pytest.raises(KeyError) as caught:
         drive.invoke(app_of(lambda state: {"log": [state["a"]]}), {"log": ["in"]})
     assert any("'a' has no value yet" in note for note in caught.value.__notes__)

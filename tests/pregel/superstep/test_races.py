@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from functools import partialmethod
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -55,7 +54,7 @@ class Lost(Exception):
 
 
 @pytest.fixture(params=["supersteps", "ready"], autouse=True)
-def schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def schedule(request, monkeypatch):
     """All holds with each schedule."""
     monkeypatch.setattr(StateGraph, "compile", partialmethod(StateGraph.compile, schedule=request.param))
     return request.param  # type: ignore[no-any-return]
@@ -104,7 +103,7 @@ class Track:
 
 
 @pytest.fixture
-def track() -> Iterator[Track]:
+def track():
     made = Track()
     yield made
     made.release.set()
@@ -125,7 +124,7 @@ def make_app(drive: Any, track: Track, racers: list[Any], saver: Any = None, *, 
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_the_first_that_finishes_wins_and_the_run_does_not_wait_for_the_others(drive: Any, saver: Any, track: Track, stored: bool) -> None:
+def test_the_first_that_finishes_wins_and_the_run_does_not_wait_for_the_others(drive, saver, track, stored):
     app = make_app(drive, track, ["hang1", "win", "hang2"], saver if stored else None)
     assert drive.invoke(app, {}, CONFIG if stored else None) == {"log": ["win"], "after": ["win"]}
     assert track.ended == ["win"]
@@ -133,7 +132,7 @@ def test_the_first_that_finishes_wins_and_the_run_does_not_wait_for_the_others(d
         assert sorted(track.stopped) == ["hang1", "hang2"], "coroutines are cancelled"
 
 
-def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver: Any, track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver, track, monkeypatch):
     class Sync:
         is_async = False
 
@@ -158,7 +157,7 @@ def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver: Any, track: T
     assert app.invoke({}, CONFIG)["log"][0] == "win"
 
 
-def test_of_several_found_finished_together_the_first_in_path_order_wins(drive: Any, saver: Any) -> None:
+def test_of_several_found_finished_together_the_first_in_path_order_wins(drive, saver):
     ready = threading.Barrier(3)
 
     def run(item: Item) -> Any:
@@ -174,13 +173,13 @@ def test_of_several_found_finished_together_the_first_in_path_order_wins(drive: 
     assert len(result) == 1 and (result == ["a"] or not drive.is_async)
 
 
-def test_sends_without_a_race_and_of_other_races_are_not_touched(drive: Any, saver: Any, track: Track) -> None:
+def test_sends_without_a_race_and_of_other_races_are_not_touched(drive, saver, track):
     racers = [Send("run", {"name": n}, race=r) for n, r in [("hang1", "x"), ("win1", "x"), ("win2", "y"), ("hang2", "y")]]
     app = make_app(drive, track, racers, saver, more=[Send("run", {"name": "win3"})])
     assert sorted(drive.invoke(app, {}, CONFIG)["log"]) == ["win1", "win2", "win3"]
 
 
-def test_the_sends_of_two_tasks_are_two_races(drive: Any, saver: Any) -> None:
+def test_the_sends_of_two_tasks_are_two_races(drive, saver):
     builder = StateGraph(State)
     for name in "ab":
         builder.add_node(name, lambda state, name=name: [Send("run", {"name": name + n}, race="r") for n in "12"], destinations=("run",))
@@ -190,13 +189,13 @@ def test_the_sends_of_two_tasks_are_two_races(drive: Any, saver: Any) -> None:
     assert sorted(drive.invoke(app, {}, CONFIG)["log"]) == ["a", "b"]
 
 
-def test_a_command_given_as_input_races_too(drive: Any, saver: Any, track: Track) -> None:
+def test_a_command_given_as_input_races_too(drive, saver, track):
     app = make_app(drive, track, ["win"], saver)
     goto = [Send("run", {"name": name}, race="r") for name in ("hang", "win")]
     assert drive.invoke(app, Command(goto=goto), CONFIG)["log"] == ["win"]
 
 
-def test_with_max_concurrency_one_the_other_racers_are_not_started(drive: Any, saver: Any, track: Track) -> None:
+def test_with_max_concurrency_one_the_other_racers_are_not_started(drive, saver, track):
     app = make_app(drive, track, ["fail", "win1", "win2"], saver)
     assert drive.invoke(app, {}, {**CONFIG, "max_concurrency": 1})["log"] == ["win1"]
     assert track.began == ["fail", "win1"]
@@ -206,12 +205,12 @@ def test_with_max_concurrency_one_the_other_racers_are_not_started(drive: Any, s
 
 
 @pytest.mark.parametrize("on_failure", ["stop", "finish"])
-def test_a_failure_neither_wins_nor_stops_the_others(drive: Any, saver: Any, track: Track, on_failure: Any) -> None:
+def test_a_failure_neither_wins_nor_stops_the_others(drive, saver, track, on_failure):
     app = make_app(drive, track, ["fail", "win"], saver)
     assert drive.invoke(app, {}, CONFIG, on_failure=on_failure)["log"] == ["win"]
 
 
-def test_if_all_fail_the_first_in_path_order_is_raised_with_the_others_in_its_notes(drive: Any, saver: Any, track: Track) -> None:
+def test_if_all_fail_the_first_in_path_order_is_raised_with_the_others_in_its_notes(drive, saver, track):
     app = make_app(drive, track, ["fail1", "fail2"], saver)
     with pytest.raises(Lost, match="fail1") as failure:
         drive.invoke(app, {}, CONFIG)
@@ -220,13 +219,13 @@ def test_if_all_fail_the_first_in_path_order_is_raised_with_the_others_in_its_no
     assert drive.invoke(make_app(drive, track, ["fail1", "fail2"], saver), None, CONFIG)["log"] == ["fail2"]
 
 
-def test_a_question_does_not_win(drive: Any, saver: Any, track: Track) -> None:
+def test_a_question_does_not_win(drive, saver, track):
     app = make_app(drive, track, ["ask", "win"], saver)
     assert drive.invoke(app, {}, CONFIG) == {"log": ["win"], "after": ["win"]}
     assert not drive.get_state(app, CONFIG).interrupts
 
 
-def test_if_none_wins_questions_pause_and_the_answered_one_may_win(drive: Any, saver: Any, track: Track) -> None:
+def test_if_none_wins_questions_pause_and_the_answered_one_may_win(drive, saver, track):
     racers = ["fail", "ask1", "ask2"]
     asked = drive.invoke(make_app(drive, track, racers, saver), {}, CONFIG)["__interrupt__"]
     assert [question.value for question in asked] == ["ask1", "ask2"]
@@ -237,7 +236,7 @@ def test_if_none_wins_questions_pause_and_the_answered_one_may_win(drive: Any, s
     assert not drive.get_state(make_app(drive, track, racers, saver), CONFIG).next
 
 
-def test_the_error_handler_of_a_racer_takes_its_place(drive: Any, saver: Any, track: Track) -> None:
+def test_the_error_handler_of_a_racer_takes_its_place(drive, saver, track):
     def mend(item: Item) -> Any:
         return {"log": [f"mended {item['name']}"]}
 
@@ -247,7 +246,7 @@ def test_the_error_handler_of_a_racer_takes_its_place(drive: Any, saver: Any, tr
     assert len(drive.invoke(app, {}, CONFIG)["log"]) == 1
 
 
-def test_a_failure_outside_the_race_fails_the_superstep(drive: Any, saver: Any, track: Track) -> None:
+def test_a_failure_outside_the_race_fails_the_superstep(drive, saver, track):
     app = make_app(drive, track, ["win", "win2"], saver, more=[Send("run", {"name": "fail"})])
     with pytest.raises(Lost, match="fail"):
         drive.invoke(app, {}, {**CONFIG, "max_concurrency": 1})
@@ -264,7 +263,7 @@ def test_a_failure_outside_the_race_fails_the_superstep(drive: Any, saver: Any, 
 # -- policies -----------------------------------------------------------------------------------------------------
 
 
-def test_retries_and_timeouts_belong_to_each_racer(drive: Any, saver: Any, track: Track) -> None:
+def test_retries_and_timeouts_belong_to_each_racer(drive, saver, track):
     track.plans = {"fail": ["fail", "fail", "win"]}
     retry = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=Lost)
     app = make_app(drive, track, ["hang", "fail"], saver, retry_policy=retry)
@@ -275,7 +274,7 @@ def test_retries_and_timeouts_belong_to_each_racer(drive: Any, saver: Any, track
         drive.invoke(app, {}, CONFIG)
 
 
-def test_a_limit_does_not_delay_the_winner(drive: Any, saver: Any, track: Track) -> None:
+def test_a_limit_does_not_delay_the_winner(drive, saver, track):
     """Racers that wait for a place leave the queue; places that losers held are given back."""
     limit = Limit(1)
     app = make_app(drive, track, ["win1", "win2", "win3"], saver, limit=limit)
@@ -286,7 +285,7 @@ def test_a_limit_does_not_delay_the_winner(drive: Any, saver: Any, track: Track)
         assert drive.invoke(app, {}, CONFIG)["log"][-1] == "win"
 
 
-def test_a_loser_keeps_its_recorded_effects(drive: Any, saver: Any) -> None:
+def test_a_loser_keeps_its_recorded_effects(drive, saver):
     charged: list[str] = []
     had = threading.Event()
 
@@ -305,7 +304,7 @@ def test_a_loser_keeps_its_recorded_effects(drive: Any, saver: Any) -> None:
     assert drive.invoke(app, {}, CONFIG)["log"] == ["quick"] and charged == ["slow"]
 
 
-def test_graphs_race_as_well(drive: Any, saver: Any, track: Track) -> None:
+def test_graphs_race_as_well(drive, saver, track):
     body = track.arun if drive.is_async else track.run
     inner = StateGraph(State, input_schema=Item).add_node("step", body, input_schema=Item).add_edge(START, "step")
     for memory in (None, True):
@@ -321,7 +320,7 @@ def test_graphs_race_as_well(drive: Any, saver: Any, track: Track) -> None:
 # -- history ------------------------------------------------------------------------------------------------------
 
 
-def test_history_shows_losers(drive: Any, saver: Any, track: Track) -> None:
+def test_history_shows_losers(drive, saver, track):
     app = make_app(drive, track, ["hang", "win", "fail"], saver)
     drive.invoke(app, {}, CONFIG)
     step = next(s for s in drive.items(app, "get_state_history", CONFIG) if len(s.tasks) == 3)
@@ -329,7 +328,7 @@ def test_history_shows_losers(drive: Any, saver: Any, track: Track) -> None:
     assert [task.result for task in step.tasks] == [None, {"log": ["win"]}, None]
 
 
-def test_a_replay_and_a_fork_race_again(drive: Any, saver: Any, track: Track) -> None:
+def test_a_replay_and_a_fork_race_again(drive, saver, track):
     track.plans = {"win1": ["win", "fail"]}
     app = make_app(drive, track, ["win1", "hang" if drive.is_async else "ask"], saver)
     assert drive.invoke(app, {}, CONFIG)["log"] == ["win1"]
@@ -339,7 +338,7 @@ def test_a_replay_and_a_fork_race_again(drive: Any, saver: Any, track: Track) ->
     assert drive.invoke(app, None, step.config)["log"] in (["hang"], ["ask"])
 
 
-def test_streams_show_winners_and_losers(drive: Any, saver: Any, track: Track) -> None:
+def test_streams_show_winners_and_losers(drive, saver, track):
     app = make_app(drive, track, ["ask", "win", "hang"], saver)
     chunks = drive.items(app, "stream", {}, CONFIG, stream_mode=["updates", "tasks"])
     assert [chunk for mode, chunk in chunks if mode == "updates"] == [{"run": {"log": ["win"]}}, {"after": {"after": ["win"]}}]
@@ -347,7 +346,7 @@ def test_streams_show_winners_and_losers(drive: Any, saver: Any, track: Track) -
     assert sorted(chunk.get("lost", False) for chunk in ends) == [False, True, True]
 
 
-def test_a_racer_survives_serialization() -> None:
+def test_a_racer_survives_serialization():
     serde = Serializer()
     send = Send("a", 1, race="r").sent_by("2 ~x")
     again = serde.loads(serde.dumps(send))
@@ -364,9 +363,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("stop", range(1, 9))
-def test_killed_before_any_storing_call_and_resumed(
-    drive: Any, tmp_path: Path, track: Track, stop: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_before_any_storing_call_and_resumed(drive, tmp_path, track, stop, monkeypatch):
     """Once the win is stored nobody else ever wins."""
     monkeypatch.setattr(sys.modules[__name__], "WAIT", 0.2)  # a run that dies waits for functions on threads
     left = [stop]
@@ -403,7 +400,7 @@ def test_killed_before_any_storing_call_and_resumed(
 
 @pytest.mark.filterwarnings("ignore:.*has ended without asking")  # a racer that had asked wins when it runs again
 @pytest.mark.parametrize("seed", range(40))
-def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(drive: Any, seed: int, track: Track) -> None:
+def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(drive, seed, track):
     chance = random.Random(seed)
     saver = InMemorySaver()
     races = {f"race{n}": [chance.choice(["win", "fail", "ask"]) for _ in range(chance.randint(1, 4))] for n in range(3)}
@@ -435,7 +432,7 @@ def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(
 
 
 @in_supersteps
-def test_an_edit_keeps_the_winner(drive: Any, saver: Any, track: Track) -> None:
+def test_an_edit_keeps_the_winner(drive, saver, track):
     """The superstep waits for an answer beside the race; the winner's work is not done again, nor that of the losers."""
     more = [Send("run", {"name": "ask"})]
     app = make_app(drive, track, ["win", "hang"], saver, more=more)
@@ -447,7 +444,7 @@ def test_an_edit_keeps_the_winner(drive: Any, saver: Any, track: Track) -> None:
     assert result["log"] == ["win", "ask!"] and track.began == ["ask"]
 
 
-def test_an_edit_distinguishes_racers_and_keys() -> None:
+def test_an_edit_distinguishes_racers_and_keys():
     from types import SimpleNamespace
 
     from stategraph.pregel.run.open_tasks import match
@@ -474,7 +471,7 @@ def run_elsewhere(item: Item) -> Any:
     return {"log": [item["name"]]}
 
 
-def test_losers_on_processes_are_cancelled(drive: Any) -> None:
+def test_losers_on_processes_are_cancelled(drive):
     from stategraph.executors import ProcessExecutor
 
     with ProcessExecutor(2) as executor:
@@ -501,7 +498,7 @@ def loses_its_worker(item: Item) -> Any:
     return {"log": ["win"]}
 
 
-def test_a_loser_whose_worker_dies_does_not_run_again(drive: Any, tmp_path: Path, caplog: Any) -> None:
+def test_a_loser_whose_worker_dies_does_not_run_again(drive, tmp_path, caplog):
     from stategraph.executors import ProcessExecutor
 
     names = [str(tmp_path / name) for name in ("late", "win")]
@@ -522,7 +519,7 @@ def test_a_loser_whose_worker_dies_does_not_run_again(drive: Any, tmp_path: Path
 # -- shown --------------------------------------------------------------------------------------------------------
 
 
-def test_a_timeline_and_a_report_show_losers(track: Track, tmp_path: Path) -> None:
+def test_a_timeline_and_a_report_show_losers(track, tmp_path):
     class Sync:
         is_async = False
 
@@ -535,7 +532,7 @@ def test_a_timeline_and_a_report_show_losers(track: Track, tmp_path: Path) -> No
 
 
 @in_supersteps
-def test_explain_names_losers(drive: Any, track: Track) -> None:
+def test_explain_names_losers(drive, track):
     builder = StateGraph(State)
     for name in ("win", "hang", "ask"):
         builder.add_node(name, track.arun if drive.is_async else track.run)
@@ -551,7 +548,7 @@ def test_explain_names_losers(drive: Any, track: Track) -> None:
 # -- beside other features ----------------------------------------------------------------------------------------
 
 
-def test_losers_arrive_at_no_join(drive: Any, saver: Any, track: Track) -> None:
+def test_losers_arrive_at_no_join(drive, saver, track):
     body = track.arun if drive.is_async else track.run
 
     def join(state: State, runtime: Runtime) -> Any:
@@ -565,13 +562,13 @@ def test_losers_arrive_at_no_join(drive: Any, saver: Any, track: Track) -> None:
 
 
 @in_supersteps
-def test_a_superstep_with_a_limit_of_time_may_race(drive: Any, saver: Any, track: Track) -> None:
+def test_a_superstep_with_a_limit_of_time_may_race(drive, saver, track):
     app = make_app(drive, track, ["hang", "win"], saver)
     app.step_timeout = WAIT
     assert drive.invoke(app, {}, CONFIG)["log"] == ["win"]
 
 
-def test_a_sleeper_does_not_win(drive: Any, saver: Any) -> None:
+def test_a_sleeper_does_not_win(drive, saver):
     def run(item: Item, runtime: Runtime) -> Any:
         if item["name"] == "sleep":
             runtime.sleep(3600)
@@ -598,7 +595,7 @@ def handled(state: Any) -> Any:
 
 
 @pytest.mark.parametrize("width", [None, 1])
-def test_a_handler_does_not_win_while_a_racer_is_drained(drive: Any, width: int | None) -> None:
+def test_a_handler_does_not_win_while_a_racer_is_drained(drive, width):
     """It goes on in the next call, and may win."""
     control = RunControl()
 
@@ -617,7 +614,7 @@ def test_a_handler_does_not_win_while_a_racer_is_drained(drive: Any, width: int 
     assert drive.invoke(app, None, config)["log"] == ["won"]
 
 
-def test_a_handler_does_not_win_while_a_racer_has_not_started(drive: Any) -> None:
+def test_a_handler_does_not_win_while_a_racer_has_not_started(drive):
     """After a failure that nobody handles nothing begins; the next call lets it race."""
     broken = [True]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.graphs import chain_of
 from kit.pausing_graphs import CFG, Ran, State, asked, graph, ids, says
 
 from stategraph import (
@@ -39,7 +39,7 @@ def fail(drive: Any, app: Any, given: Any) -> None:
         drive.invoke(app, given, CFG)
 
 
-def test_a_new_answer_replaces_the_one_that_failed(drive: Any) -> None:
+def test_a_new_answer_replaces_the_one_that_failed(drive):
     ran = Ran()
     app = graph({"n": ages("n", ran), "z": says("z")}, (START, "n"), ("n", "z"))
     drive.invoke(app, {}, CFG)
@@ -52,14 +52,14 @@ def test_a_new_answer_replaces_the_one_that_failed(drive: Any) -> None:
         drive.invoke(app, Command(resume="7"), CFG)
 
 
-def test_a_new_answer_may_name_its_interrupt(drive: Any) -> None:
+def test_a_new_answer_may_name_its_interrupt(drive):
     app = graph({"n": ages("n")}, (START, "n"))
     question = ids(drive.invoke(app, {}, CFG))["n?"]
     fail(drive, app, Command(resume={question: "ten"}))
     assert drive.invoke(app, Command(resume={question: "10"}), CFG)["log"] == [("n", 10)]
 
 
-def test_earlier_answers_are_kept(drive: Any) -> None:
+def test_earlier_answers_are_kept(drive):
     app = graph({"n": ages("n", count=2)}, (START, "n"))
     drive.invoke(app, {}, CFG)
     drive.invoke(app, Command(resume="1"), CFG)
@@ -67,7 +67,7 @@ def test_earlier_answers_are_kept(drive: Any) -> None:
     assert drive.invoke(app, Command(resume="2"), CFG)["log"] == [("n", 1, 2)]
 
 
-def test_results_and_interrupts_of_siblings_are_kept(drive: Any) -> None:
+def test_results_and_interrupts_of_siblings_are_kept(drive):
     ran = Ran()
     app = graph({"n": ages("n"), "m": ages("m"), "s": says("s", ran)}, (START, "n"), (START, "m"), (START, "s"))
     question = ids(drive.invoke(app, {}, CFG))
@@ -78,7 +78,7 @@ def test_results_and_interrupts_of_siblings_are_kept(drive: Any) -> None:
     assert ran == ["s"]
 
 
-def test_with_two_failed_tasks_the_answer_must_name_its_interrupt(drive: Any) -> None:
+def test_with_two_failed_tasks_the_answer_must_name_its_interrupt(drive):
     app = graph({"n": ages("n"), "m": ages("m")}, (START, "n"), (START, "m"))
     question = ids(drive.invoke(app, {}, CFG))
     fail(drive, app, Command(resume=dict.fromkeys(question.values(), "x")))
@@ -89,7 +89,7 @@ def test_with_two_failed_tasks_the_answer_must_name_its_interrupt(drive: Any) ->
 
 
 @pytest.mark.parametrize("how", ["node", "called", "alone", "task"])
-def test_an_answer_is_replaced_in_a_nested_graph_or_a_call(how: str, drive: Any) -> None:
+def test_an_answer_is_replaced_in_a_nested_graph_or_a_call(how, drive):
     inner = graph({"n": ages("n")}, (START, "n"), checkpointer=False if how == "alone" else None)
 
     @task
@@ -108,7 +108,7 @@ def test_an_answer_is_replaced_in_a_nested_graph_or_a_call(how: str, drive: Any)
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_replaced_answer_survives_a_crash(nested: bool, drive: Any, tmp_path: Path) -> None:
+def test_a_replaced_answer_survives_a_crash(nested, drive, tmp_path):
     """The new answer is stored before the node runs, and counts from then on."""
     dies = [True]
 
@@ -119,7 +119,7 @@ def test_a_replaced_answer_survives_a_crash(nested: bool, drive: Any, tmp_path: 
         return {"log": [age]}
 
     with SqliteSaver.from_conn_string(tmp_path / "db") as saver:
-        inner = StateGraph(State).add_node("n", node).add_edge(START, "n").compile(checkpointer=None if nested else saver)
+        inner = chain_of(State, n=node).compile(checkpointer=None if nested else saver)
         app = graph({"sub": inner}, (START, "sub"), checkpointer=saver) if nested else inner
         drive.invoke(app, {}, CFG)
         fail(drive, app, Command(resume="ten"))
@@ -134,9 +134,7 @@ def test_a_replaced_answer_survives_a_crash(nested: bool, drive: Any, tmp_path: 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @pytest.mark.parametrize("waits", [lambda runtime: interrupt("x?"), lambda runtime: runtime.sleep(timedelta(days=1))])
-def test_a_task_that_failed_and_waits_now_waits_for_its_slot(
-    drive: Any, schedule: Any, durability: Any, waits: Any
-) -> None:
+def test_a_task_that_failed_and_waits_now_waits_for_its_slot(drive, schedule, durability, waits):
     """Its failure is over: what another task is answered does not make it run."""
     ran = []
 

@@ -8,8 +8,7 @@ import time
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -69,13 +68,13 @@ class Fails:
 # -- the decision ---------------------------------------------------------------------------------------------
 
 
-def test_waits_grow_by_the_factor_up_to_the_maximum() -> None:
+def test_waits_grow_by_the_factor_up_to_the_maximum():
     policy = RetryPolicy(initial_interval=0.05, backoff_factor=2, max_interval=0.3, jitter=False)
     assert [interval(policy, n) for n in (1, 2, 3, 4, 5)] == [0.05, 0.1, 0.2, 0.3, 0.3]
 
 
 @pytest.mark.parametrize("initial", [0.001, 1.0, 1000.0])
-def test_jitter_shortens_a_wait_by_half_at_most(initial: float) -> None:
+def test_jitter_shortens_a_wait_by_half_at_most(initial):
     """In proportion: it neither dwarfs a short wait nor exceeds the maximum."""
     policy = RetryPolicy(initial_interval=initial, max_interval=10, jitter=True)
     full = interval(policy._replace(jitter=False), 1)
@@ -84,7 +83,7 @@ def test_jitter_shortens_a_wait_by_half_at_most(initial: float) -> None:
     assert len(set(waits)) > 1
 
 
-def test_the_first_attempt_counts() -> None:
+def test_the_first_attempt_counts():
     def tries(policy: RetryPolicy) -> int:
         failures: dict[int, int] = {}
         count = 1
@@ -95,7 +94,7 @@ def test_the_first_attempt_counts() -> None:
     assert [tries(RetryPolicy(max_attempts=n)) for n in (1, 2, 3)] == [1, 2, 3]
 
 
-def test_the_first_policy_that_fits_decides() -> None:
+def test_the_first_policy_that_fits_decides():
     policies = [RetryPolicy(retry_on=KeyError, initial_interval=1, jitter=False),
                 RetryPolicy(retry_on=LookupError, initial_interval=2, jitter=False)]  # fmt: skip
     assert wait_before_retry(policies, {}, KeyError()) == 1
@@ -103,7 +102,7 @@ def test_the_first_policy_that_fits_decides() -> None:
     assert wait_before_retry(policies, {}, ValueError()) is None
 
 
-def test_each_policy_counts_its_own_failures() -> None:
+def test_each_policy_counts_its_own_failures():
     policies = [RetryPolicy(retry_on=KeyError, max_attempts=3), RetryPolicy(retry_on=ValueError, max_attempts=5)]
     failures: dict[int, int] = {}
     errors = [KeyError(), KeyError(), *(ValueError() for _ in range(4))]
@@ -123,19 +122,19 @@ def test_each_policy_counts_its_own_failures() -> None:
         (lambda error: "again" in str(error), ValueError("again"), ValueError("no")),
     ],
 )
-def test_what_retry_on_may_be(rule: Any, yes: Exception, no: Exception) -> None:
+def test_what_retry_on_may_be(rule, yes, no):
     assert wait_before_retry([RetryPolicy(retry_on=rule)], {}, yes) is not None
     assert wait_before_retry([RetryPolicy(retry_on=rule)], {}, no) is None
 
 
 @pytest.mark.parametrize("rule", [3, (3,), "KeyError"])
-def test_retry_on_of_another_kind_is_an_error_where_it_is_given(rule: Any) -> None:
+def test_retry_on_of_another_kind_is_an_error_where_it_is_given(rule):
     for given in (lambda p: app_of(Fails(Oops()), retry_policy=p), lambda p: task(retry_policy=p)(Fails(Oops()))):
         with pytest.raises(TypeError, match="retry_on must be an exception class, several of them, or a function of the error, got "):
             given(RetryPolicy(retry_on=rule))
 
 
-def test_a_raw_graph_reports_a_wrong_retry_on_at_the_first_failure(drive: Drive) -> None:
+def test_a_raw_graph_reports_a_wrong_retry_on_at_the_first_failure(drive):
     node = NodeBuilder().subscribe_only("a").do(lambda a: 1 / 0).add_retry_policies(RetryPolicy(retry_on=3))  # type: ignore[arg-type]
     app = Pregel(nodes={"n": node}, channels={"a": LastValue(int)}, input_channels="a", output_channels="a")
     with pytest.raises(TypeError, match="exception class, a sequence of them, or a function of the error, got int") as caught:
@@ -143,7 +142,7 @@ def test_a_raw_graph_reports_a_wrong_retry_on_at_the_first_failure(drive: Drive)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_a_predicate_that_fails_ends_the_run(drive: Drive) -> None:
+def test_a_predicate_that_fails_ends_the_run(drive):
     def broken(error: Exception) -> bool:
         raise ZeroDivisionError
 
@@ -162,7 +161,7 @@ class Answered(Exception):
      NodeTimeoutError("n", 1, "run", 1), NodeCancelledError("n")],
     ids=repr,
 )  # fmt: skip
-def test_retried_by_default(error: Exception) -> None:
+def test_retried_by_default(error):
     assert default_retry_on(error)
 
 
@@ -173,7 +172,7 @@ def test_retried_by_default(error: Exception) -> None:
      Answered(404), Answered(429)],
     ids=repr,
 )  # fmt: skip
-def test_not_retried_by_default(error: Exception) -> None:
+def test_not_retried_by_default(error):
     assert not default_retry_on(error)
 
 
@@ -181,7 +180,7 @@ def test_not_retried_by_default(error: Exception) -> None:
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def waits(monkeypatch):
     """The waits between attempts, noted instead of waited for."""
     noted: list[float] = []
     sleep = asyncio.sleep
@@ -195,14 +194,14 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return noted
 
 
-def test_a_node_is_tried_again(drive: Drive, waits: list[float]) -> None:
+def test_a_node_is_tried_again(drive, waits):
     node = Fails(Oops(), ConnectionError())
     policy = RetryPolicy(initial_interval=0.05, jitter=False)
     assert drive.invoke(app_of(node, retry_policy=policy), {"n": 1})["log"] == [3]
     assert [wait for wait in waits if wait] == [0.05, 0.1]
 
 
-def test_the_last_error_is_raised_with_a_note(drive: Drive) -> None:
+def test_the_last_error_is_raised_with_a_note(drive):
     errors = [Oops(str(i)) for i in range(3)]
     with pytest.raises(Oops, match="2") as caught:
         drive.invoke(app_of(Fails(*errors), retry_policy=AT_ONCE), {"n": 1})
@@ -210,7 +209,7 @@ def test_the_last_error_is_raised_with_a_note(drive: Drive) -> None:
     assert "task with name 'node'" in caught.value.__notes__[0]
 
 
-def test_what_the_policy_does_not_name_is_not_tried_again(drive: Drive) -> None:
+def test_what_the_policy_does_not_name_is_not_tried_again(drive):
     node = Fails(ValueError())
     with pytest.raises(ValueError):
         drive.invoke(app_of(node, retry_policy=AT_ONCE), {"n": 1})
@@ -218,7 +217,7 @@ def test_what_the_policy_does_not_name_is_not_tried_again(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
-def test_signals_are_never_tried_again(drive: Drive, signal: type[BaseException]) -> None:
+def test_signals_are_never_tried_again(drive, signal):
     node = Fails(signal())
     policy = RetryPolicy(initial_interval=0, retry_on=lambda error: True)
     with pytest.raises(signal):
@@ -226,7 +225,7 @@ def test_signals_are_never_tried_again(drive: Drive, signal: type[BaseException]
     assert node.calls == 1
 
 
-def test_questions_are_never_tried_again(drive: Drive) -> None:
+def test_questions_are_never_tried_again(drive):
     log: list[str] = []
 
     def ask(state: Any) -> State:
@@ -239,7 +238,7 @@ def test_questions_are_never_tried_again(drive: Drive) -> None:
     assert drive.invoke(app, Command(resume="A"), CONFIG)["log"] == ["A"]
 
 
-def test_an_answer_survives_a_failed_attempt(drive: Drive) -> None:
+def test_an_answer_survives_a_failed_attempt(drive):
     fails = [True]
 
     def ask(state: Any) -> State:
@@ -255,7 +254,7 @@ def test_an_answer_survives_a_failed_attempt(drive: Drive) -> None:
     assert drive.invoke(app, Command(resume="B"), CONFIG)["log"] == ["A", "B"]
 
 
-def test_a_node_sees_its_attempt_number(drive: Drive) -> None:
+def test_a_node_sees_its_attempt_number(drive):
     """Counted up from 1; the time of the first stays."""
     seen: list[tuple[int, float]] = []
 
@@ -271,7 +270,7 @@ def test_a_node_sees_its_attempt_number(drive: Drive) -> None:
     assert abs(seen[0][1] - time.time()) < 60
 
 
-def test_a_node_that_raises_cancelled_by_itself_has_failed(drive: Drive) -> None:
+def test_a_node_that_raises_cancelled_by_itself_has_failed(drive):
     log: list[int] = []
 
     async def node(state: Any) -> State:
@@ -286,31 +285,27 @@ def test_a_node_that_raises_cancelled_by_itself_has_failed(drive: Drive) -> None
         asyncio.run(app_of(node).ainvoke({"n": 1}))
 
 
-def test_in_a_sync_node_too(drive: Drive) -> None:
+def test_in_a_sync_node_too(drive):
     with pytest.raises(NodeCancelledError):
         drive.invoke(app_of(Fails(asyncio.CancelledError())), {"n": 1})
 
 
-def test_a_run_that_is_cancelled_waits_no_longer() -> None:
+async def test_a_run_that_is_cancelled_waits_no_longer():
     node = Fails(Oops())
-
-    async def main() -> None:
-        running = asyncio.ensure_future(app_of(node, retry_policy=RetryPolicy(initial_interval=60)).ainvoke({"n": 1}))
-        while not node.calls:
-            await asyncio.sleep(0.001)
-        await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-    asyncio.run(main())
+    running = asyncio.ensure_future(app_of(node, retry_policy=RetryPolicy(initial_interval=60)).ainvoke({"n": 1}))
+    while not node.calls:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
     assert node.calls == 1
 
 
 # -- every attempt starts clean -------------------------------------------------------------------------------
 
 
-def test_a_failing_router_runs_the_node_again_and_doubles_nothing(drive: Drive) -> None:
+def test_a_failing_router_runs_the_node_again_and_doubles_nothing(drive):
     """What the failed attempt wrote is dropped."""
     fails = [True]
 
@@ -326,7 +321,7 @@ def test_a_failing_router_runs_the_node_again_and_doubles_nothing(drive: Drive) 
     assert drive.invoke(app, {"n": 1})["log"] == ["node", "end"]
 
 
-def test_without_a_policy_a_failed_router_runs_again_on_resume(drive: Drive) -> None:
+def test_without_a_policy_a_failed_router_runs_again_on_resume(drive):
     """The node's writes do not make it count as finished, and the path goes on."""
     fails, log = [True], []
 
@@ -352,7 +347,7 @@ def test_without_a_policy_a_failed_router_runs_again_on_resume(drive: Drive) -> 
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["as a node", "called by a node"])
-def test_a_nested_graph_resumes_where_it_failed(drive: Drive, inside: bool) -> None:
+def test_a_nested_graph_resumes_where_it_failed(drive, inside):
     """With a saver: what had finished in it does not run again, and its namespace stays the same."""
     log: list[str] = []
     spaces: set[str] = set()
@@ -384,7 +379,7 @@ def test_a_nested_graph_resumes_where_it_failed(drive: Drive, inside: bool) -> N
     assert len(spaces) == 1
 
 
-def test_a_question_of_a_retried_nested_graph_can_be_answered_by_its_id(drive: Drive) -> None:
+def test_a_question_of_a_retried_nested_graph_can_be_answered_by_its_id(drive):
     fails = [True]
 
     def ask(state: Any) -> State:
@@ -393,7 +388,7 @@ def test_a_question_of_a_retried_nested_graph_can_be_answered_by_its_id(drive: D
             raise Oops
         return {"log": [interrupt("?")]}
 
-    child = StateGraph(State).add_node(ask).add_edge(START, "ask").compile()
+    child = chain_of(State, ask=ask).compile()
     app = app_of(child, InMemorySaver(), retry_policy=AT_ONCE)
     (question,) = drive.invoke(app, {"n": 1}, CONFIG)["__interrupt__"]
     assert drive.invoke(app, Command(resume={question.id: "A"}), CONFIG)["log"] == ["A"]
@@ -402,7 +397,7 @@ def test_a_question_of_a_retried_nested_graph_can_be_answered_by_its_id(drive: D
 # -- where a policy stands ------------------------------------------------------------------------------------
 
 
-def test_several_policies_of_a_node(drive: Drive) -> None:
+def test_several_policies_of_a_node(drive):
     node = Fails(ConnectionError(), KeyError(), ConnectionError(), KeyError())
     policies = [
         RetryPolicy(initial_interval=0, retry_on=ConnectionError),
@@ -411,7 +406,7 @@ def test_several_policies_of_a_node(drive: Drive) -> None:
     assert drive.invoke(app_of(node, retry_policy=policies), {"n": 1})["log"] == [5]
 
 
-def test_defaults_are_for_nodes_without_their_own(drive: Drive) -> None:
+def test_defaults_are_for_nodes_without_their_own(drive):
     mine, other = Fails(Oops()), Fails(Oops())
     graph = StateGraph(State).set_node_defaults(retry_policy=RetryPolicy(max_attempts=1))
     graph.add_node("mine", mine, retry_policy=AT_ONCE).add_node("other", other)
@@ -421,7 +416,7 @@ def test_defaults_are_for_nodes_without_their_own(drive: Drive) -> None:
     assert (mine.calls, other.calls) == (2, 1)
 
 
-def test_each_send_has_attempts_of_its_own(drive: Drive) -> None:
+def test_each_send_has_attempts_of_its_own(drive):
     log: list[int] = []
 
     def work(n: Any) -> State:
@@ -436,7 +431,7 @@ def test_each_send_has_attempts_of_its_own(drive: Drive) -> None:
     assert sorted(log) == [0, 0, 1, 1, 2, 2]
 
 
-def test_siblings_are_not_touched_by_a_retry(drive: Drive) -> None:
+def test_siblings_are_not_touched_by_a_retry(drive):
     shaky, calm = Fails(Oops()), Fails()
     graph = StateGraph(State).add_node("shaky", shaky, retry_policy=AT_ONCE).add_node("calm", calm)
     app = graph.add_edge(START, "shaky").add_edge(START, "calm").compile()
@@ -445,6 +440,6 @@ def test_siblings_are_not_touched_by_a_retry(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("policy", [RetryPolicy(max_attempts=0), RetryPolicy(initial_interval=-1)])
-def test_a_policy_that_cannot_be_followed_is_refused_where_it_is_given(policy: RetryPolicy) -> None:
+def test_a_policy_that_cannot_be_followed_is_refused_where_it_is_given(policy):
     with pytest.raises(InvalidGraphError, match="node"):
         app_of(Fails(), retry_policy=policy)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import pytest
+from kit.graphs import thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -77,7 +78,7 @@ ANSWERS: dict[str, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("answer", "ran"), ANSWERS.values(), ids=ANSWERS.keys())
-def test_a_router_returns_names_end_sends_or_a_list_of_these(answer: Any, ran: list[str], drive: Any) -> None:
+def test_a_router_returns_names_end_sends_or_a_list_of_these(answer, ran, drive):
     assert went(drive, lambda state: answer) == ran
 
 
@@ -104,19 +105,19 @@ NOWHERE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("answer", NOWHERE.values(), ids=NOWHERE.keys())
-def test_any_other_answer_is_an_error_that_names_the_node(answer: Any, drive: Any) -> None:
+def test_any_other_answer_is_an_error_that_names_the_node(answer, drive):
     """D4, WART-20, WART-26: the peer drops most of these without a word."""
     with pytest.raises(InvalidRouteError, match="node 'x'"):
         went(drive, lambda state: answer)
 
 
-def test_an_unknown_name_gets_the_nearest_one(drive: Any) -> None:
+def test_an_unknown_name_gets_the_nearest_one(drive):
     graph = graph_of(["x", "summary"], (START, "x")).add_conditional_edges("x", lambda state: "sumary")
     with pytest.raises(InvalidRouteError, match="'sumary'; did you mean 'summary'"):
         drive.invoke(graph.compile(), {})
 
 
-def test_a_wrong_answer_is_both_a_value_error_and_an_invalid_update(drive: Any) -> None:
+def test_a_wrong_answer_is_both_a_value_error_and_an_invalid_update(drive):
     for kind in (ValueError, InvalidUpdateError):
         with pytest.raises(kind):
             went(drive, lambda state: None)
@@ -141,12 +142,12 @@ MAPS: dict[str, tuple[Any, Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("answer", "path_map", "ran"), MAPS.values(), ids=MAPS.keys())
-def test_a_path_map_leads_from_answers_to_nodes(answer: Any, path_map: Any, ran: list[str], drive: Any) -> None:
+def test_a_path_map_leads_from_answers_to_nodes(answer, path_map, ran, drive):
     assert went(drive, lambda state: answer, path_map) == ran
 
 
 @pytest.mark.parametrize("answer", ["q", None, START, [[]], {}, ["k", "q"]], ids=repr)
-def test_an_answer_that_the_map_does_not_have_is_named_with_those_it_has(answer: Any, drive: Any) -> None:
+def test_an_answer_that_the_map_does_not_have_is_named_with_those_it_has(answer, drive):
     """WART-25: the peer raises a bare KeyError, or a TypeError for what cannot be a key."""
 
     def choose(state: State) -> Any:
@@ -156,7 +157,7 @@ def test_an_answer_that_the_map_does_not_have_is_named_with_those_it_has(answer:
         went(drive, choose, {"k": "y", "j": "z"})
 
 
-def test_a_literal_return_annotation_is_a_map() -> None:
+def test_a_literal_return_annotation_is_a_map():
     def router(state: State) -> Literal["y", "z"]:
         return "y"
 
@@ -176,7 +177,7 @@ def test_a_literal_return_annotation_is_a_map() -> None:
     assert spec.ends is None
 
 
-def test_a_map_wins_over_the_annotation(drive: Any) -> None:
+def test_a_map_wins_over_the_annotation(drive):
     def router(state: State) -> Literal["yes", "no"]:
         return "yes"
 
@@ -199,12 +200,12 @@ class Invokable:
         return "y"
 
 
-def test_routers_may_be_callable_objects_or_have_invoke(drive: Any) -> None:
+def test_routers_may_be_callable_objects_or_have_invoke(drive):
     assert went(drive, Router()) == ["y"]
     assert went(drive, Invokable()) == ["y"]  # type: ignore[arg-type]
 
 
-def test_an_async_router_needs_an_async_run(drive: Any) -> None:
+def test_an_async_router_needs_an_async_run(drive):
     if drive.is_async:
         assert went(drive, Router().later) == ["z"]
     else:
@@ -212,7 +213,7 @@ def test_an_async_router_needs_an_async_run(drive: Any) -> None:
             went(drive, Router().later)
 
 
-def test_a_router_sees_only_its_own_nodes_writes(drive: Any) -> None:
+def test_a_router_sees_only_its_own_nodes_writes(drive):
     """M14."""
     seen: list[Any] = []
 
@@ -225,7 +226,7 @@ def test_a_router_sees_only_its_own_nodes_writes(drive: Any) -> None:
     assert seen == [{"a": 1, "log": ["x"]}]
 
 
-def test_a_router_with_a_schema_of_its_own_sees_its_keys(drive: Any) -> None:
+def test_a_router_with_a_schema_of_its_own_sees_its_keys(drive):
     class Small(TypedDict):
         a: int
 
@@ -240,7 +241,7 @@ def test_a_router_with_a_schema_of_its_own_sees_its_keys(drive: Any) -> None:
     assert seen == [{}, {"a": 1}]
 
 
-def test_a_router_after_a_send_sees_the_state_and_not_the_payload(drive: Any) -> None:
+def test_a_router_after_a_send_sees_the_state_and_not_the_payload(drive):
     seen: list[Any] = []
 
     def router(state: State) -> str:
@@ -252,7 +253,7 @@ def test_a_router_after_a_send_sees_the_state_and_not_the_payload(drive: Any) ->
     assert seen == [{"a": 7, "log": ["x", "w"]}]
 
 
-def test_a_router_at_the_start_sees_the_raw_input(drive: Any) -> None:
+def test_a_router_at_the_start_sees_the_raw_input(drive):
     """WART-27, kept: without a schema of its own, unknown input keys are below the state's."""
     seen: list[Any] = []
 
@@ -265,18 +266,18 @@ def test_a_router_at_the_start_sees_the_raw_input(drive: Any) -> None:
     assert seen == [{"a": 1, "hint": "x", "log": []}]
 
 
-def test_several_routers_on_one_node_all_count(drive: Any) -> None:
+def test_several_routers_on_one_node_all_count(drive):
     graph = routed(lambda state: "y").add_conditional_edges("x", lambda state: "z")
     assert list(graph.branches["x"]) == ["condition", "condition_2"], "nameless ones are numbered (WART-23)"
     assert drive.invoke(graph.compile(), {}) == {"log": ["x", "y", "z"]}
 
 
-def test_a_router_that_raises_fails_its_node_and_nothing_of_it_counts(drive: Any) -> None:
+def test_a_router_that_raises_fails_its_node_and_nothing_of_it_counts(drive):
     def broken(state: State) -> str:
         raise LookupError("no way")
 
     app = routed(broken).compile(InMemorySaver())
-    config = {"configurable": {"thread_id": "1"}}
+    config = thread_config("1")
     with pytest.raises(LookupError) as caught:
         drive.invoke(app, {"log": ["in"]}, config)
     assert "'x'" in caught.value.__notes__[0]
@@ -287,53 +288,53 @@ def test_a_router_that_raises_fails_its_node_and_nothing_of_it_counts(drive: Any
 # -- edges and joins -------------------------------------------------------------------------------------------
 
 
-def test_all_edges_of_a_node_are_followed_in_one_step(drive: Any) -> None:
+def test_all_edges_of_a_node_are_followed_in_one_step(drive):
     app = graph_of("xyz", (START, "x"), ("x", "z"), ("x", "y")).compile()
     assert drive.invoke(app, {}, {"recursion_limit": 2}) == {"log": ["x", "y", "z"]}
 
 
-def test_a_join_runs_once_when_all_have_run(drive: Any) -> None:
+def test_a_join_runs_once_when_all_have_run(drive):
     """y2 comes one step later than x."""
     app = graph_of(["x", "y", "y2", "z"], (START, "x"), (START, "y"), ("y", "y2"), (["x", "y2"], "z")).compile()
     assert drive.invoke(app, {}) == {"log": ["x", "y", "y2", "z"]}
 
 
 @pytest.mark.filterwarnings("ignore:node .* will run more than once")
-def test_separate_edges_run_a_node_once_per_step_in_which_one_arrives(drive: Any) -> None:
+def test_separate_edges_run_a_node_once_per_step_in_which_one_arrives(drive):
     app = graph_of(["a", "b", "b2", "j"], (START, "a"), (START, "b"), ("b", "b2"), ("a", "j"), ("b2", "j")).compile()
     assert drive.invoke(app, {})["log"].count("j") == 2
 
 
-def test_edges_that_arrive_together_run_a_node_once(drive: Any) -> None:
+def test_edges_that_arrive_together_run_a_node_once(drive):
     app = graph_of("abj", (START, "a"), (START, "b"), ("a", "j"), ("b", "j")).compile()
     assert drive.invoke(app, {}) == {"log": ["a", "b", "j"]}
 
 
-def test_a_join_in_a_loop_fires_every_round(drive: Any) -> None:
+def test_a_join_in_a_loop_fires_every_round(drive):
     graph = graph_of("sabj", (START, "s"), ("s", "a"), ("s", "b"), (["a", "b"], "j"))
     graph.add_conditional_edges("j", lambda state: "s" if state["log"].count("j") < 3 else END, ["s", END])
     assert drive.invoke(graph.compile(), {}) == {"log": ["s", "a", "b", "j"] * 3}
 
 
 @pytest.mark.filterwarnings("ignore:the join of")
-def test_a_join_with_a_start_that_never_runs_never_fires(drive: Any) -> None:
+def test_a_join_with_a_start_that_never_runs_never_fires(drive):
     app = graph_of("xyz", (["x", "y"], "z")).add_conditional_edges(START, lambda state: "x", ["x", "y"])
     compiled = app.compile(InMemorySaver())
-    config = {"configurable": {"thread_id": "1"}}
+    config = thread_config("1")
     assert drive.invoke(compiled, {}, config) == {"log": ["x"]}
     assert drive.get_state(compiled, config).next == ()
 
 
-def test_a_join_of_one_works_as_an_edge(drive: Any) -> None:
+def test_a_join_of_one_works_as_an_edge(drive):
     assert drive.invoke(graph_of("xy", (START, "x"), (["x"], "y")).compile(), {}) == {"log": ["x", "y"]}
 
 
-def test_a_join_to_end_changes_nothing(drive: Any) -> None:
+def test_a_join_to_end_changes_nothing(drive):
     app = graph_of("xy", (START, "x"), (START, "y"), (["x", "y"], END)).compile()
     assert drive.invoke(app, {}) == {"log": ["x", "y"]}
 
 
-def test_the_name_of_a_join_does_not_depend_on_the_order_of_a_set() -> None:
+def test_the_name_of_a_join_does_not_depend_on_the_order_of_a_set():
     """WART-22: it is part of what is stored."""
     app = graph_of("cabj", (START, "a"), (START, "b"), (START, "c"), ({"c", "a", "b"}, "j")).compile()
     assert "join:a+b+c:j" in app.channels
@@ -348,7 +349,7 @@ def deferred(graph: StateGraph, name: str, action: Node | None = None) -> StateG
     return graph.add_node(name, action or logs(name), defer=True)
 
 
-def test_a_deferred_node_waits_until_nothing_else_is_left(drive: Any) -> None:
+def test_a_deferred_node_waits_until_nothing_else_is_left(drive):
     seen: list[Any] = []
 
     def last(state: State) -> State:
@@ -360,19 +361,19 @@ def test_a_deferred_node_waits_until_nothing_else_is_left(drive: Any) -> None:
     assert seen == [["a", "b", "c"]]
 
 
-def test_a_deferred_node_runs_once_however_often_it_was_called(drive: Any) -> None:
+def test_a_deferred_node_runs_once_however_often_it_was_called(drive):
     graph = deferred(graph_of("ab", (START, "a"), ("a", "b")), "d").add_edge("a", "d").add_edge("b", "d")
     assert drive.invoke(graph.compile(), {}) == {"log": ["a", "b", "d"]}
 
 
-def test_a_deferred_node_waits_for_pending_sends(drive: Any) -> None:
+def test_a_deferred_node_waits_for_pending_sends(drive):
     """D19: the peer starts it beside them."""
     graph = deferred(graph_of("aw", (START, "a")), "d").add_edge("a", "d")
     graph.add_conditional_edges("a", lambda state: [Send("w", {}), Send("w", {})], ["w"])
     assert drive.invoke(graph.compile(), {}) == {"log": ["a", "w", "w", "d"]}
 
 
-def test_a_deferred_join_gathers_and_then_waits(drive: Any) -> None:
+def test_a_deferred_join_gathers_and_then_waits(drive):
     graph = deferred(graph_of("abc", (START, "a"), (START, "b"), ("b", "c")), "d").add_edge(["a", "b"], "d")
     assert drive.invoke(graph.compile(), {}) == {"log": ["a", "b", "c", "d"]}
 
@@ -394,7 +395,7 @@ COMMANDS: dict[str, tuple[Any, list[tuple[Any, str]], list[str]]] = {
 
 @pytest.mark.filterwarnings("ignore:node .* cannot be reached")
 @pytest.mark.parametrize(("command", "edges", "ran"), COMMANDS.values(), ids=COMMANDS.keys())
-def test_where_a_command_goes(command: Any, edges: list[tuple[Any, str]], ran: list[str], drive: Any) -> None:
+def test_where_a_command_goes(command, edges, ran, drive):
     app = graph_of("xyz", (START, "x"), *edges, x=lambda state: command).compile()
     assert drive.invoke(app, {}) == {"log": ran}
 
@@ -411,12 +412,12 @@ UPDATES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("update", "state"), UPDATES.values(), ids=UPDATES.keys())
-def test_what_a_command_updates(update: Any, state: dict[str, Any], drive: Any) -> None:
+def test_what_a_command_updates(update, state, drive):
     app = graph_of("x", (START, "x"), x=lambda state: Command(update=update)).compile()
     assert drive.invoke(app, {}) == state
 
 
-def test_several_updates_of_one_node_are_applied_in_order(drive: Any) -> None:
+def test_several_updates_of_one_node_are_applied_in_order(drive):
     def node(state: State) -> list[Command[Literal["y"]]]:
         return [Command(update={"log": [1]}), Command(update={"log": [2]}, goto="y")]
 
@@ -429,19 +430,19 @@ def test_several_updates_of_one_node_are_applied_in_order(drive: Any) -> None:
 @pytest.mark.parametrize(
     "goto", ["why", START, Send("why", {}), Send(END, {}), Send(START, {}), ["y", "why"]], ids=repr
 )
-def test_a_command_to_nowhere_is_an_error_that_names_the_node(goto: Any, drive: Any) -> None:
+def test_a_command_to_nowhere_is_an_error_that_names_the_node(goto, drive):
     with pytest.raises(InvalidRouteError, match="node 'x' goes to"):
         drive.invoke(graph_of("xy", (START, "x"), x=lambda state: Command(goto=goto)).compile(), {})
 
 
 @pytest.mark.parametrize("goto", [None, 3, {"y"}, {"y": 1}, ["y", None], ["y", 3], ...], ids=repr)
-def test_a_goto_that_is_no_name_is_refused_where_it_is_written(goto: Any) -> None:
+def test_a_goto_that_is_no_name_is_refused_where_it_is_written(goto):
     """WART-38."""
     with pytest.raises(TypeError, match="goto"):
         Command(goto=goto)
 
 
-def test_an_unknown_graph_is_refused_where_it_is_written() -> None:
+def test_an_unknown_graph_is_refused_where_it_is_written():
     """WART-40."""
     with pytest.raises(ValueError, match="'other'"):
         Command(graph="other")
@@ -450,13 +451,13 @@ def test_an_unknown_graph_is_refused_where_it_is_written() -> None:
 @pytest.mark.parametrize(
     "update", [3, "abc", [1, 2], [("a", 1, 2)], ..., State, {"b": 1}, [("b", 1)], [([], 1)]], ids=repr
 )
-def test_an_update_that_cannot_be_one_is_an_error_that_names_the_node(update: Any, drive: Any) -> None:
+def test_an_update_that_cannot_be_one_is_an_error_that_names_the_node(update, drive):
     """WART-38: the peer ignores it."""
     with pytest.raises(InvalidUpdateError, match="node 'x'"):
         drive.invoke(graph_of("x", (START, "x"), x=lambda state: Command(update=update)).compile(), {})
 
 
-def test_a_declared_destination_does_not_restrict(drive: Any) -> None:
+def test_a_declared_destination_does_not_restrict(drive):
     def node(state: State) -> Command[Literal["y"]]:
         return Command(goto="z")  # type: ignore[arg-type]
 
@@ -467,15 +468,15 @@ def test_a_declared_destination_does_not_restrict(drive: Any) -> None:
 # -- Command as input ------------------------------------------------------------------------------------------
 
 
-def test_a_command_on_a_fresh_thread_is_applied_once_and_leaves_start_alone(drive: Any) -> None:
+def test_a_command_on_a_fresh_thread_is_applied_once_and_leaves_start_alone(drive):
     """WART-42."""
     app = graph_of("xy", (START, "x"), (START, "y")).compile()
     assert drive.invoke(app, Command(update={"log": ["u"]}, goto="y")) == {"log": ["u", "y"]}
 
 
-def test_a_command_on_a_finished_thread_continues_from_its_state(drive: Any) -> None:
+def test_a_command_on_a_finished_thread_continues_from_its_state(drive):
     app = graph_of("xy", (START, "x"), (START, "y")).compile(InMemorySaver())
-    config = {"configurable": {"thread_id": "1"}}
+    config = thread_config("1")
     drive.invoke(app, {}, config)
     assert drive.invoke(app, Command(goto="y"), config) == {"log": ["x", "y", "y"]}
     assert drive.invoke(app, Command(update={"a": 2}), config) == {"a": 2, "log": ["x", "y", "y"]}
@@ -484,12 +485,12 @@ def test_a_command_on_a_finished_thread_continues_from_its_state(drive: Any) -> 
 # -- writes that meet ------------------------------------------------------------------------------------------
 
 
-def test_writes_of_one_step_apply_in_name_order_whatever_the_order_of_edges(drive: Any) -> None:
+def test_writes_of_one_step_apply_in_name_order_whatever_the_order_of_edges(drive):
     app = graph_of("rpq", (START, "r"), (START, "q"), (START, "p")).compile()
     assert drive.invoke(app, {}) == {"log": ["p", "q", "r"]}
 
 
-def test_overwrite_wins_over_all_others_of_its_step(drive: Any) -> None:
+def test_overwrite_wins_over_all_others_of_its_step(drive):
     app = graph_of("abc", (START, "a"), (START, "b"), (START, "c"), b=lambda state: {"log": Overwrite(["b"])}).compile()
     with pytest.warns(GraphWarning, match="key 'log': an Overwrite replaced the value.*from 'a', 'c'"):
         assert drive.invoke(app, {"log": ["in"]}) == {"log": ["b"]}
@@ -499,20 +500,20 @@ def test_overwrite_wins_over_all_others_of_its_step(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_a_limit_of_n_allows_n_steps_of_user_nodes(steps: int, drive: Any) -> None:
+def test_a_limit_of_n_allows_n_steps_of_user_nodes(steps, drive):
     """D2: the peer needs one more."""
     names = [f"n{i}" for i in range(steps)]
     app = graph_of(names, (START, "n0"), *pairwise(names)).compile()
     assert drive.invoke(app, {}, {"recursion_limit": steps}) == {"log": names}
 
 
-def test_a_loop_ends_at_the_limit_and_the_error_names_the_next_nodes(drive: Any) -> None:
+def test_a_loop_ends_at_the_limit_and_the_error_names_the_next_nodes(drive):
     app = graph_of("xy", (START, "x"), ("x", "y"), ("y", "x")).compile()
     with pytest.raises(GraphRecursionError, match="recursion limit of 3 .*work left: y.*GRAPH_RECURSION_LIMIT"):
         drive.invoke(app, {}, {"recursion_limit": 3})
 
 
-def test_the_limit_is_the_same_on_resume(drive: Any) -> None:
+def test_the_limit_is_the_same_on_resume(drive):
     app = graph_of("xy", (START, "x"), ("x", "y"), ("y", "x")).compile(InMemorySaver())
     config = {"configurable": {"thread_id": "1"}, "recursion_limit": 3}
     for ran in (["x", "y", "x"], ["x", "y", "x", "y", "x", "y"]):

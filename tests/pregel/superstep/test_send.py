@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import thread_config
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -42,27 +43,27 @@ def map_reduce() -> StateGraph:
     return graph.add_conditional_edges(START, sends, ["work"]).add_edge("work", "sum")
 
 
-def test_map_reduce(drive: Any) -> None:
+def test_map_reduce(drive):
     result = drive.invoke(map_reduce().compile(), {"items": [3, 1, 2]})
     assert result == {"items": [3, 1, 2], "done": [30, 10, 20], "total": 60}
 
 
-def test_all_sends_run_in_one_superstep_and_the_edge_after_them_fires_once(drive: Any) -> None:
+def test_all_sends_run_in_one_superstep_and_the_edge_after_them_fires_once(drive):
     chunks = drive.stream(map_reduce().compile(), {"items": [1, 2, 3]}, {"recursion_limit": 2})
     assert [next(iter(chunk)) for chunk in chunks] == ["work", "work", "work", "sum"]
 
 
-def test_results_of_thousands_of_sends_are_in_send_order(drive: Any) -> None:
+def test_results_of_thousands_of_sends_are_in_send_order(drive):
     items = list(range(2000, 0, -1))
     result = drive.invoke(map_reduce().compile(), {"items": items})
     assert result["done"] == [item * 10 for item in items]
 
 
-def test_no_sends_at_all_end_the_path(drive: Any) -> None:
+def test_no_sends_at_all_end_the_path(drive):
     assert drive.invoke(map_reduce().compile(), {"items": []}) == {"items": [], "done": []}
 
 
-def test_several_senders_are_gathered_in_name_order_each_in_its_own(drive: Any) -> None:
+def test_several_senders_are_gathered_in_name_order_each_in_its_own(drive):
     graph = StateGraph(State).add_node("work", lambda item: {"done": [item]})
     for name in "ba":
         graph.add_node(name, lambda state: None).add_edge(START, name)
@@ -72,7 +73,7 @@ def test_several_senders_are_gathered_in_name_order_each_in_its_own(drive: Any) 
     assert drive.invoke(graph.compile(), {}) == {"done": ["a0", "a1", "b0", "b1"]}
 
 
-def test_nodes_of_the_same_step_precede_sends(drive: Any) -> None:
+def test_nodes_of_the_same_step_precede_sends(drive):
     graph = StateGraph(State).add_node("zed", lambda state: {"done": ["zed"]}).add_node("work", work)
     graph.add_conditional_edges(START, lambda state: [Send("work", 1), "zed", Send("work", 2), END])
     assert drive.invoke(graph.compile(), {}) == {"done": ["zed", 10, 20]}
@@ -89,7 +90,7 @@ PAYLOADS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
-def test_a_payload_arrives_as_it_is(payload: Any, drive: Any) -> None:
+def test_a_payload_arrives_as_it_is(payload, drive):
     """Whatever the node's schema says, and whatever the state holds."""
 
     class Strict(BaseModel):
@@ -106,11 +107,11 @@ def test_a_payload_arrives_as_it_is(payload: Any, drive: Any) -> None:
     assert got[0] is payload
 
 
-def test_equal_sends_each_run(drive: Any) -> None:
+def test_equal_sends_each_run(drive):
     assert drive.invoke(map_reduce().compile(), {"items": [1, 1, 1]})["done"] == [10, 10, 10]
 
 
-def test_a_node_may_send_to_itself(drive: Any) -> None:
+def test_a_node_may_send_to_itself(drive):
     def countdown(left: int) -> Any:
         return [{"done": [left]}, Send("n", left - 1)] if left else {"done": ["end"]}
 
@@ -129,14 +130,14 @@ RETURNED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("returned", RETURNED.values(), ids=RETURNED.keys())
-def test_a_node_may_return_sends(returned: Any, drive: Any) -> None:
+def test_a_node_may_return_sends(returned, drive):
     """WART-32: the peer loses a Send beside a Command, and refuses a list of Sends."""
     graph = StateGraph(State).add_node("n", lambda state: returned, destinations=["work"]).add_node("work", work)
     result = drive.invoke(graph.add_edge(START, "n").compile(), {})
     assert result["done"] == [10]
 
 
-def test_a_returned_send_is_no_update_of_keys_named_like_its_fields(drive: Any) -> None:
+def test_a_returned_send_is_no_update_of_keys_named_like_its_fields(drive):
     """WART-31."""
 
     class Fields(TypedDict, total=False):
@@ -148,33 +149,33 @@ def test_a_returned_send_is_no_update_of_keys_named_like_its_fields(drive: Any) 
     assert drive.invoke(app, {}) is None
 
 
-def test_a_member_of_a_string_enum_is_a_target_and_can_be_stored(drive: Any) -> None:
+def test_a_member_of_a_string_enum_is_a_target_and_can_be_stored(drive):
     class Names(StrEnum):
         WORK = "work"
 
     graph = StateGraph(State).add_node(Names.WORK, work)
     graph.add_conditional_edges(START, lambda state: Send(Names.WORK, 1), [Names.WORK])
     app = graph.compile(InMemorySaver())
-    assert drive.invoke(app, {}, {"configurable": {"thread_id": "1"}}) == {"done": [10]}
+    assert drive.invoke(app, {}, thread_config("1")) == {"done": [10]}
 
 
-def test_a_join_waits_for_sends(drive: Any) -> None:
+def test_a_join_waits_for_sends(drive):
     graph = map_reduce().add_node("other", lambda state: {"done": [5]}).add_edge(START, "other")
     graph.add_node("join", lambda state: {"done": [len(state["done"])]}).add_edge(["work", "other"], "join")
     assert drive.invoke(graph.compile(), {"items": [1, 2]})["done"] == [5, 10, 20, 3]
 
 
-def test_tasks_of_sends_have_paths_by_index(drive: Any) -> None:
+def test_tasks_of_sends_have_paths_by_index(drive):
     """M23."""
     app = map_reduce().compile(InMemorySaver(), interrupt_before=["work"])
-    config = {"configurable": {"thread_id": "1"}}
+    config = thread_config("1")
     drive.invoke(app, {"items": [1, 2, 3]}, config)
     tasks = drive.get_state(app, config).tasks
     assert [task.path for task in tasks] == [("__pregel_push", i, False) for i in range(3)]
     assert len({task.id for task in tasks}) == 3
 
 
-def test_fan_out_to_a_subgraph(drive: Any) -> None:
+def test_fan_out_to_a_subgraph(drive):
     class Inner(TypedDict, total=False):
         item: int
         done: Annotated[list[int], operator.add]
@@ -202,7 +203,7 @@ TARGETS: dict[str, Any] = {
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
 @pytest.mark.parametrize("by", ["router", "node", "command"])
-def test_a_send_to_nowhere_fails_in_the_task_that_sent_it(target: Any, by: str, drive: Any) -> None:
+def test_a_send_to_nowhere_fails_in_the_task_that_sent_it(target, by, drive):
     """D4, WART-20, WART-26."""
     send = Send(target, {})
     node = {"router": lambda s: None, "node": lambda s: send, "command": lambda s: Command(goto=send)}[by]
@@ -216,7 +217,7 @@ def test_a_send_to_nowhere_fails_in_the_task_that_sent_it(target: Any, by: str, 
         assert "did you mean 'work'?" in str(caught.value)
 
 
-def test_nothing_runs_if_one_of_many_sends_goes_nowhere(drive: Any) -> None:
+def test_nothing_runs_if_one_of_many_sends_goes_nowhere(drive):
     ran: list[Any] = []
     graph = StateGraph(State).add_node("work", ran.append)
     graph.add_conditional_edges(START, lambda state: [Send("work", 1), Send("lost", 2)])
@@ -225,7 +226,7 @@ def test_nothing_runs_if_one_of_many_sends_goes_nowhere(drive: Any) -> None:
     assert ran == []
 
 
-def test_a_send_is_no_input(drive: Any) -> None:
+def test_a_send_is_no_input(drive):
     with pytest.raises(InvalidUpdateError, match="got Send"):
         drive.invoke(map_reduce().compile(), Send("work", 1))
 
@@ -233,7 +234,7 @@ def test_a_send_is_no_input(drive: Any) -> None:
 # -- the value -------------------------------------------------------------------------------------------------
 
 
-def test_sends_are_equal_by_value() -> None:
+def test_sends_are_equal_by_value():
     assert Send("a", {"x": 1}) == Send("a", {"x": 1})
     assert Send("a", 1) != Send("a", 2)
     assert Send("a", 1) != Send("b", 1)
@@ -242,13 +243,13 @@ def test_sends_are_equal_by_value() -> None:
     assert repr(Send("a", [1])) == "Send(node='a', arg=[1])"
 
 
-def test_a_timeout_that_is_none_is_refused() -> None:
+def test_a_timeout_that_is_none_is_refused():
     for timeout in (0, -1):
         with pytest.raises(ValueError):
             Send("a", 1, timeout=timeout)
 
 
-def test_a_failed_send_leaves_the_others_finished(drive: Any) -> None:
+def test_a_failed_send_leaves_the_others_finished(drive):
     """M19: on resume only the one that failed runs again."""
     ran: list[int] = []
 

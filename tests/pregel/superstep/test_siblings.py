@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import pytest
 from kit import cluster
 from kit.fleet import counting, working
-from kit.graphs import CONFIG, Log
+from kit.graphs import CONFIG, Log, chain_of
 from kit.savers import local_saver
 
 from stategraph import (
@@ -63,7 +63,7 @@ class Work:
 
 
 @pytest.mark.parametrize("limit", [None, 1])
-def test_finish_lets_all_siblings_end(drive: Any, saver: Any, limit: int | None) -> None:
+def test_finish_lets_all_siblings_end(drive, saver, limit):
     config = CONFIG if limit is None else {**CONFIG, "max_concurrency": limit}
     work = Work(drive, saver, on_failure="finish")
     with pytest.raises(ConnectionError, match="b") as caught:
@@ -82,14 +82,14 @@ def test_finish_lets_all_siblings_end(drive: Any, saver: Any, limit: int | None)
     assert drive.invoke(work.app, Command(resume="e"), CONFIG)["log"] == [*"abcde"]
 
 
-def test_stop_starts_no_further_one(drive: Any, saver: Any) -> None:
+def test_stop_starts_no_further_one(drive, saver):
     work = Work(drive, saver)
     with pytest.raises(ConnectionError, match="b"):
         drive.invoke(work.app, {}, {**CONFIG, "max_concurrency": 1})
     assert work.ran == ["a", "b"]
 
 
-def test_a_call_s_own_choice_wins(drive: Any, saver: Any) -> None:
+def test_a_call_s_own_choice_wins(drive, saver):
     work = Work(drive, saver, on_failure="finish")
     with pytest.raises(ConnectionError, match="b"):
         drive.invoke(work.app, {}, {**CONFIG, "max_concurrency": 1}, on_failure="stop")
@@ -101,16 +101,15 @@ def test_a_call_s_own_choice_wins(drive: Any, saver: Any) -> None:
 
 
 @pytest.mark.parametrize(("own", "ran"), [(None, [*"abcde"]), ("stop", ["a", "b"])])
-def test_a_graph_inside_does_as_the_one_around_unless_it_says_otherwise(drive: Any, own: Any, ran: list[str]) -> None:
+def test_a_graph_inside_does_as_the_one_around_unless_it_says_otherwise(drive, own, ran):
     work = Work(drive, None, on_failure=own)
-    outer = StateGraph(Log).add_node("inner", work.app).add_edge(START, "inner")
-    app = outer.compile(checkpointer=InMemorySaver(), on_failure="finish")
+    app = chain_of(Log, inner=work.app).compile(checkpointer=InMemorySaver(), on_failure="finish")
     with pytest.raises(ConnectionError, match="b"):
         drive.invoke(app, {}, {**CONFIG, "max_concurrency": 1})
     assert work.ran == ran
 
 
-def test_coroutines_are_not_cancelled() -> None:
+def test_coroutines_are_not_cancelled():
     ended: list[str] = []
 
     async def fail(state: Log) -> Any:
@@ -128,9 +127,9 @@ def test_coroutines_are_not_cancelled() -> None:
     assert ended == ["slow"]
 
 
-def test_an_unknown_choice_is_refused() -> None:
+def test_an_unknown_choice_is_refused():
     wrong: Any = "go on"
-    builder = StateGraph(Log).add_node("a", lambda state: {}).add_edge(START, "a")
+    builder = chain_of(Log, a=lambda state: {})
     with pytest.raises(ValueError, match="on_failure must be 'stop' or 'finish', got 'go on'"):
         builder.compile(on_failure=wrong)
     with pytest.raises(ValueError, match="on_failure must be 'stop' or 'finish', got 'go on'"):
@@ -155,7 +154,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     return Clock(monkeypatch)
 
 
@@ -173,7 +172,7 @@ def slow_steps(clock: Clock, saver: Any) -> Any:
     return builder.add_edge(START, "a").compile(checkpointer=saver)
 
 
-def test_no_superstep_starts_after_the_deadline(drive: Any, saver: Any, clock: Clock) -> None:
+def test_no_superstep_starts_after_the_deadline(drive, saver, clock):
     app = slow_steps(clock, saver)
     with pytest.raises(GraphDrained, match="its deadline, 2030-01-01T00:00:02") as caught:
         drive.invoke(app, {}, clock.config(2))
@@ -184,9 +183,7 @@ def test_no_superstep_starts_after_the_deadline(drive: Any, saver: Any, clock: C
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(
-    drive: Any, saver: Any, clock: Clock, schedule: Any
-) -> None:
+def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(drive, saver, clock, schedule):
     ran: list[str] = []
 
     def work(item: Item) -> Any:
@@ -210,7 +207,7 @@ def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_no_error_handler_starts_after_the_deadline(drive: Any, saver: Any, clock: Clock, schedule: Any) -> None:
+def test_no_error_handler_starts_after_the_deadline(drive, saver, clock, schedule):
     def fail(state: Log) -> Any:
         clock.pass_by(1)
         raise ValueError("no")
@@ -223,7 +220,7 @@ def test_no_error_handler_starts_after_the_deadline(drive: Any, saver: Any, cloc
     assert drive.invoke(app, None, CONFIG)["log"] == ["handled"]
 
 
-def test_no_further_task_call_starts(drive: Any, saver: Any, clock: Clock) -> None:
+def test_no_further_task_call_starts(drive, saver, clock):
     ran: list[int] = []
 
     @task
@@ -248,7 +245,7 @@ def test_no_further_task_call_starts(drive: Any, saver: Any, clock: Clock) -> No
     assert ran == [0, 1, 2, 3]
 
 
-def test_a_graph_inside_takes_the_earlier_one(drive: Any, saver: Any, clock: Clock) -> None:
+def test_a_graph_inside_takes_the_earlier_one(drive, saver, clock):
     inner = slow_steps(clock, None)
 
     def earlier(state: Log) -> Any:
@@ -265,13 +262,13 @@ def test_a_graph_inside_takes_the_earlier_one(drive: Any, saver: Any, clock: Clo
 
     for body, reached in ((aearlier if drive.is_async else earlier, 1), (alater if drive.is_async else later, 2)):
         began = clock.now
-        app = StateGraph(Log).add_node("inner", body).add_edge(START, "inner").compile(checkpointer=saver)
+        app = chain_of(Log, inner=body).compile(checkpointer=saver)
         with pytest.raises(GraphDrained):
             drive.invoke(app, {}, clock.config(2, configurable={"thread_id": str(reached)}))
         assert clock.now - began == timedelta(seconds=reached)
 
 
-def test_a_control_of_the_caller_s_still_stops_the_run(drive: Any, saver: Any, clock: Clock) -> None:
+def test_a_control_of_the_caller_s_still_stops_the_run(drive, saver, clock):
     control = RunControl()
     control.request_drain("by hand")
     with pytest.raises(GraphDrained, match="by hand"):
@@ -282,14 +279,14 @@ def test_a_control_of_the_caller_s_still_stops_the_run(drive: Any, saver: Any, c
     (datetime(2030, 1, 1), ValueError, "config: deadline must have a time zone, got datetime.datetime(2030, 1, 1, 0, 0)"),
     (5, TypeError, "config: deadline must be a datetime with a time zone, got 5"),
 ])  # fmt: skip
-def test_what_is_no_deadline_is_refused(given: Any, error: type[Exception], text: str) -> None:
-    app = StateGraph(Log).add_node("a", lambda state: {}).add_edge(START, "a").compile()
+def test_what_is_no_deadline_is_refused(given, error, text):
+    app = chain_of(Log, a=lambda state: {}).compile()
     with pytest.raises(error) as caught:
         app.invoke({}, {"deadline": given})
     assert str(caught.value) == text
 
 
-def test_a_job_past_its_deadline_fails_once_and_can_be_resumed(postgres: str) -> None:
+def test_a_job_past_its_deadline_fails_once_and_can_be_resumed(postgres):
     passed: Any = {"deadline": datetime.now(UTC) - timedelta(seconds=1)}
     with Queue.from_conn_string(postgres, counting) as queue, working(counting, postgres):
         queue.submit("t", {"log": [], "left": 2}, config=passed)

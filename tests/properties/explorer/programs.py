@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypedDict
 
+from kit.graphs import chain_of
+
 from stategraph import START, Send, StateGraph, entrypoint, interrupt, task
 
 from .world import GO, RAISE, Process
@@ -174,7 +176,7 @@ def nested(process: Process, saver: Any, asks: dict[str, int]) -> Any:
     """The first party is a node of a graph that is a node, beside the others."""
     first, *others = asks
     inner = StateGraph(Inner).add_node(first, party(process, first, asks[first])).add_edge(START, first)
-    graph = StateGraph(State).add_node("nested", inner.compile()).add_edge(START, "nested")
+    graph = chain_of(State, nested=inner.compile())
     for name in others:
         graph.add_node(name, party(process, name, asks[name])).add_edge(START, name)
     return graph.compile(checkpointer=saver)
@@ -193,8 +195,7 @@ def chained(process: Process, saver: Any, asks: dict[str, int]) -> Any:
     async def acalls(state: Any) -> Any:
         return {"log": (await compiled.ainvoke({"log": []}))["log"]}
 
-    graph = StateGraph(State).add_node("calls", calls if process.world.loop is None else acalls)
-    graph.add_edge(START, "calls")
+    graph = chain_of(State, calls=calls if process.world.loop is None else acalls)
     for name in others:
         graph.add_node(name, party(process, name, asks[name])).add_edge(START, name)
     return graph.compile(checkpointer=saver)
