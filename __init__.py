@@ -179,4 +179,4 @@ if not TYPE_CHECKING:  # or type checkers would take any name
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_PACKAGES})
+    return sorted((*_LAZY, *_PACKAGES, "__all__", "__doc__", "__file__", "__path__", "__version__"))

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "queue": ("workers.command", "show or change the workers, schedules and jobs of a queue"),
     "serve": ("serve.command", "serve graphs over HTTP"),
     "doctor": ("cli.doctor", "check the installation, and optionally a database"),
+    "skill": ("cli.skill", "print a page that tells coding agents how to write programs"),
     "completion": ("cli.completion", "print a completion script for bash or zsh"),
     "langgraph": ("compat.langgraph.command", "run a program written for LangGraph"),
 }

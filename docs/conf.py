@@ -20,6 +20,7 @@ extensions = [
     "command_help",  # the page of the commands
     "repository_links",  # links to files that are not pages
     "offline",  # nothing is loaded from elsewhere
+    "llms",  # llms.txt
     "notebooks",  # as pages
     "pictures",  # light and dark
     "search",  # words that pages are found by, excerpts
@@ -34,7 +35,7 @@ myst_heading_anchors = 4
 
 # -- API pages -------------------------------------------------------------------------------------
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
+autodoc_typehints = "both"
 autodoc_typehints_description_target = "documented"
 autodoc_class_signature = "separated"
 autodoc_preserve_defaults = True

@@ -394,6 +394,17 @@ class Pregel(
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, nodes={list(self.nodes)})"
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
+
+
+_INTERNAL = frozenset((
+    "check_input", "coerce_context", "coerce_output", "coerce_state", "is_stategraph", "limited",
+    "nested", "output_form", "output_names", "program", "register_types", "set_serializer", "spec",
+    "types",
+))  # fmt: skip
+"""What other parts of the package use of a graph, and users need not see."""
+
 
 def _build_nodes(
     nodes: Mapping[str, PregelNode | NodeBuilder],

@@ -93,7 +93,9 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             input: new input for the thread; None to go on with what is stored; a `Command` to
                 answer, to update the state or to choose the next node.
             config: see `RunnableConfig`.
-            options: see `Options`.
+            options: `context`, `control`, `debug`, `durability`, `executor`, `interrupt_after`,
+                `interrupt_before`, `multitask`, `observer`, `on_failure`, `output_keys`,
+                `progress`, `stream_mode`, `subgraphs`, `version`: see `Options`.
 
         Returns:
             The values of the output channels, as this call last showed them in the mode "values",

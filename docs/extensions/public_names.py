@@ -9,7 +9,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -109,6 +109,20 @@ def lines_for(full: str) -> list[str]:
     return [f".. autodata:: {full}", "   :no-value:", ""]
 
 
+def table_of(names: list[str]) -> list[str]:
+    """The names with the first sentence of each, above their descriptions."""
+    if len(names) < 4:
+        return []
+    rows = [".. list-table::", "   :widths: 30 70", ""]
+    for full in names:
+        value, short = value_of(full), full.rpartition(".")[2]
+        is_constant = not (inspect.isclass(value) or inspect.isroutine(value))
+        text = constant_docs().get(short) if is_constant else inspect.getdoc(value)
+        first = re.split(r"(?<=[.:])\s", " ".join((text or "").split("\n\n")[0].split()))[0]
+        rows += [f"   * - :py:obj:`~{full}`", f"     - {quote_code(first.rstrip(':.'))}"]
+    return [*rows, ""]
+
+
 class PublicNames(SphinxDirective):
     """Every public name of a module."""
 
@@ -119,7 +133,7 @@ class PublicNames(SphinxDirective):
         names = [f"{module_name}.{name}" for name in names_of(import_module(module_name))]
         here = [full for full in names if HOMES[full] == full]
         elsewhere = [HOMES[full] for full in names if HOMES[full] != full]
-        lines = [line for full in here for line in lines_for(full)]
+        lines = [*table_of(here), *(line for full in here for line in lines_for(full))]
         if elsewhere:
             links = ", ".join(f":py:obj:`~{full}`" for full in elsewhere)
             lines += [f"Also importable from ``{module_name}``: {links}.", ""]
@@ -152,13 +166,39 @@ def constant_docs() -> dict[str, str]:
     return docs
 
 
-def read_docstring(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]) -> None:
+def quote_code(text: str) -> str:
     """Docstrings quote code in single backticks, as Markdown does; a letter may follow directly."""
+    text = re.sub(r"(?<![`:\\])`([^`]+)`(?!`)", r"``\1``\\ ", text)
+    return re.sub(r"``\\ (?=[\s.,;:!?)\]'\"]|$)", "``", text)
+
+
+SHARED = re.compile(r"( +)(\w+(?:, \w+)+): (.*)")
+
+
+def share_lines(lines: list[str]) -> Iterator[str]:
+    """Yield the lines of a docstring; one that describes several names, as `before, after: ...`, is
+    kept for the first of them, and the others refer to it: Napoleon would repeat it for each."""
+    waiting: list[str] = []
+    for line in lines:
+        found = SHARED.fullmatch(line)
+        indent = len(line) - len(line.lstrip())
+        if waiting and (found or not line or indent <= len(waiting[0]) - len(waiting[0].lstrip())):
+            yield from waiting
+            waiting = []
+        if found:
+            first, *others = found[2].split(", ")
+            yield f"{found[1]}{first}: (and `{'`, `'.join(others)}`) {found[3]}"
+            waiting = [f"{found[1]}{name}: see `{first}`." for name in others]
+        else:
+            yield line
+    yield from waiting
+
+
+def read_docstring(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]) -> None:
+    """Bring a docstring into the form that Napoleon and Sphinx read."""
     if what == "data":
         lines[:] = inspect.cleandoc(constant_docs().get(name.rpartition(".")[2], "")).split("\n")
-    quoted = re.compile(r"(?<![`:\\])`([^`]+)`(?!`)")
-    text = quoted.sub(r"``\1``\\ ", "\n".join(lines))
-    lines[:] = re.sub(r"``\\ (?=[\s.,;:!?)\]'\"]|$)", "``", text).split("\n")
+    lines[:] = quote_code("\n".join(share_lines(lines))).split("\n")
     if what in ATTRIBUTES:
         TEXTS[name] = lines[:]
 

@@ -17,7 +17,7 @@ from kit import chat_server, cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing", "cli", "serve", "otel"]
-PAGES = [ROOT / "README.md", ROOT / "DESCRIPTION.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "DESCRIPTION.md", ROOT / "cli/skill.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 FENCE = re.compile(r"^```(?P<kind>python|output)\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)

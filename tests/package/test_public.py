@@ -9,6 +9,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -123,3 +124,9 @@ def test_import_loads_nothing_heavy(tmp_path):
 def test_a_name_of_another_room_is_found_here_too():
     for name, home in stategraph._LAZY.items():
         assert getattr(stategraph, name) is getattr(importlib.import_module(home), name)
+
+
+def test_help_of_invoke_lists_its_options():
+    text = load("stategraph").Pregel.invoke.__doc__
+    options = load("stategraph.pregel.run.config").Options.__annotations__
+    assert set(options) <= set(re.findall(r"`(\w+)`", text))
