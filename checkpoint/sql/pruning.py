@@ -334,7 +334,7 @@ def write_complete(
     body = body._replace(
         parent_writes=body.parent_writes if has_parent_writes else (),
         parent_revision=revision,
-        values=state.values,
+        values={**state.values},
         versions=state.versions,
         seen=state.seen,
     )

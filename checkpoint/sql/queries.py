@@ -18,6 +18,7 @@ from .rows import (
     NamespaceRow,
     StoredCheckpoint,
     ThreadKey,
+    ValueRow,
     tails_of,
     unpack_body,
 )
@@ -179,8 +180,8 @@ def read_checkpoint(
     stored = StoredCheckpoint(chain[0], body, state, [])
     fill_values(session, key, namespace.id, state.values.items())
     state.settle()
-    if recent is not None and chain[0].seq == head:
-        recent.keep(namespace.id, state.values)
+    if recent is not None:
+        recent.keep(namespace.id, state.values, of_head=chain[0].seq == head)
     id = stored.row.checkpoint_id
     if writes is None:
         writes = [data for _, data in session.rows("writes", namespace.id, [id])]
@@ -207,7 +208,7 @@ def fill_values(
     values: Iterable[tuple[str, ChannelValue]],
 ) -> None:
     """Read the bytes of channels' values, all in one query."""
-    unread = [(name, value) for name, value in values if value.blob is None]
+    unread = [(name, value) for name, value in values if value.blob is None and not value.base]
     wanted = {(value.owner, name) for name, value in unread if value.owner is not None}
     if not wanted:
         return
@@ -220,9 +221,20 @@ def fill_values(
 def fill_tails(
     session: SqlSession, key: ThreadKey, namespace_id: int, bodies: Iterable[CheckpointBody]
 ) -> None:
-    """Read the values that contain a part of what the parents' tasks wrote."""
-    found = [(name, body.values.get(name)) for body in bodies for name in tails_of(body)]
-    values = [(name, value) for name, value in found if value is not None]
+    """Read the values that contain a part of what the parents' tasks wrote, or only their last
+    delta, if that has it."""
+    values: list[tuple[str, ChannelValue]] = []
+    for body in bodies:
+        for name, size in tails_of(body):
+            value = body.values.get(name)
+            if value is None or value.owner is None or value.base or value.blob:
+                continue
+            rows = session.rows("one_value", namespace_id, value.owner, name)
+            tail = ValueReader(key, map(ValueRow._make, rows)).read_tail(name, value, size)
+            if tail is None:
+                values.append((name, value))
+            else:
+                body.values[name] = ChannelValue(tail)
     fill_values(session, key, namespace_id, values)
 
 

@@ -8,9 +8,10 @@ from itertools import pairwise
 from ..records import TaskWrites
 from ..serde import Blob
 from ..serde.delta import SharedBlob
-from ..serde.msgpack import LARGE
+from ..serde.msgpack import LARGE, unpack_view
 from ..serde.serializer import FORMAT
 from .rows import (
+    SELF,
     ChannelValue,
     CheckpointBody,
     CheckpointRow,
@@ -111,10 +112,10 @@ class ValueReader:
         found: list[ValueDelta] = []
         while last is None or (owner, digest) != (last.owner, last.digest):
             # a few dozen times for a value that has grown (benchmark P22)
-            content = self._unpack(name, owner, digest)
+            form, content = self._unpack(name, owner, digest)
             if not isinstance(content, ValueDelta):
                 found.reverse()
-                value.base, value.whole, value.deltas = content, len(content[1]), found
+                value.base, value.whole, value.deltas = (form, content), len(content), found
                 return
             found.append(content)
             owner, digest, _ = content
@@ -129,8 +130,22 @@ class ValueReader:
         except ValueError as error:
             raise self._key.damage_error(f"the value of {name!r}: {error}") from error
 
-    def _unpack(self, channel: str, owner: int, digest: bytes) -> ValueDelta | Blob:
-        """Return the content of a value's row."""
+    def read_tail(self, name: str, value: ChannelValue, size: str) -> Blob | None:
+        """Return the last bytes of a value, if the delta in its own row ends with so many.
+
+        Raises:
+            DamagedError: as `fill`.
+        """
+        assert value.owner is not None
+        form, content = self._unpack(name, value.owner, value.digest)
+        if isinstance(content, ValueDelta) and size.isdecimal():
+            _, _, _, back, middle, *_ = unpack_view(content.delta)
+            if not back and len(middle) >= int(size):
+                return form, bytes(middle)
+        return None
+
+    def _unpack(self, channel: str, owner: int, digest: bytes) -> tuple[str, ValueDelta | bytes]:
+        """Return the format of a value, and the delta or the whole value in its row."""
         try:
             data = self._data[owner, channel]
         except KeyError:
@@ -144,26 +159,29 @@ class ValueReader:
         place = self._key.place("value", [channel])
         form, base, base_digest, payload = self._key.unpack_value(place, channel, data)
         if base is not None:
-            return ValueDelta(base, base_digest, payload)
+            return form or FORMAT, ValueDelta(base, base_digest, payload)
         return form or FORMAT, payload if len(payload) > LARGE else bytes(payload)
 
 
 class RecentValues:
-    """Keeps the long values of checkpoints that were stored or read as the newest of their
-    namespace: a state that is looked at then is not read row by row (benchmark P22). At most
-    `RECENT` bytes are kept. The saver's lock is held by whoever calls.
+    """Keeps the long values of checkpoints that were stored or read: a state that is looked at
+    after that, or forked, is not read row by row again (benchmark P22). At most `RECENT` bytes are
+    kept. The saver's lock is held by whoever calls.
     """
 
     def __init__(self) -> None:
-        self._values: dict[tuple[int, str], ChannelValue] = {}
+        self._values: dict[tuple[int, str, int], ChannelValue] = {}
         self._size = 0
 
-    def keep(self, namespace_id: int, values: Mapping[str, ChannelValue | None]) -> None:
-        """Keep values of a namespace's newest checkpoint in place of older ones."""
+    def keep(
+        self, namespace_id: int, values: Mapping[str, ChannelValue | None], *, of_head: bool = True
+    ) -> None:
+        """Keep the values of a checkpoint; those of the newest one in place of older ones."""
         for name, value in values.items():
             if value is not None and value.owner is not None:
-                self._drop((namespace_id, name))
-                self._values[namespace_id, name] = value
+                place = namespace_id, name, SELF if of_head else value.owner
+                self._drop(place)
+                self._values[place] = value
                 self._size += _held_bytes(value)
         while self._size > RECENT:
             self._drop(next(iter(self._values)))
@@ -172,11 +190,12 @@ class RecentValues:
         """Put values that are known in place of those not yet read. A value is known by the
         checkpoint that wrote it and by the digest of its row."""
         for name, value in values.items():
-            known = self._values.get((namespace_id, name)) if value.blob is None else None
-            if known and (known.owner, known.digest) == (value.owner, value.digest):
-                values[name] = known
+            for owner in (SELF, value.owner) if value.owner is not None else ():
+                known = self._values.get((namespace_id, name, owner))
+                if known and (known.owner, known.digest) == (value.owner, value.digest):
+                    values[name] = known
 
-    def _drop(self, place: tuple[int, str]) -> None:
+    def _drop(self, place: tuple[int, str, int]) -> None:
         value = self._values.pop(place, None)
         if value is not None:
             self._size -= _held_bytes(value)

@@ -19,7 +19,7 @@ from ..errors import DamagedError, UnknownKeyError
 from ..integrity import Integrity
 from ..records import TaskWrites, check_names
 from ..serde import Blob
-from ..serde.delta import SharedBlob, apply_deltas
+from ..serde.delta import OPENING, SharedBlob, apply_deltas
 from ..serde.msgpack import packb, unpack_view, unpackb
 from ..serde.serializer import FORMAT
 
@@ -134,17 +134,10 @@ class ChannelValue:
         return form, apply_deltas(payload, [each.delta for each in self.deltas])
 
     def read_tail(self, size: int) -> Blob:
-        """Return the last bytes of the value, so many or all. The last delta may have them.
-
-        Raises:
-            ValueError: a delta does not fit.
-        """
-        if self.base is not None and self.deltas:
-            _, _, _, back, middle, *_ = unpack_view(self.deltas[-1].delta)
-            if not back and len(middle) >= size:
-                return self.base[0], bytes(middle[-size:])
-        form, payload = self.read()
-        return form, payload[-size:]
+        """Return at least the last bytes of the value, if it has so many; see `read`."""
+        if isinstance(self.base, SharedBlob) and 0 < size <= self.base.end - OPENING:
+            return self.base.form, bytes(self.base.buffer[self.base.end - size : self.base.end])
+        return self.read()
 
 
 @dataclass(slots=True)
@@ -207,7 +200,7 @@ class CheckpointBody(NamedTuple):
     metadata: Blob
     parent_revision: int | None
     updated: list[str] | None
-    values: Mapping[str, ChannelValue | None]
+    values: dict[str, ChannelValue | None]
     versions: dict[str, int]
     seen: dict[str, dict[str, int]]
     parent_writes: Sequence[TaskWrites] = ()
@@ -400,10 +393,11 @@ def form_in_row(form: str) -> str | None:
     return None if form == FORMAT else form
 
 
-def tails_of(body: CheckpointBody) -> list[str]:
-    """Return the channels whose values must be read to restore what was written to them."""
-    tasks = body.parent_writes
-    return [name for task in tasks for name, blob in task.writes if blob[0].startswith(TAIL)]
+def tails_of(body: CheckpointBody) -> list[tuple[str, str]]:
+    """Return the channels whose values must be read to restore what was written to them, and how
+    many of the last bytes of each."""
+    blobs = [(name, form) for task in body.parent_writes for name, (form, _) in task.writes]
+    return [(name, form[len(TAIL) :]) for name, form in blobs if form.startswith(TAIL)]
 
 
 def restore_tails(key: ThreadKey, body: CheckpointBody) -> Sequence[TaskWrites]:
@@ -430,9 +424,9 @@ def _restore(key: ThreadKey, body: CheckpointBody, name: str, blob: Blob) -> Blo
         known = None if value is None else value.read_tail(int(size))
     except ValueError:
         known = None
-    if known is None or not 0 < int(size) == len(known[1]):
+    if known is None or not size.isdecimal() or not 0 < int(size) <= len(known[1]):
         raise key.damage_error(f"what was written to {name!r} is missing")
-    return known[0], opening + known[1]
+    return known[0], opening + known[1][-int(size) :]
 
 
 def pack_writes(

@@ -85,7 +85,7 @@ def build_rows(
     """
     key = state.key
     values, long_values = _split_values(state, commit.values)
-    shown: Mapping[str, ChannelValue | None] = values
+    shown = values
     versions, seen = commit.versions, commit.seen
     reach = state.reach
     # A parent without a sequence is stored by the same statement, which links the two.
