@@ -291,7 +291,7 @@ class BaseCheckpointSaver(Closable):
         """
         raise NotImplementedError(f"{type(self).__name__} must define prune()")
 
-    def copy_thread(self, source: str, target: str) -> None:
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a whole thread: all namespaces, checkpoints with their ids and order, and writes.
 
         Raises:
@@ -434,9 +434,9 @@ class BaseCheckpointSaver(Closable):
         """`read_posts` for coroutines."""
         return await self._acall(self.read_posts, thread_id)
 
-    async def acopy_thread(self, source: str, target: str) -> None:
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """`copy_thread` for coroutines."""
-        await self._acall(self.copy_thread, source, target)
+        await self._acall(self.copy_thread, source_thread_id, target_thread_id)
 
 
 honour_overrides(BaseCheckpointSaver)

@@ -475,20 +475,21 @@ class InMemorySaver(BuiltinSaver):
             staying, kept[name] = add_needed(chain.records, left)
             self._keep_only(thread_id, name, staying)
 
-    def copy_thread(self, source: str, target: str) -> None:
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a whole thread: all namespaces, checkpoints with their ids and order, and writes.
 
         Raises:
             ValueError: the source does not exist, or the target already does.
         """
-        check_names(source, target)
+        check_names(source_thread_id, target_thread_id)
         with self._lock:
-            chains = self._threads.get(source)
+            chains = self._threads.get(source_thread_id)
             if not chains:
-                raise ValueError(f"there is no thread {source!r} to copy")
-            if self._threads.get(target):
+                raise ValueError(f"there is no thread {source_thread_id!r} to copy")
+            if self._threads.get(target_thread_id):
                 raise ValueError(
-                    f"thread {target!r} already exists: delete it first, or copy to another name"
+                    f"thread {target_thread_id!r} already exists: delete it first, or copy to "
+                    "another name"
                 )
             # Rebuilt, not shared: records are replaced when one of the threads is pruned.
             copies = {name: rebuild(chain, chain.records) for name, chain in chains.items()}
@@ -496,11 +497,11 @@ class InMemorySaver(BuiltinSaver):
             for record in sorted(records, key=attrgetter("sequence")):
                 self._sequence += 1
                 record.sequence = self._sequence
-            self._threads[target] = copies
+            self._threads[target_thread_id] = copies
             for name, chain in copies.items():
-                self._note_newest((target, name), chain)
-                self._labels.add((target, name), chain.labels)
-            self._posts.copy(source, target)
+                self._note_newest((target_thread_id, name), chain)
+                self._labels.add((target_thread_id, name), chain.labels)
+            self._posts.copy(source_thread_id, target_thread_id)
 
     def _keep_only(self, thread_id: str, checkpoint_ns: str, kept: Collection[str]) -> None:
         chains = self._threads[thread_id]

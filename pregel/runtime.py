@@ -470,8 +470,11 @@ def get_stream_writer() -> StreamWriter:
     return task.writer
 
 
-def get_runtime(schema: type[SchemaT] | None = None) -> Runtime[SchemaT]:
-    """The runtime of the running task. `schema` is for type checkers only: the type of `context`.
+def get_runtime(context_schema: type[SchemaT] | None = None) -> Runtime[SchemaT]:
+    """Return the runtime of the running task.
+
+    Args:
+        context_schema: for type checkers only: the type of `context`.
 
     Raises:
         RuntimeError: called outside of a node or task.

@@ -368,25 +368,26 @@ class SqlSaver(SqlPruner):
                     session.run(forget, namespace.id)
             session.run("forget_posts", str(thread_id))
 
-    def copy_thread(self, source: str, target: str) -> None:
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a whole thread: all namespaces, checkpoints with their ids and order, and writes.
 
         Raises:
             ValueError: there is no such thread, or the target already exists.
         """
-        check_names(source, target)
+        check_names(source_thread_id, target_thread_id)
         with self._session(write=True) as session:
-            namespaces = lock_namespaces(session, source)
+            namespaces = lock_namespaces(session, source_thread_id)
             if not namespaces:
-                raise ValueError(f"there is no thread {source!r} to copy")
-            if session.rows("namespaces", target):
+                raise ValueError(f"there is no thread {source_thread_id!r} to copy")
+            if session.rows("namespaces", target_thread_id):
                 raise ValueError(
-                    f"thread {target!r} already exists: delete it first, or copy to another name"
+                    f"thread {target_thread_id!r} already exists: delete it first, or copy to "
+                    "another name"
                 )
             pairs = []
             for each in namespaces:
-                to = self._key(target, each.checkpoint_ns)
+                to = self._key(target_thread_id, each.checkpoint_ns)
                 copy = self._lock_namespace(session, to)
                 pairs.append((each.key(self._integrity), each.id, to, copy.id))
             copy_namespaces(session, pairs)
-            copy_posts(session, self._key(source, ""), self._key(target, ""))
+            copy_posts(session, self._key(source_thread_id, ""), self._key(target_thread_id, ""))

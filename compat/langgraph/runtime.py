@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
 from ...pregel.runtime import Runtime
-from ...pregel.runtime import get_runtime as _get_runtime
 
 DEFAULT_RUNTIME: Final[Runtime[Any]] = Runtime()
 
@@ -25,8 +24,3 @@ class BaseUser(Protocol):
     def permissions(self) -> Sequence[str]: ...
     def __getitem__(self, key: str) -> Any: ...
     def __contains__(self, key: str) -> bool: ...
-
-
-def get_runtime(context_schema: Any = None) -> Runtime[Any]:
-    """The runtime of the running node; see `stategraph.get_runtime`."""
-    return _get_runtime(context_schema)

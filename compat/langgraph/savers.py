@@ -64,14 +64,6 @@ class PeerMethods(_BaseCheckpointSaver if TYPE_CHECKING else object):  # type: i
         """`get_delta_channel_history` for coroutines."""
         return _as_seeds(await self.aget_tuple(config), channels)
 
-    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread whole; see `BaseCheckpointSaver.copy_thread`."""
-        super().copy_thread(source_thread_id, target_thread_id)
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """`copy_thread` for coroutines."""
-        await super().acopy_thread(source_thread_id, target_thread_id)
-
     def prune(
         self,
         thread_ids: Collection[str] | None = None,

@@ -92,8 +92,8 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.utils.runnable": {".runnable": "RunnableCallable RunnableLike RunnableSeq"},
     "langgraph.runtime": {
         "pregel.control": "RunControl",
-        "pregel.runtime": "ExecutionInfo Runtime ServerInfo",
-        ".runtime": "BaseUser DEFAULT_RUNTIME get_runtime",
+        "pregel.runtime": "ExecutionInfo Runtime ServerInfo get_runtime",
+        ".runtime": "BaseUser DEFAULT_RUNTIME",
     },
     "langgraph.managed": {".managed": "IsLastStep RemainingSteps"},
     "langgraph.managed.base": {
@@ -215,8 +215,9 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         ".postgres": "PoolConfig",
     },
     "langgraph.callbacks": {
-        ".callbacks": "GraphCallbackHandler GraphInterruptEvent GraphLifecycleEvent "
-        "GraphLifecycleStatus GraphResumeEvent GraphCallbacks"
+        "compat.langchain.pauses": "GraphCallbackHandler GraphInterruptEvent GraphLifecycleEvent "
+        "GraphLifecycleStatus GraphResumeEvent",
+        ".typing": "GraphCallbacks=StateLike",
     },
     "langgraph.stream": {},
     "langgraph.stream._types": {},
