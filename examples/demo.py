@@ -262,7 +262,7 @@ def run(folder: Path, out: Path) -> None:
 
     with SqliteSaver.from_conn_string(str(store)) as saver:
         app = build().compile(checkpointer=saver, name="demo")
-        say_title(3, f"Another process goes on with what is stored in {store}")
+        say_title(3, f"Another process continues from what is stored in {store}")
         kept = count_read(app.get_state(THREAD))
         print(f"   done before the kill, and not done again: {kept:,} of {files:,}")
         code, process = start_reader(folder, store, None)
@@ -316,7 +316,7 @@ def answer(question: str) -> str:
     """Return the answer from the terminal, or the first measure if there is no terminal."""
     print(f"   {question} [{MEASURES[0]}] ", end="", flush=True)
     if not sys.stdin.isatty():
-        print(f"{MEASURES[0]}   (nobody is at the keyboard)")
+        print(f"{MEASURES[0]}   (no terminal: the default)")
         return MEASURES[0]
     return sys.stdin.readline().strip() or MEASURES[0]
 

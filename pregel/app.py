@@ -373,6 +373,10 @@ class Pregel(
 
         return bundle(self.get_graph, include, exclude)
 
+    def _mime_(self) -> tuple[str, str]:
+        """Return what marimo shows."""
+        return "text/html", self._repr_mimebundle_()["text/html"]
+
     # -- derive ------------------------------------------------------------------------------------
 
     def with_config(self, config: RunnableConfig | None = None, **settings: Any) -> Self:

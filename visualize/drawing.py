@@ -265,6 +265,10 @@ class Drawing:
         """Return what Jupyter shows."""
         return bundle(lambda: self, include, exclude)
 
+    def _mime_(self) -> tuple[str, str]:
+        """Return what marimo shows."""
+        return "text/html", self._repr_mimebundle_()["text/html"]
+
     def __str__(self) -> str:
         return self.draw_ascii(width=terminal_width()).rstrip()
 

@@ -101,7 +101,7 @@ def make_demo() -> None:
                 browser.open(Path(folder, "demo", "report.html"))
                 photograph(browser, place("report", theme, "webp"))
         page = place("report", "light", "webp").read_bytes()
-        title = "The demo: a graph reads files, its process is killed, another one goes on"
+        title = "The demo: a graph reads files, its process is killed, another one continues"
         (HERE / "demo.svg").write_text(terminal.draw(shown, title, page))
         with SqliteSaver.from_conn_string(str(Path(folder, "demo", "stategraph-demo.db"))) as saver:
             app = demo.build().compile(checkpointer=saver, name="demo")

@@ -52,7 +52,7 @@ def test_all_of_it_in_a_pipe(folder, tmp_path):
     assert "10 of 20 files" in shown
     assert 1 <= number_in(r"not done again: (\d+) of 20", shown) <= 10
     assert "20 of 20 files" in shown
-    assert "[lines] lines   (nobody is at the keyboard)" in shown
+    assert "[lines] lines   (no terminal: the default)" in shown
     assert "         80  part1/file19.py\n" in shown
     assert "of 20 files, 840 lines, 420 functions, 210 imports" in shown
     assert "wrote stategraph-demo/report.html" in shown

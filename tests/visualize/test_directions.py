@@ -99,3 +99,10 @@ def test_many_edges_to_end_become_marks():
     assert draw_svg(star(MOST_ENDS)).count('class="to-end"') == len(fit(star(MOST_ENDS)).model.node_records) - 2
     few = star(MOST_ENDS - 1)
     assert mark_ends(few) is few
+
+
+def test_marimo_shows_graphs_and_drawings():
+    app = stategraph.StateGraph(int).add_node("a", lambda n: n).add_edge("__start__", "a").compile()
+    for shown in (app, app.get_graph()):
+        mime, text = shown._mime_()
+        assert mime == "text/html" and "<img" in text

@@ -51,6 +51,10 @@ class Timeline(TimelineModel):
         svg, text = self.draw_svg(), self.draw_text()
         return {"text/html": as_image(svg, repr(self)), "image/svg+xml": svg, "text/plain": text}
 
+    def _mime_(self) -> tuple[str, str]:
+        """Return what marimo shows."""
+        return "text/html", self._repr_mimebundle_()["text/html"]
+
     def __str__(self) -> str:
         return self.draw_text(terminal_width())
 
