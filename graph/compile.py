@@ -207,9 +207,8 @@ class Compiler:
         if self.deferred < 2 and not any(join.waves for join in self.joins):
             return None
         from ..pregel.program.flow import make_flow
-        from ..pregel.superstep.flow_machine import FlowMachine
 
-        return make_flow(self.joins, complete_successors(self.spec), triggers, FlowMachine)
+        return make_flow(self.joins, complete_successors(self.spec), triggers)
 
     def make_input_check(self) -> Callable[[Any], None]:
         """What an input may hold."""

@@ -14,8 +14,7 @@ from ..pregel.names import END, START
 from ..pregel.program.flow import find_gathering, find_holders, make_flow, walk
 from ..pregel.run.checks import check_schedule
 from ..pregel.run.ready_loop import ready_steps
-from ..pregel.superstep.flow_machine import FlowMachine
-from ..pregel.superstep.ready_machine import ReadyMachine
+from ..pregel.superstep.slots import OpenTasks
 from ..pregel.types import Schedule
 from .compile import Compiler
 from .schema import Channel
@@ -63,10 +62,11 @@ class ReadyCompiler(Compiler):
         ways = complete_successors(replace(self.spec, joins=waiting))
         gathering = [join for join in self.joins if join.kind == "all"]
         return replace(
-            make_flow(self.joins, successors, triggers, ReadyMachine, FlowMachine),
+            make_flow(self.joins, successors, triggers),
             holders=find_holders(ways, plain, START),
             gathering=tuple(find_gathering(join, ways, START) for join in gathering),
             loop=ready_steps,
+            make_open=OpenTasks,
         )
 
 

@@ -13,11 +13,10 @@ from ..pregel.program.program import Program
 from ..pregel.run.origins import with_origins
 from ..pregel.run.snapshots import View, view
 from ..pregel.run.task_records import read_records
-from ..pregel.superstep.machine import handler_of
-from ..pregel.superstep.ready_choice import always
-from ..pregel.superstep.ready_machine import ReadyMachine
+from ..pregel.superstep.machine import Machine, handler_of
+from ..pregel.superstep.rules import always, could_start
+from ..pregel.superstep.slots import OpenTasks, find_origin, find_under_way
 from ..pregel.superstep.task import Task
-from ..pregel.superstep.under_way import find_origin, find_under_way
 
 
 class Origins:
@@ -68,15 +67,17 @@ def kept_back(program: Program, before: CheckpointTuple, after: CheckpointTuple)
     records = read_records(before.pending_writes or ()).items()
     if any(known.finished and id not in was_under_way for id, known in records):
         return False
-    machine = ReadyMachine(program, before.checkpoint, before.metadata.get("step", -1) + 1)
+    open_tasks = OpenTasks()
+    step = before.metadata.get("step", -1) + 1
+    machine = Machine(program, before.checkpoint, step, open=open_tasks)
     tasks: dict[int, Task] = {}
     for slot, known in find_under_way(before.checkpoint).items():
         node = program.nodes.get(known["node"])
         if node is None:  # of an earlier version of the graph
             return False
         tasks[under_way_number(slot)] = Task(node, known["path"], None, None, known["send"])
-    machine.take_up(tasks)
-    return machine.could_start(always)
+    open_tasks.load(machine, tasks)
+    return could_start(machine, always)
 
 
 def _list_under_way(found: CheckpointTuple) -> Iterator[tuple[tuple[str | None, ...], str]]:

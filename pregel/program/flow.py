@@ -38,26 +38,23 @@ class Flow:
         feeders: channel of a "reachable" join → the nodes that lead to one of its sources by a way
             that does not pass through its target; the sources among them.
         lasting: the triggers that may be pending over several supersteps.
-        machine: the class of machine that runs the graph. It is loaded with the Flow, so that other
-            graphs do not load it.
-        resting: that of one which nobody runs: which is looked at, or edited.
         warned: the channels of joins of which it was said that too few came.
         holders: with schedule="ready", node → the nodes that hold it back while they are under way;
             else None.
         gathering: with schedule="ready", the joins that wait for all.
         loop: what carries a run from step to step; None for supersteps.
+        make_open: with schedule="ready", makes the record of a run's open tasks; else None.
     """
 
     joins: tuple[Join, ...]
     leads: Mapping[str, frozenset[str]]
     feeders: Mapping[str, frozenset[str]]
     lasting: tuple[str, ...]
-    machine: Any
-    resting: Any
     warned: set[str] = field(default_factory=set)
     holders: Mapping[str, frozenset[str]] | None = None
     gathering: tuple[Gathering, ...] = ()
     loop: Any = None
+    make_open: Any = None
 
     @property
     def reachable(self) -> Iterator[Join]:
@@ -97,8 +94,6 @@ def make_flow(
     joins: Sequence[Join],
     successors: Mapping[str, Iterable[str]],
     triggers: Mapping[str, Channel],
-    machine: Any,
-    resting: Any = None,
 ) -> Flow:
     """The Flow of a graph.
 
@@ -106,8 +101,6 @@ def make_flow(
         joins: all of them that lead to a node.
         successors: node → the nodes that it leads to at once, whatever decides.
         triggers: the channels that trigger its nodes, by name.
-        machine: the class of machine that runs it.
-        resting: that of one which nobody runs; None for the same.
     """
     waves = tuple(join for join in joins if join.waves)
     sources: dict[str, set[str]] = {}
@@ -123,8 +116,6 @@ def make_flow(
             if join.kind == "reachable"
         },
         lasting=tuple(name for name, channel in triggers.items() if not channel.step_scoped),
-        machine=machine,
-        resting=resting or machine,
     )
 
 
@@ -197,14 +188,10 @@ def find_holders(
     for name in (*successors, *(name for name in plain if name not in successors)):
         for end in sorted(plain.get(name, ())):
             last.setdefault(end, []).append(name)
-    return {
-        name: frozenset(walk(before, sources) - {name}) for name, before in last.items()
-    }
+    return {name: frozenset(walk(before, sources) - {name}) for name, before in last.items()}
 
 
-def find_gathering(
-    join: Join, successors: Mapping[str, Iterable[str]], start: str
-) -> Gathering:
+def find_gathering(join: Join, successors: Mapping[str, Iterable[str]], start: str) -> Gathering:
     """What may lead to the sources of a join for all: these, as several tasks of one may be under
     way, and what leads to them in the same turn of a loop.
 

@@ -223,7 +223,9 @@ def _take_input(run: Run, machine: Machine) -> Effects:
         forget_lost(machine, found)
     new = run.position.head is None
     # What was pending counts as run, or its triggers would start it beside the new input.
-    machine.apply_input(writes, machine.plan(coerce=False) if found is not None else ())
+    machine.apply_input(
+        writes, machine.as_superstep().plan(coerce=False) if found is not None else ()
+    )
     yield from save(run, machine, "input", held=new and _holds_input(run, machine))
 
 

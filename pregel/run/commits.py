@@ -419,7 +419,7 @@ class CommitBuilder:
     def build_at_exit(self, machine: Machine) -> Commit | None:
         """The one checkpoint of this call, if it changed anything and is whole."""
         changed = machine.unsaved or machine.unsaved_seen or self._exit_source == "fork"
-        whole = machine.stands_alone() and not self._applying
+        whole = not machine.open and not self._applying
         # Not what is applied by half, nor what came before a first superstep (a `Command`, posts).
         if not whole or not changed or machine.checkpoint_id == self._position.saved_id:
             return None

@@ -10,8 +10,9 @@ from ...checkpoint.base import BaseCheckpointSaver, CheckpointTuple, RunnableCon
 from ..names import triggered_node
 from ..program.flow import find_free
 from ..program.program import CompiledNode, Program
+from ..superstep.joins import find_blockers_of
+from ..superstep.slots import find_under_way
 from ..superstep.task import Task
-from ..superstep.under_way import find_under_way
 from .origins import origins_of, with_origins
 from .snapshots import View, view
 
@@ -47,9 +48,7 @@ def find_whole(saver: BaseCheckpointSaver, where: RunnableConfig) -> CheckpointT
     return _put_together(found, origins)
 
 
-async def afind_whole(
-    saver: BaseCheckpointSaver, where: RunnableConfig
-) -> CheckpointTuple | None:
+async def afind_whole(saver: BaseCheckpointSaver, where: RunnableConfig) -> CheckpointTuple | None:
     """`find_whole` for coroutines."""
     found = await saver.aget_tuple(where)
     origins = [await saver.aget_tuple(each) for each in origins_of(found)] if found else []
@@ -139,7 +138,7 @@ def _explain_triggers(node: CompiledNode, seen: View) -> NodeStatus:
         else:
             was_written = trigger in machine.versions or any(t in ran_with for t in node.triggers)
             sentence = _explain_trigger(trigger, status, trigger in joins, was_written)
-        blockers = sorted(machine.find_blockers(trigger))
+        blockers = sorted(find_blockers_of(machine, trigger))
         if blockers:
             sentence += f"; under way: {', '.join(blockers)}"
         sentences.append(sentence)

@@ -6,18 +6,21 @@ Part of the loop: generators that ask for effects and perform none.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.base import CheckpointTuple
 from ..names import DELIVERED, has_task_ids, last_level
+from ..program.program import Program
 from ..program.version import apply_migration
 from ..superstep.machine import Machine
 from ..superstep.task import Task
 from .effects import Effect, Load, Save
 from .nested import load_around, load_rewound, load_seed, ns_of
 from .run import Run, run_of
-from .snapshots import machine_class
 from .task_records import bring_back, find_carried, read_records
+
+if TYPE_CHECKING:
+    from ..superstep.slots import OpenTasks
 
 
 def load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
@@ -74,6 +77,12 @@ def _may_have_followed(run: Run, head: CheckpointTuple) -> bool:
     return not thread.names_checkpoint and head.metadata.get("run_id") != thread.run_id
 
 
+def make_open(program: Program) -> OpenTasks | None:
+    """Make the record of a run's open tasks; None in supersteps."""
+    make: Any = None if program.flow is None else program.flow.make_open
+    return None if make is None else make()
+
+
 def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     """The state that the run starts from, with what a `Command` has brought beside it; the run's
     position is there from now on.
@@ -85,7 +94,7 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     if found is None:
         if loaded.head is not None:
             run.position.find_head(loaded.head)
-        machine = machine_class(program)(program)
+        machine = Machine(program, open=make_open(program))
         if run.thread.saver is not None:
             machine.sign()
         elif run.ns:
@@ -96,8 +105,8 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     mine = apply_migration(found, program.fingerprint, run.settings.graph.migrate)
     records = read_records(mine.pending_writes or ())
     step = mine.metadata["step"] + 1
-    make_machine = machine_class(program, resting=edits)
-    machine = make_machine(program, mine.checkpoint, step, find_carried(records))
+    open_tasks = None if edits else make_open(program)
+    machine = Machine(program, mine.checkpoint, step, find_carried(records), open_tasks)
     in_place = ns_of(mine.config) == run.ns
     if not in_place:  # it goes on in a namespace of its own, where nothing is stored yet
         machine.mark_all_unsaved()
@@ -114,5 +123,3 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
 
         take_up(run, machine, mine.checkpoint, loaded.origins)
     return machine
-
-

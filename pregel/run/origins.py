@@ -29,11 +29,10 @@ from ..names import under_way_number
 from ..program.version import apply_migration
 from ..program.writes import Pair
 from ..superstep.machine import Machine, handler_of
-from ..superstep.ready_machine import ReadyMachine
-from ..superstep.requeue import requeue
+from ..superstep.rules import open_of, rebuild_task
+from ..superstep.slots import UnderWayRecord, find_origin, find_under_way, requeue
 from ..superstep.state import assign_slots
 from ..superstep.task import Task
-from ..superstep.under_way import UnderWayRecord, find_origin, find_under_way
 from .effects import Effect, Effects, Load, Save
 from .run import Run, run_of
 from .task_records import NOTHING_RECORDED, bring_back, find_carried, read_records
@@ -103,7 +102,7 @@ def take_up(
     # Origins may themselves continue earlier checkpoints: those continue here, too.
     continued: list[Any] = [origin.metadata.get(CONTINUES, ()) for origin in origins.values()]
     run.position.note_continued([*chain(*continued), *origins])
-    if not isinstance(machine, ReadyMachine):
+    if machine.open is None:
         run.position.note_unqueued(machine.copy())
         requeue_stored(machine, checkpoint)
         return
@@ -114,14 +113,14 @@ def take_up(
     tasks: dict[int, Task] = {}
     without_origin: dict[str, UnderWayRecord] = {}
     for slot, known in _find_known(machine, checkpoint).items():
-        rebuild_task = rebuild.get(find_origin(checkpoint, slot))
-        if rebuild_task is not None:
-            tasks[under_way_number(slot)] = rebuild_task(known)
+        make_task = rebuild.get(find_origin(checkpoint, slot))
+        if make_task is not None:
+            tasks[under_way_number(slot)] = make_task(known)
         else:
             without_origin[slot] = known
     if without_origin:
         requeue(machine, without_origin)
-    machine.take_up(tasks)
+    machine.open.load(machine, tasks)
 
 
 def bring_in(run: Run, machine: Machine, writes: Sequence[Pair]) -> None:
@@ -136,17 +135,17 @@ def bring_in(run: Run, machine: Machine, writes: Sequence[Pair]) -> None:
     run.position.note_unqueued(None)
 
 
-def keep_strays(run: Run, machine: ReadyMachine) -> Effects:
+def keep_strays(run: Run, machine: Machine) -> Effects:
     """Supersteps may have run what is under way, and recorded it beside the head. With this
     schedule the head moves on while those tasks stay, so their records go to their origins."""
     found = run.position.found
-    origins = {task.run.machine.checkpoint_id for task in machine.under_way}
+    origins = {task.run.machine.checkpoint_id for task in open_of(machine)}
     if found is None or not origins or run.position.saved_id is None:
         return
-    waiting = Machine.plan(machine.copy(), run, coerce=False)
+    waiting = machine.copy().plan(run, coerce=False)
     known = {NULL_TASK_ID, *(task.id for task in _with_handlers(waiting))}
     # What has finished is applied in the next step.
-    under_way = (task.id for task in _with_handlers(machine.under_way))
+    under_way = (task.id for task in _with_handlers(open_of(machine)))
     known.update(id for id in under_way if run.position.record_of(id).finished)
     # Records of `@task` calls are among these: they do not say which task made them.
     strays: dict[str, list[tuple[str, Blob]]] = {}
@@ -158,7 +157,7 @@ def keep_strays(run: Run, machine: ReadyMachine) -> Effects:
         yield Save(None, [], run.position.saved_id, others=dict.fromkeys(origins, records))
 
 
-def find_beside_head(run: Run, machine: ReadyMachine) -> set[str]:
+def find_beside_head(run: Run, machine: Machine) -> set[str]:
     """The ids of tasks that have records beside the head. While it is the head, these take
     precedence over records beside an origin."""
     found = run.position.found
@@ -167,9 +166,9 @@ def find_beside_head(run: Run, machine: ReadyMachine) -> set[str]:
     return {task_id for task_id, _, _ in _list_beside_head(machine, found)}
 
 
-def _list_beside_head(machine: ReadyMachine, found: CheckpointTuple) -> list[PendingWrite]:
+def _list_beside_head(machine: Machine, found: CheckpointTuple) -> list[PendingWrite]:
     """What is recorded beside the head itself, and not beside the origins."""
-    origins = [run_of(task).position.found for task in machine.under_way]
+    origins = [run_of(task).position.found for task in open_of(machine)]
     known_there = (origin.pending_writes or () for origin in origins if origin is not None)
     theirs = {id(write) for write in chain.from_iterable(known_there)}
     pending = found.pending_writes or ()
@@ -201,6 +200,6 @@ def _rebuilder(run: Run, origin: CheckpointTuple) -> Callable[[UnderWayRecord], 
     """What rebuilds the tasks that have started at a checkpoint."""
     records = read_records(origin.pending_writes or ())
     step = origin.metadata["step"] + 1
-    machine = ReadyMachine(run.program, origin.checkpoint, step, find_carried(records))
+    machine = Machine(run.program, origin.checkpoint, step, find_carried(records))
     bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
-    return partial(machine.rebuild_task, run.pin_to(machine, origin), run.settings.limit)
+    return partial(rebuild_task, machine, run.pin_to(machine, origin), run.settings.limit)

@@ -1,7 +1,7 @@
 """The generator of a call with schedule="ready", in the place of `loop._loop`: tasks start when
 their own inputs are there, and what has ended is a step of its own.
 
-Theory of operation: `ReadyMachine` says what starts and folds in what has ended; only `_end_step`
+Theory of operation: `Machine` says what starts and folds in what has ended; only `_end_step`
 moves the state. Tasks that have failed or wait for an answer stay under way, and the others go on.
 They are recorded when nothing else can run, each beside the checkpoint at which it has started:
 there a later call finds its questions, its answers and the results of its `@task` calls.
@@ -13,11 +13,20 @@ from collections.abc import Generator, Sequence
 
 from ...checkpoint.base import TaskWrites
 from ..errors import ConcurrentUpdateError, DrainSignal
-from ..superstep.machine import handler_of, in_path_order
+from ..superstep.machine import Machine, handler_of, in_path_order
 from ..superstep.outcome import end_with_error
 from ..superstep.race import has_ended
-from ..superstep.ready_machine import ReadyMachine
 from ..superstep.ready_races import find_winners
+from ..superstep.rules import (
+    always,
+    choose,
+    find_begun,
+    find_conflict,
+    has_more,
+    open_of,
+    refuses_again,
+    start,
+)
 from ..superstep.task import Task
 from .effects import Abandon, Effect, Effects
 from .failures import choose_error, limit_reached
@@ -29,7 +38,7 @@ from .showing import show_checkpoint, show_ends, show_starts
 from .stream import identify_messages
 
 
-def ready_steps(run: Run, machine: ReadyMachine, passed_tick: int) -> Effects:
+def ready_steps(run: Run, machine: Machine, passed_tick: int) -> Effects:
     """Step after step, until nothing is left, or nothing can run before an answer comes.
 
     Args:
@@ -47,7 +56,7 @@ def ready_steps(run: Run, machine: ReadyMachine, passed_tick: int) -> Effects:
     yield from _end(run, machine, progress)
 
 
-def _run_steps(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
+def _run_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
     effect, at_work = progress.effect, progress.at_work
     starting = yield from _take_up(run, machine, progress)
     moved = True  # nothing has started in this state yet
@@ -73,30 +82,30 @@ def _run_steps(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effec
 
 
 def _take_up(
-    run: Run, machine: ReadyMachine, progress: LoopProgress
+    run: Run, machine: Machine, progress: LoopProgress
 ) -> Generator[Effect, None, list[Task]]:
     """Go on where the thread stands. Returns the tasks that are under way there."""
-    under_way = list(machine.under_way)
+    under_way = list(open_of(machine))
     yield from progress.store.begin()
     if run.position.found is not None:
         record_of = run.position.record_of
-        machine.note_started(
-            run, lambda id: record_of(id).begun, lambda id: record_of(id).kept is not None
+        open_of(machine).begun = find_begun(
+            machine, run, lambda id: record_of(id).begun, lambda id: record_of(id).kept is not None
         )
     if run.settings.interrupt_before:
-        progress.not_reached = machine.find_held_back()
+        progress.not_reached = choose(machine, always).held
     return under_way
 
 
-def _choose_starts(run: Run, machine: ReadyMachine, progress: LoopProgress) -> list[Task]:
+def _choose_starts(run: Run, machine: Machine, progress: LoopProgress) -> list[Task]:
     """The tasks that start in a new state. If they cannot, what runs ends and is applied."""
     starting: list[Task] = []
     may_start = progress.decide_starts(run)
     try:
-        starting = machine.start(run.pin_to, run.settings.limit, may_start)
+        starting = start(machine, run.pin_to, run.settings.limit, may_start)
     except Exception as error:
         progress.stop_starting(error)
-    if machine.over_limit and progress.start_error is None:
+    if open_of(machine).over_limit and progress.start_error is None:
         progress.stop_starting(limit_reached(run, upcoming(run, machine)))
     # Also if nothing starts: readers are owed the last checkpoint.
     if any(stream.wants("checkpoints", "debug") for stream in run.output.streams):
@@ -138,10 +147,9 @@ def _start(
 def _restore_refused(run: Run, tasks: Sequence[Task]) -> None:
     """Give tasks their error back whose writes were refused and would be refused again, so that
     nothing that they do is repeated for that."""
-    machine: ReadyMachine = run.machine  # type: ignore[assignment]
     for task in tasks:
         error = run.position.record_of(task.id).error
-        if isinstance(error, ConcurrentUpdateError) and machine.refuses_again(task, error):
+        if isinstance(error, ConcurrentUpdateError) and refuses_again(run.machine, task, error):
             task.restore_end(error)
 
 
@@ -151,7 +159,7 @@ def _is_handled(task: Task) -> bool:
 
 
 def _take_ended(
-    run: Run, machine: ReadyMachine, progress: LoopProgress, tasks: Sequence[Task]
+    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
 ) -> Generator[Effect, None, bool]:
     """Apply the tasks that finished, as one step, and note how the others ended. If that is
     refused, apply them one by one.
@@ -175,7 +183,7 @@ def _take_ended(
             progress.note_ends(run, applied)
         applied = []
     if applied:
-        progress.lost += machine.lost
+        progress.lost += open_of(machine).lost
         yield from _end_step(run, machine, progress, applied, writes)
     if run.output.streams:
         show_ends(run, [task for task in tasks if task not in apart] if apart else tasks)
@@ -192,7 +200,7 @@ def _take_ended(
 
 
 def _sort_ends(
-    run: Run, machine: ReadyMachine, progress: LoopProgress, tasks: Sequence[Task]
+    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
 ) -> tuple[list[Task], list[Task]]:
     """What becomes of tasks that have ended. They are at work no more.
 
@@ -205,7 +213,7 @@ def _sort_ends(
     written: dict[str, str] = {}
     for task in in_path_order(tasks) if len(tasks) > 1 else tasks:
         progress.at_work.pop(task, None)
-        conflict = machine.find_conflict(task, written) if task.finished else None
+        conflict = find_conflict(machine, task, written) if task.finished else None
         if conflict is not None:
             end_with_error(task, conflict)
         if task.finished:
@@ -219,7 +227,7 @@ def _sort_ends(
 
 
 def _take_raced(
-    run: Run, machine: ReadyMachine, progress: LoopProgress, tasks: Sequence[Task]
+    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
 ) -> Generator[Effect, None, bool]:
     """`_take_ended` where there are races.
 
@@ -275,14 +283,14 @@ def _hand_over(run: Run, progress: LoopProgress, failed: Sequence[Task]) -> Effe
 
 def _end_step(
     run: Run,
-    machine: ReadyMachine,
+    machine: Machine,
     progress: LoopProgress,
     tasks: Sequence[Task],
     writes: list[TaskWrites],
 ) -> Effects:
     """Store the step that these tasks have ended."""
     inbox = run.commits.inbox
-    if inbox is not None and progress.posts and machine.has_more():
+    if inbox is not None and progress.posts and has_more(machine):
         inbox.fold(machine, progress.posts)
         progress.posts = ()
     yield from progress.store.end_step(tasks, writes)
@@ -295,7 +303,7 @@ def _end_step(
 # -- the end of a call -----------------------------------------------------------------------------
 
 
-def _end(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
+def _end(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
     """End a call in which nothing can run: record how far tasks have come; then raise, or pause."""
     unfinished = in_path_order(progress.list_unfinished())
     # Before it is recorded: with durability="exit" all that is under way waits to start then.
@@ -312,25 +320,23 @@ def _end(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
         raise DrainSignal(drained)
     if unfinished:
         pause(run, unfinished)
-    elif machine.held or machine.waiting_sends:  # at a breakpoint
+    elif machine.held or open_of(machine).waiting_sends:  # at a breakpoint
         kind: Breakpoint = "interrupt_after" if progress.held_back else "interrupt_before"
         run.output.stop(kind, upcoming(run, machine))
     elif machine.program.flow is not None:
         machine.program.flow.warn_of_unmet(machine.channels)
 
 
-def _end_by_force(run: Run, machine: ReadyMachine, progress: LoopProgress) -> Effects:
+def _end_by_force(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
     """Keep what has finished when the reader leaves or the driver fails."""
     # What an abandoned run has done must not move the thread: nobody waits for it any more.
     if run.abandoned or progress.store.has_open_step:
         return
     # Nor may what has lost its race by a step that is applied.
-    progress.drop([*progress.lost, *machine.lost])
+    progress.drop([*progress.lost, *open_of(machine).lost])
     finished = [task for task in progress.at_work if task.finished]
     if finished:
         take = _take_ended if progress.races is None else _take_raced
         yield from take(run, machine, progress, finished)
     unfinished = [task for task in progress.at_work if not task.finished]
-    yield from progress.store.record(
-        in_path_order([*progress.list_unfinished(), *unfinished])
-    )
+    yield from progress.store.record(in_path_order([*progress.list_unfinished(), *unfinished]))

@@ -10,9 +10,9 @@ from ...checkpoint.base import Post
 from ..names import START, TASKS
 from ..program.writes import list_sends
 from ..superstep.interrupts import is_listed
-from ..superstep.ready_choice import MayStart
-from ..superstep.ready_machine import ReadyMachine
+from ..superstep.machine import Machine
 from ..superstep.ready_races import ReadyRaces, is_signal, stand_behind
+from ..superstep.rules import MayStart, could_start, open_of
 from ..superstep.task import Task
 from .effects import StartTasks
 from .failures import keep_cause
@@ -62,10 +62,10 @@ class LoopProgress:
         "unfinished",
     )  # fmt: skip
 
-    def __init__(self, run: Run, machine: ReadyMachine, passed_tick: int) -> None:
+    def __init__(self, run: Run, machine: Machine, passed_tick: int) -> None:
         alone = run.settings.one_at_a_time
         self.store: RunStore = make_store(run, machine)
-        self.order: Callable[[Task], int] = machine.starts.order
+        self.order: Callable[[Task], int] = open_of(machine).order
         self.passed_tick: int = passed_tick
         self.held_back: set[str] = set()
         self.not_reached: Collection[str] = ()
@@ -90,11 +90,11 @@ class LoopProgress:
             self.drained = settings.ending.reason
         return self._decide(run, drained=self.drained is not None)
 
-    def is_cut_short(self, run: Run, machine: ReadyMachine) -> bool:
+    def is_cut_short(self, run: Run, machine: Machine) -> bool:
         """Whether the call ends early, and something would start if it did not."""
         if self.drained is None:
             return False
-        return machine.could_start(self._decide(run, drained=False))
+        return could_start(machine, self._decide(run, drained=False))
 
     def _decide(self, run: Run, *, drained: bool) -> MayStart:
         settings, passed_tick = run.settings, self.passed_tick

@@ -16,7 +16,8 @@ from ...checkpoint.base import (
     UNDER_WAY,
     TaskWrites,
 )
-from ..superstep.ready_machine import ReadyMachine
+from ..superstep.machine import Machine
+from ..superstep.rules import open_of
 from ..superstep.task import Task
 from .commits import CommitBuilder
 from .effects import Effects, Save
@@ -38,7 +39,7 @@ class RunStore:
             Ctrl-C in between nothing may be stored on top of it.
     """
 
-    def __init__(self, run: Run, machine: ReadyMachine) -> None:
+    def __init__(self, run: Run, machine: Machine) -> None:
         self._run = run
         self._machine = machine
         self.has_open_step: bool = False
@@ -101,7 +102,7 @@ class StepStore(RunStore):
 
     def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Effects:
         commits, machine = self._run.commits, self._machine
-        commits.describe(UNDER_WAY, bool(machine.under_way) or None)
+        commits.describe(UNDER_WAY, bool(machine.open) or None)
         commit = commits.build(machine, "loop", writes)
         commit.carried = self._move_claim(tasks)
         saved = Save(commit)
@@ -117,7 +118,7 @@ class StepStore(RunStore):
     def _move_claim(self, tasks: Sequence[Task]) -> list[TaskWrites]:
         """The answers that have not reached their task go along to the next checkpoint; not those
         to tasks that have lost their races."""
-        run, lost = self._run, self._machine.lost
+        run, lost = self._run, open_of(self._machine).lost
         claim = claim_of(run)
         if run.answers.claimed is None or claim is None:
             return []
@@ -178,14 +179,14 @@ class ExitStore(StepStore):
     """Durability "exit": nothing is stored during the call, and one checkpoint at its end. What is
     under way starts anew in it, as after an edit: it keeps its ids, and what it has recorded."""
 
-    def __init__(self, run: Run, machine: ReadyMachine) -> None:
+    def __init__(self, run: Run, machine: Machine) -> None:
         super().__init__(run, machine)
         # Where the tasks have started, or will, that were there before this call.
         self._before: set[str] = set()
         self._ended: set[str] = set()  # the ids of the tasks that have ended in this call
 
     def begin(self) -> Effects:
-        self._before = {task.run.machine.checkpoint_id for task in self._machine.under_way}
+        self._before = {task.run.machine.checkpoint_id for task in open_of(self._machine)}
         self._before.add(self._machine.checkpoint_id)
         yield from ()  # what is recorded goes along with the checkpoint
 
@@ -196,7 +197,7 @@ class ExitStore(StepStore):
         self._run.commits.apply_unstored(self._machine, tasks)
         self.has_open_step = False  # no commit is made of it here
         self._ended.update(each.id for task in tasks for each in (task, task.cause or task))
-        self._ended.update(task.id for task in self._machine.lost)
+        self._ended.update(task.id for task in open_of(self._machine).lost)
 
     def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Effects:
         self._move_claim(tasks)
@@ -210,7 +211,7 @@ class ExitStore(StepStore):
 
     def record(self, tasks: Sequence[Task]) -> Effects:
         run, machine = self._run, self._machine
-        left = [*machine.under_way, *machine.just_started]
+        left = [*open_of(machine), *open_of(machine).starting]
         # Nothing is under way: the state alone is stored, with the end of the run.
         if run.abandoned or not left:
             return
@@ -293,7 +294,7 @@ def _overlay(before: TaskWrites | None, now: TaskWrites) -> TaskWrites:
     return now._replace(task_path=before.task_path or now.task_path, writes=[*kept, *now.writes])
 
 
-def make_store(run: Run, machine: ReadyMachine) -> RunStore:
+def make_store(run: Run, machine: Machine) -> RunStore:
     """What stores the steps of a run."""
     if run.thread.saver is None:
         return RunStore(run, machine)

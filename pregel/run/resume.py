@@ -184,7 +184,7 @@ def pending_tasks(run: Run, machine: Machine) -> list[Task]:
 def upcoming(run: Run, machine: Machine) -> list[Task]:
     """The tasks of the next superstep, to be looked at: their input is not coerced."""
     state = machine.as_superstep()
-    return Machine.plan(state, run.look_at(state), coerce=False)
+    return state.plan(run.look_at(state), coerce=False)
 
 
 def open_questions(run: Run, machine: Machine) -> tuple[Interrupt, ...]:

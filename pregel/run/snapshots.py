@@ -70,8 +70,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     """Bring a stored checkpoint to life, with the tasks that follow it."""
     records = read_records(found.pending_writes or ())
     step = found.metadata.get("step", -1) + 1
-    make_machine = machine_class(program, resting=True)
-    machine = make_machine(program, found.checkpoint, step, find_carried(records))
+    machine = Machine(program, found.checkpoint, step, find_carried(records))
     # First: a Send of the command has the place that it had when it started.
     bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
     if UNDER_WAY in found.metadata:
@@ -90,22 +89,12 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     return View(machine, with_handlers(tasks, records), records, live, lost)
 
 
-def machine_class(program: Program, *, resting: bool = False) -> type[Machine]:
-    """The class of machine that runs a program; or that of one at rest, which is looked at or
-    edited."""
-    flow = program.flow
-    if flow is None:
-        return Machine
-    found: type[Machine] = flow.resting if resting else flow.machine
-    return found
-
-
 def plan_to_look(machine: Machine, ns: str) -> list[Task]:
     """The tasks of the next superstep, to be looked at: their input is not coerced, and nothing can
     run them."""
     state = machine.as_superstep()
     place: Any = StoredRun(machine.program, state, ns)
-    return Machine.plan(state, place, coerce=False)
+    return state.plan(place, coerce=False)
 
 
 def _answerable(seen: View) -> set[str]:

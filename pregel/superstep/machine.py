@@ -1,4 +1,5 @@
-"""The superstep as pure state: `plan` says which tasks run, `apply` folds in what they wrote.
+"""The state of a run, pure: `plan` says which tasks are due, `apply` ends a step and folds in what
+its tasks wrote.
 
 No await, no lock, no clock, no saver: give it the same writes and it makes the same history. Work
 follows what changed: the channels written, the nodes they trigger, the few channels that react to
@@ -9,25 +10,40 @@ if one of its triggers has a newer version than the node had seen when it last r
 what its tasks have seen, so no change triggers a node twice. Both tables are stored. So a machine
 that was loaded plans the same tasks as the one that stored it, with the same ids (made of
 checkpoint and path), and by these the records of an unfinished superstep find their tasks.
+
+In supersteps all that is due starts, and a step ends when all of it has. With schedule="ready" it
+starts by `rules.start`, and what ended together is a step: the other tasks stay open (`slots`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...channels.base import MISSING, Channel, EmptyChannelError, stored_of
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
-from ..errors import InvalidUpdateError, nearest
+from ..errors import COMMAND, InvalidUpdateError, nearest
 from ..names import GRAPH, HANDLER_PATH, INPUT, PUSH, RAN, TASKS
 from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
 from ..types import without_keys
 from .context import TaskContext
 from .ids import NONE_CARRIED, Carried, new_checkpoint_id
-from .state import LiveState, collect_writes, copy_slots, group_by_channel
+from .state import (
+    Channels,
+    Grouped,
+    LiveState,
+    Noted,
+    collect_writes,
+    copy_slots,
+    group_by_channel,
+)
 from .task import Task
+
+if TYPE_CHECKING:
+    from .slots import OpenTasks
 
 
 class Machine(LiveState):
@@ -37,10 +53,13 @@ class Machine(LiveState):
         checkpoint_id: the checkpoint from which the next superstep runs; "" for none yet.
         carried: path → what the next tasks take along that were begun beside an earlier
             checkpoint and go on in this one.
-        racing: some of the tasks planned last are in a race.
+        racing: some of the tasks planned last, or open, are in a race.
+        open: with schedule="ready" the tasks that have started and not ended; None in supersteps,
+            and if nothing runs in this state. With open tasks `held` has all nodes that are due and
+            have not started: what triggers them does not expire.
     """
 
-    __slots__ = ("carried", "checkpoint_id", "racing")
+    __slots__ = ("carried", "checkpoint_id", "open", "racing")
 
     def __init__(
         self,
@@ -48,8 +67,10 @@ class Machine(LiveState):
         checkpoint: Checkpoint | None = None,
         step: int = -1,
         carried: Mapping[tuple[Any, ...], Carried] = NONE_CARRIED,
+        open: OpenTasks | None = None,
     ) -> None:
         self.program = program
+        self.open: OpenTasks | None = open
         self.step: int = step
         self.remaining: int = 0
         self.changed: Iterable[str] | None = ()
@@ -87,8 +108,15 @@ class Machine(LiveState):
         }
 
     def copy(self) -> Machine:
-        """A machine of its own in the same state."""
+        """Return a machine of its own in the same state."""
+        other = self.pin()
+        other.open = None if self.open is None else self.open.copy()
+        return other
+
+    def pin(self) -> Machine:
+        """Return this state as the tasks see it that start in it, without what is open."""
         other: Machine = copy_slots(self)
+        other.open = None
         # Channels are never changed in place, only replaced, so both machines can share them.
         other.channels = dict(self.channels)
         other.cache = {reader: dict(values) for reader, values in self.cache.items()}
@@ -140,7 +168,7 @@ class Machine(LiveState):
         for name in self._candidates(self.versions if changed is None else changed):
             node = program.nodes[name]
             if self._is_triggered(node):
-                self._add_pulled(node, tasks, run, coerce)
+                self.add_pulled(node, tasks, run, coerce)
         return tasks
 
     def _candidates(self, changed: Iterable[str]) -> Sequence[str]:
@@ -178,9 +206,14 @@ class Machine(LiveState):
         return False
 
     def as_superstep(self) -> Machine:
-        """A state in which all that is pending is the next superstep, for looking at it: this one,
-        in supersteps."""
-        return self
+        """Return a state in which all that is open is pending, under the ids that it has: to look
+        at it, or to drop it. In supersteps nothing is open."""
+        if self.open is None:
+            return self
+        # A copy, because here other tasks may get those places.
+        other = self.copy()
+        other.requeue_all()
+        return other
 
     def find_joined(self, task: Task) -> tuple[str, ...]:
         """The nodes that opened the joins which made a task run, in the order of the joins."""
@@ -195,12 +228,13 @@ class Machine(LiveState):
                 found.update({name: None for name in join.sources if name in now or name in before})
         return tuple(found)
 
-    def find_blockers(self, channel: str) -> Collection[str]:
-        """The nodes under way for which the join with this channel waits, though somebody has come;
-        none where it waits for those that are missing."""
-        return ()
+    def find_due(self) -> list[str]:
+        """Return the triggered nodes, in name order."""
+        nodes, changed = self.program.nodes, self.changed
+        names = self._candidates(self.versions if changed is None else changed)
+        return [name for name in names if self._is_triggered(nodes[name])]
 
-    def _add_pulled(
+    def add_pulled(
         self, node: CompiledNode, tasks: list[Task], run: TaskContext[Task] | None, coerce: bool
     ) -> None:
         """Add the task of a triggered node; one whose only input is empty waits until that is
@@ -230,7 +264,7 @@ class Machine(LiveState):
     # -- apply -------------------------------------------------------------------------------------
 
     def apply(self, tasks: Sequence[Task]) -> None:
-        """End a superstep: fold all writes in, in path order.
+        """End a step: fold in what these tasks wrote, in path order.
 
         All or nothing: only copies of channels are updated, and all of them become the live ones at
         once in `_swap`. If a write cannot be taken, the machine is as it was.
@@ -238,26 +272,117 @@ class Machine(LiveState):
         Raises:
             InvalidUpdateError: naming channel, step and writers.
         """
+        program, open_ = self.program, self.open
+        started, expiring = tasks, self.expiring
+        lost: Sequence[Task] = ()
         # With one task there is nothing to sort or to collect (benchmark P1).
         if len(tasks) > 1:
-            tasks = in_path_order(tasks)
-        fresh: dict[str, Channel] = {}
+            tasks = in_path_order(tasks if open_ is None else sorted(tasks, key=open_.order))
+        if open_ is not None:
+            if open_.waiting_sends is None:  # no start since the last step: a race, or a cut
+                from .rules import hold_all
+
+                hold_all(self)
+            started, lost = open_.starting, self.find_losers(tasks)
+            expiring = expiring.difference(self.held_triggers())
+        fresh: Channels = {}
         changed: set[str] = set()
-        # Consumed before the writes: a join that a task of this superstep writes again starts over,
-        # and must not lose that write.
-        moved = self._consume(tasks, fresh, changed) if self.program.consuming else []
+        # Consumed before the writes: a join that a task of this step writes again starts over, and
+        # must not lose that write.
+        moved = self._consume(started, fresh, changed) if program.consuming else []
         writes = group_by_channel(tasks[0].writes) if len(tasks) == 1 else collect_writes(tasks)
-        self._update(writes, fresh, (moved, changed), tasks)
-        if self.program.kinds.finishers and not self._has_work(fresh, changed):
+        if open_ is not None and open_.waiting_sends:
+            writes[TASKS] = [*open_.waiting_sends.values(), *writes.get(TASKS, ())]
+        if program.flow is None:
+            self._update(writes, fresh, (moved, changed), tasks, expiring)
+        else:
+            self._update_joins(writes, fresh, (moved, changed), tasks, expiring, lost=lost)
+        if (
+            program.kinds.finishers
+            and (open_ is None or not open_.stay_without([*tasks, *lost]))
+            and not self._has_work(fresh, changed)
+        ):
             # Deferred nodes run when nothing else can, so this is decided with the writes folded
             # in.
-            self._finish(fresh, moved, changed)
+            self._finish(fresh, (moved, changed))
         # From here on no code of the user's runs, and nothing can fail.
-        self._mark_seen(tasks)
+        if open_ is None:
+            self._mark_seen(tasks)
+        else:
+            self._move_slots(open_, tasks, lost, fresh, moved)
         self._swap(fresh, moved, changed)
         if self.carried:
             self.carried = NONE_CARRIED
         self.step += 1
+
+    def _move_slots(
+        self,
+        open_: OpenTasks,
+        tasks: Sequence[Task],
+        lost: Sequence[Task],
+        fresh: Channels,
+        moved: list[str],
+    ) -> None:
+        """Note what has started and ended: empty the slots of these tasks, and fill some."""
+        # A node has seen its triggers when it starts. A Send counts as a run when it has ended, as
+        # all others do: see `slots.requeue`.
+        self._mark_seen([task for task in open_.starting if task.send is None])
+        for task in tasks:
+            task = task.cause or task
+            if task.send is not None:
+                self._note_send(task.name, task.run.machine.tick)
+        for name, channel in open_.end(tasks, lost, self.program.triggers).items():
+            fresh[name] = channel  # type: ignore[assignment]
+            moved.append(name)
+            start = channel.task
+            self.seen[name] = {} if start is None else {start.run.machine.checkpoint_id: self.tick}
+            self.unsaved_seen.add(name)
+
+    def find_losers(self, winners: Sequence[Task]) -> Sequence[Task]:
+        """Return the open tasks that have lost their races if these have ended."""
+        if self.open is None or not self.racing:
+            return ()
+        from .race import find_losers
+
+        return find_losers(winners, chain(self.open, self.open.starting))
+
+    def held_triggers(self) -> set[str]:
+        """Return what triggers the nodes that are due and have not started."""
+        nodes = self.program.nodes
+        return {trigger for name in self.held for trigger in nodes[name].triggers}
+
+    def _update_joins(
+        self,
+        writes: Grouped,
+        fresh: Channels,
+        noted: Noted,
+        tasks: Sequence[Task],
+        expiring: Collection[str],
+        **about: Any,
+    ) -> None:
+        """`_update`; joins that gather in waves are judged on the result.
+
+        Args:
+            about: what else `BarrierTransition` has to know.
+        """
+        flow = self.program.flow
+        if flow is None or not flow.joins:
+            self._update(writes, fresh, noted, tasks, expiring)
+            return
+        from .joins import BarrierTransition
+
+        transition = BarrierTransition(self, tasks, consumed=noted[0], **about)
+        self._update(transition.drop_late(writes), fresh, noted, tasks, expiring)
+        transition.settle(fresh, noted)
+
+    def _finish(self, fresh: Channels, noted: Noted) -> None:
+        """Wake the channels that wait until nothing else is left to run."""
+        if self.program.flow is None:
+            self.finish_channels(fresh, noted, self.program.kinds.finishers)
+        else:
+            from .joins import finish
+
+            finish(self, fresh, noted)
 
     def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
         """Start over with new input: what was pending is dropped, step-scoped channels are emptied,
@@ -268,10 +393,17 @@ class Machine(LiveState):
             discarded: the tasks that were pending. They count as run, so that nothing triggers them
                 again.
         """
-        fresh: dict[str, Channel] = {}
+        if self.open is not None:
+            self.requeue_all()
+        fresh: Channels = {}
         changed: set[str] = set()
         moved = self._consume(discarded, fresh, changed) if discarded else []
-        self._update(group_by_channel(writes), fresh, (moved, changed), ())
+        noted = moved, changed
+        self._update(group_by_channel(writes), fresh, noted, (), self.expiring)
+        if self.program.flow is not None:
+            from .joins import restart
+
+            restart(self, fresh, noted)
         if discarded:
             self._mark_seen(discarded)
         self.seen.setdefault(INPUT, {})
@@ -283,7 +415,8 @@ class Machine(LiveState):
         self.step += 1
 
     def apply_edit(self, tasks: Sequence[Task], keep: Sequence[Task]) -> None:
-        """`apply` for an update from outside, in the order given.
+        """`apply` for an update from outside, in the order given; it arrives at joins, or starts
+        their targets, as its node does.
 
         Args:
             tasks: what the update writes, as tasks of the nodes that it speaks for.
@@ -291,8 +424,12 @@ class Machine(LiveState):
         """
         fresh: dict[str, Channel] = {}
         changed: set[str] = set()
+        flow = self.program.flow
+        waves = set() if flow is None else {join.channel for join in flow.joins}
         awake = [
-            name for name in self.program.kinds.finishers if self.channels[name].is_available()
+            name
+            for name in self.program.kinds.finishers
+            if name not in waves and self.channels[name].is_available()
         ]
         # Not an update as a node that stays pending: what that waits for is still to come.
         waiting = {task.name for task in keep if task.send is None}
@@ -304,12 +441,8 @@ class Machine(LiveState):
         if sends:
             writes[TASKS] = [*sends, *writes.get(TASKS, ())]
         # An update is no superstep of the tasks that stay, so what triggers them does not expire.
-        triggering = {trigger for task in keep for trigger in task.node.triggers}
-        before, self.expiring = self.expiring, self.expiring - triggering
-        try:
-            self._update(writes, fresh, (moved, changed), tasks)
-        finally:
-            self.expiring = before
+        expiring = self.expiring.difference(t for task in keep for t in task.node.triggers)
+        self._update_joins(writes, fresh, (moved, changed), tasks, expiring, keep=keep)
         self._mark_seen(ended)
         for name in waiting.intersection(task.name for task in tasks):
             self.seen[name] = {**self.seen.get(name, {}), RAN: self.tick}
@@ -321,12 +454,13 @@ class Machine(LiveState):
         if self.program.kinds.finishers:
             # If nothing else can run, all deferred nodes are woken. Else only those stay awake that
             # had been woken before: the update's writes have put them back to sleep.
-            woken: tuple[dict[str, Channel], list[str], set[str]] = {}, [], set()
+            woken: Channels = {}
+            noted: Noted = [], set()
             if keep or self.plan(coerce=False):
-                self._wake(*woken, awake)
+                self.finish_channels(woken, noted, awake)
             else:
-                self._finish(*woken)
-            self._swap(*woken)
+                self._finish(woken, noted)
+            self._swap(woken, *noted)
             self.changed = None
         self.begin_anew()
 
@@ -351,7 +485,10 @@ class Machine(LiveState):
         self.step = max(self.step, 0)
 
     def begin_anew(self) -> None:
-        """Begin a superstep of its own: none of its tasks goes on from an earlier one."""
+        """Begin a superstep of its own: none of its tasks goes on from an earlier one, and what is
+        open starts again."""
+        if self.open is not None:
+            self.requeue_all()
         self.carried = NONE_CARRIED
         self.step += 1
 
@@ -377,21 +514,32 @@ class Machine(LiveState):
             self.versions.setdefault(name, version)
         self.mark_all_unsaved()
 
+    def requeue_all(self) -> None:
+        """Make all that is open pending work of this state."""
+        from .slots import requeue
+
+        open_ = self.open
+        assert open_ is not None
+        # What made these start is still there, and may have waited since an earlier state.
+        self.held.update(task.name for task in open_.starting if task.send is None)
+        known = open_.clear()
+        for slot in known:
+            del self.channels[slot]
+        requeue(self, known)
+
     def apply_writes(self, writes: Sequence[Pair]) -> None:
-        """Fold in writes that belong to no superstep (a `Command` given as input): nothing expires,
-        and no step is taken."""
-        fresh: dict[str, Channel] = {}
-        moved: list[str] = []
-        before = self.changed
+        """Fold in writes that belong to no superstep (a `Command` given as input, or a post):
+        nothing expires, and no step is taken."""
+        fresh: Channels = {}
+        noted: Noted = [], set()
         found = group_by_channel(writes)
         if TASKS in found and TASKS in self.expiring:
             # Sends that wait already keep their places before the new ones.
             found[TASKS] = [*self.channels[TASKS].get(), *found[TASKS]]
-        changed: set[str] = set()
-        self._update(found, fresh, (moved, changed), (), expire=False)
-        self._swap(fresh, moved, changed)
-        # None stays None: after loading it still holds that anything may have changed.
-        self.changed = None if before is None else {*before, *(self.changed or ())}
+        self._update_joins(found, fresh, noted, (), (), added=True)
+        self.put(fresh, noted)
+        if self.open is not None:
+            self.open.writers.update(dict.fromkeys((name for name, _ in writes), COMMAND))
 
     # -- store -------------------------------------------------------------------------------------
 

@@ -52,6 +52,15 @@ def racer_of(task: Task) -> RacerKey:
     return race_of(task), index_of(task)
 
 
+def find_losers(winners: Iterable[Task], under_way: Iterable[Task]) -> list[Task]:
+    """Those that are under way and lose by these winners."""
+    won = {race_of(task) for task in winners} - {None}
+    if not won:
+        return []
+    mine = {racer_of(task) for task in winners}
+    return [t for t in under_way if race_of(t) in won and racer_of(t) not in mine]
+
+
 def has_ended(task: Task) -> bool:
     """Whether the task has ended. A racer that was told to begin after another had won has not."""
     return task.finished or task.error is not None or task.paused
@@ -142,9 +151,7 @@ class Races:
     def take_losers(self, at_work: Collection[Task]) -> list[Task]:
         """Those among these tasks that have lost, and are to be stopped; each once."""
         losers = [
-            task
-            for task in at_work
-            if self.has_lost(task) and index_of(task) not in self._stopped
+            task for task in at_work if self.has_lost(task) and index_of(task) not in self._stopped
         ]
         self._stopped.update(map(index_of, losers))
         return losers

@@ -107,15 +107,6 @@ def find_winners(ended: Iterable[Task]) -> list[Task]:
     ]
 
 
-def find_losers(winners: Iterable[Task], under_way: Iterable[Task]) -> list[Task]:
-    """Those that are under way and lose by these winners."""
-    won = {race_of(task) for task in winners} - {None}
-    if not won:
-        return []
-    mine = {racer_of(task) for task in winners}
-    return [t for t in under_way if race_of(t) in won and racer_of(t) not in mine]
-
-
 def is_signal(task: Task) -> bool:
     """Whether a task has ended with a signal, which is no failure."""
     return task.error is not None and not isinstance(task.error, Exception)

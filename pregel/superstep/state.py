@@ -5,7 +5,7 @@ Each change is made to copies first and becomes the live state at once, or not a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -150,8 +150,8 @@ class LiveState(StateView):
         return self.versions.get(trigger, 0) > seen and self.channels[trigger].is_available()
 
     def find_restart(self, node: CompiledNode) -> tuple[str, ...] | None:
-        """What had opened the joins behind a node that starts again in this state: see `requeue`.
-        None if it starts for the first time."""
+        """What had opened the joins behind a node that starts again in this state: see
+        `slots.requeue`. None if it starts for the first time."""
         own = trigger_name(node.name)
         joined = self.channels[own].get() if self.is_due(node, own) else None
         return None if joined is None else tuple(joined)
@@ -177,8 +177,7 @@ class LiveState(StateView):
         fresh: Channels,
         noted: Noted,
         tasks: Sequence[Task],
-        *,
-        expire: bool = True,
+        expiring: Collection[str],
     ) -> None:
         """Update copies of the written channels, and of those that an empty step changes.
 
@@ -187,7 +186,7 @@ class LiveState(StateView):
             fresh: the copies, by channel; more are added.
             noted: which channels moved, and which of these hold a value; more are added.
             tasks: who wrote, for error texts.
-            expire: whether channels that live for one step end theirs.
+            expiring: the channels that live for one step, which ends now.
         """
         channels = self.channels
         moved, changed = noted
@@ -220,15 +219,11 @@ class LiveState(StateView):
             if channel.dropped:
                 warn(overwrite_warning(name, tasks))
             fresh[name] = channel
-        unwritten = self.expiring.difference(writes) if expire else None
-        if unwritten:
-            self._expire(unwritten, fresh, noted)
-
-    def _expire(self, names: Iterable[str], fresh: Channels, noted: Noted) -> None:
-        """Give channels that live for one step, and got no writes in this one, an empty update."""
-        moved, changed = noted
         blank = self.program.kinds.blank
-        for name in names:
+        for name in expiring:
+            # Those that got no writes get an empty update.
+            if name in writes:
+                continue
             if name in blank and name not in fresh:
                 # A channel of ours becomes what it was at first. The program's own blank one is put
                 # in its place, which saves a copy and two calls (benchmark P1).
@@ -312,10 +307,6 @@ class LiveState(StateView):
                 self.refresh(name, fresh[name] if holds else None)
         self.unsaved.update(moved)
 
-    def stands_alone(self) -> bool:
-        """Whether this state is all that is needed to go on from it."""
-        return True
-
     def _has_work(self, fresh: Mapping[str, Channel], changed: set[str]) -> bool:
         """Whether anything can run without waking the channels that wait for the end."""
         # A Send is due by itself; no trigger leads to it.
@@ -336,14 +327,9 @@ class LiveState(StateView):
                 return True
         return False
 
-    def _finish(self, fresh: Channels, moved: list[str], changed: set[str]) -> None:
-        """Wake the channels that wait until nothing else is left to run."""
-        self._wake(fresh, moved, changed, self.program.kinds.finishers)
-
-    def _wake(
-        self, fresh: Channels, moved: list[str], changed: set[str], names: Iterable[str]
-    ) -> None:
+    def finish_channels(self, fresh: Channels, noted: Noted, names: Iterable[str]) -> None:
         """Tell these channels that nothing else is left to run."""
+        moved, changed = noted
         for name in names:
             channel = fresh.get(name)
             if channel is None:
@@ -365,11 +351,16 @@ class LiveState(StateView):
         """Let these channels hold what waits for the end."""
         fresh: Channels = {}
         noted: Noted = [], set()
-        self._wake(fresh, *noted, names)
+        self.finish_channels(fresh, noted, names)
         if fresh:
-            before = self.changed
-            self._swap(fresh, *noted)
-            self.changed = None if before is None else {*before, *noted[1]}
+            self.put(fresh, noted)
+
+    def put(self, fresh: Channels, noted: Noted) -> None:
+        """Make these channels the live ones, beside what has changed before: no step ends."""
+        before = self.changed
+        self._swap(fresh, *noted)
+        # None stays None: after loading it still holds that anything may have changed.
+        self.changed = None if before is None else {*before, *(self.changed or ())}
 
 
 def group_by_channel(writes: Iterable[Pair]) -> dict[str, list[Any]]:

@@ -1,211 +1,206 @@
-"""The machine of a graph whose joins gather in waves, or whose deferred nodes have an order.
+"""What happens to joins that gather in waves, and to deferred nodes, when a step ends.
 
-Only a program with a `Flow` is run by it. It adds to `Machine` what happens between the writes of a
-superstep and the plan of the next one, in this order:
+Only for a program with a `Flow`. Between the writes of a step and the plan of the next one, in this
+order:
 
 1. Arrivals of late tasks are dropped; the other writes are applied. A join that waits for a number
    opens when so many have come.
 2. Joins that wait for whoever can still come are judged, all of them on this one state, and opened.
-3. For a join that is open, all that is pending beside its target becomes late.
+3. A wave ends, and all that is pending or open beside the target of its join becomes late: in
+   supersteps when the join opens, with schedule="ready" when its target starts, which may have to
+   wait for others.
 4. If nothing is to run, deferred nodes wake in the order in which they lead to each other.
 5. If still nothing is to run, joins open that wait for each other in a circle.
 
 Theory of operation: late is a property of pending work, not of tasks. A task is late for a join if
 all that triggered it is; what it triggers is late, unless work that is not late triggers it, too.
-So it is enough to keep, in the channel of the join, which triggers and Sends are late. Nothing else
-is remembered between supersteps, and a machine that was loaded goes on like the one that stored it.
+So it is enough to keep, in the channel of the join, which triggers, `Send`s and open tasks are
+late. Nothing else is remembered between steps, and a machine that was loaded goes on like the one
+that stored it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ...channels.base import MISSING, Channel
 from ...channels.named_barrier import Barrier, Late, WaveBarrier
 from ..names import TASKS
 from ..program.flow import Flow, find_first, walk
 from ..program.join import Join
-from ..program.program import Program
-from ..program.writes import Pair, list_sends
-from .machine import Machine
+from ..program.writes import list_sends
 from .state import Channels, Grouped, Noted
 from .task import Task
 
+if TYPE_CHECKING:
+    from .machine import Machine
 
-class FlowMachine(Machine):
-    """A `Machine` that opens joins, and wakes deferred nodes in order.
 
-    Attributes:
-        flow: that of the program.
-        kept: during an edit, the pending tasks that stay pending.
-        starting: new input is being taken.
+def late_work(machine: Machine) -> dict[str, Late]:
+    """Return what is late for each join: channel of the join → late triggers, `Send`s and tasks."""
+    flow = machine.program.flow
+    joins = () if flow is None else flow.joins
+    return {join.channel: barrier_of(machine, join).late for join in joins}
+
+
+def rename_late(
+    machine: Machine,
+    before: Mapping[str, Late],
+    names: Mapping[str, str | int],
+    waited: Collection[str],
+) -> None:
+    """Keep what is late when open tasks become pending again.
+
+    Args:
+        before: what was late before.
+        names: their ids → the triggers, or the places of the Sends, by which they are pending.
+        waited: of these triggers those that were pending before, too.
+    """
+    fresh: Channels = {}
+    for channel, ids in before.items():
+        barrier = _barrier(machine.channels[channel])
+        # Late is what only late work has triggered.
+        still = {
+            name
+            for id, name in names.items()
+            if id in ids and (name not in waited or name in barrier.late)
+        }
+        late = barrier.late.difference(names.values()) | still
+        if late != barrier.late:
+            fresh[channel] = barrier = barrier.copy()
+            barrier.late = late
+    if fresh:
+        machine.put(fresh, ([*fresh], {name for name in fresh if fresh[name].is_available()}))
+
+
+def find_blockers_of(machine: Machine, channel: str) -> set[str]:
+    """Return the nodes under way for which the join with this channel waits, though somebody has
+    come; none where it waits for those that are missing."""
+    flow = machine.program.flow
+    for join in () if flow is None else flow.joins:
+        barrier = machine.channels[join.channel]
+        if join.channel == channel and join.kind == "reachable" and _waits(barrier):
+            return find_blockers(machine, {}, join, _barrier(barrier).late)
+    return set()
+
+
+def restart(machine: Machine, fresh: Channels, noted: Noted) -> None:
+    """End all waves, as new input comes in."""
+    moved, changed = noted
+    for join in flow_of(machine).joins:
+        if machine.channels[join.channel].checkpoint() is not MISSING:
+            fresh[join.channel] = machine.program.channels[join.channel]
+            changed.discard(join.channel)
+            if join.channel not in moved:
+                moved.append(join.channel)
+
+
+def finish(machine: Machine, fresh: Channels, noted: Noted) -> None:
+    """Wake deferred nodes, as nothing else is left to run: those to which no other one leads."""
+    triggers = machine.program.triggers
+    waiting: dict[str, list[str]] = {}
+    others: list[str] = []  # keys of the state that are shown at the end
+    for name in machine.program.kinds.finishers:
+        channel = find_channel(machine, fresh, name)
+        if name not in triggers:
+            others.append(name)
+        elif not isinstance(channel, WaveBarrier) and channel.copy().finish():
+            waiting.setdefault(triggers[name][0], []).append(name)
+    first = flow_of(machine).choose_awake(waiting)
+    due = [name for node in first for name in waiting[node]]
+    barriers = {join.channel for join in flow_of(machine).joins}
+    names = [name for name in (*others, *due) if name not in barriers]
+    machine.finish_channels(fresh, noted, names)
+    if not due:
+        _open_circles(machine, fresh, noted)
+
+
+def flow_of(machine: Machine) -> Flow:
+    """Return the `Flow` of a program that has one."""
+    flow = machine.program.flow
+    assert flow is not None
+    return flow
+
+
+class BarrierTransition:
+    """The end of one step: what it knows before the writes are applied, and what it does
+    afterwards.
+
+    Args:
+        tasks: those that end with it.
+        consumed: the channels that their targets have consumed.
+        lost: those that leave without having ended: they have lost their races.
+        added: the writes are the caller's, beside all that is pending.
+        keep: during an edit, the pending tasks that stay pending; else None.
     """
 
-    __slots__ = ("flow", "kept", "starting")
-
-    def __init__(self, program: Program, *args: Any, **kwargs: Any) -> None:
-        super().__init__(program, *args, **kwargs)
-        assert program.flow is not None
-        self.flow: Flow = program.flow
-        self.kept: Sequence[Task] | None = None
-        self.starting: bool = False
-
-    def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
-        """`Machine.apply_input`, which ends all waves."""
-        self.starting = True
-        try:
-            super().apply_input(writes, discarded)
-        finally:
-            self.starting = False
-
-    def apply_edit(self, tasks: Sequence[Task], keep: Sequence[Task]) -> None:
-        """`Machine.apply_edit`: an edit arrives at joins, or starts their target, as its node
-        does."""
-        self.kept = keep
-        try:
-            super().apply_edit(tasks, keep)
-        finally:
-            self.kept = None
-
-    def late_work(self) -> dict[str, Late]:
-        """What is late for each join: channel of the join → late triggers and Sends."""
-        return {join.channel: barrier_of(self, join).late for join in self.flow.joins}
-
-    def rename_late(
-        self, before: Mapping[str, Late], names: Mapping[str, str | int], waited: Collection[str]
-    ) -> None:
-        """Keep what is late when tasks that were under way become pending again.
-
-        Args:
-            before: what was late before.
-            names: their ids → the triggers, or the places of the Sends, by which they are pending.
-            waited: of these triggers those that were pending before, too.
-        """
-        fresh: Channels = {}
-        for channel, ids in before.items():
-            barrier = _barrier(self.channels[channel])
-            # Late is what only late work has triggered.
-            still = {
-                name for id, name in names.items()
-                if id in ids and (name not in waited or name in barrier.late)
-            }  # fmt: skip
-            late = barrier.late.difference(names.values()) | still
-            if late != barrier.late:
-                fresh[channel] = barrier = barrier.copy()
-                barrier.late = late
-        if fresh:
-            old = self.changed
-            changed = {name for name, channel in fresh.items() if channel.is_available()}
-            self._swap(fresh, [*fresh], changed)
-            self.changed = None if old is None else {*old, *changed}
-
-    def find_blockers(self, channel: str) -> set[str]:
-        """`Machine.find_blockers`."""
-        for join in self.flow.joins:
-            barrier = self.channels[join.channel]
-            if join.channel == channel and join.kind == "reachable" and _waits(barrier):
-                return find_blockers(self, {}, join, _barrier(barrier).late)
-        return set()
-
-    def _update(
+    def __init__(
         self,
-        writes: Grouped,
-        fresh: Channels,
-        noted: Noted,
+        machine: Machine,
         tasks: Sequence[Task],
         *,
-        expire: bool = True,
-    ) -> None:
-        moved, changed = noted
-        if self.starting:
-            super()._update(writes, fresh, noted, tasks, expire=expire)
-            for join in self.flow.joins:
-                if self.channels[join.channel].checkpoint() is not MISSING:
-                    fresh[join.channel] = self.program.channels[join.channel]
-                    changed.discard(join.channel)
-                    if join.channel not in moved:
-                        moved.append(join.channel)
-            return
-        if not self.flow.joins:
-            super()._update(writes, fresh, noted, tasks, expire=expire)
-            return
-        crossing = self._cross(tasks, consumed=moved, expire=expire)
-        super()._update(crossing.drop_late(writes), fresh, noted, tasks, expire=expire)
-        crossing.settle(fresh, noted)
-
-    def _cross(self, tasks: Sequence[Task], *, consumed: Sequence[str], expire: bool) -> Crossing:
-        return Crossing(self, tasks, consumed=consumed, expire=expire)
-
-    def end_wave(self, join: Join, pending: Sequence[str], sends: Sequence[Any]) -> Late | None:
-        """The pending work that is late from now on, as the join is open; None leaves it as it
-        is."""
-        own = (join.target,)
-        others = [place for place, send in enumerate(sends) if send.node != join.target]
-        triggers = self.program.triggers
-        return frozenset([*(name for name in pending if triggers[name] != own), *others])
-
-    def _finish(self, fresh: Channels, moved: list[str], changed: set[str]) -> None:
-        triggers = self.program.triggers
-        waiting: dict[str, list[str]] = {}
-        others: list[str] = []  # keys of the state that are shown at the end
-        for name in self.program.kinds.finishers:
-            channel = find_channel(self, fresh, name)
-            if name not in triggers:
-                others.append(name)
-            elif not isinstance(channel, WaveBarrier) and channel.copy().finish():
-                waiting.setdefault(triggers[name][0], []).append(name)
-        first = self.flow.choose_awake(waiting)
-        due = [name for node in first for name in waiting[node]]
-        super()._wake(fresh, moved, changed, [*others, *due])
-        if not due:
-            _open_circles(self, fresh, (moved, changed))
-
-    def _wake(
-        self, fresh: Channels, moved: list[str], changed: set[str], names: Iterable[str]
-    ) -> None:
-        barriers = {join.channel for join in self.flow.joins}
-        names = [name for name in names if name not in barriers]
-        super()._wake(fresh, moved, changed, names)
-
-
-class Crossing:
-    """One barrier between two supersteps: what it knows before the writes are applied, and what it
-    does afterwards."""
-
-    def __init__(
-        self, machine: FlowMachine, tasks: Sequence[Task], *, consumed: Sequence[str], expire: bool
+        consumed: Sequence[str],
+        lost: Sequence[Task] = (),
+        added: bool = False,
+        keep: Sequence[Task] | None = None,
     ) -> None:
         self.machine = machine
+        self.flow = flow_of(machine)
         self.tasks = tasks
-        self.editing = machine.kept is not None
-        self.added = not expire  # writes of the caller's, beside all that is pending
-        channels = machine.channels
+        self.keep = keep
+        channels, open_ = machine.channels, machine.open
+        # With schedule="ready": the tasks that stay open, those among the open ones that have
+        # started in this state, and the joins whose targets have.
+        self.left: Sequence[Task] = ()
+        self.starting: Collection[Task] | None = None
+        self.left_joins: Collection[str] = ()
+        self.waiting_sends: Mapping[int, Any] = {}
+        if open_ is not None:
+            ended = {*(task.cause or task for task in tasks), *lost}
+            self.left = [task for task in (*open_, *open_.starting) if task not in ended]
+            self.starting = frozenset(open_.starting)
+            self.left_joins = frozenset(consumed)
+            self.waiting_sends = open_.waiting_sends or {}
         # join → the tasks that are late for it
         self.late_tasks: dict[str, set[int]] = {}
-        for join in machine.flow.joins:
+        for join in self.flow.joins:
             self.late_tasks[join.channel] = {
                 id(task) for task in tasks if self._comes_late(task, join)
             }
-        lasting = [name for name in machine.flow.lasting if is_pending(channels[name])]
+        lasting = [name for name in self.flow.lasting if is_pending(channels[name])]
         self.staying = {name for name in lasting if name not in consumed}
         self.kept_sends: list[int] = []
-        if self.added:
+        if added:
             self.staying.update(name for name in machine.expiring if name != TASKS)
             self.kept_sends = list(range(len(find_sends(machine, {}))))
-        for task in machine.kept or ():
+        elif open_ is not None:
+            self.kept_sends = [*self.waiting_sends]
+            self.staying |= {
+                name
+                for name in machine.held_triggers()
+                if name not in self.left_joins and is_pending(channels[name])
+            }
+        for task in keep or ():
             if task.send is not None:
                 self.kept_sends.append(task.path[1])
             else:
                 self.staying.update(t for t in task.node.triggers if is_pending(channels[t]))
 
     def _comes_late(self, task: Task, join: Join) -> bool:
+        """Return whether a task belongs to an earlier wave of a join."""
+        task = task.cause or task
+        if task.node.name == join.target:
+            return False
+        if join.channel in self.left_joins:
+            return True
         late = barrier_of(self.machine, join).late
-        return bool(late) and node_of(task) != join.target and self._is_late(task, late)
+        if self.starting is not None and task not in self.starting:
+            return task.id in late
+        return bool(late) and self._is_late(task, late)
 
     def _is_late(self, task: Task, late: Late) -> bool:
-        """Whether all that made a task run is late."""
-        task = task.cause or task
+        """Return whether all that made a task run is late."""
         if task.send is not None:
             return task.path[1] in late
         if task.path != task.node.path:
@@ -235,7 +230,7 @@ class Crossing:
         writers = self._find_writers()
         late_by: dict[str, Late] = {}
         opening: list[Join] = []
-        for join in machine.flow.joins:
+        for join in self.flow.joins:
             late = self._find_late(join, pending, sends, writers)
             late_by[join.channel] = late
             channel = _barrier(find_channel(machine, fresh, join.channel))
@@ -245,8 +240,11 @@ class Crossing:
         _store_waves(machine, fresh, noted, opening, late_by)
 
     def _find_blockers(self, fresh: Channels, join: Join, late: Late) -> set[str]:
-        """The nodes under way that hold a "reachable" join back."""
-        return find_blockers(self.machine, fresh, join, late)
+        """Return the nodes under way that hold a "reachable" join back."""
+        found = find_blockers(self.machine, fresh, join, late)
+        feeders = self.flow.feeders[join.channel]
+        new = (task.name for task in self.left if task.id not in late)
+        return found.union(name for name in new if name in feeders)
 
     def _find_writers(self) -> dict[str, list[Task]]:
         """channel → the tasks that wrote to it; an arrival that was dropped is none."""
@@ -264,15 +262,16 @@ class Crossing:
         sends: Sequence[Any],
         writers: Mapping[str, Sequence[Task]],
     ) -> Late:
-        """The pending work that is late, as long as the join does not open."""
+        """Return what is late from now on, as long as the join does not open."""
         before, tasks = self._late_before(join), self.late_tasks[join.channel]
+        left = [task.id for task in self.left if self._comes_late(task, join)]
         if not before and not tasks:
-            return before
+            return before.union(left)
         found: set[str | int] = set()
         for name in pending:
             wrote = writers.get(name, ())
             by_late = all(id(task) in tasks for task in wrote)
-            if self.editing and name in before:
+            if self.keep is not None and name in before:
                 late = True  # it goes on as the task that it was
             elif name in self.staying:
                 late = name in before and by_late
@@ -281,22 +280,27 @@ class Crossing:
             if late:
                 found.add(name)
         found.update(self._find_late_sends(before, tasks, sends))
-        return frozenset(found)
+        return frozenset(found.union(left))
 
     def _late_before(self, join: Join) -> Late:
-        """The work that was pending and late before this barrier."""
-        return barrier_of(self.machine, join).late
+        """Return the work that was pending and late before this step ended."""
+        if join.channel not in self.left_joins:
+            return barrier_of(self.machine, join).late
+        triggers, own = self.machine.program.triggers, (join.target,)
+        sends = self.waiting_sends.items()
+        return frozenset([
+            *(name for name in self.staying if tuple(triggers.get(name, ())) != own),
+            *(place for place, send in sends if send.node != join.target),
+        ])  # fmt: skip
 
-    def _find_late_sends(
-        self, before: Late, tasks: set[int], sends: Sequence[Any]
-    ) -> set[int]:
+    def _find_late_sends(self, before: Late, tasks: set[int], sends: Sequence[Any]) -> set[int]:
         found = {place for place, old in enumerate(self.kept_sends) if old in before}
         place = len(self.kept_sends)
         for task in self.tasks:
             for name, value in task.writes:
                 if name == TASKS:
                     end = place + len(list_sends(value))
-                    again = self.editing and self._led_again(sends[place], before)
+                    again = self.keep is not None and self._led_again(sends[place], before)
                     if again or id(task) in tasks:
                         found.update(range(place, end))
                     place = end
@@ -320,12 +324,10 @@ def find_channel(machine: Machine, fresh: Mapping[str, Channel], name: str) -> C
     return fresh[name] if name in fresh else machine.channels[name]
 
 
-def find_pending(machine: FlowMachine, fresh: Mapping[str, Channel]) -> list[str]:
-    """The triggers to which something was written that has made no node run so far."""
+def find_pending(machine: Machine, fresh: Mapping[str, Channel]) -> list[str]:
+    """Return the triggers to which something was written that has made no node run so far."""
     triggers = machine.program.triggers
-    names = {*machine.flow.lasting, *machine.expiring, *fresh}
-    # While an edit is applied, what stays pending is not among those that expire.
-    names.update(trigger for task in machine.kept or () for trigger in task.node.triggers)
+    names = {*flow_of(machine).lasting, *machine.expiring, *fresh}
     return [
         name
         for name in names
@@ -340,10 +342,10 @@ def find_sends(machine: Machine, fresh: Mapping[str, Channel]) -> list[Any]:
 
 
 def find_blockers(
-    machine: FlowMachine, fresh: Mapping[str, Channel], join: Join, late: Late
+    machine: Machine, fresh: Mapping[str, Channel], join: Join, late: Late
 ) -> set[str]:
     """The nodes under way that lead to a source of a "reachable" join, and so hold it back."""
-    feeders = machine.flow.feeders[join.channel]
+    feeders = flow_of(machine).feeders[join.channel]
     triggers = machine.program.triggers
     found: set[str] = set()
     for name in find_pending(machine, fresh):
@@ -361,10 +363,6 @@ def is_pending(channel: Channel) -> bool:
     if isinstance(channel, Barrier):
         return bool(channel.seen)
     return channel.is_available() or channel.describe().state == "waiting"
-
-
-def node_of(task: Task) -> str:
-    return (task.cause or task).node.name
 
 
 def _waits(channel: Channel) -> bool:
@@ -385,11 +383,11 @@ def _barrier(channel: Channel) -> WaveBarrier[Any]:
 # -- opening ---------------------------------------------------------------------------------------
 
 
-def _open_circles(machine: FlowMachine, fresh: Channels, noted: Noted) -> None:
+def _open_circles(machine: Machine, fresh: Channels, noted: Noted) -> None:
     """Open the joins that wait for nothing but each other."""
     waiting = {}
     late_by = {}
-    for join in machine.flow.joins:
+    for join in flow_of(machine).joins:
         channel = _barrier(find_channel(machine, fresh, join.channel))
         late_by[join.channel] = channel.late
         if join.kind == "reachable" and _waits(channel):
@@ -402,7 +400,7 @@ def _open_circles(machine: FlowMachine, fresh: Channels, noted: Noted) -> None:
             for other, join in waiting.items()
             if other != name
             and name not in late_by[other]
-            and waiting[name].target in machine.flow.feeders[other]
+            and waiting[name].target in flow_of(machine).feeders[other]
         }
         for name in waiting
     }
@@ -411,14 +409,14 @@ def _open_circles(machine: FlowMachine, fresh: Channels, noted: Noted) -> None:
 
 
 def _store_waves(
-    machine: FlowMachine,
+    machine: Machine,
     fresh: Channels,
     noted: Noted,
     opening: Sequence[Join],
     late_by: Mapping[str, Late],
 ) -> None:
-    """Open these joins; for those that are open, all that is pending beside their target is late
-    from now on."""
+    """Open these joins. In supersteps that ends their waves: all that is pending beside the target
+    is late from now on."""
     moved, changed = noted
     for join in opening:
         channel = _barrier(find_channel(machine, fresh, join.channel)).copy()
@@ -428,12 +426,14 @@ def _store_waves(
             moved.append(join.channel)
         changed.add(join.channel)
     pending, sends = find_pending(machine, fresh), find_sends(machine, fresh)
-    for join in machine.flow.joins:
+    triggers = machine.program.triggers
+    for join in flow_of(machine).joins:
         channel = _barrier(find_channel(machine, fresh, join.channel))
         late = late_by[join.channel]
-        ended = machine.end_wave(join, pending, sends) if channel.opened else None
-        if ended is not None:
-            late = ended
+        if channel.opened and machine.open is None:
+            own = (join.target,)
+            others = [place for place, send in enumerate(sends) if send.node != join.target]
+            late = frozenset([*(name for name in pending if triggers[name] != own), *others])
         if late != channel.late:
             channel = channel.copy()
             channel.late = late
