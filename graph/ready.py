@@ -13,7 +13,6 @@ from ..pregel.errors import warn
 from ..pregel.names import END, START
 from ..pregel.program.flow import find_gathering, find_holders, make_flow, walk
 from ..pregel.run.checks import check_schedule
-from ..pregel.run.ready_loop import ready_steps
 from ..pregel.superstep.slots import OpenTasks
 from ..pregel.types import Schedule
 from .compile import Compiler
@@ -65,7 +64,6 @@ class ReadyCompiler(Compiler):
             make_flow(self.joins, successors, triggers),
             holders=find_holders(ways, plain, START),
             gathering=tuple(find_gathering(join, ways, START) for join in gathering),
-            loop=ready_steps,
             make_open=OpenTasks,
         )
 

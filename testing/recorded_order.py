@@ -21,9 +21,8 @@ from typing import Any, Final
 from ..checkpoint.serde import Serializer
 from ..checkpoint.serde.json_form import to_json
 from ..pregel.names import NS_END, NS_SEP, START, without_ids
-from ..pregel.run.effects import Abandon, Effect, Effects, StartTasks
+from ..pregel.run.effects import Effect, Effects, Stop, Work
 from ..pregel.run.run import Run
-from ..pregel.superstep.machine import Machine
 from ..pregel.superstep.task import Task
 from .comparing import hide_ids
 from .fakes import AppT, replace_calls
@@ -108,14 +107,13 @@ def in_recorded_order(app: AppT, order: RecordedOrder) -> AppT:
     }
     twin = replace_calls(app, inside) if inside else app
     flow = twin.program.flow
-    if flow is None or flow.loop is None:
+    if flow is None or flow.make_open is None:
         return twin
-    loop = flow.loop
 
-    def steps(run: Run, machine: Machine, passed_tick: int) -> Effects:
-        return _Call(order, run).steps(loop(run, machine, passed_tick))
+    def relay(run: Run, effects: Effects) -> Effects:
+        return _Call(order, run).steps(effects)
 
-    program = with_fields(twin.program, flow=with_fields(flow, loop=steps), variants={})
+    program = with_fields(twin.program, flow=with_fields(flow, relay=relay), variants={})
     return twin.copy({"program": program})
 
 
@@ -165,9 +163,9 @@ class _Call:
         effect = self._begin(effects)
         while effect is not None:
             try:
-                if isinstance(effect, StartTasks):
+                if isinstance(effect, Work):
                     yield from self._start(effect)
-                elif isinstance(effect, Abandon):
+                elif isinstance(effect, Stop):
                     self._abandon(effect)
                 else:
                     yield effect
@@ -202,7 +200,7 @@ class _Call:
             if most is not None:
                 config["max_concurrency"] = most
 
-    def _start(self, effect: StartTasks) -> Effects:
+    def _start(self, effect: Work) -> Effects:
         """Answer the loop: what has ended next."""
         self._release()
         self._waiting += effect.tasks
@@ -222,10 +220,10 @@ class _Call:
         self._hold()
         effect.open = len(self._waiting) if effect.finished else 0
 
-    def _abandon(self, effect: Abandon) -> None:
+    def _abandon(self, effect: Stop) -> None:
         """Drop tasks that have lost their race: none of them has begun."""
         self._waiting = [task for task in self._waiting if task not in effect.tasks]
-        effect.effect.open = len(self._waiting)
+        effect.work.open = len(self._waiting)
 
     def _choose(self) -> Task | None:
         """The task that runs next."""
@@ -287,7 +285,7 @@ class _Call:
 
 
 def _run_alone(task: Task) -> Effects:
-    effect = StartTasks()
+    effect = Work()
     effect.tasks = [task]
     yield effect
     while effect.open and not effect.finished:  # woken by a chunk

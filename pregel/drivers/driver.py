@@ -18,19 +18,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import CheckpointConflictError, GraphBubbleUp, repr_of
-from ..run.effects import (
-    Abandon,
-    Effects,
-    Entry,
-    GiveWay,
-    Load,
-    Notify,
-    ReadPosts,
-    RunTasks,
-    Save,
-    StartTasks,
-)
-from ..run.loop import supersteps
+from ..run.effects import Effects, Entry, GiveWay, Load, Notify, ReadPosts, Save, Stop, Work
+from ..run.loop import carry_out
 from ..run.run import Run
 from ..run.surround import LANGCHAIN, surround
 from ..superstep.outcome import StepLimit
@@ -51,11 +40,6 @@ they have begun."""
 
 WATCHERS: dict[str, list[Callable[[], None]]] = {}
 """Thread id → what is called when a run of it begins or ends; see `turns`."""
-
-
-_AFTER_READERS = (StartTasks, Notify)
-"""Before these the reader gets all chunks: what it sees is stored, and listeners hear of the end
-after it."""
 
 
 class ReaderLeft(BaseException):
@@ -88,7 +72,7 @@ class Driver:
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
         self._run = run
         if effects is None:
-            effects = supersteps(run)
+            effects = carry_out(run)
             observed = run.settings.observing is not None
             if observed or run.hook is not None or LANGCHAIN in modules:
                 effects = surround(run, effects)
@@ -99,6 +83,7 @@ class Driver:
         self._racers: Racers | None = None
         self._journal = None if run.thread.saver is None else self.make_journal(run)
         run.use_driver(self._journal, self.make_calls)
+        self._keeps_batch = run.program.starts_ready
         seconds = run.settings.step_timeout
         self._limit = None if seconds is None else StepLimit(seconds)
         if self._journal is not None and run.parent is None:
@@ -136,8 +121,8 @@ class Driver:
         journal, output = self._journal, self._run.output
         chunks, live, run_alone = output.chunks, output.live, self.run_alone
         for effect in self._effects:
-            if effect.__class__ is not RunTasks:  # no isinstance: once a superstep (P1)
-                if chunks and effect.__class__ in _AFTER_READERS:
+            if effect.__class__ is not Work:  # no isinstance: once a superstep (P1)
+                if chunks and effect.__class__ is Notify:  # listeners hear of the end after readers
                     if journal is not None and journal.holds:
                         yield journal.flush()
                     yield PAUSE
@@ -157,17 +142,18 @@ class Driver:
             # A superstep that could not be stored in the background: no further node may run.
             if journal is not None and journal.unreported is not None:
                 journal.check()
-            if len(effect.tasks) == 1 and not live:
+            tasks, batch = effect.tasks, self._batch
+            if len(tasks) == 1 and not live and (batch is None or not batch.open):
                 # One task needs no batch, no worker, no queue and no asyncio task (P1, P2, P3).
-                waited = run_alone(effect.tasks[0])
+                waited = run_alone(tasks[0])
                 if waited is not None:
                     yield waited
                     if self.sees_cancels:
                         self.look_for_cancel()
-                effect.finished = effect.tasks
+                effect.finished, effect.open = tasks, 0
                 continue
             yield from self._run_batch(effect)
-            while not effect.finished:  # woken by a chunk
+            while effect.open and not effect.finished:  # woken by a chunk
                 yield PAUSE
                 yield from self._run_batch(effect)
         if self.lost_cancel:
@@ -227,8 +213,6 @@ class Driver:
             if run.saves_in_background and effect.__class__ is Save:
                 return self.waits.run(self._save_in_background(journal, effect))
             return journal.store(effect)  # no generator of its own
-        if isinstance(effect, StartTasks):
-            return self.waits.run(self._start_tasks(effect))
         if isinstance(effect, GiveWay):
             late = self.slices is not None and monotonic() > self.slice_end
             if not late:
@@ -238,10 +222,10 @@ class Driver:
             if effect.begins:
                 return self.waits.enter(effect.span)
             return self.waits.leave(effect.span, effect.error)
-        if isinstance(effect, Abandon):
+        if isinstance(effect, Stop):
             if self._batch is not None and self._racers is not None:
                 self._racers.stop(effect.tasks, self._batch)
-                effect.effect.open = self._batch.open
+                effect.work.open = self._batch.open
                 if not self._batch.open:
                     self._batch = None
             return None
@@ -275,85 +259,60 @@ class Driver:
             raise
         journal.post(save)
 
-    def _run_batch(self, effect: RunTasks) -> Steps[None]:
-        """Start the tasks, or wait for more of them: for one, or for all if nobody waits for single
-        ones. Take along what else has ended.
+    def _run_batch(self, effect: Work) -> Steps[None]:
+        """Start tasks beside those at work, and wait for one of all, or for all if nobody waits for
+        single ones. Take along what else has ended.
 
         Raises:
             StepTimeoutError: no task has ended until the superstep's limit. Nobody waits for them
                 any longer.
         """
-        run, limit, batch = self._run, self._limit, self._batch
+        run, limit = self._run, self._limit
         # A race is decided as soon as one of it has ended.
         watched, chunks = run.watched or effect.races is not None, run.output.chunks
-        if batch is None:
-            batch = self._begin_batch(effect, watched=watched)
+        batch = self._add_to_batch(effect, watched=watched)
+        watched = watched or self._keeps_batch
         while batch.open > len(batch.ended) and not (watched and (batch.ended or chunks)):
             yield batch.wait(None if limit is None else limit.remaining())
             if limit is not None and not batch.ended and limit.remaining() <= 0:
                 self._batch = None
                 batch.cancel()
                 raise limit.expire()
-        # Tasks that end together are recorded in one transaction instead of one each.
-        if batch.ended and limit is None and (run.records_early or effect.races is not None):
+        # Tasks that end together are recorded in one transaction instead of one each. Where they
+        # run one after the other, which ends are seen together is chance.
+        together = limit is None and not run.settings.one_at_a_time
+        if batch.ended and together and (run.records_early or effect.races is not None):
             batch.gather()
         effect.finished = self._take_ended(batch)
         effect.open = batch.open
-        if not batch.open:
+        if not batch.open and not self._keeps_batch:
             self._batch = None
 
-    def _start_tasks(self, effect: StartTasks) -> Steps[None]:
-        """Start tasks beside those at work, and wait until one of all has ended."""
-        run, journal = self._run, self._journal
-        if self.lost_cancel and effect.tasks:
-            self.raise_cancel()
-        if self.slices is not None and monotonic() > self.slice_end:
-            self.slice_end = yield self.slices.give_way()
-        if journal is not None and journal.unreported is not None:
-            journal.check()
+    def _add_to_batch(self, effect: Work, *, watched: bool) -> Batch[Task]:
+        """Start tasks side by side: with schedule="ready" in the one batch of the call, else those
+        of a superstep in one of their own."""
+        tasks, effect.tasks = effect.tasks, ()
         batch = self._batch
-        if len(effect.tasks) == 1 and not run.output.live and (batch is None or not batch.open):
-            yield self.run_alone(effect.tasks[0])
-            if self.sees_cancels:
-                self.look_for_cancel()
-            effect.finished, effect.tasks, effect.open = effect.tasks, (), 0
-            return
-        batch = self._add_to_batch(effect)
-        while batch.open and not batch.ended and not run.output.chunks:
-            yield batch.wait()
-        # One after the other where they run so: which ends are seen together is chance.
-        alone = run.settings.one_at_a_time
-        if batch.ended and run.records_early and not alone:
-            batch.gather()
-        effect.finished = batch.take(1 if alone else None)
-        effect.open = batch.open
-
-    def _begin_batch(self, effect: RunTasks, *, watched: bool) -> Batch[Task]:
-        """Start the tasks of a superstep side by side."""
-        tasks = effect.tasks if self._limit is None else self._limit.detach(effect.tasks)
-        self._racers = None
-        if effect.races is not None:
-            self._enter_races(effect.races, tasks)
-        batch = self._batch = self.make_batch(tasks)
-        if self._run.output.live:
-            self._admission = self._limit_starts(tasks, batch)
-        # If nobody waits for single tasks, this thread is the first worker: quick tasks are done
-        # before another thread has woken (P7, P8).
-        batch.start(here=not watched)
-        return batch
-
-    def _add_to_batch(self, effect: StartTasks) -> Batch[Task]:
-        """Start tasks beside those at work, in the one batch of the call."""
-        batch = self._batch
+        if tasks and self._limit is not None:
+            tasks = self._limit.detach(tasks)
         if batch is None:
-            batch = self._batch = self.make_open_batch()
-            if self._run.settings.graph.limited:
-                self._admission = self._admit_all(batch)
-        if effect.tasks:
-            if effect.races is not None:
-                self._enter_races(effect.races, effect.tasks)
-            batch.add(effect.tasks)
-            effect.tasks = ()
+            self._racers = None
+        if tasks and effect.races is not None:
+            self._enter_races(effect.races, tasks)
+        if self._keeps_batch:
+            if batch is None:
+                batch = self._batch = self.make_open_batch()
+                if self._run.settings.graph.limited:
+                    self._admission = self._admit_all(batch)
+            if tasks:
+                batch.add(tasks)
+        elif batch is None:
+            batch = self._batch = self.make_batch(tasks)
+            if self._run.output.live:
+                self._admission = self._limit_starts(tasks, batch)
+            # If nobody waits for single tasks, this thread is the first worker: quick tasks are
+            # done before another thread has woken (P7, P8).
+            batch.start(here=not watched)
         return batch
 
     def _enter_races(self, races: Failures, tasks: Sequence[Task]) -> None:
@@ -433,7 +392,7 @@ class Driver:
             effect = self._effects.throw(error)
             while True:
                 # Whatever the loop still asks for, nothing starts any more.
-                if not isinstance(effect, RunTasks):
+                if not isinstance(effect, Work):
                     waited = self._perform(effect)
                     if waited is not None:
                         yield waited

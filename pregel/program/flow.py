@@ -42,7 +42,8 @@ class Flow:
         holders: with schedule="ready", node → the nodes that hold it back while they are under way;
             else None.
         gathering: with schedule="ready", the joins that wait for all.
-        loop: what carries a run from step to step; None for supersteps.
+        relay: for a replay: passes on the effects of a run, so that its tasks end in a recorded
+            order.
         make_open: with schedule="ready", makes the record of a run's open tasks; else None.
     """
 
@@ -53,8 +54,8 @@ class Flow:
     warned: set[str] = field(default_factory=set)
     holders: Mapping[str, frozenset[str]] | None = None
     gathering: tuple[Gathering, ...] = ()
-    loop: Any = None
     make_open: Any = None
+    relay: Any = None
 
     @property
     def reachable(self) -> Iterator[Join]:

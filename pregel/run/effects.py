@@ -20,7 +20,6 @@ from ..superstep.task import Task
 
 if TYPE_CHECKING:
     from ..superstep.race import Races
-    from ..superstep.ready_races import ReadyRaces
 
 
 class Load:
@@ -93,12 +92,14 @@ class ReadPosts:
         self.posts: Sequence[Post] = ()
 
 
-class RunTasks:
-    """Run tasks. Asked the first time, the driver starts them; asked again, it waits for more.
+class Work:
+    """Start tasks beside those that are at work, and wait until at least one of all has ended,
+    unless chunks are waiting for the reader; or until all have, if nobody waits for single ones.
+    Asked again, the driver waits for more.
 
-    Each time it fills `finished` with the tasks that have ended since, at least one of them unless
-    chunks are waiting for the reader, and `open` with how many have not. Outcomes are kept on the
-    tasks. `races` are those of the superstep, or None.
+    It takes `tasks`, and fills `finished` with those that have ended since, and `open` with how
+    many have not: none if what is left was dropped after a failure. Outcomes are kept on the tasks.
+    `races` are those that they are in, or None.
     """
 
     __slots__ = ("finished", "open", "races", "tasks")
@@ -110,30 +111,13 @@ class RunTasks:
         self.open: int = 0
 
 
-class StartTasks:
-    """Start tasks beside those that are at work, and wait until at least one of all has ended,
-    unless chunks are waiting for the reader. Asked again, the driver waits for more.
+class Stop:
+    """Stop tasks of `work` that have lost their race. Fills its `open` with how many are left."""
 
-    It fills `finished` with the tasks that have ended since, and `open` with how many have not:
-    none if what is left was dropped after a failure. `races` are those of the call, or None.
-    """
+    __slots__ = ("tasks", "work")
 
-    __slots__ = ("finished", "open", "races", "tasks")
-
-    def __init__(self) -> None:
-        self.races: ReadyRaces | None = None
-        self.tasks: Sequence[Task] = ()
-        self.finished: Sequence[Task] = ()
-        self.open: int = 0
-
-
-class Abandon:
-    """Stop tasks of `effect` that have lost their race. Fills its `open` with how many are left."""
-
-    __slots__ = ("effect", "tasks")
-
-    def __init__(self, effect: RunTasks | StartTasks, tasks: Sequence[Task]) -> None:
-        self.effect: RunTasks | StartTasks = effect
+    def __init__(self, work: Work, tasks: Sequence[Task]) -> None:
+        self.work: Work = work
         self.tasks: Sequence[Task] = tasks
 
 
@@ -284,5 +268,5 @@ class Notify:
         self.error: BaseException | None = error
 
 
-Effect = Load | ReadPosts | RunTasks | StartTasks | Abandon | Save | Claim | GiveWay | Notify
+Effect = Load | ReadPosts | Work | Stop | Save | Claim | GiveWay | Notify
 Effects = Generator[Effect, None, None]

@@ -3,37 +3,43 @@
 It asks for effects and never performs one: no await, no thread, no I/O. A driver fills each
 effect's answer slots and resumes it; if it fails, it throws the exception in here, to keep work.
 
-Theory of operation: only `_end_superstep` moves the state, as the last thing. So wherever a run
-ends before that, the state is the one of the last commit, and what tasks have done stands beside it
-as records. A superstep that fails or pauses leaves by `_end_unfinished`, one that is cut short by
-`_end_by_force`; both store first, since a later call goes on from what is stored and nothing else.
+Theory of operation: two rules tell the schedules apart. What may start: in supersteps all that is
+due, when the superstep before has ended (`_plan_round`); with schedule="ready" each task when its
+own inputs are there (`_start_ready`). And whether what has ended may be folded in: a superstep
+waits at its barrier until all of its tasks have finished (`_end_round`); with "ready" what ended
+together is a step, and the others stay open (`_fold_ready`).
+
+Only these two move the state, as the last thing. So wherever a run ends before that, the state is
+the one of the last commit, and what tasks have done stands beside it as records: `_end` stores what
+a call leaves open, `_end_by_force` what one that is cut short does. Both store first, since a later
+call goes on from what is stored and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Sequence
 
-from ...checkpoint.base import ERROR
-from ..errors import DrainSignal
+from ...checkpoint.base import TaskWrites
+from ..errors import ConcurrentUpdateError, DrainSignal
 from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine, handler_of, in_path_order
+from ..superstep.outcome import end_with_error
+from ..superstep.race import find_lost, find_winners, has_ended
+from ..superstep.rules import find_conflict, has_more, open_of, refuses_again, start
 from ..superstep.task import Task
 from .begin import begin
-from .effects import WIDE, Abandon, Effect, Effects, GiveWay, Load, RunTasks, Save
+from .effects import WIDE, Effect, Effects, GiveWay, Load, Stop
 from .load import load_checkpoint, load_machine
-from .nested import load_under_way, save_kept
-from .resume import claim_end, end_claim, pause, restore, upcoming
-from .run import Run, run_of
-from .showing import show_checkpoint, show_ends, show_racers, show_starts
-from .task_records import marks_of_unfinished
+from .nested import load_under_way
+from .output import Breakpoint
+from .progress import LoopProgress
+from .resume import pause, restore, upcoming
+from .run import Run
+from .showing import show_checkpoint, show_ends, show_starts
+from .stream import identify_messages
 
-if TYPE_CHECKING:
-    from ..superstep.race import Races
 
-
-def supersteps(run: Run) -> Effects:
+def carry_out(run: Run) -> Effects:
     """Carry out one call. Afterwards `run.machine` holds the final state and `run.output` the open
     questions."""
     loaded = Load()
@@ -46,339 +52,559 @@ def supersteps(run: Run) -> Effects:
     passed_tick = yield from begin(run, machine, loaded)
     if passed_tick is None:
         return
+    progress = LoopProgress(run, machine, passed_tick)
+    steps = _take_all_steps(run, machine, progress)
     flow = run.program.flow
-    loop = _loop if flow is None or flow.loop is None else flow.loop
     try:
-        yield from loop(run, machine, passed_tick)
+        yield from steps if flow is None or flow.relay is None else flow.relay(run, steps)
     except GeneratorExit:
-        raise  # closed by hand: nobody is there to save
+        raise  # generator closed: no driver is left to perform a `Save`
     except BaseException:
         # Whatever ends the run, the last finished superstep is kept.
         if run.thread.saver is not None:
-            yield from _end(run, finished=False)
+            yield from progress.recording.finish(finished=False)
         raise
     if run.thread.saver is not None:
-        yield from _end(run, finished=run.output.questions is None)
-
-
-def _end(run: Run, *, finished: bool) -> Effects:
-    """Store what was put off, and say that the run is over."""
-    # The commit first: it moves the head, and then nobody reads the claim any more.
-    if run.settings.durability == "exit":
-        yield from _save_at_exit(run, finished=finished)
-    yield from end_claim(run)
+        yield from progress.recording.finish(finished=run.output.questions is None)
 
 
 # -- the loop --------------------------------------------------------------------------------------
 
 
-def _loop(run: Run, machine: Machine, passed_tick: int) -> Effects:
-    """Superstep after superstep, until nothing is left, a question is open, or the limit is met.
+def _take_all_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
+    try:
+        yield from _take_steps(run, machine, progress)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        # Also while a step is stored: others may be at work meanwhile, and have finished.
+        yield from _end_by_force(run, machine, progress)
+        raise
+    yield from _end(run, machine, progress)
+
+
+def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
+    """Step after step, until nothing is left, a question is open, or the limit is met.
 
     What a run does not use costs one look per superstep here, and no call (benchmarks P1, P2).
-
-    Args:
-        passed_tick: the machine's tick up to which breakpoints count as passed.
     """
-    settings, output, position = run.settings, run.output, run.position
-    streams, before, after = output.streams, settings.interrupt_before, settings.interrupt_after
-    shown, kept, watched = bool(streams) or output.live, run.keeps_steps, run.watched
-    # One effect for the whole run: the hot path makes nothing that it can use again.
-    effect, taken = RunTasks(), 0
+    effect, output = progress.effect, run.output
+    rounds = machine.open is None
+    watched, bare = run.watched, not (run.keeps_steps or run.settings.interrupt_after)
+    # Nobody looks until all tasks of a superstep have ended.
+    straight = rounds and not (output.streams or output.live or run.position.records)
+    starting = [] if rounds else (yield from _resume_open(run, machine, progress))
+    moved = True  # nothing has started in this state yet
     while True:
-        # Plan.
-        tasks = machine.plan(run, remaining=settings.limit - taken)
-        # Also when the plan is empty: readers are owed the last checkpoint.
-        if streams:
-            show_checkpoint(run, tasks)
-        if not tasks:
-            if machine.program.flow is not None:
-                machine.program.flow.warn_of_unmet(machine.channels)
-            return
-        # Stop before it starts?
-        # A hidden node (START) alone is no superstep that users count.
-        taken += len(tasks) > 1 or not tasks[0].node.hidden
-        if taken > settings.limit:
-            from .failures import limit_reached
-
-            raise limit_reached(run, tasks)
-        # Who goes on from a breakpoint gets past it; the next change makes it count again.
-        if before and machine.tick > passed_tick and _stops_before(run, tasks):
-            return
-        if settings.control.drain_reason is not None:
-            raise DrainSignal(settings.control.drain_reason)
-        if settings.ending.reason is not None and not tasks[0].node.hidden:  # the input comes in
-            raise DrainSignal(settings.ending.reason)
-        # Run. The records are of the checkpoint that was loaded; later tasks find none there.
-        if position.records:
-            restore(run, tasks)
-        races = effect.races = _find_races(run, tasks) if machine.racing else None
-        ended = True
-        try:
-            if shown or position.records or races or (watched and len(tasks) > 1):
-                yield from _run_tasks(run, tasks, effect)
-            else:
-                effect.tasks = tasks  # nobody looks until all have ended
+        if moved:
+            chosen = (_plan_round if rounds else _start_ready)(run, machine, progress)
+            if straight and chosen and (len(chosen) == 1 or not watched) and not machine.racing:
+                progress.round = effect.tasks = chosen
                 yield effect
-            if run.deadline is not None:
-                run.deadline.check()
-            tasks = tasks if races is None else races.leave_out_losers(tasks)
-            for task in tasks:  # all() with a generator would call once for each task (P8)
-                if not task.finished:
-                    tasks, ended = yield from _handle_errors(run, tasks, effect)
-                    break
-        except GeneratorExit:
-            raise
-        except BaseException:
-            tasks = tasks if races is None else races.leave_out_losers(tasks)
-            yield from _end_by_force(run, machine, tasks)
-            raise
-        # End.
+                effect.tasks = ()
+                if run.deadline is not None:
+                    run.deadline.check()
+                for task in chosen:  # all() with a generator would call once for each task (P8)
+                    if not task.finished:
+                        progress.enter(run, (), at_work=chosen)
+                        moved = yield from _take(run, machine, progress, chosen)
+                        break
+                else:
+                    if bare:
+                        progress.round = ()
+                        machine.apply(chosen)
+                        if len(chosen) > WIDE:
+                            yield GiveWay()
+                    else:
+                        yield from _end_round(run, machine, progress)
+                        if output.breakpoint:
+                            return
+                continue
+            starting += chosen
+        ended = (yield from _start(run, machine, starting, progress)) if starting else []
+        starting = []
         if not ended:
-            yield from _end_unfinished(run, machine, tasks, races)
+            if progress.serial_queue is not None and not effect.open:
+                effect.tasks = progress.take_next()
+            if effect.tasks or effect.open:
+                yield effect
+                effect.tasks = ()
+                if run.deadline is not None:
+                    run.deadline.check()
+                ended = [*effect.finished]
+            # After a failure, tasks that have not begun do not begin. Losers are given a moment to
+            # clean up.
+            elif not progress.failed:
+                return
+        moved = yield from _take(run, machine, progress, ended)
+        if output.breakpoint:
             return
-        if kept:
-            yield from _end_superstep(run, machine, tasks)
-        else:
-            machine.apply(tasks)
-        if after and _stops_after(run, machine, tasks):
-            return
-        if len(tasks) > WIDE:
-            yield GiveWay()
 
 
-def _find_races(run: Run, tasks: Sequence[Task]) -> Races:
-    from ..superstep.race import Races
+def _plan_round(run: Run, machine: Machine, progress: LoopProgress) -> list[Task]:
+    """Return the tasks of the next superstep, all that is due; none if it must not start."""
+    settings, output = run.settings, run.output
+    tasks = machine.plan(run, remaining=settings.limit - progress.taken)
+    # Also when the plan is empty: always emit the final checkpoint.
+    if output.streams:
+        show_checkpoint(run, tasks)
+    if not tasks:
+        return tasks
+    # A hidden node (START) alone is no superstep that users count.
+    progress.taken += len(tasks) > 1 or not tasks[0].node.hidden
+    drained = settings.control.drain_reason
+    if drained is None and not tasks[0].node.hidden:  # the input comes in
+        drained = settings.ending.reason
+    if progress.taken > settings.limit:
+        from .failures import limit_reached
 
-    return Races(tasks, run.position.records)
-
-
-def _end_by_force(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
-    """Keep what has finished when the reader leaves or the driver fails amid a superstep. If all
-    tasks have, the superstep ends: otherwise `get_state` would not show what their writes lead to.
-    """
-    # Looked at once: Ctrl-C in this loop leaves threads at work, whose tasks may finish meanwhile.
-    finished = {task for task in tasks if task.finished}
-    # What an abandoned run has done must not move the thread: nobody waits for it any more.
-    if len(finished) == len(tasks) and not run.abandoned:
-        yield from _end_superstep(run, machine, tasks)
+        progress.stop_starting(limit_reached(run, tasks))
+    # A run that continues from a breakpoint gets past it; the next change makes it count again.
+    elif (
+        settings.interrupt_before
+        and machine.tick > progress.passed_tick
+        and is_listed(tasks, settings.interrupt_before)
+    ):
+        output.stop("interrupt_before", tasks)
+    elif drained is not None:
+        progress.stop_starting(DrainSignal(drained))
     else:
-        yield from _record_unfinished(run, tasks, finished)
+        return tasks
+    return []
 
 
-def _stops_before(run: Run, tasks: Sequence[Task]) -> bool:
-    """Whether a breakpoint stops the run before this superstep starts."""
-    if not is_listed(tasks, run.settings.interrupt_before):
-        return False
-    run.output.stop("interrupt_before", tasks)
-    return True
-
-
-def _stops_after(run: Run, machine: Machine, tasks: Sequence[Task]) -> bool:
-    """Whether a breakpoint stops the run after this superstep."""
-    if not is_listed(tasks, run.settings.interrupt_after):
-        return False
-    following: Sequence[Task] = ()
-    if run.output.streams or run.settings.observing is not None:
-        following = upcoming(run, machine)
-        show_checkpoint(run, following)
-    run.output.stop("interrupt_after", following)
-    return True
-
-
-def _run_tasks(run: Run, tasks: Sequence[Task], effect: RunTasks) -> Effects:
-    """Run what has not been run before, showing and recording each task as it ends."""
-    if run.output.streams:
-        yield from show_starts(run, tasks)
-        show_ends(run, [task for task in tasks if task.restored])
-    races = effect.races
-    effect.tasks = [
-        task for task in tasks if not task.restored and not (races and races.has_lost(task))
-    ]
-    unseen = set(effect.tasks)
-    while unseen:
-        try:
-            yield effect
-        except BaseException:
-            # Cut short, perhaps by a failure in the graph around: what has ended is kept, so it is
-            # shown now or never.
-            show_ends(run, [task for task in effect.tasks if task.finished and task in unseen])
-            raise
-        unseen.difference_update(effect.finished)
-        ended = effect.finished if races is None else races.decide(effect.finished)
-        show_ends(run, ended)
-        # The writes of the last ones go with the commit, or with what `_end_unfinished` records.
-        if effect.open:
-            yield from _take_early(run, effect, ended, unseen)
-        if not effect.open:
-            break
-    if races and run.output.streams:
-        show_racers(run, races, effect.tasks)
-
-
-def _take_early(
-    run: Run, effect: RunTasks, ended: Sequence[Task], at_work: Collection[Task]
-) -> Effects:
-    """Record what has finished while others are at work, and stop those that have lost their
-    races by it."""
-    if run.records_early:
-        yield from _record(run, [task for task in ended if task.finished])
-    # The win is recorded before the losers are stopped.
-    if effect.races and (losers := effect.races.take_losers(at_work)):
-        yield Abandon(effect, losers)
-
-
-def _handle_errors(
-    run: Run, tasks: list[Task], effect: RunTasks
-) -> Generator[Effect, None, tuple[list[Task], bool]]:
-    """Let error handlers take the places of the tasks that failed, in the same superstep.
+def _start(
+    run: Run, machine: Machine, tasks: Sequence[Task], progress: LoopProgress
+) -> Generator[Effect, None, list[Task]]:
+    """Let tasks start, but for those whose end is known.
 
     Returns:
-        The tasks of the superstep now, and whether all of them have finished.
+        Those that have finished before.
     """
-    failed = [task for task in tasks if task.error is not None and not task.fatal]
-    if effect.races is not None:
-        failed = effect.races.leave_out_open(failed, tasks)
-    if not failed:
-        return tasks, False
-    # Before the handlers run: after a crash the handler goes on and the node is not repeated.
-    if run.thread.saver is not None:
-        yield from _record_failures(run, [task for task in failed if not task.restored])
-    handlers = [handler_of(task) for task in failed]
+    rounds, known, shown = machine.open is None, [], tasks
+    if rounds and not tasks[0].cause:
+        if machine.racing and run.position.records:
+            lost = find_lost(tasks, run.position.records)
+            tasks = [task for task in tasks if task not in lost]
+        progress.round = tasks
     if run.position.records:
-        restore(run, handlers)
-    yield from _run_tasks(run, handlers, effect)
-    from .failures import keep_cause
-
-    for handler in handlers:
-        keep_cause(handler)
-    now = [*(task for task in tasks if task not in failed), *handlers]
-    if effect.races is not None:
-        now = effect.races.leave_out_losers(now)
-    return now, all(task.finished for task in now)
-
-
-def _record_failures(run: Run, failed: Sequence[Task]) -> Effects:
-    """Keep that handlers have taken over from these tasks."""
-    commits, saved_id = run.commits, run.position.saved_id
-    marks = [commits.encode_failure(task) for task in failed]
-    if run.settings.durability == "exit":
-        commits.put_off(marks)
-    elif marks and saved_id is not None:
-        yield Save(None, marks, saved_id)
-
-
-def _record(run: Run, tasks: Sequence[Task]) -> Effects:
-    """Keep what early finishers of a superstep wrote while the others still run."""
-    saved_id = run.position.saved_id
-    if tasks and saved_id is not None:
-        yield Save(None, [run.commits.encode_writes(task) for task in tasks], saved_id)
-        for task in tasks:
-            task.mark_recorded()
+        restore(run, tasks)
+        if not rounds:
+            tasks = shown = _route(run, tasks)
+            _restore_refused(run, tasks)
+        known = [task for task in tasks if task.restored]
+    new = [task for task in tasks if not task.restored] if known else tasks
+    finished = [task for task in known if task.finished]
+    if run.output.streams:
+        yield from show_starts(run, shown if rounds else new)
+        show_ends(run, known if rounds else [task for task in known if not task.finished])
+    progress.enter(run, tasks, at_work=[*new, *finished])
+    progress.enqueue(new)
+    for task in known:
+        if not task.finished:
+            if rounds and _is_handled(task):
+                progress.failed.append(task)
+            else:
+                progress.note_ends(run, (task,))
+    return finished
 
 
-def _end_superstep(run: Run, machine: Machine, tasks: Sequence[Task]) -> Effects:
-    """Pass the barrier: apply all writes, store the step, show the state."""
-    commits, output = run.commits, run.output
-    if run.thread.saver is None:
-        machine.apply(tasks)
-    elif run.settings.durability == "exit":
-        commits.apply_unstored(machine, tasks)
-        if commits.inbox is not None:
-            yield from commits.inbox.take(machine, run.output.streams)
-    else:
-        # Encoded before they are applied: a reducer that works in place must not reach the history.
-        writes = []
-        for task in tasks:  # until Python 3.12 a comprehension is a call (P4, P5)
-            if not task.recorded:
-                writes.append(commits.encode_writes(task))
-        try:
-            machine.apply(tasks)
-        except Exception as error:
-            yield from _record_refused(run, tasks, error)
-            raise
-        if commits.inbox is not None:
-            build = partial(commits.build, machine, "loop", writes)
-            yield from commits.inbox.take_after(machine, output.streams, build)
-        held = commits.holds_start and tasks[0].node.hidden
-        saved = Save(commits.build(machine, "loop", writes))
-        yield saved.hold(for_task=True) if held else saved
+def _is_handled(task: Task) -> bool:
+    """Whether an error handler takes the place of a task."""
+    return task.error is not None and not task.fatal
+
+
+# -- what has ended --------------------------------------------------------------------------------
+
+
+def _take(
+    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
+) -> Generator[Effect, None, bool]:
+    """Find what becomes of tasks that have ended, and fold in what may be.
+
+    Returns:
+        Whether there is a new state.
+    """
+    rounds, effect, inbox = machine.open is None, progress.effect, run.commits.inbox
+    if not rounds and tasks and inbox is not None:
+        # Before anything is applied: if the call is cut short here, these count as at work.
+        progress.posts = yield from inbox.read()
+    take = _take_ended if progress.races is None else _take_raced
+    moved = yield from take(run, machine, progress, tasks)
+    if rounds and not effect.open and not effect.tasks:
+        moved = yield from _end_round(run, machine, progress)
+    return moved
+
+
+def _take_ended(
+    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
+) -> Generator[Effect, None, bool]:
+    """`_take` without a look at races, or at the barrier.
+
+    Returns:
+        Whether there is a new state.
+    """
+    finished, failed = _sort_ends(run, machine, progress, tasks)
+    if machine.open is not None:
+        return (yield from _fold_ready(run, machine, progress, tasks, finished, failed))
+    show_ends(run, [task for task in tasks if not task.recorded])
+    progress.failed += failed
+    # The writes of the last ones go with the commit, or with what `_end` records.
+    if progress.effect.open:
+        yield from progress.recording.record_early([t for t in finished if not t.recorded])
+    return False
+
+
+def _sort_ends(
+    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
+) -> tuple[list[Task], list[Task]]:
+    """What becomes of tasks that have ended. They are at work no more.
+
+    Returns:
+        Those that have finished, and those whose error handlers take over. How the others have
+        ended is noted.
+    """
+    finished: list[Task] = []
+    failed: list[Task] = []
+    written: dict[str, str] = {}
+    for task in in_path_order(tasks) if len(tasks) > 1 else tasks:
+        progress.at_work.pop(task, None)
+        conflict = None
+        if task.finished and machine.open is not None:
+            conflict = find_conflict(machine, task, written)
+            if conflict is not None:
+                end_with_error(task, conflict)
+            else:
+                written.update((name, task.name) for name, _ in task.writes)
+        if task.finished:
+            finished.append(task)
+        elif conflict is None and _is_handled(task):
+            failed.append(task)
+        else:
+            progress.note_ends(run, (task,))
+    return finished, failed
+
+
+def _take_raced(
+    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
+) -> Generator[Effect, None, bool]:
+    """`_take_ended` where there are races.
+
+    Returns:
+        Whether there is a new state.
+    """
+    races, moved = progress.races, False
+    assert races is not None
+    # Tasks that are no longer at work have already lost.
+    rest: Sequence[Task] = [task for task in tasks if task in progress.at_work]
+    not_begun = [task for task in rest if not has_ended(task)]
+    while rest:
+        chosen, behind = races.choose(rest)
+        for task in races.aside:
+            progress.at_work.pop(task, None)
+        if chosen:
+            moved = (yield from _take_ended(run, machine, progress, chosen)) or moved
+        winners = find_winners(chosen)
+        if winners:
+            # Nothing is applied of one that has left by a command for the graph around.
+            lost = [*progress.lost, *progress.find_losers(machine, winners)]
+            progress.lost = []
+            yield from _stop(run, progress, lost)
+        rest = [task for task in behind if task in progress.at_work]
+    # They gave way to one that has finished. It has won, or could not be applied.
+    progress.enqueue([task for task in not_begun if task in progress.at_work])
+    over = races.take_over(progress.at_work)
+    show_ends(run, over)
+    handled = [task for task in over if _is_handled(task)]
+    progress.note_ends(run, (task for task in over if not _is_handled(task)))
+    if machine.open is None:
+        progress.failed += handled
+    elif handled:
+        yield from _hand_over(run, machine, progress, handled)
+    return moved
+
+
+def _stop(run: Run, progress: LoopProgress, losers: Sequence[Task]) -> Effects:
+    """Stop those that have lost their races, once that is stored."""
+    at_work = progress.drop(losers)
+    for stream in run.output.streams:
+        for task in losers:
+            stream.lost(task)
+    if at_work:
+        yield Stop(progress.effect, at_work)
+
+
+def _hand_over(
+    run: Run, machine: Machine, progress: LoopProgress, failed: Sequence[Task]
+) -> Generator[Effect, None, list[Task]]:
+    """Let error handlers take the places of tasks that have failed.
+
+    Returns:
+        The handlers that have finished before.
+    """
+    yield from progress.recording.record_failures(failed)
+    handlers = [handler_of(task) for task in failed]
+    progress.replace(failed, handlers)
+    return (yield from _start(run, machine, handlers, progress))
+
+
+# -- supersteps: the barrier -----------------------------------------------------------------------
+
+
+def _end_round(
+    run: Run, machine: Machine, progress: LoopProgress
+) -> Generator[Effect, None, bool]:
+    """No task of the superstep is at work: let error handlers take over, or pass the barrier if all
+    have finished.
+
+    Returns:
+        Whether there is a new state.
+    """
+    failed, progress.failed = progress.failed, []
+    if failed:
+        finished = yield from _hand_over(run, machine, progress, failed)
+        return (yield from _take(run, machine, progress, finished))
+    for task in progress.round:
+        if not task.finished:
+            return False
+    inbox = run.commits.inbox
+    if inbox is not None and progress.round:
+        progress.posts = yield from inbox.read()
+    return (yield from _fold_round(run, machine, progress))
+
+
+def _fold_round(
+    run: Run, machine: Machine, progress: LoopProgress
+) -> Generator[Effect, None, bool]:
+    """Pass the barrier: all or nothing."""
+    tasks = progress.end_round()
+    if not tasks:
+        return False
+    recording = progress.recording
+    writes = recording.encode(tasks)
+    try:
+        recording.apply(tasks)
+    except Exception as error:
+        yield from recording.record_refused(tasks, error)
+        raise
+    yield from _end_step(run, machine, progress, tasks, writes)
+    return True
+
+
+def _end_step(
+    run: Run,
+    machine: Machine,
+    progress: LoopProgress,
+    tasks: Sequence[Task],
+    writes: list[TaskWrites],
+    shown: Sequence[Task] = (),
+) -> Effects:
+    """Store the step that these tasks have ended, and show the state.
+
+    Args:
+        shown: the tasks whose ends readers have not seen yet.
+    """
+    inbox, output = run.commits.inbox, run.output
+    if inbox is not None and progress.posts and has_more(machine):
+        inbox.fold(machine, progress.posts)
+        progress.posts = ()
+    yield from progress.recording.end_step(tasks, writes)
+    if shown:
+        show_ends(run, shown)
+    if inbox is not None:
+        inbox.show(output.streams)
     if output.streams or output.keeps_view:
         output.show_values(machine)
+    if run.settings.interrupt_after:
+        _note_breakpoints(run, machine, progress, tasks)
+    if len(tasks) > WIDE:
+        yield GiveWay()
 
 
-def _record_refused(run: Run, tasks: Sequence[Task], error: Exception) -> Effects:
-    """Record that no task of the superstep counts as finished, since their writes could not be
-    applied together: a resume runs them again instead of failing on the same writes for ever."""
-    error.add_note(f"Thread {run.thread.thread_id!r} is as it was before this superstep.")
-    recorded, saved_id = [task for task in tasks if task.recorded], run.position.saved_id
-    if recorded and saved_id is not None:
-        yield Save(
-            None, [run.commits.encode_marks(task, {ERROR: error}) for task in recorded], saved_id
+def _note_breakpoints(
+    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
+) -> None:
+    """Stop behind tasks that have a breakpoint there: the whole call in supersteps, with
+    schedule="ready" what they lead to."""
+    if machine.open is not None:
+        progress.note_breakpoints(run, tasks)
+    elif is_listed(tasks, run.settings.interrupt_after):
+        following: Sequence[Task] = ()
+        if run.output.streams or run.settings.observing is not None:
+            following = upcoming(run, machine)
+            show_checkpoint(run, following)
+        run.output.stop("interrupt_after", following)
+
+
+# -- schedule="ready" ------------------------------------------------------------------------------
+
+
+def _resume_open(
+    run: Run, machine: Machine, progress: LoopProgress
+) -> Generator[Effect, None, list[Task]]:
+    """Go on where the thread stands. Returns the tasks that are open there."""
+    from ..superstep.rules import always, choose, find_begun
+
+    open_tasks = open_of(machine)
+    tasks = list(open_tasks)
+    yield from progress.recording.begin()
+    if run.position.found is not None:
+        record_of = run.position.record_of
+        open_tasks.begun = find_begun(
+            machine, run, lambda id: record_of(id).begun, lambda id: record_of(id).kept is not None
         )
+    if run.settings.interrupt_before:
+        progress.not_reached = choose(machine, always).held
+    return tasks
 
 
-# -- when a superstep does not reach its barrier ---------------------------------------------------
+def _start_ready(run: Run, machine: Machine, progress: LoopProgress) -> list[Task]:
+    """Return the tasks that start in a new state. If they cannot, what runs ends and is applied."""
+    starting: list[Task] = []
+    may_start = progress.decide_starts(run)
+    try:
+        starting = start(machine, run.pin_to, run.settings.limit, may_start)
+    except Exception as error:
+        progress.stop_starting(error)
+    if open_of(machine).over_limit and progress.start_error is None:
+        from .failures import limit_reached
+
+        progress.stop_starting(limit_reached(run, upcoming(run, machine)))
+    # Also if nothing starts: always emit the final checkpoint.
+    if any(stream.wants("checkpoints", "debug") for stream in run.output.streams):
+        show_checkpoint(run, upcoming(run, machine))
+    return starting
 
 
-def _end_unfinished(
-    run: Run, machine: Machine, tasks: Sequence[Task], races: Races | None
-) -> Effects:
-    """Apply nothing. Record finished siblings, errors and questions; then raise, or pause."""
+def _route(run: Run, tasks: Sequence[Task]) -> Sequence[Task]:
+    """Replace tasks that had failed by their error handlers, which had taken over."""
+    routed = [task for task in tasks if task.restored and _is_handled(task)]
+    if not routed:
+        return tasks
+    show_ends(run, routed)
+    handlers = [handler_of(task) for task in routed]
+    restore(run, handlers)
+    return [*(task for task in tasks if task not in routed), *handlers]
+
+
+def _restore_refused(run: Run, tasks: Sequence[Task]) -> None:
+    """Give tasks their error back whose writes were refused and would be refused again, so that
+    nothing that they do is repeated for that."""
+    for task in tasks:
+        error = run.position.record_of(task.id).error
+        if isinstance(error, ConcurrentUpdateError) and refuses_again(run.machine, task, error):
+            task.restore_end(error)
+
+
+def _fold_ready(
+    run: Run,
+    machine: Machine,
+    progress: LoopProgress,
+    tasks: Sequence[Task],
+    finished: list[Task],
+    failed: Sequence[Task],
+) -> Generator[Effect, None, bool]:
+    """Apply what finished together as one step. If that is refused, apply it one by one.
+
+    Args:
+        tasks: all that have ended.
+        finished, failed: of these; see `_sort_ends`.
+
+    Returns:
+        Whether there is a new state.
+    """
+    apart: Sequence[Task] = ()
+    recording = progress.recording
+    identify_messages(run.output.streams, finished, machine.channels)
+    try:
+        writes = recording.encode(finished)
+        if finished:
+            recording.apply(finished)
+    except Exception as error:
+        # One bad write must not undo the others.
+        if len(finished) > 1:
+            apart = finished
+            progress.at_work.update(dict.fromkeys(apart))  # until each has its turn
+        else:
+            for task in finished:
+                task.fail(error)
+            progress.note_ends(run, finished)
+        finished = []
+    shown = [task for task in tasks if task not in apart] if apart else tasks
+    if finished:
+        progress.lost += open_of(machine).lost
+        yield from _end_step(run, machine, progress, finished, writes, shown)
+    else:
+        show_ends(run, shown)
+    if failed:
+        yield from _hand_over(run, machine, progress, failed)
+    moved = bool(finished)
+    for task in apart:
+        moved = (yield from _take_ended(run, machine, progress, [task])) or moved
+    return moved
+
+
+# -- the end of a call -----------------------------------------------------------------------------
+
+
+def _end(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
+    """End a call in which nothing can run: record how far tasks have come; then raise, or pause."""
     # Tasks end in any order. Which error is raised must not depend on it, nor how questions stand.
-    tasks = in_path_order(tasks)
-    failed = [t for t in tasks if t.error is not None]
-    if races is not None:
-        failed = [t for t in failed if races.has_failed(t, tasks)]
-    yield from _record_unfinished(run, tasks, {t for t in tasks if t.finished})
+    open_tasks = machine.open
+    left = progress.round if open_tasks is None else progress.list_unfinished()
+    tasks = in_path_order(left)
+    # Before it is recorded: with durability="exit" all that is open waits to start then.
+    drained = progress.drained if progress.is_cut_short(run, machine) else None
+    if tasks or open_tasks is not None:
+        yield from progress.recording.record(tasks)
+    failed = [task for task in tasks if task.error is not None]
+    if progress.races is not None:
+        show_ends(run, progress.races.aside)
+        failed = [task for task in failed if progress.races.has_failed(task)]
     if failed:
         from .failures import choose_error
 
         raise choose_error(failed)
-    pause(run, tasks)
-    run.output.keep_preview(machine, [pair for t in tasks if t.finished for pair in t.writes])
+    if progress.start_error is not None:
+        raise progress.start_error
+    if drained is not None:
+        raise DrainSignal(drained)
+    if tasks:
+        pause(run, tasks)
+        if open_tasks is None:
+            finished = [pair for task in tasks if task.finished for pair in task.writes]
+            run.output.keep_preview(machine, finished)
+    elif run.output.breakpoint:
+        pass
+    elif open_tasks is not None and (machine.held or open_tasks.waiting_sends):  # at a breakpoint
+        kind: Breakpoint = "interrupt_after" if progress.held_back else "interrupt_before"
+        run.output.stop(kind, upcoming(run, machine))
+    elif machine.program.flow is not None:
+        machine.program.flow.warn_of_unmet(machine.channels)
 
 
-def _record_unfinished(run: Run, tasks: Sequence[Task], finished: Collection[Task]) -> Effects:
-    """Record how far each task of an unfinished superstep has come; of those at work, nothing."""
-    if run.thread.saver is None or run.abandoned:
+def _end_by_force(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
+    """Keep what has finished when the reader leaves or the driver fails. A superstep ends if all of
+    its tasks have: otherwise `get_state` would not show what their writes lead to."""
+    recording = progress.recording
+    # What an abandoned run has done must not move the thread: nobody waits for it any more.
+    if run.abandoned or recording.half_done:
         return
-    # With durability "exit" the checkpoint beside which the records stand is not stored yet.
-    yield from _save_at_exit(run)
-    commits, saved_id = run.commits, run.position.saved_id
-    # Their tasks run again, and the graphs inside must find where they had come to.
-    for commit in commits.left_by_unfinished():
-        yield Save(commit)
-    records = list(commits.exit_records)
-    for task in tasks:
-        if task in finished:
-            if not task.recorded:
-                records.append(commits.encode_writes(task))
-        # What was only restored stands in the store as it is.
-        elif not (task.restored and task.paused):
-            marks = marks_of_unfinished(task, run.position.record_of(task.id))
-            if marks:
-                records.append(commits.encode_marks(task, marks))
-    # One transaction: between the questions and the end of the claim another call could answer.
-    if records and saved_id is not None:
-        yield Save(None, [*records, *claim_end(run, tasks)], saved_id)
-
-
-def _save_at_exit(run: Run, *, finished: bool = False) -> Effects:
-    """With durability "exit", store the one checkpoint of this call, and those of the memories
-    inside. A nested graph which has finished leaves it to the run around it, where that is
-    enough."""
-    if run.settings.durability != "exit" or run.abandoned:
-        return
-    commit = run.commits.build_at_exit(run.machine)
-    if commit is None:
-        yield from save_kept(run)
-        return
-    parent = run.parent
-    if finished and parent is not None:
-        around = run_of(parent).commits
-        if run.commits.leave_to(around, parent, commit):
+    progress.effect.open, progress.effect.tasks = 0, ()
+    if machine.open is not None:
+        # Nor may what has lost its race by a step that is applied.
+        progress.drop([*progress.lost, *machine.open.lost])
+    # Looked at once: Ctrl-C in this loop leaves threads at work, whose tasks may finish meanwhile.
+    finished = [task for task in progress.at_work if task.finished]
+    if finished:
+        take = _take_ended if progress.races is None else _take_raced
+        yield from take(run, machine, progress, finished)
+    if machine.open is None:
+        tasks = progress.round
+        if all(task.finished for task in tasks):
+            yield from _fold_round(run, machine, progress)
             return
-    yield Save(commit, inside=run.take_kept())
-    if run.output.streams:
-        show_checkpoint(run, upcoming(run, run.machine))
+    else:
+        left = [task for task in progress.at_work if not task.finished]
+        tasks = in_path_order([*progress.list_unfinished(), *left])
+    yield from recording.record(tasks)

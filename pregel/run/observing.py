@@ -21,7 +21,7 @@ from ..observers import Watcher, ask, carry, defines
 from ..superstep.observed import ObservedAttempt
 from ..superstep.task import Task
 from .config import scalars
-from .effects import Effects, Load, RunTasks, StartTasks
+from .effects import Effects, Load, Work
 
 SURROUNDING = ("around", "aaround", "around_operation", "aaround_operation")
 """The methods that surround the code of users, wherever it runs."""
@@ -99,10 +99,8 @@ class Observing:
     def _pass_on(self, effects: Effects, step: _StepWatch) -> Effects:
         loaded = False
         for effect in effects:
-            if effect.__class__ is RunTasks:
+            if effect.__class__ is Work:
                 step.enter(effect.tasks)
-            elif effect.__class__ is StartTasks:
-                step.enter(effect.tasks, goes_on=True)
             try:
                 yield effect
             except GeneratorExit:
@@ -260,16 +258,13 @@ class _StepWatch:
         self._step: int | None = None
         self._began = 0.0
 
-    def enter(self, tasks: Sequence[Task], *, goes_on: bool = False) -> None:
-        """Tasks are about to run, or are waited for.
-
-        Args:
-            goes_on: what has started in the step before may be at work in this one, too.
-        """
+    def enter(self, tasks: Sequence[Task]) -> None:
+        """Tasks are about to run, or are waited for."""
         step = self._run.machine.step
         if step == self._step:
             return
-        goes_on = goes_on and self._step is not None
+        # What has started in the step before may be at work in this one, too.
+        goes_on = self._run.program.starts_ready and self._step is not None
         self.end()
         # A handler is told of when it starts.
         names = tuple(task.name for task in tasks if not task.node.hidden and task.cause is None)

@@ -6,16 +6,12 @@ Part of the loop: pure, but for giving way to other work in wide supersteps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..superstep.task import Task
 from .effects import WIDE, Effects, GiveWay
 from .run import Run
 from .snapshots import live_snapshot
 from .stream import identify_messages
-
-if TYPE_CHECKING:
-    from ..superstep.race import Races
 
 
 def show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
@@ -46,12 +42,3 @@ def show_ends(run: Run, tasks: Sequence[Task]) -> None:
             stream.ended(task)
             if task.interrupts or task.wake_at is not None:
                 stream.question(machine, task)
-
-
-def show_racers(run: Run, races: Races, tasks: Sequence[Task]) -> None:
-    """Tell the readers who has lost, and how those have ended whose race nobody has won."""
-    show_ends(run, races.find_unwon(tasks))
-    for stream in run.output.streams:
-        for task in tasks:
-            if races.has_lost(task):
-                stream.lost(task)

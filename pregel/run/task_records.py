@@ -242,10 +242,10 @@ def with_handlers(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -> li
         ):
             found.append(handler_of(task))
     if racing:
-        from ..superstep.race import Races
+        from ..superstep.race import find_lost
 
-        races = Races(found, stored)
-        return [task for task in found if not races.has_lost(task)]
+        lost = find_lost(found, stored)
+        return [task for task in found if task not in lost]
     return found
 
 

@@ -23,7 +23,7 @@ from ..superstep.machine import Machine, in_path_order
 from ..superstep.task import Task
 from ..types import StateUpdate
 from .begin import input_writes, was_made_for_this
-from .effects import Effect, Effects, Load, RunTasks, Save
+from .effects import Effect, Effects, Load, Save, Work
 from .graph_changes import forget_lost, lost_work
 from .load import load_machine
 from .nested import find_made_on, load_under_way
@@ -282,7 +282,7 @@ def _run_writers(tasks: Sequence[Task]) -> Effects:
     Raises:
         Exception: what a writer or router has raised.
     """
-    effect = RunTasks()
+    effect = Work()
     for task in tasks:
         effect.tasks = (task,)
         yield effect

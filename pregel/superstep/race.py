@@ -1,12 +1,15 @@
 """Races: of the `Send`s with one `race` from one task, the first that finishes wins.
 
-Pure: who has won, who has lost, whose end counts. What is done with losers is in `drivers.racing`;
-what differs with schedule="ready", in `ready_races`.
+Pure: who has won, who has lost, whose end counts. What is done with losers is in `drivers.racing`.
 
-Theory of operation: the win is the record of the winner's writes and nothing else. A racer has lost
-if another one of its race has finished, so a resume, a snapshot and a run that goes on come to the
-same from the same records. A racer that fails or asks has not ended the race: its end counts only
-once nobody can win any more.
+Theory of operation: one that has finished wins. In supersteps the record of the winner's writes is
+the win and nothing else is; with schedule="ready" it is the step in which they are applied, if they
+can be: the losers leave what is open with it, so no state has a winner and a loser. So a resume, a
+snapshot and a run that goes on come to the same from the same records.
+
+One that has failed or asks stays aside as long as others of its race are at work. If none of them
+wins, the handlers of those that have failed take over, and race on; where there are none, the race
+waits for answers, or it fails, if all of it have.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any, Protocol
 
 from ..errors import ParentCommand
 from ..types import Send
-from .machine import handler_of
+from .machine import handler_of, in_path_order
 from .task import Task
 
 RaceKey = tuple[str, str]
@@ -73,10 +76,14 @@ def is_cut_off(task: Task) -> bool:
     return error is not None and not isinstance(error, (Exception, ParentCommand))
 
 
-def find_lost(tasks: Iterable[Task], records: Mapping[str, Any]) -> list[Task]:
-    """The racers among these tasks that have lost, as the records of all tell."""
-    races = Races(tasks, records)
-    return [task for task in races.tasks if races.has_lost(task)]
+def find_lost(tasks: Sequence[Task], records: Mapping[str, Any]) -> list[Task]:
+    """Return the racers among these tasks that have lost, as the records of all tell."""
+    winners: dict[RaceKey, int] = {}
+    for task in tasks:
+        race = race_of(task)
+        if race is not None and race not in winners and _has_won(task, records):
+            winners[race] = index_of(task)
+    return [task for task in tasks if winners.get(race_of(task), index_of(task)) != index_of(task)]  # type: ignore[arg-type]
 
 
 def _has_won(task: Task, records: Mapping[str, Finished]) -> bool:
@@ -88,98 +95,101 @@ def _has_won(task: Task, records: Mapping[str, Finished]) -> bool:
 
 
 class Races:
-    """The races of one superstep.
-
-    Args:
-        tasks: those that it began with.
-        records: what is recorded of them.
+    """The races of a call, or of one superstep of it.
 
     Attributes:
-        tasks: the racers.
+        aside: the racers that have failed or ask, while others of their race are at work.
     """
 
-    def __init__(self, tasks: Iterable[Task], records: Mapping[str, Any]) -> None:
-        self.tasks: Sequence[Task] = [task for task in tasks if race_of(task) is not None]
-        self._members: dict[RaceKey, set[int]] = {}
-        self._winners: dict[RaceKey, int] = {}
-        self._failed: set[int] = set()
-        self._stopped: set[int] = set()
-        for task in self.tasks:
-            key = race_of(task)
-            assert key is not None
-            self._members.setdefault(key, set()).add(index_of(task))
-            if records and key not in self._winners and _has_won(task, records):
-                self._winners[key] = index_of(task)
+    __slots__ = ("_failed", "_members", "_open", "aside")
 
-    def has_lost(self, task: Task) -> bool:
-        """Whether another one has won its race."""
-        key = race_of(task)
-        return key in self._winners and self._winners[key] != index_of(task)
+    def __init__(self) -> None:
+        self.aside: list[Task] = []
+        self._members: dict[RaceKey, set[RacerKey]] = {}
+        self._failed: set[RacerKey] = set()
+        self._open: set[RaceKey] = set()  # a racer was cut off that may still win in a later call
 
-    def decide(self, ended: Sequence[Task]) -> list[Task]:
-        """Note what has ended together. The first in path order that has finished wins its race.
+    def enter(self, tasks: Iterable[Task]) -> None:
+        """Note the races that tasks are in which start."""
+        for task in tasks:
+            race = race_of(task)
+            if race is not None:
+                self._members.setdefault(race, set()).add(racer_of(task))
+
+    def choose(self, ended: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+        """Of tasks that ended together, those whose end counts: in each race the first in path
+        order that finished. Racers that failed or ask are set aside.
 
         Returns:
-            Those whose end counts now: not the losers, nor who failed or asked in a race that goes
-            on.
+            These, and the racers that finished after the first of their race.
         """
-        for task in sorted(filter(race_of, ended), key=index_of):
-            # A command for the graph around is no failure: it ends this graph.
-            if task.finished or isinstance(task.error, ParentCommand):
-                self._winners.setdefault(race_of(task), index_of(task))  # type: ignore[arg-type]
-        return [
-            task
-            for task in ended
-            if race_of(task) is None or self._winners.get(race_of(task)) == index_of(task)  # type: ignore[arg-type]
-        ]
+        chosen: list[Task] = []
+        behind: list[Task] = []
+        won: set[RaceKey] = set()
+        for task in in_path_order(ended):
+            race = race_of(task)
+            if race is None or is_cut_off(task):
+                chosen.append(task)
+                if race is not None:
+                    self._open.add(race)
+            elif not wins(task):
+                if has_ended(task):
+                    self.aside.append(task)
+            elif race in won:
+                behind.append(task)
+            else:
+                won.add(race)
+                chosen.append(task)
+        return chosen, behind
 
-    def find_unwon(self, tasks: Iterable[Task]) -> list[Task]:
-        """The racers among these tasks whose race nobody has won."""
-        return [t for t in tasks if race_of(t) is not None and race_of(t) not in self._winners]
+    def take_over(self, at_work: Iterable[Task]) -> list[Task]:
+        """The racers set aside whose race nobody runs any more: nobody has won it."""
+        if not self.aside:
+            return []
+        going_on = {*self._open, *(race_of(task) for task in at_work)}
+        over = [task for task in self.aside if race_of(task) not in going_on]
+        self.aside = [task for task in self.aside if race_of(task) in going_on]
+        return over
 
-    def leave_out_open(self, failed: Sequence[Task], tasks: Iterable[Task]) -> list[Task]:
-        """The tasks that have failed, without those whose race another racer may still win: one
-        that was cut off, or has not begun, and so runs in a later call.
-
-        Args:
-            tasks: those of the superstep.
-        """
-        left = (task for task in tasks if is_cut_off(task) or not has_ended(task))
-        races = {race_of(task) for task in left} - {None}
-        return [task for task in failed if race_of(task) not in races]
-
-    def take_losers(self, at_work: Collection[Task]) -> list[Task]:
-        """Those among these tasks that have lost, and are to be stopped; each once."""
-        losers = [
-            task for task in at_work if self.has_lost(task) and index_of(task) not in self._stopped
-        ]
-        self._stopped.update(map(index_of, losers))
-        return losers
-
-    def leave_out_losers(self, tasks: Sequence[Task]) -> list[Task]:
-        """The tasks of the superstep that count, now that no racer is at work."""
-        self.decide(tasks)
-        return [task for task in tasks if not self.has_lost(task)]
+    def drop(self, losers: Collection[Task]) -> None:
+        """Drop tasks that have lost."""
+        lost = stand_behind(self.aside, losers)
+        self.aside = [task for task in self.aside if task not in lost]
 
     def note_failure(self, task: Task) -> bool:
-        """A task has failed, and nobody handles that. Returns whether its superstep fails by it: of
-        racers the last one does it, if none of them has paused. Any thread may call it."""
-        key = race_of(task)
-        if key is None:
+        """A task has failed, and nobody handles that. Returns whether the run fails by it: of
+        racers the last one does it, if all have failed. Any thread may call it."""
+        race = race_of(task)
+        if race is None:
             return True
-        self._failed.add(index_of(task))
-        return self._failed >= self._members[key]
+        if is_signal(task):  # one that was cancelled, for example, may win in a later call
+            return False
+        self._failed.add(racer_of(task))
+        return self._failed >= self._members[race]
 
-    def has_failed(self, task: Task, tasks: Iterable[Task]) -> bool:
-        """Whether the error of a task is one of the superstep: a racer's is, if all of its race
-        have failed. A signal is, whoever raised it.
+    def has_failed(self, task: Task) -> bool:
+        """Whether the error of a task is one of the run: a racer's is, if all of its race have
+        failed. A signal is, whoever raised it."""
+        race = race_of(task)
+        return race is None or is_signal(task) or self._failed >= self._members[race]
 
-        Args:
-            tasks: those of the superstep, ended.
-        """
-        if not isinstance(task.error, Exception):
-            return task.error is not None
-        key = race_of(task)
-        return key is None or all(
-            isinstance(other.error, Exception) for other in tasks if race_of(other) == key
-        )
+
+def find_winners(ended: Iterable[Task]) -> list[Task]:
+    """Those that have won their races, of tasks whose ends count."""
+    return [task for task in ended if race_of(task) is not None and wins(task)]
+
+
+def wins(task: Task) -> bool:
+    """Return whether a racer wins by its end. A command for the graph around is no failure: it ends
+    this graph."""
+    return task.finished or isinstance(task.error, ParentCommand)
+
+
+def is_signal(task: Task) -> bool:
+    """Whether a task has ended with a signal, which is no failure."""
+    return task.error is not None and not isinstance(task.error, Exception)
+
+
+def stand_behind(tasks: Iterable[Task], racers: Collection[Task]) -> list[Task]:
+    """Those of the tasks that run for these racers: themselves, or the handlers of their errors."""
+    return [task for task in tasks if (task.cause or task) in racers]

@@ -20,8 +20,8 @@ from stategraph.pregel import (
 from stategraph.pregel.control import RunControl
 from stategraph.pregel.errors import DrainSignal
 from stategraph.pregel.run.config import Call
-from stategraph.pregel.run.effects import Load, RunTasks, Save
-from stategraph.pregel.run.loop import supersteps
+from stategraph.pregel.run.effects import Load, Work, Save
+from stategraph.pregel.run.loop import carry_out
 from stategraph.pregel.run.run import Run
 from stategraph.pregel.superstep.task import Task
 
@@ -71,7 +71,7 @@ class Hand:
 
     def run(self, app: Pregel, input: Any, config: Any = CONFIG, **call: Any) -> Run:
         run = Run(app, input, config, Call(**call))
-        for effect in supersteps(run):
+        for effect in carry_out(run):
             self.answer(run, effect)
         return run
 
@@ -90,7 +90,7 @@ class Hand:
         else:
             self.tasks(effect, together=self.together or not run.watched)
 
-    def tasks(self, effect: RunTasks, *, together: bool) -> None:
+    def tasks(self, effect: Work, *, together: bool) -> None:
         if not self.waiting:
             self.waiting = list(effect.tasks)
             self.notes.append("run " + " ".join(t.name for t in effect.tasks))
@@ -313,9 +313,9 @@ def test_of_several_failures_the_first_in_path_order_is_raised_and_the_others_na
     """D7, whatever the order of finishing."""
     hand = Hand(failing("x", "z"))
     run = Run(parallel(), 1, None, Call())
-    loop = supersteps(run)
+    loop = carry_out(run)
     effect = next(loop)
-    assert isinstance(effect, RunTasks)
+    assert isinstance(effect, Work)
     tasks = sorted(effect.tasks, key=lambda t: ["y", *order].index(t.name))
     for task in tasks:
         hand.end(task)
@@ -368,9 +368,9 @@ def test_an_interrupt_of_the_process_wins_and_is_not_stored(fatal: type[BaseExce
 def opened(app: Pregel, **call: Any) -> tuple[Run, Iterator[Any], Hand]:
     """A loop that stands in the superstep after n1."""
     run = Run(app, 1, CONFIG if app.checkpointer else None, Call(**call))
-    loop, hand = supersteps(run), Hand()
+    loop, hand = carry_out(run), Hand()
     for effect in loop:
-        if isinstance(effect, RunTasks) and effect.tasks[0].name == "n2":
+        if isinstance(effect, Work) and effect.tasks[0].name == "n2":
             break
         hand.answer(run, effect)
     return run, loop, hand
@@ -401,9 +401,9 @@ def test_a_closed_loop_ends_quietly(durability: Any) -> None:
 def test_tasks_that_ended_before_the_driver_failed_are_kept() -> None:
     app, hand = parallel(InMemorySaver()), Hand(failing())
     run = Run(app, 1, CONFIG, Call())
-    loop = supersteps(run)
+    loop = carry_out(run)
     for effect in loop:
-        if isinstance(effect, RunTasks):
+        if isinstance(effect, Work):
             break
         hand.answer(run, effect)
     hand.end(effect.tasks[1])

@@ -1,9 +1,9 @@
-"""What the loop of schedule="ready" knows of a call beside the state: what may start, what is at
-work, how the rest has ended."""
+"""What the loop knows of a call beside the state: what may start, what is at work, how the rest has
+ended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from ...checkpoint.base import Post
@@ -11,12 +11,12 @@ from ..names import START, TASKS
 from ..program.writes import list_sends
 from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine
-from ..superstep.ready_races import ReadyRaces, is_signal, stand_behind
-from ..superstep.rules import MayStart, could_start, open_of
+from ..superstep.race import Races, find_losers, is_signal, stand_behind
+from ..superstep.rules import MayStart, could_start
 from ..superstep.task import Task
-from .effects import StartTasks
+from .effects import Work
 from .failures import keep_cause
-from .ready_store import RunStore, make_store
+from .recording import Recording
 from .run import Run
 
 
@@ -26,18 +26,22 @@ class LoopProgress:
     Attributes:
         effect: by which tasks start and end.
         at_work: the tasks that run, or wait for a free place.
-        serial_queue: where one task runs at a time, those that wait for their turn; else None.
-        store: stores what is to be stored.
-        unfinished: those that have ended and not finished; they stay under way.
+        recording: stores what is to be stored.
+        passed_tick: the machine's tick up to which breakpoints count as passed.
+        unfinished: those that have ended and not finished; they stay open.
+        failed: those that have failed in a superstep whose other tasks are at work. Then their
+            error handlers take over.
+        round: the tasks of a superstep that is open, with the handlers that have taken over.
+        taken: how many supersteps the call has taken.
         stopped: a failure stops the call: nothing further starts.
         start_error: the error with which the call ends, as nothing more can start; None while tasks
             may start.
         drained: why the call is to end early, or None.
-        order: a sort key: when a task started.
-        passed_tick: the machine's tick up to which breakpoints count as passed.
         races: what is known of races; None as long as there was none.
         posts: what waits to come in with the next step.
         lost: the racers that have left with a step and have not been stopped yet.
+        serial_queue: with schedule="ready", where one task runs at a time, those that wait for
+            their turn; else None.
         held_back: the nodes that must wait because a predecessor has stopped at a breakpoint behind
             it (`interrupt_after`).
         not_reached: the nodes that were held back when the call began. It has not stopped at their
@@ -45,45 +49,36 @@ class LoopProgress:
     """
 
     __slots__ = (
-        "at_work",
-        "drained",
-        "effect",
-        "held_back",
-        "lost",
-        "not_reached",
-        "order",
-        "passed_tick",
-        "posts",
-        "races",
-        "serial_queue",
-        "start_error",
-        "stopped",
-        "store",
-        "unfinished",
+        "_open_tasks", "at_work", "drained", "effect", "failed", "held_back", "lost", "not_reached",
+        "passed_tick", "posts", "races", "recording", "round", "serial_queue", "start_error",
+        "stopped", "taken", "unfinished",
     )  # fmt: skip
 
     def __init__(self, run: Run, machine: Machine, passed_tick: int) -> None:
-        alone = run.settings.one_at_a_time
-        self.store: RunStore = make_store(run, machine)
-        self.order: Callable[[Task], int] = open_of(machine).order
-        self.passed_tick: int = passed_tick
-        self.held_back: set[str] = set()
-        self.not_reached: Collection[str] = ()
-        self.effect: StartTasks = StartTasks()
+        self.effect: Work = Work()
         self.at_work: dict[Task, None] = {}
-        self.serial_queue: list[tuple[int, Task]] | None = [] if alone else None
+        self.recording: Recording = Recording(run, machine)
+        self.passed_tick: int = passed_tick
         self.unfinished: list[Task] = []
+        self.failed: list[Task] = []
+        self.round: Sequence[Task] = ()
+        self.taken: int = 0
         self.stopped: bool = False
-        self.start_error: Exception | None = None
+        self.start_error: BaseException | None = None
         self.drained: str | None = None
-        self.races: ReadyRaces | None = None
+        self.races: Races | None = None
         self.posts: Sequence[Post] = ()
         self.lost: list[Task] = []
+        self._open_tasks = machine.open
+        alone = machine.open is not None and run.settings.one_at_a_time
+        self.serial_queue: list[tuple[int, Task]] | None = [] if alone else None
+        self.held_back: set[str] = set()
+        self.not_reached: Collection[str] = ()
 
     # -- what starts -------------------------------------------------------------------------------
 
     def decide_starts(self, run: Run) -> MayStart:
-        """Whether a node may start now."""
+        """Decide what may start now, with schedule="ready"."""
         settings, machine = run.settings, run.machine
         self.drained = settings.control.drain_reason
         if self.drained is None and START not in machine.expiring:  # the input comes in
@@ -114,28 +109,35 @@ class LoopProgress:
 
         return may_start
 
-    def enter_races(self, tasks: Sequence[Task]) -> None:
-        """Note the races that tasks are in which start."""
-        if self.races is None:
-            self.races = self.effect.races = ReadyRaces()
-        self.races.enter(tasks)
+    def enter(self, run: Run, tasks: Sequence[Task], *, at_work: Iterable[Task]) -> None:
+        """Note tasks that start.
+
+        Args:
+            at_work: those whose ends have not been looked at.
+        """
+        self.at_work.update(dict.fromkeys(at_work))
+        if run.machine.racing:
+            if self.races is None:
+                self.races = self.effect.races = Races()
+            self.races.enter(tasks)
 
     def enqueue(self, tasks: Sequence[Task]) -> None:
         """Let tasks run, one at a time where that is wanted."""
         if self.serial_queue is None:
             self.effect.tasks = [*self.effect.tasks, *tasks]
             return
+        assert self._open_tasks is not None
         for task in tasks:
-            heappush(self.serial_queue, (self.order(task), task))
+            heappush(self.serial_queue, (self._open_tasks.order(task), task))
 
     def take_next(self) -> Sequence[Task]:
         """The task that runs next where one runs at a time: the one that has started first. An
         error handler has the place of its task, so that the order is the same after a crash."""
         return [heappop(self.serial_queue)[1]] if self.serial_queue and not self.stopped else ()
 
-    def stop_starting(self, error: Exception) -> None:
-        """Note that nothing more can start: the call has come to its recursion limit, or a node
-        refuses its input."""
+    def stop_starting(self, error: BaseException) -> None:
+        """Note that nothing more can start: the call has come to its recursion limit, is to end, or
+        a node refuses its input."""
         self.start_error = error
 
     def note_breakpoints(self, run: Run, tasks: Sequence[Task]) -> None:
@@ -165,6 +167,23 @@ class LoopProgress:
         """All that have ended without having finished."""
         return self.unfinished if self.races is None else [*self.unfinished, *self.races.aside]
 
+    def end_round(self) -> Sequence[Task]:
+        """A superstep ends, and its races with it; returns its tasks."""
+        tasks, self.round = self.round, ()
+        self.races = self.effect.races = None
+        return tasks
+
+    def replace(self, failed: Sequence[Task], handlers: Sequence[Task]) -> None:
+        """Let error handlers take the places of tasks in their superstep."""
+        if self.round:
+            self.round = [*(task for task in self.round if task not in failed), *handlers]
+
+    def find_losers(self, machine: Machine, winners: Sequence[Task]) -> Sequence[Task]:
+        """The tasks that have lost their races by these."""
+        if machine.open is not None:
+            return machine.find_losers(winners)
+        return find_losers(winners, [task.cause or task for task in self.round])
+
     def drop(self, losers: Collection[Task]) -> list[Task]:
         """Drop tasks that have lost their races.
 
@@ -181,7 +200,10 @@ class LoopProgress:
             heapify(self.serial_queue)
         # A signal is not taken back.
         gone -= {task.cause or task for task in self.unfinished if is_signal(task)}
-        self.unfinished = [task for task in self.unfinished if (task.cause or task) not in gone]
+        self.unfinished, self.failed, self.round = (
+            [task for task in tasks if (task.cause or task) not in gone]
+            for tasks in (self.unfinished, self.failed, self.round)
+        )
         if self.races is not None:
             self.races.drop(losers)
         return lost
