@@ -83,7 +83,6 @@ class Driver:
         self._racers: Racers | None = None
         self._journal = None if run.thread.saver is None else self.make_journal(run)
         run.use_driver(self._journal, self.make_calls)
-        self._keeps_batch = run.program.starts_ready
         seconds = run.settings.step_timeout
         self._limit = None if seconds is None else StepLimit(seconds)
         if self._journal is not None and run.parent is None:
@@ -270,8 +269,9 @@ class Driver:
         run, limit = self._run, self._limit
         # A race is decided as soon as one of it has ended.
         watched, chunks = run.watched or effect.races is not None, run.output.chunks
-        batch = self._add_to_batch(effect, watched=watched)
-        watched = watched or self._keeps_batch
+        keeps_batch = run.program.starts_ready
+        batch = self._add_to_batch(effect, watched=watched, keeps_batch=keeps_batch)
+        watched = watched or keeps_batch
         while batch.open > len(batch.ended) and not (watched and (batch.ended or chunks)):
             yield batch.wait(None if limit is None else limit.remaining())
             if limit is not None and not batch.ended and limit.remaining() <= 0:
@@ -285,10 +285,10 @@ class Driver:
             batch.gather()
         effect.finished = self._take_ended(batch)
         effect.open = batch.open
-        if not batch.open and not self._keeps_batch:
+        if not batch.open and not keeps_batch:
             self._batch = None
 
-    def _add_to_batch(self, effect: Work, *, watched: bool) -> Batch[Task]:
+    def _add_to_batch(self, effect: Work, *, watched: bool, keeps_batch: bool) -> Batch[Task]:
         """Start tasks side by side: with schedule="ready" in the one batch of the call, else those
         of a superstep in one of their own."""
         tasks, effect.tasks = effect.tasks, ()
@@ -299,7 +299,7 @@ class Driver:
             self._racers = None
         if tasks and effect.races is not None:
             self._enter_races(effect.races, tasks)
-        if self._keeps_batch:
+        if keeps_batch:
             if batch is None:
                 batch = self._batch = self.make_open_batch()
                 if self._run.settings.graph.limited:

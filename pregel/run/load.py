@@ -6,11 +6,10 @@ Part of the loop: generators that ask for effects and perform none.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...checkpoint.base import CheckpointTuple
 from ..names import DELIVERED, has_task_ids, last_level
-from ..program.program import Program
 from ..program.version import apply_migration
 from ..superstep.machine import Machine
 from ..superstep.task import Task
@@ -18,9 +17,6 @@ from .effects import Effect, Load, Save
 from .nested import load_around, load_rewound, load_seed, ns_of
 from .run import Run, run_of
 from .task_records import bring_back, find_carried, read_records
-
-if TYPE_CHECKING:
-    from ..superstep.slots import OpenTasks
 
 
 def load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
@@ -77,12 +73,6 @@ def _may_have_followed(run: Run, head: CheckpointTuple) -> bool:
     return not thread.names_checkpoint and head.metadata.get("run_id") != thread.run_id
 
 
-def make_open(program: Program) -> OpenTasks | None:
-    """Make the record of a run's open tasks; None in supersteps."""
-    make: Any = None if program.flow is None else program.flow.make_open
-    return None if make is None else make()
-
-
 def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     """The state that the run starts from, with what a `Command` has brought beside it; the run's
     position is there from now on.
@@ -91,10 +81,12 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
         edits: the thread is edited, not run.
     """
     found, program = loaded.found, run.program
+    make_open: Any = None if edits or program.flow is None else program.flow.make_open
+    open_tasks = None if make_open is None else make_open()
     if found is None:
         if loaded.head is not None:
             run.position.find_head(loaded.head)
-        machine = Machine(program, open=make_open(program))
+        machine = Machine(program, open=open_tasks)
         if run.thread.saver is not None:
             machine.sign()
         elif run.ns:
@@ -105,7 +97,6 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     mine = apply_migration(found, program.fingerprint, run.settings.graph.migrate)
     records = read_records(mine.pending_writes or ())
     step = mine.metadata["step"] + 1
-    open_tasks = None if edits else make_open(program)
     machine = Machine(program, mine.checkpoint, step, find_carried(records), open_tasks)
     in_place = ns_of(mine.config) == run.ns
     if not in_place:  # it goes on in a namespace of its own, where nothing is stored yet

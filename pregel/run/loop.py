@@ -53,12 +53,21 @@ def carry_out(run: Run) -> Effects:
     if passed_tick is None:
         return
     progress = LoopProgress(run, machine, passed_tick)
-    steps = _take_all_steps(run, machine, progress)
-    flow = run.program.flow
+    steps, flow = _take_steps(run, machine, progress), run.program.flow
+    if flow is not None and flow.relay is not None:
+        steps = flow.relay(run, steps)
     try:
-        yield from steps if flow is None or flow.relay is None else flow.relay(run, steps)
+        try:
+            yield from steps
+        except GeneratorExit:
+            raise  # generator closed: no driver is left to perform a `Save`
+        except BaseException:
+            # Also while a step is stored: others may be at work meanwhile, and have finished.
+            yield from _end_by_force(run, machine, progress)
+            raise
+        yield from _end(run, machine, progress)
     except GeneratorExit:
-        raise  # generator closed: no driver is left to perform a `Save`
+        raise
     except BaseException:
         # Whatever ends the run, the last finished superstep is kept.
         if run.thread.saver is not None:
@@ -71,18 +80,6 @@ def carry_out(run: Run) -> Effects:
 # -- the loop --------------------------------------------------------------------------------------
 
 
-def _take_all_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
-    try:
-        yield from _take_steps(run, machine, progress)
-    except GeneratorExit:
-        raise
-    except BaseException:
-        # Also while a step is stored: others may be at work meanwhile, and have finished.
-        yield from _end_by_force(run, machine, progress)
-        raise
-    yield from _end(run, machine, progress)
-
-
 def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
     """Step after step, until nothing is left, a question is open, or the limit is met.
 
@@ -92,7 +89,8 @@ def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
     rounds = machine.open is None
     watched, bare = run.watched, not (run.keeps_steps or run.settings.interrupt_after)
     # Nobody looks until all tasks of a superstep have ended.
-    straight = rounds and not (output.streams or output.live or run.position.records)
+    straight = rounds and not (output.live or run.position.records)
+    shown = bool(output.streams)
     starting = [] if rounds else (yield from _resume_open(run, machine, progress))
     moved = True  # nothing has started in this state yet
     while True:
@@ -100,6 +98,9 @@ def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
             chosen = (_plan_round if rounds else _start_ready)(run, machine, progress)
             if straight and chosen and (len(chosen) == 1 or not watched) and not machine.racing:
                 progress.round = effect.tasks = chosen
+                if shown:
+                    yield from show_starts(run, chosen)
+                    progress.at_work = dict.fromkeys(chosen)
                 yield effect
                 effect.tasks = ()
                 if run.deadline is not None:
@@ -115,10 +116,13 @@ def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
                         machine.apply(chosen)
                         if len(chosen) > WIDE:
                             yield GiveWay()
-                    else:
-                        yield from _end_round(run, machine, progress)
-                        if output.breakpoint:
-                            return
+                        continue
+                    if shown:
+                        progress.at_work = {}
+                        show_ends(run, chosen)
+                    yield from _fold_round(run, machine, progress)
+                    if output.breakpoint:
+                        return
                 continue
             starting += chosen
         ended = (yield from _start(run, machine, starting, progress)) if starting else []
@@ -199,11 +203,11 @@ def _start(
         yield from show_starts(run, shown if rounds else new)
         show_ends(run, known if rounds else [task for task in known if not task.finished])
     progress.enter(run, tasks, at_work=[*new, *finished])
-    progress.enqueue(new)
+    progress.enqueue(machine, new)
     for task in known:
         if not task.finished:
             if rounds and _is_handled(task):
-                progress.failed.append(task)
+                progress.failed = [*progress.failed, task]
             else:
                 progress.note_ends(run, (task,))
     return finished
@@ -248,7 +252,8 @@ def _take_ended(
     if machine.open is not None:
         return (yield from _fold_ready(run, machine, progress, tasks, finished, failed))
     show_ends(run, [task for task in tasks if not task.recorded])
-    progress.failed += failed
+    if failed:
+        progress.failed = [*progress.failed, *failed]
     # The writes of the last ones go with the commit, or with what `_end` records.
     if progress.effect.open:
         yield from progress.recording.record_early([t for t in finished if not t.recorded])
@@ -308,17 +313,17 @@ def _take_raced(
         if winners:
             # Nothing is applied of one that has left by a command for the graph around.
             lost = [*progress.lost, *progress.find_losers(machine, winners)]
-            progress.lost = []
+            progress.lost = ()
             yield from _stop(run, progress, lost)
         rest = [task for task in behind if task in progress.at_work]
     # They gave way to one that has finished. It has won, or could not be applied.
-    progress.enqueue([task for task in not_begun if task in progress.at_work])
+    progress.enqueue(machine, [task for task in not_begun if task in progress.at_work])
     over = races.take_over(progress.at_work)
     show_ends(run, over)
     handled = [task for task in over if _is_handled(task)]
     progress.note_ends(run, (task for task in over if not _is_handled(task)))
     if machine.open is None:
-        progress.failed += handled
+        progress.failed = [*progress.failed, *handled]
     elif handled:
         yield from _hand_over(run, machine, progress, handled)
     return moved
@@ -360,32 +365,34 @@ def _end_round(
     Returns:
         Whether there is a new state.
     """
-    failed, progress.failed = progress.failed, []
+    failed, progress.failed = progress.failed, ()
     if failed:
         finished = yield from _hand_over(run, machine, progress, failed)
         return (yield from _take(run, machine, progress, finished))
     for task in progress.round:
         if not task.finished:
             return False
-    inbox = run.commits.inbox
-    if inbox is not None and progress.round:
-        progress.posts = yield from inbox.read()
     return (yield from _fold_round(run, machine, progress))
 
 
 def _fold_round(
-    run: Run, machine: Machine, progress: LoopProgress
+    run: Run, machine: Machine, progress: LoopProgress, *, force: bool = False
 ) -> Generator[Effect, None, bool]:
     """Pass the barrier: all or nothing."""
-    tasks = progress.end_round()
+    inbox = run.commits.inbox
+    if inbox is not None and progress.round and not force:
+        progress.posts = yield from inbox.read()
+    tasks, progress.round = progress.round, ()
     if not tasks:
         return False
+    if progress.races is not None:  # they end with their superstep
+        progress.races = progress.effect.races = None
     recording = progress.recording
-    writes = recording.encode(tasks)
     try:
-        recording.apply(tasks)
+        writes = recording.apply(tasks)
     except Exception as error:
-        yield from recording.record_refused(tasks, error)
+        if recording.refused:
+            yield from recording.record_refused(tasks, error)
         raise
     yield from _end_step(run, machine, progress, tasks, writes)
     return True
@@ -408,7 +415,14 @@ def _end_step(
     if inbox is not None and progress.posts and has_more(machine):
         inbox.fold(machine, progress.posts)
         progress.posts = ()
-    yield from progress.recording.end_step(tasks, writes)
+    saved = progress.recording.end_step(tasks, writes)
+    if saved is not None:
+        try:
+            yield saved
+        except BaseException:
+            progress.recording.note_unsaved(saved)
+            raise
+    progress.recording.half_done = False
     if shown:
         show_ends(run, shown)
     if inbox is not None:
@@ -517,9 +531,7 @@ def _fold_ready(
     recording = progress.recording
     identify_messages(run.output.streams, finished, machine.channels)
     try:
-        writes = recording.encode(finished)
-        if finished:
-            recording.apply(finished)
+        writes = recording.apply(finished) if finished else []
     except Exception as error:
         # One bad write must not undo the others.
         if len(finished) > 1:
@@ -532,7 +544,7 @@ def _fold_ready(
         finished = []
     shown = [task for task in tasks if task not in apart] if apart else tasks
     if finished:
-        progress.lost += open_of(machine).lost
+        progress.lost = [*progress.lost, *open_of(machine).lost]
         yield from _end_step(run, machine, progress, finished, writes, shown)
     else:
         show_ends(run, shown)
@@ -549,6 +561,10 @@ def _fold_ready(
 
 def _end(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
     """End a call in which nothing can run: record how far tasks have come; then raise, or pause."""
+    if machine.open is None and not progress.round and progress.start_error is None:
+        if run.program.flow is not None and not run.output.breakpoint:
+            run.program.flow.warn_of_unmet(machine.channels)
+        return
     # Tasks end in any order. Which error is raised must not depend on it, nor how questions stand.
     open_tasks = machine.open
     left = progress.round if open_tasks is None else progress.list_unfinished()
@@ -574,13 +590,11 @@ def _end(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
         if open_tasks is None:
             finished = [pair for task in tasks if task.finished for pair in task.writes]
             run.output.keep_preview(machine, finished)
-    elif run.output.breakpoint:
-        pass
     elif open_tasks is not None and (machine.held or open_tasks.waiting_sends):  # at a breakpoint
         kind: Breakpoint = "interrupt_after" if progress.held_back else "interrupt_before"
         run.output.stop(kind, upcoming(run, machine))
-    elif machine.program.flow is not None:
-        machine.program.flow.warn_of_unmet(machine.channels)
+    elif run.program.flow is not None:
+        run.program.flow.warn_of_unmet(machine.channels)
 
 
 def _end_by_force(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
@@ -602,7 +616,7 @@ def _end_by_force(run: Run, machine: Machine, progress: LoopProgress) -> Effects
     if machine.open is None:
         tasks = progress.round
         if all(task.finished for task in tasks):
-            yield from _fold_round(run, machine, progress)
+            yield from _fold_round(run, machine, progress, force=True)
             return
     else:
         left = [task for task in progress.at_work if not task.finished]

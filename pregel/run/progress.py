@@ -12,7 +12,7 @@ from ..program.writes import list_sends
 from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine
 from ..superstep.race import Races, find_losers, is_signal, stand_behind
-from ..superstep.rules import MayStart, could_start
+from ..superstep.rules import MayStart, could_start, open_of
 from ..superstep.task import Task
 from .effects import Work
 from .failures import keep_cause
@@ -48,32 +48,28 @@ class LoopProgress:
             breakpoints yet, so it does not pass them.
     """
 
-    __slots__ = (
-        "_open_tasks", "at_work", "drained", "effect", "failed", "held_back", "lost", "not_reached",
-        "passed_tick", "posts", "races", "recording", "round", "serial_queue", "start_error",
-        "stopped", "taken", "unfinished",
-    )  # fmt: skip
+    # What few calls ever set is an attribute of the class (benchmark P2).
+    drained: str | None = None
+    failed: Sequence[Task] = ()
+    held_back: frozenset[str] = frozenset()
+    lost: Sequence[Task] = ()
+    not_reached: Collection[str] = ()
+    posts: Sequence[Post] = ()
+    races: Races | None = None
+    round: Sequence[Task] = ()
+    serial_queue: list[tuple[int, Task]] | None = None
+    start_error: BaseException | None = None
+    stopped: bool = False
+    taken: int = 0
+    unfinished: Sequence[Task] = ()
 
     def __init__(self, run: Run, machine: Machine, passed_tick: int) -> None:
         self.effect: Work = Work()
         self.at_work: dict[Task, None] = {}
         self.recording: Recording = Recording(run, machine)
         self.passed_tick: int = passed_tick
-        self.unfinished: list[Task] = []
-        self.failed: list[Task] = []
-        self.round: Sequence[Task] = ()
-        self.taken: int = 0
-        self.stopped: bool = False
-        self.start_error: BaseException | None = None
-        self.drained: str | None = None
-        self.races: Races | None = None
-        self.posts: Sequence[Post] = ()
-        self.lost: list[Task] = []
-        self._open_tasks = machine.open
-        alone = machine.open is not None and run.settings.one_at_a_time
-        self.serial_queue: list[tuple[int, Task]] | None = [] if alone else None
-        self.held_back: set[str] = set()
-        self.not_reached: Collection[str] = ()
+        if machine.open is not None and run.settings.one_at_a_time:
+            self.serial_queue = []
 
     # -- what starts -------------------------------------------------------------------------------
 
@@ -121,14 +117,13 @@ class LoopProgress:
                 self.races = self.effect.races = Races()
             self.races.enter(tasks)
 
-    def enqueue(self, tasks: Sequence[Task]) -> None:
+    def enqueue(self, machine: Machine, tasks: Sequence[Task]) -> None:
         """Let tasks run, one at a time where that is wanted."""
         if self.serial_queue is None:
             self.effect.tasks = [*self.effect.tasks, *tasks]
             return
-        assert self._open_tasks is not None
         for task in tasks:
-            heappush(self.serial_queue, (self._open_tasks.order(task), task))
+            heappush(self.serial_queue, (open_of(machine).order(task), task))
 
     def take_next(self) -> Sequence[Task]:
         """The task that runs next where one runs at a time: the one that has started first. An
@@ -146,16 +141,17 @@ class LoopProgress:
         for task in tasks:
             if is_listed((task,), run.settings.interrupt_after):
                 for name, value in task.writes:
-                    self.held_back.update(triggers.get(name, ()))
+                    names = list(triggers.get(name, ()))
                     if name == TASKS:
-                        self.held_back.update(send.node for send in list_sends(value))
+                        names += (send.node for send in list_sends(value))
+                    self.held_back = self.held_back.union(names)
 
     # -- how it ends -------------------------------------------------------------------------------
 
     def note_ends(self, run: Run, tasks: Iterable[Task]) -> None:
         """Note tasks that have ended without having finished."""
         for task in tasks:
-            self.unfinished.append(task)
+            self.unfinished = [*self.unfinished, task]
             keep_cause(task)
             if isinstance(task.error, Exception):
                 fails = self.races is None or self.races.note_failure(task)
@@ -163,15 +159,9 @@ class LoopProgress:
             elif task.error is not None:
                 self.stopped = True
 
-    def list_unfinished(self) -> list[Task]:
+    def list_unfinished(self) -> Sequence[Task]:
         """All that have ended without having finished."""
         return self.unfinished if self.races is None else [*self.unfinished, *self.races.aside]
-
-    def end_round(self) -> Sequence[Task]:
-        """A superstep ends, and its races with it; returns its tasks."""
-        tasks, self.round = self.round, ()
-        self.races = self.effect.races = None
-        return tasks
 
     def replace(self, failed: Sequence[Task], handlers: Sequence[Task]) -> None:
         """Let error handlers take the places of tasks in their superstep."""

@@ -37,24 +37,24 @@ class Recording:
     Attributes:
         half_done: true from before a step is applied until the journal has its commit. After Ctrl-C
             in between nothing may be stored on top of it.
+        refused: the writes of the last step could not be applied.
     """
 
-    __slots__ = ("_before", "_ended", "_exits", "_machine", "_run", "half_done")
+    half_done: bool = False
+    refused: bool = False
 
     def __init__(self, run: Run, machine: Machine) -> None:
         self._run = run
         self._machine = machine
         self._exits = run.thread.saver is not None and run.settings.durability == "exit"
-        self.half_done: bool = False
-        # With durability "exit" and open tasks: where those have started, or will, that were there
-        # before this call; and the ids of those that have ended in it.
-        self._before: set[str] = set()
-        self._ended: set[str] = set()
 
     def begin(self) -> Effects:
         """Prepare a thread with open tasks, before the first task starts."""
         run, machine = self._run, self._machine
         if self._exits:
+            # Where the tasks have started, or will, that were there before this call; and the ids
+            # of those that have ended in it.
+            self._ended: set[str] = set()
             self._before = {task.run.machine.checkpoint_id for task in machine.open or ()}
             self._before.add(machine.checkpoint_id)
         elif run.position.records:
@@ -64,65 +64,57 @@ class Recording:
 
     # -- a step ends -------------------------------------------------------------------------------
 
-    def encode(self, tasks: Sequence[Task]) -> list[TaskWrites]:
-        """Encode what these tasks wrote, as far as it is not recorded. It comes before `apply`: a
-        reducer that works in place must not reach the history.
+    def apply(self, tasks: Sequence[Task]) -> list[TaskWrites]:
+        """Apply what these tasks wrote, as the end of a step; returns what is to be stored of it.
 
         Raises:
             UnserializableError: it cannot be stored.
+            Exception: it cannot be applied (`refused`). Nothing has changed.
         """
-        if self._exits or self._run.thread.saver is None:
-            return []
-        writes = []
-        for task in tasks:  # until Python 3.12 a comprehension is a call (P4, P5)
+        run, machine, writes = self._run, self._machine, []
+        stored = not self._exits and run.thread.saver is not None
+        # Encoded before it is applied: a reducer that works in place must not reach the history.
+        for task in tasks if stored else ():  # until Python 3.12 a comprehension is a call (P4)
             if not task.recorded:
-                writes.append(self._run.commits.encode_writes(task))
-        return writes
-
-    def apply(self, tasks: Sequence[Task]) -> None:
-        """Apply what these tasks wrote, as the end of a step.
-
-        Raises:
-            Exception: it cannot be applied. Nothing has changed.
-        """
+                writes.append(run.commits.encode_writes(task))
         self.half_done = True
         try:
             if self._exits:
-                self._run.commits.apply_unstored(self._machine, tasks)
+                run.commits.apply_unstored(machine, tasks)
             else:
-                self._machine.apply(tasks)
+                machine.apply(tasks)
         except Exception:
-            self.half_done = False
+            self.half_done, self.refused = False, True
             raise
+        return writes
 
-    def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Effects:
-        """Store the step that these tasks have ended."""
+    def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Save | None:
+        """Return what stores the step that these tasks have ended, if it is stored at once."""
         run, machine = self._run, self._machine
         commits, open_ = run.commits, machine.open
         if self._exits or run.thread.saver is None:
-            self.half_done = False  # no commit is made of it here
             if open_ is not None and self._exits:
                 self._ended.update(each.id for task in tasks for each in (task, task.cause or task))
                 self._ended.update(task.id for task in open_.lost)
                 self._move_claim(tasks, open_.lost)
             elif open_ is not None:
                 machine.identify()  # tasks of one path may be open at once
-            return
+            return None
         if open_ is not None:
             commits.describe(UNDER_WAY, bool(open_) or None)
-        saved = Save(commits.build(machine, "loop", writes))
+        commit = commits.build(machine, "loop", writes)
         if open_ is not None:
-            saved.commit.carried = self._move_claim(tasks, open_.lost)  # type: ignore[union-attr]
+            commit.carried = self._move_claim(tasks, open_.lost)
+        saved = Save(commit)
         if commits.holds_start and tasks[0].node.hidden:
             saved.hold(for_task=True)
-        try:
-            yield saved
-        except BaseException:
-            self.half_done = not saved.queued
-            if not saved.queued:  # the claim stands where it stood, and nothing ends it here
-                run.answers.end_claim()
-            raise
-        self.half_done = False
+        return saved
+
+    def note_unsaved(self, saved: Save) -> None:
+        """Note that storing a step has failed, or was cut short."""
+        self.half_done = not saved.queued
+        if not saved.queued:  # the claim stands where it stood, and nothing ends it here
+            self._run.answers.end_claim()
 
     def _move_claim(self, tasks: Sequence[Task], lost: Sequence[Task]) -> list[TaskWrites]:
         """Let the answers that have not reached their task go along to the next checkpoint; not

@@ -20,7 +20,7 @@ from stategraph.pregel import (
 from stategraph.pregel.control import RunControl
 from stategraph.pregel.errors import DrainSignal
 from stategraph.pregel.run.config import Call
-from stategraph.pregel.run.effects import Load, Work, Save
+from stategraph.pregel.run.effects import Load, Save, Work
 from stategraph.pregel.run.loop import carry_out
 from stategraph.pregel.run.run import Run
 from stategraph.pregel.superstep.task import Task
