@@ -13,10 +13,10 @@ from ..pregel.program.program import Program
 from ..pregel.run.origins import with_origins
 from ..pregel.run.snapshots import View, view
 from ..pregel.run.task_records import read_records
-from ..pregel.superstep.machine import Machine, handler_of
+from ..pregel.superstep.machine import Machine
 from ..pregel.superstep.rules import always, could_start
 from ..pregel.superstep.slots import OpenTasks, find_origin, find_under_way
-from ..pregel.superstep.task import Task
+from ..pregel.superstep.task import Task, handler_of
 
 
 class Origins:
@@ -76,7 +76,7 @@ def kept_back(program: Program, before: CheckpointTuple, after: CheckpointTuple)
         if node is None:  # of an earlier version of the graph
             return False
         tasks[under_way_number(slot)] = Task(node, known["path"], None, None, known["send"])
-    open_tasks.load(machine, tasks)
+    machine.load_open(tasks)
     return could_start(machine, always)
 
 

@@ -10,7 +10,7 @@ step of the thread, or waits: a run that loses its head, or its process, has tak
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from ...channels.aggregate import BinaryOperatorAggregate, is_overwrite
@@ -32,7 +32,7 @@ from ..errors import GraphWarning, repr_of
 from ..program.program import Program
 from ..program.writes import Draft, Pair
 from ..superstep.machine import Machine
-from .effects import Effect, Effects, ReadPosts, Save
+from .effects import Effect, Effects, ReadPosts
 from .settings import Graph, Thread
 from .stream import Stream
 
@@ -61,23 +61,6 @@ class Inbox:
         if machine.plan(coerce=False):
             self.fold(machine, (yield from self.read()))
             self.show(streams)
-
-    def take_after(
-        self, machine: Machine, streams: Iterable[Stream], build: Callable[[], Commit]
-    ) -> Effects:
-        """`take` after a superstep that is applied and not stored yet. If it fails, the superstep
-        has ended all the same: it is stored without the posts, which wait on.
-
-        Args:
-            build: makes the superstep's commit.
-        """
-        try:
-            yield from self.take(machine, streams)
-        except GeneratorExit:
-            raise  # closed by hand: nobody is there to save
-        except BaseException:
-            yield Save(build())
-            raise
 
     def read(self) -> Generator[Effect, None, Sequence[Post]]:
         """What waits, but for what is folded in."""

@@ -19,14 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from ...checkpoint.base import TaskWrites
 from ..errors import ConcurrentUpdateError, DrainSignal
 from ..superstep.interrupts import is_listed
-from ..superstep.machine import Machine, handler_of, in_path_order
+from ..superstep.machine import Machine
 from ..superstep.outcome import end_with_error
 from ..superstep.race import find_lost, find_winners, has_ended
-from ..superstep.rules import find_conflict, has_more, open_of, refuses_again, start
-from ..superstep.task import Task
+from ..superstep.task import Task, handler_of, in_path_order
 from .begin import begin
 from .effects import WIDE, Effect, Effects, GiveWay, Load, Stop
 from .load import load_checkpoint, load_machine
@@ -91,6 +89,8 @@ def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
     # Nobody looks until all tasks of a superstep have ended.
     straight = rounds and not (output.live or run.position.records)
     shown = bool(output.streams)
+    if not rounds and run.settings.one_at_a_time:
+        progress.serial_queue = []
     starting = [] if rounds else (yield from _resume_open(run, machine, progress))
     moved = True  # nothing has started in this state yet
     while True:
@@ -120,7 +120,7 @@ def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
                     if shown:
                         progress.at_work = {}
                         show_ends(run, chosen)
-                    yield from _fold_round(run, machine, progress)
+                    yield from _fold(run, machine, progress, chosen)
                     if output.breakpoint:
                         return
                 continue
@@ -229,13 +229,10 @@ def _take(
     Returns:
         Whether there is a new state.
     """
-    rounds, effect, inbox = machine.open is None, progress.effect, run.commits.inbox
-    if not rounds and tasks and inbox is not None:
-        # Before anything is applied: if the call is cut short here, these count as at work.
-        progress.posts = yield from inbox.read()
+    effect = progress.effect
     take = _take_ended if progress.races is None else _take_raced
     moved = yield from take(run, machine, progress, tasks)
-    if rounds and not effect.open and not effect.tasks:
+    if machine.open is None and not effect.open and not effect.tasks:
         moved = yield from _end_round(run, machine, progress)
     return moved
 
@@ -276,6 +273,8 @@ def _sort_ends(
         progress.at_work.pop(task, None)
         conflict = None
         if task.finished and machine.open is not None:
+            from ..superstep.rules import find_conflict
+
             conflict = find_conflict(machine, task, written)
             if conflict is not None:
                 end_with_error(task, conflict)
@@ -369,62 +368,76 @@ def _end_round(
     if failed:
         finished = yield from _hand_over(run, machine, progress, failed)
         return (yield from _take(run, machine, progress, finished))
-    for task in progress.round:
-        if not task.finished:
-            return False
-    return (yield from _fold_round(run, machine, progress))
-
-
-def _fold_round(
-    run: Run, machine: Machine, progress: LoopProgress, *, force: bool = False
-) -> Generator[Effect, None, bool]:
-    """Pass the barrier: all or nothing."""
-    inbox = run.commits.inbox
-    if inbox is not None and progress.round and not force:
-        progress.posts = yield from inbox.read()
-    tasks, progress.round = progress.round, ()
-    if not tasks:
+    tasks = progress.round
+    if not tasks or not all(task.finished for task in tasks):
         return False
-    if progress.races is not None:  # they end with their superstep
-        progress.races = progress.effect.races = None
-    recording = progress.recording
-    try:
-        writes = recording.apply(tasks)
-    except Exception as error:
-        if recording.refused:
-            yield from recording.record_refused(tasks, error)
-        raise
-    yield from _end_step(run, machine, progress, tasks, writes)
+    yield from _fold(run, machine, progress, tasks)
     return True
 
 
-def _end_step(
+def _fold(
     run: Run,
     machine: Machine,
     progress: LoopProgress,
     tasks: Sequence[Task],
-    writes: list[TaskWrites],
-    shown: Sequence[Task] = (),
-) -> Effects:
-    """Store the step that these tasks have ended, and show the state.
+    unseen: Sequence[Task] = (),
+) -> Generator[Effect, None, Exception | None]:
+    """Apply what these tasks wrote, as the end of a step; store it, and show the state.
 
     Args:
-        shown: the tasks whose ends readers have not seen yet.
+        unseen: the tasks whose ends readers have not seen yet.
+
+    Returns:
+        With schedule="ready", why it cannot be applied. Nothing has changed then.
+
+    Raises:
+        Exception: why a superstep cannot be applied.
     """
-    inbox, output = run.commits.inbox, run.output
-    if inbox is not None and progress.posts and has_more(machine):
-        inbox.fold(machine, progress.posts)
-        progress.posts = ()
-    saved = progress.recording.end_step(tasks, writes)
+    recording, commits, output = progress.recording, run.commits, run.output
+    rounds, inbox, writes = machine.open is None, commits.inbox, []
+    if rounds:
+        progress.round = ()
+        if progress.races is not None:
+            progress.end_races()
+    refused = False
+    try:
+        # Encoded before it is applied: a reducer that works in place must not reach the history.
+        for task in tasks if recording.stores_steps else ():  # a comprehension is a call (P4, P5)
+            if not task.recorded:
+                writes.append(commits.encode_writes(task))
+        recording.half_done = refused = True
+        if recording.exits:
+            commits.apply_unstored(machine, tasks)
+        else:
+            machine.apply(tasks)
+    except Exception as error:
+        recording.half_done = False
+        if not rounds:
+            return error
+        if refused:
+            yield from recording.record_refused(tasks, error)
+        raise
+    cut: BaseException | None = None
+    if inbox is not None and machine.has_more():
+        try:
+            inbox.fold(machine, (yield from inbox.read()))
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # the step has ended all the same, and the posts wait on
+            cut = error
+    saved = recording.end_step(tasks, writes)
     if saved is not None:
         try:
             yield saved
         except BaseException:
-            progress.recording.note_unsaved(saved)
+            recording.note_unsaved(saved)
             raise
-    progress.recording.half_done = False
-    if shown:
-        show_ends(run, shown)
+    recording.half_done = False
+    if cut is not None:
+        raise cut
+    if unseen:
+        progress.lost = [*progress.lost, *(machine.open.lost if machine.open is not None else ())]
+        show_ends(run, unseen)
     if inbox is not None:
         inbox.show(output.streams)
     if output.streams or output.keeps_view:
@@ -433,6 +446,7 @@ def _end_step(
         _note_breakpoints(run, machine, progress, tasks)
     if len(tasks) > WIDE:
         yield GiveWay()
+    return None
 
 
 def _note_breakpoints(
@@ -457,17 +471,16 @@ def _resume_open(
     run: Run, machine: Machine, progress: LoopProgress
 ) -> Generator[Effect, None, list[Task]]:
     """Go on where the thread stands. Returns the tasks that are open there."""
-    from ..superstep.rules import always, choose, find_begun
-
-    open_tasks = open_of(machine)
-    tasks = list(open_tasks)
+    tasks = list(machine.open or ())
     yield from progress.recording.begin()
     if run.position.found is not None:
         record_of = run.position.record_of
-        open_tasks.begun = find_begun(
-            machine, run, lambda id: record_of(id).begun, lambda id: record_of(id).kept is not None
+        machine.find_begun(
+            run, lambda id: record_of(id).begun, lambda id: record_of(id).kept is not None
         )
     if run.settings.interrupt_before:
+        from ..superstep.rules import always, choose
+
         progress.not_reached = choose(machine, always).held
     return tasks
 
@@ -477,10 +490,11 @@ def _start_ready(run: Run, machine: Machine, progress: LoopProgress) -> list[Tas
     starting: list[Task] = []
     may_start = progress.decide_starts(run)
     try:
-        starting = start(machine, run.pin_to, run.settings.limit, may_start)
+        starting = machine.start(run.pin_to, run.settings.limit, may_start)
     except Exception as error:
         progress.stop_starting(error)
-    if open_of(machine).over_limit and progress.start_error is None:
+    assert machine.open is not None
+    if machine.open.over_limit and progress.start_error is None:
         from .failures import limit_reached
 
         progress.stop_starting(limit_reached(run, upcoming(run, machine)))
@@ -504,6 +518,8 @@ def _route(run: Run, tasks: Sequence[Task]) -> Sequence[Task]:
 def _restore_refused(run: Run, tasks: Sequence[Task]) -> None:
     """Give tasks their error back whose writes were refused and would be refused again, so that
     nothing that they do is repeated for that."""
+    from ..superstep.rules import refuses_again
+
     for task in tasks:
         error = run.position.record_of(task.id).error
         if isinstance(error, ConcurrentUpdateError) and refuses_again(run.machine, task, error):
@@ -528,11 +544,9 @@ def _fold_ready(
         Whether there is a new state.
     """
     apart: Sequence[Task] = ()
-    recording = progress.recording
     identify_messages(run.output.streams, finished, machine.channels)
-    try:
-        writes = recording.apply(finished) if finished else []
-    except Exception as error:
+    error = (yield from _fold(run, machine, progress, finished, tasks)) if finished else None
+    if error is not None:
         # One bad write must not undo the others.
         if len(finished) > 1:
             apart = finished
@@ -542,12 +556,8 @@ def _fold_ready(
                 task.fail(error)
             progress.note_ends(run, finished)
         finished = []
-    shown = [task for task in tasks if task not in apart] if apart else tasks
-    if finished:
-        progress.lost = [*progress.lost, *open_of(machine).lost]
-        yield from _end_step(run, machine, progress, finished, writes, shown)
-    else:
-        show_ends(run, shown)
+    if not finished:
+        show_ends(run, [task for task in tasks if task not in apart])
     if failed:
         yield from _hand_over(run, machine, progress, failed)
     moved = bool(finished)
@@ -609,14 +619,15 @@ def _end_by_force(run: Run, machine: Machine, progress: LoopProgress) -> Effects
         # Nor may what has lost its race by a step that is applied.
         progress.drop([*progress.lost, *machine.open.lost])
     # Looked at once: Ctrl-C in this loop leaves threads at work, whose tasks may finish meanwhile.
+    done = {task for task in progress.round if task.finished}
     finished = [task for task in progress.at_work if task.finished]
     if finished:
         take = _take_ended if progress.races is None else _take_raced
         yield from take(run, machine, progress, finished)
     if machine.open is None:
         tasks = progress.round
-        if all(task.finished for task in tasks):
-            yield from _fold_round(run, machine, progress, force=True)
+        if tasks and done.issuperset(tasks):
+            yield from _fold(run, machine, progress, tasks)
             return
     else:
         left = [task for task in progress.at_work if not task.finished]

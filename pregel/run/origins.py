@@ -28,11 +28,11 @@ from ...checkpoint.serde import Blob
 from ..names import under_way_number
 from ..program.version import apply_migration
 from ..program.writes import Pair
-from ..superstep.machine import Machine, handler_of
-from ..superstep.rules import open_of, rebuild_task
-from ..superstep.slots import UnderWayRecord, find_origin, find_under_way, requeue
+from ..superstep.machine import Machine
+from ..superstep.rules import open_of
+from ..superstep.slots import UnderWayRecord, find_origin, find_under_way
 from ..superstep.state import assign_slots
-from ..superstep.task import Task
+from ..superstep.task import Task, handler_of
 from .effects import Effect, Effects, Load, Save
 from .run import Run, run_of
 from .task_records import NOTHING_RECORDED, bring_back, find_carried, read_records
@@ -119,8 +119,8 @@ def take_up(
         else:
             without_origin[slot] = known
     if without_origin:
-        requeue(machine, without_origin)
-    machine.open.load(machine, tasks)
+        machine.requeue(without_origin)
+    machine.load_open(tasks)
 
 
 def bring_in(run: Run, machine: Machine, writes: Sequence[Pair]) -> None:
@@ -187,7 +187,7 @@ def requeue_stored(machine: Machine, checkpoint: Checkpoint) -> None:
     """Let what is under way wait to be started, in the state of this checkpoint."""
     known = _find_known(machine, checkpoint)
     if known:
-        requeue(machine, known, {slot: find_origin(checkpoint, slot) for slot in known})
+        machine.requeue(known, {slot: find_origin(checkpoint, slot) for slot in known})
 
 
 def _find_known(machine: Machine, checkpoint: Checkpoint) -> dict[str, UnderWayRecord]:
@@ -202,4 +202,4 @@ def _rebuilder(run: Run, origin: CheckpointTuple) -> Callable[[UnderWayRecord], 
     step = origin.metadata["step"] + 1
     machine = Machine(run.program, origin.checkpoint, step, find_carried(records))
     bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
-    return partial(rebuild_task, machine, run.pin_to(machine, origin), run.settings.limit)
+    return partial(machine.rebuild_task, run.pin_to(machine, origin), run.settings.limit)

@@ -5,19 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
 
-from ...checkpoint.base import Post
 from ..names import START, TASKS
 from ..program.writes import list_sends
 from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine
-from ..superstep.race import Races, find_losers, is_signal, stand_behind
-from ..superstep.rules import MayStart, could_start, open_of
 from ..superstep.task import Task
 from .effects import Work
 from .failures import keep_cause
 from .recording import Recording
 from .run import Run
+
+if TYPE_CHECKING:
+    from ..superstep.race import Races
+    from ..superstep.rules import MayStart
 
 
 class LoopProgress:
@@ -38,7 +40,6 @@ class LoopProgress:
             may start.
         drained: why the call is to end early, or None.
         races: what is known of races; None as long as there was none.
-        posts: what waits to come in with the next step.
         lost: the racers that have left with a step and have not been stopped yet.
         serial_queue: with schedule="ready", where one task runs at a time, those that wait for
             their turn; else None.
@@ -54,7 +55,6 @@ class LoopProgress:
     held_back: frozenset[str] = frozenset()
     lost: Sequence[Task] = ()
     not_reached: Collection[str] = ()
-    posts: Sequence[Post] = ()
     races: Races | None = None
     round: Sequence[Task] = ()
     serial_queue: list[tuple[int, Task]] | None = None
@@ -68,8 +68,6 @@ class LoopProgress:
         self.at_work: dict[Task, None] = {}
         self.recording: Recording = Recording(run, machine)
         self.passed_tick: int = passed_tick
-        if machine.open is not None and run.settings.one_at_a_time:
-            self.serial_queue = []
 
     # -- what starts -------------------------------------------------------------------------------
 
@@ -85,6 +83,8 @@ class LoopProgress:
         """Whether the call ends early, and something would start if it did not."""
         if self.drained is None:
             return False
+        from ..superstep.rules import could_start
+
         return could_start(machine, self._decide(run, drained=False))
 
     def _decide(self, run: Run, *, drained: bool) -> MayStart:
@@ -114,6 +114,8 @@ class LoopProgress:
         self.at_work.update(dict.fromkeys(at_work))
         if run.machine.racing:
             if self.races is None:
+                from ..superstep.race import Races
+
                 self.races = self.effect.races = Races()
             self.races.enter(tasks)
 
@@ -122,8 +124,9 @@ class LoopProgress:
         if self.serial_queue is None:
             self.effect.tasks = [*self.effect.tasks, *tasks]
             return
+        assert machine.open is not None
         for task in tasks:
-            heappush(self.serial_queue, (open_of(machine).order(task), task))
+            heappush(self.serial_queue, (machine.open.order(task), task))
 
     def take_next(self) -> Sequence[Task]:
         """The task that runs next where one runs at a time: the one that has started first. An
@@ -163,6 +166,10 @@ class LoopProgress:
         """All that have ended without having finished."""
         return self.unfinished if self.races is None else [*self.unfinished, *self.races.aside]
 
+    def end_races(self) -> None:
+        """A superstep ends, and its races with it."""
+        self.races = self.effect.races = None
+
     def replace(self, failed: Sequence[Task], handlers: Sequence[Task]) -> None:
         """Let error handlers take the places of tasks in their superstep."""
         if self.round:
@@ -172,6 +179,8 @@ class LoopProgress:
         """The tasks that have lost their races by these."""
         if machine.open is not None:
             return machine.find_losers(winners)
+        from ..superstep.race import find_losers
+
         return find_losers(winners, [task.cause or task for task in self.round])
 
     def drop(self, losers: Collection[Task]) -> list[Task]:
@@ -180,6 +189,8 @@ class LoopProgress:
         Returns:
             What is at work for them.
         """
+        from ..superstep.race import is_signal, stand_behind
+
         gone = set(losers)
         lost = stand_behind(self.at_work, gone)
         for task in lost:

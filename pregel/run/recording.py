@@ -21,7 +21,6 @@ from ..superstep.task import Task
 from .commits import CommitBuilder
 from .effects import Effects, Save
 from .nested import save_kept
-from .open_tasks import encode_record
 from .resume import claim_end, claim_of, end_claim, upcoming
 from .run import Run, run_of
 from .showing import show_checkpoint
@@ -37,21 +36,23 @@ class Recording:
     Attributes:
         half_done: true from before a step is applied until the journal has its commit. After Ctrl-C
             in between nothing may be stored on top of it.
-        refused: the writes of the last step could not be applied.
+        exits: with durability "exit".
+        stores_steps: each step is stored as it ends.
     """
 
     half_done: bool = False
-    refused: bool = False
 
     def __init__(self, run: Run, machine: Machine) -> None:
         self._run = run
         self._machine = machine
-        self._exits = run.thread.saver is not None and run.settings.durability == "exit"
+        stores = run.thread.saver is not None
+        self.exits: bool = stores and run.settings.durability == "exit"
+        self.stores_steps: bool = stores and not self.exits
 
     def begin(self) -> Effects:
         """Prepare a thread with open tasks, before the first task starts."""
         run, machine = self._run, self._machine
-        if self._exits:
+        if self.exits:
             # Where the tasks have started, or will, that were there before this call; and the ids
             # of those that have ended in it.
             self._ended: set[str] = set()
@@ -64,36 +65,12 @@ class Recording:
 
     # -- a step ends -------------------------------------------------------------------------------
 
-    def apply(self, tasks: Sequence[Task]) -> list[TaskWrites]:
-        """Apply what these tasks wrote, as the end of a step; returns what is to be stored of it.
-
-        Raises:
-            UnserializableError: it cannot be stored.
-            Exception: it cannot be applied (`refused`). Nothing has changed.
-        """
-        run, machine, writes = self._run, self._machine, []
-        stored = not self._exits and run.thread.saver is not None
-        # Encoded before it is applied: a reducer that works in place must not reach the history.
-        for task in tasks if stored else ():  # until Python 3.12 a comprehension is a call (P4)
-            if not task.recorded:
-                writes.append(run.commits.encode_writes(task))
-        self.half_done = True
-        try:
-            if self._exits:
-                run.commits.apply_unstored(machine, tasks)
-            else:
-                machine.apply(tasks)
-        except Exception:
-            self.half_done, self.refused = False, True
-            raise
-        return writes
-
     def end_step(self, tasks: Sequence[Task], writes: list[TaskWrites]) -> Save | None:
         """Return what stores the step that these tasks have ended, if it is stored at once."""
         run, machine = self._run, self._machine
         commits, open_ = run.commits, machine.open
-        if self._exits or run.thread.saver is None:
-            if open_ is not None and self._exits:
+        if not self.stores_steps:
+            if open_ is not None and self.exits:
                 self._ended.update(each.id for task in tasks for each in (task, task.cause or task))
                 self._ended.update(task.id for task in open_.lost)
                 self._move_claim(tasks, open_.lost)
@@ -152,7 +129,7 @@ class Recording:
             commits = run_of(task).commits
             if task.restored:
                 continue
-            if self._exits:
+            if self.exits:
                 commits.put_off([commits.encode_failure(task)])
             else:
                 records.setdefault(place_of(task), []).append(commits.encode_failure(task))
@@ -163,7 +140,7 @@ class Recording:
         applied together: a resume runs them again instead of failing on the same writes for
         ever."""
         run = self._run
-        if run.thread.saver is None or self._exits:
+        if not self.stores_steps:
             return
         error.add_note(f"Thread {run.thread.thread_id!r} is as it was before this superstep.")
         marks = {ERROR: error}
@@ -181,24 +158,26 @@ class Recording:
         run, machine = self._run, self._machine
         if run.thread.saver is None or run.abandoned:
             return
+        # Looked at once: a thread may be at work, whose task finishes meanwhile.
+        ends = self._encode_ends(tasks)
         open_ = machine.open
-        if open_ is not None and self._exits:
+        if open_ is not None and self.exits:
             left = [*open_, *open_.starting]
             if not left:
                 return  # the state alone is stored, when the call has ended
             origins = {run_of(task).commits: task.run.machine.checkpoint_id for task in left}
         else:
-            if self._exits:  # the checkpoint beside which the records stand is not stored yet
+            if self.exits:  # the checkpoint beside which the records stand is not stored yet
                 yield from self._save_at_exit()
             origins = {run.commits: run.position.saved_id or ""}
         # Their tasks run again, and the graphs inside must find where they had come to.
         for commits in origins:
             for inner in commits.left_by_unfinished():
                 yield Save(inner)
-        if open_ is not None and self._exits:
+        if open_ is not None and self.exits:
             if machine.checkpoint_id != run.position.saved_id:
                 # A step has ended: one checkpoint, in which what is open is pending.
-                yield from self._save_open(tasks, origins)
+                yield from self._save_open(tasks, ends, origins)
                 return
             yield from save_kept(run)
         records: dict[str, list[TaskWrites]] = {}
@@ -206,14 +185,14 @@ class Recording:
             if commits.exit_records:
                 records[origin] = list(commits.exit_records)
         place_of = self._find_places()
-        for task, found in self._encode_ends(tasks):
+        for task, found in ends:
             records.setdefault(place_of(task), []).append(found)
         yield from self._save_records(records, claim_end(run, tasks))
 
     def finish(self, *, finished: bool) -> Effects:
         """Store what was put off, and that the run is over."""
         # The commit first: it moves the head, and then nobody reads the claim any more.
-        if self._exits and not self._run.abandoned:
+        if self.exits and not self._run.abandoned:
             yield from self._save_at_exit(finished=finished)
         yield from end_claim(self._run)
 
@@ -271,12 +250,18 @@ class Recording:
         if run.output.streams:
             show_checkpoint(run, upcoming(run, self._machine))
 
-    def _save_open(self, tasks: Sequence[Task], origins: Mapping[CommitBuilder, str]) -> Effects:
+    def _save_open(
+        self,
+        tasks: Sequence[Task],
+        ends: Sequence[tuple[Task, TaskWrites]],
+        origins: Mapping[CommitBuilder, str],
+    ) -> Effects:
         """Store the one checkpoint of the call, in which open tasks start again: as after an edit
         they keep their ids, and what is recorded of them.
 
         Args:
             tasks: those that have ended and stay open.
+            ends: what is recorded of them.
             origins: where the open tasks have started, by the builders of their runs.
         """
         run, machine = self._run, self._machine
@@ -290,17 +275,18 @@ class Recording:
         commit = run.commits.build_at_exit(machine)
         if commit is None:
             return  # a step is applied by half
-        put_off = [record for commits in origins for record in commits.exit_records]
-        commit.carried = [*self._carry(tasks, put_off, goes_on), *claim_end(run, tasks)]
+        new = [record for commits in origins for record in commits.exit_records]
+        new += (found for _, found in ends)
+        commit.carried = [*self._carry(new, goes_on), *claim_end(run, tasks)]
         yield Save(commit, inside=run.take_kept())
         if run.output.streams:
             show_checkpoint(run, upcoming(run, machine))
 
-    def _carry(
-        self, tasks: Sequence[Task], put_off: Sequence[TaskWrites], goes_on: bool
-    ) -> list[TaskWrites]:
+    def _carry(self, new: Sequence[TaskWrites], goes_on: bool) -> list[TaskWrites]:
         """What is recorded of the tasks that go on, for the one checkpoint: by earlier calls, and
         on top of it by this one."""
+        from .open_tasks import encode_record
+
         run, ended = self._run, {NULL_TASK_ID, *self._ended}
         carried = self._machine.carried.items()
         kept = {each.id: describe_kept(path, each.joined, begun=True) for path, each in carried}
@@ -311,9 +297,9 @@ class Recording:
             # The rest are `@task` calls, or nobody asks for them any more.
             here = kept.get(id) or describe_kept(None)
             records[id] = encode_record(run, id, replace(before, kept=here))
-        new = [record for record in put_off if record.task_id not in ended]
-        for record in (*new, *(found for _, found in self._encode_ends(tasks))):
-            records[record.task_id] = _overlay(records.get(record.task_id), record)
+        for record in new:
+            if record.task_id not in ended:
+                records[record.task_id] = _overlay(records.get(record.task_id), record)
         return [*records.values()]
 
 

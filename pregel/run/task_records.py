@@ -28,8 +28,8 @@ from ..clock import CLOCK
 from ..names import TASKS
 from ..program.writes import Pair
 from ..superstep.ids import Carried
-from ..superstep.machine import Machine, handler_of
-from ..superstep.task import Task
+from ..superstep.machine import Machine
+from ..superstep.task import Task, handler_of
 from ..types import Interrupt
 from .claims import ClaimRecord, find_undelivered
 

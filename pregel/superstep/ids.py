@@ -65,7 +65,8 @@ def task_id(checkpoint_id: str, ns: str, step: int, task: Scheduled) -> str:
     if task.order != node.path:
         path = task.path
         kind = "\0".join((path[0], path_text(path[1:])))
-    return _hash(f"{checkpoint_id}\0{ns}\0{step}\0{node.name}\0{kind}")
+    text = f"{checkpoint_id}\0{ns}\0{step}\0{node.name}\0{kind}"
+    return uuid_text(blake2b(text.encode(), digest_size=16).hexdigest())  # not `_hash` (P4)
 
 
 def call_id(parent: Scheduled, node: CompiledNode, digest: str) -> str:

@@ -22,7 +22,7 @@ that stored it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ...channels.base import MISSING, Channel
 from ...channels.named_barrier import Barrier, Late, WaveBarrier
@@ -30,14 +30,11 @@ from ..names import TASKS
 from ..program.flow import Flow, find_first, walk
 from ..program.join import Join
 from ..program.writes import list_sends
-from .state import Channels, Grouped, Noted
+from .state import Channels, Grouped, LiveState, Noted
 from .task import Task
 
-if TYPE_CHECKING:
-    from .machine import Machine
 
-
-def late_work(machine: Machine) -> dict[str, Late]:
+def late_work(machine: LiveState) -> dict[str, Late]:
     """Return what is late for each join: channel of the join → late triggers, `Send`s and tasks."""
     flow = machine.program.flow
     joins = () if flow is None else flow.joins
@@ -45,7 +42,7 @@ def late_work(machine: Machine) -> dict[str, Late]:
 
 
 def rename_late(
-    machine: Machine,
+    machine: LiveState,
     before: Mapping[str, Late],
     names: Mapping[str, str | int],
     waited: Collection[str],
@@ -74,7 +71,7 @@ def rename_late(
         machine.put(fresh, ([*fresh], {name for name in fresh if fresh[name].is_available()}))
 
 
-def find_blockers_of(machine: Machine, channel: str) -> set[str]:
+def find_blockers_of(machine: LiveState, channel: str) -> set[str]:
     """Return the nodes under way for which the join with this channel waits, though somebody has
     come; none where it waits for those that are missing."""
     flow = machine.program.flow
@@ -85,7 +82,7 @@ def find_blockers_of(machine: Machine, channel: str) -> set[str]:
     return set()
 
 
-def restart(machine: Machine, fresh: Channels, noted: Noted) -> None:
+def restart(machine: LiveState, fresh: Channels, noted: Noted) -> None:
     """End all waves, as new input comes in."""
     moved, changed = noted
     for join in flow_of(machine).joins:
@@ -96,7 +93,7 @@ def restart(machine: Machine, fresh: Channels, noted: Noted) -> None:
                 moved.append(join.channel)
 
 
-def finish(machine: Machine, fresh: Channels, noted: Noted) -> None:
+def finish(machine: LiveState, fresh: Channels, noted: Noted) -> None:
     """Wake deferred nodes, as nothing else is left to run: those to which no other one leads."""
     triggers = machine.program.triggers
     waiting: dict[str, list[str]] = {}
@@ -116,7 +113,7 @@ def finish(machine: Machine, fresh: Channels, noted: Noted) -> None:
         _open_circles(machine, fresh, noted)
 
 
-def flow_of(machine: Machine) -> Flow:
+def flow_of(machine: LiveState) -> Flow:
     """Return the `Flow` of a program that has one."""
     flow = machine.program.flow
     assert flow is not None
@@ -137,7 +134,7 @@ class BarrierTransition:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: LiveState,
         tasks: Sequence[Task],
         *,
         consumed: Sequence[str],
@@ -319,12 +316,12 @@ class BarrierTransition:
 # -- what is pending -------------------------------------------------------------------------------
 
 
-def find_channel(machine: Machine, fresh: Mapping[str, Channel], name: str) -> Channel:
+def find_channel(machine: LiveState, fresh: Mapping[str, Channel], name: str) -> Channel:
     """A channel as it is after the barrier."""
     return fresh[name] if name in fresh else machine.channels[name]
 
 
-def find_pending(machine: Machine, fresh: Mapping[str, Channel]) -> list[str]:
+def find_pending(machine: LiveState, fresh: Mapping[str, Channel]) -> list[str]:
     """Return the triggers to which something was written that has made no node run so far."""
     triggers = machine.program.triggers
     names = {*flow_of(machine).lasting, *machine.expiring, *fresh}
@@ -335,14 +332,14 @@ def find_pending(machine: Machine, fresh: Mapping[str, Channel]) -> list[str]:
     ]
 
 
-def find_sends(machine: Machine, fresh: Mapping[str, Channel]) -> list[Any]:
+def find_sends(machine: LiveState, fresh: Mapping[str, Channel]) -> list[Any]:
     """The Sends that are pending."""
     channel = find_channel(machine, fresh, TASKS)
     return list(channel.get()) if channel.is_available() else []
 
 
 def find_blockers(
-    machine: Machine, fresh: Mapping[str, Channel], join: Join, late: Late
+    machine: LiveState, fresh: Mapping[str, Channel], join: Join, late: Late
 ) -> set[str]:
     """The nodes under way that lead to a source of a "reachable" join, and so hold it back."""
     feeders = flow_of(machine).feeders[join.channel]
@@ -371,7 +368,7 @@ def _waits(channel: Channel) -> bool:
     return bool(barrier.seen) and not barrier.opened
 
 
-def barrier_of(machine: Machine, join: Join) -> WaveBarrier[Any]:
+def barrier_of(machine: LiveState, join: Join) -> WaveBarrier[Any]:
     """The channel of a join, as it was before."""
     return _barrier(machine.channels[join.channel])
 
@@ -383,7 +380,7 @@ def _barrier(channel: Channel) -> WaveBarrier[Any]:
 # -- opening ---------------------------------------------------------------------------------------
 
 
-def _open_circles(machine: Machine, fresh: Channels, noted: Noted) -> None:
+def _open_circles(machine: LiveState, fresh: Channels, noted: Noted) -> None:
     """Open the joins that wait for nothing but each other."""
     waiting = {}
     late_by = {}
@@ -409,7 +406,7 @@ def _open_circles(machine: Machine, fresh: Channels, noted: Noted) -> None:
 
 
 def _store_waves(
-    machine: Machine,
+    machine: LiveState,
     fresh: Channels,
     noted: Noted,
     opening: Sequence[Join],

@@ -17,15 +17,14 @@ starts by `rules.start`, and what ended together is a step: the other tasks stay
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...channels.base import MISSING, Channel, EmptyChannelError, stored_of
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import COMMAND, InvalidUpdateError, nearest
-from ..names import GRAPH, HANDLER_PATH, INPUT, PUSH, RAN, TASKS
+from ..names import GRAPH, INPUT, RAN, TASKS, trigger_name
 from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
 from ..types import without_keys
@@ -36,14 +35,17 @@ from .state import (
     Grouped,
     LiveState,
     Noted,
-    collect_writes,
     copy_slots,
     group_by_channel,
 )
-from .task import Task
+from .task import Task, handler_of, in_path_order
 
 if TYPE_CHECKING:
-    from .slots import OpenTasks
+    from .rules import Choice, MayStart
+    from .slots import OpenTasks, UnderWayRecord
+
+PinRun = Callable[["Machine"], TaskContext[Task]]
+NO_ORIGINS: Mapping[str, str] = {}
 
 
 class Machine(LiveState):
@@ -54,12 +56,9 @@ class Machine(LiveState):
         carried: path → what the next tasks take along that were begun beside an earlier
             checkpoint and go on in this one.
         racing: some of the tasks planned last, or open, are in a race.
-        open: with schedule="ready" the tasks that have started and not ended; None in supersteps,
-            and if nothing runs in this state. With open tasks `held` has all nodes that are due and
-            have not started: what triggers them does not expire.
     """
 
-    __slots__ = ("carried", "checkpoint_id", "open", "racing")
+    __slots__ = ("carried", "checkpoint_id", "racing")
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Machine(LiveState):
         open: OpenTasks | None = None,
     ) -> None:
         self.program = program
-        self.open: OpenTasks | None = open
+        self.open = open
         self.step: int = step
         self.remaining: int = 0
         self.changed: Iterable[str] | None = ()
@@ -168,42 +167,124 @@ class Machine(LiveState):
         for name in self._candidates(self.versions if changed is None else changed):
             node = program.nodes[name]
             if self._is_triggered(node):
-                self.add_pulled(node, tasks, run, coerce)
+                self._add_pulled(node, tasks, run, coerce)
         return tasks
 
-    def _candidates(self, changed: Iterable[str]) -> Sequence[str]:
-        """The nodes behind a changed channel, in name order; nobody else is looked at."""
-        triggers = self.program.triggers
-        # In most supersteps one channel triggers: its nodes stand in order already, so that they
-        # are taken as they are. A set is made, and sorted, only from the second such channel on
-        # (benchmark P1).
-        first: Sequence[str] | None = None
-        more: set[str] | None = set(self.held) if self.held else None
-        for channel in changed:
-            names = triggers.get(channel)
-            if names is None:
-                continue
-            if first is None and more is None:
-                first = names
-            else:
-                if more is None:
-                    more = set(first or ())
-                more.update(names)
-        return (first or ()) if more is None else sorted(more)
+    # -- start, with schedule="ready" --------------------------------------------------------------
 
-    def _is_triggered(self, node: CompiledNode) -> bool:
-        """The one rule: some trigger holds a value and moved since the node last ran."""
-        versions, seen = self.versions, self.seen.get(node.name)
-        for trigger in node.triggers:
-            version = versions.get(trigger)
-            if (
-                # A channel that was just emptied has moved as well: it must also hold a value.
-                version is not None
-                and (seen is None or version > seen.get(trigger, 0))
-                and self.channels[trigger].is_available()
-            ):
-                return True
-        return False
+    def start(self, pin_to: PinRun, limit: int, may_start: MayStart) -> list[Task]:
+        """Return the tasks that start now; see `rules.choose`.
+
+        Args:
+            pin_to: makes the run as these tasks see it; see `Run.pin_to`.
+            limit: how many generations the call may take. Where they are more, nothing starts, and
+                `OpenTasks.over_limit` says what would.
+            may_start: whether a node may.
+
+        Raises:
+            Exception: the schema of a node refuses its input. Nothing has started.
+        """
+        from .rules import choose, never
+
+        held, open_ = self.held, self.open
+        assert open_ is not None
+        choice = choose(self, may_start)
+        if open_.exceeds(limit, self.program.nodes, choice.nodes, choice.sends.values()):
+            choice = choose(self, never)
+        self._adopt(choice)
+        try:
+            open_.start(self._make_tasks(choice, pin_to, limit))
+        except BaseException:  # a schema refuses an input, or Ctrl-C
+            self.held, open_.starting = held, []
+            self._adopt(choose(self, never))
+            raise
+        self.racing = self.racing or any(send.race is not None for send in choice.sends.values())
+        return open_.starting
+
+    def _make_tasks(self, choice: Choice, pin_to: PinRun, limit: int) -> list[Task]:
+        """Make the tasks of nodes and Sends that start now."""
+        assert self.open is not None
+        nodes, next_generation = self.program.nodes, self.open.next_generation
+        runs: dict[int, TaskContext[Task]] = {}
+
+        def run_of(generation: int) -> TaskContext[Task]:
+            self.remaining = limit - generation + 1
+            if generation not in runs:
+                # They read this state as long as they run, while this machine goes on.
+                runs[generation] = pin_to(self.pin())
+            return runs[generation]
+
+        tasks: list[Task] = []
+        for place, send in choice.sends.items():
+            run = run_of(next_generation(nodes[send.node], send))
+            tasks.append(Task(nodes[send.node], place, send.arg, run, send))
+        for name in choice.nodes:
+            run = run_of(next_generation(nodes[name]))
+            self._add_pulled(nodes[name], tasks, run, coerce=True)
+        return tasks
+
+    def _adopt(self, choice: Choice) -> None:
+        """Note what waits, so that it stays."""
+        assert self.open is not None
+        # Not who was held before: a deferred node sleeps again while something else is open.
+        self.held, self.open.waiting_sends = choice.held, choice.waiting_sends
+
+    def has_more(self) -> bool:
+        """Return whether something is open, or pending."""
+        return bool(self.open or self.copy().plan(coerce=False))
+
+    def load_open(self, tasks: Mapping[int, Task]) -> None:
+        """Go on with the tasks that are open in the loaded checkpoint.
+
+        Args:
+            tasks: by the numbers of their slots.
+        """
+        assert self.open is not None
+        self.channels.update(self.open.load(tasks))  # type: ignore[arg-type]
+        sends = [task.send for task in tasks.values() if task.send is not None]
+        self.racing = self.racing or any(send.race is not None for send in sends)
+
+    def rebuild_task(self, run: TaskContext[Task], limit: int, known: UnderWayRecord) -> Task:
+        """Make a task that has started in this state, as it was.
+
+        Args:
+            run: as it sees it.
+            limit: how many generations the call may take, in which it is of the first.
+        """
+        self.remaining = limit
+        node, send = self.program.nodes[known["node"]], known["send"]
+        tasks: list[Task] = []
+        if send is not None:
+            tasks.append(Task(node, known["path"][1], send.arg, run, send))
+        else:
+            self._add_pulled(node, tasks, run, coerce=True)
+        tasks[0].carry_id(known["id"])
+        return tasks[0]
+
+    def find_begun(
+        self,
+        run: TaskContext[Task],
+        has_begun: Callable[[str], bool],
+        began_earlier: Callable[[str], bool],
+    ) -> None:
+        """Find the waiting tasks that have started before; see `OpenTasks.begun`.
+
+        Args:
+            has_begun: whether one has, by its id.
+            began_earlier: whether it had in an earlier checkpoint.
+        """
+        assert self.open is not None
+        found: dict[str | int, bool] = {}
+        for task in self.copy().plan(run, coerce=False):
+            if task.send is not None:
+                if has_begun(task.id):
+                    found[task.path[1]] = False
+            # One that is open, and was triggered again, starts again when it has ended.
+            elif not self.open.is_pulled(task.name):
+                again = self.find_restart(task.node) is not None
+                if again or has_begun(task.id):
+                    found[task.name] = again or began_earlier(task.id)
+        self.open.begun = found
 
     def as_superstep(self) -> Machine:
         """Return a state in which all that is open is pending, under the ids that it has: to look
@@ -228,13 +309,7 @@ class Machine(LiveState):
                 found.update({name: None for name in join.sources if name in now or name in before})
         return tuple(found)
 
-    def find_due(self) -> list[str]:
-        """Return the triggered nodes, in name order."""
-        nodes, changed = self.program.nodes, self.changed
-        names = self._candidates(self.versions if changed is None else changed)
-        return [name for name in names if self._is_triggered(nodes[name])]
-
-    def add_pulled(
+    def _add_pulled(
         self, node: CompiledNode, tasks: list[Task], run: TaskContext[Task] | None, coerce: bool
     ) -> None:
         """Add the task of a triggered node; one whose only input is empty waits until that is
@@ -280,9 +355,9 @@ class Machine(LiveState):
             tasks = in_path_order(tasks if open_ is None else sorted(tasks, key=open_.order))
         if open_ is not None:
             if open_.waiting_sends is None:  # no start since the last step: a race, or a cut
-                from .rules import hold_all
+                from .rules import choose, never
 
-                hold_all(self)
+                self._adopt(choose(self, never))
             started, lost = open_.starting, self.find_losers(tasks)
             expiring = expiring.difference(self.held_triggers())
         fresh: Channels = {}
@@ -290,7 +365,13 @@ class Machine(LiveState):
         # Consumed before the writes: a join that a task of this step writes again starts over, and
         # must not lose that write.
         moved = self._consume(started, fresh, changed) if program.consuming else []
-        writes = group_by_channel(tasks[0].writes) if len(tasks) == 1 else collect_writes(tasks)
+        writes: dict[str, list[Any]] = {}
+        for task in tasks:
+            for name, value in task.writes:
+                if name in writes:
+                    writes[name].append(value)
+                else:
+                    writes[name] = [value]
         if open_ is not None and open_.waiting_sends:
             writes[TASKS] = [*open_.waiting_sends.values(), *writes.get(TASKS, ())]
         if program.flow is None:
@@ -345,11 +426,6 @@ class Machine(LiveState):
         from .race import find_losers
 
         return find_losers(winners, chain(self.open, self.open.starting))
-
-    def held_triggers(self) -> set[str]:
-        """Return what triggers the nodes that are due and have not started."""
-        nodes = self.program.nodes
-        return {trigger for name in self.held for trigger in nodes[name].triggers}
 
     def _update_joins(
         self,
@@ -435,7 +511,7 @@ class Machine(LiveState):
         waiting = {task.name for task in keep if task.send is None}
         ended = [task for task in tasks if task.send is not None or task.name not in waiting]
         moved = self._consume(ended, fresh, changed)
-        writes = collect_writes(tasks)
+        writes = group_by_channel(pair for task in tasks for pair in task.writes)
         # The Sends that stay come before new ones: a Send's index is part of its task's id.
         sends = [task.send for task in keep if task.send is not None]
         if sends:
@@ -516,8 +592,6 @@ class Machine(LiveState):
 
     def requeue_all(self) -> None:
         """Make all that is open pending work of this state."""
-        from .slots import requeue
-
         open_ = self.open
         assert open_ is not None
         # What made these start is still there, and may have waited since an earlier state.
@@ -525,7 +599,58 @@ class Machine(LiveState):
         known = open_.clear()
         for slot in known:
             del self.channels[slot]
-        requeue(self, known)
+        self.requeue(known)
+
+    def requeue(
+        self, known: Mapping[str, UnderWayRecord], origins: Mapping[str, str] = NO_ORIGINS
+    ) -> None:
+        """Make open tasks pending work of this state, under the ids that they have: as after an
+        edit. So they are looked at, edited, and run in supersteps.
+
+        Args:
+            known: slot → the task in it.
+            origins: slot → the checkpoint at which it has started, if it goes on from there.
+        """
+        from .joins import is_pending, late_work, rename_late
+
+        # What is pending already.
+        nodes, carried = self.program.nodes, dict(self.carried)
+        sends = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
+        triggers: list[str] = []
+        places: dict[str, str | int] = {}  # id → the trigger, or the place of the Send, behind it
+        writes: list[Pair] = []
+        for slot, each in known.items():
+            node, joined = nodes[each["node"]], tuple(each.get("joined", ()))
+            if each["send"] is None:
+                task = Task(node, node.path, None)
+                triggers.append(trigger_name(node.name))
+                # The trigger's value marks a restart: an edge writes None, this writes what had
+                # opened the task's joins. A fork begins without records, and this is all that tells
+                # it who had started (see `find_restart`).
+                writes.append((triggers[-1], joined))
+                places[each["id"]] = triggers[-1]
+            else:
+                task = Task(node, len(sends), None)
+                places[each["id"]] = len(sends)
+                sends.append(each["send"])
+                writes.append((TASKS, each["send"]))
+            origin = origins.get(slot, "")
+            carried[task.path] = Carried(each["id"], joined, origin)
+            if each["handler"] is not None and node.handler is not None:
+                carried[handler_of(task).path] = Carried(each["handler"], origin=origin)
+        # Late for a join is what was late as a task, by the trigger or place that it has now.
+        waited = {name for name in triggers if is_pending(self.channels[name])}
+        late = late_work(self)
+        if writes:
+            self.apply_writes(writes)
+        self.wake(name for name in triggers if not self.channels[name].is_available())
+        rename_late(self, late, places, waited)
+        # The slots are empty. None of these nodes has finished here, so an update without `as_node`
+        # must not be attributed to them.
+        self.forget(known)
+        pulled = [each["node"] for each in known.values() if each["send"] is None]
+        self.forget_seen([*known, *pulled])
+        self.carried = carried
 
     def apply_writes(self, writes: Sequence[Pair]) -> None:
         """Fold in writes that belong to no superstep (a `Command` given as input, or a post):
@@ -577,30 +702,3 @@ class Machine(LiveState):
             versions_seen=dict(self.seen),
             updated_channels=None if self.changed is None else sorted(self.changed),
         )
-
-
-def in_path_order(tasks: Sequence[Task]) -> list[Task]:
-    """Tasks in the order in which writes are applied: updates from outside, nodes by name, Sends by
-    index."""
-    sends = [task for task in tasks if task.order.__class__ is int]
-    rest = [task for task in tasks if task.order.__class__ is not int]
-    if sends and any(task.path[0] == PUSH for task in rest):
-        # The handler of a failed Send has its path, and stands between Sends that have an index.
-        return sorted(tasks, key=_path)
-    return sorted(rest, key=_order) + sorted(sends, key=_order)
-
-
-# INPUT < PULL < PUSH as texts, so paths sort as they are.
-_path = attrgetter("path")
-# The same order where all are paths, or all are indexes; no path has to be made (benchmark P8).
-_order = attrgetter("order")
-
-
-def handler_of(task: Task) -> Task:
-    """The task of the error handler that takes a failed one's place in its superstep."""
-    assert task.node.handler is not None
-    # Behind the path of the failed task: its writes are applied in that one's place.
-    path = (*task.path[:3], HANDLER_PATH, False)
-    handler = Task(task.node.handler, path, task.input, task.run)
-    handler.take_place_of(task)
-    return handler

@@ -27,9 +27,8 @@ from ..types import Command, Interrupt, TimeoutPolicy
 from .attempt_state import Pause, earliest
 from .deadline import Deadline
 from .interrupts import questions_of
-from .machine import in_path_order
 from .question_ids import TASK, at_place, has_place, place_of, task_digits
-from .task import Task
+from .task import Task, in_path_order
 
 FullKey = tuple[tuple[str, ...], str]
 

@@ -19,8 +19,7 @@ from typing import Any, Protocol
 
 from ..errors import ParentCommand
 from ..types import Send
-from .machine import handler_of, in_path_order
-from .task import Task
+from .task import Task, handler_of, in_path_order
 
 RaceKey = tuple[str, str]
 RacerKey = tuple[RaceKey | None, int]

@@ -16,17 +16,13 @@ from ...channels.aggregate import is_overwrite
 from ..errors import ConcurrentUpdateError
 from ..names import TASKS, numbered_ns
 from ..program.flow import find_free
-from .context import TaskContext
 from .joins import flow_of
 from .race import race_of_send
+from .state import LiveState
 from .task import Task
 
 if TYPE_CHECKING:
-    from .machine import Machine
-    from .slots import OpenTasks, UnderWayRecord
-
-PinRun = Callable[["Machine"], TaskContext[Task]]
-"""Makes the run as the tasks see it that start in a state; see `Run.pin_to`."""
+    from .slots import OpenTasks
 
 MayStart = Callable[[str, int, bool], bool]
 """Whether a node may start: its name, the version of what starts it, and whether that is a Send."""
@@ -58,66 +54,7 @@ class Choice(NamedTuple):
     waiting_sends: dict[int, Any]
 
 
-def start(machine: Machine, pin_to: PinRun, limit: int, may_start: MayStart) -> list[Task]:
-    """Start tasks: Sends, and the triggered nodes to which nothing open leads.
-
-    Args:
-        pin_to: makes the run as these tasks see it.
-        limit: how many generations the call may take. Where they are more, nothing starts, and
-            `OpenTasks.over_limit` says what would.
-        may_start: whether a node may.
-
-    Raises:
-        Exception: the schema of a node refuses its input. Nothing has started.
-    """
-    held, open_ = machine.held, open_of(machine)
-    try:
-        return _start(machine, pin_to, limit, may_start)
-    except BaseException:  # a schema refuses an input, or Ctrl-C
-        machine.held, open_.starting = held, []
-        hold_all(machine)
-        raise
-
-
-def _start(machine: Machine, pin_to: PinRun, limit: int, may_start: MayStart) -> list[Task]:
-    nodes, open_ = machine.program.nodes, open_of(machine)
-    choice = choose(machine, may_start)
-    found = [open_.next_generation(nodes[name]) for name in choice.nodes]
-    sends = choice.sends.values()
-    found += [open_.next_generation(nodes[send.node], send) for send in sends]
-    if found and max(found) > limit:
-        open_.over_limit = sorted({*choice.nodes, *(send.node for send in sends)})
-        hold_all(machine)
-        return []
-    _adopt(machine, choice)
-    tasks = _make_tasks(machine, choice, pin_to, limit) if found else []
-    open_.start(tasks)
-    machine.racing = machine.racing or any(send.race is not None for send in sends)
-    return tasks
-
-
-def _make_tasks(machine: Machine, choice: Choice, pin_to: PinRun, limit: int) -> list[Task]:
-    """Make the tasks of nodes and Sends that start now."""
-    nodes, next_generation = machine.program.nodes, open_of(machine).next_generation
-    runs: dict[int, TaskContext[Task]] = {}
-
-    def run_of(generation: int) -> TaskContext[Task]:
-        machine.remaining = limit - generation + 1
-        if generation not in runs:
-            # They read this state as long as they run, while the machine goes on.
-            runs[generation] = pin_to(machine.pin())
-        return runs[generation]
-
-    tasks: list[Task] = []
-    for place, send in choice.sends.items():
-        run = run_of(next_generation(nodes[send.node], send))
-        tasks.append(Task(nodes[send.node], place, send.arg, run, send))
-    for name in choice.nodes:
-        machine.add_pulled(nodes[name], tasks, run_of(next_generation(nodes[name])), coerce=True)
-    return tasks
-
-
-def choose(machine: Machine, may_start: MayStart) -> Choice:
+def choose(machine: LiveState, may_start: MayStart) -> Choice:
     """Decide what starts in this state; changes nothing."""
     # What is due?
     program, versions, open_ = machine.program, machine.versions, open_of(machine)
@@ -184,7 +121,7 @@ def _choose_sends(
 
 
 def _find_free(
-    machine: Machine, names: Sequence[str], due: Sequence[str], sends: Sequence[Any]
+    machine: LiveState, names: Sequence[str], due: Sequence[str], sends: Sequence[Any]
 ) -> list[str]:
     """Return the nodes among these that nothing holds back: not what is open, nor what is due."""
     if not names:
@@ -198,74 +135,13 @@ def _find_free(
     return find_free(waiting, running, flow_of(machine).find_holders_in(machine.channels))
 
 
-def _adopt(machine: Machine, choice: Choice) -> None:
-    """Note what waits, so that it stays."""
-    # Not who was held before: a deferred node sleeps again while something else is open.
-    machine.held, open_of(machine).waiting_sends = choice.held, choice.waiting_sends
-
-
-def hold_all(machine: Machine) -> None:
-    """Let all that is due wait in this state."""
-    _adopt(machine, choose(machine, never))
-
-
-def could_start(machine: Machine, may_start: MayStart) -> bool:
+def could_start(machine: LiveState, may_start: MayStart) -> bool:
     """Return whether something starts if it may."""
     choice = choose(machine, may_start)
     return bool(choice.nodes or choice.sends)
 
 
-def has_more(machine: Machine) -> bool:
-    """Return whether something is open or waits to start."""
-    return bool(machine.open or machine.copy().plan(coerce=False))
-
-
-def find_begun(
-    machine: Machine,
-    run: TaskContext[Task],
-    has_begun: Callable[[str], bool],
-    began_earlier: Callable[[str], bool],
-) -> dict[str | int, bool]:
-    """Find the waiting tasks that have started before; see `OpenTasks.begun`.
-
-    Args:
-        has_begun: whether one has, by its id.
-        began_earlier: whether it had in an earlier checkpoint.
-    """
-    found: dict[str | int, bool] = {}
-    for task in machine.copy().plan(run, coerce=False):
-        if task.send is not None:
-            if has_begun(task.id):
-                found[task.path[1]] = False
-        # One that is open, and was triggered again, starts again when it has ended.
-        elif not open_of(machine).is_pulled(task.name):
-            again = machine.find_restart(task.node) is not None
-            if again or has_begun(task.id):
-                found[task.name] = again or began_earlier(task.id)
-    return found
-
-
-def rebuild_task(
-    machine: Machine, run: TaskContext[Task], limit: int, known: UnderWayRecord
-) -> Task:
-    """Make a task that has started in this state, as it was.
-
-    Args:
-        run: as it sees it.
-        limit: how many generations the call may take, in which it is of the first.
-    """
-    machine.remaining = limit
-    node, send = machine.program.nodes[known["node"]], known["send"]
-    tasks: list[Task] = []
-    if send is not None:
-        tasks.append(Task(node, known["path"][1], send.arg, run, send))
-    else:
-        machine.add_pulled(node, tasks, run, coerce=True)
-    tasks[0].carry_id(known["id"])
-    return tasks[0]
-
-
-def open_of(machine: Machine) -> OpenTasks:
+def open_of(machine: LiveState) -> OpenTasks:
     """Return the open tasks of a machine with schedule="ready"."""
     assert machine.open is not None
     return machine.open
@@ -275,7 +151,7 @@ def open_of(machine: Machine) -> OpenTasks:
 
 
 def find_conflict(
-    machine: Machine, task: Task, earlier: Mapping[str, str]
+    machine: LiveState, task: Task, earlier: Mapping[str, str]
 ) -> ConcurrentUpdateError | None:
     """Return why what a task wrote cannot be applied beside what others wrote; None if it can.
 
@@ -295,7 +171,7 @@ def find_conflict(
     return None
 
 
-def refuses_again(machine: Machine, task: Task, error: ConcurrentUpdateError) -> bool:
+def refuses_again(machine: LiveState, task: Task, error: ConcurrentUpdateError) -> bool:
     """Return whether what this task wrote was refused (and not what one in a graph inside it did),
     and it has not started anew since."""
     changed = machine.versions.get(error.key, 0) > task.run.machine.tick

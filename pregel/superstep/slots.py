@@ -12,18 +12,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from heapq import heappop, heappush
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict
 
-from ...channels.base import MISSING, Channel
+from ...channels.base import MISSING
 from ...checkpoint.base import Checkpoint
-from ..names import TASKS, is_under_way, trigger_name, under_way_name
+from ..names import TASKS, is_under_way, under_way_name
 from ..program.program import CompiledNode
-from ..program.writes import Pair, list_sends
-from .ids import Carried
-from .joins import is_pending, late_work, rename_late
-from .machine import Machine, handler_of
-from .race import race_of
-from .task import Task
+from ..program.writes import list_sends
+from .task import Task, handler_of
 
 
 class UnderWayRecord(TypedDict):
@@ -141,18 +137,14 @@ class OpenTasks:
         other.nodes, other.starting = Counter(self.nodes), list(self.starting)
         return other
 
-    def load(self, machine: Machine, tasks: Mapping[int, Task]) -> None:
-        """Go on with the tasks that are open in the checkpoint from which a machine was made.
-
-        Args:
-            tasks: by the numbers of their slots.
-        """
+    def load(self, tasks: Mapping[int, Task]) -> dict[str, Slot]:
+        """Go on with the tasks of a checkpoint, by the numbers of their slots; returns these, by
+        their channels."""
         self._vacant = [each for each in range(max(tasks, default=-1) + 1) if each not in tasks]
         for number, task in tasks.items():
             self._enter(task, number)
             self._note_start(task)
-            machine.racing = machine.racing or race_of(task) is not None
-            machine.channels[under_way_name(number)] = cast(Channel, Slot(task))
+        return {under_way_name(number): Slot(task) for number, task in tasks.items()}
 
     def _enter(self, task: Task, number: int) -> None:
         self._slots[task] = number
@@ -186,6 +178,27 @@ class OpenTasks:
         if node.hidden:
             return 0
         return 1 + max((self._led.get(mark, 0) for mark in marks), default=0)
+
+    def exceeds(
+        self,
+        limit: int,
+        nodes: Mapping[str, CompiledNode],
+        names: Collection[str],
+        sends: Collection[Any],
+    ) -> bool:
+        """Return whether tasks that would start now are beyond this generation; `over_limit` says
+        then which nodes these are.
+
+        Args:
+            nodes: those of the program.
+            names, sends: the nodes, and the `Send`s, whose tasks would start.
+        """
+        found = [self.next_generation(nodes[name]) for name in names]
+        found += [self.next_generation(nodes[send.node], send) for send in sends]
+        beyond = max(found, default=0) > limit
+        if beyond:
+            self.over_limit = sorted({*names, *(send.node for send in sends)})
+        return beyond
 
     def start(self, tasks: list[Task]) -> None:
         """Note that these tasks have started in this state: what led to them counts no more."""
@@ -259,56 +272,3 @@ class OpenTasks:
         self._slots, self._vacant, self.nodes, self.starting = {}, [], Counter(), []
         self.begun = {each["node"]: True for each in known.values() if each["send"] is None}
         return known
-
-
-NO_ORIGINS: Mapping[str, str] = {}
-
-
-def requeue(
-    machine: Machine, known: Mapping[str, UnderWayRecord], origins: Mapping[str, str] = NO_ORIGINS
-) -> None:
-    """Make open tasks pending work of this state, under the ids that they have, as after an edit.
-    So they are looked at, edited, and run in supersteps.
-
-    Args:
-        known: slot → the task in it.
-        origins: slot → the checkpoint at which it has started, if it goes on from there.
-    """
-    # What is pending already.
-    nodes, carried = machine.program.nodes, dict(machine.carried)
-    sends = list(machine.channels[TASKS].get()) if TASKS in machine.expiring else []
-    triggers: list[str] = []
-    places: dict[str, str | int] = {}  # id → the trigger, or the place of the Send, by which it is
-    writes: list[Pair] = []
-    for slot, each in known.items():
-        node, joined = nodes[each["node"]], tuple(each.get("joined", ()))
-        if each["send"] is None:
-            task = Task(node, node.path, None)
-            triggers.append(trigger_name(node.name))
-            # The trigger's value marks a restart: an edge writes None, this writes what had opened
-            # the task's joins. A fork begins without records, and this is all that tells it who had
-            # started (see `find_restart`).
-            writes.append((triggers[-1], joined))
-            places[each["id"]] = triggers[-1]
-        else:
-            task = Task(node, len(sends), None)
-            places[each["id"]] = len(sends)
-            sends.append(each["send"])
-            writes.append((TASKS, each["send"]))
-        origin = origins.get(slot, "")
-        carried[task.path] = Carried(each["id"], joined, origin)
-        if each["handler"] is not None and node.handler is not None:
-            carried[handler_of(task).path] = Carried(each["handler"], origin=origin)
-    # Late for a join is what was late as a task, by the trigger or place that it has now.
-    waited = {name for name in triggers if is_pending(machine.channels[name])}
-    late = late_work(machine)
-    if writes:
-        machine.apply_writes(writes)
-    machine.wake(name for name in triggers if not machine.channels[name].is_available())
-    rename_late(machine, late, places, waited)
-    # The slots are empty. None of these nodes has finished here, so an update without `as_node`
-    # must not be attributed to them.
-    machine.forget(known)
-    pulled = [each["node"] for each in known.values() if each["send"] is None]
-    machine.forget_seen([*known, *pulled])
-    machine.carry(carried)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...channels.aggregate import is_overwrite
 from ...channels.base import Channel, EmptyChannelError
@@ -17,6 +17,9 @@ from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
 from ..types import Selection
 from .task import Task
+
+if TYPE_CHECKING:
+    from .slots import OpenTasks
 
 Channels = dict[str, Channel]
 Grouped = Mapping[str, list[Any]]
@@ -118,6 +121,9 @@ class LiveState(StateView):
         tick: the highest version of any channel.
         expiring: step-scoped channels that hold a value: the next superstep empties them.
         held: nodes that were triggered while their only input was empty; they run once it is not.
+        open: with schedule="ready" the tasks that have started and not ended; None in supersteps,
+            and if nothing runs in this state. With open tasks `held` has all nodes that are due and
+            have not started: what triggers them does not expire.
         unsaved: channels changed since the last checkpoint was taken.
         unsaved_seen: nodes whose `seen` changed since then.
     """
@@ -126,6 +132,7 @@ class LiveState(StateView):
         "changed",
         "expiring",
         "held",
+        "open",
         "seen",
         "step",
         "tick",
@@ -137,12 +144,58 @@ class LiveState(StateView):
     changed: Iterable[str] | None
     expiring: set[str]
     held: set[str]
+    open: OpenTasks | None
     seen: dict[str, dict[str, int]]
     step: int
     tick: int
     unsaved: set[str]
     unsaved_seen: set[str]
     versions: dict[str, int]
+
+    def _candidates(self, changed: Iterable[str]) -> Sequence[str]:
+        """The nodes behind a changed channel, in name order; nobody else is looked at."""
+        triggers = self.program.triggers
+        # In most supersteps one channel triggers: its nodes stand in order already, so that they
+        # are taken as they are. A set is made, and sorted, only from the second such channel on
+        # (benchmark P1).
+        first: Sequence[str] | None = None
+        more: set[str] | None = set(self.held) if self.held else None
+        for channel in changed:
+            names = triggers.get(channel)
+            if names is None:
+                continue
+            if first is None and more is None:
+                first = names
+            else:
+                if more is None:
+                    more = set(first or ())
+                more.update(names)
+        return (first or ()) if more is None else sorted(more)
+
+    def _is_triggered(self, node: CompiledNode) -> bool:
+        """The one rule: some trigger holds a value and moved since the node last ran."""
+        versions, seen = self.versions, self.seen.get(node.name)
+        for trigger in node.triggers:
+            version = versions.get(trigger)
+            if (
+                # A channel that was just emptied has moved as well: it must also hold a value.
+                version is not None
+                and (seen is None or version > seen.get(trigger, 0))
+                and self.channels[trigger].is_available()
+            ):
+                return True
+        return False
+
+    def find_due(self) -> list[str]:
+        """Return the triggered nodes, in name order."""
+        nodes, changed = self.program.nodes, self.changed
+        names = self._candidates(self.versions if changed is None else changed)
+        return [name for name in names if self._is_triggered(nodes[name])]
+
+    def held_triggers(self) -> set[str]:
+        """Return what triggers the nodes that are due and have not started."""
+        nodes = self.program.nodes
+        return {trigger for name in self.held for trigger in nodes[name].triggers}
 
     def is_due(self, node: CompiledNode, trigger: str) -> bool:
         """Whether one trigger makes a node run: the rule of `_is_triggered`, for one of them."""
@@ -420,14 +473,6 @@ def overwrite_warning(key: str, tasks: Sequence[Task]) -> str:
         f"key {key!r}: an Overwrite replaced the value, and the other writes of the superstep were "
         f"dropped{by}. Overwrite the key in a superstep of its own"
     )
-
-
-def collect_writes(tasks: Sequence[Task]) -> dict[str, list[Any]]:
-    """channel → values, in the order of the tasks."""
-    pairs: list[Pair] = []
-    for task in tasks:  # a generator would count one call for each task (benchmark P8)
-        pairs += task.writes
-    return group_by_channel(pairs)
 
 
 @cache

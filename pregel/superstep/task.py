@@ -6,15 +6,26 @@ A task is a plain record. Ids, config and runtime are built only when somebody l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Literal
 
 from ...checkpoint.base import TaskWrites
 from ...checkpoint.serde import Blob
-from ..names import CHECKPOINT_NS, NODE, PATH, PUSH, STEP, TRIGGERS, child_ns, path_text
+from ..names import (
+    CHECKPOINT_NS,
+    HANDLER_PATH,
+    NODE,
+    PATH,
+    PUSH,
+    STEP,
+    TRIGGERS,
+    child_ns,
+    path_text,
+)
 from ..program.program import CompiledNode, Reader
 from ..program.writes import Pair
 from ..running import OnceRecord, PendingSleep, SleepRequest
@@ -449,3 +460,30 @@ class Task:
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, path={self.path!r})"
+
+
+def in_path_order(tasks: Sequence[Task]) -> list[Task]:
+    """Tasks in the order in which writes are applied: updates from outside, nodes by name, Sends by
+    index."""
+    sends = [task for task in tasks if task.order.__class__ is int]
+    rest = [task for task in tasks if task.order.__class__ is not int]
+    if sends and any(task.path[0] == PUSH for task in rest):
+        # The handler of a failed Send has its path, and stands between Sends that have an index.
+        return sorted(tasks, key=_path)
+    return sorted(rest, key=_order) + sorted(sends, key=_order)
+
+
+# INPUT < PULL < PUSH as texts, so paths sort as they are.
+_path = attrgetter("path")
+# The same order where all are paths, or all are indexes; no path has to be made (benchmark P8).
+_order = attrgetter("order")
+
+
+def handler_of(task: Task) -> Task:
+    """The task of the error handler that takes a failed one's place in its superstep."""
+    assert task.node.handler is not None
+    # Behind the path of the failed task: its writes are applied in that one's place.
+    path = (*task.path[:3], HANDLER_PATH, False)
+    handler = Task(task.node.handler, path, task.input, task.run)
+    handler.take_place_of(task)
+    return handler

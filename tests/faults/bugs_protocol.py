@@ -23,8 +23,8 @@ from stategraph.pregel.run.answers import Answers
 from stategraph.pregel.run.commits import CommitBuilder
 from stategraph.pregel.run.effects import Claim
 from stategraph.pregel.superstep.ids import new_checkpoint_id
-from stategraph.pregel.superstep.machine import in_path_order
 from stategraph.pregel.superstep.state import LiveState
+from stategraph.pregel.superstep.task import in_path_order
 
 from .planted import bug, swap
 

@@ -125,9 +125,9 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch: pyt
         if any(task.name == "quick" for task in tasks):
             raise KeyboardInterrupt
 
-    def end(run: Any, machine: Any, tasks: Any) -> Any:
-        held.extend(tasks)
-        return end_by_force(run, machine, tasks)
+    def end(run: Any, machine: Any, progress: Any) -> Any:
+        held.extend(progress.round)
+        return end_by_force(run, machine, progress)
 
     def store(given: Any) -> None:
         gate.set()

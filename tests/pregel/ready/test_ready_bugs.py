@@ -22,17 +22,18 @@ from test_ready_exit import CALLED
 from test_ready_joins import ONE_BY_ONE as JOINS
 
 import stategraph.pregel.run.origins as origins
-import stategraph.pregel.superstep.ready_choice as ready_choice
-import stategraph.pregel.superstep.ready_machine as ready_machine
-import stategraph.pregel.superstep.ready_races as ready_races
+import stategraph.pregel.run.recording as recording
+import stategraph.pregel.superstep.joins as joins
+import stategraph.pregel.superstep.race as race
+import stategraph.pregel.superstep.rules as rules
 from stategraph import InMemorySaver
-from stategraph.pregel.run.ready_store import ExitStore, StepStore
+from stategraph.pregel.run.recording import Recording
 from stategraph.pregel.run.run import Run
-from stategraph.pregel.superstep.flow_machine import Crossing, FlowMachine
-from stategraph.pregel.superstep.machine import Machine, in_path_order
-from stategraph.pregel.superstep.ready_joins import ReadyCrossing
-from stategraph.pregel.superstep.ready_machine import ReadyMachine
-from stategraph.pregel.superstep.ready_races import ReadyRaces
+from stategraph.pregel.superstep.joins import BarrierTransition
+from stategraph.pregel.superstep.machine import Machine
+from stategraph.pregel.superstep.race import Races
+from stategraph.pregel.superstep.slots import OpenTasks
+from stategraph.pregel.superstep.task import in_path_order
 
 pytestmark = [pytest.mark.trial, pytest.mark.filterwarnings("ignore")]
 CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
@@ -119,24 +120,46 @@ def read_the_present(self: Any, machine: Any, found: Any = None) -> Any:
     return self
 
 
-def expire_all(self: Any, names: Any, fresh: Any, noted: Any) -> None:
-    Machine._expire(self, names, fresh, noted)
-
-
 def consume_at_the_end(self: Any, tasks: Any) -> None:
-    self.just_started, just_started = list(tasks), self.just_started
+    if self.open is None:
+        apply(self, tasks)
+        return
+    self.open.starting, starting = list(tasks), self.open.starting
     apply(self, tasks)
-    self.just_started = [task for task in just_started if task not in tasks]
+    self.open.starting = [task for task in starting if task not in tasks]
 
 
-def wake_all(self: Any, fresh: Any, moved: Any, changed: Any) -> None:
-    Machine._finish(self, fresh, moved, changed)
+def wake_all(self: Any, fresh: Any, noted: Any) -> None:
+    self.finish_channels(fresh, noted, self.program.kinds.finishers)
 
 
-def keep_slots(self: Any, ended: Any, fresh: Any, moved: Any) -> None:
-    for task in ended:
-        self.under_way.leave(task)
-    move_slots(self, [], fresh, moved)
+def without(name: str, method: Any) -> Any:
+    """The method of a transition that does not know this of it."""
+
+    def forgetful(self: Any, *args: Any) -> Any:
+        known = getattr(self, name)
+        setattr(self, name, ())
+        try:
+            return method(self, *args)
+        finally:
+            setattr(self, name, known)
+
+    return forgetful
+
+
+def end_waves_at_once(machine: Any, *args: Any) -> None:
+    machine.open, open_tasks = None, machine.open
+    store_waves(machine, *args)
+    machine.open = open_tasks
+
+
+def keep_slots(self: Any, task: Any) -> None:
+    leave(self, task)
+
+
+def store_each_step(self: Any, *args: Any) -> None:
+    init(self, *args)
+    self._exits = False
 
 
 def end_at_once(self: Any, tasks: Any) -> list[Any]:
@@ -152,30 +175,30 @@ def lose_no_slot(self: Any, winners: Any) -> Any:
     return ()
 
 
-apply, move_slots = ReadyMachine.apply, ReadyMachine._move_slots
+apply, leave, init, store_waves = Machine.apply, OpenTasks._leave, Recording.__init__, joins._store_waves
 BUGS: dict[str, tuple[Any, str, Any]] = {
-    "nobody waits for anybody": (ready_machine, "find_free", nothing_holds),
-    "everybody waits for all that runs": (ready_machine, "find_free", everything_holds),
+    "nobody waits for anybody": (rules, "find_free", nothing_holds),
+    "everybody waits for all that runs": (rules, "find_free", everything_holds),
     "a resume starts from the newest state": (origins, "take_up", start_again_from_the_head),
     "tasks read the state as it goes on": (Run, "pin_to", read_the_present),
-    "a trigger that waits expires": (ReadyMachine, "_expire", expire_all),
-    "triggers are consumed at the end": (ReadyMachine, "apply", consume_at_the_end),
-    "deferred nodes wake at once": (FlowMachine, "_finish", wake_all),
-    "what is under way is never late": (ReadyCrossing, "_find_late", Crossing._find_late),
-    "what is under way holds no join back": (ReadyCrossing, "_find_blockers", Crossing._find_blockers),
-    "a wave ends when its join opens": (ReadyMachine, "end_wave", FlowMachine.end_wave),
-    "what ends with the start of a wave is not late": (ReadyCrossing, "_comes_late", Crossing._comes_late),
-    "a slot is not emptied": (ReadyMachine, "_move_slots", keep_slots),
+    "a trigger that waits expires": (Machine, "held_triggers", lambda self: set()),
+    "triggers are consumed at the end": (Machine, "apply", consume_at_the_end),
+    "deferred nodes wake at once": (Machine, "_finish", wake_all),
+    "an open task is never late": (BarrierTransition, "_find_late", without("left", BarrierTransition._find_late)),
+    "an open task holds no join back": (BarrierTransition, "_find_blockers", without("left", BarrierTransition._find_blockers)),
+    "a wave ends when its join opens": (joins, "_store_waves", end_waves_at_once),
+    "what ends with the start of a wave is not late": (BarrierTransition, "_comes_late", without("left_joins", BarrierTransition._comes_late)),
+    "a slot is not emptied": (OpenTasks, "_leave", keep_slots),
     "what goes on after an edit shares its id": (origins, "KEPT", "nothing"),
-    "with durability exit records are left behind": (ExitStore, "_carry", lambda *given: []),
-    "with durability exit nobody knows what goes on in the stored checkpoint": (ExitStore, "_list_continued", lambda *given: []),
-    "with durability exit each step is stored": (ExitStore, "end_step", StepStore.end_step),
-    "losers stay under way": (ReadyMachine, "find_losers", lose_no_slot),
-    "losers hold joins back": (ready_machine, "ReadyCrossing", lambda *args, lost, **named: ReadyCrossing(*args, lost=(), **named)),
-    "a failure counts before the race is over": (ReadyRaces, "note_failure", lambda self, task: True),
-    "a handler does not wait for the race": (ReadyRaces, "take_over", end_at_once),
-    "racers start one by one": (ready_choice, "race_of_send", start_apart),
-    "the last in path order wins": (ready_races, "in_path_order", lambda tasks: [*reversed(in_path_order(tasks))]),
+    "with durability exit records are left behind": (Recording, "_carry", lambda *given: []),
+    "with durability exit nobody knows what goes on in the stored checkpoint": (recording, "CONTINUES", "nothing"),
+    "with durability exit each step is stored": (Recording, "__init__", store_each_step),
+    "losers stay open": (Machine, "find_losers", lose_no_slot),
+    "losers hold joins back": (joins, "BarrierTransition", lambda *args, lost=(), **named: BarrierTransition(*args, **named)),
+    "a failure counts before the race is over": (Races, "note_failure", lambda self, task: True),
+    "a handler does not wait for the race": (Races, "take_over", end_at_once),
+    "racers start one by one": (rules, "race_of_send", start_apart),
+    "the last in path order wins": (race, "in_path_order", lambda tasks: [*reversed(in_path_order(tasks))]),
 }
 
 

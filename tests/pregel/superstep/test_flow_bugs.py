@@ -11,11 +11,11 @@ from kit.flow_cases import CASES, Case, compiled
 from kit.flow_graphs import show
 
 import stategraph.pregel.program.flow as flow
-import stategraph.pregel.superstep.flow_machine as flow_machine
+import stategraph.pregel.superstep.joins as joins
 from stategraph import Command, InMemorySaver
 from stategraph.channels.base import MISSING
 from stategraph.channels.named_barrier import WaveBarrier
-from stategraph.pregel.superstep.flow_machine import Crossing, FlowMachine
+from stategraph.pregel.superstep.joins import BarrierTransition
 from stategraph.pregel.superstep.machine import Machine
 
 pytestmark = pytest.mark.trial
@@ -84,33 +84,41 @@ def open_is_not_stored(self: Any) -> Any:
 
 
 def ignores_deferred(machine: Any, fresh: Any, join: Any, late: Any) -> set[str]:
-    feeders = machine.flow.feeders[join.channel]
+    feeders = machine.program.flow.feeders[join.channel]
     return {
         node
-        for name in flow_machine.find_pending(machine, fresh)
-        if name not in late and flow_machine.find_channel(machine, fresh, name).is_available()
+        for name in joins.find_pending(machine, fresh)
+        if name not in late and joins.find_channel(machine, fresh, name).is_available()
         for node in machine.program.triggers[name]
         if node in feeders
     }
 
 
+def edits_keep_nothing(self: Any, *args: Any, keep: Any = None, **about: Any) -> None:
+    if keep is None:
+        update_joins(self, *args, **about)
+    else:
+        self._update(*args)
+
+
+update_joins = Machine._update_joins
 real_walk = flow.walk
 
 BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "late is not stored": (WaveBarrier, "checkpoint", late_is_not_stored),
     "an open join is not stored": (WaveBarrier, "checkpoint", open_is_not_stored),
-    "late arrivals count": (Crossing, "drop_late", lambda self, writes: writes),
-    "what late work leads to is not late": (Crossing, "_find_late", lambda self, *_: frozenset()),
-    "no Send is ever late": (Crossing, "_find_late_sends", lambda self, *_: set()),
-    "who is late by one trigger is late": (Crossing, "_is_late", lambda self, task, late: bool(late)),
+    "late arrivals count": (BarrierTransition, "drop_late", lambda self, writes: writes),
+    "what late work leads to is not late": (BarrierTransition, "_find_late", lambda self, *_: frozenset()),
+    "no Send is ever late": (BarrierTransition, "_find_late_sends", lambda self, *_: set()),
+    "who is late by one trigger is late": (BarrierTransition, "_is_late", lambda self, task, late: bool(late)),
     "a wave never ends": (WaveBarrier, "consume", lambda self: False),
-    "reachable waits for nobody": (flow_machine, "find_blockers", lambda *_: set()),
-    "deferred nodes and joins are not under way": (flow_machine, "find_blockers", ignores_deferred),
+    "reachable waits for nobody": (joins, "find_blockers", lambda *_: set()),
+    "deferred nodes and joins are not under way": (joins, "find_blockers", ignores_deferred),
     "a way through the target counts": (flow, "walk", lambda border, after, without=None: real_walk(border, after)),
-    "circles stay closed": (flow_machine, "_open_circles", lambda *_: None),
+    "circles stay closed": (joins, "_open_circles", lambda *_: None),
     "deferred nodes wake all at once": (flow, "find_first", lambda names, leads: list(names)),
-    "new input keeps waves": (FlowMachine, "apply_input", Machine.apply_input),
-    "an edit is no part of the flow": (FlowMachine, "apply_edit", Machine.apply_edit),
+    "new input keeps waves": (joins, "restart", lambda *_: None),
+    "an edit is no part of the flow": (Machine, "_update_joins", edits_keep_nothing),
 }
 
 

@@ -13,6 +13,7 @@ from kit.graphs import CONFIG
 import stategraph.pregel.run.run as run_module
 from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
 from stategraph.pregel.drivers.racing import Racer
+from stategraph.pregel.run.progress import LoopProgress
 from stategraph.pregel.superstep import race
 from stategraph.pregel.superstep.race import Races
 
@@ -106,7 +107,7 @@ def _the_last_in_path_order_wins(patch: pytest.MonkeyPatch) -> None:
 
 def _losers_are_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Racer, "abandon", lambda self: None)
-    patch.setattr(Races, "has_lost", lambda self, task: False)
+    patch.setattr(LoopProgress, "find_losers", lambda *given: ())
 
 
 def _keys_are_ignored(patch: pytest.MonkeyPatch) -> None:
