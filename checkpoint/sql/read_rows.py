@@ -27,7 +27,7 @@ from .rows import (
     unpack_tasks,
 )
 
-RECENT = 750_000
+RECENT = 250_000
 """How many bytes of long values a saver keeps, so that it needs not read them again."""
 
 

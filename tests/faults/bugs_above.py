@@ -31,6 +31,7 @@ import stategraph.pregel.superstep.machine as machine
 import stategraph.pregel.superstep.task as task
 from stategraph.channels.base import MISSING
 from stategraph.pregel.run.answers import Answers
+from stategraph.pregel.run.recording import Recording
 
 from .planted import bug, swap
 
@@ -39,13 +40,13 @@ from .planted import bug, swap
 def finisher_not_recorded(stack: ExitStack) -> None:
     """Who ends first in a superstep is marked as recorded and is not."""
 
-    def record(run: Any, tasks: Any) -> Any:
-        for each in tasks:
+    def record(self: Any, tasks: Any) -> Any:
+        for each in tasks if self._run.records_early else ():
             each.recorded = True
         return
         yield
 
-    swap(stack, loop, "_record", record)
+    swap(stack, Recording, "record_early", record)
 
 
 @bug("failed_siblings", 12)
