@@ -224,7 +224,8 @@ class AttemptSpan(CallbackSpan):
         for each in known:
             callbacks.remove_handler(each)
         if known or self.task.listens("messages"):
-            callbacks.add_handler(TokenSender(self.task), inherit=True)
+            make = type(known[0]) if known else TokenSender
+            callbacks.add_handler(make(self.task), inherit=True)
         return callbacks
 
     def enter(self) -> None:

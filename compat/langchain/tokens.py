@@ -12,7 +12,6 @@ from langchain_core.tracers._streaming import _StreamingCallbackHandler
 
 from ...pregel.run.tokens import NOSTREAM, SENDING
 from ...pregel.running import RUNNING
-from ...pregel.superstep.task import Task
 
 
 class TokenSender(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
@@ -21,9 +20,9 @@ class TokenSender(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
 
     run_inline = True
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Any) -> None:
         self._task = task
-        self._attempt = task.attempt
+        self._attempt = task and task.attempt
         self._metadata: dict[UUID, dict[str, Any]] = {}
         self._streamed: set[UUID] = set()
 

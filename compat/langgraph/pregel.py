@@ -25,6 +25,7 @@ from ..langchain.runnable import RunnableGraph, RunnableParts
 from .constants import CONF, CONFIG_KEY_READ, CONFIG_KEY_SEND
 from .ignored import take_ignored
 from .listening import PeerListener, name_messages
+from .run_stream import AsyncGraphRunStream, GraphRunStream, open_run
 from .runnable import RunnableCallable
 
 __all__ = [
@@ -110,6 +111,29 @@ class Pregel(RunnableParts, _Pregel[StateT, ContextT, InputT, OutputT], Runnable
             for trigger in node.triggers:
                 found.setdefault(trigger, []).append(name)
         return found
+
+    def stream_events(
+        self, input: Any, config: Any = None, *, version: str = "v2", **options: Any
+    ) -> Any:
+        """Open a run whose projections are read; see `run_stream`.
+
+        Raises:
+            NotImplementedError: the version is not "v3".
+        """
+        if version != "v3":
+            raise NotImplementedError(f"version {version!r} is that of astream_events()")
+        return open_run(self.stream, GraphRunStream, input, config, options)
+
+    def astream_events(
+        self, input: Any, config: Any = None, *, version: Any = "v2", **options: Any
+    ) -> Any:
+        """Yield events; of version "v3", return a coroutine that opens a run."""
+        if version != "v3":
+            return super().astream_events(input, config, version=version, **options)
+        return self._aopen(input, config, options)
+
+    async def _aopen(self, input: Any, config: Any, options: dict[str, Any]) -> Any:
+        return open_run(self.astream, AsyncGraphRunStream, input, config, options)
 
     def _run(self, input: Any, config: Any, call: Call) -> Run:
         run: Run = super()._run(input, config, call)

@@ -221,18 +221,19 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     },
     "langgraph.stream": {},
     "langgraph.stream._types": {},
-    "langgraph.stream.run_stream": {},
+    "langgraph.stream.run_stream": {
+        ".run_stream": "AsyncGraphRunStream AsyncSubgraphRunStream GraphRunStream SubgraphRunStream"
+    },
     "langgraph.stream.stream_channel": {},
     "langgraph.stream.transformers": {},
     "langgraph.prebuilt": {},
 }
 
 _EVENT_STREAM: Final = (
-    "the event stream of version v3 is an experiment of the peer; use stream() or astream()"
+    "event streams of version v3 have the projections values, messages, lifecycle and subgraphs"
 )
 _TABLES: Final = "it belongs to LangGraph's own tables; stategraph has its own"
 _INTERNAL: Final = "it is internal to the peer's engine"
-_RUN_STREAMS: Final = "AsyncGraphRunStream AsyncSubgraphRunStream GraphRunStream SubgraphRunStream"
 
 _REASONS: Final[dict[str, dict[str, str]]] = {
     "langgraph.checkpoint.base": {
@@ -266,7 +267,7 @@ _REASONS: Final[dict[str, dict[str, str]]] = {
             "get_async_graph_callback_manager_for_config get_sync_graph_callback_manager_for_config"
         )
     },
-    "langgraph.stream": {_EVENT_STREAM: f"* {_RUN_STREAMS}"},
+    "langgraph.stream": {_EVENT_STREAM: "*"},
     "langgraph.stream._types": {_EVENT_STREAM: "*"},
     "langgraph.stream.run_stream": {_EVENT_STREAM: "*"},
     "langgraph.stream.stream_channel": {_EVENT_STREAM: "*"},

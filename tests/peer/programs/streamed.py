@@ -265,5 +265,116 @@ def invoked_in_a_chain(note):
     note([chunk["m"]["messages"].content for chunk in app.stream({"messages": [("user", "q")]})])
 
 
+class Counted(MessagesState):
+    n: int
+
+
+def counting(*, asks=False, fails=False):
+    """A graph that counts, says something, and does so in a graph inside of it."""
+
+    def count(state):
+        return {"n": state["n"] + 1}
+
+    def say(state):
+        return {"messages": [saying("hi there").invoke("x")]}
+
+    def end(state):
+        return {"n": 1 // 0 if fails else interrupt("more?") if asks else state["n"] + 10}
+
+    leaf = StateGraph(Counted).add_node("leaf", end).add_edge(START, "leaf").compile()
+    inner = StateGraph(Counted).add_node("count", count).add_node("say", say).add_node("deep", leaf)
+    inner.add_edge(START, "count").add_edge("count", "say").add_edge("say", "deep")
+    graph = StateGraph(Counted).add_node("count", count).add_node("say", say).add_node("sub", inner.compile())
+    graph.add_edge(START, "count").add_edge("count", "say").add_edge("say", "sub")
+    return graph.compile(InMemorySaver())
+
+
+START_OF_COUNT = {"messages": [], "n": 0}
+
+
+def seen(item):
+    """An item of a projection, as far as it is the same in each run."""
+    if hasattr(item, "message_id"):
+        return type(item).__name__, item.node, item.namespace
+    if hasattr(item, "graph_name"):
+        return type(item).__name__, item.path, item.graph_name
+    if isinstance(item, dict) and "messages" in item:
+        return [each.content for each in item["messages"]], item["n"]
+    return item
+
+
+@case
+def a_run_is_read_by_projections(note):
+    def opened(config="1", given=START_OF_COUNT, **options):
+        return counting(**options).stream_events(given, thread(config), version="v3")
+
+    for event in opened():
+        params = event["params"]
+        data = params["data"][0] if event["method"] == "messages" else seen(params["data"])
+        note(event["seq"], event["method"], params["namespace"], data, params.get("interrupts"))
+    run = opened()
+    note([seen(each) for each in run.values], seen(run.output), run.interrupted, run.interrupts)
+    for name, item in opened().interleave("lifecycle", "messages", "subgraphs", "values"):
+        note(name, seen(item))
+    for message in opened().messages:
+        note(list(message.text), message.output.content, message.output.id)
+    for sub in opened().subgraphs:
+        note([seen(each) for each in sub.values], [seen(each) for each in sub.subgraphs], list(sub.lifecycle))
+        note(sub.status, sub.trigger_call_id, seen(sub.output), sub.interrupted)
+    note([len(list(each)) for each in opened().values.tee(2)])
+    with opened() as run:
+        values = iter(run.values)
+        note(seen(next(values)))
+    note([seen(each) for each in values], seen(run.output))
+
+
+@case
+def a_run_that_pauses_or_fails_is_read_by_projections(note):
+    app = counting(asks=True)
+    run = app.stream_events(START_OF_COUNT, thread(), version="v3")
+    note([each["event"] for each in run.lifecycle], run.interrupted, [each.value for each in run.interrupts])
+    run = app.stream_events(Command(resume=7), thread(), version="v3")
+    note([each["event"] for each in run.lifecycle], seen(run.output), run.interrupted)
+    run = counting(fails=True).stream_events(START_OF_COUNT, thread(), version="v3")
+    told = iter(run.lifecycle)
+    for read in (lambda: [note(each) for each in told], lambda: run.output, lambda: run.interrupted):
+        try:
+            note(read())
+        except ZeroDivisionError as error:
+            note("raised", error)
+    run = counting().stream_events(START_OF_COUNT, thread(), version="v3")
+    list(run.values)
+    for wrong in (lambda: list(run.values), lambda: list(run.interleave("nothing")), lambda: counting().stream_events({}, stream_mode="x", version="v3")):
+        try:
+            wrong()
+        except Exception as error:
+            note(type(error).__name__)
+
+
+@case
+def a_run_on_a_loop_is_read_by_projections(note):
+    async def opened(**options):
+        return await counting(**options).astream_events(START_OF_COUNT, thread(), version="v3")
+
+    async def read(run, name):
+        return name, [seen(each) async for each in getattr(run, name)]
+
+    async def main():
+        run = await opened()
+        note(await asyncio.gather(*(read(run, name) for name in ("values", "lifecycle", "messages", "subgraphs"))))
+        note(seen(await run.output()), await run.interrupted(), await run.interrupts())
+        note([event["method"] async for event in await opened()])
+        async for message in (await opened()).messages:
+            note([part async for part in message.text], (await message.output).content)
+        async for sub in (await opened(asks=True)).subgraphs:
+            note(await read(sub, "values"), sub.status, await sub.interrupted())
+        async with await opened() as run:
+            async for each in run.values:
+                note(seen(each))
+                break
+
+    asyncio.run(main())
+
+
 if __name__ == "__main__":
     run_cases()
