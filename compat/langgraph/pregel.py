@@ -25,7 +25,6 @@ from ..langchain.runnable import RunnableGraph, RunnableParts
 from .constants import CONF, CONFIG_KEY_READ, CONFIG_KEY_SEND
 from .ignored import take_ignored
 from .listening import PeerListener, name_messages
-from .run_stream import AsyncGraphRunStream, GraphRunStream, open_run
 from .runnable import RunnableCallable
 
 __all__ = [
@@ -122,6 +121,8 @@ class Pregel(RunnableParts, _Pregel[StateT, ContextT, InputT, OutputT], Runnable
         """
         if version != "v3":
             raise NotImplementedError(f"version {version!r} is that of astream_events()")
+        from .run_stream import GraphRunStream, open_run  # needs a recent langchain-core
+
         return open_run(self.stream, GraphRunStream, input, config, options)
 
     def astream_events(
@@ -133,6 +134,8 @@ class Pregel(RunnableParts, _Pregel[StateT, ContextT, InputT, OutputT], Runnable
         return self._aopen(input, config, options)
 
     async def _aopen(self, input: Any, config: Any, options: dict[str, Any]) -> Any:
+        from .run_stream import AsyncGraphRunStream, open_run
+
         return open_run(self.astream, AsyncGraphRunStream, input, config, options)
 
     def _run(self, input: Any, config: Any, call: Call) -> Run:
