@@ -12,7 +12,7 @@ that was loaded plans the same tasks as the one that stored it, with the same id
 checkpoint and path), and by these the records of an unfinished superstep find their tasks.
 
 In supersteps all that is due starts, and a step ends when all of it has. With schedule="ready" it
-starts by `rules.start`, and what ended together is a step: the other tasks stay open (`slots`).
+starts by `rules.choose`, and what ended together is a step: the other tasks stay open (`slots`).
 """
 
 from __future__ import annotations
@@ -406,7 +406,7 @@ class Machine(LiveState):
     ) -> None:
         """Note what has started and ended: empty the slots of these tasks, and fill some."""
         # A node has seen its triggers when it starts. A Send counts as a run when it has ended, as
-        # all others do: see `slots.requeue`.
+        # all others do: see `requeue`.
         self._mark_seen([task for task in open_.starting if task.send is None])
         for task in tasks:
             task = task.cause or task

@@ -204,7 +204,7 @@ class LiveState(StateView):
 
     def find_restart(self, node: CompiledNode) -> tuple[str, ...] | None:
         """What had opened the joins behind a node that starts again in this state: see
-        `slots.requeue`. None if it starts for the first time."""
+        `Machine.requeue`. None if it starts for the first time."""
         own = trigger_name(node.name)
         joined = self.channels[own].get() if self.is_due(node, own) else None
         return None if joined is None else tuple(joined)
