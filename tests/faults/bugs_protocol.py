@@ -10,7 +10,6 @@ import stategraph.checkpoint.sql.saver as sql
 import stategraph.pregel.drivers.ajournal as ajournal
 import stategraph.pregel.drivers.journal as journal
 import stategraph.pregel.drivers.turns as turns
-import stategraph.pregel.run.inbox as inbox
 import stategraph.pregel.run.open_tasks as open_tasks
 import stategraph.pregel.run.resume as resume
 import stategraph.pregel.run.snapshots as snapshots
@@ -23,6 +22,7 @@ from stategraph.pregel.run.answers import Answers
 from stategraph.pregel.run.commits import CommitBuilder
 from stategraph.pregel.run.effects import Claim
 from stategraph.pregel.superstep.ids import new_checkpoint_id
+from stategraph.pregel.superstep.machine import Machine
 from stategraph.pregel.superstep.state import LiveState
 from stategraph.pregel.superstep.task import in_path_order
 
@@ -167,21 +167,7 @@ def claims_never_end(stack: ExitStack) -> None:
 def posts_taken_at_the_last_barrier(stack: ExitStack) -> None:
     """A run takes what was posted although nothing runs after the step: no node sees it, and no call waits for it."""
 
-    def take(self: Any, machine: Any, streams: Any) -> Any:
-        yield from real(self, _AlwaysGoesOn(machine), streams)
-
-    real = inbox.Inbox.take
-    swap(stack, inbox.Inbox, "take", take)
-
-
-class _AlwaysGoesOn:
-    """A machine that says of itself that a step follows."""
-
-    def __init__(self, machine: Any) -> None:
-        self.apply_writes = machine.apply_writes
-
-    def plan(self, **_: Any) -> Any:
-        return [None]
+    swap(stack, Machine, "has_more", lambda self: True)
 
 
 @bug("posts_to_killed_runs", 6)

@@ -9,7 +9,6 @@ from functools import partial
 from operator import add
 from typing import Annotated, Any, Literal, NotRequired, assert_type
 
-from kit.graphs import chain_of
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -252,7 +251,7 @@ graph.add_node("lambda", lambda state: {"n": state["n"] + 1}).add_node("lambda2"
 graph.add_node("lambda3", lambda state: Command(goto="worker")).add_node("lambda4", lambda state: None)
 graph.add_node("policies", exact_dict, retry_policy=RetryPolicy(), timeout=3, defer=True, error_handler=on_error)
 graph.add_node("own_input", worker, input_schema=Item)
-graph.add_node("inner", chain_of(State, exact_dict=exact_dict).compile())
+graph.add_node("inner", StateGraph(State).add_node(exact_dict).add_edge(START, "exact_dict").compile())
 graph.add_sequence([("first", exact_dict), ("second", coroutine)])
 graph.add_edge(START, "partial_dict").add_edge(["first", "second"], "maybe")
 graph.add_conditional_edges("maybe", lambda state: END if state["n"] else "worker")
@@ -359,7 +358,7 @@ def ask(state: Question) -> Answer:
 
 narrow = StateGraph(State, input_schema=Question, output_schema=Answer).add_node(ask).compile()
 assert_type(narrow.invoke({"text": "?"}), Answer)
-whole = chain_of(int, double=lambda n: 2 * n).compile()
+whole = StateGraph(int).add_node("double", lambda n: 2 * n).add_edge(START, "double").compile()
 assert_type(whole.invoke(1), int)
 items = StateGraph(Annotated[list[str], add]).add_node("more", lambda items: ["more"]).compile()
 print(items.invoke(["a"]))
@@ -369,7 +368,7 @@ def chat(state: MessagesState) -> dict[str, list[dict[str, str]]]:
     return {"messages": [{"role": "ai", "content": "hello"}]}
 
 
-said = chain_of(MessagesState, chat=chat).compile().invoke({"messages": [{"role": "user"}]})
+said = StateGraph(MessagesState).add_node(chat).add_edge(START, "chat").compile().invoke({"messages": [{"role": "user"}]})
 paused_state = StateGraph(Asking).add_node(exact_dict).compile().invoke({"n": 1})
 if "__interrupt__" in said and "__interrupt__" in paused_state:  # without it, pyright says that the key may be missing
     assert_type(said["__interrupt__"], list[Interrupt])
