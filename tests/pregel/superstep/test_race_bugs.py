@@ -98,6 +98,7 @@ def _races_of_two_tasks_are_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_win_is_not_known_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(race, "_has_won", lambda task, records: False)
     patch.setattr(race, "wins", lambda task: task.finished and not task.restored)
 
 
