@@ -159,7 +159,7 @@ def keep_slots(self: Any, task: Any) -> None:
 
 def store_each_step(self: Any, *args: Any) -> None:
     init(self, *args)
-    self._exits = False
+    self.exits, self.stores_steps = False, self.exits or self.stores_steps
 
 
 def end_at_once(self: Any, tasks: Any) -> list[Any]:
