@@ -230,7 +230,8 @@ MODULES: Final[dict[str, dict[str, str]]] = {
 }
 
 _EVENT_STREAM: Final = (
-    "event streams of version v3 have the projections values, messages, lifecycle and subgraphs"
+    "event streams of version v3 have the projections values, messages, lifecycle and subgraphs; "
+    "for the rest use stream() or astream()"
 )
 _TABLES: Final = "it belongs to LangGraph's own tables; stategraph has its own"
 _INTERNAL: Final = "it is internal to the peer's engine"
