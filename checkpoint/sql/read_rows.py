@@ -27,7 +27,7 @@ from .rows import (
     unpack_tasks,
 )
 
-RECENT = 250_000
+RECENT = 750_000
 """How many bytes of long values a saver keeps, so that it needs not read them again."""
 
 
@@ -202,9 +202,10 @@ class RecentValues:
 
 
 def _held_bytes(value: ChannelValue) -> int:
-    """Return how many bytes a value holds at most: `is_outweighed` bounds its deltas."""
+    """Return how many bytes a value holds at most: itself, the value on which it is based, and the
+    deltas, which `is_outweighed` bounds."""
     assert value.blob is not None
-    return len(value.blob[1]) * (3 if value.deltas else 1)
+    return 3 * len(value.blob[1])
 
 
 def read_writes(

@@ -18,12 +18,12 @@ call goes on from what is stored and nothing else.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import ConcurrentUpdateError, DrainSignal
 from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine
 from ..superstep.outcome import end_with_error
-from ..superstep.race import find_lost, find_winners, has_ended
 from ..superstep.task import Task, handler_of, in_path_order
 from .begin import begin
 from .effects import WIDE, Effect, Effects, GiveWay, Load, Stop
@@ -35,6 +35,9 @@ from .resume import pause, restore, upcoming
 from .run import Run
 from .showing import show_checkpoint, show_ends, show_starts
 from .stream import identify_messages
+
+if TYPE_CHECKING:
+    from .inbox import Inbox
 
 
 def carry_out(run: Run) -> Effects:
@@ -188,6 +191,8 @@ def _start(
     rounds, known, shown = machine.open is None, [], tasks
     if rounds and not tasks[0].cause:
         if machine.racing and run.position.records:
+            from ..superstep.race import find_lost
+
             lost = find_lost(tasks, run.position.records)
             tasks = [task for task in tasks if task not in lost]
         progress.round = tasks
@@ -297,6 +302,8 @@ def _take_raced(
     Returns:
         Whether there is a new state.
     """
+    from ..superstep.race import find_winners, has_ended
+
     races, moved = progress.races, False
     assert races is not None
     # Tasks that are no longer at work have already lost.
@@ -417,14 +424,7 @@ def _fold(
         if refused:
             yield from recording.record_refused(tasks, error)
         raise
-    cut: BaseException | None = None
-    if inbox is not None and machine.has_more():
-        try:
-            inbox.fold(machine, (yield from inbox.read()))
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # the step has ended all the same, and the posts wait on
-            cut = error
+    cut = (yield from _take_posts(machine, inbox)) if inbox is not None else None
     saved = recording.end_step(tasks, writes)
     if saved is not None:
         try:
@@ -436,7 +436,6 @@ def _fold(
     if cut is not None:
         raise cut
     if unseen:
-        progress.lost = [*progress.lost, *(machine.open.lost if machine.open is not None else ())]
         show_ends(run, unseen)
     if inbox is not None:
         inbox.show(output.streams)
@@ -446,6 +445,25 @@ def _fold(
         _note_breakpoints(run, machine, progress, tasks)
     if len(tasks) > WIDE:
         yield GiveWay()
+    return None
+
+
+def _take_posts(
+    machine: Machine, inbox: Inbox
+) -> Generator[Effect, None, BaseException | None]:
+    """Fold what was posted into the state behind a step, if something runs there.
+
+    Returns:
+        What has cut it short; None for nothing. The step has ended all the same, so it is stored,
+        and the posts wait on.
+    """
+    if machine.has_more():
+        try:
+            inbox.fold(machine, (yield from inbox.read()))
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            return error
     return None
 
 
@@ -544,6 +562,8 @@ def _fold_ready(
         Whether there is a new state.
     """
     apart: Sequence[Task] = ()
+    open_tasks = machine.open
+    assert open_tasks is not None
     identify_messages(run.output.streams, finished, machine.channels)
     error = (yield from _fold(run, machine, progress, finished, tasks)) if finished else None
     if error is not None:
@@ -556,7 +576,9 @@ def _fold_ready(
                 task.fail(error)
             progress.note_ends(run, finished)
         finished = []
-    if not finished:
+    if finished:
+        progress.lost = [*progress.lost, *open_tasks.lost]
+    else:
         show_ends(run, [task for task in tasks if task not in apart])
     if failed:
         yield from _hand_over(run, machine, progress, failed)
@@ -571,26 +593,24 @@ def _fold_ready(
 
 def _end(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
     """End a call in which nothing can run: record how far tasks have come; then raise, or pause."""
-    if machine.open is None and not progress.round and progress.start_error is None:
-        if run.program.flow is not None and not run.output.breakpoint:
-            run.program.flow.warn_of_unmet(machine.channels)
-        return
-    # Tasks end in any order. Which error is raised must not depend on it, nor how questions stand.
-    open_tasks = machine.open
-    left = progress.round if open_tasks is None else progress.list_unfinished()
-    tasks = in_path_order(left)
-    # Before it is recorded: with durability="exit" all that is open waits to start then.
-    drained = progress.drained if progress.is_cut_short(run, machine) else None
+    open_tasks, drained = machine.open, None
+    tasks = progress.round if open_tasks is None else progress.list_unfinished()
     if tasks or open_tasks is not None:
+        # Tasks end in any order. Which error is raised must not depend on it, nor how questions
+        # stand.
+        tasks = in_path_order(tasks)
+        # Before it is recorded: with durability="exit" all that is open waits to start then.
+        drained = progress.drained if progress.is_cut_short(run, machine) else None
         yield from progress.recording.record(tasks)
-    failed = [task for task in tasks if task.error is not None]
-    if progress.races is not None:
-        show_ends(run, progress.races.aside)
-        failed = [task for task in failed if progress.races.has_failed(task)]
-    if failed:
-        from .failures import choose_error
+    if tasks:
+        failed = [task for task in tasks if task.error is not None]
+        if progress.races is not None:
+            show_ends(run, progress.races.aside)
+            failed = [task for task in failed if progress.races.has_failed(task)]
+        if failed:
+            from .failures import choose_error
 
-        raise choose_error(failed)
+            raise choose_error(failed)
     if progress.start_error is not None:
         raise progress.start_error
     if drained is not None:
@@ -603,7 +623,7 @@ def _end(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
     elif open_tasks is not None and (machine.held or open_tasks.waiting_sends):  # at a breakpoint
         kind: Breakpoint = "interrupt_after" if progress.held_back else "interrupt_before"
         run.output.stop(kind, upcoming(run, machine))
-    elif run.program.flow is not None:
+    elif run.program.flow is not None and not run.output.breakpoint:
         run.program.flow.warn_of_unmet(machine.channels)
 
 

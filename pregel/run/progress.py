@@ -13,7 +13,6 @@ from ..superstep.interrupts import is_listed
 from ..superstep.machine import Machine
 from ..superstep.task import Task
 from .effects import Work
-from .failures import keep_cause
 from .recording import Recording
 from .run import Run
 
@@ -153,6 +152,8 @@ class LoopProgress:
 
     def note_ends(self, run: Run, tasks: Iterable[Task]) -> None:
         """Note tasks that have ended without having finished."""
+        from .failures import keep_cause
+
         for task in tasks:
             self.unfinished = [*self.unfinished, task]
             keep_cause(task)
