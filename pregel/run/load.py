@@ -8,19 +8,43 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from ...checkpoint.base import CheckpointTuple
+from ...checkpoint.base import OF_TASK, CheckpointTuple
 from ..names import DELIVERED, has_task_ids, last_level
 from ..program.version import apply_migration
 from ..superstep.machine import Machine
 from ..superstep.task import Task
 from .effects import Effect, Load, Save
-from .nested import load_around, load_rewound, load_seed, ns_of
+from .nested import load_around, load_rewound, load_seed, ns_of, stopped_here
 from .run import Run, run_of
 from .task_records import bring_back, find_carried, read_records
 
 
 def load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
-    """Find what the run starts from, and the newest checkpoint of its namespace."""
+    """Find what the run starts from, and the newest checkpoint of its namespace.
+
+    Raises:
+        RuntimeError: it is the history of another task that is open.
+    """
+    replay, task = run.outermost.replay, run.parent
+    if task is None or run.settings.graph.checkpointer is not True:
+        return (yield from _load_checkpoint(run))
+    contested = replay.claim_history(run.thread.ns, task)
+    going_on = replay.find_going_on(task)  # before: one that ends meanwhile has changed the history
+    load = yield from _load_checkpoint(run)
+    # Who has stopped in it before goes on, also if another one was here first: that one is refused.
+    if not stopped_here(run, load.found):
+        made_by: Any = () if load.found is None else load.found.metadata.get(OF_TASK, ())
+        if contested or not going_on.isdisjoint(made_by):
+            raise RuntimeError(
+                f"two tasks that run at the same time run the graph of {run.thread.ns!r}, which "
+                "keeps one history (checkpointer=True): compile it with checkpointer=None, run it "
+                "in nodes of different names, or give each Send a key of its own: "
+                "Send(..., key=...)"
+            )
+    return load
+
+
+def _load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
     around: Load | None = None
     if run.thread.nested is not None:
         around = yield from load_around(run)

@@ -193,6 +193,8 @@ class LoopProgress:
         from ..superstep.race import is_signal, stand_behind
 
         gone = set(losers)
+        for task in losers:
+            task.lose()
         lost = stand_behind(self.at_work, gone)
         for task in lost:
             del self.at_work[task]

@@ -100,7 +100,7 @@ class Replay:
             around it.
     """
 
-    __slots__ = ("_histories", "rewind", "route", "seeded")
+    __slots__ = ("_going_on", "_histories", "rewind", "route", "seeded")
 
     def __init__(self, around: Replay | None, thread: Thread) -> None:
         self.rewind: Rewind | None = around.rewind if around is not None else None
@@ -109,6 +109,7 @@ class Replay:
         )
         self.seeded: bool = False
         self._histories: dict[str, tuple[list[tuple[str, str]], Task]] | None = None
+        self._going_on: dict[str, Task] = {}
 
     def begin_rewind(self) -> Rewind:
         """Let graphs with a history of their own go back from here on."""
@@ -138,13 +139,17 @@ class Replay:
         """Follow this route from here on; None for no route."""
         self.route = route
 
-    def claim_history(self, ns: str, task: Task) -> None:
+    def go_on(self, task: Task) -> None:
+        """Note a task that an earlier call has left open. Kept by the whole graph's run."""
+        self._going_on[task.id] = task
+
+    def claim_history(self, ns: str, task: Task) -> bool:
         """Note that a task runs the graph that keeps a history of its own there
         (`checkpointer=True`). Kept by the whole graph's run for all that run inside it.
 
-        Raises:
-            RuntimeError: another task that runs at the same time does so too, or both run inside
-                such tasks: each would take the other's steps for its own.
+        Returns:
+            Whether another task that is open has run it as well, or both run inside such tasks:
+            each would take the other's steps for its own.
         """
         mine = _trace_from_top(task)
         # Tasks of one superstep run on several threads, and each may be the first here.
@@ -157,20 +162,28 @@ class Replay:
         apart = next((pair for pair in zip(last, mine, strict=False) if pair[0] != pair[1]), None)
         # Tasks of one superstep have its checkpoint in common, also where one has ended before the
         # other has begun; with schedule="ready" those that overlap may have started at several.
-        if apart is not None and (apart[0][0] == apart[1][0] or _is_at_work(before)):
-            raise RuntimeError(
-                f"two tasks that run at the same time run the graph of {ns!r}, which keeps one "
-                "history (checkpointer=True): compile it with checkpointer=None, run it in nodes "
-                "of different names, or give each Send a key of its own: Send(..., key=...)"
-            )
+        return apart is not None and (apart[0][0] == apart[1][0] or _is_open(before))
+
+    def find_going_on(self, task: Task) -> set[str]:
+        """Return the ids of the tasks that go on from an earlier call, but for this one and those
+        around it. A history whose newest checkpoint they have made is theirs: with another turn on
+        top they would not find their questions again."""
+        if not self._going_on:
+            return set()
+        others = {id for id, each in self._going_on.copy().items() if _is_open(each)}
+        return others.difference(list_lineage(task))
 
 
-def _is_at_work(task: Task) -> bool:
-    """Whether a task has started, and somebody waits for its end."""
-    if task.finished or task.paused or task.error is not None:
-        return False
-    deadline = task.nearest_deadline
-    return not (task.is_cut_short() or (deadline is not None and deadline.abandoned))
+def _is_open(task: Task | None) -> bool:
+    """Whether a task, with those around it, may still go on, and somebody waits for its end."""
+    while task is not None:
+        if task.finished or task.lost or task.error is not None or task.is_cut_short():
+            return False
+        deadline = task.nearest_deadline
+        if deadline is not None and deadline.abandoned:
+            return False
+        task = task.run.parent
+    return True
 
 
 def _trace_from_top(task: Task) -> list[tuple[str, str]]:

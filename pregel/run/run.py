@@ -407,7 +407,6 @@ def _nested_thread(graph: Graph, config: RunnableConfig, parent: Task) -> Thread
         return Thread(None, around.thread.thread_id, ns, run_id)
     saver.serde.learn(graph.serde)  # a graph that a function runs names types of its own
     if own is True:
-        around.outermost.replay.claim_history(ns, parent)
         parent.current.uses_memory = True
     parents = {**around.thread.parents, around.ns: around.find_origin(parent)}
     return Thread(saver, around.thread.thread_id, ns, run_id, parents=parents)

@@ -53,6 +53,7 @@ class Task:
         pause: what it waits for, or None.
         recorded: its writes are in the store already.
         run: the call it belongs to; None on a machine without one, where nothing can run it.
+        lost: another racer has won, so that it does not go on.
         restored: its outcome was found in store or cache, so it was not executed.
         cause: for an error handler, the task that failed.
         deadline: that of the current attempt, or None.
@@ -78,6 +79,7 @@ class Task:
     cause: Task | None = None
     deadline: Deadline | None = None
     error: BaseException | None = None
+    lost: bool = False
     passed_on: Mapping[str, Any] = NO_ANSWERS
     pause: Pause | None = None
     restored: bool = False
@@ -146,6 +148,10 @@ class Task:
                 else carried.id
             )
         return self._id
+
+    def lose(self) -> None:
+        """Note that another racer has won."""
+        self.lost = True
 
     def take_place_of(self, failed: Task) -> None:
         """Make it the task of the error handler of a failed one."""

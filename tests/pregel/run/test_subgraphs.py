@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from threading import Event
 from typing import Annotated, Any
 
 import pytest
@@ -683,3 +684,39 @@ def test_the_saver_of_another_process_knows_the_types_of_graphs_that_nodes_hold(
     fresh._threads = saver._threads
     found = drive.get_state(graph({"in": deep_graph()}, (START, "in"), checkpointer=fresh), CFG, subgraphs=True)
     assert found.tasks[0].state.values["deep"] == Deep(7)
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_task_that_waits_in_a_history_keeps_it(drive, schedule, answers):
+    """Also if another one that wants it comes first in a later call, or is the only one that runs there."""
+    agent = graph({"i": asks("i")}, (START, "i"), checkpointer=True, schedule=schedule)
+    turn: list[Any] = []
+
+    def work(name: str) -> Any:
+        if name == turn[0]:
+            turn[1].wait(10)
+        try:
+            return {"log": [(name, agent.invoke({})["log"])]}
+        finally:
+            turn[1].set()
+
+    builder = StateGraph(State).add_node("w", work)
+    builder.add_conditional_edges(START, lambda s: [Send("w", name) for name in "ab"], ["w"])
+    app = builder.compile(checkpointer=InMemorySaver(), schedule=schedule)
+    turn[:] = "b", Event()
+    with pytest.raises(RuntimeError, match="keeps one history"):
+        drive.invoke(app, {}, CFG)
+    (question,) = drive.get_state(app, CFG).interrupts
+    turn[:] = "a", Event()
+    with pytest.raises(RuntimeError, match="keeps one history"):
+        drive.invoke(app, Command(resume="A") if answers else None, CFG)
+    if not answers:
+        assert drive.get_state(app, CFG).interrupts == (question,)
+        with pytest.raises(RuntimeError, match="keeps one history"):
+            drive.invoke(app, Command(resume="A"), CFG)
+    assert len(drive.invoke(app, None, CFG)["__interrupt__"]) == 1
+    assert drive.invoke(app, Command(resume="B"), CFG)["log"] == [
+        ("a", [("i", "A")]),
+        ("b", [("i", "A"), ("i", "B")]),
+    ]
