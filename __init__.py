@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         get_store,
         get_stream_writer,
     )
-    from .pregel.superstep.interrupts import interrupt
+    from .pregel.task.interrupts import interrupt
     from .pregel.types import (
         CachePolicy,
         Command,
@@ -132,7 +132,7 @@ _NAMES = {
     ".graph.functional": "entrypoint task",
     ".pregel.app": "Pregel",
     ".pregel.program.node": "NodeBuilder",
-    ".pregel.superstep.interrupts": "interrupt",
+    ".pregel.task.interrupts": "interrupt",
     ".pregel.types": "CachePolicy Command Interrupt Overwrite PregelTask RetryPolicy "
     "RunnableConfig Send StateSnapshot StateUpdate StreamWriter TimeoutPolicy",
     ".pregel.control": "RunControl",

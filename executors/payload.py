@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from ..pregel.errors import ShippingError
 from ..pregel.run.stream import LIVE
-from ..pregel.superstep.hooks import TravellingSpan
-from ..pregel.superstep.interrupts import export_answers
+from ..pregel.task.hooks import TravellingSpan
+from ..pregel.task.interrupts import export_answers
 from ..pregel.types import RunnableConfig
 from .base import Executor, RemoteCall
 from .pickling import PROTOCOL, dumps, find_culprit

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from ..extras import install_command
 from ..pregel.errors import InvalidGraphError
 from ..pregel.program.program import CompiledNode, NodeCall, Program
-from ..pregel.superstep.task import Task
+from ..pregel.task.task import Task
 from ..pregel.types import LOCAL
 from .base import Executor
 from .interpreters import InterpreterExecutor

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ..pregel.runtime import ExecutionInfo, Running
-from ..pregel.superstep.attempt_state import AttemptState
-from ..pregel.superstep.deadline import Deadline
+from ..pregel.task.attempt_state import AttemptState
+from ..pregel.task.deadline import Deadline
 from ..pregel.types import Interrupt, RunnableConfig, StreamMode
 from .pickling import PackedError
 

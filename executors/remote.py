@@ -23,9 +23,9 @@ from ..pregel.errors import (
 from ..pregel.log import log_lost_worker
 from ..pregel.program.callables import GETTERS
 from ..pregel.program.program import CompiledNode
-from ..pregel.superstep.deadline import Deadline
-from ..pregel.superstep.hooks import TravellingSpan
-from ..pregel.superstep.interrupts import AnswerRejected, asking, import_answers
+from ..pregel.task.deadline import Deadline
+from ..pregel.task.hooks import TravellingSpan
+from ..pregel.task.interrupts import AnswerRejected, asking, import_answers
 from .base import Executor, Handle, Lost, OnEvent, RemoteCall
 from .once import OnceKeeper
 from .payload import Function, PayloadBuilder

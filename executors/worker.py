@@ -17,7 +17,7 @@ from ..pregel.errors import GraphInterrupt, ShippingError
 from ..pregel.program.callables import GETTERS
 from ..pregel.running import RUNNING
 from ..pregel.runtime import Running
-from ..pregel.superstep.interrupts import questions_of, unwrap_signals
+from ..pregel.task.interrupts import questions_of, unwrap_signals
 from .pickling import dumps, find_culprit, loads, pack_error
 from .protocol import CallRequest, CallResult, Inline, PartRef
 from .proxies import SendEvent, SendRequest, TaskProxy

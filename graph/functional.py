@@ -43,7 +43,7 @@ from ..pregel.program.writes import Writer
 from ..pregel.run.checks import place_node, resolve_executor
 from ..pregel.running import running
 from ..pregel.runtime import Running
-from ..pregel.superstep.outcome import cache_namespace
+from ..pregel.task.outcome import cache_namespace
 from ..pregel.types import LOCAL, CachePolicy, ContextT, RetryPolicy, TimeoutPolicy
 from .arguments import known_keywords, read_policies
 

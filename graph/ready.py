@@ -13,7 +13,7 @@ from ..pregel.errors import warn
 from ..pregel.names import END, START
 from ..pregel.program.flow import find_gathering, find_holders, make_flow, walk
 from ..pregel.run.checks import check_schedule
-from ..pregel.superstep.slots import OpenTasks
+from ..pregel.schedule.slots import OpenTasks
 from ..pregel.types import Schedule
 from .compile import Compiler
 from .schema import Channel

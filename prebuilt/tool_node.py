@@ -18,7 +18,7 @@ from ..graph.messages.operations import describe_tool
 from ..pregel.errors import nearest, repr_of
 from ..pregel.names import END, EndName
 from ..pregel.running import find_observed
-from ..pregel.superstep.interrupts import interrupt
+from ..pregel.task.interrupts import interrupt
 from ..pregel.types import Command
 from .langchain import as_tool, is_langchain, openai_call, tool_message
 from .tool import Tool, ToolCallError

@@ -34,7 +34,7 @@ from .run.checks import (
 from .run.config import Options, concurrency, merge_configs, normalize, spread
 from .run_api import Invocable
 from .runtime import ManagedValue
-from .superstep.outcome import cache_namespace
+from .task.outcome import cache_namespace
 from .types import (
     LOCAL,
     All,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .log import LOG, NO_FIELDS
 from .observer import AnyObserver, Observer, RunInfo, TaskInfo
-from .superstep.hooks import EVERYWHERE
+from .task.hooks import EVERYWHERE
 
 
 class EngineObserver(Observer):

@@ -20,7 +20,7 @@ from ..pregel.program.callables import infer_name
 from ..pregel.program.program import Program
 from ..pregel.run.observing import status_of
 from ..pregel.run.run import Run
-from ..pregel.superstep.task import Task
+from ..pregel.task.task import Task
 from ..pregel.types import RunnableConfig, Send
 from ..visualize.extract import CompiledGraph, extract
 from ..visualize.labels import TIMES

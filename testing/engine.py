@@ -9,7 +9,7 @@ from typing import Any
 from ..checkpoint.base import CheckpointConflictError
 from ..checkpoint.memory import InMemorySaver
 from ..graph import START, StateGraph
-from ..pregel.superstep.interrupts import interrupt
+from ..pregel.task.interrupts import interrupt
 from ..pregel.types import Command
 from .asserts import SYNC, assert_raises, assert_same, assert_that
 from .conformance import register_check

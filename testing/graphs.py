@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 from ..checkpoint.base import BaseCheckpointSaver
 from ..graph import END, START, CompiledStateGraph, StateGraph
-from ..pregel.superstep.interrupts import interrupt
+from ..pregel.task.interrupts import interrupt
 from ..pregel.types import Command, Send
 
 NOTED = "noted"

@@ -23,7 +23,7 @@ from ..pregel.program.program import NO_POLICIES, CompiledNode
 from ..pregel.program.results import is_record, record_items
 from ..pregel.program.writes import Writer
 from ..pregel.run.run import Run
-from ..pregel.superstep.task import Task
+from ..pregel.task.task import Task
 from ..pregel.types import Command, Interrupt, Overwrite, RunnableConfig, Send, StateSnapshot
 from .answers import AnswerBook, Answers
 from .fakes import change_nodes, find_node

@@ -13,10 +13,10 @@ from ..pregel.program.program import Program
 from ..pregel.run.origins import with_origins
 from ..pregel.run.snapshots import View, view
 from ..pregel.run.task_records import read_records
-from ..pregel.superstep.machine import Machine
-from ..pregel.superstep.rules import always, could_start
-from ..pregel.superstep.slots import OpenTasks, find_origin, find_under_way
-from ..pregel.superstep.task import Task, handler_of
+from ..pregel.schedule.machine import Machine
+from ..pregel.schedule.rules import always, could_start
+from ..pregel.schedule.slots import OpenTasks, find_origin, find_under_way
+from ..pregel.task.task import Task, handler_of
 
 
 class Origins:

@@ -23,7 +23,7 @@ from ..checkpoint.serde.json_form import to_json
 from ..pregel.names import NS_END, NS_SEP, START, without_ids
 from ..pregel.run.effects import Effect, Effects, Stop, Work
 from ..pregel.run.run import Run
-from ..pregel.superstep.task import Task
+from ..pregel.task.task import Task
 from .comparing import hide_ids
 from .fakes import AppT, replace_calls
 from .origins import has_ready, list_held

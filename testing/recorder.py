@@ -17,7 +17,7 @@ from ..checkpoint.serde.json_form import from_json, to_json
 from ..graph.branch import BranchWriter
 from ..pregel.app import Pregel
 from ..pregel.names import END, ROOT
-from ..pregel.superstep.interrupts import interrupt
+from ..pregel.task.interrupts import interrupt
 from ..pregel.types import Command, Interrupt, RunnableConfig, Send
 from .answers import OPEN, AnswerBook, Answers
 from .asserts import CheckFailed

@@ -31,7 +31,7 @@ from ..pregel.names import (
 from ..pregel.program.program import Program
 from ..pregel.run.snapshots import View, view
 from ..pregel.run.task_records import NOTHING_RECORDED, TaskRecord
-from ..pregel.superstep.task import Task
+from ..pregel.task.task import Task
 from ..pregel.types import Send
 from .origins import Origins, find_ended, kept_back
 from .recording import End, RecordedRun, RecordedStep, RecordedTask, Recording

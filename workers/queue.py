@@ -16,7 +16,7 @@ from ..checkpoint.records import check_names
 from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Target
 from ..pregel.app import Pregel
-from ..pregel.superstep.hooks import EVERYWHERE
+from ..pregel.task.hooks import EVERYWHERE
 from ..pregel.types import AnyConfig, Durability, Multitask, StreamMode
 from .chunks import ChunkTable
 from .database import JobDatabase

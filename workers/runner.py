@@ -36,7 +36,7 @@ from ..pregel.errors import (
 from ..pregel.log import log_failed_run
 from ..pregel.program.program import is_async
 from ..pregel.run.config import merge_configs
-from ..pregel.superstep.interrupts import looks_like_answers
+from ..pregel.task.interrupts import looks_like_answers
 from ..pregel.types import Command, GraphOutput, Interrupt, RunnableConfig
 from .chunk_batches import ChunkWriter, ChunkWrites
 from .chunks import ChunkTable, RunReader

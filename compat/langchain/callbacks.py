@@ -21,7 +21,7 @@ from langsmith.utils import get_env_var, tracing_is_enabled
 
 from ...pregel.program.callables import infer_name
 from ...pregel.run.run import Run
-from ...pregel.superstep.task import Task
+from ...pregel.task.task import Task
 from .pauses import tell_resume
 from .spans import NO_CONFIG, AttemptSpan, LendingSpan, QuietSpan, RouterSpan, RunSpan
 

@@ -15,7 +15,7 @@ from langchain_core.tracers._streaming import _StreamingCallbackHandler
 
 from ...pregel.errors import GraphInterrupt
 from ...pregel.run.run import Run
-from ...pregel.superstep.task import Task
+from ...pregel.task.task import Task
 from .pauses import tell_pause
 from .remote import RemoteCallbacks, replay
 from .tokens import TokenSender

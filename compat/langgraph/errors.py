@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from ...pregel.errors import GraphInterrupt
-from ...pregel.superstep.interrupts import INVALID_RESUME
+from ...pregel.task.interrupts import INVALID_RESUME
 from ...pregel.types import Interrupt
 from .warnings import LangGraphDeprecatedSinceV10
 

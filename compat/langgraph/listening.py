@@ -17,8 +17,8 @@ from langchain_core.tracers.base import BaseTracer
 from ...pregel.errors import ParentCommand
 from ...pregel.names import METADATA_PREFIX, TASKS
 from ...pregel.names import TAG_HIDDEN as HIDDEN
-from ...pregel.superstep.state import group_by_channel
-from ...pregel.superstep.task import Task
+from ...pregel.schedule.state import group_by_channel
+from ...pregel.task.task import Task
 from ...pregel.types import Command, Selection
 from ..langchain.callbacks import Listener, is_heard
 from ..langchain.messages import add_messages

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ...checkpoint import BaseCheckpointSaver
-from ...pregel.superstep.interrupts import ask
+from ...pregel.task.interrupts import ask
 from ...pregel.types import PregelTask
 
 Checkpointer: TypeAlias = bool | BaseCheckpointSaver | None

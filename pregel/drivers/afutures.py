@@ -8,7 +8,7 @@ from typing import Any
 
 from ..program.program import CompiledNode
 from ..run.run import Run
-from ..superstep.task import Task
+from ..task.task import Task
 from .awaits import AWAITS, Signal
 from .call_future import CallFuture
 from .futures import Arguments, Calls, error_of, resolve, result_of

@@ -19,7 +19,7 @@ from ..clock import CLOCK
 from ..errors import DrainSignal, GraphAbandoned
 from ..run.effects import Effects
 from ..run.run import Run
-from ..superstep.task import Task
+from ..task.task import Task
 from . import batch
 from .abatch import AsyncBatch
 from .afutures import AsyncCalls

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ..superstep.race import race_of
-from ..superstep.task import Task
+from ..schedule.races import race_of
+from ..task.task import Task
 from .racing import Racers
 
 GRACE = 0.1

@@ -27,9 +27,9 @@ from ..errors import (
     ParentCommand,
 )
 from ..program.writes import explain_keyless
-from ..superstep.deadline import Deadline
-from ..superstep.interrupts import merge_questions, unwrap_signals
-from ..superstep.outcome import (
+from ..task.deadline import Deadline
+from ..task.interrupts import merge_questions, unwrap_signals
+from ..task.outcome import (
     accept_command,
     cache_key,
     check_untouched,
@@ -40,7 +40,7 @@ from ..superstep.outcome import (
     snapshot_input,
     timeout_of,
 )
-from ..superstep.task import Task
+from ..task.task import Task
 from ..types import TimeoutPolicy
 from .steps import Steps, Waits
 
@@ -114,7 +114,7 @@ def _pause_before_retry(
     retry = task.node.retry
     if not retry:
         return None
-    from ..superstep.retry import wait_before_retry
+    from ..task.retry import wait_before_retry
 
     return wait_before_retry(retry, failures, error)
 

@@ -22,8 +22,8 @@ from ..run.effects import Effects, Entry, GiveWay, Load, Notify, ReadPosts, Save
 from ..run.loop import carry_out
 from ..run.run import Run
 from ..run.surround import LANGCHAIN, surround
-from ..superstep.outcome import StepLimit
-from ..superstep.task import Task
+from ..task.outcome import StepLimit
+from ..task.task import Task
 from .batch import Batch, wants_out
 from .journal import Journal
 from .loading import load, read_posts

@@ -28,9 +28,9 @@ from ..run.effects import Save
 from ..run.run import Run
 from ..run.task_records import given_answers, marks_of_unfinished
 from ..running import TRANSACTION, PendingSleep, SleepRequest
-from ..superstep.ids import call_id
-from ..superstep.interrupts import pausing
-from ..superstep.task import Task
+from ..task.ids import call_id
+from ..task.interrupts import pausing
+from ..task.task import Task
 from .attempt import refuse_late
 from .pool import POOL
 from .steps import Steps, Waits, run_steps

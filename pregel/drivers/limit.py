@@ -18,7 +18,7 @@ from itertools import count
 from types import NoneType
 
 from ..clock import CLOCK
-from ..superstep.task import Task
+from ..task.task import Task
 from .pool import POOL
 
 _LOCK = threading.Lock()

@@ -12,8 +12,8 @@ from typing import Any
 from ...checkpoint.base import RETURN, TaskWrites
 from ..run.effects import Save
 from ..run.run import Run
-from ..superstep.ids import once_id
-from ..superstep.task import Task
+from ..task.ids import once_id
+from ..task.task import Task
 
 
 class StoredOnce:

@@ -13,9 +13,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Protocol
 
-from ..superstep.deadline import Deadline
-from ..superstep.race import RaceKey, RacerKey, race_of, racer_of
-from ..superstep.task import Task
+from ..schedule.races import RaceKey, RacerKey, race_of, racer_of
+from ..task.deadline import Deadline
+from ..task.task import Task
 from .attempt import cancel_calls
 from .batch import Batch
 from .pool import POOL

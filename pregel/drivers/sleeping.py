@@ -21,8 +21,8 @@ from ..control import TimedControl
 from ..errors import DrainSignal, GraphAbandoned, GraphInterrupt
 from ..run.run import Run
 from ..running import SleepRequest
-from ..superstep.interrupts import asking
-from ..superstep.task import Task
+from ..task.interrupts import asking
+from ..task.task import Task
 from .once import RememberedOnce, StoredOnce
 
 SECONDS_TO_LOOK = 0.05

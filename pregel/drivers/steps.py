@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeVar
 
-from ..superstep.hooks import Span
-from ..superstep.task import Task
+from ..task.hooks import Span
+from ..task.task import Task
 
 Result = TypeVar("Result")
 Steps = Generator[Any, Any, Result]

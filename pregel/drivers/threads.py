@@ -9,7 +9,7 @@ from typing import Any
 
 from ..run.effects import Effects
 from ..run.run import Run
-from ..superstep.task import Task
+from ..task.task import Task
 from . import batch
 from .backpressure import hold_writer
 from .driver import Driver, ReaderLeft

@@ -15,8 +15,8 @@ from ...checkpoint.threads import call_on_thread
 from ..run.effects import InTransaction
 from ..run.run import Run
 from ..running import TRANSACTION, Transaction, effect
-from ..superstep.ids import transaction_id
-from ..superstep.task import Task
+from ..task.ids import transaction_id
+from ..task.task import Task
 
 
 class StoredTransaction:

@@ -8,9 +8,9 @@ from threading import Lock
 from typing import Any
 
 from ...channels.base import MISSING
-from ..superstep.attempt_state import Pause
-from ..superstep.question_ids import TASK, task_digits
-from ..superstep.task import Task
+from ..task.attempt_state import Pause
+from ..task.question_ids import TASK, task_digits
+from ..task.task import Task
 from .claims import FIRST
 from .position import Position
 from .task_records import TaskRecord

@@ -16,8 +16,8 @@ from ..names import INSIDE, START
 from ..program.program import CompiledNode
 from ..program.results import refuse_lookalike
 from ..program.writes import Pair
-from ..superstep.machine import Machine
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..task.task import Task
 from ..types import Command
 from .effects import Effect, Effects, FirstSave, Load, Save
 from .nested import find_made_on, find_route, noted_route, ns_of, rewind_point

@@ -32,10 +32,10 @@ from ...checkpoint.serde.list_encoder import LEAST_ITEMS, ListEncoder
 from ..clock import CLOCK
 from ..names import BY_COMMAND, TASKS, has_task_ids
 from ..program.writes import Pair
-from ..superstep.ids import new_checkpoint_id, successor_id
-from ..superstep.machine import Machine
-from ..superstep.state import copy_slots
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..schedule.state import copy_slots
+from ..task.ids import new_checkpoint_id, successor_id
+from ..task.task import Task
 from ..types import Command, without_keys
 from .config import scalars
 from .position import Position

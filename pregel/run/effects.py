@@ -15,11 +15,11 @@ from ...checkpoint.base import (
     RunnableConfig,
     TaskWrites,
 )
-from ..superstep.hooks import Span
-from ..superstep.task import Task
+from ..task.hooks import Span
+from ..task.task import Task
 
 if TYPE_CHECKING:
-    from ..superstep.race import Races
+    from ..schedule.races import Races
 
 
 class Load:

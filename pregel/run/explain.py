@@ -10,9 +10,9 @@ from ...checkpoint.base import BaseCheckpointSaver, CheckpointTuple, RunnableCon
 from ..names import triggered_node
 from ..program.flow import find_free
 from ..program.program import CompiledNode, Program
-from ..superstep.joins import find_blockers_of
-from ..superstep.slots import find_under_way
-from ..superstep.task import Task
+from ..schedule.joins import find_blockers_of
+from ..schedule.slots import find_under_way
+from ..task.task import Task
 from .origins import origins_of, with_origins
 from .snapshots import View, view
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import DrainSignal, GraphRecursionError, ParentCommand, repr_of
-from ..superstep.task import Task
+from ..task.task import Task
 from .run import Run
 
 

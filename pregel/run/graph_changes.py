@@ -9,7 +9,7 @@ from ...checkpoint.base import RETURN, CheckpointTuple
 from ..names import GRAPH, TASKS, is_routing, is_under_way, triggered_node
 from ..program.join import parse_join
 from ..program.version import find_retyped
-from ..superstep.machine import Machine
+from ..schedule.machine import Machine
 from .task_records import TaskRecord
 
 

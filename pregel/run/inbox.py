@@ -31,7 +31,7 @@ from ...checkpoint.serde import Blob
 from ..errors import GraphWarning, repr_of
 from ..program.program import Program
 from ..program.writes import Draft, Pair
-from ..superstep.machine import Machine
+from ..schedule.machine import Machine
 from .effects import Effect, Effects, ReadPosts
 from .settings import Graph, Thread
 from .stream import Stream

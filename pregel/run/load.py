@@ -11,8 +11,8 @@ from typing import Any
 from ...checkpoint.base import OF_TASK, CheckpointTuple
 from ..names import DELIVERED, has_task_ids, last_level
 from ..program.version import apply_migration
-from ..superstep.machine import Machine
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..task.task import Task
 from .effects import Effect, Load, Save
 from .nested import load_around, load_rewound, load_seed, ns_of, stopped_here
 from .run import Run, run_of

@@ -21,10 +21,10 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ConcurrentUpdateError, DrainSignal
-from ..superstep.interrupts import is_listed
-from ..superstep.machine import Machine
-from ..superstep.outcome import end_with_error
-from ..superstep.task import Task, handler_of, in_path_order
+from ..schedule.machine import Machine
+from ..task.interrupts import is_listed
+from ..task.outcome import end_with_error
+from ..task.task import Task, handler_of, in_path_order
 from .begin import begin
 from .effects import WIDE, Effect, Effects, GiveWay, Load, Stop
 from .load import load_checkpoint, load_machine
@@ -191,7 +191,7 @@ def _start(
     rounds, known, shown = machine.open is None, [], tasks
     if rounds and not tasks[0].cause:
         if machine.racing and run.position.records:
-            from ..superstep.race import find_lost
+            from ..schedule.races import find_lost
 
             lost = find_lost(tasks, run.position.records)
             tasks = [task for task in tasks if task not in lost]
@@ -278,7 +278,7 @@ def _sort_ends(
         progress.at_work.pop(task, None)
         conflict = None
         if task.finished and machine.open is not None:
-            from ..superstep.rules import find_conflict
+            from ..schedule.rules import find_conflict
 
             conflict = find_conflict(machine, task, written)
             if conflict is not None:
@@ -302,7 +302,7 @@ def _take_raced(
     Returns:
         Whether there is a new state.
     """
-    from ..superstep.race import find_winners, has_ended
+    from ..schedule.races import find_winners, has_ended
 
     races, moved = progress.races, False
     assert races is not None
@@ -497,7 +497,7 @@ def _resume_open(
             run, lambda id: record_of(id).begun, lambda id: record_of(id).kept is not None
         )
     if run.settings.interrupt_before:
-        from ..superstep.rules import always, choose
+        from ..schedule.rules import always, choose
 
         progress.not_reached = choose(machine, always).held
     return tasks
@@ -536,7 +536,7 @@ def _route(run: Run, tasks: Sequence[Task]) -> Sequence[Task]:
 def _restore_refused(run: Run, tasks: Sequence[Task]) -> None:
     """Give tasks their error back whose writes were refused and would be refused again, so that
     nothing that they do is repeated for that."""
-    from ..superstep.rules import refuses_again
+    from ..schedule.rules import refuses_again
 
     for task in tasks:
         error = run.position.record_of(task.id).error

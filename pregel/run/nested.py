@@ -41,9 +41,9 @@ from ..names import (
 )
 from ..program.program import Program
 from ..running import RUNNING
-from ..superstep.interrupts import asking
-from ..superstep.machine import Machine
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..task.interrupts import asking
+from ..task.task import Task
 from ..types import Command, RunnableConfig
 from .effects import Effect, Effects, Load, Save
 from .replay import ReplayPoint, ReplayRoute

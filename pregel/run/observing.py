@@ -18,8 +18,8 @@ from ...checkpoint.errors import CheckpointConflictError
 from ..errors import DrainSignal, GraphDrained, ParentCommand
 from ..observer import EndStatus, RunInfo, TaskInfo
 from ..observers import Watcher, ask, carry, defines
-from ..superstep.observed import ObservedAttempt
-from ..superstep.task import Task
+from ..task.observed import ObservedAttempt
+from ..task.task import Task
 from .config import scalars
 from .effects import Effects, Load, Work
 

@@ -27,9 +27,9 @@ from ...checkpoint.base import (
 )
 from ..names import path_text
 from ..program.writes import Pair
-from ..superstep.ids import Carried
-from ..superstep.machine import Machine
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..task.ids import Carried
+from ..task.task import Task
 from .claims import ClaimRecord
 from .resume import upcoming
 from .run import Run

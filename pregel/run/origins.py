@@ -28,11 +28,11 @@ from ...checkpoint.serde import Blob
 from ..names import under_way_number
 from ..program.version import apply_migration
 from ..program.writes import Pair
-from ..superstep.machine import Machine
-from ..superstep.rules import open_of
-from ..superstep.slots import UnderWayRecord, find_origin, find_under_way
-from ..superstep.state import assign_slots
-from ..superstep.task import Task, handler_of
+from ..schedule.machine import Machine
+from ..schedule.rules import open_of
+from ..schedule.slots import UnderWayRecord, find_origin, find_under_way
+from ..schedule.state import assign_slots
+from ..task.task import Task, handler_of
 from .effects import Effect, Effects, Load, Save
 from .run import Run, run_of
 from .task_records import NOTHING_RECORDED, bring_back, find_carried, read_records

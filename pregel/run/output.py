@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from ..program.program import Program
-from ..superstep.machine import Machine
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..task.task import Task
 from ..types import Interrupt, Selection, StreamMode
 from .checks import check_keys
 from .config import Call

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple
-from ..superstep.machine import Machine
+from ..schedule.machine import Machine
 from .task_records import NOTHING_RECORDED, TaskRecord
 
 

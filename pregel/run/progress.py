@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from ..names import START, TASKS
 from ..program.writes import list_sends
-from ..superstep.interrupts import is_listed
-from ..superstep.machine import Machine
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..task.interrupts import is_listed
+from ..task.task import Task
 from .effects import Work
 from .recording import Recording
 from .run import Run
 
 if TYPE_CHECKING:
-    from ..superstep.race import Races
-    from ..superstep.rules import MayStart
+    from ..schedule.races import Races
+    from ..schedule.rules import MayStart
 
 
 class LoopProgress:
@@ -82,7 +82,7 @@ class LoopProgress:
         """Whether the call ends early, and something would start if it did not."""
         if self.drained is None:
             return False
-        from ..superstep.rules import could_start
+        from ..schedule.rules import could_start
 
         return could_start(machine, self._decide(run, drained=False))
 
@@ -113,7 +113,7 @@ class LoopProgress:
         self.at_work.update(dict.fromkeys(at_work))
         if run.machine.racing:
             if self.races is None:
-                from ..superstep.race import Races
+                from ..schedule.races import Races
 
                 self.races = self.effect.races = Races()
             self.races.enter(tasks)
@@ -180,7 +180,7 @@ class LoopProgress:
         """The tasks that have lost their races by these."""
         if machine.open is not None:
             return machine.find_losers(winners)
-        from ..superstep.race import find_losers
+        from ..schedule.races import find_losers
 
         return find_losers(winners, [task.cause or task for task in self.round])
 
@@ -190,7 +190,7 @@ class LoopProgress:
         Returns:
             What is at work for them.
         """
-        from ..superstep.race import is_signal, stand_behind
+        from ..schedule.races import is_signal, stand_behind
 
         gone = set(losers)
         for task in losers:

@@ -16,8 +16,8 @@ from ...checkpoint.base import (
     UNDER_WAY,
     TaskWrites,
 )
-from ..superstep.machine import Machine
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..task.task import Task
 from .commits import CommitBuilder
 from .effects import Effects, Save
 from .nested import save_kept

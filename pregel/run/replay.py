@@ -18,7 +18,7 @@ from typing import Any
 
 from ...checkpoint.base import BaseCheckpointSaver
 from ..names import enclosing_names, without_ids
-from ..superstep.task import Task
+from ..task.task import Task
 from ..types import RunnableConfig
 from .settings import Thread
 

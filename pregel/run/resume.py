@@ -23,11 +23,11 @@ from ...checkpoint.base import CLAIM, RESUME, TaskWrites
 from ..errors import InvalidUpdateError, UnknownInterruptError
 from ..names import BY_COMMAND, DELIVERED, START
 from ..program.writes import Draft, Pair
-from ..superstep.attempt_state import earliest
-from ..superstep.interrupts import looks_like_answers, questions
-from ..superstep.machine import Machine
-from ..superstep.question_ids import TASK, moved_id, task_digits
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..task.attempt_state import earliest
+from ..task.interrupts import looks_like_answers, questions
+from ..task.question_ids import TASK, moved_id, task_digits
+from ..task.task import Task
 from ..types import Command, Interrupt
 from .answers import Answers
 from .claims import FIRST, ClaimRecord, is_live

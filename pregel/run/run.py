@@ -22,10 +22,10 @@ from ...checkpoint.overrides import stores_at_once
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.program import Program
 from ..running import RUNNING, refuse_in_transaction
-from ..superstep.hooks import Hook
-from ..superstep.machine import Machine
-from ..superstep.state import copy_slots
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..schedule.state import copy_slots
+from ..task.hooks import Hook
+from ..task.task import Task
 from ..types import AnyConfig, RunnableConfig, StreamWriter
 from .answers import Answers
 from .commits import CommitBuilder

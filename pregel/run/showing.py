@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..superstep.task import Task
+from ..task.task import Task
 from .effects import WIDE, Effects, GiveWay
 from .run import Run
 from .snapshots import live_snapshot

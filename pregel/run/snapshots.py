@@ -22,9 +22,9 @@ from ...checkpoint.base import (
 from ...checkpoint.records import iso
 from ..names import PUSH, child_ns
 from ..program.program import Program
-from ..superstep.attempt_state import earliest
-from ..superstep.machine import Machine
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..task.attempt_state import earliest
+from ..task.task import Task
 from ..types import PregelTask, RunnableConfig, StateSnapshot
 from .claims import is_live
 from .run import Run
@@ -83,7 +83,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     tasks = plan_to_look(machine, found.config["configurable"].get("checkpoint_ns", ""))
     lost: Sequence[Task] = ()
     if machine.racing:
-        from ..superstep.race import find_lost
+        from ..schedule.races import find_lost
 
         lost = find_lost(tasks, records)
     return View(machine, with_handlers(tasks, records), records, live, lost)

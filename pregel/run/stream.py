@@ -14,8 +14,8 @@ from ...channels.aggregate import BinaryOperatorAggregate
 from ...checkpoint.base import INTERRUPT, POST, RETURN, SLEEP
 from ..clock import CLOCK
 from ..names import METADATA
-from ..superstep.machine import Machine
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..task.task import Task
 from ..types import Selection, StateSnapshot, StreamMode
 from .tokens import message_id, messages_in, unstreamed
 

@@ -27,9 +27,9 @@ from ...checkpoint.base import (
 from ..clock import CLOCK
 from ..names import TASKS
 from ..program.writes import Pair
-from ..superstep.ids import Carried
-from ..superstep.machine import Machine
-from ..superstep.task import Task, handler_of
+from ..schedule.machine import Machine
+from ..task.ids import Carried
+from ..task.task import Task, handler_of
 from ..types import Interrupt
 from .claims import ClaimRecord, find_undelivered
 
@@ -242,7 +242,7 @@ def with_handlers(tasks: Iterable[Task], stored: Mapping[str, TaskRecord]) -> li
         ):
             found.append(handler_of(task))
     if racing:
-        from ..superstep.race import find_lost
+        from ..schedule.races import find_lost
 
         lost = find_lost(found, stored)
         return [task for task in found if task not in lost]

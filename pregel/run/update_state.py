@@ -19,8 +19,8 @@ from ...checkpoint.base import CONTINUES, OF_TASK, REWOUND, TaskWrites
 from ..errors import GraphChangedError, InvalidUpdateError, warn
 from ..names import COPY, END, INPUT, TASKS
 from ..program.writes import list_sends
-from ..superstep.machine import Machine
-from ..superstep.task import Task, in_path_order
+from ..schedule.machine import Machine
+from ..task.task import Task, in_path_order
 from ..types import StateUpdate
 from .begin import input_writes, was_made_for_this
 from .effects import Effect, Effects, Load, Save, Work

@@ -12,8 +12,8 @@ from typing import Any
 from ..errors import InvalidUpdateError, nearest
 from ..names import INPUT, RAN, TASKS
 from ..program.program import CompiledNode, NodeCall
-from ..superstep.machine import Machine
-from ..superstep.task import Task
+from ..schedule.machine import Machine
+from ..task.task import Task
 from ..types import Command, Send, StateUpdate
 from .run import Run
 

@@ -25,10 +25,10 @@ import stategraph.pregel.run.loop as loop
 import stategraph.pregel.run.start as start
 import stategraph.pregel.run.stream as stream
 import stategraph.pregel.run.task_records as task_records
-import stategraph.pregel.superstep.ids as ids
-import stategraph.pregel.superstep.interrupts as interrupts
-import stategraph.pregel.superstep.machine as machine
-import stategraph.pregel.superstep.task as task
+import stategraph.pregel.schedule.machine as machine
+import stategraph.pregel.task.ids as ids
+import stategraph.pregel.task.interrupts as interrupts
+import stategraph.pregel.task.task as task
 from stategraph.channels.base import MISSING
 from stategraph.pregel.run.answers import Answers
 from stategraph.pregel.run.recording import Recording

@@ -21,10 +21,10 @@ from stategraph.checkpoint.base import BaseCheckpointSaver
 from stategraph.pregel.run.answers import Answers
 from stategraph.pregel.run.commits import CommitBuilder
 from stategraph.pregel.run.effects import Claim
-from stategraph.pregel.superstep.ids import new_checkpoint_id
-from stategraph.pregel.superstep.machine import Machine
-from stategraph.pregel.superstep.state import LiveState
-from stategraph.pregel.superstep.task import in_path_order
+from stategraph.pregel.schedule.machine import Machine
+from stategraph.pregel.schedule.state import LiveState
+from stategraph.pregel.task.ids import new_checkpoint_id
+from stategraph.pregel.task.task import in_path_order
 
 from .planted import bug, swap
 

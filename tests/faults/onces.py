@@ -13,7 +13,7 @@ from kit import cluster, fleet
 
 from stategraph import END, START, RetryPolicy, Runtime, Send, StateGraph, interrupt
 from stategraph.checkpoint.base import RETURN
-from stategraph.pregel.superstep.ids import once_id
+from stategraph.pregel.task.ids import once_id
 from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.workers import Queue
 

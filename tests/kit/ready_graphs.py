@@ -18,7 +18,7 @@ from stategraph.pregel.drivers.awaits import arun_task
 from stategraph.pregel.drivers.batch import Batch
 from stategraph.pregel.drivers.threads import ThreadDriver
 from stategraph.pregel.drivers.waits import run_task
-from stategraph.pregel.superstep.task import Task
+from stategraph.pregel.task.task import Task
 
 Rank = Callable[[Task], Any]
 """Of the tasks at work the one with the lowest rank ends next."""

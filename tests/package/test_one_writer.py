@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN, STEP = "pregel/run/", "pregel/superstep/"
+RUN = "pregel/run/"
 # Each record: where it and its base classes are defined, and what it is called wherever it is held.
 OWNED = {
     "Settings": ((RUN + "settings.py",), ("settings",)),
@@ -20,8 +20,8 @@ OWNED = {
     "Output": ((RUN + "output.py",), ("output",)),
     "Replay": ((RUN + "replay.py",), ("replay",)),
     "Run": ((RUN + "run.py",), ("run", "around", "whole")),
-    "Machine": ((STEP + "machine.py", STEP + "state.py"), ("machine", "live", "trial")),
-    "Task": ((STEP + "task.py",), ("task", "child", "copy", "detached", "handler", "here", "parent", "sibling")),
+    "Machine": (("pregel/schedule/machine.py", "pregel/schedule/state.py"), ("machine", "live", "trial")),
+    "Task": (("pregel/task/task.py",), ("task", "child", "copy", "detached", "handler", "here", "parent", "sibling")),
 }  # fmt: skip
 KIND = {name: kind for kind, (_, names) in OWNED.items() for name in names}
 GROWN_BY_WRITERS = ("Task", "writes")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...checkpoint.base import UNDER_WAY, BaseCheckpointSaver, address, coordinates
 from ...pregel.app import Pregel
-from ...pregel.superstep.slots import find_origin, find_under_way
+from ...pregel.schedule.slots import find_origin, find_under_way
 from ...pregel.types import PregelTask, StateSnapshot
 
 

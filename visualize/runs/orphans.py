@@ -21,7 +21,7 @@ from ...pregel.run.explain import find_whole
 from ...pregel.run.graph_changes import lost_kinds, lost_work
 from ...pregel.run.snapshots import View, view
 from ...pregel.run.task_records import TaskRecord
-from ...pregel.superstep.slots import find_under_way
+from ...pregel.schedule.slots import find_under_way
 from .trace import TaskState, TraceTask
 
 _NODE = "node "

@@ -33,7 +33,7 @@ from stategraph import (
     task,
 )
 from stategraph.pregel.drivers import attempt
-from stategraph.pregel.superstep.deadline import Deadline
+from stategraph.pregel.task.deadline import Deadline
 
 WAIT = 5.0
 """Seconds after which a test that hangs gives up."""

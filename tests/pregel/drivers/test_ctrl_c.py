@@ -19,7 +19,7 @@ from stategraph.pregel.drivers.batch import Batch
 from stategraph.pregel.drivers.pool import POOL, ThreadBatch
 from stategraph.pregel.drivers.threads import ThreadDriver
 from stategraph.pregel.run import loop
-from stategraph.pregel.superstep.machine import Machine
+from stategraph.pregel.schedule.machine import Machine
 
 
 @pytest.fixture

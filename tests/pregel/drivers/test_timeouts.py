@@ -37,7 +37,7 @@ from stategraph.pregel import NodeBuilder, Pregel, StepTimeoutError
 from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.drivers import attempt
 from stategraph.pregel.errors import GraphAbandoned
-from stategraph.pregel.superstep.deadline import ChildDeadline, Deadline
+from stategraph.pregel.task.deadline import ChildDeadline, Deadline
 
 SHORT = 0.01
 WAIT = 5.0

@@ -23,17 +23,17 @@ from test_ready_joins import ONE_BY_ONE as JOINS
 
 import stategraph.pregel.run.origins as origins
 import stategraph.pregel.run.recording as recording
-import stategraph.pregel.superstep.joins as joins
-import stategraph.pregel.superstep.race as race
-import stategraph.pregel.superstep.rules as rules
+import stategraph.pregel.schedule.joins as joins
+import stategraph.pregel.schedule.races as race
+import stategraph.pregel.schedule.rules as rules
 from stategraph import InMemorySaver
 from stategraph.pregel.run.recording import Recording
 from stategraph.pregel.run.run import Run
-from stategraph.pregel.superstep.joins import BarrierTransition
-from stategraph.pregel.superstep.machine import Machine
-from stategraph.pregel.superstep.race import Races
-from stategraph.pregel.superstep.slots import OpenTasks
-from stategraph.pregel.superstep.task import in_path_order
+from stategraph.pregel.schedule.joins import BarrierTransition
+from stategraph.pregel.schedule.machine import Machine
+from stategraph.pregel.schedule.races import Races
+from stategraph.pregel.schedule.slots import OpenTasks
+from stategraph.pregel.task.task import in_path_order
 
 pytestmark = [pytest.mark.trial, pytest.mark.filterwarnings("ignore")]
 CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}

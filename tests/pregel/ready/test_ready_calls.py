@@ -26,7 +26,7 @@ from stategraph import (
 from stategraph.checkpoint import UnserializableError
 from stategraph.pregel import GraphChangedError
 from stategraph.pregel.errors import COMMAND
-from stategraph.pregel.superstep.slots import find_under_way
+from stategraph.pregel.schedule.slots import find_under_way
 from stategraph.testing import virtual_time
 
 EMPTY: Any = {"log": []}

@@ -65,12 +65,15 @@ class CtrlC:
             raise KeyboardInterrupt
 
 
+COUNTED = tuple(ENGINE + each for each in ("task/", "schedule/", "run/loop", "run/progress", "run/recording"))
+
+
 def _is_counted(code: Any) -> bool:
     """What is done around a step; drivers have tests of their own (`test_ctrl_c`)."""
     file = code.co_filename
     if file.startswith(SAVER):
         return True
-    return file.startswith((ENGINE + "superstep", ENGINE + "run/ready")) or code is extend.__code__
+    return file.startswith(COUNTED) or code is extend.__code__
 
 
 def note_batches(made: list[Any]) -> None:

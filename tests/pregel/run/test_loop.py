@@ -23,7 +23,7 @@ from stategraph.pregel.run.config import Call
 from stategraph.pregel.run.effects import Load, Save, Work
 from stategraph.pregel.run.loop import carry_out
 from stategraph.pregel.run.run import Run
-from stategraph.pregel.superstep.task import Task
+from stategraph.pregel.task.task import Task
 
 
 def only(channel: str) -> NodeBuilder:

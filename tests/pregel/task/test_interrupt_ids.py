@@ -22,7 +22,7 @@ from stategraph import (
     task,
 )
 from stategraph.executors import ProcessExecutor
-from stategraph.pregel.superstep import interrupts, question_ids
+from stategraph.pregel.task import interrupts, question_ids
 
 
 class State(TypedDict, total=False):

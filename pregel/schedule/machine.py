@@ -27,9 +27,10 @@ from ..errors import COMMAND, InvalidUpdateError, nearest
 from ..names import GRAPH, INPUT, RAN, TASKS, trigger_name
 from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
+from ..task.context import TaskContext
+from ..task.ids import NONE_CARRIED, Carried, new_checkpoint_id
+from ..task.task import Task, handler_of, in_path_order
 from ..types import without_keys
-from .context import TaskContext
-from .ids import NONE_CARRIED, Carried, new_checkpoint_id
 from .state import (
     Channels,
     Grouped,
@@ -38,7 +39,6 @@ from .state import (
     copy_slots,
     group_by_channel,
 )
-from .task import Task, handler_of, in_path_order
 
 if TYPE_CHECKING:
     from .rules import Choice, MayStart
@@ -423,7 +423,7 @@ class Machine(LiveState):
         """Return the open tasks that have lost their races if these have ended."""
         if self.open is None or not self.racing:
             return ()
-        from .race import find_losers
+        from .races import find_losers
 
         return find_losers(winners, chain(self.open, self.open.starting))
 

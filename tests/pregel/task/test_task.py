@@ -14,8 +14,8 @@ from stategraph.channels import LastValue
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import ChannelWriteTupleEntry, NodeBuilder, Pregel, Send
 from stategraph.pregel.names import TASKS, path_text
-from stategraph.pregel.superstep.ids import task_id
-from stategraph.pregel.superstep.task import Task, in_path_order
+from stategraph.pregel.task.ids import task_id
+from stategraph.pregel.task.task import Task, in_path_order
 
 
 def node(name: str = "n", triggers: tuple[str, ...] = ("a",)) -> Any:

@@ -15,8 +15,8 @@ from ..errors import InternalError, StateGraphError, warn
 from ..names import RAN, TASKS, trigger_name
 from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
+from ..task.task import Task
 from ..types import Selection
-from .task import Task
 
 if TYPE_CHECKING:
     from .slots import OpenTasks

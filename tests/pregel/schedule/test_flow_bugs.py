@@ -11,12 +11,12 @@ from kit.flow_cases import CASES, Case, compiled
 from kit.flow_graphs import show
 
 import stategraph.pregel.program.flow as flow
-import stategraph.pregel.superstep.joins as joins
+import stategraph.pregel.schedule.joins as joins
 from stategraph import Command, InMemorySaver
 from stategraph.channels.base import MISSING
 from stategraph.channels.named_barrier import WaveBarrier
-from stategraph.pregel.superstep.joins import BarrierTransition
-from stategraph.pregel.superstep.machine import Machine
+from stategraph.pregel.schedule.joins import BarrierTransition
+from stategraph.pregel.schedule.machine import Machine
 
 pytestmark = pytest.mark.trial
 

@@ -14,8 +14,8 @@ import stategraph.pregel.run.run as run_module
 from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
 from stategraph.pregel.drivers.racing import Racer
 from stategraph.pregel.run.progress import LoopProgress
-from stategraph.pregel.superstep import race
-from stategraph.pregel.superstep.race import Races
+from stategraph.pregel.schedule import races
+from stategraph.pregel.schedule.races import Races
 
 pytestmark = pytest.mark.trial
 
@@ -94,16 +94,16 @@ def _a_failure_stops_the_race(patch: pytest.MonkeyPatch) -> None:
 
 
 def _races_of_two_tasks_are_one(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(race, "race_of", lambda task: ("", (task.cause or task).send.race) if (task.cause or task).send and (task.cause or task).send.race else None)
+    patch.setattr(races, "race_of", lambda task: ("", (task.cause or task).send.race) if (task.cause or task).send and (task.cause or task).send.race else None)
 
 
 def _a_win_is_not_known_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(race, "_has_won", lambda task, records: False)
-    patch.setattr(race, "wins", lambda task: task.finished and not task.restored)
+    patch.setattr(races, "_has_won", lambda task, records: False)
+    patch.setattr(races, "wins", lambda task: task.finished and not task.restored)
 
 
 def _the_last_in_path_order_wins(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(race, "_has_won", lambda task, records: race.index_of(task) == 0)
+    patch.setattr(races, "_has_won", lambda task, records: races.index_of(task) == 0)
 
 
 def _losers_are_waited_for(patch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,8 @@ from ..names import TASKS
 from ..program.flow import Flow, find_first, walk
 from ..program.join import Join
 from ..program.writes import list_sends
+from ..task.task import Task
 from .state import Channels, Grouped, LiveState, Noted
-from .task import Task
 
 
 def late_work(machine: LiveState) -> dict[str, Late]:

@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..errors import ParentCommand
+from ..task.task import Task, handler_of, in_path_order
 from ..types import Send
-from .task import Task, handler_of, in_path_order
 
 RaceKey = tuple[str, str]
 RacerKey = tuple[RaceKey | None, int]

@@ -16,10 +16,10 @@ from ...channels.aggregate import is_overwrite
 from ..errors import ConcurrentUpdateError
 from ..names import TASKS, numbered_ns
 from ..program.flow import find_free
+from ..task.task import Task
 from .joins import flow_of
-from .race import race_of_send
+from .races import race_of_send
 from .state import LiveState
-from .task import Task
 
 if TYPE_CHECKING:
     from .slots import OpenTasks

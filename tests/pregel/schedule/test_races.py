@@ -448,7 +448,7 @@ def test_an_edit_distinguishes_racers_and_keys():
     from types import SimpleNamespace
 
     from stategraph.pregel.run.open_tasks import match
-    from stategraph.pregel.superstep.task import Task
+    from stategraph.pregel.task.task import Task
 
     run: Any = SimpleNamespace(settings=SimpleNamespace(serde=Serializer()))
     node: Any = SimpleNamespace(name="a")

@@ -26,8 +26,8 @@ from stategraph.channels import (
 )
 from stategraph.pregel import InternalError, InvalidUpdateError, NodeBuilder, PregelNode, Send
 from stategraph.pregel.program.program import CompiledNode, Program, freeze
-from stategraph.pregel.superstep.machine import Machine
-from stategraph.pregel.superstep.task import Task
+from stategraph.pregel.schedule.machine import Machine
+from stategraph.pregel.task.task import Task
 
 TASKS = "__pregel_tasks"
 

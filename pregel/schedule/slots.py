@@ -19,7 +19,7 @@ from ...checkpoint.base import Checkpoint
 from ..names import TASKS, is_under_way, under_way_name
 from ..program.program import CompiledNode
 from ..program.writes import list_sends
-from .task import Task, handler_of
+from ..task.task import Task, handler_of
 
 
 class UnderWayRecord(TypedDict):

@@ -1,0 +1,1 @@
+"""What runs next, as pure state: planned, started, its writes applied. Nothing here waits."""

@@ -1,2 +1,0 @@
-"""One superstep as pure state: planned, its tasks' outcomes decided, its writes applied. Nothing
-here waits."""
