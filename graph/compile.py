@@ -17,6 +17,7 @@ from ..pregel.app import Pregel
 from ..pregel.names import END, ROOT, START, TAG_HIDDEN, trigger_name
 from ..pregel.program.join import Join
 from ..pregel.program.node import PregelNode
+from ..pregel.program.program import of_state_graph
 from ..pregel.program.results import refuse_lookalike
 from ..pregel.program.writes import Writer, WriteScope, find_keyless
 from ..pregel.run.checks import read_observers
@@ -116,12 +117,11 @@ def compile_graph(
         checkpointer=checkpointer,
         name=name,
         observer=(*read_observers(observer), *spec.node_observers()),
-        _scope=compiler.scope,
-        _joins=spec.joins,
-        _flow=compiler.make_flow(triggers),
-        _check_input=compiler.make_input_check(),
         **options,
     )
+    flow = compiler.make_flow(triggers)
+    app.program = of_state_graph(app.program, compiler.scope, spec.joins, flow)
+    app.check_input = compiler.make_input_check()
     app.spec = spec
     app.output_names = output.names
     foldings = [getattr(channel, "folding", None) for channel in spec.channels.values()]

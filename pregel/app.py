@@ -4,7 +4,6 @@ elsewhere."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, get_origin
 
@@ -16,11 +15,9 @@ from .drivers import threads
 from .edit_api import EditableThreads
 from .errors import nearest
 from .pickling import Portable
-from .program.join import Join
 from .program.node import NodeBuilder, PregelNode, with_defaults
 from .program.program import Program, freeze, with_debug
 from .program.results import refuse_lookalike
-from .program.writes import WriteScope
 from .run.checks import (
     check_breakpoints,
     check_checkpointer,
@@ -53,7 +50,6 @@ from .types import (
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing
     from .observer import AnyObserver
-    from .program.flow import Flow
 
 Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 
@@ -143,15 +139,10 @@ class Pregel(
         executor: Any = None,
         inbox: bool = False,
         observer: AnyObserver | Sequence[AnyObserver] | None = None,
-        _scope: WriteScope | None = None,
-        _joins: Sequence[Join] = (),
-        _flow: Flow | None = None,
-        _check_input: Callable[[Any], None] = refuse_lookalike,
     ) -> None:
         self.nodes: dict[str, PregelNode] = _build_nodes(nodes, retry_policy, cache_policy)
         selections = (input_channels, output_channels, stream_channels)
-        program = freeze(name, self.nodes, channels, selections, _scope)
-        program = replace(program, joins=tuple(_joins), flow=_flow, eager=stream_eager)
+        program = freeze(name, self.nodes, channels, selections, stream_eager)
         if debug:
             program = with_debug(program, True)
         self.executor: Any = resolve_executor(executor)
@@ -180,7 +171,7 @@ class Pregel(
         self.limited: bool = _has_limits(program)
         self.on_failure: OnFailure | None = check_on_failure(on_failure)
         self.observers: Sequence[Any] = read_observers(observer)
-        self.check_input = _check_input
+        self.check_input: Callable[[Any], None] = refuse_lookalike
         self.migrate: Any = None
         self.config: RunnableConfig = {}
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import create_app
+    from .limits import Limits
     from .service import Auth
 
-__all__ = ["Auth", "create_app"]
+__all__ = ["Auth", "Limits", "create_app"]
 
-_MODULE_OF = {"Auth": "service", "create_app": "app"}
+_MODULE_OF = {"Auth": "service", "Limits": "limits", "create_app": "app"}
 
 
 def __getattr__(name: str) -> Any:

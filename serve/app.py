@@ -33,7 +33,7 @@ from .guards import (
     check_origins,
     unavailable,
 )
-from .limits import OpenRequests, OpenRuns
+from .limits import Limits, OpenRequests, OpenRuns
 from .page.dead_letters import DeadLetters
 from .page.files import PageFiles
 from .page.lists import PageLists
@@ -54,7 +54,6 @@ from .store_lock import StoreLock
 from .webhooks import Allowed, Webhooks
 
 LOG: Final = logging.getLogger("stategraph.serve")
-MEGABYTE: Final = 1024 * 1024
 _CORS: Final[dict[str, Any]] = {
     "allow_methods": ["*"],
     "allow_headers": ["*"],
@@ -71,11 +70,7 @@ def create_app(
     store: BaseStore | None = None,
     auth: Auth | None = None,
     hosts: frozenset[str] | None = LOOPBACK,
-    most_bytes: int = 4 * MEGABYTE,
-    most_runs: int = 10_000,
-    most_runs_of_one: int = 1_000,
-    most_requests: int = 5_000,
-    most_requests_of_one: int = 500,
+    limits: Limits | None = None,
     drain_seconds: float = 10.0,
     queue: str | None = None,
     workers: int = 4,
@@ -99,14 +94,7 @@ def create_app(
             function. Each user sees its own threads only.
         hosts: the host names that requests may use; others get 403, which keeps pages of other
             sites away from a server on loopback. None allows any name, and requires `auth`.
-        most_bytes: the maximum size of a request's body. It may hold one value or key for every 20
-            bytes of this size.
-        most_runs: how many runs may be running or waiting at once; further ones get 429. With a
-            `queue`, the runs of all servers count, with a delay of up to a second.
-        most_runs_of_one: how many of them one user may have. Without `auth` it has no effect.
-        most_requests: how many requests may be open at once; further ones get 429. A stream counts
-            for as long as it is read, a wait until its run ends.
-        most_requests_of_one: how many of them one user may have. Without `auth` it has no effect.
+        limits: how many requests, runs and bytes are accepted; see `Limits` for the defaults.
         drain_seconds: how long a stopping server waits for its runs to reach their next step. An
             ASGI server ends the lifespan only after all connections have closed, and some may be
             streams that never end: call `app.state.begin_to_stop()`, from any thread, when the
@@ -138,6 +126,7 @@ def create_app(
     allowed = check_origins(origins)
     saver = checkpointer or InMemorySaver()
     memory = store or InMemoryStore()
+    limits = limits or Limits()
     for name, graph in graphs.items():
         check_name(name)
         _warn_of_replaced(name, graph, saver, memory)
@@ -145,15 +134,15 @@ def create_app(
         name: graph.copy({"checkpointer": saver, "store": memory}) for name, graph in graphs.items()
     }
     records = Records(memory, integrity)
-    open_runs = OpenRuns(most_runs, most_runs_of_one)
-    requests = OpenRequests(most_requests, most_requests_of_one)
+    open_runs = OpenRuns(limits)
+    requests = OpenRequests(limits)
     if queue is None:
         runs: Runner = Runs(bound, records, open_runs)
     else:
         from .runs.fleet import FleetRuns
 
         runs = FleetRuns(bound, records, queue, open_runs, workers=workers, integrity=integrity)
-    service = Service(bound, memory, records, runs, auth, most_bytes, requests)
+    service = Service(bound, memory, records, runs, auth, limits.body_bytes, requests)
     service.webhooks = Allowed(webhooks)
     schedules, protocols = Schedules(service), Protocols(service)
 

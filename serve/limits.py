@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.types import Scope
@@ -16,18 +17,44 @@ MOST_HEADERS: Final = 100
 MOST_HEAD: Final = 64 * 1024
 """The maximum size of a request's first line and headers, in bytes."""
 _USER = "stategraph.user"
+MEGABYTE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much a server accepts at once; what is beyond gets 413 or 429.
+
+    Args:
+        body_bytes: the maximum size of a request's body. It may hold one value or key for every 20
+            bytes of this size.
+        runs: how many runs may be running or waiting. With a queue, the runs of all servers count,
+            with a delay of up to a second.
+        runs_per_user: how many of them one user may have. Without `auth` it has no effect.
+        requests: how many requests may be open. A stream counts for as long as it is read, a wait
+            until its run ends.
+        requests_per_user: how many of them one user may have. Without `auth` it has no effect.
+
+    Raises:
+        ValueError: one of them is not an integer >= 1.
+    """
+
+    body_bytes: int = 4 * MEGABYTE
+    runs: int = 10_000
+    runs_per_user: int = 1_000
+    requests: int = 5_000
+    requests_per_user: int = 500
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
 
 
 class OpenRequests:
-    """Counts the requests in progress. Belongs to one event loop.
+    """Counts the requests in progress. Belongs to one event loop."""
 
-    Args:
-        most: how many there may be in all.
-        most_of_one: how many one user may have.
-    """
-
-    def __init__(self, most: int, most_of_one: int) -> None:
-        self._most, self._most_of_one = most, most_of_one
+    def __init__(self, limits: Limits) -> None:
+        self._most, self._most_of_one = limits.requests, limits.requests_per_user
         self._open = 0
         self._of_user: Counter[str] = Counter()
 
@@ -66,15 +93,11 @@ class OpenRequests:
 
 
 class OpenRuns:
-    """Counts the runs that wait or run, by owner. Belongs to one event loop.
+    """Counts the runs that wait or run, by owner; those without one only in the total. Belongs to
+    one event loop."""
 
-    Args:
-        most: how many there may be in all.
-        most_of_one: how many one user may have; does not apply to runs without an owner.
-    """
-
-    def __init__(self, most: int, most_of_one: int) -> None:
-        self._most, self._most_of_one = most, most_of_one
+    def __init__(self, limits: Limits) -> None:
+        self._most, self._most_of_one = limits.runs, limits.runs_per_user
         self._owners: dict[str, str] = {}
         self._of_user: Counter[str] = Counter()
 

@@ -26,7 +26,7 @@ from ..store.base import BaseStore
 from .body_fields import Spelling
 from .encode import encode
 from .errors import Refused
-from .limits import OpenRequests
+from .limits import MEGABYTE, OpenRequests
 from .records import Record, Records, may_see, now
 from .runs.runner import Runner
 from .runs.thread_runs import ThreadNews
@@ -43,9 +43,8 @@ BODY_SECONDS: float = 30.0
 MOST_LEVELS: Final = 64
 """How deep lists and objects may be nested in the body of a request."""
 BYTES_PER_VALUE: Final = 20
-"""How many bytes of `most_bytes` each value and each key of a body counts for: parsing many small
+"""How many bytes of `body_bytes` each value and each key of a body counts for: parsing many small
 values takes long, and all other requests wait for it."""
-MEGABYTE: Final = 1024 * 1024
 SHORT: Final = 32 * 1024
 """Up to how many bytes a body is parsed at once."""
 MOST_TOLD: Final = 10
@@ -82,7 +81,7 @@ class Service:
     records: Records
     runs: Runner
     auth: Auth | None
-    most_bytes: int
+    body_bytes: int
     requests: OpenRequests
     is_open: bool = False
     webhooks: Allowed = field(default_factory=lambda: Allowed([]))
@@ -151,7 +150,7 @@ class Service:
         """
 
         def parse() -> Asked:
-            return validate(kind, read_json(text, self.most_bytes))
+            return validate(kind, read_json(text, self.body_bytes))
 
         if len(text) <= SHORT:
             return parse()
@@ -169,8 +168,8 @@ class Service:
             async with asyncio.timeout(BODY_SECONDS):
                 async for part in request.stream():
                     size += len(part)
-                    if size > self.most_bytes:
-                        raise Refused(413, f"the body must have at most {self.most_bytes} bytes")
+                    if size > self.body_bytes:
+                        raise Refused(413, f"the body must have at most {self.body_bytes} bytes")
                     parts.append(part)
         except TimeoutError:
             raise Refused(408, f"the body must come within {BODY_SECONDS:g} seconds") from None

@@ -65,7 +65,7 @@ class QueueClock:
 
 @contextmanager
 def queue_clock(url: str) -> Iterator[QueueClock]:
-    """Control the clock of a database in a test: for schedules, `delay=`, `at=`, `debounce=`,
+    """Control the clock of a database in a test: for schedules, submissions with `When`,
     sleeps and deadlines of jobs on a `Queue`.
 
     The queue's tables must exist. At the end the clock is removed; nothing else is touched.

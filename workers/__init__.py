@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .chunks import ChunksGoneError, StreamChunk
+    from .delays import When
     from .jobs import (
         JobDeadlineError,
         JobOpenError,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Queue",
     "Worker",
+    "When",
     "JobResult",
     "OpenJobs",
     "Status",
@@ -46,6 +48,7 @@ _MODULE_OF = {
     "Missed": "schedules",
     "ScheduleInfo": "schedules",
     "StreamChunk": "chunks",
+    "When": "delays",
 }
 
 

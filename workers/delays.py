@@ -1,7 +1,8 @@
-"""When a job is to run: checks the callers' arguments and converts them for the statements."""
+"""`When`: the time of a submitted job, checked and converted for the statements."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isfinite
 from typing import NamedTuple
@@ -22,7 +23,7 @@ class Debounce(NamedTuple):
     most: float
 
 
-class When(NamedTuple):
+class Due(NamedTuple):
     """When jobs are to run: this many seconds after they are submitted, or at a time in seconds
     since 1970; with neither, at once. The database's clock decides."""
 
@@ -35,25 +36,101 @@ class When(NamedTuple):
         return self != NOW
 
 
-NOW = When()
+NOW = Due()
 
 
-def check_when(delay: float | timedelta | None, at: datetime | None) -> When:
-    """Check the arguments of a submission that say when the job is to run.
+@dataclass(frozen=True, kw_only=True)
+class When:
+    """When a submitted job runs, by the database's clock; with nothing given, at once.
+
+    Args:
+        delay: seconds, or a timedelta, to wait before it may run. Until then it holds up no other
+            job of its thread.
+        at: the time before which it does not run, instead of `delay`. It must have a time zone; a
+            time in the past means at once.
+        debounce: seconds, or a timedelta, to wait for a newer input. If the thread has a debounced
+            job that has not started, this input replaces the one of that job and its wait starts
+            again. All submissions merged into a job share its run id.
+        debounce_max: the longest wait, counted from the first of these submissions; by default they
+            can delay the job for ever.
 
     Raises:
-        TypeError: `at` is not a datetime, or `delay` neither a number nor a timedelta.
-        ValueError: both are given, `at` has no time zone, or `delay` is negative or too long.
+        TypeError: `at` is not a datetime, or another time neither a number nor a timedelta.
+        ValueError: several of `delay`, `at` and `debounce` are given, `at` has no time zone, a time
+            is negative or too long, or `debounce_max` is below `debounce` or given alone.
     """
-    if at is None:
-        return NOW if delay is None else When(delay=check_seconds("delay", delay))
-    if delay is not None:
-        raise ValueError(f"a job must have a delay or a time, got both: delay={delay!r}, at={at!r}")
-    if not isinstance(at, datetime):
-        raise TypeError(f"at must be a datetime, got {at!r}")
-    if at.utcoffset() is None:
-        raise ValueError(f"at must have a time zone, such as datetime.now(UTC), got {at!r}")
-    return When(at=at.timestamp())
+
+    delay: float | timedelta | None = None
+    at: datetime | None = None
+    debounce: float | timedelta | None = None
+    debounce_max: float | timedelta | None = None
+
+    def __post_init__(self) -> None:
+        names = ("delay", "at", "debounce")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if len(given) > 1:
+            raise ValueError(f"a job must have one of delay, at and debounce, got {given!r}")
+        if self.at is not None:
+            if not isinstance(self.at, datetime):
+                raise TypeError(f"at must be a datetime, got {self.at!r}")
+            if self.at.utcoffset() is None:
+                why = "at must have a time zone, such as datetime.now(UTC)"
+                raise ValueError(f"{why}, got {self.at!r}")
+        for name in ("delay", "debounce", "debounce_max"):
+            if (value := getattr(self, name)) is not None:
+                check_seconds(name, value)
+        read_debounce(self)
+
+
+def read_due(when: When) -> Due:
+    """Return the time of a job that is not debounced."""
+    if when.at is not None:
+        return Due(at=when.at.timestamp())
+    return NOW if when.delay is None else Due(delay=check_seconds("delay", when.delay))
+
+
+def read_debounce(when: When) -> Debounce | None:
+    """Return how long a debounced job waits, None for any other.
+
+    Raises:
+        ValueError: `debounce_max` is given alone or is below `debounce`.
+    """
+    most = when.debounce_max
+    if when.debounce is None:
+        if most is not None:
+            raise ValueError(f"debounce_max must come with debounce, got {most!r} alone")
+        return None
+    seconds = check_seconds("debounce", when.debounce)
+    longest = LONGEST.total_seconds() if most is None else check_seconds("debounce_max", most)
+    if longest < seconds:
+        why = "debounce_max must be at least debounce"
+        raise ValueError(f"{why}, got {most!r} and {when.debounce!r}")
+    return Debounce(seconds, longest)
+
+
+def check_when(when: object, run_id: object = None, multitask: str = "enqueue") -> When:
+    """Check that a submission's time fits its other options; None means at once.
+
+    Raises:
+        TypeError: it is no `When`.
+        ValueError: a debounced job has a run id, though its input may replace that of another job;
+            or a job that cancels others, which are looked up as it is submitted, has a time.
+    """
+    if when is None:
+        return When()
+    if not isinstance(when, When):
+        raise TypeError(f"when must be a When such as When(delay=60), got {when!r}")
+    if run_id is not None and when.debounce is not None:
+        raise ValueError(
+            f"a debounced job must have no run_id of its own, got {run_id!r}: it may take the "
+            "place of a job that has one"
+        )
+    if multitask != "enqueue" and when != When():
+        raise ValueError(
+            f"a job that does not enqueue must have no time, got {when!r}: which jobs are in its "
+            "way is decided as it is submitted"
+        )
+    return when
 
 
 def check_seconds(name: str, value: float | timedelta) -> float:
@@ -71,53 +148,3 @@ def check_seconds(name: str, value: float | timedelta) -> float:
             f"{name} must be 0 seconds or more, and at most {LONGEST.days} days, got {value!r}"
         )
     return float(seconds)
-
-
-def check_debounce(
-    debounce: float | timedelta | None, most: float | timedelta | None
-) -> Debounce | None:
-    """Check the arguments for debouncing; None if there are none.
-
-    Raises:
-        TypeError: they are neither numbers nor timedeltas.
-        ValueError: `most` is given alone or is below `debounce`, or one of them is out of range.
-    """
-    if debounce is None:
-        if most is not None:
-            raise ValueError(f"debounce_max must come with debounce, got {most!r} alone")
-        return None
-    seconds = check_seconds("debounce", debounce)
-    longest = LONGEST.total_seconds() if most is None else check_seconds("debounce_max", most)
-    if longest < seconds:
-        raise ValueError(f"debounce_max must be at least debounce, got {most!r} and {debounce!r}")
-    return Debounce(seconds, longest)
-
-
-def check_alone(**others: object) -> None:
-    """Refuse options that a debounced job cannot have, since its input may replace that of another
-    job.
-
-    Raises:
-        ValueError: one of these is given.
-    """
-    for name, value in others.items():
-        if value is not None:
-            raise ValueError(
-                f"a debounced job must have no {name} of its own, got {value!r}: it may take the "
-                "place of a job that has one"
-            )
-
-
-def check_no_time(**times: object) -> None:
-    """Refuse times for a job with a multitask strategy, which deals with the jobs that are open
-    when it is submitted.
-
-    Raises:
-        ValueError: one of these is given.
-    """
-    for name, value in times.items():
-        if value is not None:
-            raise ValueError(
-                f"a job that does not enqueue must have no {name}, got {value!r}: which jobs are "
-                "in its way is decided as it is submitted"
-            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 from uuid import uuid4
@@ -20,7 +20,7 @@ from ..pregel.task.hooks import EVERYWHERE
 from ..pregel.types import AnyConfig, Durability, Multitask, StreamMode
 from .chunks import ChunkTable
 from .database import JobDatabase
-from .delays import When, check_alone, check_debounce, check_no_time, check_when
+from .delays import Due, When, check_when, read_debounce, read_due
 from .jobs import (
     Job,
     JobCodec,
@@ -133,10 +133,7 @@ class Queue(QueueResults):
         config: AnyConfig | None = None,
         context: Any = None,
         durability: Durability | None = None,
-        delay: float | timedelta | None = None,
-        at: datetime | None = None,
-        debounce: float | timedelta | None = None,
-        debounce_max: float | timedelta | None = None,
+        when: When | None = None,
         multitask: Multitask = "enqueue",
         interrupt_before: Literal["*"] | Sequence[str] | None = None,
         interrupt_after: Literal["*"] | Sequence[str] | None = None,
@@ -158,15 +155,7 @@ class Queue(QueueResults):
                 while the next superstep runs; one superstep may be repeated. "exit": only at the
                 end; if the worker dies, the job starts again from its input, with other idempotency
                 keys.
-            delay: seconds, or a timedelta, to wait before it may run. Until then it holds up no
-                other job of its thread.
-            at: the time before which it does not run, instead of `delay`. It must have a time zone;
-                a time in the past means at once.
-            debounce: seconds, or a timedelta, to wait for a newer input. If the thread has a
-                debounced job that has not started, this input replaces the one of that job and its
-                wait starts again. All submissions merged into a job share its run id.
-            debounce_max: the longest wait, counted from the first of these submissions; by default
-                they can delay the job for ever.
+            when: a later time, or how long to wait for a newer input; at once by default.
             multitask: what happens to the thread's open jobs (waiting, running, sleeping or
                 parked), of whatever graph. "enqueue": they go first. "reject": if there is one,
                 `ThreadBusyError`. "interrupt": they are cancelled; a running one ends with its
@@ -182,21 +171,20 @@ class Queue(QueueResults):
 
         Raises:
             UnserializableError: the input cannot be stored; names the place.
-            ValueError: a job of another graph has this `run_id` on this thread, `durability` or a
-                time is invalid, or `debounce` is combined with a `run_id` or another time, or
-                `multitask` with a time.
+            ValueError: a job of another graph has this `run_id` on this thread, `durability` is
+                invalid, or `when` is combined with `multitask`, or `When(debounce=)` with `run_id`.
             ThreadBusyError: see `multitask`; nothing is submitted.
             ConnectionLostError: the answer was lost, so the job may or may not be submitted.
                 Submit it again under the same `run_id`, which is in the error's note.
             StorageError: the database refused or is out of reach; nothing is submitted.
         """
         check_multitask(multitask)
-        wait, when = check_debounce(debounce, debounce_max), check_when(delay, at)
+        when = check_when(when, run_id, multitask)
+        wait = read_debounce(when)
         call = check_call(interrupt_before, interrupt_after, stream_mode, subgraphs)
         how = {**self._check_how(priority, config, context, durability), **call}
         named = str(uuid4()) if run_id is None else run_id
         if multitask != "enqueue":
-            check_no_time(delay=delay, at=at, debounce=debounce)
             check_thread(thread_id)
             check_names(named)
             job = (thread_id, named, priority, {"input": input, **how})
@@ -204,11 +192,10 @@ class Queue(QueueResults):
                 submit_in_turn, self._database, self._submitter, job, multitask
             )
         elif wait is not None:
-            check_alone(run_id=run_id, delay=delay, at=at)
             check_thread(thread_id)
             return self._submitter.debounce(thread_id, priority, {"input": input, **how}, wait)
         else:
-            self._submit([(thread_id, input)], [named], priority, how, when)
+            self._submit([(thread_id, input)], [named], priority, how, read_due(when))
         return named
 
     def submit_many(
@@ -220,20 +207,21 @@ class Queue(QueueResults):
         config: AnyConfig | None = None,
         context: Any = None,
         durability: Durability | None = None,
-        delay: float | timedelta | None = None,
-        at: datetime | None = None,
+        when: When | None = None,
     ) -> list[str]:
         """Submit many pairs of a thread id and an input in one statement: all or none.
 
         Raises:
-            ValueError: the numbers of run ids and inputs differ.
+            ValueError: the numbers of run ids and inputs differ, or `when` debounces.
         """
         pairs = [*inputs]
         named = [str(uuid4()) for _ in pairs] if run_ids is None else [*run_ids]
         if len(named) != len(pairs):
             raise ValueError(f"submit_many needs {len(pairs)} run ids, got {len(named)}")
+        if (when := check_when(when)).debounce is not None:
+            raise ValueError("submit_many cannot debounce: submit the inputs one by one")
         how = self._check_how(priority, config, context, durability)
-        self._submit(pairs, named, priority, how, check_when(delay, at))
+        self._submit(pairs, named, priority, how, read_due(when))
         return named
 
     def _submit(
@@ -242,7 +230,7 @@ class Queue(QueueResults):
         named: Sequence[str],
         priority: int,
         how: dict[str, Any],
-        when: When,
+        due: Due,
     ) -> None:
         rows = []
         for (thread_id, input), run_id in zip(pairs, named, strict=True):
@@ -250,7 +238,7 @@ class Queue(QueueResults):
             check_names(run_id)
             rows.append(self._submitter.row(thread_id, run_id, priority, {"input": input, **how}))
         try:
-            self._submitter.insert(rows, when)
+            self._submitter.insert(rows, due)
         except ConnectionLostError as lost:
             if len(named) == 1:
                 lost.add_note(f"Submit it again with run_id={named[0]!r}: the job runs once")

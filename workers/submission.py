@@ -8,7 +8,7 @@ from uuid import uuid4
 from ..checkpoint.errors import StorageError
 from ..checkpoint.sql.postgres_server import Wire
 from .database import JobDatabase
-from .delays import Debounce, When
+from .delays import Debounce, Due
 from .jobs import JobCodec, JobName, decode_name, hash_name
 from .tables import STATEMENTS
 
@@ -37,7 +37,7 @@ class Submitter:
         task = self._codec.write("task", JobName(self._graph, thread_id, run_id), given)
         return hash_name(thread_id), thread_id, run_id, priority, task
 
-    def insert(self, rows: list[Any], when: When) -> None:
+    def insert(self, rows: list[Any], due: Due) -> None:
         """Store jobs, each once, and notify workers.
 
         Raises:
@@ -45,20 +45,20 @@ class Submitter:
             ConnectionLostError: whether they are stored is not known.
         """
         if rows:
-            self._database.retry_once(self._insert, rows, when)
+            self._database.retry_once(self._insert, rows, due)
 
-    def _insert(self, rows: list[Any], when: When) -> None:
+    def _insert(self, rows: list[Any], due: Due) -> None:
         with self._database.statements() as wire:
-            self.store(wire, rows, when)
-            self.notify(wire, when)
+            self.store(wire, rows, due)
+            self.notify(wire, due)
 
-    def store(self, wire: Wire, rows: list[Any], when: When) -> None:
+    def store(self, wire: Wire, rows: list[Any], due: Due) -> None:
         """Store jobs, each once, on this connection.
 
         Raises:
             ValueError: a thread's job of such a name is another graph's.
         """
-        foreign = wire.rows(STATEMENTS["submit"], self._graph, rows, *when)
+        foreign = wire.rows(STATEMENTS["submit"], self._graph, rows, *due)
         for graph, thread_id, run_id in foreign:
             name = JobName(*map(decode_name, (graph, thread_id, run_id)))
             raise ValueError(
@@ -89,22 +89,22 @@ class Submitter:
                 lane, *_, task = self.row(thread_id, run_id, priority, given)
                 job = (thread_id, run_id, priority, task)
                 if known:
-                    due = wire.rows(STATEMENTS["replace_debounced"], self._graph, *job, *wait)
+                    found = wire.rows(STATEMENTS["replace_debounced"], self._graph, *job, *wait)
                 else:
                     values = (self._graph, *job, lane, wait.seconds)
-                    due = wire.rows(STATEMENTS["submit_debounced"], *values)
-                if due:
-                    self.notify(wire, When(at=due[0][0]))
+                    found = wire.rows(STATEMENTS["submit_debounced"], *values)
+                if found:
+                    self.notify(wire, Due(at=found[0][0]))
                     return run_id
         raise StorageError(
             f"{TRIES} submissions to thread {thread_id!r} came between: nothing was submitted, "
             "submit it again"
         )
 
-    def notify(self, wire: Wire, when: When) -> None:
+    def notify(self, wire: Wire, due: Due) -> None:
         """Notify workers, in a separate transaction: Postgres serializes commits that send notices,
         and each holds the next up until it is on disk."""
-        if when.later:
-            wire.run(STATEMENTS["notify_delay"], hash_name(self._graph), *when)
+        if due.later:
+            wire.run(STATEMENTS["notify_delay"], hash_name(self._graph), *due)
         else:
             wire.run(STATEMENTS["notify_workers"], hash_name(self._graph))

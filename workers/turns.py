@@ -18,7 +18,7 @@ from ..pregel.names import BEFORE_FIRST
 from ..pregel.run.config import merge_configs
 from ..pregel.types import Multitask
 from .database import JobDatabase
-from .delays import When
+from .delays import NOW
 from .jobs import decode_name, hash_name
 from .submission import Submitter
 from .tables import STATEMENTS
@@ -59,7 +59,7 @@ def submit_in_turn(
                 with transaction(wire, write=True, isolation="serializable"):
                     cancelled = _store(wire, submitter, job, multitask)
                 wire.run(STATEMENTS["notify_waiters"], cancelled)
-                submitter.notify(wire, When())
+                submitter.notify(wire, NOW)
             return
         except StorageError as error:
             if not is_clash(error):
@@ -95,7 +95,7 @@ def _store(
         ended = [id for id, state, has_waiter in cancelled if has_waiter and state != "running"]
     if multitask == "rollback":
         given = {**given, "instead_of": [run for *_, run in found]}
-    submitter.store(wire, [submitter.row(thread_id, run_id, priority, given)], When())
+    submitter.store(wire, [submitter.row(thread_id, run_id, priority, given)], NOW)
     return ended
 
 

@@ -263,14 +263,14 @@ def freeze(
     nodes: Mapping[str, PregelNode],
     channels: Mapping[str, Channel | type[ManagedValue]],
     selections: tuple[Selection, Selection, Selection | None],
-    scope: WriteScope | None = None,
+    eager: bool = False,
 ) -> Program:
     """Check a graph and make its table.
 
     Args:
         channels: by name; a `ManagedValue` class declares a computed key.
         selections: the input, output and stream channels; None for the last means all.
-        scope: of a `StateGraph`; None for a raw Pregel.
+        eager: whether chunks may come while a node runs.
 
     Raises:
         InvalidGraphError: naming every mistake.
@@ -296,8 +296,9 @@ def freeze(
         triggers=_index((t, n.name) for n in table.values() for t in n.triggers),
         readers=pool.by_channel(),
         nested=_held(table),
-        scope=scope or WriteScope(frozenset(own), {}),
-        fingerprint=fingerprint(table, templates) if scope is not None else {},
+        scope=WriteScope(frozenset(own), {}),
+        fingerprint={},
+        eager=eager,
         consuming=any(node.consumes for node in table.values()),
         inputs=_selection(inputs),
         outputs=_selection(outputs),
@@ -344,6 +345,16 @@ def _connect(
             bind = getattr(writer, "bind", None)
             if bind is not None:
                 bind(pool)
+
+
+def of_state_graph(
+    program: Program, scope: WriteScope, joins: Sequence[Join], flow: Flow | None
+) -> Program:
+    """Return the program with what only a `StateGraph` declares."""
+    known = fingerprint(program.nodes, program.channels)
+    return replace(
+        program, scope=scope, joins=tuple(joins), flow=flow, fingerprint=known, variants={}
+    )
 
 
 def without_variants(program: Program) -> Program:

@@ -116,7 +116,7 @@ class McpServer:
             on_call_tool=self.call_tool,
         )
         self._sessions = StreamableHTTPSessionManager(
-            server, max_request_body_size=min(service.most_bytes, MOST_BYTES)
+            server, max_request_body_size=min(service.body_bytes, MOST_BYTES)
         )
         self._of_user: dict[str, dict[str, int]] = {}
         """Per user, the requests in progress of each session; the latest used session is last."""

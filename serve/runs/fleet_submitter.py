@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...pregel.errors import ThreadBusyError
-from ...workers import Queue
+from ...workers import Queue, When
 from ...workers.jobs import check_config
 from ..errors import Refused
 from ..records import Changes, Put, Record, Records, pointer_to
@@ -77,7 +77,7 @@ class FleetSubmitter:
             read_input(asked),
             run_id=record["run_id"],
             config=_job_config(record),
-            delay=delay or None,
+            when=When(delay=delay) if delay else None,
             multitask=multitask,
             stream_mode=sorted({*modes}),
             subgraphs=asked["subgraphs"],

@@ -84,7 +84,7 @@ class Socket:
             if text is None:
                 return _NOT_TEXT
             command = text.encode()
-            if len(command) > self._service.most_bytes:
+            if len(command) > self._service.body_bytes:
                 return _TOO_LARGE
             await self._send(encode(await self._answer(command)))
         return _NORMAL

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import stategraph
+import stategraph.pregel
 from stategraph.__main__ import main
 
 
@@ -26,3 +28,8 @@ def test_dir_of_a_graph_lists_no_internals():
     names = set(dir(app))
     assert {"invoke", "stream", "get_state", "explain", "post", "get_graph"} <= names
     assert not {"coerce_state", "output_form", "program", "spec"} & names
+
+
+def test_no_parameter_of_a_graph_is_private():
+    known = inspect.signature(stategraph.pregel.Pregel).parameters
+    assert len(known) > 20 and not [name for name in known if name.startswith("_")]

@@ -36,7 +36,7 @@ from stategraph.otel import OpenTelemetry, instrument_queue
 from stategraph.prebuilt import OpenAIModel, create_agent
 from stategraph.pregel.observers import EVERYWHERE, add_observer, extend_job
 from stategraph.testing import ScriptedModel, tool_call
-from stategraph.workers import Queue
+from stategraph.workers import Queue, When
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 QUICK = RetryPolicy(initial_interval=0.001, jitter=False)
@@ -182,7 +182,7 @@ def test_depth_and_age_of_a_queue_are_gauges(traced, postgres):
         assert jobs() == none and [point.value for point in traced.points("stategraph.queue.age")] == [0.0]
         queue.submit("t", {"x": []})
         queue.submit("u", {"x": []})
-        queue.submit("v", {"x": []}, delay=3600)
+        queue.submit("v", {"x": []}, when=When(delay=3600))
         assert jobs() == {**none, "waiting": 2, "delayed": 1}
         ages = [traced.points("stategraph.queue.age")[0].value for _ in range(2)]
         assert 0 < ages[0] < ages[1] == pytest.approx(ages[0], abs=60)

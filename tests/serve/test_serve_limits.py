@@ -12,7 +12,7 @@ from in_process import asking
 from serving import Gates, make_flow
 
 from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.serve import create_app
+from stategraph.serve import Limits, create_app
 from stategraph.serve.body_fields import MOST_SETTINGS
 from stategraph.store.postgres import PostgresStore
 
@@ -72,7 +72,7 @@ def test_large_metadata_and_configs_are_refused(path, body, gates):
 
 
 async def test_more_runs_than_may_be_are_refused(place, gates):
-    async with asking(create_app({"flow": make_flow(gates)}, most_runs=2, **place)) as client:
+    async with asking(create_app({"flow": make_flow(gates)}, limits=Limits(runs=2), **place)) as client:
         first = (await begin(client)).json()
         answered = [await begin(client) for _ in range(2)]
         assert [each.status_code for each in answered] == [200, 429]
@@ -84,7 +84,7 @@ async def test_more_runs_than_may_be_are_refused(place, gates):
 
 
 async def test_one_user_leaves_room_for_others(place, gates):
-    app = create_app({"flow": make_flow(gates)}, most_runs=3, most_runs_of_one=2, auth=_user, **place)
+    app = create_app({"flow": make_flow(gates)}, limits=Limits(runs=3, runs_per_user=2), auth=_user, **place)
     async with asking(app) as client:
         users = ["ann", "ann", "ann", "bob", "bob"]
         answered = [await begin(client, user) for user in users]
@@ -98,7 +98,7 @@ async def test_servers_count_the_runs_of_one_another(postgres, gates):
     with ExitStack() as stack:
         saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
         store = stack.enter_context(PostgresStore.from_conn_string(postgres))
-        place: Any = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "most_runs": 2}
+        place: Any = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "limits": Limits(runs=2)}
         async with asking(create_app({"flow": make_flow(gates)}, **place)) as one:
             assert [(await begin(one)).status_code for _ in range(2)] == [200, 200]
             async with asking(create_app({"flow": make_flow(gates)}, **place)) as other:

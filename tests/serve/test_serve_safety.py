@@ -15,7 +15,7 @@ from in_process import asking, routes_of
 from serving import Gates, make_flow
 
 from stategraph.checkpoint.errors import StorageError
-from stategraph.serve import create_app, guards, service
+from stategraph.serve import Limits, create_app, guards, service
 from stategraph.serve.bodies import Body, RunBody
 from stategraph.serve.runs.events import PIECE_BYTES, EventLog
 from stategraph.store import GetOp, InMemoryStore, PutOp
@@ -109,8 +109,7 @@ async def test_a_user_has_so_many_open_requests_and_all_together_have_so_many(ga
         {"flow": make_flow(gates)},
         auth=lambda request: request.headers.get("x-user"),
         hosts=None,
-        most_requests=3,
-        most_requests_of_one=2,
+        limits=Limits(requests=3, requests_per_user=2),
     )
     run = {"assistant_id": "flow", "input": {"topic": "slow"}}
     async with asking(app) as client:
@@ -281,7 +280,7 @@ async def test_a_reader_with_an_id_of_the_process_before_gets_all_that_is_new():
 
 
 async def test_more_runs_than_may_be_are_refused(gates):
-    app = create_app({"flow": make_flow(gates)}, most_runs=2)
+    app = create_app({"flow": make_flow(gates)}, limits=Limits(runs=2))
     run = {"assistant_id": "flow", "input": {"topic": "slow"}}
     async with asking(app) as client:
         answered = [await client.post("/runs", json=run) for _ in range(3)]
@@ -335,8 +334,8 @@ async def test_a_refusal_lists_few_of_many_mistakes(path, body):
 
 @pytest.mark.parametrize("value", [[1] * 6000, {str(n): 1 for n in range(6000)}, [[]] * 6000, ["[,"] * 6000])
 def test_a_body_may_contain_a_limited_number_of_values(value):
-    async def send(most_bytes: int) -> int:
-        async with asking(app_of(most_bytes=most_bytes)) as client:
+    async def send(body_bytes: int) -> int:
+        async with asking(app_of(limits=Limits(body_bytes=body_bytes))) as client:
             return (await client.post("/threads", json={"metadata": {"v": value}})).status_code
 
     assert asyncio.run(send(100_000)) == 413

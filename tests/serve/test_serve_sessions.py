@@ -24,7 +24,7 @@ from websockets.sync.client import connect
 
 from stategraph import END, START, Send, StateGraph, add_messages, get_stream_writer, interrupt
 from stategraph.checkpoint.errors import StorageError
-from stategraph.serve import create_app
+from stategraph.serve import Limits, create_app
 from stategraph.serve.sessions.events import first_seq, moment_of_seq
 from stategraph.store import GetOp, InMemoryStore, SearchOp
 
@@ -503,7 +503,7 @@ def test_cross_site_unauthenticated_and_excess_websockets_are_refused(gates):
     def auth(request: Any) -> str | None:
         return request.headers.get("x-user")
 
-    app = create_app(make_graphs(gates), auth=auth, most_requests_of_one=1)
+    app = create_app(make_graphs(gates), auth=auth, limits=Limits(requests_per_user=1))
     with serving(app) as url:
         for headers in ({}, {"x-user": "ann", "Origin": "http://evil.example"}):
             with pytest.raises(InvalidStatus, match="403"):

@@ -12,7 +12,7 @@ from kit.fleet import all_ended, counting, until, working
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.testing import queue_clock
-from stategraph.workers import Queue
+from stategraph.workers import Queue, When
 
 postgres = cluster.emptied
 ONE: Any = {"log": [], "left": 1}
@@ -32,7 +32,7 @@ def test_schedules_and_delays_are_due_when_the_clock_reaches_them(clock, postgre
     pytest.importorskip("cronsim")
     with Queue.from_conn_string(clock.url, counting) as queue, working(counting, clock.url):
         queue.schedule("daily", "30 7 * * *", ONE, missed="all")
-        queue.submit("later", ONE, run_id="later", delay=4 * DAY)
+        queue.submit("later", ONE, run_id="later", when=When(delay=4 * DAY))
         planned = queue.schedules()[0].next_at
         for _ in range(2):
             clock.advance(DAY)

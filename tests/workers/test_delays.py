@@ -14,7 +14,7 @@ from kit.fleet import all_ended, counting, until, working
 
 from stategraph.__main__ import main
 from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.workers import Queue, tables
+from stategraph.workers import Queue, When, tables
 from stategraph.workers.jobs import JobEnd
 from stategraph.workers.session import MOST_WOKEN, Terms, WorkerSession
 
@@ -60,8 +60,8 @@ def claims(session: WorkerSession, room: int = 10) -> list[str]:
 
 
 def test_a_delayed_job_is_claimed_at_its_time_and_not_before(drive, postgres, queue, session):
-    drive.call(queue, "submit", "t", one(), run_id="soon", delay=60)
-    drive.call(queue, "submit", "u", one(), run_id="late", at=datetime.now(UTC) + DAY)
+    drive.call(queue, "submit", "t", one(), run_id="soon", when=When(delay=60))
+    drive.call(queue, "submit", "u", one(), run_id="late", when=When(at=datetime.now(UTC) + DAY))
     assert claims(session) == []
     session.watch()
     assert claims(session) == []
@@ -77,7 +77,7 @@ def test_a_delayed_job_is_claimed_at_its_time_and_not_before(drive, postgres, qu
 @pytest.mark.parametrize("when", [{"delay": 0}, {"at": datetime(2020, 1, 1, tzinfo=UTC)}])
 def test_a_time_that_is_over_means_at_once(when, queue, postgres):
     with working(counting, postgres, **LONG):
-        queue.submit("t", one(), **when)
+        queue.submit("t", one(), when=When(**when))
         assert queue.result("t", wait=30).status == "done"
 
 
@@ -85,20 +85,20 @@ def test_a_worker_wakes_in_time_though_it_polls_every_five_minutes(postgres, que
     with working(counting, postgres, **LONG):
         queue.submit("now", one())
         assert queue.result("now", wait=30).status == "done"
-        queue.submit("t", one(), delay=0.3)
-        queue.submit("u", one(), at=datetime.now(UTC) + timedelta(seconds=0.2))
+        queue.submit("t", one(), when=When(delay=0.3))
+        queue.submit("u", one(), when=When(at=datetime.now(UTC) + timedelta(seconds=0.2)))
         assert queue.result("t", wait=30).status == "done"
         assert queue.result("u", wait=30).status == "done"
 
 
 def test_a_worker_that_starts_later_knows_what_is_delayed(postgres, queue):
-    queue.submit("t", one(), delay=0.3)
+    queue.submit("t", one(), when=When(delay=0.3))
     with working(counting, postgres, **LONG):
         assert queue.result("t", wait=30).status == "done"
 
 
 def test_a_worker_that_waits_for_a_time_asks_the_database_nothing_meanwhile(session, queue, monkeypatch):
-    queue.submit("t", one(), delay=0.3)
+    queue.submit("t", one(), when=When(delay=0.3))
     sent: list[str] = []
     run = WorkerSession._rows
     monkeypatch.setattr(
@@ -116,7 +116,7 @@ def test_a_worker_that_waits_for_a_time_asks_the_database_nothing_meanwhile(sess
 
 def test_a_backlog_does_not_starve_a_delayed_job(postgres, queue, session):
     """While each claim finds work, no claim asks whose time has come; the look does."""
-    queue.submit("t", one(), run_id="timed", delay=60, priority=1)
+    queue.submit("t", one(), run_id="timed", when=When(delay=60), priority=1)
     queue.submit_many([(f"u{number}", one()) for number in range(4)], run_ids=list("abcd"))
     first = session.claim(1)
     session.watch()
@@ -131,7 +131,7 @@ def test_a_full_worker_makes_jobs_ready_for_others_and_does_not_spin(postgres, q
     near, far = socket.socketpair()
     try:
         assert claims(session) == [] and claims(other) == []
-        queue.submit("t", one(), delay=0.2)
+        queue.submit("t", one(), when=When(delay=0.2))
         until(lambda: (session.wait(near, 0.5), queue.counts()["counting"].get("waiting"))[1])
         other.wait(near, 300.0)  # it is notified
         assert len(claims(other)) == 1
@@ -142,7 +142,7 @@ def test_a_full_worker_makes_jobs_ready_for_others_and_does_not_spin(postgres, q
 
 
 def test_a_delayed_job_blocks_no_other_job_of_its_thread(postgres, queue, session):
-    queue.submit("t", one(), run_id="later", delay=60)
+    queue.submit("t", one(), run_id="later", when=When(delay=60))
     queue.submit("t", one(), run_id="now")
     (now,) = session.claim(10)
     assert now.name.run_id == "now"
@@ -154,9 +154,9 @@ def test_a_delayed_job_blocks_no_other_job_of_its_thread(postgres, queue, sessio
 
 
 def test_those_that_are_due_go_by_priority_then_as_submitted(postgres, queue, session):
-    queue.submit("t", one(), run_id="first", delay=90)
-    queue.submit("u", one(), run_id="second", delay=60)
-    queue.submit("v", one(), run_id="urgent", delay=120, priority=5)
+    queue.submit("t", one(), run_id="first", when=When(delay=90))
+    queue.submit("u", one(), run_id="second", when=When(delay=60))
+    queue.submit("v", one(), run_id="urgent", when=When(delay=120), priority=5)
     for run_id in ("second", "urgent", "first"):
         let_pass(postgres, run_id)
     session.watch()
@@ -198,7 +198,7 @@ def test_a_sleeper_that_is_due_at_once_resumes_though_its_worker_polls_rarely(po
 
 @pytest.mark.parametrize("state", ["delayed", "sleeping"])
 def test_a_job_that_waits_for_its_time_can_be_cancelled(state, queue, session):
-    queue.submit("t", one(), run_id="r", delay=60 if state == "delayed" else None)
+    queue.submit("t", one(), run_id="r", when=When(delay=60 if state == "delayed" else None))
     for job in session.claim(1):
         later = (datetime.now(UTC) + DAY).timestamp()
         session.end([JobEnd(job.id, job.attempt, "sleeping", run_at=later)])
@@ -218,7 +218,7 @@ def test_a_job_cancelled_while_it_ran_does_not_go_to_sleep(queue, session):
 
 def test_more_than_are_woken_at_once_are_all_woken(queue, session, monkeypatch, postgres):
     monkeypatch.setattr("stategraph.workers.session.MOST_WOKEN", 2)
-    queue.submit_many([(f"t{number}", one()) for number in range(5)], delay=0.05)
+    queue.submit_many([(f"t{number}", one()) for number in range(5)], when=When(delay=0.05))
     with working(counting, postgres):
         until(lambda: all_ended(queue) and queue.counts() == {"counting": {"done": 5}})
     assert MOST_WOKEN > 100
@@ -228,9 +228,9 @@ def test_more_than_are_woken_at_once_are_all_woken(queue, session, monkeypatch, 
 
 
 def test_a_newer_input_takes_the_place_of_one_that_waits_and_is_run_once(drive, postgres, queue):
-    first = drive.call(queue, "submit", "t", one(log=["old"]), debounce=60)
+    first = drive.call(queue, "submit", "t", one(log=["old"]), when=When(debounce=60))
     due = queue.result("t", wait=0).run_at
-    again = drive.call(queue, "submit", "t", one(log=["new"], left=2), debounce=0.1, priority=7)
+    again = drive.call(queue, "submit", "t", one(log=["new"], left=2), when=When(debounce=0.1), priority=7)
     assert again == first, "all submissions that it stands for have its run id"
     (job,) = queue.jobs()
     assert (job.status, job.priority) == ("delayed", 7)
@@ -241,39 +241,39 @@ def test_a_newer_input_takes_the_place_of_one_that_waits_and_is_run_once(drive, 
 
 
 def test_however_many_follow_it_runs_after_debounce_max(postgres, queue):
-    queue.submit("t", one(), debounce=5, debounce_max=60)
+    queue.submit("t", one(), when=When(debounce=5, debounce_max=60))
     with psycopg.connect(postgres, autocommit=True) as admin:
         for passed, status in ((56, "delayed"), (61, "waiting")):
             admin.execute(
                 "UPDATE stategraph_jobs SET debounced_since = now() - make_interval(secs => %s)",
                 [passed],
             )
-            queue.submit("t", one(), debounce=50, debounce_max=60)
+            queue.submit("t", one(), when=When(debounce=50, debounce_max=60))
             (job,) = queue.jobs()
             assert job.status == status
             assert job.run_at is not None and job.run_at < datetime.now(UTC) + timedelta(seconds=5)
 
 
 def test_only_one_that_waits_for_a_newer_input_and_was_not_started_is_replaced(postgres, queue, session):
-    plain = queue.submit("t", one(), delay=60)
-    other = queue.submit("u", one(), debounce=60)
+    plain = queue.submit("t", one(), when=When(delay=60))
+    other = queue.submit("u", one(), when=When(debounce=60))
     with Queue.from_conn_string(postgres, "another") as foreign:
-        foreign.submit("t", one(), debounce=60)
-    first = queue.submit("t", one(), debounce=60)
-    assert len({plain, other, first, queue.submit("t", one(), debounce=60)}) == 3
+        foreign.submit("t", one(), when=When(debounce=60))
+    first = queue.submit("t", one(), when=When(debounce=60))
+    assert len({plain, other, first, queue.submit("t", one(), when=When(debounce=60))}) == 3
     let_pass(postgres, first)
     session.watch()
     (started,) = session.claim(10)
     assert started.name.run_id == first
-    second = queue.submit("t", one(), debounce=60)
+    second = queue.submit("t", one(), when=When(debounce=60))
     assert second != first, "that one has been started"
     session.end([JobEnd(started.id, started.attempt, "waiting")])
-    assert queue.submit("t", one(), debounce=60) == second, "and so it has when it was given back"
+    assert queue.submit("t", one(), when=When(debounce=60)) == second, "and so it has when it was given back"
 
 
 def test_concurrent_debounced_inputs_are_one_job(postgres, queue):
     with ThreadPoolExecutor(8) as pool:
-        runs = [*pool.map(lambda number: queue.submit("t", one(log=[number]), debounce=60), range(40))]
+        runs = [*pool.map(lambda number: queue.submit("t", one(log=[number]), when=When(debounce=60)), range(40))]
     assert len(set(runs)) == 1
     assert len(queue.jobs()) == 1
 
@@ -283,8 +283,10 @@ def test_concurrent_debounced_inputs_are_one_job(postgres, queue):
     {"debounce": None, "debounce_max": 5},
 ])  # fmt: skip
 def test_an_invalid_debounce_is_refused_at_once(more, queue):
+    more = dict(more)
     with pytest.raises(ValueError, match="must"):
-        queue.submit("t", one(), **{"debounce": 5, **more})
+        run_id = more.pop("run_id", None)
+        queue.submit("t", one(), run_id=run_id, when=When(**{"debounce": 5, **more}))
     assert queue.counts() == {}
 
 
@@ -297,17 +299,25 @@ def test_an_invalid_debounce_is_refused_at_once(more, queue):
     ({"delay": "5"}, "delay must be a number of seconds or a timedelta, got '5'"),
     ({"at": datetime(2030, 1, 1)}, "at must have a time zone"),
     ({"at": "tomorrow"}, "at must be a datetime, got 'tomorrow'"),
-    ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "got both"),
+    ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "one of delay, at and debounce"),
 ])  # fmt: skip
 def test_an_invalid_delay_is_refused_at_once(when, told, queue):
     with pytest.raises((TypeError, ValueError), match=told):
-        queue.submit("t", one(), **when)
+        queue.submit("t", one(), when=When(**when))
+    assert queue.counts() == {}
+
+
+def test_a_time_is_a_record_and_many_inputs_are_not_debounced(queue):
+    with pytest.raises(TypeError, match=r"when must be a When such as When\(delay=60\), got 60"):
+        queue.submit("t", one(), when=60)
+    with pytest.raises(ValueError, match="submit_many cannot debounce"):
+        queue.submit_many([("t", one())], when=When(debounce=1))
     assert queue.counts() == {}
 
 
 @pytest.mark.parametrize("payload", ["+nan", "+-inf", "+", "+soon", "+1e400", "+-5"])
 def test_notifications_of_any_role_keep_no_worker_busy(payload, postgres, queue, session):
-    queue.submit("t", one(), delay=60)
+    queue.submit("t", one(), when=When(delay=60))
     assert claims(session) == []
     before = session._next_wake
     session._on_notice(session._channel + payload.encode())
@@ -330,14 +340,14 @@ def test_tables_without_times_are_brought_up_to_date(postgres):
         with Queue.from_conn_string(postgres, counting) as queue:
             (found,) = queue.jobs()
             assert (found.status, found.run_at) == ("waiting", None)
-            queue.submit("u", one(), delay=0.1)
+            queue.submit("u", one(), when=When(delay=0.1))
             with working(counting, postgres):
                 assert queue.result("t", wait=30).status == "done"
                 assert queue.result("u", wait=30).status == "done"
 
 
 def test_the_command_line_shows_when_a_job_is_due(queue, postgres, capsys):
-    queue.submit("t", one(), run_id="r", at=datetime(2100, 1, 2, 3, 4, 5, tzinfo=UTC))
+    queue.submit("t", one(), run_id="r", when=When(at=datetime(2100, 1, 2, 3, 4, 5, tzinfo=UTC)))
     assert main(["queue", "--db", postgres]) == 0
     shown = capsys.readouterr().out
     assert "counting: 1 delayed" in shown

@@ -15,7 +15,7 @@ from kit.graphs import chain_of
 from typing_extensions import TypedDict
 
 from stategraph import Runtime, ThreadBusyError
-from stategraph.workers import JobOpenError, Queue
+from stategraph.workers import JobOpenError, Queue, When
 
 postgres = cluster.emptied
 
@@ -134,7 +134,7 @@ def test_jobs_of_other_graphs_on_the_thread_count(postgres, gate):
 
 def test_a_job_knows_which_jobs_it_rolled_back(postgres, gate):
     with Queue.from_conn_string(postgres, make_flow(gate)) as queue:
-        queue.submit("t", {"log": ["1"]}, run_id="later", delay=3600)
+        queue.submit("t", {"log": ["1"]}, run_id="later", when=When(delay=3600))
         queue.submit("t", {"log": ["2"]}, run_id="first")
         for _ in range(2):  # the second time nothing is stored
             queue.submit("t", {"log": ["3"]}, run_id="last", multitask="rollback")
@@ -174,7 +174,7 @@ def test_of_many_that_reject_at_the_same_time_one_gets_in(postgres, gate):
 def test_a_job_that_does_not_enqueue_has_no_time(postgres, gate, time):
     with Queue.from_conn_string(postgres, make_flow(gate)) as queue:
         with pytest.raises(ValueError, match="must have no"):
-            queue.submit("t", {}, multitask="reject", **time)
+            queue.submit("t", {}, multitask="reject", when=When(**time))
         with pytest.raises(ValueError, match='got "wait"|got \'wait\''):
             queue.submit("t", {}, multitask="wait")  # type: ignore[arg-type]
         assert queue.counts() == {}
