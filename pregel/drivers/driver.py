@@ -302,17 +302,17 @@ class Driver:
         if keeps_batch:
             if batch is None:
                 batch = self._batch = self.make_open_batch()
-                if self._run.settings.graph.limited:
-                    self._admission = self._admit_all(batch)
+                self._limit_starts((), batch)
             if tasks:
                 batch.add(tasks)
         elif batch is None:
             batch = self._batch = self.make_batch(tasks)
-            if self._run.output.live:
-                self._admission = self._limit_starts(tasks, batch)
+            self._limit_starts(tasks, batch)
             # If nobody waits for single tasks, this thread is the first worker: quick tasks are
             # done before another thread has woken (P7, P8).
             batch.start(here=not watched)
+        elif tasks:  # error handlers
+            batch.add(tasks)
         return batch
 
     def _enter_races(self, races: Failures, tasks: Sequence[Task]) -> None:
@@ -323,18 +323,13 @@ class Driver:
             self._racers = Racers(races)
         self._racers.add(tasks)
 
-    def _limit_starts(self, tasks: Sequence[Task], batch: Batch[Task]) -> AdmissionQueue | None:
-        """Let tasks that have a `Limit` start only when they have a place."""
-        from .limit import AdmissionQueue, needs_places
+    def _limit_starts(self, tasks: Sequence[Task], batch: Batch[Task]) -> None:
+        """Let tasks that have a `Limit`, also those added later, start only when they have a
+        place."""
+        if self._run.settings.graph.limited:
+            from .limit import AdmissionQueue
 
-        if not needs_places(tasks):
-            return None
-        return batch.admit_by(AdmissionQueue(tasks, batch.call_worker))
-
-    def _admit_all(self, batch: Batch[Task]) -> AdmissionQueue:
-        from .limit import AdmissionQueue
-
-        return batch.admit_by(AdmissionQueue((), batch.call_worker))
+            self._admission = batch.admit_by(AdmissionQueue(tasks, batch.call_worker))
 
     def _take_ended(self, batch: Batch[Task]) -> Sequence[Task]:
         ended = batch.take()

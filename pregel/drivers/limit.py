@@ -289,11 +289,6 @@ def _limits_of(task: Task) -> Places:
     return () if policies is None else policies.limits
 
 
-def needs_places(tasks: Iterable[Task]) -> bool:
-    """Whether one of these tasks has a limit."""
-    return any(map(_limits_of, tasks))
-
-
 def _needed(task: Task) -> Places:
     """The limits of a task, without those in which a task around it holds a place."""
     needed = _limits_of(task)

@@ -202,6 +202,7 @@ class Program:
         readers: channel → the selections it is part of.
         kinds: the channels that need care.
         consuming: some node's trigger wants to know when the node has run.
+        handles_errors: some node has an error handler.
         inputs, outputs, stream: channel selections; a str means that channel's bare value.
         nested: the graphs that its nodes hold or have been seen to run, by node name; for drawings.
         eager: chunks may come while a node runs, whatever their mode.
@@ -233,6 +234,7 @@ class Program:
     joins: Final[tuple[Join, ...]] = ()
     flow: Final[Flow | None] = None
     eager: Final[bool] = False
+    handles_errors: Final[bool] = False
     variants: Final[dict[Any, Program]] = field(default_factory=dict)
 
     @property
@@ -306,6 +308,7 @@ def freeze(
         output_set=frozenset(list_names(outputs)),
         outputs_settle=_settle(templates, outputs),
         kinds=_sort_channels(templates),
+        handles_errors=any(node.handler is not None for node in table.values()),
     )
 
 

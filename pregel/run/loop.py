@@ -141,7 +141,7 @@ def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
                 ended = [*effect.finished]
             # After a failure, tasks that have not begun do not begin. Losers are given a moment to
             # clean up.
-            elif not progress.failed:
+            else:
                 return
         moved = yield from _take(run, machine, progress, ended)
         if output.breakpoint:
@@ -188,7 +188,7 @@ def _start(
     Returns:
         Those that have finished before.
     """
-    rounds, known, shown = machine.open is None, [], tasks
+    rounds, known, routed = machine.open is None, [], []
     if rounds and not tasks[0].cause:
         if machine.racing and run.position.records:
             from ..schedule.races import find_lost
@@ -198,23 +198,24 @@ def _start(
         progress.round = tasks
     if run.position.records:
         restore(run, tasks)
+        routed = [task for task in tasks if task.restored and _is_handled(task)]
+        if routed:  # their error handlers had taken over
+            handlers = [handler_of(task) for task in routed]
+            restore(run, handlers)
+            progress.replace(routed, handlers)
+            tasks = [*(task for task in tasks if task not in routed), *handlers]
         if not rounds:
-            tasks = shown = _route(run, tasks)
             _restore_refused(run, tasks)
         known = [task for task in tasks if task.restored]
     new = [task for task in tasks if not task.restored] if known else tasks
     finished = [task for task in known if task.finished]
     if run.output.streams:
-        yield from show_starts(run, shown if rounds else new)
-        show_ends(run, known if rounds else [task for task in known if not task.finished])
+        yield from show_starts(run, [*routed, *tasks] if rounds else new)
+        shown = known if rounds else [task for task in known if not task.finished]
+        show_ends(run, [*routed, *shown])
     progress.enter(run, tasks, at_work=[*new, *finished])
     progress.enqueue(machine, new)
-    for task in known:
-        if not task.finished:
-            if rounds and _is_handled(task):
-                progress.failed = [*progress.failed, task]
-            else:
-                progress.note_ends(run, (task,))
+    progress.note_ends(run, (task for task in known if not task.finished))
     return finished
 
 
@@ -254,11 +255,11 @@ def _take_ended(
     if machine.open is not None:
         return (yield from _fold_ready(run, machine, progress, tasks, finished, failed))
     show_ends(run, [task for task in tasks if not task.recorded])
-    if failed:
-        progress.failed = [*progress.failed, *failed]
     # The writes of the last ones go with the commit, or with what `_end` records.
-    if progress.effect.open:
+    if progress.effect.open or failed:
         yield from progress.recording.record_early([t for t in finished if not t.recorded])
+    if failed:
+        yield from _hand_over(run, machine, progress, failed)
     return False
 
 
@@ -328,9 +329,7 @@ def _take_raced(
     show_ends(run, over)
     handled = [task for task in over if _is_handled(task)]
     progress.note_ends(run, (task for task in over if not _is_handled(task)))
-    if machine.open is None:
-        progress.failed = [*progress.failed, *handled]
-    elif handled:
+    if handled:
         yield from _hand_over(run, machine, progress, handled)
     return moved
 
@@ -347,16 +346,12 @@ def _stop(run: Run, progress: LoopProgress, losers: Sequence[Task]) -> Effects:
 
 def _hand_over(
     run: Run, machine: Machine, progress: LoopProgress, failed: Sequence[Task]
-) -> Generator[Effect, None, list[Task]]:
-    """Let error handlers take the places of tasks that have failed.
-
-    Returns:
-        The handlers that have finished before.
-    """
+) -> Effects:
+    """Let error handlers take the places of tasks that have failed, beside what is at work."""
     yield from progress.recording.record_failures(failed)
     handlers = [handler_of(task) for task in failed]
     progress.replace(failed, handlers)
-    return (yield from _start(run, machine, handlers, progress))
+    yield from _start(run, machine, handlers, progress)
 
 
 # -- supersteps: the barrier -----------------------------------------------------------------------
@@ -365,16 +360,11 @@ def _hand_over(
 def _end_round(
     run: Run, machine: Machine, progress: LoopProgress
 ) -> Generator[Effect, None, bool]:
-    """No task of the superstep is at work: let error handlers take over, or pass the barrier if all
-    have finished.
+    """No task of the superstep is at work: pass the barrier if all have finished.
 
     Returns:
         Whether there is a new state.
     """
-    failed, progress.failed = progress.failed, ()
-    if failed:
-        finished = yield from _hand_over(run, machine, progress, failed)
-        return (yield from _take(run, machine, progress, finished))
     tasks = progress.round
     if not tasks or not all(task.finished for task in tasks):
         return False
@@ -520,17 +510,6 @@ def _start_ready(run: Run, machine: Machine, progress: LoopProgress) -> list[Tas
     if any(stream.wants("checkpoints", "debug") for stream in run.output.streams):
         show_checkpoint(run, upcoming(run, machine))
     return starting
-
-
-def _route(run: Run, tasks: Sequence[Task]) -> Sequence[Task]:
-    """Replace tasks that had failed by their error handlers, which had taken over."""
-    routed = [task for task in tasks if task.restored and _is_handled(task)]
-    if not routed:
-        return tasks
-    show_ends(run, routed)
-    handlers = [handler_of(task) for task in routed]
-    restore(run, handlers)
-    return [*(task for task in tasks if task not in routed), *handlers]
 
 
 def _restore_refused(run: Run, tasks: Sequence[Task]) -> None:

@@ -30,8 +30,6 @@ class LoopProgress:
         recording: stores what is to be stored.
         passed_tick: the machine's tick up to which breakpoints count as passed.
         unfinished: those that have ended and not finished; they stay open.
-        failed: those that have failed in a superstep whose other tasks are at work. Then their
-            error handlers take over.
         round: the tasks of a superstep that is open, with the handlers that have taken over.
         taken: how many supersteps the call has taken.
         stopped: a failure stops the call: nothing further starts.
@@ -50,7 +48,6 @@ class LoopProgress:
 
     # What few calls ever set is an attribute of the class (benchmark P2).
     drained: str | None = None
-    failed: Sequence[Task] = ()
     held_back: frozenset[str] = frozenset()
     lost: Sequence[Task] = ()
     not_reached: Collection[str] = ()
@@ -204,9 +201,9 @@ class LoopProgress:
             heapify(self.serial_queue)
         # A signal is not taken back.
         gone -= {task.cause or task for task in self.unfinished if is_signal(task)}
-        self.unfinished, self.failed, self.round = (
+        self.unfinished, self.round = (
             [task for task in tasks if (task.cause or task) not in gone]
-            for tasks in (self.unfinished, self.failed, self.round)
+            for tasks in (self.unfinished, self.round)
         )
         if self.races is not None:
             self.races.drop(losers)

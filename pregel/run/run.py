@@ -273,7 +273,8 @@ class Run:
         """Whether the driver must come back as soon as a task ends, instead of when all have."""
         saver = self.thread.saver
         slow = saver is not None and not saver.in_memory
-        return bool(self.output.streams) or slow or self.settings.step_timeout is not None
+        early = slow or self.program.handles_errors
+        return early or bool(self.output.streams) or self.settings.step_timeout is not None
 
     @property
     def outermost(self) -> Run:

@@ -259,8 +259,9 @@ def retries(**options: Any) -> Any:
 
 
 def handled(**options: Any) -> Any:
+    """In a row: what is shown first of a handler and of a sibling is chance."""
     graph = StateGraph(State).add_node(fails, error_handler=takes_over).add_node(note_b)
-    return graph.add_edge(START, "fails").add_edge(START, "note_b").compile(**options)
+    return graph.add_edge(START, "note_b").add_edge("note_b", "fails").compile(**options)
 
 
 def unhandled(**options: Any) -> Any:

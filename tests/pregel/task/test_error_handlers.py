@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 from collections.abc import Callable
+from threading import Event
 from typing import Annotated, Any
 
 import pytest
@@ -16,6 +18,7 @@ from stategraph import (
     GraphDrained,
     InMemorySaver,
     InvalidUpdateError,
+    Limit,
     NodeError,
     RetryPolicy,
     RunControl,
@@ -181,6 +184,44 @@ def test_a_handler_runs_in_the_same_superstep_and_siblings_continue(drive):
     app = graph.compile(checkpointer=InMemorySaver())
     assert drive.invoke(app, {"n": 1}, CONFIG)["log"] == ["a", "handled", "c"]
     assert [s.metadata["step"] for s in drive.history(app, CONFIG)] == [1, 0, -1]
+
+
+@pytest.mark.parametrize("saver", [None, InMemorySaver])
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_handler_starts_while_siblings_run(drive, saver, limited):
+    handled = Event()
+
+    def handler(state: State) -> State:
+        handled.set()
+        return {"log": ["handled"]}
+
+    def wait(state: State) -> State:
+        assert handled.wait(10)
+        return {"log": ["waited"]}
+
+    limit = Limit(2) if limited else None
+    graph = StateGraph(State).add_node("a", fail, error_handler=handler, limit=limit)
+    graph.add_node("b", wait, limit=limit)
+    graph.add_edge(START, "a").add_edge(START, "b")
+    app = graph.compile(checkpointer=None if saver is None else saver())
+    assert drive.invoke(app, {"n": 1}, CONFIG)["log"] == ["handled", "waited"]
+
+
+async def test_a_coroutine_handler_starts_while_coroutines_run():
+    handled = asyncio.Event()
+
+    async def handler(state: State) -> State:
+        handled.set()
+        await asyncio.sleep(0)
+        return {"log": ["handled"]}
+
+    async def wait(state: State) -> State:
+        await asyncio.wait_for(handled.wait(), 10)
+        return {"log": ["waited"]}
+
+    graph = StateGraph(State).add_node("a", fail, error_handler=handler).add_node("b", wait)
+    app = graph.add_edge(START, "a").add_edge(START, "b").compile()
+    assert (await app.ainvoke({"n": 1}))["log"] == ["handled", "waited"]
 
 
 def test_each_failed_send_has_its_own_handler(drive):
