@@ -43,7 +43,6 @@ from ..pregel.program.writes import Writer
 from ..pregel.run.checks import place_node, resolve_executor
 from ..pregel.running import running
 from ..pregel.runtime import Running
-from ..pregel.task.outcome import cache_namespace
 from ..pregel.types import LOCAL, CachePolicy, ContextT, RetryPolicy, TimeoutPolicy
 from .arguments import known_keywords, read_policies
 
@@ -141,11 +140,15 @@ class TaskFunction(Generic[P, T]):
 
     def clear_cache(self, cache: BaseCache) -> None:
         """Forget the cached results of this task."""
-        cache.clear([cache_namespace(self._node)])
+        cache.clear(self._namespaces())
 
     async def aclear_cache(self, cache: BaseCache) -> None:
         """`clear_cache` for coroutines."""
-        await cache.aclear([cache_namespace(self._node)])
+        await cache.aclear(self._namespaces())
+
+    def _namespaces(self) -> list[tuple[str, ...]]:
+        cached = self._node.cache
+        return [] if cached is None else [cached.namespace]
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"

@@ -31,7 +31,6 @@ from .run.checks import (
 from .run.config import Options, concurrency, merge_configs, normalize, spread
 from .run_api import Invocable
 from .runtime import ManagedValue
-from .task.outcome import cache_namespace
 from .types import (
     LOCAL,
     All,
@@ -315,7 +314,7 @@ class Pregel(
         for name in (names := list(known if names is None else names)):
             if name not in known:
                 raise ValueError(f"clear_cache: there is no node {name!r}; {nearest(name, known)}")
-        return [cache_namespace(known[name]) for name in names if known[name].cache is not None]
+        return [cache.namespace for name in names if (cache := known[name].cache) is not None]
 
     # -- look --------------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...channels.base import BaseChannel, Channel
 from ...channels.topic import Topic
-from ...checkpoint.keys import KeyWatch
+from ...checkpoint.keys import KeyWatch, function_identity
 from ..errors import InvalidGraphError
-from ..names import PULL, TASKS
+from ..names import CACHED_WRITES, PULL, TASKS
 from ..runtime import ManagedValue
 from ..types import CachePolicy, RetryPolicy, Selection, Send, TimeoutPolicy
 from .callables import Injected
@@ -53,16 +53,25 @@ class NodeCache:
 
     Attributes:
         policy: as it was declared.
-        identity: what the namespace of its keys calls the function; None until it is first needed.
-        key_watch: notices if the key is another one at every call; None until the first call.
+        namespace: the part of a cache that belongs to the node.
+        key_watch: notices if the key is another one at every call.
+
+    Raises:
+        TypeError: the function cannot be identified, and the policy has no `key_func`.
     """
 
-    __slots__ = ("identity", "key_watch", "policy")
+    __slots__ = ("key_watch", "namespace", "policy")
 
-    def __init__(self, policy: CachePolicy) -> None:
+    def __init__(self, policy: CachePolicy, name: str, function: Any) -> None:
         self.policy: CachePolicy = policy
-        self.identity: str | None = None
-        self.key_watch: KeyWatch | None = None
+        try:
+            identity = function_identity(function)
+        except TypeError as error:
+            if policy.key_func is None:
+                raise TypeError(f"node {name!r} has a cache_policy, but {error}") from None
+            identity = "key_func"  # it must tell apart functions of the same name
+        self.namespace: tuple[str, ...] = (CACHED_WRITES, identity, name)
+        self.key_watch: KeyWatch = KeyWatch(name)
 
 
 class AttemptPolicies(NamedTuple):
@@ -152,7 +161,7 @@ class CompiledNode:
         self.policies: AttemptPolicies | None = None
         timeout, cached, limits = declared.timeout, declared.cache_policy, declared.limits
         if timeout is not None or cached is not None or limits:
-            cache = None if cached is None else NodeCache(cached)
+            cache = None if cached is None else NodeCache(cached, name, self.source)
             self.policies = AttemptPolicies(timeout, cache, tuple(limits))
         self.hidden: bool = declared.hidden
         only_writes = not bodies and self.mapper is None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Final
 
-from ...checkpoint.keys import KeyWatch, canonical_key, function_identity
+from ...checkpoint.keys import canonical_key
 from ..clock import CLOCK
 from ..errors import (
     DrainSignal,
@@ -21,8 +21,7 @@ from ..errors import (
     StepTimeoutError,
     warn,
 )
-from ..names import CACHED_WRITES
-from ..program.program import CompiledNode, NodeCache
+from ..program.program import NodeCache
 from ..types import Command, Interrupt, TimeoutPolicy
 from .attempt_state import Pause, earliest
 from .deadline import Deadline
@@ -305,7 +304,7 @@ def cache_key(task: Task) -> FullKey | None:
     """Where the result of a task is cached; None if its node has no policy or its graph no cache.
 
     Raises:
-        TypeError: the node's function or input has no stable identity; says to give a `key_func`.
+        TypeError: the input has no canonical form; says to give a `key_func`.
     """
     cached = task.node.cache
     if cached is None:
@@ -319,43 +318,21 @@ def cache_key(task: Task) -> FullKey | None:
     # What a graph with a memory returns depends on that memory, too.
     memory = "" if task.send is None or task.send.key is None else f"\x1f{task.send.key}"
     if cached.policy.key_func is None:
-        plain, namespace = canonical_key(task.input), cache_namespace(task.node)
-        _watch_keys(task, cached, namespace[1], plain)
-        return namespace, plain + memory
-    key = cached.policy.key_func(task.input)
+        key: Any = canonical_key(task.input)
+        _watch_keys(task, cached, key)
+    else:
+        key = cached.policy.key_func(task.input)
     text = key.hex() if isinstance(key, bytes) else str(key)
-    return cache_namespace(task.node), text + memory
+    return cached.namespace, text + memory
 
 
-def _watch_keys(task: Task, cached: NodeCache, function: str, key: str) -> None:
+def _watch_keys(task: Task, cached: NodeCache, key: str) -> None:
     """Tell once if a node's key is another one at every call, so that its cache never helps."""
-    node = task.node
     watch = cached.key_watch
-    if watch is None:
-        watch = cached.key_watch = KeyWatch(node.name)
     if not watch.done:
-        warning = watch.look(function, node.source, key, task.input, task.run.output.chunks)
+        warning = watch.look(key, task.input, task.run.output.chunks)
         if warning is not None:
             warnings.warn(warning, RuntimeWarning, stacklevel=2)
-
-
-def cache_namespace(node: CompiledNode) -> tuple[str, ...]:
-    """The part of a cache that belongs to one node.
-
-    Raises:
-        TypeError: the node's function cannot be told from others, and its policy has no `key_func`
-            to do so.
-    """
-    cached = node.cache
-    if cached is None or cached.policy.key_func is None:
-        return (CACHED_WRITES, function_identity(node.source), node.name)
-    # Once: what the function holds may change, and the keys are not made from that.
-    if cached.identity is None:
-        try:
-            cached.identity = function_identity(node.source)
-        except TypeError:
-            cached.identity = "key_func"  # it must tell apart functions of the same name
-    return (CACHED_WRITES, cached.identity, node.name)
 
 
 def restore_result(task: Task, blob: Any) -> None:

@@ -202,7 +202,10 @@ def test_the_state_where_a_send_brings_something_else(drive):
 
 
 def test_a_cache_policy_in_a_graph_without_a_cache(drive):
-    graph = StateGraph(State).add_node("a", lambda state: {"n": 1}, cache_policy=CachePolicy()).add_edge(START, "a")
+    def a(state: State) -> State:
+        return {"n": 1}
+
+    graph = StateGraph(State).add_node(a, cache_policy=CachePolicy()).add_edge(START, "a")
     with pytest.warns(GraphWarning, match="node 'a' has a cache_policy, but the graph has no cache: compile\\(cache="):
         drive.invoke(graph.compile(), {"n": 1})
     outer = chain_of(State, inner=graph.compile()).compile(cache=InMemoryCache())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import operator
 import threading
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
@@ -50,8 +49,7 @@ def app_of(node: Any, cache: Any = None, policy: CachePolicy | None = None, **mo
 
 
 CALLS: list[Any] = []
-"""What `note` and others were called with. Module state: a node that carries a growing list along would be another
-node at every call."""
+"""What `note` and others were called with. Module state: a function with a closure is not cached without a key."""
 
 
 @pytest.fixture(autouse=True)
@@ -126,21 +124,6 @@ def test_an_input_without_a_canonical_form_is_refused(drive):
 # -- who is who -----------------------------------------------------------------------------------------------
 
 
-def adds(what: str) -> Callable[[Any], State]:
-    return lambda state: {"log": [what]}
-
-
-def test_closures_of_one_factory_do_not_share_results(drive):
-    cache = InMemoryCache()
-    assert [drive.invoke(app_of(adds(w), cache), {"n": 1})["log"] for w in "ABA"] == [["A"], ["B"], ["A"]]
-
-
-def test_lambdas_do_not_share_results(drive):
-    cache = InMemoryCache()
-    nodes: list[Any] = [lambda s: {"log": ["A"]}, lambda s: {"log": ["B"]}]
-    assert [drive.invoke(app_of(node, cache), {"n": 1})["log"] for node in nodes] == [["A"], ["B"]]
-
-
 class Adds:
     def __init__(self, what: str) -> None:
         self.what = what
@@ -153,12 +136,28 @@ class Adds:
         return self(state)
 
 
-@pytest.mark.parametrize("how", [lambda o: o, lambda o: o.method], ids=["objects", "methods"])
-def test_differing_objects_do_not_share_results_and_equal_ones_do(drive, how):
+@pytest.mark.parametrize("make", [Adds, lambda what: Adds(what).method, lambda what: lambda state: Adds(what)(state)])
+def test_what_holds_values_is_refused_at_compile_and_told_apart_by_its_key(drive, make):
+    """Objects, methods and closures."""
+    with pytest.raises(TypeError, match="node 'node' has a cache_policy, but .*: give the cache policy a key_func"):
+        app_of(make("A"))
     cache = InMemoryCache()
-    found = [drive.invoke(app_of(how(Adds(w)), cache), {"n": 1})["log"] for w in "ABA"]
+    policies = {what: CachePolicy(key_func=lambda state, what=what: f"{what} {state['n']}") for what in "AB"}
+    found = [drive.invoke(app_of(make(w), cache, policies[w]), {"n": 1})["log"] for w in "ABA"]
     assert found == [["A"], ["B"], ["A"]]
     assert CALLS == ["A", "B"]
+
+
+def test_the_refusal_covers_tasks_and_entrypoints():
+    with pytest.raises(TypeError, match="'<lambda>' has a cache_policy, but a lambda has no name"):
+        task(cache_policy=CachePolicy())(lambda n: n)
+    held = object()
+
+    def flow(n: int) -> Any:
+        return held
+
+    with pytest.raises(TypeError, match=r"has a closure \(held\)"):
+        entrypoint(cache=InMemoryCache(), cache_policy=CachePolicy())(flow)
 
 
 def test_nodes_of_one_function_have_results_of_their_own(drive):
@@ -178,7 +177,7 @@ def test_an_indistinguishable_function_needs_a_key(drive):
             return note(state)
 
     with pytest.raises(TypeError, match="key_func"):
-        drive.invoke(app_of(node), {"n": 1})
+        app_of(node)
     app = app_of(node, policy=CachePolicy(key_func=lambda state: str(state["n"])))
     for _ in range(2):
         assert drive.invoke(app, {"n": 1})["log"] == [1]
@@ -198,17 +197,13 @@ def test_with_a_custom_key_a_function_may_close_over_changing_values(drive):
     assert drive.invoke(app, {"n": 7})["log"] == [3]
 
 
-def test_a_chain_of_functions_is_identified_by_all_of_them(drive):
-    def chain(last: Any, cache: Any) -> Pregel:
-        node = NodeBuilder().subscribe_only("a").do(lambda x: x + 1).do(last).write_to("b").add_cache_policy(CachePolicy())
-        return Pregel(
+def test_a_chain_of_functions_needs_a_key():
+    node = NodeBuilder().subscribe_only("a").do(note).do(note).write_to("b").add_cache_policy(CachePolicy())
+    with pytest.raises(TypeError, match="key_func"):
+        Pregel(
             nodes={"node": node}, channels={"a": LastValue(int), "b": LastValue(int)}, input_channels="a",
-            output_channels="b", cache=cache,
+            output_channels="b", cache=InMemoryCache(),
         )  # fmt: skip
-
-    cache = InMemoryCache()
-    lasts: list[Any] = [lambda x: x * 2, lambda x: x * 3]
-    assert [drive.invoke(chain(last, cache), 1) for last in (*lasts, lasts[0])] == [4, 6, 4]
 
 
 # -- at the same time -----------------------------------------------------------------------------------------
@@ -515,34 +510,6 @@ def test_a_whole_graph_is_cached_under_a_custom_key(drive):
 
 
 # -- keys that never come twice -----------------------------------------------------------------------------------
-
-
-class Counting:
-    def __init__(self) -> None:
-        self.kind, self.calls = "fixed", 0
-
-    def __call__(self, state: State) -> State:
-        self.calls += 1
-        return {}
-
-
-def counting() -> Any:
-    calls, kind = [], "fixed"
-
-    def node(state: State) -> State:
-        calls.append(kind)
-        return {}
-
-    return node
-
-
-@pytest.mark.parametrize("make", [Counting, counting])
-def test_a_function_that_changes_with_each_call_warns_once(drive, make):
-    app = app_of(make())
-    drive.invoke(app, {"n": 1}), drive.invoke(app, {"n": 1})
-    with pytest.warns(RuntimeWarning, match=r"node 'node' has never been hit.*what changes is 'calls'\. Give .*key_func"):
-        drive.invoke(app, {"n": 1})
-    drive.invoke(app, {"n": 1}), drive.invoke(app, {"n": 1})
 
 
 def test_an_input_that_changes_with_each_run_warns_once(drive):
