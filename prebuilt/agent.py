@@ -73,6 +73,7 @@ class ModelNode:
     """
 
     name = "model"
+    drawn_as = ("model",)
 
     def __init__(
         self,

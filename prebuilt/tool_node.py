@@ -93,6 +93,7 @@ class ToolNode:
         self.messages_key = messages_key
         self.handle_tool_errors = handle_tool_errors
         self.approve = approve
+        self.drawn_as = ("tool", "person") if approve else ("tool",)
         self.tools: dict[str, Tool] = {}
         for tool in map(as_tool, tools):
             if tool.name in self.tools:

@@ -7,7 +7,9 @@ It does not guess: a router that does not declare where it goes leads to a node 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from inspect import getattr_static
+from types import FunctionType, MethodType
+from typing import Protocol, TypeGuard, get_args
 
 from networkx.algorithms.traversal import breadth_first_search
 
@@ -24,7 +26,7 @@ from ..pregel.program.writes import StateWriter
 from ..pregel.types import All, Send
 from .group import group
 from .labels import ANY_NODE, PERHAPS, visible
-from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind
+from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind, Role
 
 
 class CompiledGraph(Protocol):
@@ -178,9 +180,34 @@ def _build_node(app: CompiledGraph, node: CompiledNode, inside: str) -> GraphNod
         handler=_handles(node),
         before=_is_listed(node.name, app.interrupt_before),
         after=_is_listed(node.name, app.interrupt_after),
+        roles=find_roles(node),
         metadata=node.metadata,
         data=node.source,
     )
+
+
+def find_roles(node: CompiledNode) -> tuple[Role, ...]:
+    """Return what a node is for: as `metadata={"kind": ...}` says, else as its object says in
+    `drawn_as`, else by the functions of this package that its own code names."""
+    known: tuple[Role, ...] = get_args(Role)
+    if (said := node.metadata.get("kind")) in known:
+        return (said,)
+    source = node.source
+    said = getattr_static(source, "drawn_as", ())
+    if not said and isinstance(source, FunctionType | MethodType):
+        function = source.__func__ if isinstance(source, MethodType) else source
+        given = map(function.__globals__.get, function.__code__.co_names)
+        said = [_ASKING.get(each.__name__) for each in given if _is_ours(each)]
+    return tuple(role for role in known if role in said)
+
+
+_ASKING = {"call_model": "model", "acall_model": "model", "interrupt": "person"}
+"""The functions by which a node asks, and whom."""
+
+
+def _is_ours(value: object) -> TypeGuard[FunctionType]:
+    package = __name__.partition(".")[0]
+    return isinstance(value, FunctionType) and value.__module__.partition(".")[0] == package
 
 
 def _handles(node: CompiledNode) -> bool:

@@ -50,6 +50,9 @@ NODE_KINDS = {
     "deferred": "deferred: runs when nothing else is left",
     "handler": "error handler",
     "breakpoint": "breakpoint: the run stops here",
+    "model": "asks a model",
+    "tool": "calls tools",
+    "person": "asks a person",
     "unreached": "nothing declared leads here",
 }
 """What each kind of node, and each of its `traits`, means."""
@@ -174,16 +177,18 @@ def traits(node: GraphNode) -> list[str]:
         "breakpoint": node.before or node.after,
         "unreached": not node.reached,
     }
-    return [trait for trait, holds in found.items() if holds]
+    return [*(trait for trait, holds in found.items() if holds), *node.roles]
 
 
 def notes(node: GraphNode) -> list[str]:
-    """Return further facts about a node: its metadata, as far as it is plain data, and its
-    breakpoints."""
+    """Return further facts about a node: its roles, its metadata, as far as it is plain data, and
+    its breakpoints."""
     found = [
-        f"{key} = {_shorten(value)}" for key, value in to_plain_data(dict(node.metadata)).items()
+        f"{key} = {_shorten(value)}"
+        for key, value in to_plain_data(dict(node.metadata)).items()
+        if not (key == "kind" and value in node.roles)
     ]
-    return [*map(visible, found), *list_stops(node)]
+    return [*(NODE_KINDS[role] for role in node.roles), *map(visible, found), *list_stops(node)]
 
 
 def list_stops(node: GraphNode) -> list[str]:

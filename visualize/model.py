@@ -30,6 +30,9 @@ without declared ends; `cluster` is a node whose graph is shown inside it; `fold
 several nodes, in drawings only; `steps` represents consecutive checkpoints, in drawings of a
 thread's branches."""
 
+Role = Literal["model", "tool", "person"]
+"""What a node is for: asking a model, calling tools, asking a person."""
+
 EdgeKind = Literal["plain", "join", "conditional", "goto", "send", "error"]
 """`plain`: always taken. `join`: to or from a join. `conditional`: a router decides. `goto`: a
 `Command` decides. `send`: a router sends any number of tasks. `error`: taken when the node
@@ -49,6 +52,7 @@ class GraphNode(NamedTuple):
         before, after: whether a static breakpoint stops the run there.
         reached: False if nothing declared leads here.
         ends: whether an edge to END is drawn as a mark on the node, in drawings only.
+        roles: what it is for, as far as that is known.
         metadata: as given to `add_node`.
         data: the user's object for the node; None if it is not known.
     """
@@ -63,6 +67,7 @@ class GraphNode(NamedTuple):
     after: bool = False
     reached: bool = True
     ends: bool = False
+    roles: tuple[Role, ...] = ()
     metadata: Mapping[str, Any] = {}
     data: Any = None
 

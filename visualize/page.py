@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html import escape
-from typing import cast
+from typing import cast, get_args
 
 from .assets import read_asset
 from .labels import EDGE_KINDS, NODE_KINDS, tell_join, traits
 from .layout.geometry import Box, GraphLayout, Route
 from .layout.measure import node_size
-from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind
+from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind, Role
 from .svg import draw_svg
 from .theme import DARK, LIGHT, Theme
 
@@ -99,6 +99,7 @@ def _sample_node(trait: str, theme: Theme, label: str = "") -> str:
         handler=trait == "handler",
         before=trait == "breakpoint",
         reached=trait != "unreached",
+        roles=(cast(Role, trait),) if trait in get_args(Role) else (),
     )
     width, height = min(node_size(node).width, 52), min(node_size(node).height, 28)
     box = Box("", (_WIDE - width) / 2, (_HIGH - height) / 2, width, height)

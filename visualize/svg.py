@@ -19,11 +19,11 @@ from .group import group
 from .labels import ANY_NODE, MANY, drop_illegal, notes, tell_edge, tell_trait, traits, visible
 from .layout.geometry import Box, GraphLayout, Point, Route
 from .layout.measure import (
-    DEFERRED_MARK,
     FONT,
     LABEL_LINE,
     LINE_HEIGHT,
     LONGEST_LABEL,
+    MARK,
     SMALL,
     fit_lines,
     fit_text,
@@ -143,17 +143,17 @@ def _node(node: GraphNode, box: Box, mark: Mark | None) -> str:
     x, y = box.middle
     if node.kind == "cluster":
         kinds = ["cluster", *traits(node)]
-        glass, place = (box.x + 16, box.y + 15), (box.x + 12, box.y + 15)
+        sign, place = (box.x + 16, box.y + 15), (box.x + 12, box.y + 15)
         size, style = SMALL + 1, 'class="name" text-anchor="start"'
     else:
         kinds = ["node", *(trait for trait in traits(node) if trait != "breakpoint")]
-        glass, place = (box.x + 18, y), (x, y)
+        sign, place = (box.x + 18, y), (x, y)
         ends = node.kind in ("start", "end")
         size = SMALL if ends or node.kind == "join" else FONT
         style = f'class="name" fill="{LIGHT["pill-ink" if ends else "ink"]}"'
-    if node.deferred:
-        move = DEFERRED_MARK if node.kind == "cluster" else DEFERRED_MARK / 2
-        place = place[0] + move, place[1]
+    signs = [*(["deferred"] if node.deferred else []), *node.roles]
+    move = MARK * len(signs) / (1 if node.kind == "cluster" else 2)
+    place = place[0] + move, place[1]
     if mark:
         kinds.append(f"is-{mark.state}")
     return "".join(
@@ -161,7 +161,7 @@ def _node(node: GraphNode, box: Box, mark: Mark | None) -> str:
             f'<g class="{" ".join(kinds)}" data-node="{_text(node.id)}">',
             _title(_tooltip(node, mark)),
             *_outline(node, box),
-            *([_hour_glass(glass)] if node.deferred else []),
+            *(_sign(name, (sign[0] + MARK * n, sign[1])) for n, name in enumerate(signs)),
             *_lines(node, place, size, style),
             *_stops(node, box),
             *_end_mark(node, box),
@@ -220,7 +220,7 @@ def _outline(node: GraphNode, box: Box) -> Iterator[str]:
 def _tooltip(node: GraphNode, mark: Mark | None) -> str:
     """Return everything that is known about a node, one fact per line."""
     said = {"unknown": ANYWHERE if node.label == ANY_NODE else MISSING, "unreached": UNREACHED}
-    plain = {"start", "end", "breakpoint"}
+    plain = {"start", "end", "breakpoint", *node.roles}
     kinds = [said.get(each) or tell_trait(node, each) for each in traits(node) if each not in plain]
     whole = [] if node.kind in ("start", "end", "join", "unknown") else [node.label]
     stands = [" ".join(filter(None, mark))] if mark else []
@@ -256,10 +256,19 @@ def _end_mark(node: GraphNode, box: Box) -> Iterator[str]:
         )
 
 
-def _hour_glass(middle: Point) -> str:
-    x, y = middle
-    path = f"M{_number(x - 3.5)} {_number(y - 5.5)}h7l-7 11h7z"
-    return f'<path class="glass" d="{path}" fill="none" stroke="{LIGHT["soft"]}"/>'
+_SIGNS = {  # an hour-glass, a spark, a wrench, a head with shoulders
+    "deferred": "m-3.5-5.5h7l-7 11h7z",
+    "model": "m0-6q.6 5.4 6 6q-5.4.6-6 6q-.6-5.4-6-6q5.4-.6 6-6z",
+    "tool": "m5.5-3-2.5 1.5-1.5-1.5 1.5-2.5a3.5 3.5 0 0 0-4.5 4.5l-4 4a1.4 1.4 0 0 0 2 2l4-4"
+    "a3.5 3.5 0 0 0 5-4z",
+    "person": "m-2.4-2.8a2.4 2.4 0 1 0 4.8 0a2.4 2.4 0 1 0-4.8 0zm-2.6 8.3a5 4.5 0 0 1 10 0z",
+}
+
+
+def _sign(name: str, middle: Point) -> str:
+    """Return the mark of a deferred node or of a role."""
+    path = f"M{_point(middle)}{_SIGNS[name]}"
+    return f'<path class="sign" d="{path}" fill="none" stroke="{LIGHT["soft"]}"/>'
 
 
 def _badge(box: Box, mark: Mark | None) -> Iterator[str]:

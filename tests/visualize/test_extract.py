@@ -20,9 +20,22 @@ from kit.graphs import chain_of
 from kit.random_graphs import graphs
 
 import stategraph
-from stategraph import END, START, Command, InMemorySaver, NodeBuilder, Pregel, Send, StateGraph
+from stategraph import (
+    END,
+    START,
+    Command,
+    InMemorySaver,
+    NodeBuilder,
+    Pregel,
+    Send,
+    StateGraph,
+    interrupt,
+)
 from stategraph.channels import LastValue
+from stategraph.graph import call_model
+from stategraph.prebuilt import create_agent
 from stategraph.pregel.program.join import Join
+from stategraph.testing import ScriptedModel
 from stategraph.visualize.extract import extract
 from stategraph.visualize.model import GraphEdge, GraphModel
 
@@ -256,6 +269,45 @@ def test_what_is_not_reached_is_marked():
     with pytest.warns(stategraph.graph.GraphWarning):
         drawn = model(joined(graph("a", "b", "c"), ("b", "c"), ("c", "b")))
     assert [node.id for node in drawn.node_records if not node.reached] == ["b", "c"]
+
+
+class Talk(stategraph.MessagesState):
+    seen: Annotated[list[str], operator.add]
+
+
+def ask_person(state: State) -> Any:
+    return interrupt("ok?")
+
+
+def ask_model(state: State) -> Any:
+    return call_model(ScriptedModel([]), [])
+
+
+def test_what_a_node_is_for_is_known_by_its_code_its_object_or_its_metadata():
+    agent = create_agent(ScriptedModel([]), [ask_something], approve=True, state_schema=Talk)
+    built = (
+        StateGraph(State)
+        .add_node(ask_person)
+        .add_node(ask_model)
+        .add_node("said", node, metadata={"kind": "tool", "team": "blue"})
+        .add_node("other", node, metadata={"kind": "etl"})
+        .add_node("agent", agent)
+    )
+    for name in built.nodes:
+        built.add_edge(START, name)
+    found = {each.id: each.roles for each in model(built, xray=True).node_records if each.kind == "node"}
+    assert found == {
+        "ask_person": ("person",), "ask_model": ("model",), "said": ("tool",), "other": (),
+        "agent:model": ("model",), "agent:tools": ("tool", "person"),
+    }  # fmt: skip
+    drawn = built.compile().get_graph().draw_mermaid()
+    assert "said<br/><small>calls tools</small><br/><small>team = blue</small>" in drawn
+    assert "other<br/><small>kind = etl</small>" in drawn
+
+
+def ask_something(question: str) -> str:
+    """Ask."""
+    return question
 
 
 def test_metadata_goes_along():

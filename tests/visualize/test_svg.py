@@ -131,8 +131,18 @@ def test_what_is_special_about_a_node_can_be_seen():
     assert classes["sub"] == ["subgraph"]
     assert classes["S"] == ["start"]
     assert len(of_node(root, "sub").findall(f"{NS}rect")) == 2
-    assert of_node(root, "b").find(f"{NS}path[@class='glass']") is not None
+    assert of_node(root, "b").find(f"{NS}path[@class='sign']") is not None
     assert len(of_node(root, "j").findall(f"{NS}circle")) == 1
+
+
+def test_each_role_has_a_sign_and_room_for_it():
+    bare, marked = (GraphNode("tools", "tools", roles=roles) for roles in ((), ("tool", "person")))
+    drawn = {len(each.roles): GraphModel("", (each,)) for each in (bare, marked)}
+    root = parsed(draw_svg(drawn[2]))
+    assert of_node(root, "tools").get("class") == "node tool person"
+    assert len(of_node(root, "tools").findall(f"{NS}path[@class='sign']")) == 2
+    assert "calls tools\nasks a person" in str(of_node(root, "tools").findtext(f"{NS}title"))
+    assert arrange(drawn[2]).boxes["tools"].width > arrange(drawn[0]).boxes["tools"].width
 
 
 def test_breakpoints_are_marked_above_or_below():
@@ -167,7 +177,7 @@ def test_a_deferred_cluster_has_an_hour_glass_and_room_for_it():
     (cluster,) = SHAPE.clusters
     late = cluster._replace(deferred=True)
     root = parsed(draw_svg(GraphModel("", SHAPE.node_records, SHAPE.edge_records, [late])))
-    assert of_node(root, "c").find(f"{NS}path[@class='glass']") is not None
+    assert of_node(root, "c").find(f"{NS}path[@class='sign']") is not None
     assert title_size(late).width > title_size(cluster).width
 
 

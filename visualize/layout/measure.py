@@ -27,8 +27,8 @@ LONGEST_LABEL = 150.0
 LABEL_LINE = 14.0
 """The distance between lines of an edge's label."""
 
-DEFERRED_MARK = 16.0
-"""The room for the hour-glass in a deferred node."""
+MARK = 16.0
+"""The room for each mark in a node: the hour-glass of a deferred one, the signs of its roles."""
 
 
 class Size(NamedTuple):
@@ -117,7 +117,7 @@ def node_size(node: GraphNode) -> Size:
         return Size(max(44, round(text_width(fit_text(node.label))) + 30), 34)
     if node.kind in ("start", "end"):
         return Size(max(64, text_width(fit_text(node.label), SMALL) + 32), 28)
-    extra = (DEFERRED_MARK if node.deferred else 0) + (8 if node.kind == "subgraph" else 0)
+    extra = MARK * (node.deferred + len(node.roles)) + (8 if node.kind == "subgraph" else 0)
     lines = fit_lines(node)
     widest = max(round(text_width(line)) for line in lines)
     return Size(max(64, widest + 32 + extra), 38 + LINE_HEIGHT * (len(lines) - 1))
@@ -132,5 +132,5 @@ def label_size(text: str) -> Size:
 
 def title_size(node: GraphNode) -> Size:
     """Return the size of a cluster's title."""
-    mark = DEFERRED_MARK if node.deferred else 0
+    mark = MARK * (node.deferred + len(node.roles))
     return Size(round(text_width(fit_text(node.label), SMALL + 1)) + 8 + mark, 18)
