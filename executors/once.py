@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from ..pregel.errors import GraphAbandoned, ShippingError
-from ..pregel.running import ONCE, OnceRecord
+from ..pregel.running import ONCE, EffectRecord
 from .pickling import PackedError, dumps, find_culprit, loads, pack_error, unpack_error
 from .protocol import DriverTask
 
@@ -40,7 +40,7 @@ class OnceReply(NamedTuple):
 
 
 class RequestedOnce:
-    """An `OnceRecord` that the driver keeps.
+    """An `EffectRecord` that the driver keeps.
 
     Args:
         request: sends a pickled `OnceRequest` and waits for the pickled `OnceReply`.
@@ -96,7 +96,7 @@ class OnceKeeper:
 
     def __init__(self, task: DriverTask, is_over: Callable[[], bool]) -> None:
         self._task, self._is_over = task, is_over
-        self._records: dict[str, OnceRecord] = {}
+        self._records: dict[str, EffectRecord] = {}
 
     def reply(self, data: bytes) -> bytes:
         """Answer a request. Does not raise an `Exception`: the worker is told of it."""

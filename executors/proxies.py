@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from ..pregel.control import RunControl
 from ..pregel.errors import ShippingError, StateGraphError
-from ..pregel.running import ONCE, OnceRecord, SleepRequest
+from ..pregel.running import ONCE, EffectRecord, SleepRequest
 from ..pregel.runtime import Runtime, find_server_info
 from ..pregel.task.attempt_state import AttemptState
 from ..pregel.task.hooks import RemoteSpan
@@ -202,7 +202,7 @@ class TaskProxy:
         if self._resources.limited:
             self._send_event(dumps(("alive", None)))
 
-    def begin_effect(self, kind: str, key: str, *, awaits: bool) -> OnceRecord:
+    def begin_effect(self, kind: str, key: str, *, awaits: bool) -> EffectRecord:
         """The record of an effect, which the driver keeps.
 
         Raises:

@@ -91,7 +91,7 @@ class AnswerLookup(Protocol):
         """Drop an answer that did not fit its question, so that no later call takes it up."""
 
 
-class OnceRecord(Protocol):
+class EffectRecord(Protocol):
     """The record of what an effect has returned that a task performs once."""
 
     @property
@@ -140,31 +140,20 @@ def refuse_in_transaction(what: str) -> None:
         raise RuntimeError(f"{what} cannot be used inside of {having}: call it before or after")
 
 
-def begin_once(key: str, *, awaits: bool) -> OnceRecord:
-    """The record of an effect of the running task.
+def begin_effect(kind: str, key: str, *, awaits: bool) -> Any:
+    """The record of an effect of the running task: an `EffectRecord`, or a `TransactionRecord`.
+
+    Args:
+        kind: `ONCE` or `TRANSACTION`.
+        awaits: the caller can await that the effect is recorded.
 
     Raises:
         TypeError: the key is not a string.
         ValueError: this attempt has come to the same key before.
         RuntimeError: it could not be recorded in time, or not be waited for.
     """
-    task = running("runtime.once()")
-    refuse_in_effect("runtime.once()")
-    _note_key(task, key)
-    record: OnceRecord = task.begin_effect(ONCE, key, awaits=awaits)
-    return record
-
-
-def begin_transaction(key: str, *, awaits: bool) -> TransactionRecord:
-    """The record of a transaction of the running task; raises as `begin_once`."""
-    task = running("runtime.transaction()")
-    refuse_in_effect("runtime.transaction()")
-    _note_key(task, key, TRANSACTION)
-    record: TransactionRecord = task.begin_effect(TRANSACTION, key, awaits=awaits)
-    return record
-
-
-def _note_key(task: Any, key: str, kind: str = ONCE) -> None:
+    task = running(f"{kind}()")
+    refuse_in_effect(f"{kind}()")
     if not isinstance(key, str) or not key:
         raise TypeError(f"the key of {kind} must be a non-empty string, got {key!r}")
     with _noting:
@@ -174,6 +163,7 @@ def _note_key(task: Any, key: str, kind: str = ONCE) -> None:
                 "key of its own, for example one that contains the item it is about"
             )
         task.current.once_keys = (*task.current.once_keys, key)
+    return task.begin_effect(kind, key, awaits=awaits)
 
 
 _noting = threading.Lock()

@@ -16,14 +16,16 @@ from typing_extensions import TypeVar
 
 from .control import RunControl
 from .running import (
+    ONCE,
+    TRANSACTION,
     AnswerLookup,
-    OnceRecord,
+    EffectRecord,
     PendingSleep,
     SleepRequest,
     Transaction,
-    begin_once,
+    TransactionRecord,
+    begin_effect,
     begin_sleep,
-    begin_transaction,
     effect,
     note_coroutine,
     running,
@@ -199,7 +201,7 @@ class Runtime(Generic[ContextT_co]):
         ...     receipt = runtime.once("charge", lambda: "receipt 1")
         ...     return {"receipt": receipt}
         """
-        record = begin_once(key, awaits=False)
+        record: EffectRecord = begin_effect(ONCE, key, awaits=False)
         known: tuple[ResultT, ...] = record.known
         if known:
             return known[0]
@@ -232,7 +234,7 @@ class Runtime(Generic[ContextT_co]):
         self, key: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
         """`once` for coroutines. The function may be a coroutine function or a plain one."""
-        record = begin_once(key, awaits=True)
+        record: EffectRecord = begin_effect(ONCE, key, awaits=True)
         known = record.known
         if known:
             return known[0]
@@ -339,7 +341,7 @@ class Runtime(Generic[ContextT_co]):
             UnserializableError: the result cannot be stored. The transaction was rolled back.
             ValueError: this attempt has already used the key; no such isolation.
         """
-        record = begin_transaction(key, awaits=False)
+        record: TransactionRecord = begin_effect(TRANSACTION, key, awaits=False)
         record.run(Transaction(key, function, args, kwargs, on, isolation))
         return record.result  # type: ignore[no-any-return]
 
@@ -355,7 +357,7 @@ class Runtime(Generic[ContextT_co]):
         **kwargs: Any,
     ) -> ResultT:
         """`transaction` for coroutines. The function must be a plain one; it runs on a thread."""
-        record = begin_transaction(key, awaits=True)
+        record: TransactionRecord = begin_effect(TRANSACTION, key, awaits=True)
         waited = record.run(Transaction(key, function, args, kwargs, on, isolation))
         if waited is not None:
             await waited
@@ -424,13 +426,8 @@ class Running(Protocol):
     def call(self, node: Any, arguments: Any) -> Any:
         """Start a `@task` call; its future."""
 
-    def begin_effect(self, kind: str, key: str, *, awaits: bool) -> OnceRecord:
-        """The record of an effect; of a transaction, a `TransactionRecord`.
-
-        Args:
-            kind: `ONCE` or `TRANSACTION`.
-            awaits: the caller can await that the effect is recorded.
-        """
+    def begin_effect(self, kind: str, key: str, *, awaits: bool) -> EffectRecord:
+        """See `running.begin_effect`."""
 
     def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> PendingSleep:
         """A sleep that is recorded, or is being recorded.

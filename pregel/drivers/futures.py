@@ -27,7 +27,7 @@ from ..program.writes import Writer
 from ..run.effects import Save
 from ..run.run import Run
 from ..run.task_records import given_answers, marks_of_unfinished
-from ..running import TRANSACTION, PendingSleep, SleepRequest
+from ..running import PendingSleep, SleepRequest
 from ..task.ids import call_id
 from ..task.interrupts import pausing
 from ..task.task import Task
@@ -57,7 +57,7 @@ class Calls:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._made: dict[str, tuple[Task, Any]] = {}
-        self._once: dict[str, Any] = {}
+        self._effects: dict[str, Any] = {}
         self._given: tuple[Any, Collection[str]] = (None, ())
         self._limiters: dict[str, Limiter] = {}
         self._lock = threading.Lock()
@@ -87,19 +87,15 @@ class Calls:
 
     def begin_effect(self, task: Task, kind: str, key: str, *, awaits: bool) -> Any:
         """The record of an effect of a task."""
-        if kind == TRANSACTION:
-            from .transaction import begin_transaction
+        from .side_effects import begin_effect
 
-            return begin_transaction(self.run, self._once, task, key, awaits=awaits)
-        from .once import begin_once
-
-        return begin_once(self.run, self._once, task, key, awaits=awaits)
+        return begin_effect(self.run, self._effects, task, kind, key, awaits=awaits)
 
     def begin_sleep(self, task: Task, request: SleepRequest, *, awaits: bool) -> PendingSleep:
         """A sleep of a task that has been recorded, or is being recorded."""
         from .sleeping import begin_sleep
 
-        return begin_sleep(self.run, self._once, task, request, awaits=awaits)
+        return begin_sleep(self.run, self._effects, task, request, awaits=awaits)
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
         observing = self.run.settings.observing

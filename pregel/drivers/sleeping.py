@@ -20,10 +20,10 @@ from ..clock import CLOCK
 from ..control import TimedControl
 from ..errors import DrainSignal, GraphAbandoned, GraphInterrupt
 from ..run.run import Run
-from ..running import SleepRequest
+from ..running import ONCE, SleepRequest
 from ..task.interrupts import asking
 from ..task.task import Task
-from .once import RememberedOnce, StoredOnce
+from .side_effects import record_of
 
 SECONDS_TO_LOOK = 0.05
 """Between two looks of a sleep in place at whether its run is to stop."""
@@ -82,14 +82,6 @@ class Sleep:
         return asking(self._task, (), (0,), self._wake_at)
 
 
-class PutOffRecord(StoredOnce):
-    """The record of a run with durability "exit", which stores it at its end."""
-
-    def save(self, result: Any) -> None:
-        """Store it with what the run leaves."""
-        self._run.commits.put_off([self._encode(result)])
-
-
 def begin_sleep(
     run: Run, results: dict[str, Any], task: Task, request: SleepRequest, *, awaits: bool
 ) -> Sleep:
@@ -115,7 +107,7 @@ def begin_sleep(
     _refuse_stopped(task)
     # A graph that stores nothing forgets where its tasks were, so they must not leave.
     can_pause = run.thread.saver is not None and task.find_answers() is not None
-    record = _record_of(run, results, task, name)
+    record = record_of(run, results, task, ONCE, name)
     saved: Any = None
     if record.known:
         wake_at = record.known[0]
@@ -123,15 +115,6 @@ def begin_sleep(
         saved = record.save(wake_at)
     left = wake_at.timestamp() - CLOCK.time()
     return Sleep(task, wake_at, saved, pauses=can_pause and left > durable_after)
-
-
-def _record_of(
-    run: Run, results: dict[str, Any], task: Task, name: str
-) -> StoredOnce | RememberedOnce:
-    if run.thread.saver is None:
-        return RememberedOnce(results, task, name)
-    kind = PutOffRecord if run.settings.durability == "exit" else StoredOnce
-    return kind(run, results, task, name)
 
 
 def seconds_of(name: str, value: Any) -> float:

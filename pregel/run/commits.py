@@ -162,17 +162,17 @@ class CommitBuilder:
         """That the error handler of a task has taken over."""
         return self.encode_marks(task, {ERROR: task.error, ERROR_SOURCE: task.name})
 
-    def encode_once(self, id: str, key: str, result: Any, where: str) -> TaskWrites:
+    def encode_effect(self, id: str, call: str, result: Any, where: str) -> TaskWrites:
         """What an effect has returned that a task has once.
+
+        Args:
+            call: the effect, and what has become of it.
 
         Raises:
             UnserializableError: it cannot be stored; the notes say where and what to do.
         """
-        what = {
-            RETURN: f"the result of runtime.once({key!r}), which has been called: let it return "
-            "what can be stored, such as an id,"
-        }
-        return TaskWrites(id, "", self._encode([(RETURN, result)], what, where))
+        what = f"the result of {call}: let it return what can be stored, such as an id,"
+        return TaskWrites(id, "", self._encode([(RETURN, result)], {RETURN: what}, where))
 
     def encode_command(self, pairs: Sequence[Pair]) -> TaskWrites:
         """What a `Command` brings beside a checkpoint, as the writes of no task.

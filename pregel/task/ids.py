@@ -81,14 +81,13 @@ def call_id(parent: Scheduled, node: CompiledNode, digest: str) -> str:
     return _hash(f"{parent.id}\0{kind}\0{parent.current.count_call(kind)}")
 
 
-def once_id(task_id: str, key: str) -> str:
-    """The id of the record of an effect that a task has once."""
-    return _hash(f"{task_id}\0once\0{key}")
+def effect_id(task_id: str, kind: str, key: str) -> str:
+    """The id of the record of an effect of a task.
 
-
-def transaction_id(task_id: str, key: str) -> str:
-    """The id of the record of a transaction of a task."""
-    return _hash(f"{task_id}\0transaction\0{key}")
+    Args:
+        kind: `ONCE` or `TRANSACTION`.
+    """
+    return _hash(f"{task_id}\0{kind.removeprefix('runtime.')}\0{key}")
 
 
 def _hash(text: str) -> str:

@@ -28,7 +28,7 @@ from ..names import (
 )
 from ..program.program import CompiledNode, Reader
 from ..program.writes import Pair
-from ..running import OnceRecord, PendingSleep, SleepRequest
+from ..running import EffectRecord, PendingSleep, SleepRequest
 from ..runtime import ExecutionInfo, NodeError, Runtime, find_server_info
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
@@ -320,7 +320,7 @@ class Task:
         """Start a `@task` call; its future."""
         return self.run.calls.start(self, node, arguments)
 
-    def begin_effect(self, kind: str, key: str, *, awaits: bool) -> OnceRecord:
+    def begin_effect(self, kind: str, key: str, *, awaits: bool) -> EffectRecord:
         """The record of an effect."""
         return self.run.calls.begin_effect(self, kind, key, awaits=awaits)  # type: ignore[no-any-return]
 

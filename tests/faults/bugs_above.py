@@ -14,11 +14,10 @@ import stategraph.executors.processes as processes
 import stategraph.pregel.drivers.ajournal as ajournal
 import stategraph.pregel.drivers.futures as calls
 import stategraph.pregel.drivers.journal as journal
-import stategraph.pregel.drivers.once as once
+import stategraph.pregel.drivers.side_effects as side_effects
 import stategraph.pregel.drivers.sleeping as sleeping
 import stategraph.pregel.drivers.threads as threads
 import stategraph.pregel.drivers.timeslice as timeslice
-import stategraph.pregel.drivers.transaction as asked_transactions
 import stategraph.pregel.run.begin as begin
 import stategraph.pregel.run.load as load
 import stategraph.pregel.run.loop as loop
@@ -274,19 +273,19 @@ def effect_kept_in_memory(stack: ExitStack) -> None:
     """What an effect returned is remembered by its run, and recorded nowhere else."""
 
     def save(record: Any, result: Any) -> None:
-        record._results[record._id] = record._run.thread.saver.serde.dumps(result)
+        record._results[record._id] = record._encode(result)
 
-    swap(stack, once.StoredOnce, "save", save)
+    swap(stack, side_effects.StoredEffect, "save", save)
 
 
 @bug("killed_effects", 8)
 def effect_record_under_another_id(stack: ExitStack) -> None:
     """The record of an effect is found in the process that made it, and in no other."""
 
-    def once_id(task_id: str, key: str) -> str:
+    def effect_id(task_id: str, kind: str, key: str) -> str:
         return f"{task_id}{key}{os.getpid()}"
 
-    swap(stack, once, "once_id", once_id)
+    swap(stack, side_effects, "effect_id", effect_id)
 
 
 @bug("killed_transactions", 8)
@@ -308,20 +307,16 @@ def transaction_recorded_in_a_second_one(stack: ExitStack) -> None:
 def transaction_recorded_as_its_task(stack: ExitStack) -> None:
     """The record of a transaction has the id of its task, and so counts as its output."""
 
-    def transaction_id(task_id: str, key: str) -> str:
+    def effect_id(task_id: str, kind: str, key: str) -> str:
         return task_id
 
-    swap(stack, asked_transactions, "transaction_id", transaction_id)
+    swap(stack, side_effects, "effect_id", effect_id)
 
 
 @bug("killed_sleeps", 8)
 def wake_time_kept_in_memory(stack: ExitStack) -> None:
     """Until when a task sleeps is remembered by its run, and recorded nowhere else."""
-
-    def record_of(run: Any, results: Any, task: Any, name: str) -> Any:
-        return once.RememberedOnce(results, task, name)
-
-    swap(stack, sleeping, "_record_of", record_of)
+    swap(stack, sleeping, "record_of", side_effects.EffectRecord)
 
 
 @bug("killed_sleeps", 8)

@@ -13,7 +13,8 @@ from kit import cluster, fleet
 
 from stategraph import END, START, RetryPolicy, Runtime, Send, StateGraph, interrupt
 from stategraph.checkpoint.base import RETURN
-from stategraph.pregel.task.ids import once_id
+from stategraph.pregel.running import ONCE
+from stategraph.pregel.task.ids import effect_id
 from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.workers import Queue
 
@@ -129,7 +130,7 @@ def recorded(storage: Storage) -> set[str]:
 
 def had(notes: Iterable[list[Any]]) -> Counter[str]:
     """How often each effect was had, by the id of its record."""
-    return Counter(once_id(key, effect) for kind, key, *rest in notes if kind == "had" for effect in rest)
+    return Counter(effect_id(key, ONCE, effect) for kind, key, *rest in notes if kind == "had" for effect in rest)
 
 
 def check_kept(notes: list[list[Any]], where: str) -> None:
