@@ -37,7 +37,7 @@ from .base import (
     Value,
 )
 from .filters import compile_filter
-from .lookups import Conditions, Dialect, Lookup, Part, cut, finish, pick, understand, where
+from .lookups import Lookup, cut, finish, pick
 from .namespaces import check_namespace, is_text, pick_namespaces, window
 from .paths import Path
 from .sweeper import Sweeper
@@ -199,9 +199,6 @@ class LocalStore(BaseStore, ABC):
 
     # -- look-ups ----------------------------------------------------------------------------------
 
-    _indexed: Namespace | None = None
-    """The namespace of whose items the database has indexes."""
-
     def index_fields(self, namespace: Namespace) -> None:
         """Let look-ups of a namespace be answered without reading all its items, if the database
         can. The namespace must be a constant of the program, and have no others below it."""
@@ -220,27 +217,13 @@ class LocalStore(BaseStore, ABC):
         return await self._acall(self._count, lookup)
 
     def _look_up(self, lookup: Lookup) -> list[Item]:
-        conditions = self._conditions(lookup)
-        if conditions is None:
-            rows = cut(lookup, self._matching(lookup))
-        else:
-            rows = self._select(lookup, *where(self._dialect, lookup, conditions))
-        return [Item(**self._parts(row)) for row in rows]
+        return [Item(**self._parts(row)) for row in cut(lookup, self._matching(lookup))]
 
     def _look_up_keys(self, lookup: Lookup) -> list[str]:
-        conditions = self._conditions(lookup)
-        if conditions is None:
-            return [row.key for row in self._matching(lookup._replace(limit=0))]
-        return self._select_keys(*where(self._dialect, lookup, conditions))
+        return [row.key for row in self._matching(lookup._replace(limit=0))]
 
     def _count(self, lookup: Lookup) -> int:
-        conditions = self._conditions(lookup)
-        if conditions is None or lookup.test is not None:
-            return len(self._matching(lookup._replace(limit=0)))
-        return self._count_selected(where(self._dialect, lookup, conditions)[0])
-
-    def _conditions(self, lookup: Lookup) -> Conditions | None:
-        return understand(lookup) if lookup.namespace == self._indexed else None
+        return len(self._matching(lookup._replace(limit=0)))
 
     def _matching(self, lookup: Lookup) -> list[ItemRow]:
         """Find rows by reading all of the namespace, one by one: many at once would start garbage
@@ -251,22 +234,6 @@ class LocalStore(BaseStore, ABC):
             closing(self._scan(lookup.namespace, self._clock(), False)) as rows,
         ):
             return finish(pick(lookup, rows, key_and_value))
-
-    # -- what a database with indexes answers ------------------------------------------------------
-
-    _dialect: Dialect
-
-    def _select(self, lookup: Lookup, parts: list[Part], order: str) -> list[ItemRow]:
-        """The rows that a look-up selects, found by the conditions of `where`."""
-        raise NotImplementedError
-
-    def _select_keys(self, parts: list[Part], order: str) -> list[str]:
-        """The keys of all rows that meet the conditions of `where`, sorted."""
-        raise NotImplementedError
-
-    def _count_selected(self, parts: list[Part]) -> int:
-        """How many rows meet the conditions of `where`."""
-        raise NotImplementedError
 
     # -- sweeping ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import GenericAlias
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from ..checkpoint.keys import canonical_key, function_identity
 from ..checkpoint.sql.sqlite_database import Database, Target
@@ -29,6 +29,8 @@ __all__ = [
     "canonical_key",
     "function_identity",
 ]
+
+Result = TypeVar("Result")
 
 FullKey = tuple[Namespace, str]
 """(namespace, key). Namespaces are compared whole: `("a", "b")` is neither `("a",)` nor
@@ -142,19 +144,8 @@ class InMemoryCache(BaseCache):
             for key in [key for key in self._entries if gone is None or key[0] in gone]:
                 del self._entries[key]
 
-    # A dict needs no worker thread.
-
-    async def aget(self, keys: Sequence[FullKey]) -> dict[FullKey, Blob]:
-        """`get` for coroutines."""
-        return self.get(keys)
-
-    async def aset(self, pairs: Mapping[FullKey, tuple[Blob, float | None]]) -> None:
-        """`set` for coroutines."""
-        self.set(pairs)
-
-    async def aclear(self, namespaces: Sequence[Namespace] | None = None) -> None:
-        """`clear` for coroutines."""
-        self.clear(namespaces)
+    async def _acall(self, function: Callable[..., Result], *args: Any) -> Result:
+        return function(*args)  # a dict needs no worker thread
 
 
 def _is_expired(expires: float | None, now: float) -> bool:

@@ -6,10 +6,9 @@ run in the same functions as for all stores, not in SQL.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -28,10 +27,11 @@ from ..checkpoint.sql.postgres_server import (
     is_clash,
 )
 from .base import IndexConfig, Namespace, Result, TTLConfig
-from .batch import ItemRow, LocalStore, Plan, key_and_value
-from .lookups import Dialect, Lookup, Part, Place, tested
+from .batch import ItemRow, Plan
+from .lookups import Dialect, Part, Place
 from .machine import this_network
-from .namespaces import below, decode_namespace, encode_namespace
+from .namespaces import below, encode_namespace
+from .sql import LIVE, NEWEST, SqlStore
 from .values import to_json
 from .vectors import Vectors
 
@@ -42,9 +42,6 @@ PAGE = 200
 
 TRIES = 5
 """How often a batch is tried again before its error is raised."""
-
-NEWEST = 2**62
-"""A number beyond all puts."""
 
 LOCKS = 128
 """How many locks there are for all places: as many a batch may need, and the server has room for a
@@ -159,7 +156,6 @@ _LOOKUP_INDEXES = (
     ("created_at",),
 )
 _LOOKUP = f"SELECT seq, {_COLUMNS}, NULL, NULL FROM stategraph_items"
-_LIVE = "(expires IS NULL OR expires > ?)"
 _CHOICES = "ARRAY(SELECT jsonb_array_elements_text(convert_from(?, 'UTF8')::jsonb))"
 _ENCODING = "SELECT 1 WHERE current_setting('server_encoding') = 'UTF8'"
 
@@ -189,7 +185,7 @@ _DIALECT = Dialect(
 )
 
 
-class PostgresStore(LocalStore):
+class PostgresStore(SqlStore):
     """A store in a Postgres database, shared by any number of machines.
 
     It creates the table on first use. The async methods wait on the store's own threads, as many as
@@ -267,7 +263,7 @@ class PostgresStore(LocalStore):
             )
         return self._tables
 
-    _dialect = _DIALECT
+    _find_text, _namespaces_text, _dialect = _FIND, _NAMESPACES, _DIALECT
 
     def index_fields(self, namespace: Namespace) -> None:
         """See `LocalStore.index_fields`. Nothing is indexed if the role may not alter the table, or
@@ -297,35 +293,18 @@ class PostgresStore(LocalStore):
             self._server.add_part("look-ups", (steps,))
         except NoPermissionError:
             return
-        self._indexed = namespace
+        self._indexed, self._documents = namespace, f"stategraph_items WHERE {rows} AND {LIVE}"
 
-    def _select(self, lookup: Lookup, parts: list[Part], order: str) -> list[ItemRow]:
-        found, values = self._selection(parts)
-        limits = (NEWEST, 0) if lookup.test else (lookup.limit, lookup.offset)
-        text = (
-            f"{_LOOKUP} WHERE seq IN (SELECT seq {found} ORDER BY {order} LIMIT ? OFFSET ?) "
-            f"ORDER BY {order}"
-        )
+    def _select(self, found: str, order: str) -> str:
+        chosen = f"SELECT seq {found} ORDER BY {order} LIMIT ? OFFSET ?"
+        return f"{_LOOKUP} WHERE seq IN ({chosen}) ORDER BY {order}"
+
+    def _ask(self, text: str, values: Sequence[Any]) -> list[Any]:
         with self._server.statements() as wire:
-            rows = wire.rows(_numbered(text), *values, *limits)
-        return tested(lookup, map(self._row, rows), key_and_value)
+            return wire.rows(_numbered(text), *values)
 
-    def _select_keys(self, parts: list[Part], order: str) -> list[str]:
-        found, values = self._selection(parts)
-        with self._server.statements() as wire:
-            rows = wire.rows(_numbered(f"SELECT key {found} ORDER BY {order}"), *values)
-        return [key.decode() for (key,) in rows]
-
-    def _count_selected(self, parts: list[Part]) -> int:
-        found, values = self._selection(parts)
-        with self._server.statements() as wire:
-            return int(wire.rows(_numbered(f"SELECT count(*) {found}"), *values)[0][0])
-
-    def _selection(self, parts: list[Part]) -> tuple[str, list[Any]]:
-        assert self._indexed is not None
-        texts = [_rows_of(self._indexed), _LIVE, *(text for text, _ in parts)]
-        values = [self._clock(), *(value for _, some in parts for value in some)]
-        return f"FROM stategraph_items WHERE {' AND '.join(texts)}", values
+    def _rows(self, text: str, *values: Any) -> list[Any]:
+        return self._wire.rows(text, *values)
 
     async def _aexecute(self, plan: Plan, vectors: Vectors) -> list[Result]:
         return await self._acall(self._execute, plan, vectors)
@@ -357,12 +336,6 @@ class PostgresStore(LocalStore):
         wire: Wire = self._mine.wire
         return wire
 
-    def _find(self, namespace: Namespace, key: str, now: float) -> ItemRow | None:
-        found = self._wire.rows(_FIND, encode_namespace(namespace), key, now)
-        if not found:
-            return None
-        return self._row(found[0])
-
     def _find_all(
         self, places: Sequence[tuple[Namespace, str]], now: float
     ) -> dict[tuple[Namespace, str], ItemRow | None]:
@@ -386,23 +359,6 @@ class PostgresStore(LocalStore):
                 8 * size,
             )  # each page sorts all that is left, so there must be few
 
-    def _row(self, found: tuple[Any, ...]) -> ItemRow:
-        _, namespace, key, value, created, updated, ttl, expires, dims, vectors = found
-        fits = self._index is not None and dims == self._index.mark
-        return ItemRow(
-            decode_namespace(namespace),
-            key.decode(),
-            json.loads(value),
-            created,
-            updated,
-            ttl,
-            expires,
-            vectors if fits else None,
-        )
-
-    def _namespaces(self, now: float) -> Iterable[Namespace]:
-        return [decode_namespace(data) for (data,) in self._wire.rows(_NAMESPACES, now)]
-
     def _write(self, plan: Plan, touched: list[ItemRow], now: float) -> None:
         """Whole, and in the order of the places, so that no two batches wait for each other; what
         was put last still counts as the last."""
@@ -417,16 +373,10 @@ class PostgresStore(LocalStore):
         super()._write(plan, sorted(touched, key=lambda row: (row.namespace, row.key)), now)
 
     def _put(self, row: ItemRow, now: float) -> None:
-        place = (encode_namespace(row.namespace), row.key)
-        times = (row.created, row.updated, row.ttl, row.expires)
-        dims = self._index.mark if self._index and row.vectors else None
         seq = self._mine.seqs.get((row.namespace, row.key))
-        lock = (
-            None if seq is not None else _lock_of(row.namespace, row.key)
-        )  # of a batch it is held already
-        self._wire.later(
-            _PUT, *place, to_json(row.value), *times, dims, row.vectors, now, seq, lock
-        )
+        # The lock of a place in a batch is held already.
+        lock = None if seq is not None else _lock_of(row.namespace, row.key)
+        self._wire.later(_PUT, *self._values(row), now, seq, lock)
 
     def _delete(self, namespace: Namespace, key: str) -> None:
         self._wire.later(_DELETE, encode_namespace(namespace), key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
@@ -19,10 +19,11 @@ from ..checkpoint.errors import StorageError
 from ..checkpoint.opening import Opening
 from ..checkpoint.sql.sqlite_database import Database, GroupWriter, Target, identity_of
 from .base import IndexConfig, Namespace, Result, TTLConfig
-from .batch import ItemRow, LocalStore, Plan, key_and_value
-from .lookups import FIELDS, Dialect, Lookup, Part, Place, tested
+from .batch import ItemRow, Plan
+from .lookups import FIELDS, Dialect, Part, Place
 from .machine import this_machine
-from .namespaces import below, decode_namespace, encode_namespace
+from .namespaces import below, encode_namespace
+from .sql import LIVE, SqlStore
 from .values import to_json
 from .vectors import Vectors
 
@@ -51,25 +52,26 @@ _SCHEMA = (
     "NULL",
 )
 _FIND = """
-    SELECT namespace, key, value, created, updated, ttl, expires, NULL, NULL FROM store_items
+    SELECT seq, namespace, key, value, created, updated, ttl, expires, NULL, NULL FROM store_items
     WHERE namespace = ? AND key = ? AND (expires IS NULL OR expires > ?)
 """
 _SCAN = """
-    SELECT namespace, key, value, created, updated, ttl, expires, NULL, NULL FROM store_items
+    SELECT seq, namespace, key, value, created, updated, ttl, expires, NULL, NULL FROM store_items
     WHERE namespace >= ? AND namespace < ? AND (expires IS NULL OR expires > ?) ORDER BY seq DESC
 """
 _SCAN_VECTORS = """
-    SELECT namespace, key, value, created, updated, ttl, expires, dims, vectors FROM store_items
+    SELECT seq, namespace, key, value, created, updated, ttl, expires, dims, vectors
+    FROM store_items
     WHERE namespace >= ? AND namespace < ? AND (expires IS NULL OR expires > ?) ORDER BY seq DESC
 """
 _NAMESPACES = "SELECT DISTINCT namespace FROM store_items WHERE expires IS NULL OR expires > ?"
 _PUT = """
     INSERT OR REPLACE INTO store_items
         (namespace, key, value, created, updated, ttl, expires, dims, vectors)
-    VALUES (?, ?, ?, coalesce((
+    VALUES (?1, ?2, ?3, coalesce((
         SELECT created FROM store_items
-        WHERE namespace = ? AND key = ? AND (expires IS NULL OR expires > ?)
-    ), ?), ?, ?, ?, ?, ?)
+        WHERE namespace = ?1 AND key = ?2 AND (expires IS NULL OR expires > ?10)
+    ), ?4), ?5, ?6, ?7, ?8, ?9)
 """
 _DELETE = "DELETE FROM store_items WHERE namespace = ? AND key = ?"
 _TOUCH = "UPDATE store_items SET expires = ? WHERE namespace = ? AND key = ? AND ttl = ?"
@@ -147,13 +149,12 @@ _DOCUMENTS = (
     """,
     _DOCUMENT,
 )
-_LIVE = "(expires IS NULL OR expires > ?)"
 _VERSION = "SELECT sqlite_version()"
 _LOOKUP_VERSION = (3, 38, 0)
 """The first version of SQLite with all functions of these statements."""
 
 
-class SqliteStore(LocalStore):
+class SqliteStore(SqlStore):
     """A store in an SQLite file, shared by threads and by processes of one machine.
 
     The async methods wait on the store's own thread. A given connection must serve this store
@@ -256,7 +257,8 @@ class SqliteStore(LocalStore):
             return await self._saver.awrite(self._grouped._execute, plan, vectors)
         return await self._acall(self._execute, plan, vectors)
 
-    _dialect = _DIALECT
+    _find_text, _namespaces_text, _dialect = _FIND, _NAMESPACES, _DIALECT
+    _documents = f"store_documents WHERE {LIVE}"
 
     def index_fields(self, namespace: Namespace) -> None:
         """See `LocalStore.index_fields`."""
@@ -270,44 +272,25 @@ class SqliteStore(LocalStore):
                     self._database.execute(text.format(place))
         self._indexed = namespace
 
-    def _select(self, lookup: Lookup, parts: list[Part], order: str) -> list[ItemRow]:
-        selected, values = self._selection(parts)
-        limits = (-1, 0) if lookup.test else (lookup.limit, lookup.offset)
-        text = f"""
-            SELECT namespace, key, value, created, updated, ttl, expires, NULL, NULL
-            FROM (SELECT seq AS place, {", ".join(FIELDS)} {selected}
+    def _select(self, found: str, order: str) -> str:
+        return f"""
+            SELECT store_items.seq, namespace, key, value, created, updated, ttl, expires, NULL,
+                NULL
+            FROM (SELECT seq AS place, {", ".join(FIELDS)} {found}
                 ORDER BY {order} LIMIT ? OFFSET ?)
             CROSS JOIN store_items ON store_items.seq = place ORDER BY {order}
         """
-        with self._lock, self._database.session(write=False):
-            found = self._database.execute(text, (*values, *limits)).fetchall()
-        return tested(lookup, map(self._row, found), key_and_value)
 
-    def _select_keys(self, parts: list[Part], order: str) -> list[str]:
-        found, values = self._selection(parts)
-        with self._lock, self._database.session(write=False):
-            rows = self._database.execute(f"SELECT key {found} ORDER BY {order}", values)
-            return [key for (key,) in rows]
-
-    def _count_selected(self, parts: list[Part]) -> int:
-        found, values = self._selection(parts)
-        with self._lock, self._database.session(write=False):
-            return int(self._database.execute(f"SELECT count(*) {found}", values).fetchone()[0])
-
-    def _selection(self, parts: list[Part]) -> tuple[str, list[Any]]:
+    def _ask(self, text: str, values: Sequence[Any]) -> list[Any]:
         self._database.check_process()
-        texts = [_LIVE, *(text for text, _ in parts)]
-        values = [self._clock(), *(value for _, some in parts for value in some)]
-        return f"FROM store_documents WHERE {' AND '.join(texts)}", values
+        with self._lock, self._database.session(write=False):
+            return self._rows(text, *values)
+
+    def _rows(self, text: str, *values: Any) -> list[Any]:
+        return self._database.execute(text, values).fetchall()
 
     def _transaction(self, write: bool, alone: bool = False) -> AbstractContextManager[Any]:
         return self._database.session(write)
-
-    def _find(self, namespace: Namespace, key: str, now: float) -> ItemRow | None:
-        found = self._database.execute(_FIND, (encode_namespace(namespace), key, now)).fetchall()
-        if not found:
-            return None
-        return self._row(found[0])
 
     def _scan(self, prefix: Namespace, now: float, vectors: bool) -> Generator[ItemRow, None, None]:
         low, high = below(prefix)
@@ -317,30 +300,8 @@ class SqliteStore(LocalStore):
         finally:
             cursor.close()
 
-    def _row(self, found: tuple[Any, ...]) -> ItemRow:
-        namespace, key, value, created, updated, ttl, expires, dims, vectors = found
-        fits = self._index is not None and dims == self._index.mark
-        return ItemRow(
-            decode_namespace(namespace),
-            key,
-            json.loads(value),
-            created,
-            updated,
-            ttl,
-            expires,
-            vectors if fits else None,
-        )
-
-    def _namespaces(self, now: float) -> Iterable[Namespace]:
-        return [decode_namespace(data) for (data,) in self._database.execute(_NAMESPACES, (now,))]
-
     def _put(self, row: ItemRow, now: float) -> None:
-        place = (encode_namespace(row.namespace), row.key)
-        times = (row.created, row.updated, row.ttl, row.expires)
-        dims = self._index.mark if self._index and row.vectors else None
-        self._database.execute(
-            _PUT, (*place, to_json(row.value), *place, now, *times, dims, row.vectors)
-        )
+        self._database.execute(_PUT, (*self._values(row), now))
 
     def _delete(self, namespace: Namespace, key: str) -> None:
         self._database.execute(_DELETE, (encode_namespace(namespace), key))
