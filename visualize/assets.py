@@ -1,9 +1,11 @@
-"""The style sheets, scripts and colours stored beside the code, as text."""
+"""The style sheets, scripts and colours stored beside the code, as text; writes what was drawn."""
 
 import re
 from importlib.resources import files
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeVar
 
+Made = TypeVar("Made", str, bytes)
 _IMPORT: Final = re.compile(r'^import \{[^}]*\} from "[./]*components/([\w-]+\.js)";\n', re.M)
 _SIBLING: Final = re.compile(r'^import \{[^}]*\} from "\./([\w-]+\.js)";\n', re.M)
 
@@ -38,3 +40,10 @@ def _collect(names: list[str], found: dict[str, str]) -> None:
         text = read_asset(f"components/{name}")
         _collect(_SIBLING.findall(text), found)
         found[name] = re.sub(r"^export ", "", _SIBLING.sub("", text), flags=re.M)
+
+
+def write_file(made: Made, path: str | Path | None) -> Made:
+    """Write to the file, if one is given; return what was written."""
+    if path is not None:
+        Path(path).write_bytes(made if isinstance(made, bytes) else made.encode(errors="replace"))
+    return made

@@ -11,11 +11,12 @@ from contextlib import suppress
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import networkx
 
 from ..pregel.errors import nearest
+from .assets import write_file
 from .dot import draw_dot, draw_png
 from .fold import FittedGraph, fit
 from .image import as_image
@@ -28,7 +29,6 @@ from .svg import draw_svg
 from .text import draw_ascii, terminal_width
 from .theme import Theme
 
-Made = TypeVar("Made", str, bytes)
 _OF_MERMAID = frozenset((
     "curve_style", "node_colors", "wrap_label_n_words", "draw_method", "max_retries", "retry_delay",
     "frontmatter_config", "base_url", "proxies",
@@ -171,7 +171,7 @@ class Drawing:
             model, places = fitted.model, fitted.layout
         else:
             model, places = self.model, arrange(self.model, direction)
-        return _write(draw_svg(model, places, theme=theme), path)
+        return write_file(draw_svg(model, places, theme=theme), path)
 
     def draw_html(
         self,
@@ -190,7 +190,7 @@ class Drawing:
             ValueError: there is no such theme or direction.
         """
         svg = self.draw_svg(theme=theme, direction=direction, fold=False)
-        return _write(draw_html(self.model, svg, theme), path)
+        return write_file(draw_html(self.model, svg, theme), path)
 
     @cached_property
     def _fitted(self) -> FittedGraph:
@@ -208,7 +208,7 @@ class Drawing:
         Raises:
             GraphvizMissingError: no Graphviz is installed; `draw_svg` and `draw_html` need none.
         """
-        return _write(draw_png(self._fitted.model, dpi), path)
+        return write_file(draw_png(self._fitted.model, dpi), path)
 
     def save(self, path: str | Path, *, theme: Theme = "auto") -> None:
         """Write the drawing to a file, in the format of its suffix: svg, png, html, mmd, dot or
@@ -231,7 +231,7 @@ class Drawing:
         }
         if ending not in texts:
             raise ValueError(f"{path}: a drawing's file must end with .png, {', '.join(texts)}")
-        _write(texts[ending](), path)
+        write_file(texts[ending](), path)
 
     def draw_mermaid_png(
         self,
@@ -257,7 +257,7 @@ class Drawing:
                 f"draw_mermaid_png has no argument {name!r}; {nearest(name, _OF_MERMAID)}"
             )
         flags = (f"-Gbgcolor={background_color}", f"-Gpad={padding / 96}")
-        return _write(draw_png(self._fitted.model, 96, *flags), output_file_path)
+        return write_file(draw_png(self._fitted.model, 96, *flags), output_file_path)
 
     def _repr_mimebundle_(
         self, include: Collection[str] | None = None, exclude: Collection[str] | None = None
@@ -323,13 +323,6 @@ FORMS: dict[str, Callable[[Drawing, str], str]] = {
     "text/vnd.mermaid": lambda drawing, _: drawing.draw_mermaid(),
     "text/plain": _as_text,
 }
-
-
-def _write(made: Made, path: str | Path | None) -> Made:
-    """Write to the file, if one is given; return what was written."""
-    if path is not None:
-        Path(path).write_bytes(made if isinstance(made, bytes) else made.encode(errors="replace"))
-    return made
 
 
 def _record(node: GraphNode) -> dict[str, Any]:

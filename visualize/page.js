@@ -73,7 +73,7 @@
   // What is pointed at keeps its colour, with the edges and nodes beside it; the rest fades.
   const edges = [...svg.querySelectorAll(".edge")];
   const light = target => {
-    const part = target.closest && target.closest(".node,.edge");
+    const part = target.closest && target.closest(".node,.edge,.bar,.row");
     svg.classList.toggle("asked", Boolean(part));
     const ends = new Set(part ? [part.dataset.node] : []), lit = new Set([part]);
     if (part) for (const edge of edges)
@@ -81,7 +81,7 @@
         lit.add(edge);
         ends.add(edge.dataset.source).add(edge.dataset.target);
       }
-    for (const one of svg.querySelectorAll(".node,.edge"))
+    for (const one of svg.querySelectorAll(".node,.edge,.bar,.row"))
       one.classList.toggle("lit", lit.has(one) || ends.has(one.dataset.node));
   };
   main.addEventListener("pointerleave", () => light(main));
@@ -91,4 +91,10 @@
     node.addEventListener("blur", () => light(main));
   }
   fit();
+  if (scale < 1 && svg.querySelector(".bar")) {  // a long timeline begins at its left, in full size
+    scale = 1;
+    x = 0;
+    y = (high - main.clientHeight) / 2;
+    show();
+  }
 })();

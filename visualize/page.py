@@ -1,5 +1,5 @@
-"""Turns a GraphModel and its SVG into a web page with pan and zoom by mouse, touch or keys, and a
-legend of the symbols that occur. It loads nothing, and its script uses only the picture."""
+"""Turns a drawing into a web page with pan and zoom by mouse, touch or keys; a graph gets a legend
+of the symbols that occur. It loads nothing, and its script uses only the picture."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ from .theme import DARK, LIGHT, Theme
 
 
 def draw_html(model: GraphModel, svg: str, theme: Theme = "auto") -> str:
-    """Return the page.
+    """Return the page of a graph.
 
     Args:
         svg: the drawing of the model, in the same theme.
     """
-    name = escape(model.name)
     legend = "".join(
         f"<li>{sample}<span>{escape(text)}</span></li>" for sample, text in _legend(model, theme)
     )
+    return draw_page(model.name, _counts(model), svg, theme, legend)
+
+
+def draw_page(name: str, facts: str, svg: str, theme: Theme, legend: str = "") -> str:
+    """Return the page of any drawing, with its facts beside its name."""
+    name = escape(name)
     chosen = "" if theme == "auto" else f' data-theme="{theme}"'
     switch = '<button id="theme" title="light or dark">theme</button>' if theme == "auto" else ""
     return f"""<!doctype html>
@@ -41,7 +46,7 @@ def draw_html(model: GraphModel, svg: str, theme: Theme = "auto") -> str:
 {read_asset("page.css")}</style>
 </head>
 <body>
-<header><h1>{name}</h1><p>{_counts(model)}</p>
+<header><h1>{name}</h1><p>{escape(facts)}</p>
 <nav><button id="out" title="smaller (-)">&minus;</button><button id="fit"
  title="show all (0)">fit</button><button id="in"
  title="larger (+)">+</button>{switch}</nav></header>

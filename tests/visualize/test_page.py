@@ -22,6 +22,7 @@ from example_graphs import (
     tool_agent,
 )
 from kit.browser import Browser, browsing, needs_chromium
+from timelines import START, step, task, told_of
 
 from stategraph.visualize.labels import EDGE_KINDS, NODE_KINDS
 
@@ -125,6 +126,19 @@ def hover(browser: Browser, selector: str) -> None:
         "return {x: b.x + b.width / 2, y: b.y + b.height / 2}; })()"
     )
     browser.tell("Input.dispatchMouseEvent", type="mouseMoved", **place)
+
+
+@needs_chromium
+def test_a_long_timeline_begins_at_its_left_in_full_size_and_a_row_keeps_its_colour(browser, tmp_path):
+    steps = [step(n, task("tick" if n % 2 else "tock", (100 + n, 1))) for n in range(1, 201)]
+    told_of(START, *steps).draw_html(tmp_path / "time.html")
+    browser.open(tmp_path / "time.html")
+    assert view(browser)[0] == 0 and view(browser)[2] == browser.run("document.querySelector('main').clientWidth")
+    hover(browser, ".row[data-node=tick] text")
+    lit = browser.run("[...document.querySelectorAll('.lit')].map(e => e.dataset.node)")
+    assert {*lit} == {"tick"} and len(lit) == 101
+    browser.click("#fit")
+    assert view(browser)[2] > 10_000
 
 
 @needs_chromium

@@ -149,6 +149,15 @@ def test_thousands_of_steps_are_drawn_small():
     assert len(told_of(START, *steps).draw_svg()) < 400_000
 
 
+def test_the_page_of_a_timeline_shows_each_step_and_needs_nothing_but_itself(tmp_path):
+    steps = [step(n, task("tick" if n % 2 else "tock", (100 + n, 1))) for n in range(1, 1001)]
+    found = told_of(START, *steps)
+    page = found.draw_html(tmp_path / "x.html", theme="dark")
+    assert (tmp_path / "x.html").read_text(encoding="utf-8") == page and found.summary in page
+    assert len(re.findall(r'<g class="step"', found.draw_svg())) < 1001 == len(re.findall(r'<g class="step"', page))
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
 def test_a_narrow_column_combines_many_steps_and_shows_a_failure_among_them():
     steps = [step(n, task("tick", (100 + n, 1), state="failed" if n == 500 else "done")) for n in range(1, 2001)]
     root = drawn(told_of(START, *steps))

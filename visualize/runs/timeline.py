@@ -8,14 +8,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...pregel.app import Pregel
 from ...pregel.names import NS_END, START, join_id
 from ...pregel.types import AnyConfig
+from ..assets import write_file
 from ..fold import fold_rows
 from ..group import group
 from ..image import as_image
+from ..page import draw_page
 from ..text import terminal_width
 from ..theme import Theme
 from . import timeline_svg, timeline_text
@@ -25,6 +28,8 @@ from .timeline_model import Bar, TimelineModel
 from .trace import Trace, TraceStep
 from .trace_reader import read_trace
 
+MOST_PIXELS = 20_000
+"""How wide a timeline on a page of its own may be."""
 MOST_ROWS = 30
 """If there are more rows than this, those that ran in the same steps are folded into one."""
 
@@ -42,6 +47,13 @@ class Timeline(TimelineModel):
                 notebook's cell.
         """
         return timeline_svg.draw_svg(self, theme=theme, width=width)
+
+    def draw_html(self, path: str | Path | None = None, *, theme: Theme = "auto") -> str:
+        """Return the picture as a web page with pan and zoom, wide enough to show each step; also
+        write it to `path`. The page works offline."""
+        svg = self.draw_svg(theme=theme, width=min(max(60 * len(self.steps), 940), MOST_PIXELS))
+        name = f"{self.name}, thread {self.thread}"
+        return write_file(draw_page(name, self.summary, svg, theme), path)
 
     def draw_text(self, width: int = 100) -> str:
         """Return the picture in characters, at most about `width` wide."""
