@@ -1,7 +1,7 @@
 """stategraph: typed-state graphs, compiled to Pregel supersteps.
 
 channels/    what holds the state between supersteps
-checkpoint/  storing threads: savers and the serializer
+checkpoint/  storing threads: checkpointers and the serializer
 store/       data that outlives threads, and cached task results
 pregel/      the engine: program -> tasks -> writes -> channels -> checkpoint -> events
 executors/   where the functions of nodes run: processes, pools, Dask, Ray
@@ -9,7 +9,7 @@ graph/       building graphs: StateGraph, entrypoint, task
 visualize/   drawing graphs and runs
 prebuilt/    agents with tools, for programs without LangChain
 workers/     many processes that run jobs from a queue on Postgres
-testing/     a kit to test graphs; conformance suites for savers and channels of your own
+testing/     a kit to test graphs; conformance suites for checkpointers and channels of your own
 """
 
 from importlib import import_module as _load

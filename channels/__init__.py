@@ -1,7 +1,7 @@
 """Channels hold the state between supersteps. Each says how it takes writes and how long it keeps
 them.
 
-Import channels from here. They know nothing of nodes, savers or the engine.
+Import channels from here. They know nothing of nodes, checkpointers or the engine.
 """
 
 from .aggregate import BinaryOperatorAggregate, Overwrite

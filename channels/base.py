@@ -2,9 +2,8 @@
 
 Here live the contract, the sentinel for "no value", the two errors a channel raises, and the
 warning of all graphs.
-No channel knows of nodes, tasks, savers or the engine. `stategraph.testing.check_channel` tests a
-channel of your own against the contract.
-"""
+No channel knows of nodes, tasks, checkpointers or the engine. `stategraph.testing.check_channel`
+tests a channel of your own against the contract."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Stores threads and reads them back: the saver contract, values ↔ bytes, and the saver in memory.
+"""Stores threads and reads them back: the checkpointer contract, values ↔ bytes, and the
+checkpointer in memory.
 
-Independent of the engine. The savers on databases are separate modules: `.sqlite` and `.postgres`.
-"""
+Independent of the engine. The checkpointers on databases are separate modules: `.sqlite` and
+`.postgres`."""
 
 from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a saver when it is first asked for: many programs use none, or another one."""
+    """Load a checkpointer when it is first asked for: many programs use none, or another one."""
     if name in _LAZY:
         return getattr(_load(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

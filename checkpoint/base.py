@@ -1,10 +1,9 @@
-"""The contract of a saver. Independent of the engine.
+"""The contract of a checkpointer. Independent of the engine.
 
-A thread is a chain of checkpoints with one head. The engine hands a saver one `Commit` per
+A thread is a chain of checkpoints with one head. The engine hands a checkpointer one `Commit` per
 superstep: what changed, the writes of the tasks that changed it, and the head that it expects. A
-saver stores it atomically, and only while its head is still the one named (compare-and-swap): one
-writer wins.
-"""
+checkpointer stores it atomically, and only while its head is still the one named
+(compare-and-swap): one writer wins."""
 
 from __future__ import annotations
 
@@ -79,14 +78,14 @@ __all__ = [
 class BaseCheckpointSaver(Closable):
     """Stores threads and reads them back. Subclass it to store them elsewhere.
 
-    Your own saver needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the async
-    twins then call these on the saver's own threads. Override `commit` and `record` as well to get
-    one transaction per superstep and one writer per thread; the inherited ones check the head, then
-    call `put_writes` and `put`.
+    Your own checkpointer needs `get_tuple`, `list`, `put`, `put_writes` and `delete_thread`; the
+    async twins then call these on the checkpointer's own threads. Override `commit` and `record` as
+    well to get one transaction per superstep and one writer per thread; the inherited ones check
+    the head, then call `put_writes` and `put`.
 
-    A subclass of a saver that has all of these, such as `SqliteSaver`, may override any of them,
-    and its overrides are called: a sync method in async runs too, an async one in async runs. A
-    superstep then takes several transactions, one for each `put_writes` and `put`, in this order;
+    A subclass of a checkpointer that has all of these, such as `SqliteSaver`, may override any of
+    them, and its overrides are called: a sync method in async runs too, an async one in async runs.
+    A superstep then takes several transactions, one for each `put_writes` and `put`, in this order;
     one writer per thread still wins.
 
     Args:
@@ -112,8 +111,8 @@ class BaseCheckpointSaver(Closable):
         honour_overrides(cls)
 
     def for_call(self, config: RunnableConfig) -> BaseCheckpointSaver:
-        """Return the saver for a call of a graph with this config: itself, as what the engine
-        passes names all that a saver needs."""
+        """Return the checkpointer for a call of a graph with this config: itself, as what the
+        engine passes names all that a checkpointer needs."""
         return self
 
     # -- read --------------------------------------------------------------------------------------
@@ -304,10 +303,10 @@ class BaseCheckpointSaver(Closable):
     def transact(
         self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
     ) -> Transacted:
-        """Call a function with a connection in a transaction on the saver's database, and record
-        what it returns beside the checkpoint of `place` in this same transaction: what it has
-        written and the record are both there, or neither. It counts as recorded beside the head,
-        as with `record`. `runtime.transaction` needs it; a saver may do without.
+        """Call a function with a connection in a transaction on the checkpointer's database, and
+        record what it returns beside the checkpoint of `place` in this same transaction: what it
+        has written and the record are both there, or neither. It counts as recorded beside the
+        head, as with `record`. `runtime.transaction` needs it; a checkpointer may do without.
 
         Raises:
             CheckpointConflictError: the head is another than `place` says, or somebody else has

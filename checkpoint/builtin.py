@@ -1,4 +1,4 @@
-"""What the savers shipped here have in common: retention, and values encoded before they are
+"""What the checkpointers shipped here have in common: retention, and values encoded before they are
 stored."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .serde import Blob, Serializer
 
 
 class BuiltinSaver(BaseCheckpointSaver):
-    """A saver that stores encoded values.
+    """A checkpointer that stores encoded values.
 
     Args:
         serde: turns values into bytes and back.

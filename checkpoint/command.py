@@ -90,7 +90,8 @@ def open_saver(
     write: bool = False,
     create: bool = False,
 ) -> Iterator[BaseCheckpointSaver]:
-    """The saver on a file or URL; by default it shows what it cannot load instead of refusing it.
+    """The checkpointer on a file or URL; by default it shows what it cannot load instead of
+    refusing it.
 
     Args:
         write: whether a file may be changed; a Postgres database may always.

@@ -17,7 +17,7 @@ Dumps = Callable[[str, Any], Blob]
 
 
 class ParentState(Protocol):
-    """What is true at the parent, as a saver holds it."""
+    """What is true at the parent, as a checkpointer holds it."""
 
     @property
     def versions(self) -> Mapping[str, int]:

@@ -1,4 +1,5 @@
-"""A saver that keeps threads in this process, for tests and for work that need not outlive it.
+"""A checkpointer that keeps threads in this process, for tests and for work that need not outlive
+it.
 
 Checkpoints are kept as bytes, so that changes to the live state cannot reach the history.
 """
@@ -60,7 +61,7 @@ from .threads import Result
 
 
 class PostTable:
-    """The posts of all threads, by their ids. The saver's lock is held by whoever calls."""
+    """The posts of all threads, by their ids. The checkpointer's lock is held by whoever calls."""
 
     def __init__(self) -> None:
         self._threads: dict[str, dict[int, Post]] = {}
@@ -530,7 +531,7 @@ class InMemorySaver(BuiltinSaver):
 
 
 MemorySaver = InMemorySaver
-"""The same saver under its other name."""
+"""The same checkpointer under its other name."""
 
 
 def _copy_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

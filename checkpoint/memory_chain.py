@@ -1,5 +1,5 @@
-"""How the saver in memory keeps a chain of checkpoints: records, their links, and rebuilding when
-some go.
+"""How the checkpointer in memory keeps a chain of checkpoints: records, their links, and rebuilding
+when some go.
 
 A record holds what its step changed and a link to the record it builds on; every `KEYFRAME` links
 one holds everything, so that reading walks few records and a thread grows with what changed. Once
@@ -88,7 +88,7 @@ class ChainRecord:
     """One stored checkpoint.
 
     Attributes:
-        sequence: its place among all commits of the saver.
+        sequence: its place among all commits of the checkpointer.
         link: what it builds on; None if it holds everything.
         distance: how many links lie behind it.
         values, versions, seen: what changed since `link`, or everything. A value None: the channel

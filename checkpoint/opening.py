@@ -1,4 +1,4 @@
-"""`with` and `async with` for what is opened and closed: savers, stores, and what their
+"""`with` and `async with` for what is opened and closed: checkpointers, stores, and what their
 `from_conn_string` gives."""
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a subclass of a saver overrides is called, also where its base class has a shorter way.
+"""What a subclass of a checkpointer overrides is called, also where its base class has a shorter
+way.
 
-`commit` of a shipped saver stores a superstep in one transaction and does not need `put`. A
+`commit` of a shipped checkpointer stores a superstep in one transaction and does not need `put`. A
 subclass that overrides `put` would be bypassed; so `commit` then gives way to its parts:
 `put_writes` for what each task wrote, then `put`. The same goes for every method in `PARTS`. One
-writer per thread still wins: `put` of a shipped saver checks the head. What `record` expects is
-only checked before its parts.
-"""
+writer per thread still wins: `put` of a shipped checkpointer checks the head. What `record` expects
+is only checked before its parts."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _overrides(cls: type, owner: type, method: str) -> bool:
 
 
 def _by_parts(method: str) -> Callable[..., Any]:
-    """A method of a saver, made of its parts."""
+    """A method of a checkpointer, made of its parts."""
     if method in _LISTING:
         return _LISTING[method]
     run, calls = (drive, _CALLS[method]) if method in PARTS else (adrive, _CALLS[method[1:]])
@@ -112,8 +112,8 @@ def _by_parts(method: str) -> Callable[..., Any]:
 
 
 def _give_way(owner: type, name: str, own: Any) -> Any:
-    """A method that does its own work, or goes by its parts where the saver's class overrides
-    one."""
+    """A method that does its own work, or goes by its parts where the checkpointer's class
+    overrides one."""
     chosen: dict[type, Any] = {}  # by class: looked up at every commit
 
     def choose(cls: type) -> Any:
@@ -141,7 +141,7 @@ def _give_way(owner: type, name: str, own: Any) -> Any:
 
 EXPECTED_HEAD = "__expected_head__"
 """In the config with which `put` is called for a commit: the head that it names. `put` of a shipped
-saver checks it in its own transaction, where one writer wins."""
+checkpointer checks it in its own transaction, where one writer wins."""
 
 
 def check_head(config: RunnableConfig, head: str | None) -> None:
@@ -161,7 +161,7 @@ has the named ones, the first item."""
 
 
 def drive(saver: Any, calls: Calls) -> Any:
-    """Make calls with the sync methods of a saver."""
+    """Make calls with the sync methods of a checkpointer."""
     result = None
     try:
         while True:
@@ -175,7 +175,7 @@ def drive(saver: Any, calls: Calls) -> Any:
 
 
 async def adrive(saver: Any, calls: Calls) -> Any:
-    """Make calls with the async methods of a saver."""
+    """Make calls with the async methods of a checkpointer."""
     result = None
     try:
         while True:

@@ -69,13 +69,13 @@ class PostgresSaver(SqlSaver):
     """Keeps threads in a Postgres database, shared by any number of machines.
 
     A superstep is one statement, one round trip. The tables are created on first use; several
-    programs may start at once. The async methods wait on the saver's own threads, as many as there
-    are connections. A stored step is as durable as the server's `synchronous_commit` says. The
-    saver reconnects to a restarted server.
+    programs may start at once. The async methods wait on the checkpointer's own threads, as many as
+    there are connections. A stored step is as durable as the server's `synchronous_commit` says.
+    The checkpointer reconnects to a restarted server.
 
     Args:
         conn: a connection string or URL; or an open psycopg `Connection`, which then serves this
-            saver alone and is not reopened when it breaks; or a `ConnectionPool`. A given
+            checkpointer alone and is not reopened when it breaks; or a `ConnectionPool`. A given
             connection or pool stays open after `close` and keeps its own timeouts. The address may
             be that of a PgBouncer, in any mode; given connections that go through one that shares
             sessions must be made with `prepare_threshold=None`.
@@ -113,13 +113,13 @@ class PostgresSaver(SqlSaver):
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
-        """Open a saver for the length of a `with` or `async with` block, then close it; options as
-        for the class."""
+        """Open a checkpointer for the length of a `with` or `async with` block, then close it;
+        options as for the class."""
         return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
-        """Create the tables or migrate them. The first use of the saver does so too; further calls
-        do nothing.
+        """Create the tables or migrate them. The first use of the checkpointer does so too; further
+        calls do nothing.
 
         Raises:
             StorageError: the server cannot be reached, refuses, or its tables were made by a later
@@ -233,7 +233,7 @@ class PostgresSaver(SqlSaver):
 
         If the connection breaks on the way, they are sent again. They name the head they build on,
         so they are stored only once; if they are refused because the first try had arrived, the
-        saver detects that.
+        checkpointer detects that.
 
         Raises:
             CheckpointConflictError: a head is not the one that a commit names or requires.

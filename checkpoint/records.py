@@ -1,5 +1,5 @@
-"""The parts of a stored thread: plain records, names, addresses. The engine creates them, savers
-store them."""
+"""The parts of a stored thread: plain records, names, addresses. The engine creates them,
+checkpointers store them."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class CheckpointTuple(WithAttributes, _CheckpointItems):
 
     Attributes:
         spans: when the tasks that wrote them ran: task id → one (began, took) per attempt, in
-            seconds since the epoch and seconds; None from savers that do not keep it.
+            seconds since the epoch and seconds; None from checkpointers that do not keep it.
         revision: changes whenever something is recorded beside the checkpoint, for `record`.
     """
 
@@ -161,8 +161,8 @@ class CheckpointTuple(WithAttributes, _CheckpointItems):
 
 
 class LoadedTuple(CheckpointTuple):
-    """A checkpoint as read, with what its saver wants to know again when the run that starts from
-    it commits; see `Commit.saver_state`."""
+    """A checkpoint as read, with what its checkpointer wants to know again when the run that starts
+    from it commits; see `Commit.saver_state`."""
 
     saver_state: Any = None
 
@@ -265,7 +265,7 @@ class Transacted(NamedTuple):
 
 class Post(NamedTuple):
     """What somebody has posted to a thread and no run has taken yet: an update of keys, encoded.
-    `id` is never given to another post of the saver."""
+    `id` is never given to another post of the checkpointer."""
 
     id: int
     writes: Sequence[tuple[str, Blob]]
@@ -274,8 +274,8 @@ class Post(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Commit:
     """One superstep, ready to be stored in one transaction. All values are already encoded, so
-    later changes to the live state cannot reach the history. The saver may keep its dicts and
-    lists: nobody changes them any more.
+    later changes to the live state cannot reach the history. The checkpointer may keep its dicts
+    and lists: nobody changes them any more.
 
     Attributes:
         head: the id of the newest checkpoint this run has seen in this namespace, or None.
@@ -291,11 +291,11 @@ class Commit:
         requires: (namespace, checkpoint id): what must be the head of other namespaces of the
             thread, in the same transaction. A commit in the memory of a nested graph
             (`checkpointer=True`) requires the head of the whole graph, "", on which its run works.
-        whole: builds the complete `Checkpoint`, for savers that store nothing else.
-        saver_state: the saver's own state for this run, from the tuple with which the run started
-            or from its previous commit. The saver reads it and stores here what it needs at the
-            next commit, so it lives as long as the run. None: the saver has to read the parent
-            first.
+        whole: builds the complete `Checkpoint`, for checkpointers that store nothing else.
+        saver_state: the checkpointer's own state for this run, from the tuple with which the run
+            started or from its previous commit. The checkpointer reads it and stores here what it
+            needs at the next commit, so it lives as long as the run. None: the checkpointer has to
+            read the parent first.
         revision: how many records are beside the head, as far as the run knows; None if it does
             not.
     """

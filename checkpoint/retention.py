@@ -1,4 +1,5 @@
-"""Decides which checkpoints of a thread stay when it is pruned. Pure; the same for every saver."""
+"""Decides which checkpoints of a thread stay when it is pruned. Pure; the same for every
+checkpointer."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from typing import Any
 from .records import CONTINUES, SLOT, UNDER_WAY, check_names, has_task_ids
 
 EVERY = 32
-"""A saver with a `Retention` prunes a thread at every so many commits to it."""
+"""A checkpointer with a `Retention` prunes a thread at every so many commits to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a saver deletes automatically as runs go on. Up to `EVERY` extra checkpoints may exist
-    at a time.
+    """What a checkpointer deletes automatically as runs go on. Up to `EVERY` extra checkpoints may
+    exist at a time.
 
     Args:
         keep_last: the number of newest checkpoints to keep per namespace; None for no such limit.
@@ -43,7 +44,7 @@ class Retention:
 
 
 def check_retention(retention: Retention | None) -> Retention | None:
-    """What a saver was given.
+    """What a checkpointer was given.
 
     Raises:
         TypeError: it is something else; raised here, not by a commit in the middle of a run.

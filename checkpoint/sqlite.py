@@ -51,12 +51,13 @@ or prunes much lets others between."""
 class SqliteSaver(SqlSaver):
     """Keeps threads in an SQLite file, shared by threads, event loops and processes of one machine.
 
-    The tables are created when it is opened. The async methods wait on the saver's own threads.
+    The tables are created when it is opened. The async methods wait on the checkpointer's own
+    threads.
 
     Args:
         conn: what to open: a file name, `":memory:"`, a `file:` URI; or an open connection that
-            serves this saver alone, was opened with `check_same_thread=False`, and stays open after
-            `close`.
+            serves this checkpointer alone, was opened with `check_same_thread=False`, and stays
+            open after `close`.
         synchronous: how much is on the disk when a step's chunk reaches the reader. "full": the
             step is. "normal", several times faster: a power failure may lose the last steps, but
             only whole steps.
@@ -115,8 +116,8 @@ class SqliteSaver(SqlSaver):
 
     @classmethod
     def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
-        """Open a saver for the length of a `with` or `async with` block, then close it; options as
-        for the class."""
+        """Open a checkpointer for the length of a `with` or `async with` block, then close it;
+        options as for the class."""
         return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:

@@ -1,5 +1,5 @@
-"""Threads of one's own, on which savers, stores and caches make the blocking calls of their async
-methods: a program that fills asyncio's default pool does not hold them up."""
+"""Threads of one's own, on which checkpointers, stores and caches make the blocking calls of their
+async methods: a program that fills asyncio's default pool does not hold them up."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The contract of an executor and the records it carries. No code here runs anything.
 
 The driver keeps everything but the user's function: retry, cache, limits, answers, the machine, the
-savers. So an executor knows nothing of graphs: it carries bytes to `serve` somewhere else, and
-bytes back.
-"""
+checkpointers. So an executor knows nothing of graphs: it carries bytes to `serve` somewhere else,
+and bytes back."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from .pools import EventInbox
 from .worker import serve
 
 SECONDS_FOR_REPLY = 120.0
-"""How long a worker waits for a reply: longer than a saver takes. Nothing tells it that the driver
-has gone."""
+"""How long a worker waits for a reply: longer than a checkpointer takes. Nothing tells it that the
+driver has gone."""
 
 
 class DaskExecutor(Executor):

@@ -91,7 +91,7 @@ class Resources(NamedTuple):
         attempt: which try this is, from 1.
         config: as `get_config` gives it, or why it cannot be sent.
         drain_reason: why the run was asked to stop, or None.
-        can_ask: answers can come, since a saver keeps the thread.
+        can_ask: answers can come, since a checkpointer keeps the thread.
         edited: the thread was edited since the task's questions were shown.
         given: the answers that the task has been given before, by interrupt id.
         brought: the answers that this call brings for its questions.

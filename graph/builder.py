@@ -356,8 +356,8 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         """Check the graph and make it runnable. The builder may be changed and compiled again.
 
         Args:
-            checkpointer: a saver, to store threads; None to use the enclosing graph's; True for a
-                separate history inside the enclosing graph; False for none.
+            checkpointer: a checkpointer, to store threads; None to use the enclosing graph's; True
+                for a separate history inside the enclosing graph; False for none.
             cache: stores results for nodes with a cache policy.
             store: given to nodes that ask for it; on executors it must be one that can be opened
                 there (`BaseStore.reopen`).

@@ -74,8 +74,8 @@ class Pregel(
         stream_channels: what streams and `get_state` show; None for all.
         interrupt_before_nodes, interrupt_after_nodes: the names of nodes to stop at, or "*".
         stream_mode: the default of `stream`.
-        checkpointer: a saver; None for that of the graph that contains this one; True for the same
-            with a history of its own; False to save nothing.
+        checkpointer: a checkpointer; None for that of the graph that contains this one; True for
+            the same with a history of its own; False to save nothing.
         store, cache: for the nodes, and for the results of nodes with a cache policy.
         retry_policy, cache_policy: for nodes without one of their own.
         context_schema: the class of `context`.
@@ -96,8 +96,8 @@ class Pregel(
     Raises:
         InvalidGraphError: the graph has mistakes; the error names all of them.
         TypeError: `checkpointer`, `store` or `cache` is of none of the kinds above.
-        ValueError: `step_timeout` is not greater than 0, `on_failure` is unknown, or the saver
-            keeps no posts.
+        ValueError: `step_timeout` is not greater than 0, `on_failure` is unknown, or the
+            checkpointer keeps no posts.
 
     >>> from stategraph.channels import EphemeralValue, LastValue
     >>> app = Pregel(
@@ -251,8 +251,8 @@ class Pregel(
             values: an update as a node returns it; only of keys with reducers.
 
         Raises:
-            ValueError: the graph is not compiled with `inbox=True`, it has no saver, the saver
-                keeps no posts, or `config` names no thread or more than the thread.
+            ValueError: the graph is not compiled with `inbox=True`, it has no checkpointer, the
+                checkpointer keeps no posts, or `config` names no thread or more than the thread.
             InvalidUpdateError: a key is unknown or has no reducer, or its reducer cannot take it.
             UnserializableError: a value cannot be stored.
         """

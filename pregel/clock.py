@@ -1,9 +1,8 @@
 """The clock of the engine: whatever in it looks at a time limit, or waits for a time, does so here.
 
 So `testing.virtual_time` can put another one in its place. What is only measured (the spans of
-tasks, how long a run may hold an event loop) is real time. Savers, stores, and executors in other
-processes have clocks of their own.
-"""
+tasks, how long a run may hold an event loop) is real time. Checkpointers, stores, and executors in
+other processes have clocks of their own."""
 
 from __future__ import annotations
 

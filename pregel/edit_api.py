@@ -15,7 +15,7 @@ from .types import AnyConfig, RunnableConfig, StateUpdate, Subgraph
 
 
 class EditableThreads(StoredThreads[ValuesT]):
-    """The methods of a graph with a saver that read and change its threads."""
+    """The methods of a graph with a checkpointer that read and change its threads."""
 
     def update_state(
         self,

@@ -56,7 +56,7 @@ def log_conflict(run: Any, error: BaseException) -> None:
 
 
 def time_commits(method: Callable[[Any], Any], run: Any) -> Callable[[Any], Any]:
-    """A saver's method that stores commits; slow ones are logged."""
+    """A checkpointer's method that stores commits; slow ones are logged."""
     return partial(_time, method, run)
 
 

@@ -37,7 +37,7 @@ class Portable:
     types: tuple[Any, ...] = ()
 
     def set_serializer(self) -> None:
-        """Take the saver's serializer, or one of its own, which knows no types yet."""
+        """Take the checkpointer's serializer, or one of its own, which knows no types yet."""
         saver = self.checkpointer
         if isinstance(saver, BaseCheckpointSaver):
             self.serde = saver.for_call({}).serde

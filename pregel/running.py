@@ -52,7 +52,7 @@ class Transaction(NamedTuple):
 
     Attributes:
         key: names it, among the effects of the task.
-        on: where it is; None for the saver's database.
+        on: where it is; None for the checkpointer's database.
         isolation: of the transaction, by the name that the database has for it.
     """
 

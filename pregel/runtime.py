@@ -321,8 +321,8 @@ class Runtime(Generic[ContextT_co]):
 
         The superstep is stored later: if the node fails afterwards, or the thread is edited, forked
         or given new input, the writes stay. The function must be short, use nothing but the
-        connection (no graph, nor the saver), and not end the transaction. It is called again, up to
-        5 times, if Postgres rolled it back because of concurrent transactions.
+        connection (no graph, nor the checkpointer), and not end the transaction. It is called
+        again, up to 5 times, if Postgres rolled it back because of concurrent transactions.
 
         Args:
             key: tells the transaction from the other effects of the task.
@@ -330,14 +330,15 @@ class Runtime(Generic[ContextT_co]):
                 returns must be something that a checkpoint can store.
             on: a function that opens a connection (`sqlite3` or psycopg), which is then closed, or
                 a `psycopg_pool.ConnectionPool`; the record is in `stategraph_completions` there.
-                None: the saver's database, where commits of the file, or of the thread, wait.
+                None: the checkpointer's database, where commits of the file, or of the thread,
+                wait.
             isolation: on Postgres "read committed", "repeatable read" or "serializable".
 
         Raises:
             CheckpointConflictError: another run has moved the thread on; nothing was called.
-            NotImplementedError: the saver has no transactions.
+            NotImplementedError: the checkpointer has no transactions.
             RuntimeError: as `once`; and on an executor, without a checkpointer, or if the function
-                has used the saver or a graph, or ended the transaction.
+                has used the checkpointer or a graph, or ended the transaction.
             UnserializableError: the result cannot be stored. The transaction was rolled back.
             ValueError: this attempt has already used the key; no such isolation.
         """

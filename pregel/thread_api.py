@@ -37,7 +37,7 @@ Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
 
 
 class StoredThreads(Generic[ValuesT]):
-    """The methods of a graph with a saver that read its threads."""
+    """The methods of a graph with a checkpointer that read its threads."""
 
     program: Program
     checkpointer: BaseCheckpointSaver | bool | None
@@ -87,7 +87,7 @@ class StoredThreads(Generic[ValuesT]):
                 required keys are written.
 
         Raises:
-            ValueError: the graph has no saver, or the config names no thread, or an unknown
+            ValueError: the graph has no checkpointer, or the config names no thread, or an unknown
                 checkpoint or nested graph; or `subgraph` is unknown, or keeps no memory.
         """
         saver, where = self._memory(config, subgraph)
@@ -421,7 +421,8 @@ class StoredThreads(Generic[ValuesT]):
         return saver, address(thread_id, ns)
 
     def _saver_at(self, saver: BaseCheckpointSaver, where: RunnableConfig) -> BaseCheckpointSaver:
-        """The saver of the graph that a namespace belongs to; `saver` if it has none of its own."""
+        """The checkpointer of the graph that a namespace belongs to; `saver` if it has none of its
+        own."""
         return saver_of(self.program, saver, ns_of(where))
 
 

@@ -86,7 +86,7 @@ def create_app(
 
     Args:
         graphs: the graphs, by the names that clients use.
-        checkpointer: the saver of the threads, shared by all graphs; in memory by default.
+        checkpointer: the checkpointer of the threads, shared by all graphs; in memory by default.
         store: holds assistants, threads and runs, and is what nodes find as `runtime.store`; in
             memory by default.
         auth: identifies the sender of a request: it takes the request and returns the user's id, or
@@ -106,7 +106,7 @@ def create_app(
         workers: with a queue, how many runs of each graph this process executes at once; 0 leaves
             all runs to other processes (`stategraph work MODULE:GRAPH --as NAME`).
         integrity: guards the rows of the queue; encrypts what users and nodes say in the server's
-            own records. The saver, all workers and all servers need the same.
+            own records. The checkpointer, all workers and all servers need the same.
         webhooks: prefixes of the addresses that runs may name as webhooks, such as
             "https://example.com/hooks/"; none by default.
         origins: the origins of other sites whose pages may use the server, such as
@@ -233,7 +233,7 @@ def check_name(name: str) -> None:
 def _warn_of_replaced(
     name: str, graph: Pregel, saver: BaseCheckpointSaver, store: BaseStore
 ) -> None:
-    """Warn of a saver or a store of the graph that the server does not use."""
+    """Warn of a checkpointer or a store of the graph that the server does not use."""
     replaced = {"checkpointer": (graph.checkpointer, saver), "store": (graph.store, store)}
     for option, (own, shared) in replaced.items():
         if own is None or isinstance(own, bool) or own is shared:

@@ -232,7 +232,7 @@ def _load(target: str) -> Any:
 def _storage(
     asked: argparse.Namespace, serde: Serializer
 ) -> Iterator[tuple[BaseCheckpointSaver | None, BaseStore | None]]:
-    """Open the saver and the store for `--db`."""
+    """Open the checkpointer and the store for `--db`."""
     if asked.db is None:
         yield None, None
         return

@@ -68,7 +68,7 @@ class Service:
     """The state of one server.
 
     Attributes:
-        graphs: the graphs by name, bound to the server's saver and store.
+        graphs: the graphs by name, bound to the server's checkpointer and store.
         store: nodes find it as `runtime.store`; it also holds the records.
         webhooks: the addresses that runs may name as webhooks.
         news: wakes the readers of a thread when a run has begun.

@@ -165,12 +165,12 @@ class SqliteStore(SqlStore):
         index: how to find items by meaning; None for no such index.
         ttl: how long items live; None for ever, unless a put says otherwise.
         clock: seconds since 1970; asked once per batch.
-        saver: a `SqliteSaver` on the same file, which must stay open as long as this store is used.
-            Async writes use its connection: those that wait together with commits of threads join
-            their transaction and are as durable.
+        checkpointer: a `SqliteSaver` on the same file, which must stay open as long as this store
+            is used. Async writes use its connection: those that wait together with commits of
+            threads join their transaction and are as durable.
 
     Raises:
-        ValueError: the saver's file is another one.
+        ValueError: the checkpointer's file is another one.
 
     >>> with SqliteStore.from_conn_string(":memory:") as store:
     ...     store.put(("users", "7"), "likes", {"drink": "tea"})

@@ -17,7 +17,7 @@ def main(given: Sequence[str] | None = None) -> int:
     nothing to check."""
     parser = argparse.ArgumentParser(
         prog="python -m stategraph.testing",
-        description="Check a saver. Exit code 1 if a check failed.",
+        description="Check a checkpointer. Exit code 1 if a check failed.",
     )
     parser.add_argument(
         "what", nargs="?", metavar="MODULE:NAME", help="a SaverChecks, or a function of a folder"
@@ -39,7 +39,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print("\n".join(_list_checks()))
         return 0
     if asked.what is None:
-        parser.error("which saver? MODULE:NAME")
+        parser.error("which checkpointer? MODULE:NAME")
     try:
         what = import_named(asked.what)
     except (ImportError, AttributeError, ValueError) as error:

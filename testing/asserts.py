@@ -13,7 +13,7 @@ MODES = (SYNC, ASYNC)
 
 
 class CheckFailed(AssertionError):
-    """A saver broke a rule. The text says what was expected and what was returned."""
+    """A checkpointer broke a rule. The text says what was expected and what was returned."""
 
 
 def assert_same(got: Any, expected: Any, what: str) -> None:

@@ -393,7 +393,7 @@ def _assert_told(said: Any, before: Channel, after: Channel, call: str) -> None:
 
 
 def _pass_through_storage(stored: Any, typ: Any) -> Any:
-    """What a saver gives back of it. The types that an annotation names may be stored."""
+    """What a checkpointer gives back of it. The types that an annotation names may be stored."""
     if stored is MISSING:
         return MISSING
     serializer = Serializer()

@@ -317,8 +317,8 @@ def a_commit_that_fails_leaves_nothing(harness: Harness) -> None:
 
 @register_check("commit")
 def every_checkpoint_of_a_long_thread_reads_back(harness: Harness) -> None:
-    """However a saver shortens what it stores, each old checkpoint is complete, and so are forks
-    from it."""
+    """However a checkpointer shortens what it stores, each old checkpoint is complete, and so are
+    forks from it."""
     run = harness.run()
     long_run(run, 100)
     for at in (0, 31, 32, 33, 64, 99):
@@ -333,8 +333,8 @@ def every_checkpoint_of_a_long_thread_reads_back(harness: Harness) -> None:
 
 @register_check("commit")
 def long_values_that_change_a_little_read_back(harness: Harness) -> None:
-    """A saver may store what changed; appending, setting, deleting and shrinking must give the very
-    value back."""
+    """A checkpointer may store what changed; appending, setting, deleting and shrinking must give
+    the very value back."""
     run = harness.run()
     items: list[Any] = []
     table: dict[str, Any] = {}

@@ -256,7 +256,7 @@ def _step(run: Commits, step: int) -> None:
 
 
 def _resumed(harness: Harness, before: Commits) -> Commits:
-    """The same run on the saver that is open now."""
+    """The same run on the checkpointer that is open now."""
     run = harness.run()
     run.head, run.expected, run.steps = before.head, before.expected, before.steps
     return run
@@ -310,7 +310,7 @@ def several_calls_may_wait_at_once_on_one_loop(harness: Harness) -> None:
 
 @register_check("concurrency", modes=(ASYNC,))
 def several_loops_may_share_a_saver(harness: Harness) -> None:
-    """Programs with a loop per thread open their saver once."""
+    """Programs with a loop per thread open their checkpointer once."""
     saver = harness.saver
     app = appending(saver, "x")
 

@@ -28,18 +28,18 @@ NEEDS = {
     "full": "no full() hook: the suite cannot limit its space",
     "size": "no size() hook: the suite cannot measure what it stores",
 }
-"""What a check may need of a saver or its suite, and what is said where it is missing."""
+"""What a check may need of a checkpointer or its suite, and what is said where it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One rule that savers must keep.
+    """One rule that checkpointers must keep.
 
     Attributes:
         name: a short, unique name of the rule.
         group: the capability it belongs to, such as "list" or "crash".
         about: what it means and why it matters.
-        run: raises `CheckFailed`, or whatever the saver raised, if the rule is broken.
+        run: raises `CheckFailed`, or whatever the checkpointer raised, if the rule is broken.
         needs: keys of `NEEDS`; where one is missing the check is skipped.
         modes: in which it is run.
     """

@@ -352,7 +352,7 @@ def writes_are_ordered_by_path_task_and_place(harness: Harness) -> None:
 
 @register_check("writes")
 def writes_may_come_before_their_checkpoint(harness: Harness) -> None:
-    """A saver that stores in the background may get them first; until then there is no
+    """A checkpointer that stores in the background may get them first; until then there is no
     checkpoint."""
     harness.write("1", [("a", 1)])
     assert_same(

@@ -248,7 +248,7 @@ class Coverage:
         answers of its routers are not stored; nor are failed attempts that were retried.
 
         Args:
-            app: the graph that ran the thread, with its saver.
+            app: the graph that ran the thread, with its checkpointer.
             config: names the thread.
 
         Raises:

@@ -1,5 +1,5 @@
 """Checks that kill the process: what was acknowledged is there, nothing is there by half, and a
-resume ends as an unbroken run. For savers that outlive their process."""
+resume ends as an unbroken run. For checkpointers that outlive their process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _writes(step: int) -> list[tuple[str, list[tuple[str, Any]]]]:
 
 def committing(suite: SaverSource, folder: Path, at: int | None) -> int:
     """Commit the script's steps, noting each that was acknowledged; killed at a call inside the
-    saver. How many calls there were."""
+    checkpointer. How many calls there were."""
     ledger = Ledger(folder.parent / f"{folder.name}.ledger")
     with Harness(suite, folder, SYNC) as harness:
         kill = KillAt(at)
@@ -56,7 +56,7 @@ def points(harness: Harness, calls: int, count: int) -> list[int]:
     """At which calls to kill: spread over all of them, by chance."""
     assert_that(
         calls > 0,
-        "the saver makes no call that could be stopped: is commit() inherited and put() in C?",
+        "no call of the checkpointer could be stopped: is commit() inherited and put() in C?",
     )
     count = min(calls, count * harness.scale)
     return [1 + (n * calls + harness.random.randrange(calls)) // count for n in range(count)]
@@ -115,8 +115,8 @@ def _whole(harness: Harness, acknowledged: int, where: str) -> None:
 
 
 def recording(suite: SaverSource, folder: Path, at: int | None) -> int:
-    """Record beside several checkpoints; killed at a call inside the saver. How many calls there
-    were."""
+    """Record beside several checkpoints; killed at a call inside the checkpointer. How many calls
+    there were."""
     with Harness(suite, folder, SYNC) as harness:
         run = harness.run()
         for step in range(3):
@@ -152,7 +152,7 @@ def a_kill_leaves_records_beside_all_checkpoints_or_none(harness: Harness) -> No
 
 
 def tidying(suite: SaverSource, folder: Path, method: str, given: Any, at: int | None) -> int:
-    """Forget or copy; killed at a call inside the saver. How many calls there were."""
+    """Forget or copy; killed at a call inside the checkpointer. How many calls there were."""
     with Harness(suite, folder, SYNC) as harness, KillAt(at) as kill:
         getattr(harness.saver, method)(*given)
     return kill.calls
@@ -201,8 +201,8 @@ def _tidied(suite: SaverSource, folder: Path, method: str, given: Any) -> int:
 
 
 def running(suite: SaverSource, folder: Path, durability: Any, at: int | None) -> int:
-    """Run a graph, noting each effect before it is returned; killed at a call inside the saver. How
-    many calls there were."""
+    """Run a graph, noting each effect before it is returned; killed at a call inside the
+    checkpointer. How many calls there were."""
     ledger = Ledger(folder.parent / f"{folder.name}.ledger")
     with Harness(suite, folder, SYNC) as harness:
         kill = KillAt(at)
@@ -214,8 +214,8 @@ def running(suite: SaverSource, folder: Path, durability: Any, at: int | None) -
 
 @register_check("crash", "durable", modes=(SYNC,))
 def a_killed_run_is_resumed_as_if_it_never_stopped(harness: Harness) -> None:
-    """Killed anywhere inside the saver: the resumed run ends in the same state, with the same
-    history, no effect is missing, and only what was in flight is done again."""
+    """Killed anywhere inside the checkpointer: the resumed run ends in the same state, with the
+    same history, no effect is missing, and only what was in flight is done again."""
     harness.close()
     expected, killed = _unbroken(), 0
     with Processes() as processes:
@@ -228,7 +228,7 @@ def a_killed_run_is_resumed_as_if_it_never_stopped(harness: Harness) -> None:
                 (ended,) = processes.run(
                     (running, harness.suite, harness.folder / name, durability, at)
                 )
-                where = f"durability {durability!r}, killed at call {at} of {calls} in the saver"
+                where = f"durability {durability!r}, killed at its call {at} of {calls}"
                 assert_same(ended.error, "", f"{where}: error before that")
                 killed += (
                     ended.killed
@@ -239,7 +239,7 @@ def a_killed_run_is_resumed_as_if_it_never_stopped(harness: Harness) -> None:
                 assert_same(got, expected, f"{where}: state and history, ")
                 check_effects(ledger.read(), in_flight, where)
     assert_that(
-        killed, "no process was killed: the saver's methods make no calls that were counted"
+        killed, "no process was killed: no calls of the checkpointer's methods were counted"
     )
 
 

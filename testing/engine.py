@@ -1,5 +1,5 @@
-"""Checks with real graphs: what a run leaves behind in this saver is what it leaves behind in
-memory."""
+"""Checks with real graphs: what a run leaves behind in this checkpointer is what it leaves behind
+in memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .graphs import LogState, answers, appending, asking, looping, shown, thread
 from .harness import Harness
 
 Script = Callable[[Harness, Any], list[Any]]
-"""What a program does with a thread of a saver, and what it sees of it."""
+"""What a program does with a thread of a checkpointer, and what it sees of it."""
 
 
 def as_in_memory(harness: Harness, script: Script) -> None:
-    """The script sees with this saver what it sees with `InMemorySaver`."""
+    """The script sees with this checkpointer what it sees with `InMemorySaver`."""
     expected = script(harness, InMemorySaver())
     got = script(harness, harness.saver)
     assert_same(got, expected, "what a program sees, compared with InMemorySaver, ")
@@ -187,7 +187,7 @@ def nested_graphs_keep_their_own_threads(harness: Harness) -> None:
 
 @register_check("engine")
 def threads_in_turn_do_not_mix(harness: Harness) -> None:
-    """One saver serves many threads; each continues its own state."""
+    """One checkpointer serves many threads; each continues its own state."""
     app = appending(harness.saver, "x")
     for turn in range(3):
         for name in ("a", "b", "a b"):

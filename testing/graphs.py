@@ -16,8 +16,8 @@ NOTED = "noted"
 
 
 class LogState(TypedDict, total=False):
-    """What the graphs hold: a log that grows, a counter, and things whose types a careless saver
-    changes."""
+    """What the graphs hold: a log that grows, a counter, and things whose types a careless
+    checkpointer changes."""
 
     log: Annotated[list[Any], operator.add]
     count: Annotated[int, operator.add]

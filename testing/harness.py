@@ -1,5 +1,5 @@
-"""What checks work with: a saver opened in one mode, short words for its methods, commits as the
-engine makes them.
+"""What checks work with: a checkpointer opened in one mode, short words for its methods, commits as
+the engine makes them.
 
 No rule lives here. Everything may be used outside the suite as well.
 """
@@ -30,7 +30,7 @@ TS = "2024-01-01T00:00:00+00:00"
 
 
 class Mode:
-    """Calls the faces of a saver or an app, sync or async: `mode.call(app, "invoke", 1)` is
+    """Calls the faces of a checkpointer or an app, sync or async: `mode.call(app, "invoke", 1)` is
     `app.invoke(1)`, or `await app.ainvoke(1)` on a loop of the mode's own. A context manager,
     which closes that loop."""
 
@@ -70,7 +70,7 @@ class Mode:
         return self._runner.run(read())
 
     def enter(self, stack: ExitStack, opened: Any) -> BaseCheckpointSaver:
-        """What `open()` gave, as a saver; the stack will close it."""
+        """What `open()` gave, as a checkpointer; the stack will close it."""
         runner = self._runner
         if runner is not None and hasattr(opened, "__aenter__"):
             saver = runner.run(_awaited(opened.__aenter__()))
@@ -95,7 +95,8 @@ async def _awaited(waiting: Any) -> Any:
 
 
 class SaverSource(Protocol):
-    """Where a harness gets its savers: a `SaverChecks`, as far as rules use it. See there."""
+    """Where a harness gets its checkpointers: a `SaverChecks`, as far as rules use it. See
+    there."""
 
     @property
     def scale(self) -> int: ...
@@ -113,14 +114,14 @@ class SaverSource(Protocol):
 
 
 class Harness:
-    """A saver under test in one mode. A context manager: it opens the saver, and closes all that
-    was opened.
+    """A checkpointer under test in one mode. A context manager: it opens the checkpointer, and
+    closes all that was opened.
 
     Attributes:
-        suite: how to open the saver, and its hooks.
+        suite: how to open the checkpointer, and its hooks.
         folder: where its storage is.
         mode: which faces are called.
-        saver: it, opened.
+        checkpointer: it, opened.
         random: the only source of chance.
         scale: how much to do; 1 is quick.
     """
@@ -170,7 +171,7 @@ class Harness:
     # -- short words -------------------------------------------------------------------------------
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the saver, in this mode."""
+        """Call a method of the checkpointer, in this mode."""
         return self.mode.call(self.saver, method, *args, **kwargs)
 
     def record(self, expected: Expected | None, writes: Mapping[str, Any]) -> Any:
@@ -248,7 +249,7 @@ class Harness:
         return self.call("head", self.at(**where))  # type: ignore[no-any-return]  # called by name
 
     def run(self, thread: str = "t", ns: str = "") -> Commits:
-        """Commits on one thread of this saver."""
+        """Commits on one thread of this checkpointer."""
         return Commits(self.call, self.saver, thread, ns)
 
     def reads_back(
@@ -283,14 +284,14 @@ class Commits:
     checkpoint.
 
     Args:
-        call: calls a method of the saver by its name.
-        saver: whose serializer encodes the values.
+        call: calls a method of the checkpointer by its name.
+        checkpointer: whose serializer encodes the values.
 
     Attributes:
         head: the newest checkpoint that this run has seen.
         expected: id → checkpoint.
         steps: id → the step in its metadata.
-        saver_state: what the saver has left with this run.
+        saver_state: what the checkpointer has left with this run.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Checks with hostile data: whatever people put into ids, names, metadata, filters and limits, a
-saver does what `InMemorySaver` does. No text of a user's becomes part of a query, a path, or a
-pattern."""
+checkpointer does what `InMemorySaver` does. No text of a user's becomes part of a query, a path, or
+a pattern."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ATTACKS = (
 look alike."""
 
 UNTOLD = ("a\x00b", "\x00", "a\ud800", "\udc80")
-"""Texts that many databases cannot hold: a saver may refuse them, by a `ValueError`, `TypeError` or
-its own error."""
+"""Texts that many databases cannot hold: a checkpointer may refuse them, by a `ValueError`,
+`TypeError` or its own error."""
 
 REFUSALS = (ValueError, TypeError, StateGraphError)
 
@@ -52,7 +52,8 @@ def scalars(random: Random, words: list[str]) -> Any:
 
 
 class Pair:
-    """A saver and its oracle: every call goes to both, and both must give the same answer."""
+    """A checkpointer and its oracle: every call goes to both, and both must give the same
+    answer."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
@@ -60,8 +61,8 @@ class Pair:
         self.done: list[str] = []
 
     def call(self, texts: list[Any], method: str, *args: Any, **kwargs: Any) -> None:
-        """Call a method of both; where the texts cannot be held by every database, the saver may
-        refuse.
+        """Call a method of both; where the texts cannot be held by every database, the checkpointer
+        may refuse.
 
         Raises:
             CheckFailed: they answered differently.

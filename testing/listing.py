@@ -130,7 +130,7 @@ def it_gives_whole_tuples(harness: Harness) -> None:
 
 @register_check("list")
 def a_long_history_is_listed_whole(harness: Harness) -> None:
-    """However a saver reads it page by page."""
+    """However a checkpointer reads it page by page."""
     run = harness.run()
     for step in range(70):
         run.step(f"{step}", a=step, b=["x"] * step)

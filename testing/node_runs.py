@@ -79,7 +79,7 @@ def run_node(
     routers run. Its error handler is left out, so that its error reaches the test.
 
     Args:
-        app: a compiled graph. Its saver is not used.
+        app: a compiled graph. Its checkpointer is not used.
         node: the node's name; in a nested graph its path, such as `"research:search"`.
         state: the values of the state; keys may be left out. Reducers do not run.
         sent: the argument of a `Send`, for a node that gets that instead of the state.

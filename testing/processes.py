@@ -197,7 +197,7 @@ def _end(pid: int, reading: int) -> ProcessEnd:
 
 class KillAt:
     """Kills this process with SIGKILL at the n-th call of any Python or C function inside its
-    `with` blocks, so that a saver can be stopped between any two things it does.
+    `with` blocks, so that a checkpointer can be stopped between any two things it does.
 
     Args:
         at: which; None never kills.

@@ -57,7 +57,7 @@ def record(
     and routes, those of nested graphs included.
 
     Args:
-        app: a compiled graph. Its saver is not used.
+        app: a compiled graph. Its checkpointer is not used.
         inputs: what `invoke` is given; several go to the same thread one after another.
         answers: the answers to questions: a list in their order, a dict by what is asked, or a
             function of the `Interrupt`. A question without an answer ends the run.
@@ -114,7 +114,7 @@ def replay(
 
     Args:
         recording: the recording, or the path of its file.
-        app: the graph. Its saver is not used.
+        app: the graph. Its checkpointer is not used.
         recorded: nodes that do not run but return what was recorded, questions included. Names;
             paths such as `"research:search"` in nested graphs; "*" for all nodes of the graph
             itself. A node that holds a graph is replayed as a whole.

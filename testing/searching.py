@@ -1,5 +1,5 @@
-"""Checks of searches among all threads: a saver that has an index finds what one that looks at each
-checkpoint finds."""
+"""Checks of searches among all threads: a checkpointer that has an index finds what one that looks
+at each checkpoint finds."""
 
 from __future__ import annotations
 

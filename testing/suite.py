@@ -70,7 +70,7 @@ class Case(NamedTuple):
 
 
 class SaverChecks:
-    """Defines how to open a saver, and generates one test per check and mode.
+    """Defines how to open a checkpointer, and generates one test per check and mode.
 
     Name the subclass `Test...` and pytest runs it. The hooks below `open` are optional: checks that
     need a missing one are skipped, with the reason.
@@ -101,13 +101,12 @@ class SaverChecks:
     """Checks that are known to fail, by name, and why. They are shown as skipped."""
 
     def open(self, folder: Path) -> Any:
-        """A saver on the storage that this folder stands for: a saver, or a context manager that
-        gives one.
+        """A checkpointer on the storage that this folder stands for: a checkpointer, or a context
+        manager that gives one.
 
-        The folder is there and empty at first; a saver whose bytes are elsewhere takes its path as
-        a name. The same folder again is the same storage again, also in another process and while
-        the first is open; a saver that is not durable gives a fresh one.
-        """
+        The folder is there and empty at first; a checkpointer whose bytes are elsewhere takes its
+        path as a name. The same folder again is the same storage again, also in another process and
+        while the first is open; a checkpointer that is not durable gives a fresh one."""
         raise NotImplementedError(f"{type(self).__name__} must define open(folder)")
 
     def damage(self, folder: Path, random: Random) -> str:
@@ -120,8 +119,8 @@ class SaverChecks:
         raise NotImplementedError
 
     def full(self, saver: Any, room: int) -> AbstractContextManager[None]:
-        """Inside the `with` block the storage of this open saver may grow by about `room` bytes and
-        no more."""
+        """Inside the `with` block the storage of this open checkpointer may grow by about `room`
+        bytes and no more."""
         raise NotImplementedError
 
     def size(self, folder: Path) -> int:
@@ -191,7 +190,7 @@ class SaverChecks:
 
 
 def _can(saver: BaseCheckpointSaver, needs: tuple[str, ...]) -> dict[str, bool]:
-    """Which methods a saver defines itself."""
+    """Which methods a checkpointer defines itself."""
     base = BaseCheckpointSaver
     methods = [need for need in needs if hasattr(base, need)]
     own = {
@@ -212,14 +211,14 @@ class FunctionSuite(SaverChecks):
     """A suite made of a function.
 
     Args:
-        open: folder → saver, as `SaverChecks.open`.
+        open: folder → checkpointer, as `SaverChecks.open`.
     """
 
     def __init__(self, open: Callable[[Path], Any]) -> None:
         self._open = open
 
     def open(self, folder: Path) -> Any:
-        """A new saver on a folder, made by the function."""
+        """A new checkpointer on a folder, made by the function."""
         return self._open(folder)
 
     def __repr__(self) -> str:
@@ -288,7 +287,7 @@ def format_result(result: CaseResult) -> str:
 
 
 Checked = SaverChecks | type[SaverChecks] | Callable[[Path], Any]
-"""What can be checked: a suite, its class, or a function that opens a saver on a folder."""
+"""What can be checked: a suite, its class, or a function that opens a checkpointer on a folder."""
 
 
 def make_suite(what: Checked, **settings: Any) -> SaverChecks:
@@ -322,7 +321,7 @@ def check_saver(
     """Run the checks and report how each ended.
 
     Args:
-        what: a `SaverChecks`, its class, or a function that opens a saver on a folder.
+        what: a `SaverChecks`, its class, or a function that opens a checkpointer on a folder.
         only: groups, or patterns of names; all by default.
         tell: called with each result as it comes.
         settings: the attributes of `SaverChecks`: `durable`, `modes`, `scale`, `seed`, `skip`.

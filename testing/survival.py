@@ -1,9 +1,8 @@
 """Checks a user's graph for what the engine guarantees: killed and resumed, delivered again and
 raced at every write to storage, it must end as if nothing had happened.
 
-A kill is simulated in this process: the saver raises at one of its calls and stores nothing more,
-as if the process had died there. `os.kill` for real is what `crash` and tests/faults do.
-"""
+A kill is simulated in this process: the checkpointer raises at one of its calls and stores nothing
+more, as if the process had died there. `os.kill` for real is what `crash` and tests/faults do."""
 
 from __future__ import annotations
 
@@ -88,7 +87,8 @@ def survives(
     First the graph runs twice undisturbed: a node that does something else each time is reported as
     not deterministic, and no trial is run.
 
-    It runs on threads in memory: the graph's own saver is not used. Not from within an event loop.
+    It runs on threads in memory: the graph's own checkpointer is not used. Not from within an event
+    loop.
 
     Args:
         app: a compiled graph.
@@ -139,7 +139,7 @@ class Killed(BaseException):
 
 
 class Storage(InMemorySaver):
-    """A saver in memory of which each process has a handle of its own.
+    """A checkpointer in memory of which each process has a handle of its own.
 
     Attributes:
         at: called with what is to be stored, before and after it is, where that is wanted.

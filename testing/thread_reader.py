@@ -45,7 +45,7 @@ def read_thread(app: Pregel[Any, Any, Any, Any], config: RunnableConfig) -> Reco
     """Return the history of a stored thread as a recording.
 
     Args:
-        app: the graph that ran the thread, with its saver.
+        app: the graph that ran the thread, with its checkpointer.
         config: names the thread; with a checkpoint id, the line that leads to that checkpoint.
 
     Raises:
@@ -55,7 +55,7 @@ def read_thread(app: Pregel[Any, Any, Any, Any], config: RunnableConfig) -> Reco
     """
     saver = app.checkpointer
     if not isinstance(saver, BaseCheckpointSaver):
-        raise ThreadError("the graph has no saver: app.copy({'checkpointer': saver})")
+        raise ThreadError("the graph has no checkpointer: app.copy({'checkpointer': saver})")
     return _ThreadReader(app, saver, config).read()
 
 

@@ -1,5 +1,5 @@
 """A queue of runs in one Postgres database, and the workers that run them. Built on the engine and
-its savers.
+its checkpointers.
 
 A `Queue` accepts jobs and returns their results; a `Worker` runs them. Needs the extra `postgres`;
 Postgres is the queue, and there is no other broker.

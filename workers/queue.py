@@ -326,7 +326,8 @@ class Queue(QueueResults):
 
     @property
     def pool(self) -> Target:
-        """The connection pool, for a saver on the same database. Open once `setup` was called."""
+        """The connection pool, for a checkpointer on the same database. Open once `setup` was
+        called."""
         return self._database.pool
 
     def chunk_table(self) -> ChunkTable:

@@ -64,7 +64,7 @@ class JobRunner:
     for all jobs.
 
     Args:
-        graph: the graph, with a saver.
+        graph: the graph, with a checkpointer.
         codec: converts tasks and outcomes to bytes.
         store_task: replaces the stored task of a job, if this worker still holds the job.
         chunks: stores the streams of jobs; with None, no job may have a stream.
@@ -220,7 +220,7 @@ class JobRunner:
             ) from None
 
     def _running(self, job: Job, *, trusted: bool) -> AbstractContextManager[None]:
-        """Return a context in which the saver knows the job, if it is a `WorkerSaver`."""
+        """Return a context in which the checkpointer knows the job, if it is a `WorkerSaver`."""
         saver = self._saver
         if isinstance(saver, WorkerSaver):
             return saver.running(job, trusted=trusted)

@@ -1,5 +1,5 @@
-"""`WorkerSaver`: a worker's saver on the queue's database. It does not read again what the claim of
-a job already returned, and it knows that the queue holds the job's input."""
+"""`WorkerSaver`: a worker's checkpointer on the queue's database. It does not read again what the
+claim of a job already returned, and it knows that the queue holds the job's input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .jobs import Job
 
 
 class WorkerSaver(PostgresSaver):
-    """The saver that a worker gives to its graph.
+    """The checkpointer that a worker gives to its graph.
 
     A claim returns the head of the job's thread. If a run outside the queue has moved the head
     since, the run's first commit fails (`CheckpointConflictError`), and the job is tried again

@@ -136,7 +136,7 @@ class WorkerSession:
                 "a worker must have a session of its own with the Postgres server, for its lock "
                 "and for LISTEN, but this is the address of a pooler with transaction pooling "
                 "(PgBouncer's pool_mode): give workers the server's own address, or a pool with "
-                "pool_mode=session. Queues, savers and stores may use the pooler"
+                "pool_mode=session. Queues, checkpointers and stores may use the pooler"
             )
         self._rows("settle", int(900 * terms.timeout))
         for _ in range(CLASHES):

@@ -57,24 +57,24 @@ class Worker:
     """A worker that runs jobs of a graph. Start any number, on any machines.
 
     Args:
-        graph: the graph to run. Without a saver it gets a `PostgresSaver` on the same database; if
-            it has one, all workers must share it.
+        graph: the graph to run. Without a checkpointer it gets a `PostgresSaver` on the same
+            database; if it has one, all workers must share it.
         conninfo: a connection string or URL of the database that holds the queue.
         name: the name of the queue; the graph's own by default.
         label: the name shown in lists of workers.
         concurrency: how many jobs to run at once.
         poll: seconds between two polls for work without a notice, and for dead workers.
         tries: how many workers may die at the same step of a job before it is parked.
-        integrity: guards the rows of the queue and of the saver that the graph is given; `Queue`
-            needs the same.
+        integrity: guards the rows of the queue and of the checkpointer that the graph is given;
+            `Queue` needs the same.
         timeout: seconds to wait for a connection, for another session's lock, or for the answer to
             one statement.
         observer: an `Observer` of its runs, the name of one ("module:name"), or several.
 
     Raises:
         TypeError: `graph` is not a compiled graph.
-        ValueError: the graph is unnamed and no name is given, its saver is in memory, or a number
-            is not above 0.
+        ValueError: the graph is unnamed and no name is given, its checkpointer is in memory, or a
+            number is not above 0.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Worker:
             job.control.request_drain("the worker failed")
 
     def _with_saver(self, queue: Queue) -> Pregel:
-        """Return the graph with a saver, which shares the connections of the queue."""
+        """Return the graph with a checkpointer, which shares the connections of the queue."""
         saver = WorkerSaver(
             queue.pool,
             serde=self._graph.serde,

@@ -154,7 +154,7 @@ def register(
     name: str | None = None,
     subclasses: bool = False,
 ) -> AnyClass:
-    """Let instances of exactly this class be stored by every saver; see `Registry.register`.
+    """Let instances of exactly this class be stored by every checkpointer; see `Registry.register`.
 
     >>> from dataclasses import dataclass
     >>> from stategraph.checkpoint import Serializer, register

@@ -1,2 +1,2 @@
-"""Savers on SQL databases: rows, statements, connections. The savers themselves are files beside
-this folder."""
+"""Checkpointers on SQL databases: rows, statements, connections. The checkpointers themselves are
+files beside this folder."""

@@ -1,9 +1,9 @@
 """Commits of coroutines that wait together, sent to Postgres as one transaction in one round trip.
 
 The server flushes its log once for all of them, and neither side switches threads or processes for
-each. Commits that cannot be stored together are stored one by one on the threads of the saver's
-other calls, so that one that fails or waits for another session's lock holds up no other.
-"""
+each. Commits that cannot be stored together are stored one by one on the threads of the
+checkpointer's other calls, so that one that fails or waits for another session's lock holds up no
+other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CommitPipeline(WriteQueue):
         store: stores as many of these commits as it can, in one transaction; returns which ones.
         after_loss: stores one commit after the connection of its group was lost, when it may
             already be stored.
-        threads: returns the threads of the saver's other calls.
+        threads: returns the threads of the checkpointer's other calls.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 `runtime.transaction(..., on=)`.
 
 The table is keyed by thread, task and key. This module works on connections of sqlite3 and of
-psycopg, and uses no saver.
+psycopg, and uses no checkpointer.
 """
 
 from __future__ import annotations

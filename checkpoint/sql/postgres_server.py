@@ -1,5 +1,5 @@
-"""One Postgres database, for the savers and stores kept in it: connections, transactions, table
-creation, errors.
+"""One Postgres database, for the checkpointers and stores kept in it: connections, transactions,
+table creation, errors.
 
 It knows no table except the one that counts migrations. User text never becomes SQL: the modules
 that use this hold their statements as constants and bind every value. Texts are stored as bytes,

@@ -1,5 +1,5 @@
-"""How savers on SQL databases delete old checkpoints: in short transactions, so that others can
-work in between."""
+"""How checkpointers on SQL databases delete old checkpoints: in short transactions, so that others
+can work in between."""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ class Pruning:
     Args:
         rows: all checkpoints when the choice was made, oldest first; see `read_light`.
         kept: the ids of those that stay. If not all are dropped at once, these include the newest.
-        loads: decodes metadata, to delete labels that no checkpoint has any more; None if the saver
-            keeps no labels.
+        loads: decodes metadata, to delete labels that no checkpoint has any more; None if the
+            checkpointer keeps no labels.
         replaced: the id of a deleted checkpoint that is stored again at once: it stays the parent
             of its children, and keeps the writes beside it.
     """

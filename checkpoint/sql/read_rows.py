@@ -28,7 +28,7 @@ from .rows import (
 )
 
 RECENT = 750_000
-"""How many bytes of long values a saver keeps, so that it needs not read them again."""
+"""How many bytes of long values a checkpointer keeps, so that it needs not read them again."""
 
 
 def next_state(
@@ -166,7 +166,7 @@ class ValueReader:
 class RecentValues:
     """Keeps the long values of checkpoints that were stored or read: a state that is looked at
     after that, or forked, is not read row by row again (benchmark P22). At most `RECENT` bytes are
-    kept. The saver's lock is held by whoever calls.
+    kept. The checkpointer's lock is held by whoever calls.
     """
 
     def __init__(self) -> None:

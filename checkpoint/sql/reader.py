@@ -1,4 +1,4 @@
-"""How savers on SQL databases read: which statements implement which method."""
+"""How checkpointers on SQL databases read: which statements implement which method."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FIRST_THREADS = 100
 
 
 class SqlReader(BuiltinSaver):
-    """The reading half of a saver on rows. Subclasses provide the connection.
+    """The reading half of a checkpointer on rows. Subclasses provide the connection.
 
     Args:
         serde: serializes values.

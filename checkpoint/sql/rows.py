@@ -1,4 +1,5 @@
-"""A thread as rows, for savers on databases: what each row holds, as records and as bytes. No SQL.
+"""A thread as rows, for checkpointers on databases: what each row holds, as records and as bytes.
+No SQL.
 
 A namespace of a thread has a row that names its head. A checkpoint's row holds what its superstep
 changed and links to the row it builds on; after some links, `KEYFRAME` at most, a row holds

@@ -1,5 +1,5 @@
-"""How savers on SQL databases write. Each database has its own statements and connections. All user
-data is bound; user text never becomes SQL."""
+"""How checkpointers on SQL databases write. Each database has its own statements and connections.
+All user data is bound; user text never becomes SQL."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def is_due(state: MaterializedState) -> bool:
 
 
 class SqlSaver(SqlPruner):
-    """A saver on rows. Subclasses provide the connection."""
+    """A checkpointer on rows. Subclasses provide the connection."""
 
     # -- supersteps ---------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""One SQLite connection, for the savers, stores and caches kept in it.
+"""One SQLite connection, for the checkpointers, stores and caches kept in it.
 
 Opening, closing and transactions; it knows no tables. User text never becomes SQL: the modules that
 use this hold their statements as constants and bind every value.

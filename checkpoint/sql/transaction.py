@@ -1,5 +1,5 @@
-"""`transact` of the savers on databases: a user's function and the record of its result, in one
-transaction.
+"""`transact` of the checkpointers on databases: a user's function and the record of its result, in
+one transaction.
 
 What both databases share, and what keeps the function from ending the transaction on SQLite.
 """
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import sqlite3
 
 INSIDE: ContextVar[Any] = ContextVar("stategraph_transacting", default=None)
-"""The saver in whose transaction the function called in this context runs, or None."""
+"""The checkpointer in whose transaction the function called in this context runs, or None."""
 
 
 def refuse_inside(saver: Any) -> None:
-    """Refuse the use of a saver by the function of a transaction on it.
+    """Refuse the use of a checkpointer by the function of a transaction on it.
 
     Raises:
         RuntimeError: such a function is running.
@@ -55,7 +55,7 @@ def check_methods(saver: Any) -> None:
 
 class UserFunction:
     """The function of a transaction. An error that it raises rolls the transaction back, and is
-    kept apart from the saver's own errors."""
+    kept apart from the checkpointer's own errors."""
 
     def __init__(self, saver: Any, function: Callable[[Any], TaskWrites]) -> None:
         self._saver, self._function = saver, function

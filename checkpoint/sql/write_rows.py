@@ -80,8 +80,8 @@ def build_rows(
         state: the state of its parent. It is empty if there is none; then the commit must hold
             everything.
         metadata: the encoded metadata.
-        loads: decodes it, so that labels are made from what is stored; None if the saver keeps no
-            labels.
+        loads: decodes it, so that labels are made from what is stored; None if the checkpointer
+            keeps no labels.
     """
     key = state.key
     values, long_values = _split_values(state, commit.values)

@@ -21,7 +21,8 @@ class DeltaChannel(BinaryOperatorAggregate[Any]):
     Args:
         reducer: takes the value and a list of writes.
         typ: the type of the value; of a key of a state, its annotation says it.
-        snapshot_frequency: sets nothing: how often a value is stored whole, the saver decides.
+        snapshot_frequency: sets nothing: how often a value is stored whole, the checkpointer
+            decides.
 
     Raises:
         ValueError: `snapshot_frequency` is below 1.

@@ -1,5 +1,5 @@
-"""The peer's savers and stores on Postgres: ours, with its arguments; of the asynchronous ones
-`setup` is awaited."""
+"""The peer's checkpointers and stores on Postgres: ours, with its arguments; of the asynchronous
+ones `setup` is awaited."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PostgresStore(PeerStore, _PostgresStore):
 
 
 class AsyncPostgresSaver(PostgresSaver):
-    """`PostgresSaver` under the peer's name: our savers have both faces."""
+    """`PostgresSaver` under the peer's name: our checkpointers have both faces."""
 
     async def setup(self) -> None:  # type: ignore[override]
         """Make the tables."""

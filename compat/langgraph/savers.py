@@ -1,4 +1,4 @@
-"""The peer's savers, stores and caches: ours, with its arguments."""
+"""The peer's checkpointers, stores and caches: ours, with its arguments."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ def check_serde(where: str, serde: Any) -> Serializer | None:
     raise TypeError(
         f"{where}: serde must be a JsonPlusSerializer, got {type(serde).__name__}: values are "
         "stored by the serializer of stategraph. stategraph.register(YourClass, ...) says how a "
-        "class is stored; integrity=stategraph.Encryption(key) of a saver on a database encrypts"
+        "class is stored; integrity=stategraph.Encryption(key) of a checkpointer on a database "
+        "encrypts"
     )
 
 
 class PeerMethods(_BaseCheckpointSaver if TYPE_CHECKING else object):  # type: ignore[misc]
-    """What savers of the peer have beside the methods of ours."""
+    """What checkpointers of the peer have beside the methods of ours."""
 
     __slots__ = ()
 
@@ -98,7 +99,7 @@ class PeerMethods(_BaseCheckpointSaver if TYPE_CHECKING else object):  # type: i
             await super().aprune(thread_ids, **options)
 
     def with_allowlist(self, extra_allowlist: Collection[Any]) -> Self:
-        """The saver itself: which classes are stored is said by `stategraph.register`."""
+        """The checkpointer itself: which classes are stored is said by `stategraph.register`."""
         take_ignored("with_allowlist()", {"extra_allowlist": extra_allowlist})
         return self
 
@@ -118,7 +119,7 @@ def _to_delete(thread_ids: Collection[str] | None, strategy: str) -> Collection[
 
 
 class _Contract(ABCMeta):
-    """Counts every saver of ours as one of the peer's."""
+    """Counts every checkpointer of ours as one of the peer's."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         ours = cls is BaseCheckpointSaver and isinstance(instance, _BaseCheckpointSaver)
@@ -130,23 +131,24 @@ class _Contract(ABCMeta):
 
 
 class BaseCheckpointSaver(PeerMethods, _BaseCheckpointSaver, metaclass=_Contract):
-    """The contract of a saver of someone's own, written for the peer.
+    """The contract of a checkpointer of someone's own, written for the peer.
 
     Args:
-        serde: any serializer, with which the saver makes bytes of checkpoints.
+        serde: any serializer, with which the checkpointer makes bytes of checkpoints.
     """
 
     def __init__(self, *, serde: Any = None) -> None:
         self.serde: Any = serde or JsonPlusSerializer()
 
     def for_call(self, config: RunnableConfig) -> _BaseCheckpointSaver:
-        """The saver with the whole config of a call, of which it may read more than the thread."""
+        """The checkpointer with the whole config of a call, of which it may read more than the
+        thread."""
         return CallSaver(self, config)
 
 
 def _own(method: FunctionType) -> FunctionType:
-    """The same method as another object: who compares it with that of a saver of ours, as the
-    conformance suite does, finds that ours has its own."""
+    """The same method as another object: who compares it with that of a checkpointer of ours, as
+    the conformance suite does, finds that ours has its own."""
     copied = FunctionType(
         method.__code__,
         method.__globals__,
@@ -166,8 +168,8 @@ for _name in (
 
 
 class CallSaver(_BaseCheckpointSaver):
-    """A saver of someone's own during a call, whose config it is given: tenants, users and tokens
-    stand in `configurable`."""
+    """A checkpointer of someone's own during a call, whose config it is given: tenants, users and
+    tokens stand in `configurable`."""
 
     def __init__(self, saver: BaseCheckpointSaver, config: RunnableConfig) -> None:
         configurable = config.get("configurable", {})
@@ -200,7 +202,7 @@ for _name in ("get_tuple", "list", "put", "put_writes"):
 
 
 class PeerSaver(PeerMethods):
-    """Laid over a saver of ours."""
+    """Laid over a checkpointer of ours."""
 
     def __init__(self, *args: Any, serde: Any = None, **options: Any) -> None:
         name = type(self).__name__

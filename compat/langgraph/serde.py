@@ -54,7 +54,7 @@ class CipherProtocol(Protocol):
 
 
 CODEC: Final = Serializer()
-"""Knows the types of all graphs of the process whose savers or caches are not ours."""
+"""Knows the types of all graphs of the process whose checkpointers or caches are not ours."""
 
 
 class JsonPlusSerializer:

@@ -1,4 +1,4 @@
-"""The peer's savers and stores on SQLite: ours, with its arguments; of the asynchronous ones
+"""The peer's checkpointers and stores on SQLite: ours, with its arguments; of the asynchronous ones
 `setup` is awaited."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class SqliteStore(PeerStore, _SqliteStore):
 
 
 class AsyncSqliteSaver(SqliteSaver):
-    """`SqliteSaver` under the peer's name: our savers have both faces.
+    """`SqliteSaver` under the peer's name: our checkpointers have both faces.
 
     Raises:
         TypeError: it is given a connection of aiosqlite.

@@ -241,10 +241,10 @@ _REASONS: Final[dict[str, dict[str, str]]] = {
         "values that grow are stored as deltas anyway": "DeltaChannelHistory _DeltaSnapshot"
     },
     "langgraph.checkpoint.memory": {
-        "give a saver a file: SqliteSaver.from_conn_string(path)": "PersistentDict"
+        "give a checkpointer a file: SqliteSaver.from_conn_string(path)": "PersistentDict"
     },
     "langgraph.checkpoint.serde.encrypted": {
-        "give a saver on a database an Encryption of the key: "
+        "give a checkpointer on a database an Encryption of the key: "
         "SqliteSaver(path, integrity=stategraph.Encryption(key))": "EncryptedSerializer"
     },
     "langgraph.checkpoint.serde.event_hooks": {

@@ -1,2 +1,2 @@
 """The only code that waits: calls functions, holds threads and asyncio tasks, and talks to
-savers."""
+checkpointers."""

@@ -18,7 +18,7 @@ from .steps import Steps, arun_steps
 
 class AsyncJournal(Journal):
     """A journal that waits without holding its event loop up. A wait that is cancelled does not cut
-    a saver short."""
+    a checkpointer short."""
 
     face = "a"
 
@@ -33,7 +33,7 @@ class AsyncJournal(Journal):
         self._drainer: asyncio.Future[Any] | None = None  # who holds the lane
 
     def commit_inside(self, commits: Sequence[Commit], *, awaits: bool) -> Any:
-        """`Journal.commit_inside`: the loop's own saver methods store it."""
+        """`Journal.commit_inside`: the loop's own checkpointer methods store it."""
         if self.can_wait():
             turn = self._turn(self._commit_inside_lane(commits))
             future = asyncio.run_coroutine_threadsafe(turn, self._loop)
@@ -48,14 +48,14 @@ class AsyncJournal(Journal):
         return saver.commit(commits)
 
     def record(self, entry: Save, *, wait: bool) -> Any:
-        """`Journal.record`: the loop's own saver methods store it."""
+        """`Journal.record`: the loop's own checkpointer methods store it."""
         if not self.can_wait():
             return super().record(entry, wait=wait)
         stored = asyncio.run_coroutine_threadsafe(self._record_on_loop(entry, wait), self._loop)
         return self._wait(stored) if wait else None
 
     def transact(self, asked: InTransaction) -> Any:
-        """`Journal.transact`: the function is called on a thread of the saver's."""
+        """`Journal.transact`: the function is called on a thread of the checkpointer's."""
         turn = self._turn(self._transact_in_lane(asked))
         if not self.can_wait():
             return turn

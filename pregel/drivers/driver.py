@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 LIVE: dict[Driver, None] = {}
-"""The drivers of the live runs of this process, of whole graphs with a saver, in the order in which
-they have begun."""
+"""The drivers of the live runs of this process, of whole graphs with a checkpointer, in the order
+in which they have begun."""
 
 WATCHERS: dict[str, list[Callable[[], None]]] = {}
 """Thread id → what is called when a run of it begins or ends; see `turns`."""

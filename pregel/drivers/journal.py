@@ -1,5 +1,5 @@
-"""The one lane by which a run reaches its saver. Nothing else stores: not the drivers, not `@task`
-calls, not tasks.
+"""The one lane by which a run reaches its checkpointer. Nothing else stores: not the drivers, not
+`@task` calls, not tasks.
 
 What is to be stored stands in one queue, first in, first out. So a record comes after the
 checkpoint beside which it stands, and once a checkpoint could not be stored nothing that builds on
@@ -35,7 +35,7 @@ class Journal:
     give what is to be awaited, or None.
 
     Attributes:
-        face: how the names of the saver's methods begin that it calls.
+        face: how the names of the checkpointer's methods begin that it calls.
         broken: why a checkpoint could not be stored. Whatever comes later is refused with it: it
             belongs to one that may not be there, and would meet the same one when that is made
             anew.
@@ -73,7 +73,7 @@ class Journal:
         self.broken: BaseException | None = None
 
     def _observe(self, observing: Any) -> None:
-        """Have the calls of the saver watched, if anybody is told of them."""
+        """Have the calls of the checkpointer watched, if anybody is told of them."""
         # What is kept for the outermost run is told of when that stores it.
         kept = self._kept is not None and self._run.parent is not None
         # Whoever has not loaded logging sees no warning of a slow commit.
@@ -91,7 +91,7 @@ class Journal:
     def _join(self, root: Run) -> None:
         """Leave the checkpoints to the outermost run, if it stores all at its end; else store those
         of a memory in turn with its own, whose head they require. If that run keeps its thread with
-        another saver, or stores nothing, the head of the memory decides alone."""
+        another checkpointer, or stores nothing, the head of the memory decides alone."""
         journal: Any = root.journal
         if root.thread.saver is not self._run.thread.saver:
             return
@@ -109,7 +109,7 @@ class Journal:
             awaits: give what is to be awaited, instead of waiting here.
 
         Raises:
-            Exception: whatever the saver raised, for these or for a checkpoint before them.
+            Exception: whatever the checkpointer raised, for these or for a checkpoint before them.
         """
         steps = self._commit_inside_lane(commits)
         if not awaits:
@@ -156,8 +156,8 @@ class Journal:
         """Store an entry after all before it, and wait for it.
 
         Raises:
-            Exception: whatever the saver raised, for this entry or for a checkpoint before it.
-        """
+            Exception: whatever the checkpointer raised, for this entry or for a checkpoint before
+        it."""
         entry.queued = True
         self._queue.append(entry)
         if entry.held:
@@ -194,11 +194,11 @@ class Journal:
         return self.store(entry) if wait else self.post(entry)
 
     def transact(self, asked: InTransaction) -> Any:
-        """Call a function in a transaction of the saver's, once all before it is stored. Nothing
-        else of this run is stored meanwhile.
+        """Call a function in a transaction of the checkpointer's, once all before it is stored.
+        Nothing else of this run is stored meanwhile.
 
         Raises:
-            Exception: whatever the function raised, or the saver for a checkpoint before it.
+            Exception: whatever the function raised, or the checkpointer for a checkpoint before it.
         """
         self._take_turn(self._transact_in_lane(asked))
 
@@ -236,15 +236,15 @@ class Journal:
         """Wait until all is stored.
 
         Raises:
-            Exception: whatever the saver raised for an entry of which the loop does not know.
-        """
+            Exception: whatever the checkpointer raised for an entry of which the loop does not
+        know."""
         with self._lane:
             run_steps(self._store_queued())
         self.check()
 
     def check(self) -> None:
-        """Raise what the saver has raised for an entry of which the loop does not know; do not
-        wait."""
+        """Raise what the checkpointer has raised for an entry of which the loop does not know; do
+        not wait."""
         error, self.unreported = self.unreported, None
         if error is not None:
             raise error
@@ -376,8 +376,8 @@ class LanePosition:
         return here and self.checkpoint_id is not None and self.revision is not None
 
     def expect(self, entry: Entry) -> Expected | None:
-        """Return what the saver must find for an entry to be stored, so that of several runs that
-        work from the same head one goes on; None if it is stored whatever is there."""
+        """Return what the checkpointer must find for an entry to be stored, so that of several runs
+        that work from the same head one goes on; None if it is stored whatever is there."""
         self._take_up()
         if entry.__class__ is Claim:
             return Expected(self._run.position.head, entry.revision)
@@ -394,7 +394,7 @@ class LanePosition:
         return self.checkpoint_id or self._run.position.head
 
     def prepare(self, commit: Commit) -> None:
-        """Give a commit what the saver has left with this run."""
+        """Give a commit what the checkpointer has left with this run."""
         if self.checkpoint_id is None:
             commit.saver_state = _saver_state_of(self._run.position.found)
         # A commit that builds on another checkpoint (a branch, a nested graph) has another state;

@@ -25,7 +25,7 @@ class KeptCheckpoints:
     graphs whose tasks will run again. Until then a task of the same call finds them here.
 
     Args:
-        serde: the saver's.
+        serde: the checkpointer's.
     """
 
     def __init__(self, serde: Serializer) -> None:

@@ -73,7 +73,7 @@ class Ancestry:
 
     Args:
         config: names the checkpoint.
-        saver: keeps them.
+        checkpointer: keeps them.
     """
 
     def __init__(self, config: Any, saver: Any, waits: Waits) -> None:

@@ -70,7 +70,7 @@ class Turn:
         options: those of the call, without `multitask`.
 
     Raises:
-        ValueError: the graph has no saver, or the config no thread.
+        ValueError: the graph has no checkpointer, or the config no thread.
         ThreadBusyError: the thread is busy, and the call rejects that, or it is made by a node of
             the very run for which it would wait.
     """
@@ -81,7 +81,8 @@ class Turn:
         self._config = config
         saver = graph.checkpointer
         if not isinstance(saver, BaseCheckpointSaver):
-            raise ValueError(f"multitask={self._how!r} needs a graph with a saver of its own")
+            why = "needs a graph with a checkpointer of its own"
+            raise ValueError(f"multitask={self._how!r} {why}")
         self._saver = saver
         self._thread_id = coordinates(merge_configs(graph.config, normalize(config)))[0]
         self._key = id(saver), self._thread_id

@@ -145,10 +145,10 @@ def check_keys(program: Program, keys: Selection) -> str | tuple[str, ...]:
 
 
 def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
-    """A saver, True, False or None.
+    """A checkpointer, True, False or None.
 
     Raises:
-        TypeError: anything else, a saver's class included.
+        TypeError: anything else, a checkpointer's class included.
     """
     if checkpointer in (None, True, False) or isinstance(checkpointer, BaseCheckpointSaver):
         return checkpointer  # type: ignore[no-any-return]
@@ -156,7 +156,8 @@ def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
     if isinstance(checkpointer, str):
         instead = f"; open it: `with SqliteSaver.from_conn_string({checkpointer!r}) as saver:`"
     raise TypeError(
-        f"checkpointer must be a saver, True, False or None, got {checkpointer!r}{instead}"
+        "checkpointer must be a BaseCheckpointSaver, True, False or None, got "
+        f"{checkpointer!r}{instead}"
     )
 
 

@@ -1,4 +1,5 @@
-"""What a run hands to its saver: finished tasks and supersteps, encoded the moment they are done.
+"""What a run hands to its checkpointer: finished tasks and supersteps, encoded the moment they are
+done.
 
 Encoding happens here, before anything is applied or goes on running, so that nothing that later
 changes a live value can reach the history.
@@ -113,7 +114,7 @@ class CommitBuilder:
     # -- tasks -------------------------------------------------------------------------------------
 
     def encode_writes(self, task: Task) -> TaskWrites:
-        """A finished task's writes as a saver takes them.
+        """A finished task's writes as a checkpointer takes them.
 
         Raises:
             UnserializableError: it wrote what cannot be stored; its notes name key, task and

@@ -29,12 +29,12 @@ class Load:
         before: the newest that is older than this one.
         at: this one.
         made_by: the newest that the run of this name has made.
-        saver: is asked instead of the run's own. With `before` it is the one that keeps that
+        checkpointer: is asked instead of the run's own. With `before` it is the one that keeps that
             checkpoint; then the checkpoints of the whole graph tell what is older.
         may_be_gone: nothing is found if the named one does not exist, which is an error otherwise.
         continues: this one is not stored; the oldest in which its tasks go on.
-        branch: with `before`: a checkpoint of the whole graph, and its saver. What was made on
-            other branches than its own is passed over.
+        branch: with `before`: a checkpoint of the whole graph, and its checkpointer. What was made
+            on other branches than its own is passed over.
 
     Attributes:
         found: what was found, or None.
@@ -130,7 +130,7 @@ class Entry:
     Attributes:
         commit: the checkpoint; None if it is only writes beside one, `checkpoint_id`.
         inside: checkpoints of nested graphs, stored before that of `commit` in one transaction.
-        done: the saver has answered; `error` is what it raised, or None.
+        done: the checkpointer has answered; `error` is what it raised, or None.
         queued: the journal has it, and stores it unless a commit before it fails.
         posted: nobody waits for it.
         held: it is stored together with what comes next, or soon.
@@ -166,8 +166,8 @@ class Entry:
         self.error: BaseException | None = None
 
     def records(self) -> Mapping[str, Sequence[TaskWrites]]:
-        """All that is to be recorded, by the checkpoints beside which it stands. Where a saver
-        cannot record it at once, this is the order."""
+        """All that is to be recorded, by the checkpoints beside which it stands. Where a
+        checkpointer cannot record it at once, this is the order."""
         if not self.writes:  # the checkpoint may not be stored: the run was cut off before
             return self.others
         return {**self.others, self.checkpoint_id: self.writes}
@@ -204,8 +204,8 @@ class Claim(Entry):
 
 
 class InTransaction:
-    """Call a function in a transaction on the saver's database, after all that is to be stored
-    before.
+    """Call a function in a transaction on the checkpointer's database, after all that is to be
+    stored before.
 
     Attributes:
         checkpoint_id: beside which it is recorded.

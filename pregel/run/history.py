@@ -1,5 +1,5 @@
-"""The checkpoints of a thread as a saver lists them, with what is recorded elsewhere of the tasks
-that follow them (schedule="ready"): for `get_state_history`."""
+"""The checkpoints of a thread as a checkpointer lists them, with what is recorded elsewhere of the
+tasks that follow them (schedule="ready"): for `get_state_history`."""
 
 from __future__ import annotations
 

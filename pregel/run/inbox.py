@@ -41,7 +41,7 @@ class Inbox:
     """The posts that one run takes.
 
     Raises:
-        ValueError: the saver keeps none.
+        ValueError: the checkpointer keeps none.
     """
 
     __slots__ = ("_applied", "_seen", "_thread", "_unshown")
@@ -110,15 +110,16 @@ class Inbox:
 
 
 def check_keeps_posts(saver: BaseCheckpointSaver) -> None:
-    """Refuse a saver that has no table for posts, or does not store a step in one transaction.
+    """Refuse a checkpointer that has no table for posts, or does not store a step in one
+    transaction.
 
     Raises:
         ValueError: it is one.
     """
     if not saver.keeps_posts:
         raise ValueError(
-            f"{type(saver).__name__} keeps no posts: use a saver with `keeps_posts`, such as "
-            "SqliteSaver or PostgresSaver, or compile without inbox=True"
+            f"{type(saver).__name__} keeps no posts: use a checkpointer with `keeps_posts`, such "
+            "as SqliteSaver or PostgresSaver, or compile without inbox=True"
         )
     if not stores_at_once(saver):
         raise ValueError(

@@ -228,8 +228,8 @@ def _leads_here(route: ReplayRoute, run: Run, parent: Task) -> bool:
 
 
 def rewind_point(run: Run, found: CheckpointTuple) -> ReplayPoint:
-    """The checkpoint done anew, and its saver; of one made by an update or a fork, the one it was
-    made from."""
+    """The checkpoint done anew, and its checkpointer; of one made by an update or a fork, the one
+    it was made from."""
     saver = run.thread.saver
     assert saver is not None
     thread_id, ns, _ = coordinates(found.config)
@@ -304,8 +304,8 @@ Saver = TypeVar("Saver", BaseCheckpointSaver, BaseCheckpointSaver | None)
 
 
 def saver_of(program: Program, saver: Saver, ns: str) -> Saver | BaseCheckpointSaver:
-    """Where the graph of a namespace keeps its checkpoints: with the saver of its own, or of the
-    nearest around it."""
+    """Where the graph of a namespace keeps its checkpoints: with the checkpointer of its own, or of
+    the nearest around it."""
     nearest: Saver | BaseCheckpointSaver = saver
     for name in graph_keys(ns):
         child = program.nested.get(name)

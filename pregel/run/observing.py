@@ -193,11 +193,12 @@ class Observing:
     # -- storing -----------------------------------------------------------------------------------
 
     def time_commits(self, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A saver's method that stores commits, timed."""
+        """A checkpointer's method that stores commits, timed."""
         return partial(self._time, method)
 
     def watch_records(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """A saver's method that records something beside a checkpoint; conflicts are told."""
+        """A checkpointer's method that records something beside a checkpoint; conflicts are
+        told."""
         return partial(self._notice_conflict, method)
 
     def _time(self, method: Callable[[Any], Any], stored: Any) -> Any:

@@ -28,7 +28,7 @@ from .task_records import describe_kept, marks_of_unfinished
 
 
 class Recording:
-    """Stores what a run does; nothing if it has no saver.
+    """Stores what a run does; nothing if it has no checkpointer.
 
     A task is recorded beside its origin, the checkpoint at which it has started. In supersteps that
     is always the head.

@@ -25,7 +25,7 @@ from .settings import Thread
 _claiming = Lock()
 
 ReplayPoint = tuple[RunnableConfig, BaseCheckpointSaver]
-"""A checkpoint, and the saver that keeps it."""
+"""A checkpoint, and the checkpointer that keeps it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +58,8 @@ class Rewind:
 
     Attributes:
         points: namespace without ids → the checkpoint of that graph which is done anew, and the
-            saver that keeps it: what is inside goes back to its newest checkpoint before that.
+            checkpointer that keeps it: what is inside goes back to its newest checkpoint before
+            that.
         anew: the ids of the tasks that were pending in these checkpoints: what graphs inside have
             stored for them counts no more. That may have been before, such as of a task that was
             under way, or with durability "exit".
@@ -74,8 +75,8 @@ class Rewind:
         around it.
 
         Args:
-            saver: its own. If that graph has another one, the whole graph's checkpoint tells.
-        """
+            checkpointer: its own. If that graph has another one, the whole graph's checkpoint
+        tells."""
         around = without_ids(ns)
         while around:
             around = enclosing_names(around)

@@ -50,7 +50,7 @@ class Run:
         parent: the task that runs this graph; None for a whole graph.
         deadline: of the attempt that runs this graph, or None.
         hook: what surrounds it and its tasks, or None.
-        saves_in_background: the saver may be one step behind the run.
+        saves_in_background: the checkpointer may be one step behind the run.
         records_early: tasks that end before their superstep does are recorded at once.
         machine: the state; set once the checkpoint is loaded.
         position: where the run stands in its thread.
@@ -375,7 +375,7 @@ def _root_thread(graph: Graph, config: RunnableConfig, ns: str | None) -> Thread
     if saver is True:
         raise RuntimeError(
             "checkpointer=True means 'a history of its own inside the parent graph'; a graph that "
-            "is run by itself needs a saver, e.g. compile(checkpointer=InMemorySaver())"
+            "is run by itself needs a checkpointer, e.g. compile(checkpointer=InMemorySaver())"
         )
     run_id = find_run_id(config) if config else None
     if not saver:

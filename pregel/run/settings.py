@@ -62,15 +62,15 @@ class Thread:
     """Which thread a run works on, and which part of it.
 
     Attributes:
-        saver: where checkpoints go, or None.
-        thread_id: None without a saver, if the caller has named none.
+        checkpointer: where checkpoints go, or None.
+        thread_id: None without a checkpointer, if the caller has named none.
         ns: "" for a whole graph, else the namespace of the task that runs it.
         run_id: the name by which the caller would deliver the same call again, or None.
         checkpoint_id: the checkpoint that the caller has named, or None.
         nested: namespace and checkpoint, if that is one of a nested graph.
         parents: namespace → the checkpoint from which each graph around this one runs.
         epoch: the time of day, in seconds, at which `perf_counter` was zero: spans of tasks are
-            told by it. Only kept for a saver.
+            told by it. Only kept for a checkpointer.
     """
 
     __slots__ = (
@@ -138,7 +138,7 @@ class Settings:
         limit: how many supersteps of user nodes this call may take.
         executor: where nodes run that have no executor of their own; None for the driver's threads.
         interrupt_before, interrupt_after: the nodes at which a run stops, or "*".
-        serde: the saver's, or the graph's own without a saver.
+        serde: the checkpointer's, or the graph's own without a checkpointer.
         on_failure: what the failure of a task does to its siblings.
         observing: tells the observers of the run; None if there are none.
         deadline: when no further task starts, or None.

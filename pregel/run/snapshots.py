@@ -1,4 +1,5 @@
-"""Looking at a stored thread: snapshots as pure functions of a program and what a saver found.
+"""Looking at a stored thread: snapshots as pure functions of a program and what a checkpointer
+found.
 
 Nothing here writes, waits or runs a node; the sync and async faces share every line.
 """

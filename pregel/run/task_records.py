@@ -1,5 +1,5 @@
-"""What is recorded beside a checkpoint of the tasks that follow it: read back from what a saver
-found."""
+"""What is recorded beside a checkpoint of the tasks that follow it: read back from what a
+checkpointer found."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The state of a run, pure: `plan` says which tasks are due, `apply` ends a step and folds in what
 its tasks wrote.
 
-No await, no lock, no clock, no saver: give it the same writes and it makes the same history. Work
-follows what changed: the channels written, the nodes they trigger, the few channels that react to
-an empty step.
+No await, no lock, no clock, no checkpointer: give it the same writes and it makes the same history.
+Work follows what changed: the channels written, the nodes they trigger, the few channels that react
+to an empty step.
 
 Theory of operation: a channel that changes gets a version, the tick of its superstep. A node is due
 if one of its triggers has a newer version than the node had seen when it last ran; `apply` notes
@@ -688,7 +688,7 @@ class Machine(LiveState):
             self.unsaved_seen.add(GRAPH)
 
     def checkpoint(self, ts: str) -> Checkpoint:
-        """The whole state, for a saver that stores nothing less."""
+        """The whole state, for a checkpointer that stores nothing less."""
         channels = self.channels
         values = {name: stored_of(channels[name]) for name in self.versions if name in channels}
         if (untracked := self.program.kinds.untracked) and TASKS in values:

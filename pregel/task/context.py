@@ -147,8 +147,8 @@ class ThreadPart(Protocol):
     """Where the call's checkpoints go.
 
     Attributes:
-        saver: None if it keeps none.
-        epoch: the time of day at which `perf_counter` was zero; only there for a saver.
+        checkpointer: None if it keeps none.
+        epoch: the time of day at which `perf_counter` was zero; only there for a checkpointer.
     """
 
     @property

@@ -118,8 +118,9 @@ os.register_at_fork(after_in_child=_ids.renew)
 
 
 def new_checkpoint_id(before: str | None = None) -> str:
-    """A UUID of version 7. The engine does not rely on its order, but savers written for LangGraph
-    list checkpoints in the order of their ids, so it sorts after the one before it in its thread.
+    """A UUID of version 7. The engine does not rely on its order, but checkpointers written for
+    LangGraph list checkpoints in the order of their ids, so it sorts after the one before it in its
+    thread.
 
     Args:
         before: the id of that one.

@@ -63,7 +63,7 @@ class Task:
             so does its record.
         beside: of a `@task` call, the checkpoint from which its superstep runs.
         spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept
-            for a saver.
+            for a checkpointer.
     """
 
     # What every task has is a slot. What few tasks ever set is an attribute with a default here: a
@@ -437,7 +437,7 @@ class Task:
         self.recorded = True
 
     def to_record(self, pairs: list[tuple[str, Blob]]) -> TaskWrites:
-        """Its record for a saver: these pairs, and the spans that are not stored yet."""
+        """Its record for a checkpointer: these pairs, and the spans that are not stored yet."""
         spans, self.spans = self.spans, ()
         return TaskWrites(self.id, self.path_text, pairs, spans)
 

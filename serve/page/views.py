@@ -161,7 +161,7 @@ def _read(known: _Known, ask: Ask, request: Request, busy_since: float | None) -
             known.pages.busy_since = busy_since
             return ask(known.pages, request)
     except NotImplementedError as error:
-        raise Refused(501, f"the views need a saver with sync methods: {error}") from error
+        raise Refused(501, f"the views need a checkpointer with sync methods: {error}") from error
     except (NotThereError, ValueError) as error:  # deleted while it was read
         raise Refused(404, str(error)) from error
 

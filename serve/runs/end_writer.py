@@ -18,7 +18,7 @@ class EndWriter:
     """Writes the ends of runs, each atomically.
 
     Args:
-        graphs: the graphs by name, with their saver.
+        graphs: the graphs by name, with their checkpointer.
     """
 
     def __init__(self, graphs: Mapping[str, Pregel], records: Records) -> None:

@@ -49,7 +49,7 @@ class FleetRuns:
     """Submits runs to workers and reports on them. The methods are documented in `Runner`.
 
     Args:
-        graphs: the graphs by name, with their saver; the queue of a graph has the same name.
+        graphs: the graphs by name, with their checkpointer; the queue of a graph has the same name.
         address: the address of the database with the queue.
         open_runs: refuses runs beyond the limits.
         workers: how many runs of each graph the threads of this process execute at once; 0 leaves

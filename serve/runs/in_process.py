@@ -63,7 +63,7 @@ class Runs:
     """Begins, watches and stops runs in this process.
 
     Args:
-        graphs: the graphs by name, with their saver.
+        graphs: the graphs by name, with their checkpointer.
         open_runs: refuses runs beyond the limits.
     """
 

@@ -117,7 +117,7 @@ def test_a_saver_without_sync_methods_is_an_error(stack):
     app, _ = threads.asked("yes")
     client = serve_thread(stack, app.copy({"checkpointer": Async()}))
     found = client.get("/page/threads/t/steps")
-    assert (found.status_code, found.json()["detail"]) == (501, "the views need a saver with sync methods: use alist")
+    assert (found.status_code, found.json()["detail"]) == (501, "the views need a checkpointer with sync methods: use alist")
 
 
 # -- the page -------------------------------------------------------------------------------------------------

@@ -289,7 +289,7 @@ def test_unrecordable_runs_are_errors():
 
     with pytest.raises(ThreadError, match="nothing is stored of thread 'none'"):
         read_thread(app, thread("none"))
-    with pytest.raises(ThreadError, match="has no saver"):
+    with pytest.raises(ThreadError, match="has no checkpointer"):
         read_thread(APP, thread("none"))
     app.invoke({"item": "tea"}, thread("edited"))
     app.update_state(thread("edited"), {"item": "mate"})

@@ -1,1 +1,2 @@
-"""Views of runs: live, from a run's events; and afterwards, from what its saver has stored."""
+"""Views of runs: live, from a run's events; and afterwards, from what its checkpointer has
+stored."""

@@ -50,7 +50,7 @@ def branches(app: Pregel, config: AnyConfig) -> BranchTree:
 
     Raises:
         TypeError: `app` is not a compiled graph.
-        ValueError: the graph has no saver, or the config names no stored thread.
+        ValueError: the graph has no checkpointer, or the config names no stored thread.
     """
     thread_id, ns, _ = coordinates(read_snapshot(app, config).config)
     index = ThreadIndex(thread_id, ns)

@@ -58,7 +58,7 @@ def report(app: Pregel, config: AnyConfig, path: str | Path) -> Path:
 
     Raises:
         TypeError: `app` is not a compiled graph.
-        ValueError: the graph has no saver, or the config names no stored thread.
+        ValueError: the graph has no checkpointer, or the config names no stored thread.
     """
     path = Path(path)
     path.write_text(draw_report(app, config), encoding="utf-8")

@@ -41,7 +41,7 @@ def read_steps(
         most_nested: how many histories of nested graphs to read at most.
 
     Raises:
-        ValueError: the graph has no saver.
+        ValueError: the graph has no checkpointer.
     """
     if not rows:
         return ()
@@ -79,7 +79,7 @@ def read_open_step(
         where: a checkpoint without successors, or the thread for its newest one.
 
     Raises:
-        ValueError: the graph has no saver, or nothing is stored for the thread.
+        ValueError: the graph has no checkpointer, or nothing is stored for the thread.
     """
     head = read_snapshot(app, where)
     reader = TraceReader(app, where, texts)

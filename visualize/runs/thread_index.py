@@ -62,7 +62,7 @@ class ThreadIndex:
         points: the checkpoints by id, the oldest first.
         is_whole: whether all of them are known; if not, only the newest are.
         revision: the revision of the newest, which changes whenever something is recorded beside
-            it; None from savers that do not count.
+            it; None from checkpointers that do not count.
     """
 
     def __init__(self, thread_id: str, ns: str = "") -> None:

@@ -82,8 +82,8 @@ class _ReadStep(NamedTuple):
 
 
 class ThreadPages:
-    """One thread of a graph. Reads only, through the sync methods of its saver. Used by one reader
-    at a time.
+    """One thread of a graph. Reads only, through the sync methods of its checkpointer. Used by one
+    reader at a time.
 
     Args:
         index: the index of the thread; `refresh` it first. If it has only the newest checkpoints,

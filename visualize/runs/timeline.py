@@ -75,7 +75,7 @@ class Timeline(TimelineModel):
 
 
 def timeline(app: Pregel, config: AnyConfig) -> Timeline:
-    """Return when everything in a thread ran, from what its saver has stored.
+    """Return when everything in a thread ran, from what its checkpointer has stored.
 
     The times of the attempts show retries and the waits between them. The reason for a gap is not
     stored but inferred: a task with a question waited for its answer; between the attempts of a

@@ -1,8 +1,7 @@
 """Reads a thread's stored history: the line that leads to one checkpoint, step by step.
 
-Only reads, through the public API that every graph with a saver has. Measures, compares and draws
-nothing.
-"""
+Only reads, through the public API that every graph with a checkpointer has. Measures, compares and
+draws nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ def read_trace(
 
     Raises:
         TypeError: `app` is not a compiled graph.
-        ValueError: the graph has no saver, or the config names no stored thread.
+        ValueError: the graph has no checkpointer, or the config names no stored thread.
     """
     reader = TraceReader(app, config, texts)
     return reader.read(visit or ignore)

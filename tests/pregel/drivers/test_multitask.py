@@ -298,7 +298,7 @@ def test_what_it_cannot_be_is_refused(drive):
         drive.invoke(make(InMemorySaver()), {"log": []}, CONFIG, multitask="maybe")
     with pytest.raises(ValueError, match="multitask must be"):
         drive.stream(make(InMemorySaver()), {"log": []}, CONFIG, multitask="maybe")
-    with pytest.raises(ValueError, match="needs a graph with a saver of its own"):
+    with pytest.raises(ValueError, match="needs a graph with a checkpointer of its own"):
         drive.invoke(make(None), {"log": []}, CONFIG, multitask="enqueue")
     with pytest.raises(ValueError, match="needs a thread_id"):
         drive.invoke(make(InMemorySaver()), {"log": []}, None, multitask="enqueue")

@@ -321,7 +321,7 @@ def test_a_mistake_names_the_nearest_name():
 
 @pytest.mark.parametrize("wrong", ["memory", InMemorySaver, 1.5, object()])
 def test_a_checkpointer_of_the_wrong_type_is_named(wrong):
-    with pytest.raises(TypeError, match="checkpointer must be a saver"):
+    with pytest.raises(TypeError, match="checkpointer must be a BaseCheckpointSaver"):
         app({"n": only("a")}, cells("ao"), checkpointer=wrong)
 
 

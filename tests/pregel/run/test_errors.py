@@ -251,7 +251,7 @@ COMPILE: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "breakpoint at None": ({"interrupt_before": [None]}, ValueError, "interrupt_before names None"),
     "breakpoint in a list": ({"interrupt_before": [["x"]]}, ValueError, r"interrupt_before names \['x'\]"),
     "breakpoint of no kind": ({"interrupt_after": 3}, ValueError, "interrupt_after names 3"),
-    "checkpointer": ({"checkpointer": object()}, TypeError, "checkpointer must be a saver"),
+    "checkpointer": ({"checkpointer": object()}, TypeError, "checkpointer must be a BaseCheckpointSaver"),
     "checkpointer's class": ({"checkpointer": InMemorySaver}, TypeError, "an instance, not the class"),
     "checkpointer as text": ({"checkpointer": "memory"}, TypeError, "'memory'"),
     "checkpointer not opened": ({"checkpointer": SqliteSaver.from_conn_string(":memory:")}, TypeError, "open it: `with"),
@@ -479,7 +479,7 @@ def test_get_state_needs_a_saver(drive):
 
 
 def test_checkpointer_true_is_for_nested_graphs(drive):
-    with pytest.raises(RuntimeError, match="checkpointer=True.*needs a saver"):
+    with pytest.raises(RuntimeError, match="checkpointer=True.*needs a checkpointer"):
         drive.invoke(one().compile(checkpointer=True), {})
 
 
