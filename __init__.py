@@ -61,7 +61,6 @@ if TYPE_CHECKING:
         WorkerLostError as WorkerLostError,
     )
     from .pregel.observer import Observer, Operation, RunInfo, TaskInfo
-    from .pregel.observers import add_observer
     from .pregel.program.node import NodeBuilder
     from .pregel.runtime import (
         IsLastStep,
@@ -74,6 +73,7 @@ if TYPE_CHECKING:
         get_stream_writer,
     )
     from .pregel.task.interrupts import interrupt
+    from .pregel.task.observers import add_observer
     from .pregel.types import (
         CachePolicy,
         Command,
@@ -137,7 +137,7 @@ _NAMES = {
     "RunnableConfig Send StateSnapshot StateUpdate StreamWriter TimeoutPolicy",
     ".pregel.control": "RunControl",
     ".pregel.observer": "Observer Operation RunInfo TaskInfo",
-    ".pregel.observers": "add_observer",
+    ".pregel.task.observers": "add_observer",
     ".pregel.drivers.limit": "Limit",
     ".pregel.runtime": "IsLastStep NodeError RemainingSteps Runtime get_config "
     "get_runtime get_store get_stream_writer",

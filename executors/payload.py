@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from ..pregel.errors import ShippingError
 from ..pregel.run.stream import LIVE
-from ..pregel.task.hooks import TravellingSpan
 from ..pregel.task.interrupts import export_answers
+from ..pregel.task.spans import TravellingSpan
 from ..pregel.types import RunnableConfig
 from .base import Executor, RemoteCall
 from .pickling import PROTOCOL, dumps, find_culprit

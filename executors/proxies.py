@@ -16,7 +16,7 @@ from ..pregel.errors import ShippingError, StateGraphError
 from ..pregel.running import ONCE, EffectRecord, SleepRequest
 from ..pregel.runtime import Runtime, find_server_info
 from ..pregel.task.attempt_state import AttemptState
-from ..pregel.task.hooks import RemoteSpan
+from ..pregel.task.spans import RemoteSpan
 from ..pregel.types import RunnableConfig, StreamMode, StreamWriter
 from .once import RequestedOnce
 from .pickling import dumps, find_culprit, loads
@@ -192,7 +192,7 @@ class TaskProxy:
         data = self._resources.observed
         if data is None:
             return function
-        from ..pregel.task.observed import load_attempt
+        from ..pregel.task.observers import load_attempt
 
         observed = self.current.observed = load_attempt(data, loads)
         return observed.surround(function, is_async=is_async)

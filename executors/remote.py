@@ -24,8 +24,8 @@ from ..pregel.log import log_lost_worker
 from ..pregel.program.callables import GETTERS
 from ..pregel.program.program import CompiledNode
 from ..pregel.task.deadline import Deadline
-from ..pregel.task.hooks import TravellingSpan
 from ..pregel.task.interrupts import AnswerRejected, asking, import_answers
+from ..pregel.task.spans import TravellingSpan
 from .base import Executor, Handle, Lost, OnEvent, RemoteCall
 from .once import OnceKeeper
 from .payload import Function, PayloadBuilder

@@ -17,7 +17,7 @@ from ..pregel.program.callables import NodeBody
 from ..pregel.program.program import Reader, ReaderPool
 from ..pregel.program.results import advice
 from ..pregel.program.writes import StateWriter, Writer, WriteScope
-from ..pregel.task.hooks import Span
+from ..pregel.task.spans import Span
 from ..pregel.task.task import Task
 from ..pregel.types import Command, Send
 

@@ -15,7 +15,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ..pregel.observer import EndStatus, Observer, Operation, RunInfo, TaskInfo
-from ..pregel.observers import add_observer
+from ..pregel.task.observers import add_observer
 from ..pregel.types import Interrupt
 from .gen_ai import GEN_AI_METRIC_KEYS, SCHEMA_URL, gen_ai_request, gen_ai_response, gen_ai_tool
 

@@ -27,7 +27,7 @@ from ..graph.loader import OBSERVER_HELP, TARGET_HELP, find_graph, load
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError, likely
 from ..pregel.log import LOG_FORMAT_HELP, configure_logging
-from ..pregel.observers import add_observer
+from ..pregel.task.observers import add_observer
 from ..store.base import BaseStore
 
 _SERVE = (

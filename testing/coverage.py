@@ -15,11 +15,11 @@ from ..graph.branch import BranchWriter, HookedBranch
 from ..pregel.app import Pregel
 from ..pregel.names import END, START, handled_node
 from ..pregel.observer import RunInfo, TaskInfo
-from ..pregel.observers import EngineObserver, add_observer
 from ..pregel.program.callables import infer_name
 from ..pregel.program.program import Program
 from ..pregel.run.observing import status_of
 from ..pregel.run.run import Run
+from ..pregel.task.observers import EngineObserver, add_observer
 from ..pregel.task.task import Task
 from ..pregel.types import RunnableConfig, Send
 from ..visualize.extract import CompiledGraph, extract

@@ -18,11 +18,11 @@ from ..pregel.app import Pregel
 from ..pregel.errors import ParentCommand
 from ..pregel.names import ROOT
 from ..pregel.observer import RunInfo, TaskInfo
-from ..pregel.observers import EngineObserver, add_observer
 from ..pregel.program.program import NO_POLICIES, CompiledNode
 from ..pregel.program.results import is_record, record_items
 from ..pregel.program.writes import Writer
 from ..pregel.run.run import Run
+from ..pregel.task.observers import EngineObserver, add_observer
 from ..pregel.task.task import Task
 from ..pregel.types import Command, Interrupt, Overwrite, RunnableConfig, Send, StateSnapshot
 from .answers import AnswerBook, Answers

@@ -16,7 +16,7 @@ from ..checkpoint.records import check_names
 from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostError, Target
 from ..pregel.app import Pregel
-from ..pregel.task.hooks import EVERYWHERE
+from ..pregel.task.spans import EVERYWHERE
 from ..pregel.types import AnyConfig, Durability, Multitask, StreamMode
 from .chunks import ChunkTable
 from .database import JobDatabase
@@ -252,7 +252,7 @@ class Queue(QueueResults):
         check_priority(priority)
         how = check_durability(durability) or self._durability
         if EVERYWHERE:  # trace context travels with the job
-            from ..pregel.observers import extend_job
+            from ..pregel.task.observers import extend_job
 
             config = extend_job(config)
         return {"config": check_config(config), "context": context, "durability": how}

@@ -14,13 +14,13 @@ from typing import Any
 
 from ..errors import DrainSignal, GraphBubbleUp
 from ..running import RUNNING
-from ..task.hooks import Span
 from ..task.outcome import (
     failure_of,
     refuse_unawaited,
     warn_of_lost_questions,
     warn_of_unasked,
 )
+from ..task.spans import Span
 from ..task.task import Task
 from .abackpressure import keep_pace
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late

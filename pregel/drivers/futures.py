@@ -100,11 +100,11 @@ class Calls:
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
         observing = self.run.settings.observing
         if observing is not None:
-            from ..program.hooked import observed_call
+            from ..program.variants import observed_call
 
             node = observed_call(node, observing.surrounds)
         if self.run.hook is not None:
-            from ..program.hooked import hooked_call
+            from ..program.variants import hooked_call
 
             node = hooked_call(node)
         # May take long, so not under the lock.

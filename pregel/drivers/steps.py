@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeVar
 
-from ..task.hooks import Span
+from ..task.spans import Span
 from ..task.task import Task
 
 Result = TypeVar("Result")

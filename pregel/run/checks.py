@@ -98,7 +98,7 @@ def read_observers(given: Any, node: str | None = None) -> tuple[Any, ...]:
     """
     if given is None or given == ():
         return ()
-    from .. import observers
+    from ..task import observers
 
     return observers.read_observers(given, node)
 

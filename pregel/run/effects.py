@@ -15,7 +15,7 @@ from ...checkpoint.base import (
     RunnableConfig,
     TaskWrites,
 )
-from ..task.hooks import Span
+from ..task.spans import Span
 from ..task.task import Task
 
 if TYPE_CHECKING:

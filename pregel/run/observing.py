@@ -17,8 +17,7 @@ from ...checkpoint.base import Commit
 from ...checkpoint.errors import CheckpointConflictError
 from ..errors import DrainSignal, GraphDrained, ParentCommand
 from ..observer import EndStatus, RunInfo, TaskInfo
-from ..observers import Watcher, ask, carry, defines
-from ..task.observed import ObservedAttempt
+from ..task.observers import ObservedAttempt, Watcher, ask, carry, defines
 from ..task.task import Task
 from .config import scalars
 from .effects import Effects, Load, Work

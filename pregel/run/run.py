@@ -24,7 +24,7 @@ from ..program.program import Program
 from ..running import RUNNING, refuse_in_transaction
 from ..schedule.machine import Machine
 from ..schedule.state import copy_slots
-from ..task.hooks import Hook
+from ..task.spans import Hook
 from ..task.task import Task
 from ..types import AnyConfig, RunnableConfig, StreamWriter
 from .answers import Answers
@@ -195,14 +195,14 @@ class Run:
 
     def use_hook(self, hook: Hook) -> None:
         """Surround the run and its tasks; to be called before its first superstep."""
-        from ..program.hooked import with_hooks
+        from ..program.variants import with_hooks
 
         self.hook = hook
         self.program = with_hooks(self.program)
 
     def use_observers(self, observing: Observing) -> None:
         """Tell observers of its tasks; to be called before its first superstep."""
-        from ..program.hooked import observed
+        from ..program.variants import observed
 
         self.program = observed(
             self.program, surrounds=observing.surrounds, sees_routes=observing.sees_routes

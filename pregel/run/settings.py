@@ -13,7 +13,7 @@ from ...checkpoint.base import BaseCheckpointSaver, Checkpoint, address
 from ...checkpoint.serde import Serializer
 from ..control import Ending, RunControl, TimedControl
 from ..program.program import Program
-from ..task.hooks import EVERYWHERE
+from ..task.spans import EVERYWHERE
 from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, OnFailure, RunnableConfig
 from .checks import (
     check_breakpoints,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from sys import modules
 from typing import Final
 
-from ..task.hooks import Hook, Span
+from ..task.spans import Hook, Span
 from .effects import Effects, Notify
 from .run import Run
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..clock import CLOCK
 from ..runtime import Runtime
 from ..types import Interrupt
-from .hooks import Span
+from .spans import Span
 
 
 class AttemptState:

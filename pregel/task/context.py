@@ -15,8 +15,8 @@ from ..program.program import Program, Reader
 from ..program.writes import Pair
 from ..types import Interrupt, RunnableConfig, StreamWriter
 from .deadline import Deadline
-from .hooks import Hook
 from .ids import Carried
+from .spans import Hook
 
 TaskT = TypeVar("TaskT")
 TaskT_contra = TypeVar("TaskT_contra", contravariant=True)

@@ -34,7 +34,7 @@ from stategraph import (
 )
 from stategraph.otel import OpenTelemetry, instrument_queue
 from stategraph.prebuilt import OpenAIModel, create_agent
-from stategraph.pregel.observers import EVERYWHERE, add_observer, extend_job
+from stategraph.pregel.task.observers import EVERYWHERE, add_observer, extend_job
 from stategraph.testing import ScriptedModel, tool_call
 from stategraph.workers import Queue, When
 

@@ -149,7 +149,7 @@ def test_it_is_drawn_on_the_graph(tmp_path):
 
 
 def test_nothing_is_counted_once_it_is_over():
-    from stategraph.pregel.task.hooks import EVERYWHERE
+    from stategraph.pregel.task.spans import EVERYWHERE
 
     before = list(EVERYWHERE)
     with pytest.raises(RuntimeError), measure_coverage():
