@@ -20,7 +20,7 @@ from .overrides import (
     drive,
     head_by_parts,
     honour_overrides,
-    namespaces_by_list,
+    namespaces_by_parts,
     record_by_parts,
     run_by_parts,
 )
@@ -170,7 +170,8 @@ class BaseCheckpointSaver(Closable):
     def namespaces(self, thread_id: str) -> Collection[str]:
         """Return the namespaces in which a thread has checkpoints: "" for the whole graph, and
         those of its subgraphs."""
-        return namespaces_by_list(self, thread_id)
+        found: Collection[str] = drive(self, namespaces_by_parts(self, thread_id))
+        return found
 
     # -- write -------------------------------------------------------------------------------------
 

@@ -105,8 +105,6 @@ def _overrides(cls: type, owner: type, method: str) -> bool:
 
 def _by_parts(method: str) -> Callable[..., Any]:
     """A method of a checkpointer, made of its parts."""
-    if method in _LISTING:
-        return _LISTING[method]
     run, calls = (drive, _CALLS[method]) if method in PARTS else (adrive, _CALLS[method[1:]])
     return lambda saver, *args, **named: run(saver, calls(saver, *args, **named))
 
@@ -157,7 +155,7 @@ def check_head(config: RunnableConfig, head: str | None) -> None:
 
 Calls = Generator[tuple[Any, ...], Any, Any]
 """Yields (method, arguments ...), and is sent what the method gave; of `list`, whose last argument
-has the named ones, the first item."""
+has the named ones, all items."""
 
 
 def drive(saver: Any, calls: Calls) -> Any:
@@ -167,7 +165,7 @@ def drive(saver: Any, calls: Calls) -> Any:
         while True:
             name, *args = calls.send(result)
             if name == "list":
-                result = next(iter(saver.list(args[0], **args[1])), None)
+                result = [*saver.list(args[0], **args[1])]
             else:
                 result = getattr(saver, name)(*args)
     except StopIteration as end:
@@ -181,7 +179,7 @@ async def adrive(saver: Any, calls: Calls) -> Any:
         while True:
             name, *args = calls.send(result)
             if name == "list":
-                result = await anext(saver.alist(args[0], **args[1]), None)
+                result = [each async for each in saver.alist(args[0], **args[1])]
             else:
                 result = await getattr(saver, f"a{name}")(*args)
     except StopIteration as end:
@@ -237,19 +235,16 @@ def run_by_parts(saver: Any, config: RunnableConfig, run_id: str) -> Calls:
     """The newest checkpoint of a run by `list`, as `get_tuple` gives it."""
     where = coordinates(config)[:2]
     newest = {"filter": {"run_id": run_id}, "limit": 1}
-    found: CheckpointTuple | None = yield "list", address(*where), newest
-    return found and (yield "get_tuple", address(*where, found.checkpoint["id"]))
+    found: Sequence[CheckpointTuple] = yield "list", address(*where), newest
+    if not found:
+        return None
+    return (yield "get_tuple", address(*where, found[0].checkpoint["id"]))
 
 
-def namespaces_by_list(saver: Any, thread_id: str) -> list[str]:
+def namespaces_by_parts(saver: Any, thread_id: str) -> Calls:
     """The namespaces of a thread by `list`."""
-    found = saver.list({"configurable": {"thread_id": thread_id}})
+    found: Sequence[CheckpointTuple] = yield "list", {"configurable": {"thread_id": thread_id}}, {}
     return [*dict.fromkeys(coordinates(each.config)[1] for each in found)]
-
-
-async def _anamespaces(saver: Any, thread_id: str) -> list[str]:
-    found = saver.alist({"configurable": {"thread_id": thread_id}})
-    return [*dict.fromkeys([coordinates(each.config)[1] async for each in found])]
 
 
 _CALLS: Mapping[str, Callable[..., Calls]] = {
@@ -257,5 +252,5 @@ _CALLS: Mapping[str, Callable[..., Calls]] = {
     "record": record_by_parts,
     "head": head_by_parts,
     "run_of": run_by_parts,
+    "namespaces": namespaces_by_parts,
 }
-_LISTING = {"namespaces": namespaces_by_list, "anamespaces": _anamespaces}
