@@ -149,8 +149,9 @@ def words_of(code: str) -> Iterator[str]:
             yield node.value
 
 
-def test_the_architecture_page_names_code_that_is_there():
-    text = re.sub(r"^```.*?^```", "", (ROOT / "docs/explanation/architecture.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("page", ["explanation/architecture.md", "reference/threads.md"])
+def test_a_page_on_the_inside_names_code_that_is_there(page):
+    text = re.sub(r"^```.*?^```", "", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`([^`\n]+)`", text))
     files = [str(path.relative_to(ROOT)) for room in [*PRODUCT, "tests"] for path in (ROOT / room).rglob("*.py")]
     paths = {name for name in named if name.endswith(".py")}
@@ -162,12 +163,12 @@ def test_the_architecture_page_names_code_that_is_there():
         for name in named - paths
         if re.fullmatch(r"[A-Za-z_][\w.]*", name) and not {*name.split(".")} <= words | modules | {"stategraph", "drive"}
     }
-    assert not unknown, f"docs/explanation/architecture.md names what is not there: {sorted(unknown)}"
+    assert not unknown, f"docs/{page} names what is not there: {sorted(unknown)}"
 
 
 def test_the_table_of_article_names_leads_to_the_files_it_names():
-    page = (ROOT / "docs/explanation/architecture.md").read_text()
-    [table] = re.findall(r"^## Names in articles.*?(^\| there .*?)\n\n", page, re.MULTILINE | re.DOTALL)
+    page = (ROOT / "docs/reference/glossary.md").read_text()
+    [table] = re.findall(r"^## Names in articles.*?(^\| there .*?)\n(?:\n|\Z)", page, re.MULTILINE | re.DOTALL)
     for row in table.splitlines()[2:]:
         there, here, files = row.strip("| ").split(" | ")
         code = "".join(

@@ -53,8 +53,8 @@ METADATA -= {reserved.METADATA_PREFIX}
         ("reference/channels.md", "Channels", set(channel_names()) - {"BaseChannel"}),
         ("reference/channels.md", "Joins", set(JOIN_KINDS)),
         ("reference/streaming.md", "Which mode for what", set(get_args(StreamMode))),
-        ("explanation/architecture.md", "Task records", constants(records, "__") - {records.SLOT}),
-        ("explanation/architecture.md", "Metadata of a checkpoint", METADATA - OF_TASKS),
+        ("reference/threads.md", "Task records", constants(records, "__") - {records.SLOT}),
+        ("reference/threads.md", "Metadata of a checkpoint", METADATA - OF_TASKS),
     ],
     ids=["channels", "joins", "stream modes", "control writes", "metadata"],
 )

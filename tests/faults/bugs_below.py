@@ -17,6 +17,7 @@ import stategraph.checkpoint.sql.rows as rows
 import stategraph.checkpoint.sql.sqlite_database as database
 import stategraph.checkpoint.sql.write_rows as write_rows
 import stategraph.checkpoint.sqlite as sqlite
+import stategraph.store.sql as store_rows
 import stategraph.store.sqlite as store
 import stategraph.workers.jobs as jobs
 import stategraph.workers.runner as runner
@@ -298,8 +299,9 @@ def namespaces_as_text(stack: ExitStack) -> None:
         low = ".".join(prefix).encode()
         return low, low + b"\xff"
 
-    swap(stack, store, "encode_namespace", lambda namespace: ".".join(namespace).encode())
-    swap(stack, store, "decode_namespace", lambda data: tuple(data.decode().split(".")))
+    for module in (store, store_rows):
+        swap(stack, module, "encode_namespace", lambda namespace: ".".join(namespace).encode())
+    swap(stack, store_rows, "decode_namespace", lambda data: tuple(data.decode().split(".")))
     swap(stack, store, "below", below)
 
 

@@ -1,6 +1,6 @@
 """The same faults, done to the released peer: run with its own Python (`.bench/bin/python tests/faults/peer.py`).
 
-A black box: public names only, none of our packages. It prints one line per promise; docs/explanation/reliability.md has them.
+A black box: public names only, none of our packages. It prints one line per promise; benchmarks/RELIABILITY.md has them.
 """
 
 import operator

@@ -30,7 +30,7 @@ def test_every_planted_bug_finds_its_place(name):
 
 
 def test_every_planted_bug_has_a_row_in_the_docs():
-    page = (Path(__file__).resolve().parents[2] / "docs/explanation/reliability.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "benchmarks/RELIABILITY.md").read_text()
     section = page.partition("## Planted bugs")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| ([^|:]+): .* \| (.+) \|$", section, re.MULTILINE)
     assert sorted(rows) == sorted((_words(name), _words(bug.caught_by)) for name, bug in BUGS.items())

@@ -1,4 +1,4 @@
-"""What a call means: `decide`, case by case, and the tables of docs/explanation/architecture.md, which say the same."""
+"""What a call means: `decide`, case by case, and the tables of docs/reference/threads.md, which say the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from stategraph.pregel.run.start import Delivery, Given, Meaning, Start, Stored, decide
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "architecture.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "threads.md"
 
 CASES = {each.value: each for each in Delivery}
 FIRST, STOPPED, TAKEN, FOLLOWED = CASES
