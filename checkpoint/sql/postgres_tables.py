@@ -352,6 +352,10 @@ STATEMENTS = {
         "SELECT owner, channel FROM stategraph_values "
         "WHERE space = $1 AND owner = ANY($2::bigint[])"
     ),
+    "orphans": """
+        SELECT owner, channel FROM stategraph_values AS v WHERE space = $1
+            AND NOT EXISTS (SELECT FROM stategraph_checkpoints AS c WHERE c.seq = v.owner)
+    """,
     "one_value": """
         SELECT owner, channel, base, data FROM stategraph_values
         WHERE space = $1 AND owner = $2 AND sha256(channel) = sha256($3)

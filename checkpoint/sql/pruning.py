@@ -192,12 +192,15 @@ class Pruning:
         for row in block:
             self._keep_parent_writes(session, row, gone)
         id, owners = namespace.id, [row.seq for row in block]
-        values = session.rows("values_of", id, owners)
-        unneeded = [each for each in values if (each[0], each[1]) not in self._needed]
-        drop(session, "drop_values", id, unneeded)
         drop(session, "drop_rows", id, owners)
+        # Last also those that an earlier choice has left without a checkpoint, for others that
+        # built on them then.
+        done = self.is_done
+        left = session.rows("orphans", id) if done else session.rows("values_of", id, owners)
+        unneeded = [each for each in left if (each[0], each[1]) not in self._needed]
+        drop(session, "drop_values", id, unneeded)
         drop(session, "drop_writes", id, [*gone - {self._replaced}])
-        if self._loads is not None and self.is_done and session.rows("has_labels", id):
+        if self._loads is not None and done and session.rows("has_labels", id):
             labels = {label for each in self._metadata for label in labels_of(self._loads(each))}
             session.run("keep_labels", id, sorted(labels))
         head, head_id = namespace.head, namespace.head_id

@@ -226,6 +226,10 @@ STATEMENTS = {
         SELECT owner, channel FROM channel_values
         WHERE space = ? AND owner IN (SELECT value FROM json_each(?))
     """,
+    "orphans": """
+        SELECT owner, channel FROM channel_values
+        WHERE space = ?1 AND owner NOT IN (SELECT seq FROM checkpoints WHERE space = ?1)
+    """,
     "one_value": """
         SELECT owner, channel, base, data FROM channel_values WHERE space = ? AND owner = ?
             AND channel = ?
