@@ -112,7 +112,9 @@ def main(given: Sequence[str] | None = None) -> int:
     if not arguments:
         parser.print_help(sys.stderr)
         return 2
-    asked = parser.parse_args(arguments)
+    asked, unknown = parser.parse_known_args(arguments)
+    if unknown:  # by the command, whose usage says what it takes
+        asked.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     import_module(STORED_TYPES, __package__)
     try:
         code = int(asked.run(asked.parser, asked))

@@ -94,6 +94,13 @@ def test_the_result_is_json(call):
     assert (done.code, done.result, done.err) == (0, {"n": 3, "log": [3]}, "")
 
 
+def test_an_unknown_argument_is_answered_with_the_usage_of_its_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "graphs.py:app", '{"n": 1}'])
+    said = capsys.readouterr().err
+    assert "[--input JSON]" in said and 'unrecognized arguments: {"n": 1}' in said
+
+
 def test_the_input_may_be_read_from_a_file_or_stdin(call, here, monkeypatch):
     (here / "input.json").write_text('{"n": 4}')
     assert call("run", "shop:app", "--input", "@input.json").result["n"] == 4

@@ -149,6 +149,16 @@ def words_of(code: str) -> Iterator[str]:
             yield node.value
 
 
+@pytest.mark.parametrize(("folder", "most"), [("learn", 1200), ("cookbook", 1200), ("how-to", 1200), ("explanation", 4000)])
+def test_no_page_is_over_its_limit_of_words(folder, most):
+    """Programs do not count: who copies one does not read it first."""
+    counts = {
+        path.name: len(re.sub(r"^```.*?^```|<!--.*?-->", "", path.read_text(), flags=re.MULTILINE | re.DOTALL).split())
+        for path in (ROOT / "docs" / folder).glob("*.md")
+    }
+    assert counts and not {name: count for name, count in counts.items() if count > most}
+
+
 @pytest.mark.parametrize("page", ["explanation/architecture.md", "reference/threads.md"])
 def test_a_page_on_the_inside_names_code_that_is_there(page):
     text = re.sub(r"^```.*?^```", "", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE | re.DOTALL)
