@@ -250,7 +250,7 @@ class Drawing:
 
         Raises:
             GraphvizMissingError: no Graphviz is installed.
-            TypeError: the peer has no such argument.
+            TypeError: LangGraph has no such argument.
         """
         for name in others.keys() - _OF_MERMAID:
             raise TypeError(

@@ -41,7 +41,8 @@ def is_heard(run: Run) -> bool:
         return True
     if tracing_v2_callback_var.get() is not None or _is_traced() or get_debug():
         return True
-    if hasattr(BaseCallbackManager.__init__, "__wrapped__"):  # it adds a handler (OpenInference)
+    made = BaseCallbackManager.__init__  # replaced, it adds a handler: OpenInference, Traceloop
+    if hasattr(made, "__wrapped__") or made.__module__ != BaseCallbackManager.__module__:
         return True
     for stream in run.output.streams:
         if stream.wants("messages"):

@@ -102,3 +102,35 @@ def test_the_published_conformance_suite_passes(tmp_path, request, name):
     report = json.loads(in_the_drop_in(tmp_path, CONFORMANCE.format(opened=opened[name])).splitlines()[0])
     assert [failure for _, failures in report.values() for failure in failures] == []
     assert all(report[capability][0] >= least for capability, least in PASSED.items())
+
+
+WRAPPED = """
+from functools import wraps
+from typing import TypedDict
+from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
+from langgraph.graph import START, StateGraph
+
+class Listener(BaseCallbackHandler):
+    seen = []
+    def on_chain_start(self, serialized, inputs, *, name=None, **more): self.seen.append(name)
+
+class State(TypedDict):
+    n: int
+
+app = StateGraph(State).add_node("n", lambda state: {"n": 1}).add_edge(START, "n").compile()
+listener, made = Listener(), BaseCallbackManager.__init__
+
+def init(self, *args, **kwargs):
+    made(self, *args, **kwargs)
+    self.add_handler(listener, True)
+
+BaseCallbackManager.__init__ = DECORATE(init)
+app.invoke({"n": 0})
+print(listener.seen)
+"""
+
+
+@pytest.mark.parametrize("decorate", ["wraps(made)", ""])
+def test_who_replaces_the_constructor_of_managers_hears_graph_and_node(tmp_path, decorate):
+    """So do OpenInference and Traceloop."""
+    assert in_the_drop_in(tmp_path, WRAPPED.replace("DECORATE", decorate)) == "['LangGraph', 'n']\n"
