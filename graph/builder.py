@@ -16,6 +16,7 @@ from typing_extensions import TypeVar, Unpack
 from ..channels.base import Channel
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.errors import InvalidGraphError
+from ..pregel.policies import NodePolicies
 from ..pregel.program.callables import NodeBody, read_callable
 from ..pregel.program.join import Join
 from ..pregel.run.checks import check_context_schema, read_observers, resolve_executor
@@ -48,7 +49,7 @@ from .branch import BranchSpec
 from .compile import CompiledStateGraph, compile_graph
 from .edges import Drawable, Edges
 from .schema import Schema, is_schema
-from .spec import GraphSpec, NodeSpec, Policies
+from .spec import GraphSpec, NodeSpec
 from .state import StateKeys
 from .validate import check_graph
 
@@ -149,7 +150,8 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         self.input_schema: Any = state_schema if input_schema is None else input_schema
         self.output_schema: Any = state_schema if output_schema is None else output_schema
         self.compiled: bool = False
-        self.defaults: Policies = Policies()
+        self.defaults: NodePolicies = NodePolicies()
+        self.default_handler: NodeBody | None = None
         self._state.add(state_schema)
         for kind in ("input_schema", "output_schema"):
             schema = getattr(self, kind)
@@ -237,11 +239,11 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         if metadata is not None and not isinstance(metadata, Mapping):
             raise TypeError(f"node {name!r}: metadata must be a dict, got {metadata!r}")
         body = read_callable(action, name)
-        policies = Policies(
+        policies = NodePolicies(
             read_policies(f"node {name!r}", retry_policy),
             cache_policy,
             TimeoutPolicy.coerce(timeout),
-            read_handler(error_handler, f"the error handler of node {name!r}"),
+            read_limits(name, limit),
         )
         ends = read_destinations(name, destinations, body)
         self.nodes[name] = NodeSpec(
@@ -250,9 +252,9 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             defer=bool(defer),
             metadata=dict(metadata or {}),
             policies=policies,
+            handler=read_handler(error_handler, f"the error handler of node {name!r}"),
             ends=ends,
             executor=resolve_executor(executor),
-            limits=read_limits(name, limit),
             observers=() if observer is None else read_observers(observer, name),
         )
         self._warn_if_compiled("node")
@@ -278,13 +280,14 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         They are applied at compile; a later call replaces only the policies that it gives. Error
         handlers take the defaults for retry and timeout, not for cache and handler.
         """
-        given = Policies(
+        given = NodePolicies(
             read_policies("set_node_defaults", retry_policy),
             cache_policy,
             TimeoutPolicy.coerce(timeout),
-            read_handler(error_handler, "the default error handler"),
         )
+        handler = read_handler(error_handler, "the default error handler")
         self.defaults = given.fill_from(self.defaults)
+        self.default_handler = handler or self.default_handler
         return self
 
     def add_sequence(self, nodes: Sequence[Any]) -> Self:
@@ -436,6 +439,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             extra_keys=self.extra_keys,
             unset_fields=self.unset_fields,
             defaults=self.defaults,
+            default_handler=self.default_handler,
             validate=self.validated,
         )
 

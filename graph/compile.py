@@ -253,25 +253,20 @@ class Compiler:
             mapper=self._make_mapper(schema),
             metadata=node.metadata,
             defer=node.defer,
-            retry_policy=node.policies.retry,
-            cache_policy=node.policies.cache,
-            timeout=node.policies.timeout,
+            policies=node.policies,
             error_handler=handler,
             executor=node.executor,
-            limits=node.limits,
         )
 
     def _make_handler(self, name: str, node: NodeSpec) -> PregelNode:
         """A node that nothing triggers: it takes the place of a failed task."""
-        defaults = self.spec.defaults
-        assert node.policies.handler is not None
+        assert node.handler is not None
         return PregelNode(
             channels=(),
             triggers=(),
-            bound=(node.policies.handler,),
+            bound=(node.handler,),
             writers=self._make_writers(name, self._restrict(self.scope, name), node.schema),
-            retry_policy=defaults.retry,
-            timeout=defaults.timeout,
+            policies=self.spec.defaults._replace(cache=None),
         )
 
     def _make_start(self) -> PregelNode:

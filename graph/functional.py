@@ -35,6 +35,7 @@ from ..pregel.app import Pregel
 from ..pregel.drivers.futures import Arguments, ReturnWriter, function_name
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, PREVIOUS, START
+from ..pregel.policies import NodePolicies
 from ..pregel.program.callables import NodeBody, infer_name, read_callable, signature_of
 from ..pregel.program.node import PregelNode
 from ..pregel.program.program import CompiledNode
@@ -87,7 +88,7 @@ class TaskFunction(Generic[P, T]):
         self,
         function: Callable[P, Any],
         name: str | None,
-        policies: dict[str, Any],
+        policies: NodePolicies,
         executor: Any = None,
     ) -> None:
         self.function = function
@@ -219,18 +220,16 @@ def task(
     >>> run.invoke([1, 2, 3])
     [2, 4, 6]
     """
-    policies = {
-        "retry_policy": read_policies("task", retry_policy),
-        "cache_policy": cache_policy,
-        "timeout": TimeoutPolicy.coerce(timeout),
-    }
+    policies = NodePolicies(
+        read_policies("task", retry_policy), cache_policy, TimeoutPolicy.coerce(timeout)
+    )
     there = resolve_executor(executor)
     if function is not None:
         return TaskFunction(function, name, policies, there)
     return lambda f: TaskFunction(f, name, policies, there)
 
 
-def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]) -> CompiledNode:
+def _task_node(name: str, function: Callable[..., Any], policies: NodePolicies) -> CompiledNode:
     """A node that calls the function with the arguments that are its input."""
     read = read_callable(function, name, first=False)
     for cls in classes_in(
@@ -244,7 +243,7 @@ def _task_node(name: str, function: Callable[..., Any], policies: dict[str, Any]
     coro = None if read.coro is None else partial(_filled, read.coro, positional)
     body = NodeBody(name, sync, coro, read.inject, None, None, function)
     declared = PregelNode(
-        channels=(), triggers=(), bound=(body,), writers=(ReturnWriter(),), **policies
+        channels=(), triggers=(), bound=(body,), writers=(ReturnWriter(),), policies=policies
     )
     node = CompiledNode(name, declared, "", ())
     node.identity = function_name(function)
@@ -323,11 +322,9 @@ class entrypoint(Generic[ContextT]):
             "executor": executor,
             "observer": observer,
         }
-        self._policies: dict[str, Any] = {
-            "cache_policy": cache_policy,
-            "retry_policy": read_policies("entrypoint", retry_policy),
-            "timeout": TimeoutPolicy.coerce(timeout),
-        }
+        self._policies = NodePolicies(
+            read_policies("entrypoint", retry_policy), cache_policy, TimeoutPolicy.coerce(timeout)
+        )
 
     @overload
     def __call__(
@@ -370,7 +367,7 @@ class entrypoint(Generic[ContextT]):
             bound=(body,),
             writers=(EntryWriter(),),
             executor=LOCAL,
-            **self._policies,
+            policies=self._policies,
         )
         app = self.compiled_class(
             nodes={name: node},

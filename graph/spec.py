@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from ..pregel.names import DEFAULT_HANDLER, END, handler_name
+from ..pregel.policies import NodePolicies
 from ..pregel.program.callables import NodeBody
 from ..pregel.program.join import Join
-from ..pregel.types import CachePolicy, RetryPolicy, TimeoutPolicy
 from .arguments import read_destinations
 from .branch import BranchSpec
 from .schema import Channel, Schema
@@ -19,29 +19,6 @@ from .schema import Channel, Schema
 
 # Its fields are Final, which type checkers hold. `frozen` would set each by a call, for every node
 # of a graph (benchmark P11), and make the class itself slow to make (P26).
-@dataclass(slots=True)
-class Policies:
-    """What happens when a node fails, takes long, or has seen its input before.
-
-    None, or an empty tuple, leaves it to the defaults.
-    """
-
-    retry: Final[tuple[RetryPolicy, ...]] = ()
-    cache: Final[CachePolicy | None] = None
-    timeout: Final[TimeoutPolicy | None] = None
-    handler: Final[NodeBody | None] = None
-
-    def fill_from(self, default: Policies) -> Policies:
-        """These, completed with the defaults."""
-        return Policies(
-            self.retry or default.retry,
-            self.cache or default.cache,
-            self.timeout or default.timeout,
-            self.handler or default.handler,
-        )
-
-
-# Final and not `frozen`, as `Policies`.
 @dataclass(slots=True, eq=False)
 class NodeSpec:
     """A node as declared.
@@ -50,7 +27,7 @@ class NodeSpec:
         schema: which keys it reads, and as what.
         ends: where its `Command`s may go, with labels; only for checks and drawings.
         executor: where it runs; None leaves that to the run.
-        limits: the `Limit`s in which its tasks need a place.
+        handler: takes over when its last attempt has failed; None leaves it to the default.
         observers: of its tasks.
     """
 
@@ -58,14 +35,14 @@ class NodeSpec:
     schema: Final[Schema]
     defer: Final[bool] = False
     metadata: Final[Mapping[str, Any]] = field(default_factory=dict)
-    policies: Final[Policies] = field(default_factory=Policies)
+    policies: Final[NodePolicies] = field(default_factory=NodePolicies)
+    handler: Final[NodeBody | None] = None
     ends: Final[Mapping[str, str]] = field(default_factory=dict)
-    limits: Final[tuple[Any, ...]] = ()
     observers: Final[tuple[Any, ...]] = ()
     executor: Final[Any] = None
 
 
-# Final and not `frozen`, as `Policies`.
+# Final and not `frozen`, as `NodeSpec`.
 @dataclass(eq=False)
 class GraphSpec:
     """A graph as declared, at one moment. Later calls on the builder do not change it.
@@ -78,7 +55,7 @@ class GraphSpec:
         schemas: the schemas as read.
         extra_keys: "error" or "ignore": what happens to keys that the state does not have.
         unset_fields: whether defaults of a pydantic model that were not set count as written.
-        defaults: policies for nodes without their own.
+        defaults, default_handler: for nodes without their own.
         validate: where values are validated.
     """
 
@@ -94,7 +71,8 @@ class GraphSpec:
     output_schema: Final[Any]
     extra_keys: Final[str]
     unset_fields: Final[bool]
-    defaults: Final[Policies]
+    defaults: Final[NodePolicies]
+    default_handler: Final[NodeBody | None]
     validate: Final[frozenset[str]] = frozenset()
 
     def node_observers(self) -> list[Any]:
@@ -103,26 +81,31 @@ class GraphSpec:
 
     def complete_nodes(self) -> dict[str, NodeSpec]:
         """The nodes with the default policies filled in."""
-        if self.defaults == Policies():
+        handler = self.default_handler
+        if self.defaults == NodePolicies() and handler is None:
             return dict(self.nodes)
         return {
-            name: replace(node, policies=node.policies.fill_from(self.defaults))
+            name: replace(
+                node,
+                policies=node.policies.fill_from(self.defaults),
+                handler=node.handler or handler,
+            )
             for name, node in self.nodes.items()
         }
 
     def find_handler(self, node: str) -> str | None:
         """The name of the node that handles this node's errors."""
-        if self.nodes[node].policies.handler is not None:
+        if self.nodes[node].handler is not None:
             return handler_name(node)
-        return None if self.defaults.handler is None else DEFAULT_HANDLER
+        return None if self.default_handler is None else DEFAULT_HANDLER
 
     @cached_property
     def handlers(self) -> dict[str, NodeBody]:
         """The functions that handle errors, by the names of their nodes."""
-        bodies = {name: node.policies.handler for name, node in self.nodes.items()}
+        bodies = {name: node.handler for name, node in self.nodes.items()}
         found = {handler_name(name): body for name, body in bodies.items() if body is not None}
-        if self.defaults.handler is not None:
-            found[DEFAULT_HANDLER] = self.defaults.handler
+        if self.default_handler is not None:
+            found[DEFAULT_HANDLER] = self.default_handler
         return found
 
     def handler_ends(self) -> dict[str, Mapping[str, str]]:

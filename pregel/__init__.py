@@ -4,6 +4,7 @@
 from .app import Pregel
 from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
+from .policies import NodePolicies
 from .program.channel_writes import (
     PASSTHROUGH,
     SKIP_WRITE,
@@ -20,6 +21,7 @@ from .types import __all__ as _types
 __all__ = [
     "Pregel",
     "NodeBuilder",
+    "NodePolicies",
     "PregelNode",
     "Writer",
     "ChannelWrite",

@@ -15,6 +15,7 @@ from .drivers import threads
 from .edit_api import EditableThreads
 from .errors import nearest
 from .pickling import Portable
+from .policies import NodePolicies
 from .program.node import NodeBuilder, PregelNode, with_defaults
 from .program.program import Program, freeze, with_debug
 from .program.results import refuse_lookalike
@@ -406,10 +407,10 @@ def _build_nodes(
     cache_policy: CachePolicy | None,
 ) -> dict[str, PregelNode]:
     """The nodes, with the graph's policies where they have none of their own."""
+    retry = (retry_policy,) if isinstance(retry_policy, RetryPolicy) else tuple(retry_policy)
+    defaults = NodePolicies(retry, cache_policy)
     return {
-        name: with_defaults(
-            given.build() if isinstance(given, NodeBuilder) else given, retry_policy, cache_policy
-        )
+        name: with_defaults(given.build() if isinstance(given, NodeBuilder) else given, defaults)
         for name, given in nodes.items()
     }
 

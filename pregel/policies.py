@@ -104,10 +104,9 @@ class RetryPolicy(NamedTuple):
 class CachePolicy:
     """Reuse a node's result for equal inputs. Needs a cache on the graph.
 
-    Functions are distinguished by name, code and what they hold: closures, defaults, an object's
-    attributes. A function that holds a value which changes, such as a counter, therefore never
-    finds its results, unless it has a `key_func`: then what it holds is read only once. If a node's
-    key differs in every call, a `RuntimeWarning` says so once.
+    A function or class is identified by its name and source. A lambda, a function with a closure, a
+    bound method or an object needs a `key_func`. If a node's key differs in every run, a
+    `RuntimeWarning` says so once.
 
     Args:
         key_func: makes the key (str or bytes) from the input; None for a canonical hash of the
@@ -119,3 +118,24 @@ class CachePolicy:
 
     key_func: Callable[..., str | bytes] | None = None
     ttl: float | None = None
+
+
+class NodePolicies(NamedTuple):
+    """The policies of a node, from its declaration to its attempts. None, or an empty tuple, leaves
+    it to the defaults.
+
+    Attributes:
+        retry: when to try again; the first whose `retry_on` fits the error counts.
+        cache: when to reuse results.
+        timeout: the limits of one attempt.
+        limits: the `Limit`s in which its tasks need a place.
+    """
+
+    retry: tuple[RetryPolicy, ...] = ()
+    cache: CachePolicy | None = None
+    timeout: TimeoutPolicy | None = None
+    limits: tuple[Any, ...] = ()
+
+    def fill_from(self, default: NodePolicies) -> NodePolicies:
+        """Return these, completed with the defaults."""
+        return NodePolicies._make(own or other for own, other in zip(self, default, strict=True))

@@ -175,10 +175,11 @@ def _replace_call(app: Pregel, name: str, body: Any) -> CompiledNode:
     """The compiled node with another body."""
     was = app.program.nodes[name]
     nested = isinstance(body, Pregel)
+    policies = app.nodes[name].policies
     declared: PregelNode = with_fields(
         app.nodes[name],
         bound=body,
-        cache_policy=app.nodes[name].cache_policy if nested else None,
+        policies=policies if nested else policies._replace(cache=None),
         executor=LOCAL,
     )
     made = CompiledNode(name, declared, was.reads, was.consumes)

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from ..errors import InvalidGraphError
 from ..names import TAG_HIDDEN
+from ..policies import NodePolicies
 from ..types import CachePolicy, RetryPolicy, Selection, TimeoutPolicy
 from .callables import NodeBody, read_callable
 from .channel_writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry
@@ -35,12 +36,11 @@ class PregelNode:
             `Pregel`.
         mapper: applied to the input before the call; must be pure.
         tags, metadata: added to the config of its tasks.
-        retry_policy, cache_policy, timeout: see their classes; the graph's own are used where these
-            are empty.
+        policies: when its tasks are retried, reused and limited; the graph's own are used where
+            these are empty.
         error_handler: the node that takes over, in the same superstep, when the last attempt has
             failed.
         executor: where it runs; None leaves that to the run.
-        limits: the `Limit`s in which its tasks need a place.
         defer: whether it waits until nothing else can run (for drawings; its trigger channels make
             it so).
     """
@@ -52,13 +52,10 @@ class PregelNode:
     mapper: Final[Callable[[Any], Any] | None] = None
     tags: Final[Sequence[str]] = ()
     metadata: Final[Mapping[str, Any]] = field(default_factory=dict)
-    retry_policy: Final[Sequence[RetryPolicy]] = ()
-    cache_policy: Final[CachePolicy | None] = None
-    timeout: Final[TimeoutPolicy | None] = None
+    policies: Final[NodePolicies] = field(default_factory=NodePolicies)
     defer: Final[bool] = False
     error_handler: Final[str | None] = None
     executor: Final[Any] = None
-    limits: Final[Sequence[Any]] = ()
 
     @property
     def hidden(self) -> bool:
@@ -87,9 +84,7 @@ class NodeBuilder:
         self._writes: list[ChannelWriteEntry | ChannelWriteTupleEntry] = []
         self._tags: list[str] = []
         self._metadata: dict[str, Any] = {}
-        self._retry: list[RetryPolicy] = []
-        self._cache: CachePolicy | None = None
-        self._timeout: TimeoutPolicy | None = None
+        self._policies = NodePolicies()
         self._executor: Any = None
 
     def subscribe_only(self, channel: str) -> Self:
@@ -163,17 +158,17 @@ class NodeBuilder:
 
     def add_retry_policies(self, *policies: RetryPolicy) -> Self:
         """Policies tried in order; the first whose `retry_on` fits the error counts."""
-        self._retry.extend(policies)
+        self._policies = self._policies._replace(retry=(*self._policies.retry, *policies))
         return self
 
     def add_cache_policy(self, policy: CachePolicy) -> Self:
         """Reuse results for equal inputs."""
-        self._cache = policy
+        self._policies = self._policies._replace(cache=policy)
         return self
 
     def set_timeout(self, timeout: float | timedelta | TimeoutPolicy | None) -> Self:
         """Limit the time of one attempt."""
-        self._timeout = TimeoutPolicy.coerce(timeout)
+        self._policies = self._policies._replace(timeout=TimeoutPolicy.coerce(timeout))
         return self
 
     def set_executor(self, executor: Any) -> Self:
@@ -190,9 +185,7 @@ class NodeBuilder:
             writers=[ChannelWrite(tuple(self._writes))] if self._writes else [],
             tags=tuple(self._tags),
             metadata=dict(self._metadata),
-            retry_policy=tuple(self._retry),
-            cache_policy=self._cache,
-            timeout=self._timeout,
+            policies=self._policies,
             executor=self._executor,
         )
 
@@ -201,18 +194,11 @@ class NodeBuilder:
             self._triggers.append(channel)
 
 
-def with_defaults(
-    node: PregelNode, retry: RetryPolicy | Sequence[RetryPolicy], cache: CachePolicy | None
-) -> PregelNode:
+def with_defaults(node: PregelNode, defaults: NodePolicies) -> PregelNode:
     """A node that takes the graph's policies where it has none."""
-    if not isinstance(node, PregelNode) or (
-        (node.retry_policy or not retry) and (node.cache_policy or not cache)
-    ):
+    if not isinstance(node, PregelNode) or defaults == NodePolicies():
         return node
-    policies = (retry,) if isinstance(retry, RetryPolicy) else tuple(retry)
-    return replace(
-        node, retry_policy=node.retry_policy or policies, cache_policy=node.cache_policy or cache
-    )
+    return replace(node, policies=node.policies.fill_from(defaults))
 
 
 def chain(bodies: Sequence[NodeBody], node: str) -> NodeBody:

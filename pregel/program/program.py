@@ -18,7 +18,7 @@ from ...checkpoint.keys import KeyWatch, function_identity
 from ..errors import InvalidGraphError
 from ..names import CACHED_WRITES, PULL, TASKS
 from ..runtime import ManagedValue
-from ..types import CachePolicy, RetryPolicy, Selection, Send, TimeoutPolicy
+from ..types import CachePolicy, Selection, Send, TimeoutPolicy
 from .callables import Injected
 from .checks import find_mistakes, list_names
 from .join import Join
@@ -157,12 +157,11 @@ class CompiledNode:
         self.writers: tuple[Writer, ...] = tuple(declared.writers)
         self.source: Any = body.source
         self.handler: CompiledNode | None = None
-        self.retry: tuple[RetryPolicy, ...] = tuple(declared.retry_policy)
+        self.retry, cached, timeout, limits = declared.policies
         self.policies: AttemptPolicies | None = None
-        timeout, cached, limits = declared.timeout, declared.cache_policy, declared.limits
         if timeout is not None or cached is not None or limits:
             cache = None if cached is None else NodeCache(cached, name, self.source)
-            self.policies = AttemptPolicies(timeout, cache, tuple(limits))
+            self.policies = AttemptPolicies(timeout, cache, limits)
         self.hidden: bool = declared.hidden
         only_writes = not bodies and self.mapper is None
         writers = self.writers

@@ -244,7 +244,7 @@ def test_sync_nodes_take_limits_at_every_place():
     nodes = graph.compile().program.nodes
     assert nodes["a"].policies.timeout == TimeoutPolicy(run_timeout=1)
     assert nodes["b"].policies.timeout == TimeoutPolicy(run_timeout=2)
-    assert NodeBuilder().subscribe_only("a").set_timeout(3).build().timeout == TimeoutPolicy(run_timeout=3)
+    assert NodeBuilder().subscribe_only("a").set_timeout(3).build().policies.timeout == TimeoutPolicy(run_timeout=3)
 
 
 # -- the run limit --------------------------------------------------------------------------------------------
