@@ -13,9 +13,11 @@ from langchain_core.messages import (
     message_chunk_to_message,
 )
 
+from ...channels.aggregate import FOLDING
 from ...graph.messages import Format
 from ...graph.messages import add_messages as _add_messages
 from ...graph.messages import push_message as _push_message
+from ...graph.messages.merge import MessageFolding
 
 __all__ = ["AnyMessage", "add_messages", "push_message", "to_messages"]
 
@@ -37,9 +39,21 @@ def add_messages(left: Any = _UNSET, right: Any = _UNSET, *, format: Format | No
     return _add_messages(to_messages(left), to_messages(right), format=format)
 
 
+def _make_folding(reducer: Any) -> ObjectFolding | None:
+    """What folds like `add_messages` with these options; None if this is another function."""
+    if getattr(reducer, "func", reducer) is not add_messages:
+        return None
+    return ObjectFolding(reducer, rewrite=bool(getattr(reducer, "keywords", {}).get("format")))
+
+
+setattr(add_messages, FOLDING, _make_folding)
+
+
 @cache  # the same reducer for the same options: two schemas that share a key must agree on it
 def _with_format(format: Format | None) -> Any:
-    return partial(add_messages, format=format)
+    reducer = partial(add_messages, format=format)
+    setattr(reducer, FOLDING, _make_folding)
+    return reducer
 
 
 def to_messages(given: Given) -> list[BaseMessage]:
@@ -58,6 +72,14 @@ def to_messages(given: Given) -> list[BaseMessage]:
         message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message
         for message in convert_to_messages(listed)
     ]
+
+
+class ObjectFolding(MessageFolding):
+    """The folding of `add_messages` here: a turn costs what it adds, however long the list."""
+
+    __slots__ = ()
+
+    listed = staticmethod(to_messages)
 
 
 def push_message(message: Any, *, state_key: str | None = "messages") -> BaseMessage:

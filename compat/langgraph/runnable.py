@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from langchain_core.runnables import Runnable, RunnableSequence
-from langchain_core.runnables.config import ensure_config, merge_configs, run_in_executor
+from langchain_core.runnables.config import ensure_config, merge_configs
 
 from ...pregel.running import RUNNING
 from ...pregel.runtime import Runtime
@@ -26,8 +26,7 @@ class RunnableCallable(Runnable[Any, Any]):
     filled from the running node.
 
     Args:
-        func, afunc: what `invoke` and `ainvoke` call; without `afunc`, the function runs on a
-            thread.
+        func, afunc: what `invoke` and `ainvoke` call; without `afunc`, both call the function.
         recurse: a Runnable that the function returns is invoked in turn.
         explode_args: the input is a tuple (args, kwargs).
         trace: whether callbacks see a run of its own.
@@ -84,7 +83,7 @@ class RunnableCallable(Runnable[Any, Any]):
         return self._call(input, around=config, **kwargs)
 
     async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
-        """The coroutine function's result, or that of the function on a thread."""
+        """The coroutine function's result, or the function's."""
         config = self._config(config)
         if self._is_traced(config):
             call = partial(self._acall, around=config, **kwargs)
@@ -113,7 +112,7 @@ class RunnableCallable(Runnable[Any, Any]):
         if self.afunc is not None:
             result = await self.afunc(*args, **named)
         else:
-            result = await run_in_executor(around, self.func, *args, **named)
+            result = self.func(*args, **named)  # type: ignore[misc]
         if self.recurse and isinstance(result, Runnable):
             return await result.ainvoke(input, around)
         return result

@@ -179,6 +179,8 @@ class MessageFolding:
 
     __slots__ = ("_state", "reducer", "rewrite")
 
+    listed = staticmethod(list_messages)
+
     def __init__(self, reducer: Callable[[Any, Any], Any], rewrite: bool) -> None:
         self.reducer: Callable[[Any, Any], Any] = reducer
         self.rewrite: bool = rewrite
@@ -201,7 +203,7 @@ class MessageFolding:
         for write in writes:
             if write is None:
                 raise missing_error("right")
-            new = list_messages(write)
+            new = self.listed(write)
             start = after_removal(new)
             if merge.gone or start is not None:  # the messages get new places
                 index = MessageIndex(
@@ -239,7 +241,7 @@ class MessageFolding:
             # more than a copy: the messages are the very same objects.
             if fits and is_same(index.messages, value):
                 return index, version, value
-        index = MessageIndex(value, self.rewrite)
+        index = MessageIndex(self.listed(value), self.rewrite)
         self._state = index, 0, None
         return index, 0, index.messages
 

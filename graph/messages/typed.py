@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import UnionType
 from typing import Annotated, Any
 
@@ -52,13 +52,10 @@ class TypedFolding(MessageFolding):
 
     __slots__ = ()
 
-    def fold(self, value: Any, writes: Sequence[Any]) -> tuple[Any, MessageFolding]:
-        """The value after some writes, and its folding.
-
-        Raises:
-            ValueError, TypeError: as `add_messages`; LangChain does not know a role.
-        """
-        return super().fold(value, [None if w is None else to_langchain(w) for w in writes])
+    @staticmethod
+    def listed(side: Any) -> list[Any]:
+        """LangChain's objects, whatever they are made of."""
+        return to_langchain(side)  # type: ignore[no-any-return]
 
 
 def to_langchain(given: Any) -> Any:
