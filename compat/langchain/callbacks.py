@@ -118,9 +118,10 @@ class Listener:
         """The name of a router's run."""
         return infer_name(router)
 
-    def extend_config(self, task: Task, config: Any) -> Any:
+    def config_of(self, task: Task) -> Any:
         """The config of a task with the handlers of what it calls. The name and the id are those of
         the run alone: what it calls has its own."""
+        config: Any = task.own_config()
         config.pop("run_name", None)
         config.pop("run_id", None)
         span = task.current.span

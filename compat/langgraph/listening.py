@@ -86,10 +86,15 @@ class PeerListener(Listener):
         found = super().run_metadata()
         return {**found, "checkpoint_ns": self.run.ns} if self.run.ns else found
 
-    def extend_config(self, task: Task, config: Any) -> Any:
+    def config_of(self, task: Task) -> Any:
+        """The config of a task. If nobody listens, node, routers and what they call share it."""
+        span = task.current.span
+        return span.config_of(task, self) if type(span) is ConfigSpan else self.make_config(task)
+
+    def make_config(self, task: Task) -> Any:
         """The config of a task with the peer's names, and with the parts of the run that programs
         look up in it."""
-        config = super().extend_config(task, config)
+        config = super().config_of(task)
         if config["callbacks"] is None:
             config["callbacks"] = CallbackManager(handlers=[], parent_run_id=NOBODY)
         metadata = {
@@ -237,19 +242,31 @@ class ConfigSpan(QuietSpan):
     """An attempt that nobody listens to: what it calls finds the task's config."""
 
     def __init__(self, task: Task) -> None:
-        self._task = task
+        self._task: Task | None = task
+        self._config: Any = None
+
+    def config_of(self, task: Task, listener: PeerListener) -> Any:
+        """The config of the task, made once. A copy of the task that may be abandoned has its
+        own."""
+        if task is not self._task:
+            return listener.make_config(task)
+        if self._config is None:
+            self._config = listener.make_config(task)
+        return {**self._config}
 
     def returned(self, result: Any) -> None:
         """Give messages their ids."""
+        assert self._task is not None
         name_messages(self._task.run, result)
 
     def leave(self, error: BaseException | None) -> None:
         """Let go of the task, which holds this span: a finished run is no work for the garbage
         collector."""
-        del self._task
+        self._task = self._config = None
 
     def enter(self) -> None:
         """Lend the config."""
+        assert self._task is not None
         var_child_runnable_config.set(LazyConfig(self._task))
 
 

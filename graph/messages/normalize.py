@@ -45,13 +45,13 @@ class RemoveMessage:
 register(RemoveMessage, name="stategraph.graph.messages:RemoveMessage")
 
 
-def list_messages(side: Any) -> list[Any]:
+def list_messages(given: Any) -> list[Any]:
     """One message or several, as a list. A tuple of two that begins with a role is one message."""
-    if isinstance(side, list):
-        return side
-    if type(side) is tuple and not (len(side) == 2 and isinstance(side[0], str)):
-        return list(side)
-    return [side]
+    if isinstance(given, list):
+        return given
+    if type(given) is tuple and not (len(given) == 2 and isinstance(given[0], str)):
+        return list(given)
+    return [given]
 
 
 def removes_all(message: Any) -> bool:

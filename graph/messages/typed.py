@@ -53,9 +53,9 @@ class TypedFolding(MessageFolding):
     __slots__ = ()
 
     @staticmethod
-    def listed(side: Any) -> list[Any]:
+    def listed(given: Any) -> list[Any]:
         """LangChain's objects, whatever they are made of."""
-        return to_langchain(side)  # type: ignore[no-any-return]
+        return to_langchain(given)  # type: ignore[no-any-return]
 
 
 def to_langchain(given: Any) -> Any:

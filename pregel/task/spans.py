@@ -81,5 +81,5 @@ class Hook(Protocol):
             state: what it is given.
         """
 
-    def extend_config(self, task: Any, config: Any) -> Any:
-        """The config of a task, as its code is to see it."""
+    def config_of(self, task: Any) -> Any:
+        """The config of a task, as its code is to see it: made of its own."""

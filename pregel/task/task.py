@@ -188,6 +188,11 @@ class Task:
 
     @property
     def config(self) -> RunnableConfig:
+        """The config as the node is to see it."""
+        hook = self.run.hook
+        return self.own_config() if hook is None else hook.config_of(self)
+
+    def own_config(self) -> RunnableConfig:
         """The run's config with this task's tags, metadata and namespace."""
         around, node, path, ns = self.run.settings.config, self.node, self.path, self.ns
         own = {k: v for k, v in around.get("configurable", {}).items() if k != "checkpoint_id"}
@@ -200,14 +205,13 @@ class Task:
             PATH: path if path[-1] is True else path[:3],  # True: called with `@task`
             CHECKPOINT_NS: ns,
         }  # fmt: skip
-        config: RunnableConfig = {
+        return {
             **around,
             "metadata": metadata,
             "tags": [*tags, *(tag for tag in node.tags if tag not in tags)],
             "run_name": self.name,
             "configurable": {**own, "checkpoint_ns": ns},
         }
-        return hook.extend_config(self, config) if (hook := self.run.hook) else config
 
     @property
     def writer(self) -> StreamWriter:

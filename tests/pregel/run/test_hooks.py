@@ -38,8 +38,8 @@ class Noting:
     def around_router(self, task: Any, place: int, router: Any, state: Any) -> Note:
         return Note(self, f"router {place} of {task.name}")
 
-    def extend_config(self, task: Any, config: Any) -> Any:
-        return {**config, "seen_by": task.name}
+    def config_of(self, task: Any) -> Any:
+        return {**task.own_config(), "seen_by": task.name}
 
 
 class Note:

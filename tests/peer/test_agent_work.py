@@ -1,0 +1,62 @@
+"""What an agent under LangGraph's names does for a turn: counted, not timed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from side_by_side import ROOT
+
+PROGRAM = """
+import asyncio, threading
+import stategraph.compat.langgraph
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph._internal._runnable import RunnableCallable
+from stategraph.compat.langgraph.listening import PeerListener
+from stategraph.graph.messages.normalize import Normalizer
+
+reads, configs, threads = [], [], set()
+read, make = Normalizer.read, PeerListener.make_config
+Normalizer.read = lambda self, given: (reads.append(given), read(self, given))[1]
+PeerListener.make_config = lambda self, task: (configs.append(task.name), make(self, task))[1]
+
+def say(state, config):
+    threads.add(threading.current_thread())
+    return {"messages": [AIMessage(f"said {len(state['messages'])}")]}
+
+def route(state, config):
+    threads.add(threading.current_thread())
+    return "say" if len(state["messages"]) < 220 else END
+
+graph = StateGraph(MessagesState)
+graph.add_node("say", RunnableCallable(say))
+graph.add_edge(START, "say")
+graph.add_conditional_edges("say", RunnableCallable(route), ["say", END])
+app = graph.compile()
+
+async def main():
+    given = {"messages": [HumanMessage(str(n)) for n in range(200)]}
+    found = await app.ainvoke(given, {"recursion_limit": 100})
+    assert len(found["messages"]) == 220
+    assert threads == {threading.main_thread()}, threads
+
+asyncio.run(main())
+print(len(reads) <= 700, len(configs))
+Normalizer.read = read
+# Whatever a list holds, and whatever is written, becomes messages, also where the index does not fit.
+from langgraph.types import Overwrite
+graph = StateGraph(MessagesState)
+graph.add_node("a", lambda state: {"messages": Overwrite([{"role": "user", "content": "x", "id": "1"}])})
+graph.add_node("b", lambda state: {"messages": [("ai", "y"), {"role": "user", "content": "z", "id": "1"}]})
+app = graph.add_edge(START, "a").add_edge("a", "b").compile()
+print([(type(m).__name__, m.content) for m in app.invoke({"messages": "hi"})["messages"]])
+"""
+
+
+def test_a_turn_of_an_agent_looks_at_new_messages_makes_one_config_a_task_and_stays_on_the_loop():
+    env = {**os.environ, "PYTHONPATH": str(ROOT / ".types")}
+    done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == ["True 20", "[('HumanMessage', 'z'), ('AIMessage', 'y')]"]
