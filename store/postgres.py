@@ -366,7 +366,9 @@ class PostgresStore(SqlStore):
             rows = ((row.namespace, row.key) for row in touched)
             places = {*plan.puts, *plan.unchanged, *rows}
             locks = sorted({_lock_of(*place) for place in places})
-            _, found = self._wire.rows_inside((_LOCK, locks), (_RESERVE, len(plan.puts)))
+            _, found = self._wire.rows_together(
+                (_LOCK, locks), (_RESERVE, len(plan.puts)), inside=True
+            )
             seqs = sorted(seq for (seq,) in found)
             self._mine.seqs = dict(zip(plan.puts, seqs, strict=True))
             plan = replace(plan, puts=dict(sorted(plan.puts.items(), key=lambda put: put[0])))

@@ -169,6 +169,20 @@ _FIRST = """
     )
 """
 _NUMBERED = "SELECT place.id, seq FROM place, drawn ORDER BY number"
+# Some values, by owner and channel, and those that they build on.
+_FOUND_VALUES = """
+    WITH RECURSIVE found (owner, channel, base) AS (
+        SELECT v.owner, v.channel, v.base
+            FROM unnest($2::bigint[], $3::bytea[]) AS wanted (owner, channel)
+        JOIN stategraph_values AS v
+            ON v.space = $1 AND v.owner = wanted.owner
+                AND sha256(v.channel) = sha256(wanted.channel)
+        UNION
+        SELECT v.owner, v.channel, v.base FROM found JOIN stategraph_values AS v
+            ON v.space = $1 AND v.owner = found.base
+                AND sha256(v.channel) = sha256(found.channel)
+    )
+"""
 STATEMENTS = {
     "namespace": f"{_SPACE} {_NAMED}",
     "lock_namespace": """
@@ -319,35 +333,11 @@ STATEMENTS = {
         )
         ORDER BY thread_id
     """,
-    "values": """
-        WITH RECURSIVE found (owner, channel, base) AS (
-            SELECT v.owner, v.channel, v.base
-                FROM unnest($2::bigint[], $3::bytea[]) AS wanted (owner, channel)
-            JOIN stategraph_values AS v
-                ON v.space = $1 AND v.owner = wanted.owner
-                    AND sha256(v.channel) = sha256(wanted.channel)
-            UNION
-            SELECT v.owner, v.channel, v.base FROM found JOIN stategraph_values AS v
-                ON v.space = $1 AND v.owner = found.base
-                    AND sha256(v.channel) = sha256(found.channel)
-        )
+    "values": f"""{_FOUND_VALUES}
         SELECT v.owner, v.channel, v.base, v.data FROM found JOIN stategraph_values AS v
             ON v.space = $1 AND v.owner = found.owner AND sha256(v.channel) = sha256(found.channel)
     """,
-    "value_chains": """
-        WITH RECURSIVE found (owner, channel, base) AS (
-            SELECT v.owner, v.channel, v.base
-                FROM unnest($2::bigint[], $3::bytea[]) AS wanted (owner, channel)
-            JOIN stategraph_values AS v
-                ON v.space = $1 AND v.owner = wanted.owner
-                    AND sha256(v.channel) = sha256(wanted.channel)
-            UNION
-            SELECT v.owner, v.channel, v.base FROM found JOIN stategraph_values AS v
-                ON v.space = $1 AND v.owner = found.base
-                    AND sha256(v.channel) = sha256(found.channel)
-        )
-        SELECT owner, channel FROM found
-    """,
+    "value_chains": f"{_FOUND_VALUES} SELECT owner, channel FROM found",
     "values_of": (
         "SELECT owner, channel FROM stategraph_values "
         "WHERE space = $1 AND owner = ANY($2::bigint[])"

@@ -12,7 +12,7 @@ import select
 import socket
 import struct
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
@@ -88,24 +88,20 @@ class Wire:
             return prepared.run(statement, bind(values))
         return self._execute(statement, values).rowcount
 
-    def rows_together(self, *calls: tuple[Any, ...]) -> list[list[Any]]:
+    def rows_together(self, *calls: tuple[Any, ...], inside: bool = False) -> list[list[Any]]:
         """Execute several queries, each given as its statement and its values, as one transaction,
         and return the rows of each. Each sees the effects of those before it. Takes one round trip,
-        once all are prepared."""
-        prepared = [self._prepared(statement) for statement, *_ in calls]
-        statements = prepared[0]
-        if statements is not None and all(prepared):
-            return statements.rows_together([(text, bind(values)) for text, *values in calls])
-        with transaction(self, write=True):
-            return [self.rows(*call) for call in calls]
+        once all are prepared.
 
-    def rows_inside(self, *calls: tuple[Any, ...]) -> list[list[Any]]:
-        """Do the same as `rows_together`, inside an open transaction."""
+        Args:
+            inside: a transaction is open, and they are a part of it.
+        """
         prepared = [self._prepared(statement) for statement, *_ in calls]
         statements = prepared[0]
         if statements is not None and all(prepared):
             return statements.rows_together([(text, bind(values)) for text, *values in calls])
-        return [self.rows(*call) for call in calls]
+        with nullcontext() if inside else transaction(self, write=True):
+            return [self.rows(*call) for call in calls]
 
     def _prepared(self, statement: str) -> PreparedStatements | None:
         """Return the prepared statements of the connection, if this statement is to be one of them.

@@ -79,6 +79,18 @@ SCHEMA = (
 )
 SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM spaces"
 ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints"
+# Some values, by owner and channel, and those that they build on.
+_FOUND_VALUES = """
+    WITH RECURSIVE found (id, owner, channel, base) AS (
+        SELECT v.rowid, v.owner, v.channel, v.base FROM json_each(?2) AS wanted
+        CROSS JOIN channel_values AS v ON v.space = ?1
+            AND v.owner = json_extract(wanted.value, '$[0]')
+            AND v.channel = json_extract(wanted.value, '$[1]')
+        UNION
+        SELECT v.rowid, v.owner, v.channel, v.base FROM found CROSS JOIN channel_values AS v
+            ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel
+    )
+"""
 STATEMENTS = {
     "namespace": f"{SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
     "lock_namespace": f"{SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
@@ -197,31 +209,11 @@ STATEMENTS = {
         SELECT DISTINCT thread_id FROM checkpoints JOIN spaces ON spaces.id = space
         WHERE run_id IN (SELECT value FROM json_each(?))
     """,
-    "values": """
-        WITH RECURSIVE found (id, channel, base) AS (
-            SELECT v.rowid, v.channel, v.base FROM json_each(?2) AS wanted
-            CROSS JOIN channel_values AS v ON v.space = ?1
-                AND v.owner = json_extract(wanted.value, '$[0]')
-                AND v.channel = json_extract(wanted.value, '$[1]')
-            UNION
-            SELECT v.rowid, v.channel, v.base FROM found CROSS JOIN channel_values AS v
-                ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel
-        )
+    "values": f"""{_FOUND_VALUES}
         SELECT v.owner, v.channel, v.base, v.data
         FROM found CROSS JOIN channel_values AS v ON v.rowid = found.id
     """,
-    "value_chains": """
-        WITH RECURSIVE found (owner, channel, base) AS (
-            SELECT v.owner, v.channel, v.base FROM json_each(?2) AS wanted
-            CROSS JOIN channel_values AS v ON v.space = ?1
-                AND v.owner = json_extract(wanted.value, '$[0]')
-                AND v.channel = json_extract(wanted.value, '$[1]')
-            UNION
-            SELECT v.owner, v.channel, v.base FROM found CROSS JOIN channel_values AS v
-                ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel
-        )
-        SELECT owner, channel FROM found
-    """,
+    "value_chains": f"{_FOUND_VALUES} SELECT owner, channel FROM found",
     "values_of": """
         SELECT owner, channel FROM channel_values
         WHERE space = ? AND owner IN (SELECT value FROM json_each(?))
