@@ -22,6 +22,15 @@ once."""
 IDLE_SECONDS = 10.0
 """How long a thread waits for the next call before it ends."""
 
+STORING: list[None] = []
+"""One item for each thread that waits for its write to a database (P43)."""
+MANY_STORING = 16
+"""While so many wait, more threads would only wait there as well."""
+HELD_BACK: set[Callable[[], None]] = set()
+"""Calls the workers that were not called meanwhile; who has stored does it once fewer wait."""
+os.register_at_fork(after_in_child=STORING.clear)
+os.register_at_fork(after_in_child=HELD_BACK.clear)
+
 Result = TypeVar("Result")
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import StorageError
-from ..threads import Answer, CallThreads, answer_on
+from ..threads import HELD_BACK, MANY_STORING, STORING, Answer, CallThreads, answer_on
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -47,6 +47,7 @@ class WriteQueue:
         ended.acquire()
         write = QueuedWrite(function, args, ended)
         self.waiting.append(write)
+        STORING.append(None)
         try:
             self._start()
             ended.acquire()
@@ -56,6 +57,11 @@ class WriteQueue:
             except ValueError:
                 ended.acquire()
             raise
+        finally:
+            STORING.pop()
+            while HELD_BACK and len(STORING) < MANY_STORING:
+                with suppress(KeyError):  # another thread was faster
+                    HELD_BACK.pop()()
         if write.error is not None:
             raise write.error
         result: Result = write.result

@@ -18,11 +18,15 @@ from queue import Empty, SimpleQueue
 from time import monotonic, sleep
 from typing import Any
 
+from ...checkpoint.threads import HELD_BACK, MANY_STORING, STORING
 from ..clock import CLOCK
 from .batch import Batch, Job
 
 MAX_THREADS = 512
 """Workers per superstep when `max_concurrency` sets no limit."""
+MANY_WORKERS = 32
+"""How many workers a superstep calls even while many threads wait for a database: more would wait
+there as well (P43)."""
 IDLE_SECONDS = 30.0
 """How long a worker thread waits for another job before it ends."""
 TOGETHER, AT_MOST = 0.0002, 0.01
@@ -185,6 +189,10 @@ class ThreadBatch(Batch[Job]):
         with self._lock:
             if self._coming or self._workers >= self._limit:
                 return
+            if self._workers >= MANY_WORKERS and len(STORING) >= MANY_STORING:
+                HELD_BACK.add(self._call_again)
+                if len(STORING) >= MANY_STORING:
+                    return  # who has stored calls it; else that may have happened just now
             self._coming = True
             self._workers += 1
         try:
@@ -196,6 +204,10 @@ class ThreadBatch(Batch[Job]):
                 alone = not self._workers
             if alone:
                 raise  # else those that are there do the work of all
+
+    def _call_again(self) -> None:
+        if self._waiting:
+            self.call_worker()
 
     def _arrive(self) -> None:
         self._coming = False

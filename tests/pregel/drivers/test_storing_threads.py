@@ -1,0 +1,58 @@
+"""Sends into graphs that store: threads that would only wait for the database are not called, until it has time again."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from stategraph import END, START, Send, StateGraph
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+
+class Inside(TypedDict):
+    n: int
+    items: Annotated[list[int], operator.add]
+
+
+class Outside(TypedDict):
+    sends: int
+    items: Annotated[list[int], operator.add]
+
+
+def fan_out(path: Path, sends: int, last: Callable[[Any], Any]) -> list[int]:
+    inner = StateGraph(Inside).add_node("first", lambda state: {"n": state["n"] + 1}).add_node("second", last)
+    inner.add_edge(START, "first").add_edge("first", "second").add_edge("second", END)
+    graph = StateGraph(Outside).add_node("inner", inner.compile()).add_edge("inner", END)
+    graph.add_conditional_edges(START, lambda state: [Send("inner", {"n": n}) for n in range(state["sends"])], ["inner"])
+    with SqliteSaver.from_conn_string(str(path / "threads.db")) as saver:
+        app: Any = graph.compile(checkpointer=saver)
+        found: list[int] = app.invoke({"sends": sends, "items": []}, {"configurable": {"thread_id": "1"}})["items"]
+        return found
+
+
+def workers() -> int:
+    return sum(thread.name == "stategraph-worker" for thread in threading.enumerate())
+
+
+def test_many_sends_into_a_graph_on_sqlite_call_few_threads(tmp_path: Path):
+    before, seen = workers(), [0]
+
+    def last(state: Any) -> Any:
+        seen[0] = max(seen[0], workers() - before)
+        return {"items": [state["n"]]}
+
+    assert fan_out(tmp_path, 400, last) == list(range(1, 401))
+    assert seen[0] < 300, "the database makes one write at a time, or a group of them"
+
+
+def test_those_that_wait_for_each_other_in_such_graphs_all_get_a_thread(tmp_path: Path):
+    meeting = threading.Barrier(100, timeout=60)
+
+    def last(state: Any) -> Any:
+        meeting.wait()
+        return {"items": [state["n"]]}
+
+    assert fan_out(tmp_path, 100, last) == list(range(1, 101))
