@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypedDict
 
 import sizes
@@ -61,8 +62,8 @@ def p31_agent() -> float:
     return best(work, 5)
 
 
-def p31_prebuilt() -> float:
-    """Seconds for the same by `create_react_agent`, with a chat model and a tool of LangChain."""
+def prebuilt() -> Any:
+    """The same by `create_react_agent`, with a chat model and a tool of LangChain."""
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessage
     from langchain_core.outputs import ChatGeneration, ChatResult
@@ -88,7 +89,12 @@ def p31_prebuilt() -> float:
         """Add one."""
         return a + 1
 
-    app = create_react_agent(Scripted(), [add])
+    return create_react_agent(Scripted(), [add])
+
+
+def p31_prebuilt() -> float:
+    """Seconds for a call of `prebuilt`."""
+    app = prebuilt()
 
     def work() -> None:
         found = app.invoke({"messages": [("user", "go")]})
@@ -97,4 +103,21 @@ def p31_prebuilt() -> float:
     return best(work, 1)
 
 
-CASES = {"P31": p31, "P31-agent": p31_agent, "P31-prebuilt": p31_prebuilt}
+def p31_prebuilt_async() -> float:
+    """Seconds for a call of it on an event loop; LangChain calls model and tool on threads."""
+    app = prebuilt()
+    with asyncio.Runner() as runner:
+
+        def work() -> None:
+            found = runner.run(app.ainvoke({"messages": [("user", "go")]}))
+            assert len(found["messages"]) == 2 * TURNS
+
+        return best(work, 1)
+
+
+CASES = {
+    "P31": p31,
+    "P31-agent": p31_agent,
+    "P31-prebuilt": p31_prebuilt,
+    "P31-prebuilt-async": p31_prebuilt_async,
+}

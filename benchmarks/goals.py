@@ -137,6 +137,7 @@ CASES = {
     "P31": Case("LangGraph program: invoke of 3 nodes", Goal("peer", 1, 8), "µs", PAIR),
     "P31-agent": Case("LangGraph program: agent of 10 turns", Goal("peer", 1, 3), "µs", PAIR),
     "P31-prebuilt": Case("the same, prebuilt, LangChain's model", Goal("peer", 1, 3), "µs", PAIR),
+    "P31-prebuilt-async": Case("the same by ainvoke", Goal("peer", 1, 3), "µs", PAIR),
     "P35": Case("superstep, 1,000 messages of LangChain", Goal("peer", 5), "µs", PAIR),
     "P35-first": Case("a call that gives 1,000 of them", Goal("peer", 1), "µs", PAIR),
     "P35-file": Case("superstep with SQLite, 1,000 of them", Goal("peer", 3), "µs", PAIR),

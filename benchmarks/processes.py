@@ -33,7 +33,10 @@ QUIET = {
 pydantic-graph have none."""
 
 
-LANGCHAIN = ("P30", "P31", "P31-agent", "P31-prebuilt", "P35", "P35-first", "P35-file", "P37")
+LANGCHAIN = (
+    "P30", "P31", "P31-agent", "P31-prebuilt", "P31-prebuilt-async",
+    "P35", "P35-first", "P35-file", "P37",
+)  # fmt: skip
 """Cases that need LangChain, which is installed where the peer is: ours runs there, too."""
 
 
