@@ -8,8 +8,10 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any
 
+from ...graph.arguments import read_policies
 from ...pregel.app import Pregel as _Pregel
 from ...pregel.names import TASKS
+from ...pregel.policies import NodePolicies, TimeoutPolicy
 from ...pregel.program.channel_writes import (
     PASSTHROUGH,
     SKIP_WRITE,
@@ -34,7 +36,37 @@ __all__ = [
 
 
 class PregelNode(_PregelNode):
-    """A node that can be called by itself, as tests of programs do."""
+    """A node that can be called by itself, as tests of programs do, and is declared with
+    LangGraph's parameters."""
+
+    def __init__(
+        self,
+        *,
+        retry_policy: Any = None,
+        cache_policy: Any = None,
+        timeout: Any = None,
+        policies: NodePolicies | None = None,
+        **declared: Any,
+    ) -> None:
+        own = NodePolicies(
+            read_policies("PregelNode", retry_policy), cache_policy, TimeoutPolicy.coerce(timeout)
+        )
+        super().__init__(policies=own.fill_from(policies or NodePolicies()), **declared)
+
+    @property
+    def retry_policy(self) -> Sequence[Any]:
+        """When to try again."""
+        return self.policies.retry
+
+    @property
+    def cache_policy(self) -> Any:
+        """When to reuse results; None for never."""
+        return self.policies.cache
+
+    @property
+    def timeout(self) -> Any:
+        """The limits of one attempt; None for none."""
+        return self.policies.timeout
 
     def invoke(self, input: Any, config: Any = None) -> Any:
         """What the node returns for a state."""

@@ -84,3 +84,15 @@ def test_a_finished_run_leaves_no_tasks_to_the_garbage_collector():
         "print([each for each in map(type, gc.garbage) if each.__name__ == 'Task'])"
     )
     assert told == "[]\n"
+
+
+def test_a_node_is_declared_with_its_policies():
+    """By LangGraph's parameters, and read by its attributes."""
+    told = in_the_drop_in(
+        "from langgraph.pregel._read import PregelNode\nfrom langgraph.types import RetryPolicy\n"
+        "node = PregelNode(channels='a', triggers=['a'], retry_policy=[RetryPolicy(max_attempts=2)], timeout=3)\n"
+        "print(node.retry_policy[0].max_attempts, node.cache_policy, node.timeout.run_timeout)\n"
+        + GRAPH + "app = b.add_node('a', print, retry_policy=RetryPolicy(max_attempts=5)).add_edge(START, 'a').compile()\n"
+        "print(app.nodes['a'].retry_policy[0].max_attempts)"
+    )  # fmt: skip
+    assert told.splitlines() == ["2 None 3", "5"]
