@@ -115,6 +115,8 @@ class CachePolicy:
     """
 
     __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
+    by_name: ClassVar[bool] = False
+    """Whether what needs a `key_func` and has none counts by its name alone."""
 
     key_func: Callable[..., str | bytes] | None = None
     ttl: float | None = None

@@ -28,7 +28,7 @@ _CONSTANTS: Final = (
 )
 _RECORD_NAMES: Final = "ERROR INTERRUPT NO_WRITES NULL_TASK_ID RESUME RETURN"
 _TYPES: Final = (
-    "All CachePolicy Command Durability GraphOutput Interrupt Overwrite PregelTask RetryPolicy "
+    "All Command Durability GraphOutput Interrupt Overwrite PregelTask RetryPolicy "
     "Send StateSnapshot StateUpdate StreamMode StreamWriter TimeoutPolicy default_retry_on"
 )
 _STREAM_PARTS: Final = (
@@ -48,7 +48,7 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         "pregel.types": _TYPES,
         "pregel.stream_parts": _STREAM_PARTS,
         ".typing": "KeyFuncT N ResponseT",
-        ".types": "CacheKey Checkpointer PregelExecutableTask StreamChunk TracePolicy "
+        ".types": "CacheKey CachePolicy Checkpointer PregelExecutableTask StreamChunk TracePolicy "
         "ensure_valid_checkpointer interrupt omit_payload",
     },
     "langgraph.typing": {
@@ -141,9 +141,9 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.pregel.main": {".pregel": "Pregel", "pregel.program.node": "NodeBuilder"},
     "langgraph.pregel.protocol": {".pregel": "PregelProtocol=Pregel"},
     "langgraph.pregel.types": {
-        "pregel.types": "All CachePolicy PregelTask RetryPolicy StateSnapshot StateUpdate "
+        "pregel.types": "All PregelTask RetryPolicy StateSnapshot StateUpdate "
         "StreamMode StreamWriter default_retry_on",
-        ".types": "PregelExecutableTask",
+        ".types": "CachePolicy PregelExecutableTask",
     },
     "langgraph.pregel.remote": {".remote": "RemoteGraph RemoteException"},
     "langgraph.pregel.debug": {},

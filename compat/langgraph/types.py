@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from ...checkpoint import BaseCheckpointSaver
+from ...pregel.policies import CachePolicy as _CachePolicy
 from ...pregel.task.interrupts import ask
 from ...pregel.types import PregelTask
 
 Checkpointer: TypeAlias = bool | BaseCheckpointSaver | None
 PregelExecutableTask: TypeAlias = PregelTask
 StreamChunk: TypeAlias = tuple[tuple[str, ...], str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachePolicy(_CachePolicy):
+    """`stategraph.CachePolicy` by the rule of LangGraph: what cannot be identified by its source
+    counts by its name, such as each lambda of a module."""
+
+    by_name: ClassVar[bool] = True
 
 
 class CacheKey(NamedTuple):

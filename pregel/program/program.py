@@ -67,9 +67,11 @@ class NodeCache:
         try:
             identity = function_identity(function)
         except TypeError as error:
-            if policy.key_func is None:
+            if policy.key_func is None and not policy.by_name:
                 raise TypeError(f"node {name!r} has a cache_policy, but {error}") from None
-            identity = "key_func"  # it must tell apart functions of the same name
+            # Functions of the same name are told apart by the `key_func`, or not at all.
+            named = function if hasattr(function, "__qualname__") else type(function)
+            identity = f"{named.__module__}.{named.__qualname__}"
         self.namespace: tuple[str, ...] = (CACHED_WRITES, identity, name)
         self.key_watch: KeyWatch = KeyWatch(name)
 

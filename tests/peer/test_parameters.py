@@ -96,3 +96,18 @@ def test_a_node_is_declared_with_its_policies():
         "print(app.nodes['a'].retry_policy[0].max_attempts)"
     )  # fmt: skip
     assert told.splitlines() == ["2 None 3", "5"]
+
+
+def test_what_a_cache_cannot_identify_counts_by_its_name():
+    """As there: lambdas, closures and objects are cached without a `key_func`."""
+    told = in_the_drop_in(
+        "from langgraph.cache.memory import InMemoryCache\nfrom langgraph.types import CachePolicy\n"
+        "from langgraph.graph import *\nfrom typing import TypedDict\nclass S(TypedDict): n: int\nran = []\n"
+        "def make(k):\n    def f(state): ran.append(k)\n    return f\n"
+        "cache = InMemoryCache()\n"
+        "for node in (lambda state: ran.append('lambda'), make('closure')):\n"
+        "    b = StateGraph(S).add_node('a', node, cache_policy=CachePolicy()).add_edge(START, 'a')\n"
+        "    for _ in 'twice':\n        b.compile(cache=cache).invoke({'n': 1})\n"
+        "print(*ran)"
+    )  # fmt: skip
+    assert told.splitlines() == ["lambda closure"]
