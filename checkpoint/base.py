@@ -307,7 +307,7 @@ class BaseCheckpointSaver(Closable):
         """Call a function with a connection in a transaction on the checkpointer's database, and
         record what it returns beside the checkpoint of `place` in this same transaction: what it
         has written and the record are both there, or neither. It counts as recorded beside the
-        head, as with `record`. `runtime.transaction` needs it; a checkpointer may do without.
+        head, as with `record`. `runtime.transaction` needs it; it is optional.
 
         Raises:
             CheckpointConflictError: the head is another than `place` says, or somebody else has

@@ -164,7 +164,7 @@ class PostgresSaver(SqlSaver):
             yield PostgresSession(wire)
 
     def _again(self, work: Callable[[], Result]) -> Result:
-        """Do what may be done twice; once more if the connection broke on the way."""
+        """Run an idempotent operation; retry it once if the connection broke on the way."""
         try:
             return work()
         except ConnectionLostError as lost:

@@ -195,7 +195,7 @@ checkpoints whose tasks go on in it, so that what graphs inside them have stored
 OF_TASK = "stategraph_task"
 """In the metadata of a nested graph's own history (`checkpointer=True`): the ids of the task that
 ran it, and of those around it, the outermost first. The next task with that history starts over,
-this one goes on; where one of them is done anew, what it had stored counts no more."""
+this one goes on; if one of them is executed again, what it had stored is void."""
 
 REWOUND = "stategraph_rewound"
 """In the metadata of an edit or a fork: the checkpoint on which it was made, and from which on it

@@ -237,8 +237,8 @@ class SqliteSaver(SqlSaver):
         return seq
 
     def _seconds_for_others(self, seconds: float) -> float:
-        # Who waits for the file tries again after 1, 2, 5, 10, 15, ... ms, and must then find it
-        # free: of each moment in which others try it is twice as often free as not.
+        # A process that waits for the file retries after 1, 2, 5, 10, 15, ... ms, and must then
+        # find it free: of each moment in which others try it is twice as often free as not.
         return max(0.001, 2 * seconds)
 
     def _look_up(

@@ -382,7 +382,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
                 results of tasks that finish are kept for `invoke(None)`, and the first failure in
                 path order is raised; `get_state(...).tasks` has all. Nested graphs inherit this
                 setting unless they set their own.
-            inbox: whether a run takes the posts of its thread (`post`); one read per step.
+            inbox: whether runs receive what is posted to their thread (`post`); one read per step.
             observer: an `Observer` of its runs, the name of one ("module:name"), or several.
             schedule: "supersteps" (the default): tasks start together when those before have ended;
                 "ready": each starts when its own inputs are there, and each end is its own step.

@@ -157,7 +157,7 @@ class Chart:
 
     def _legend(self) -> list[str]:
         """What each colour is, where there are several, and the mark of the goals."""
-        names = {"ours": "stategraph", "peer": "the peer", "floor": "bare Python"}
+        names = {"ours": "stategraph", "peer": "LangGraph", "floor": "bare Python"}
         found = dict.fromkeys(names[bar.series] for group in self.groups for bar in group.bars)
         looks = {names[key]: key for key in names}
         entries = [(looks[name], name) for name in found] if len(found) > 1 else []

@@ -90,8 +90,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         """Run until the graph ends or pauses.
 
         Args:
-            input: new input for the thread; None to go on with what is stored; a `Command` to
-                answer, to update the state or to choose the next node.
+            input: new input for the thread; None to continue from the last checkpoint; a `Command`
+                to answer, to update the state or to choose the next node.
             config: see `RunnableConfig`.
             options: `context`, `control`, `debug`, `durability`, `executor`, `interrupt_after`,
                 `interrupt_before`, `multitask`, `observer`, `on_failure`, `output_keys`,

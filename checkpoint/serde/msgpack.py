@@ -1,8 +1,8 @@
-"""The door to ormsgpack, which does the packing: how it is told to, how long bytes are unpacked
-without a copy, and what stands here where it does not load.
+"""Wraps ormsgpack: its options, long bytes that are unpacked without a copy, and what takes its
+place where it does not load.
 
-That is in sub-interpreters. The functions of nodes run there, and they pack nothing: so the package
-can be imported, and to pack is an error.
+It does not load in sub-interpreters. The functions of nodes run there and pack nothing, so the
+package can be imported, and packing raises an error.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _metadata(node: Any) -> dict[str, Any] | None:
 
 
 def _edges(model: Any) -> Iterator[Edge]:
-    """The edges in the peer's order: by their ends, but those that always lead to the end last.
+    """The edges in LangGraph's order: by their ends, but those that always lead to the end last.
     What passes a join or goes wherever a router may go is one edge."""
     between = {node.id for node in model.node_records if node.kind in ("join", "unknown")}
     onward: dict[str, list[str]] = {source: [] for source in between}

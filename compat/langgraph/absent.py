@@ -1,4 +1,4 @@
-"""What stands for a name of the peer that has no counterpart here: it can be imported, named in an
+"""What stands for a name of LangGraph that has no counterpart here: it can be imported, named in an
 annotation and inherited from, and says so when it is used."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The peer's channel for values that grow. Here every such value is stored as a delta anyway."""
+"""LangGraph's channel for values that grow. Here every such value is stored as a delta anyway."""
 
 from __future__ import annotations
 

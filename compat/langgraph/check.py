@@ -1,4 +1,4 @@
-"""Names what a program uses of the peer that is not there, without running it."""
+"""Names what a program uses of LangGraph that is not there, without running it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .table import MODULES, look_up
 
 
 class Missing(NamedTuple):
-    """A name of the peer that a program uses and that is not there."""
+    """A name of LangGraph that a program uses and that is not there."""
 
     path: Path
     line: int

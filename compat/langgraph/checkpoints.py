@@ -1,4 +1,4 @@
-"""Functions of the peer that make and read checkpoints."""
+"""Functions of LangGraph that make and read checkpoints."""
 
 from __future__ import annotations
 

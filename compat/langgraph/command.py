@@ -1,4 +1,4 @@
-"""`python -m stategraph langgraph app.py`: a program written for the peer, run by this engine."""
+"""`python -m stategraph langgraph app.py`: a program written for LangGraph, run by this engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs as the peer's programs read and make them."""
+"""Configs as LangGraph's programs read and make them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants of the peer: keys under which a node's config carries parts of the run."""
+"""Constants of LangGraph: keys under which a node's config carries parts of the run."""
 
 from typing import Final
 

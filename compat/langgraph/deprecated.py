@@ -1,4 +1,4 @@
-"""Spellings that the peer has replaced: they work, with its warnings."""
+"""Spellings that LangGraph has replaced: they work, with its warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of the peer that this engine does not raise, and its error codes."""
+"""Errors of LangGraph that this engine does not raise, and its error codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PAGE = "https://docs.langchain.com/oss/python/langgraph/errors/"
 
 
 class ErrorCode(Enum):
-    """The peer's names of common mistakes."""
+    """LangGraph's names of common mistakes."""
 
     GRAPH_RECURSION_LIMIT = "GRAPH_RECURSION_LIMIT"
     INVALID_CONCURRENT_GRAPH_UPDATE = "INVALID_CONCURRENT_GRAPH_UPDATE"
@@ -25,7 +25,7 @@ class ErrorCode(Enum):
 
 
 def create_error_message(*, message: str, error_code: ErrorCode) -> str:
-    """A message that ends with the page of the peer's docs about its code."""
+    """A message that ends with the page of LangGraph's docs about its code."""
     return f"{message}\nFor troubleshooting, visit: {_PAGE}{error_code.value}"
 
 
@@ -41,7 +41,7 @@ class NodeInterrupt(GraphInterrupt):
 
 
 class TaskNotFound(Exception):
-    """The peer's executors could not find a task. This engine does not raise it."""
+    """LangGraph's executors could not find a task. This engine does not raise it."""
 
 
 def is_invalid_resume(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""The peer's functional API: ours, with the spellings that the peer has replaced."""
+"""LangGraph's functional API: ours, with the spellings that LangGraph has replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peer's graph builder: ours with the peer's defaults."""
+"""LangGraph's graph builder: ours with LangGraph's defaults."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
         return super().add_sequence(named)
 
     def validate(self, interrupt: Any = None) -> Self:
-        """Check the graph as a whole. What merely looks wrong is not told: the peer does not.
+        """Check the graph as a whole. What merely looks wrong is not told: LangGraph does not.
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.

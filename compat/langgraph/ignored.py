@@ -1,4 +1,4 @@
-"""Options of the peer that set nothing here: taken, and told with the way out."""
+"""Options of LangGraph that set nothing here: taken, and told with the way out."""
 
 from __future__ import annotations
 

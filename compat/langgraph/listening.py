@@ -1,4 +1,4 @@
-"""What a program written for the peer finds in the config of its nodes, and what handlers are told
+"""What a program written for LangGraph finds in the config of its nodes, and what handlers are told
 of its runs."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NOBODY: Final = UUID(int=0)
 
 
 class PeerListener(Listener):
-    """Tells handlers what the peer tells them, and makes configs like the peer's.
+    """Tells handlers what LangGraph tells them, and makes configs like LangGraph's.
 
     Args:
         policies: by node, what tracers record of it.
@@ -92,7 +92,7 @@ class PeerListener(Listener):
         return span.config_of(task, self) if type(span) is ConfigSpan else self.make_config(task)
 
     def make_config(self, task: Task) -> Any:
-        """The config of a task with the peer's names, and with the parts of the run that programs
+        """The config of a task with LangGraph's names, and with the parts of the run that programs
         look up in it."""
         config = super().config_of(task)
         if config["callbacks"] is None:
@@ -202,7 +202,7 @@ class PeerSpan(AttemptSpan):
 
     def _pass_over(self, error: BaseException | None) -> None:
         """What a graph inside sends along with a command to this one is not shown to readers of
-        messages: the peer does not."""
+        messages: LangGraph does not."""
         if not isinstance(error, ParentCommand):
             return
         name_messages(self.task.run, error.command)

@@ -1,4 +1,4 @@
-"""The peer's types of managed values."""
+"""LangGraph's types of managed values."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ def is_managed_value(value: Any) -> TypeGuard[ManagedValueSpec]:
 
 
 class IsLastStepManager(ManagedValue):
-    """Whether this is the last superstep after which the peer could end without an error."""
+    """Whether this is the last superstep after which LangGraph could end without an error."""
 
     name = "IsLastStep"
 
     @staticmethod
     def get(remaining_steps: int) -> bool:
-        """The value; the peer counts the superstep that takes the input, too."""
+        """The value; LangGraph counts the superstep that takes the input, too."""
         return remaining_steps == 2
 
 
 class RemainingStepsManager(ManagedValue):
-    """How many supersteps the peer's limit leaves."""
+    """How many supersteps LangGraph's limit leaves."""
 
     name = "RemainingSteps"
 
     @staticmethod
     def get(remaining_steps: int) -> int:
-        """The value; the peer counts the superstep that takes the input, too."""
+        """The value; LangGraph counts the superstep that takes the input, too."""
         return remaining_steps - 1
 
 

@@ -1,4 +1,4 @@
-"""The peer's conversations: lists of LangChain's message objects."""
+"""LangGraph's conversations: lists of LangChain's message objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peer's checkpointers and stores on Postgres: ours, with its arguments; of the asynchronous
+"""LangGraph's checkpointers and stores on Postgres: ours, with its arguments; of the asynchronous
 ones `setup` is awaited."""
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from .savers import AsyncStore, PeerSaver, PeerStore
 
 
 class PostgresSaver(PeerSaver, _PostgresSaver):
-    """`PostgresSaver` with the peer's arguments."""
+    """`PostgresSaver` with LangGraph's arguments."""
 
     def __init__(self, conn: Any, pipe: Any = None, serde: Any = None, **options: Any) -> None:
         super().__init__(conn, serde=serde, pipe=pipe, **options)
 
 
 class PoolConfig(TypedDict, total=False):
-    """The peer's settings of a pool of connections."""
+    """LangGraph's settings of a pool of connections."""
 
     min_size: int
     max_size: int | None
@@ -29,11 +29,11 @@ class PoolConfig(TypedDict, total=False):
 
 
 class PostgresStore(PeerStore, _PostgresStore):
-    """`PostgresStore` with the peer's arguments."""
+    """`PostgresStore` with LangGraph's arguments."""
 
 
 class AsyncPostgresSaver(PostgresSaver):
-    """`PostgresSaver` under the peer's name: our checkpointers have both faces."""
+    """`PostgresSaver` under LangGraph's name: our checkpointers have both faces."""
 
     async def setup(self) -> None:  # type: ignore[override]
         """Make the tables."""
@@ -41,4 +41,4 @@ class AsyncPostgresSaver(PostgresSaver):
 
 
 class AsyncPostgresStore(AsyncStore, _PostgresStore):  # type: ignore[misc]
-    """`PostgresStore` under the peer's name: our stores have both faces."""
+    """`PostgresStore` under LangGraph's name: our stores have both faces."""

@@ -1,4 +1,4 @@
-"""The peer's compiled graphs: ours, as Runnables, with configs like the peer's."""
+"""LangGraph's compiled graphs: ours, as Runnables, with configs like LangGraph's."""
 
 from __future__ import annotations
 

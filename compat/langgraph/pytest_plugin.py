@@ -1,4 +1,4 @@
-"""A test suite written for the peer runs on this engine.
+"""A test suite written for LangGraph runs on this engine.
 
     pytest -p stategraph.compat.langgraph.pytest_plugin
 

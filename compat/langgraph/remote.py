@@ -1,4 +1,4 @@
-"""The peer's `RemoteGraph`: a graph that a server runs, called like one of this process. Needs the
+"""LangGraph's `RemoteGraph`: a graph that a server runs, called like one of this process. Needs the
 package `langgraph-sdk`."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RemoteException(StateGraphError):
 
 
 class RemoteGraph(Runnable[Any, Any]):
-    """A graph behind a server that speaks LangGraph's API: `stategraph serve`, or the peer's.
+    """A graph behind a server that speaks LangGraph's API: `stategraph serve`, or LangGraph's.
 
     It is called and looked at like a compiled graph, and can be a node of one. What it returns is
     plain JSON.

@@ -1,4 +1,4 @@
-"""The peer's checkpointers, stores and caches: ours, with its arguments."""
+"""LangGraph's checkpointers, stores and caches: ours, with its arguments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_serde(where: str, serde: Any) -> Serializer | None:
 
 
 class PeerMethods(_BaseCheckpointSaver if TYPE_CHECKING else object):  # type: ignore[misc]
-    """What checkpointers of the peer have beside the methods of ours."""
+    """What checkpointers of LangGraph have beside the methods of ours."""
 
     __slots__ = ()
 
@@ -119,7 +119,7 @@ def _to_delete(thread_ids: Collection[str] | None, strategy: str) -> Collection[
 
 
 class _Contract(ABCMeta):
-    """Counts every checkpointer of ours as one of the peer's."""
+    """Counts every checkpointer of ours as one of LangGraph's."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         ours = cls is BaseCheckpointSaver and isinstance(instance, _BaseCheckpointSaver)
@@ -131,7 +131,7 @@ class _Contract(ABCMeta):
 
 
 class BaseCheckpointSaver(PeerMethods, _BaseCheckpointSaver, metaclass=_Contract):
-    """The contract of a checkpointer of someone's own, written for the peer.
+    """The contract of a checkpointer of someone's own, written for LangGraph.
 
     Args:
         serde: any serializer, with which the checkpointer makes bytes of checkpoints.
@@ -212,7 +212,7 @@ class PeerSaver(PeerMethods):
 
 
 class InMemorySaver(PeerSaver, _InMemorySaver):
-    """`InMemorySaver` with the peer's arguments."""
+    """`InMemorySaver` with LangGraph's arguments."""
 
 
 MemorySaver = InMemorySaver
@@ -235,11 +235,11 @@ class PeerStore:
 
 
 class InMemoryStore(PeerStore, _InMemoryStore):
-    """`InMemoryStore` with the peer's attributes."""
+    """`InMemoryStore` with LangGraph's attributes."""
 
 
 class AsyncStore(PeerStore):
-    """Laid over a store of ours whose asynchronous methods are the peer's."""
+    """Laid over a store of ours whose asynchronous methods are LangGraph's."""
 
     async def setup(self) -> None:
         """Make the tables."""
@@ -259,7 +259,7 @@ class AsyncStore(PeerStore):
 
 
 class BaseCache(_BaseCache):
-    """`BaseCache` with the peer's arguments."""
+    """`BaseCache` with LangGraph's arguments."""
 
     def __init__(self, *args: Any, serde: Any = None, **options: Any) -> None:
         check_serde(type(self).__name__, serde)
@@ -268,8 +268,8 @@ class BaseCache(_BaseCache):
 
 
 class InMemoryCache(BaseCache, _InMemoryCache):
-    """`InMemoryCache` with the peer's arguments."""
+    """`InMemoryCache` with LangGraph's arguments."""
 
 
 class SqliteCache(BaseCache, _SqliteCache):
-    """`SqliteCache` with the peer's arguments."""
+    """`SqliteCache` with LangGraph's arguments."""

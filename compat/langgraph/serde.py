@@ -1,4 +1,4 @@
-"""The peer's serializers, as far as programs configure them."""
+"""LangGraph's serializers, as far as programs configure them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The peer's checkpointers and stores on SQLite: ours, with its arguments; of the asynchronous ones
-`setup` is awaited."""
+"""LangGraph's checkpointers and stores on SQLite: ours, with its arguments; of the asynchronous
+ones `setup` is awaited."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .savers import AsyncStore, PeerSaver, PeerStore
 
 
 class SqliteSaver(PeerSaver, _SqliteSaver):
-    """`SqliteSaver` with the peer's arguments."""
+    """`SqliteSaver` with LangGraph's arguments."""
 
 
 class SqliteStore(PeerStore, _SqliteStore):
-    """`SqliteStore` with the peer's arguments."""
+    """`SqliteStore` with LangGraph's arguments."""
 
 
 class AsyncSqliteSaver(SqliteSaver):
-    """`SqliteSaver` under the peer's name: our checkpointers have both faces.
+    """`SqliteSaver` under LangGraph's name: our checkpointers have both faces.
 
     Raises:
         TypeError: it is given a connection of aiosqlite.
@@ -33,7 +33,7 @@ class AsyncSqliteSaver(SqliteSaver):
 
 
 class AsyncSqliteStore(AsyncStore, _SqliteStore):  # type: ignore[misc]
-    """`SqliteStore` under the peer's name: our stores have both faces.
+    """`SqliteStore` under LangGraph's name: our stores have both faces.
 
     Raises:
         TypeError: it is given a connection of aiosqlite.

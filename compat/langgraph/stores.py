@@ -1,4 +1,4 @@
-"""The peer's types of stores."""
+"""LangGraph's types of stores."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which name of the peer is what of ours: one table, read by the finder, the check and the docs.
+"""Which name of LangGraph is what of ours: one table, read by the finder, the check and the docs.
 
-A module of the peer has a line for each module of ours that serves it: names in one string, and
+A module of LangGraph has a line for each module of ours that serves it: names in one string, and
 `theirs=ours` where the two differ. A source that begins with a dot lies in this package, others in
 `stategraph`.
 """
@@ -234,7 +234,7 @@ _EVENT_STREAM: Final = (
     "for the rest use stream() or astream()"
 )
 _TABLES: Final = "it belongs to LangGraph's own tables; stategraph has its own"
-_INTERNAL: Final = "it is internal to the peer's engine"
+_INTERNAL: Final = "it is internal to LangGraph's engine"
 
 _REASONS: Final[dict[str, dict[str, str]]] = {
     "langgraph.checkpoint.base": {
@@ -293,7 +293,7 @@ for all names that the table does not have."""
 
 @cache
 def _sources(module: str) -> dict[str, tuple[str, str]]:
-    """Name of the peer -> (module of ours, name there)."""
+    """Name of LangGraph -> (module of ours, name there)."""
     found: dict[str, tuple[str, str]] = {}
     for source, names in MODULES[module].items():
         path = _PACKAGE + source if source.startswith(".") else f"{_OURS}.{source}"
@@ -305,17 +305,17 @@ def _sources(module: str) -> dict[str, tuple[str, str]]:
 
 @cache
 def _homes(name: str) -> list[str]:
-    """The modules that have a name: others pass it on, as the peer's modules do."""
+    """The modules that have a name: others pass it on, as LangGraph's modules do."""
     return [module for module in MODULES if name in public_names(module)]
 
 
 def public_names(module: str) -> list[str]:
-    """The names that a module of the peer has here, those without a counterpart included."""
+    """The names that a module of LangGraph has here, those without a counterpart included."""
     return [name for name in (*_sources(module), *ABSENT.get(module, ())) if name != "*"]
 
 
 def look_up(module: str, name: str) -> tuple[str, str] | str | None:
-    """Where a name of the peer's module lies here: (module, name). If it has no counterpart, why,
+    """Where a name of LangGraph's module lies here: (module, name). If it has no counterpart, why,
     as a text; None if there is no such name."""
     for place in (module, *_homes(name)):
         if name in _sources(place):
@@ -326,10 +326,10 @@ def look_up(module: str, name: str) -> tuple[str, str] | str | None:
 
 
 def find_name(module: str, name: str) -> Any:
-    """What a name of the peer's module is here.
+    """What a name of LangGraph's module is here.
 
     Raises:
-        AttributeError: the peer's module has no such public name, or it is not known here.
+        AttributeError: LangGraph's module has no such public name, or it is not known here.
     """
     found = look_up(module, name)
     if found is None:

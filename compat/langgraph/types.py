@@ -1,4 +1,4 @@
-"""Types of the peer that a program names in annotations."""
+"""Types of LangGraph that a program names in annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Type variables and marker types of the peer."""
+"""Type variables and marker types of LangGraph."""
 
 from __future__ import annotations
 

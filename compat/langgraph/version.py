@@ -1,4 +1,4 @@
-"""The version of the peer whose names and behaviour are served."""
+"""The version of LangGraph whose names and behaviour are served."""
 
 from typing import Final
 

@@ -1,10 +1,10 @@
-"""The peer's deprecation warnings: programs filter them by class."""
+"""LangGraph's deprecation warnings: programs filter them by class."""
 
 from __future__ import annotations
 
 
 class LangGraphDeprecationWarning(DeprecationWarning):
-    """Something is deprecated in the peer.
+    """Something is deprecated in LangGraph.
 
     Args:
         since: the version (major, minor) from which it is.

@@ -240,7 +240,7 @@ class AsyncDriver(Driver):
             try:
                 await asyncio.shield(keeping)
             except asyncio.CancelledError:
-                cancelled = True  # later: it is quick, and half a save helps nobody
+                cancelled = True  # later: it is quick, and a save must not be cut short
         if cancelled and not isinstance(error, asyncio.CancelledError):
             raise asyncio.CancelledError
 

@@ -75,7 +75,7 @@ class AsyncJournal(Journal):
         return saver.atransact
 
     def can_wait(self) -> bool:
-        """Not on the loop itself: to wait here for the loop would be to wait for ever."""
+        """Return whether this is another thread: waiting on the loop itself would deadlock."""
         return asyncio._get_running_loop() is not self._loop
 
     async def _record_on_loop(self, entry: Save, wait: bool) -> None:

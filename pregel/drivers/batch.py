@@ -100,7 +100,7 @@ class Batch(Generic[Job]):
 
     def take(self, most: int | None = None) -> list[Job]:
         """The jobs that have ended since the last time, or the first of them."""
-        # Nothing is called between the last two: Ctrl-C there would let `join` wait for ever.
+        # Nothing is called between the last two: Ctrl-C there would hang `join`.
         with self._lock:
             taken = self.ended[:most]
             count = len(taken)

@@ -341,7 +341,7 @@ class Driver:
         function on a worker thread cannot be cancelled: it is waited for and its result kept. With
         on_failure="finish" all go on."""
         if error is not None and task.error is None:
-            task.fail(error)  # it must not raise; if it does, nobody may wait for ever
+            task.fail(error)  # it must not raise; if it does, no wait may hang
         if self._admission is not None:
             self._admission.release(task)
         if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):

@@ -141,7 +141,7 @@ class _OnThread:
         """Threads cannot be cancelled."""
 
     def stop(self) -> None:
-        """Nor is one waited for that nobody can stop."""
+        """Return at once: threads cannot be stopped, so there is nothing to wait for."""
 
 
 class ThreadWaits:

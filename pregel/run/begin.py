@@ -146,7 +146,7 @@ def check_unchanged(run: Run, machine: Machine) -> None:
 
 def _fork(run: Run, machine: Machine) -> Effects:
     """Do anew what follows a checkpoint, on a branch of its own: nothing is written beside the old
-    one, and what its tasks had left counts no more. Answers that are brought along reach the
+    one, and what its tasks had left is void. Answers that are brought along reach the
     questions they name, in the branch; those given before the open questions stay."""
     position = run.position
     assert position.found is not None

@@ -61,7 +61,7 @@ class Rewind:
             checkpointer that keeps it: what is inside goes back to its newest checkpoint before
             that.
         anew: the ids of the tasks that were pending in these checkpoints: what graphs inside have
-            stored for them counts no more. That may have been before, such as of a task that was
+            stored for them is void. That may have been before, such as of a task that was
             under way, or with durability "exit".
         entered: the histories that have gone back since; they go on.
     """

@@ -347,7 +347,7 @@ def find_blockers(
     found: set[str] = set()
     for name in find_pending(machine, fresh):
         channel = find_channel(machine, fresh, name)
-        # A join that still misses somebody is not under way: it may wait for ever.
+        # A join that still misses a source is not under way: it may never open.
         if name not in late and (channel.is_available() or not channel.describe().missing):
             found.update(feeders.intersection(triggers[name]))
     for place, send in enumerate(find_sends(machine, fresh)):

@@ -201,7 +201,7 @@ class OpenTasks:
         return beyond
 
     def start(self, tasks: list[Task]) -> None:
-        """Note that these tasks have started in this state: what led to them counts no more."""
+        """Note that these tasks have started in this state: what led to them is used up."""
         for task in tasks:
             self._note_start(task)
         for task in tasks:

@@ -1,5 +1,5 @@
-"""What users give as `observer=`, read; the observers of a whole process; what is done about one
-that raises; and what surrounds one attempt, here or in another process. Loaded with the first
+"""Reads what users pass as `observer=`, holds the observers of the whole process, logs those that
+raise, and surrounds one attempt with them, here or in another process. Loaded with the first
 observer.
 """
 

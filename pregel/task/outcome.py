@@ -137,7 +137,7 @@ def warn_of_lost_questions(task: Task) -> None:
     questions = task.current.questions
     if questions:
         warn(
-            f"node {task.name!r} asked {questions[0][1].value!r:.200} and yet came to its end, so "
+            f"node {task.name!r} asked {questions[0][1].value!r:.200} but returned normally, so "
             "the question is dropped: something in it catches BaseException (a bare `except:`, "
             "gather(return_exceptions=True)); catch Exception, or raise GraphInterrupt again"
         )

@@ -138,7 +138,7 @@ def test_a_bare_except_around_a_question(drive):
         except:  # noqa: E722 - the mistake
             return {"n": -1}
 
-    with pytest.warns(GraphWarning, match="node 'a' asked '\\?' and yet came to its end"):
+    with pytest.warns(GraphWarning, match="node 'a' asked '\\?' but returned normally"):
         assert drive.invoke(one(node).compile(InMemorySaver()), {"n": 1}, THREAD)["n"] == -1
 
 
