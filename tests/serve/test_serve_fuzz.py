@@ -17,8 +17,9 @@ from served_processes import process
 
 SECONDS = 20.0
 PROCESSES = multiprocessing.get_context("forkserver")
-LONGEST = 0.1
-"""How long a request of another client may take, in seconds."""
+LONGEST = 0.65
+"""How long a request of another client may take, as a part of the time in which this machine parses each of `TEXTS` once:
+0.1 s where that takes 0.15 s."""
 MOST_MEMORY = 512 * 1024 * 1024
 
 STRANGE = {f"metadat{n}": 1 for n in range(90_000)}
@@ -53,6 +54,17 @@ def attack(port: int, seed: int, until: float) -> None:
         each.close()
 
 
+def seconds_to_parse() -> float:
+    """How long this machine takes to parse each of `TEXTS` once: the floor, measured in the same run."""
+    seconds = []
+    for _ in range(5):
+        begun = time.monotonic()
+        for _, text in TEXTS:
+            json.loads(text)
+        seconds.append(time.monotonic() - begun)
+    return min(seconds)
+
+
 def memory_of(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
@@ -63,7 +75,7 @@ def memory_of(pid: int) -> int:
 @pytest.mark.trial
 @pytest.mark.clock
 def test_others_are_answered_during_a_fuzz(tmp_path):
-    port = free_port()
+    port, most = free_port(), LONGEST * seconds_to_parse()
     with process(tmp_path, str(tmp_path / "served.db"), port) as running:
         until = time.monotonic() + SECONDS
         # Processes of their own: they would keep the clock's thread waiting.
@@ -81,4 +93,4 @@ def test_others_are_answered_during_a_fuzz(tmp_path):
             each.join()
             assert each.exitcode == 0
         assert memory_of(running.pid) < MOST_MEMORY
-        assert max(waits) <= LONGEST, f"the longest of {len(waits)} requests took {max(waits):.3f} s"
+        assert max(waits) <= most, f"the longest of {len(waits)} requests took {max(waits):.3f} s, not {most:.3f}"
