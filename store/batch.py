@@ -123,7 +123,8 @@ class LocalStore(BaseStore, ABC):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._options: dict[str, Any] = {"index": index, "ttl": ttl, "clock": clock}
-        self.index_config, self.ttl_config = index, ttl
+        self.index_config: IndexConfig | None = index
+        self.ttl_config: TTLConfig | None = ttl
         self._index = Index(index) if index else None
         self._ttl = _check_ttl_config(ttl or {})
         self._clock = clock

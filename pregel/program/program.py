@@ -18,7 +18,7 @@ from ...checkpoint.keys import KeyWatch, function_identity
 from ..errors import InvalidGraphError
 from ..names import CACHED_WRITES, PULL, TASKS
 from ..runtime import ManagedValue
-from ..types import CachePolicy, Selection, Send, TimeoutPolicy
+from ..types import CachePolicy, RetryPolicy, Selection, Send, TimeoutPolicy
 from .callables import Injected
 from .checks import find_mistakes, list_names
 from .join import Join
@@ -159,7 +159,8 @@ class CompiledNode:
         self.writers: tuple[Writer, ...] = tuple(declared.writers)
         self.source: Any = body.source
         self.handler: CompiledNode | None = None
-        self.retry, cached, timeout, limits = declared.policies
+        retry, cached, timeout, limits = declared.policies
+        self.retry: tuple[RetryPolicy, ...] = retry
         self.policies: AttemptPolicies | None = None
         if timeout is not None or cached is not None or limits:
             cache = None if cached is None else NodeCache(cached, name, self.source)
