@@ -165,7 +165,7 @@ class SqliteStore(SqlStore):
         index: how to find items by meaning; None for no such index.
         ttl: how long items live; None for ever, unless a put says otherwise.
         clock: seconds since 1970; asked once per batch.
-        checkpointer: a `SqliteSaver` on the same file, which must stay open as long as this store
+        saver: a `SqliteSaver` on the same file, which must stay open as long as this store
             is used. Async writes use its connection: those that wait together with commits of
             threads join their transaction and are as durable.
 

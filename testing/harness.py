@@ -121,7 +121,7 @@ class Harness:
         suite: how to open the checkpointer, and its hooks.
         folder: where its storage is.
         mode: which faces are called.
-        checkpointer: it, opened.
+        saver: the checkpointer, opened.
         random: the only source of chance.
         scale: how much to do; 1 is quick.
     """
@@ -285,7 +285,7 @@ class Commits:
 
     Args:
         call: calls a method of the checkpointer by its name.
-        checkpointer: whose serializer encodes the values.
+        saver: the checkpointer whose serializer encodes the values.
 
     Attributes:
         head: the newest checkpoint that this run has seen.

@@ -156,8 +156,8 @@ class Journal:
         """Store an entry after all before it, and wait for it.
 
         Raises:
-            Exception: whatever the checkpointer raised, for this entry or for a checkpoint before
-        it."""
+            Exception: whatever the checkpointer raised, for this entry or one before it.
+        """
         entry.queued = True
         self._queue.append(entry)
         if entry.held:
@@ -236,8 +236,8 @@ class Journal:
         """Wait until all is stored.
 
         Raises:
-            Exception: whatever the checkpointer raised for an entry of which the loop does not
-        know."""
+            Exception: whatever the checkpointer raised for an entry unknown to the loop.
+        """
         with self._lane:
             run_steps(self._store_queued())
         self.check()

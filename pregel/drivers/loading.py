@@ -73,7 +73,7 @@ class Ancestry:
 
     Args:
         config: names the checkpoint.
-        checkpointer: keeps them.
+        saver: keeps them.
     """
 
     def __init__(self, config: Any, saver: Any, waits: Waits) -> None:

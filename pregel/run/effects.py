@@ -29,7 +29,7 @@ class Load:
         before: the newest that is older than this one.
         at: this one.
         made_by: the newest that the run of this name has made.
-        checkpointer: is asked instead of the run's own. With `before` it is the one that keeps that
+        saver: is asked instead of the run's own. With `before` it is the one that keeps that
             checkpoint; then the checkpoints of the whole graph tell what is older.
         may_be_gone: nothing is found if the named one does not exist, which is an error otherwise.
         continues: this one is not stored; the oldest in which its tasks go on.

@@ -75,8 +75,8 @@ class Rewind:
         around it.
 
         Args:
-            checkpointer: its own. If that graph has another one, the whole graph's checkpoint
-        tells."""
+            saver: its own. If that graph has another one, the whole graph's checkpoint tells.
+        """
         around = without_ids(ns)
         while around:
             around = enclosing_names(around)

@@ -62,7 +62,7 @@ class Thread:
     """Which thread a run works on, and which part of it.
 
     Attributes:
-        checkpointer: where checkpoints go, or None.
+        saver: the checkpointer, or None.
         thread_id: None without a checkpointer, if the caller has named none.
         ns: "" for a whole graph, else the namespace of the task that runs it.
         run_id: the name by which the caller would deliver the same call again, or None.

@@ -147,7 +147,7 @@ class ThreadPart(Protocol):
     """Where the call's checkpoints go.
 
     Attributes:
-        checkpointer: None if it keeps none.
+        saver: the checkpointer, or None.
         epoch: the time of day at which `perf_counter` was zero; only there for a checkpointer.
     """
 
