@@ -23,18 +23,19 @@ def load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
     """Find what the run starts from, and the newest checkpoint of its namespace.
 
     Raises:
-        RuntimeError: it is the history of another task that is open.
+        RuntimeError: the graph keeps one history, and another open task works on it.
     """
-    replay, task = run.outermost.replay, run.parent
+    task = run.parent
     if task is None or run.settings.graph.checkpointer is not True:
         return (yield from _load_checkpoint(run))
+    replay = run.outermost.replay
     contested = replay.claim_history(run.thread.ns, task)
-    going_on = replay.find_going_on(task)  # before: one that ends meanwhile has changed the history
+    resumed = replay.find_resumed(task)  # first: one that ends meanwhile has changed the history
     load = yield from _load_checkpoint(run)
-    # Who has stopped in it before goes on, also if another one was here first: that one is refused.
+    # The task that has stopped in this history continues, even if another one came first.
     if not stopped_here(run, load.found):
         made_by: Any = () if load.found is None else load.found.metadata.get(OF_TASK, ())
-        if contested or not going_on.isdisjoint(made_by):
+        if contested or not resumed.isdisjoint(made_by):
             raise RuntimeError(
                 f"two tasks that run at the same time run the graph of {run.thread.ns!r}, which "
                 "keeps one history (checkpointer=True): compile it with checkpointer=None, run it "

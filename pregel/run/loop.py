@@ -139,10 +139,8 @@ def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
                 if run.deadline is not None:
                     run.deadline.check()
                 ended = [*effect.finished]
-            # After a failure, tasks that have not begun do not begin. Losers are given a moment to
-            # clean up.
             else:
-                return
+                return  # after a failure, tasks that have not begun do not begin
         moved = yield from _take(run, machine, progress, ended)
         if output.breakpoint:
             return

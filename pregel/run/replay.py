@@ -101,7 +101,7 @@ class Replay:
             around it.
     """
 
-    __slots__ = ("_going_on", "_histories", "rewind", "route", "seeded")
+    __slots__ = ("_histories", "_resumed", "rewind", "route", "seeded")
 
     def __init__(self, around: Replay | None, thread: Thread) -> None:
         self.rewind: Rewind | None = around.rewind if around is not None else None
@@ -110,7 +110,7 @@ class Replay:
         )
         self.seeded: bool = False
         self._histories: dict[str, tuple[list[tuple[str, str]], Task]] | None = None
-        self._going_on: dict[str, Task] = {}
+        self._resumed: dict[str, Task] = {}
 
     def begin_rewind(self) -> Rewind:
         """Let graphs with a history of their own go back from here on."""
@@ -140,17 +140,17 @@ class Replay:
         """Follow this route from here on; None for no route."""
         self.route = route
 
-    def go_on(self, task: Task) -> None:
+    def note_resumed(self, task: Task) -> None:
         """Note a task that an earlier call has left open. Kept by the whole graph's run."""
-        self._going_on[task.id] = task
+        self._resumed[task.id] = task
 
     def claim_history(self, ns: str, task: Task) -> bool:
         """Note that a task runs the graph that keeps a history of its own there
         (`checkpointer=True`). Kept by the whole graph's run for all that run inside it.
 
         Returns:
-            Whether another task that is open has run it as well, or both run inside such tasks:
-            each would take the other's steps for its own.
+            Whether another open task, or one inside such a task, has run it as well: each would
+            take the other's steps for its own.
         """
         mine = _trace_from_top(task)
         # Tasks of one superstep run on several threads, and each may be the first here.
@@ -165,18 +165,19 @@ class Replay:
         # other has begun; with schedule="ready" those that overlap may have started at several.
         return apart is not None and (apart[0][0] == apart[1][0] or _is_open(before))
 
-    def find_going_on(self, task: Task) -> set[str]:
-        """Return the ids of the tasks that go on from an earlier call, but for this one and those
-        around it. A history whose newest checkpoint they have made is theirs: with another turn on
-        top they would not find their questions again."""
-        if not self._going_on:
+    def find_resumed(self, task: Task) -> set[str]:
+        """Return the ids of the open tasks that an earlier call has left, without this one and
+        those around it. A history whose newest checkpoint is theirs takes no other turn: on top of
+        that they could not find their questions."""
+        if not self._resumed:
             return set()
-        others = {id for id, each in self._going_on.copy().items() if _is_open(each)}
+        others = {id for id, each in self._resumed.copy().items() if _is_open(each)}
         return others.difference(list_lineage(task))
 
 
 def _is_open(task: Task | None) -> bool:
-    """Whether a task, with those around it, may still go on, and somebody waits for its end."""
+    """Return whether a task, and each task around it, can still finish, and its run waits for
+    that."""
     while task is not None:
         if task.finished or task.lost or task.error is not None or task.is_cut_short():
             return False

@@ -370,7 +370,7 @@ def restore(run: Run, tasks: Sequence[Task]) -> None:
         record = records.get(task.id)
         if record is None:
             continue
-        run.outermost.replay.go_on(task)
+        run.outermost.replay.note_resumed(task)
         if record.finished:
             task.restore(record.writes)
             task.mark_recorded()
