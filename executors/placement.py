@@ -19,9 +19,8 @@ from ..pregel.program.program import CompiledNode, NodeCall, Program
 from ..pregel.task.task import Task
 from ..pregel.types import LOCAL
 from .base import Executor
-from .interpreters import InterpreterExecutor
 from .pickling import find_culprit, has_cloudpickle
-from .pools import PoolExecutor, ThreadExecutor
+from .pools import InterpreterExecutor, PoolExecutor, ThreadExecutor
 from .processes import default_processes
 from .protocol import DriverTask, Unsendable
 from .remote import RemoteFunction

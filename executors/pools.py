@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 import uuid
@@ -344,3 +345,32 @@ def _connection_to(address: Any) -> Iterator[Connection[Any, Any]]:
                 f"a worker cannot reach its driver: {error}; writers, messages, time limits and "
                 "effects of nodes on a pool need workers on the driver's machine"
             ) from error
+
+
+# -- sub-interpreters ------------------------------------------------------------------------------
+# Python 3.14's pool: workers in the driver's own process, each with a lock of its own. What differs
+# is how a call arrives: an interpreter has the paths that Python starts with, not those that the
+# driver has added.
+
+class InterpreterExecutor(PoolExecutor):
+    """An `InterpreterPoolExecutor` of the user's.
+
+    Extension modules that do not load in sub-interpreters (pydantic's, NumPy's) cannot be used by
+    its nodes, and a node that crashes ends the driver too.
+    """
+
+    shares_main = False
+
+    def _send(self, *arguments: Any) -> Future[Any]:
+        there = (tuple(sys.path), run_call.__module__)
+        return self.given.submit(run_call_there, *there, *arguments)  # type: ignore[no-any-return]
+
+
+def run_call_there(path: tuple[str, ...], module: str, /, *arguments: Any) -> Any:
+    """Find `run_call`, and call it. Python sends a function that uses no globals as its code."""
+    import sys
+    from importlib import import_module
+
+    if tuple(sys.path) != path:
+        sys.path[:] = path
+    return import_module(module).run_call(*arguments)

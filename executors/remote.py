@@ -27,10 +27,10 @@ from ..pregel.task.deadline import Deadline
 from ..pregel.task.interrupts import AnswerRejected, asking, import_answers
 from ..pregel.task.spans import TravellingSpan
 from .base import Executor, Handle, Lost, OnEvent, RemoteCall
-from .once import OnceKeeper
 from .payload import Function, PayloadBuilder
 from .pickling import dump_function, has_cloudpickle, loads, unpack_error
 from .protocol import CallResult, DriverTask
+from .proxies import OnceKeeper
 
 TRIES = 3
 """How many workers a call may cost before it fails."""

@@ -18,7 +18,7 @@ from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..pregel.errors import InvalidGraphError
 from ..pregel.policies import NodePolicies
 from ..pregel.program.callables import NodeBody, read_callable
-from ..pregel.program.join import Join
+from ..pregel.program.flow import Join
 from ..pregel.run.checks import check_context_schema, read_observers, resolve_executor
 from ..pregel.types import (
     All,
@@ -48,9 +48,8 @@ from .arguments import (
 from .branch import BranchSpec
 from .compile import CompiledStateGraph, compile_graph
 from .edges import Drawable, Edges
-from .schema import Schema, is_schema
+from .schema import Schema, StateKeys, is_schema
 from .spec import GraphSpec, NodeSpec
-from .state import StateKeys
 from .validate import check_graph
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ..channels import EphemeralValue, LastValueAfterFinish
 from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.names import END, ROOT, START, TAG_HIDDEN, trigger_name
-from ..pregel.program.join import Join
+from ..pregel.program.flow import Join
 from ..pregel.program.node import PregelNode
 from ..pregel.program.program import of_state_graph
 from ..pregel.program.results import refuse_lookalike

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from ..pregel.errors import InvalidGraphError, warn
 from ..pregel.names import END, START
 from ..pregel.program.callables import read_callable
-from ..pregel.program.join import Join
+from ..pregel.program.flow import Join
 from .arguments import (
     check_join,
     infer_router_name,
@@ -19,9 +19,8 @@ from .arguments import (
     read_wait,
 )
 from .branch import BranchSpec, read_ends
-from .schema import is_schema
+from .schema import StateKeys, is_schema
 from .spec import GraphSpec, NodeSpec
-from .state import StateKeys
 
 if TYPE_CHECKING:
     from ..visualize.drawing import Drawing

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..pregel.names import DEFAULT_HANDLER, END, handler_name
 from ..pregel.policies import NodePolicies
 from ..pregel.program.callables import NodeBody
-from ..pregel.program.join import Join
+from ..pregel.program.flow import Join
 from .arguments import read_destinations
 from .branch import BranchSpec
 from .schema import Channel, Schema

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError, to_json
 
 from ..graph.arguments import known_keywords
 from ..graph.functional import TaskFunction, task
-from ..graph.messages.operations import describe_tool
+from ..graph.messages.models import describe_tool
 from ..pregel.errors import nearest, repr_of
 from ..pregel.names import END, EndName
 from ..pregel.running import find_observed

@@ -5,16 +5,16 @@ from .app import Pregel
 from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
 from .policies import NodePolicies
-from .program.channel_writes import (
+from .program.node import NodeBuilder, PregelNode
+from .program.version import rename_node
+from .program.writes import (
     PASSTHROUGH,
     SKIP_WRITE,
     ChannelWrite,
     ChannelWriteEntry,
     ChannelWriteTupleEntry,
+    Writer,
 )
-from .program.node import NodeBuilder, PregelNode
-from .program.version import rename_node
-from .program.writes import Writer
 from .types import *  # noqa: F403
 from .types import __all__ as _types
 

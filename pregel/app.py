@@ -12,7 +12,6 @@ from typing_extensions import Unpack
 from ..channels.base import BaseChannel
 from ..checkpoint.base import BaseCheckpointSaver
 from .drivers import threads
-from .edit_api import EditableThreads
 from .errors import nearest
 from .pickling import Portable
 from .policies import NodePolicies
@@ -32,6 +31,7 @@ from .run.checks import (
 from .run.config import Options, concurrency, merge_configs, normalize, spread
 from .run_api import Invocable
 from .runtime import ManagedValue
+from .thread_api import StoredThreads
 from .types import (
     LOCAL,
     All,
@@ -57,7 +57,7 @@ Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 class Pregel(
     Portable,
     Invocable[ContextT, InputT, OutputT],
-    EditableThreads[StateT],
+    StoredThreads[StateT],
     Generic[StateT, ContextT, InputT, OutputT],
 ):
     """A graph of nodes that communicate through channels and run in supersteps.

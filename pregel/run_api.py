@@ -20,7 +20,6 @@ from .run.config import Call, CallOptions, Options, read_options
 from .run.nested import is_graph_node, leaving, pause_parent
 from .run.run import Run
 from .run.stream import Form, rename, show_pause
-from .stream_parts import StreamPart
 from .types import (
     AnyConfig,
     Command,
@@ -29,6 +28,7 @@ from .types import (
     IsDataclass,
     IsModel,
     StreamMode,
+    StreamPart,
 )
 
 GivenT = TypeVar("GivenT", default=Any, contravariant=True)

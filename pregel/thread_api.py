@@ -1,9 +1,9 @@
-"""The methods of a graph that read stored threads: state, history, graphs inside, and why a node
-did not run. Those that change them are in `edit_api`."""
+"""The methods of a graph that read and change stored threads: state, history, graphs inside, why a
+node did not run, updates."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -11,12 +11,14 @@ from typing_extensions import TypeVar
 
 from ..checkpoint.base import UNDER_WAY, BaseCheckpointSaver, CheckpointTuple, address, coordinates
 from ..checkpoint.serde import Serializer
-from .errors import nearest
+from .drivers import threads
+from .errors import GraphBubbleUp, nearest
 from .names import graph_keys, join_ns, memory_below, memory_ns, split_number
 from .program.program import Program
 from .program.version import Migrate, apply_migration
-from .run.config import check_version, merge_configs, normalize
-from .run.nested import ns_of, saver_of
+from .run.config import Call, check_version, merge_configs, normalize
+from .run.nested import leaving, ns_of, saver_of
+from .run.run import Run
 from .run.snapshots import aadd_posts, add_posts, empty_snapshot, snapshot_of
 from .types import (
     AnyConfig,
@@ -24,6 +26,7 @@ from .types import (
     IsModel,
     RunnableConfig,
     StateSnapshot,
+    StateUpdate,
     Subgraph,
     Version,
 )
@@ -37,7 +40,7 @@ Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
 
 
 class StoredThreads(Generic[ValuesT]):
-    """The methods of a graph with a checkpointer that read its threads."""
+    """The methods of a graph with a checkpointer that read and change its threads."""
 
     program: Program
     checkpointer: BaseCheckpointSaver | bool | None
@@ -178,7 +181,7 @@ class StoredThreads(Generic[ValuesT]):
         Raises:
             ValueError: as `get_state`.
         """
-        from .run.history import list_checkpoints
+        from .run.origins import list_checkpoints
 
         typed = check_version(version)
         saver, where = self._thread(config)
@@ -216,7 +219,7 @@ class StoredThreads(Generic[ValuesT]):
     ) -> AsyncIterator[StateSnapshot[Any]]:
         """`get_state_history` for coroutines."""
         from .drivers.timeslice import time_slices
-        from .run.history import alist_checkpoints
+        from .run.origins import alist_checkpoints
 
         typed = check_version(version)
         saver, where = self._thread(config)
@@ -424,6 +427,107 @@ class StoredThreads(Generic[ValuesT]):
         """The checkpointer of the graph that a namespace belongs to; `saver` if it has none of its
         own."""
         return saver_of(self.program, saver, ns_of(where))
+
+    # -- what changes a thread ---------------------------------------------------------------------
+
+    def update_state(
+        self,
+        config: AnyConfig,
+        values: Any,
+        as_node: str | None = None,
+        task_id: str | None = None,
+        *,
+        subgraph: Subgraph | None = None,
+    ) -> RunnableConfig:
+        """Write to a thread as if a node had returned `values`: its edges and routers are followed,
+        but its function does not run.
+
+        Args:
+            config: the thread; with a `checkpoint_id`, the update forks from that checkpoint.
+            values: what to write, like a node's return value.
+            as_node: the node; by default the one that ran last, which keeps what it has gone to by
+                a `Command`. END (with `values=None`) drops the
+                pending work, "__input__" takes the values as input, "__copy__" copies the
+                checkpoint.
+            task_id: the id under which the values are stored as the result of a task.
+            subgraph: the memory of a graph inside, as in `get_state`; `as_node` is a node of that.
+
+        Returns:
+            A config that identifies the new checkpoint.
+
+        Raises:
+            InvalidUpdateError: the node is unknown or ambiguous, or it cannot write these values.
+            ValueError: `subgraph` is unknown, or keeps no memory.
+        """
+        if subgraph is not None:
+            config = self._memory(config, subgraph)[1]
+        return self.bulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
+
+    async def aupdate_state(
+        self,
+        config: AnyConfig,
+        values: Any,
+        as_node: str | None = None,
+        task_id: str | None = None,
+        *,
+        subgraph: Subgraph | None = None,
+    ) -> RunnableConfig:
+        """`update_state` for coroutines."""
+        if subgraph is not None:
+            config = self._memory(config, subgraph)[1]
+        return await self.abulk_update_state(config, [[StateUpdate(values, as_node, task_id)]])
+
+    def bulk_update_state(
+        self, config: AnyConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        """Apply several updates. Those of one inner list are applied together and make one
+        checkpoint.
+
+        Raises:
+            ValueError: there are no updates.
+            InvalidUpdateError: as `update_state`; or one of several updates has no `as_node`.
+        """
+        from .run.update_state import edits, read_supersteps
+
+        steps = read_supersteps(supersteps)
+        run = self._editing(config)
+        try:
+            threads.drive(run, edits(run, steps))
+        except GraphBubbleUp as signal:
+            raise leaving(run, signal) from None
+        return run.thread.config_of(run.position.saved_id)
+
+    async def abulk_update_state(
+        self, config: AnyConfig, supersteps: Sequence[Sequence[StateUpdate]]
+    ) -> RunnableConfig:
+        """`bulk_update_state` for coroutines."""
+        from .drivers import aio
+        from .run.update_state import edits, read_supersteps
+
+        steps = read_supersteps(supersteps)
+        run = self._editing(config)
+        try:
+            await aio.drive(run, edits(run, steps))
+        except GraphBubbleUp as signal:
+            raise leaving(run, signal) from None
+        return run.thread.config_of(run.position.saved_id)
+
+    def _editing(self, config: AnyConfig) -> Run:
+        """A run that changes the thread without running nodes."""
+        saver, where = self._thread(config)
+        ns = ns_of(where)
+        graph: Any = self.nested(ns)
+        if not ns:
+            return Run(graph, None, config, Call())
+        graph = graph.copy({"checkpointer": saver, "serde": saver.serde})
+        return Run(
+            graph,
+            None,
+            {"configurable": {**where["configurable"], "checkpoint_ns": ""}},
+            Call(),
+            ns,
+        )
+
 
 
 def _below(

@@ -9,9 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Protocol,
+    TypeAlias,
+)
 
-from typing_extensions import TypeVar
+from typing_extensions import TypedDict, TypeVar
 
 from ..channels.aggregate import Overwrite
 from ..channels.base import MISSING, Missing
@@ -420,3 +430,127 @@ def _send_of_parts(parts: tuple[Any, ...]) -> Send:
 register(Send, encode=_parts_of_send, decode=_send_of_parts, name="stategraph:Send")
 for _noun in (Command, Interrupt, Overwrite, TimeoutPolicy, Missing, StateUpdate):
     register(_noun, name=f"stategraph:{_noun.__name__}")
+
+
+# -- what a stream yields with `version="v2"` ------------------------------------------------------
+# A part for each mode. Types only; a type checker knows a part's `data` by its `type`.
+
+class TaskPayload(TypedDict):
+    """A chunk of the mode `tasks`: a task starts."""
+
+    id: str
+    name: str
+    input: Any
+    triggers: list[str]
+    metadata: NotRequired[dict[str, Any]]
+
+
+class TaskResultPayload(TypedDict):
+    """A chunk of the mode `tasks`: a task has ended."""
+
+    id: str
+    name: str
+    error: str | None
+    interrupts: list[dict[str, Any]]
+    wake_at: NotRequired[datetime]
+    result: dict[str, Any]
+
+
+class CheckpointTask(TypedDict):
+    """A task that a checkpoint leads to."""
+
+    id: str
+    name: str
+    error: NotRequired[str]
+    result: NotRequired[Any]
+    interrupts: list[dict[str, Any]]
+    wake_at: NotRequired[datetime]
+    state: dict[str, Any] | RunnableConfig | None
+
+
+class CheckpointPayload(TypedDict, Generic[StateT]):
+    """A chunk of the mode `checkpoints`."""
+
+    config: RunnableConfig | None
+    metadata: CheckpointMetadata
+    values: StateT
+    next: list[str]
+    parent_config: RunnableConfig | None
+    tasks: list[CheckpointTask]
+
+
+class DebugPayload(TypedDict):
+    """A chunk of the mode `debug`: a task or a checkpoint, with step and time."""
+
+    step: int
+    timestamp: str
+    type: Literal["checkpoint", "task", "task_result"]
+    payload: Any
+
+
+class _Part(TypedDict):
+    ns: tuple[str, ...]
+
+
+class ValuesStreamPart(_Part, Generic[ValueT]):
+    """A part of the mode `values`."""
+
+    type: Literal["values"]
+    data: ValueT
+    interrupts: NotRequired[tuple[Interrupt, ...]]
+    wake_at: NotRequired[datetime]
+
+
+class UpdatesStreamPart(_Part):
+    """A part of the mode `updates`."""
+
+    type: Literal["updates"]
+    data: dict[str, Any]
+
+
+class MessagesStreamPart(_Part):
+    """A part of the mode `messages`."""
+
+    type: Literal["messages"]
+    data: tuple[Any, dict[str, Any]]
+
+
+class CustomStreamPart(_Part):
+    """A part of the mode `custom`."""
+
+    type: Literal["custom"]
+    data: Any
+
+
+class CheckpointStreamPart(_Part, Generic[StateT]):
+    """A part of the mode `checkpoints`."""
+
+    type: Literal["checkpoints"]
+    data: CheckpointPayload[StateT]
+
+
+class TasksStreamPart(_Part):
+    """A part of the mode `tasks`."""
+
+    type: Literal["tasks"]
+    data: TaskPayload | TaskResultPayload
+
+
+class DebugStreamPart(_Part, Generic[StateT]):
+    """A part of the mode `debug`."""
+
+    type: Literal["debug"]
+    data: DebugPayload
+
+
+StreamPart: TypeAlias = (
+    ValuesStreamPart[ValueT]
+    | UpdatesStreamPart
+    | MessagesStreamPart
+    | CustomStreamPart
+    | CheckpointStreamPart[StateT]
+    | TasksStreamPart
+    | DebugStreamPart[StateT]
+)
+"""One item of a stream with `version="v2"`: a dict of the mode (`type`), the namespace of the graph
+that it comes from (`ns`), and `data`, whose type the mode tells."""

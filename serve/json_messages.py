@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..graph.messages.merge import MessageFolding
-from ..graph.messages.typed import TypedFolding
+from ..graph.messages.reducer import MessageFolding, TypedFolding
 
 _ROLES: Final = {"human": "user", "ai": "assistant"}
 _TYPES: Final = {

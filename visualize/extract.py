@@ -16,13 +16,13 @@ from networkx.algorithms.traversal import breadth_first_search
 from ..graph.branch import BranchWriter, literals, sends, sends_anywhere
 from ..graph.spec import GraphSpec
 from ..pregel.names import END, NS_SEP, START, TASKS, join_id, split_number, triggered_node
-from ..pregel.program.channel_writes import (
+from ..pregel.program.program import CompiledNode, Program
+from ..pregel.program.writes import (
     ChannelWrite,
     ChannelWriteEntry,
     ChannelWriteTupleEntry,
+    StateWriter,
 )
-from ..pregel.program.program import CompiledNode, Program
-from ..pregel.program.writes import StateWriter
 from ..pregel.types import All, Send
 from .group import group
 from .labels import ANY_NODE, PERHAPS, visible

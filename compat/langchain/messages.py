@@ -17,7 +17,7 @@ from ...channels.aggregate import FOLDING
 from ...graph.messages import Format
 from ...graph.messages import add_messages as _add_messages
 from ...graph.messages import push_message as _push_message
-from ...graph.messages.merge import MessageFolding
+from ...graph.messages.reducer import MessageFolding
 
 __all__ = ["AnyMessage", "add_messages", "push_message", "to_messages"]
 

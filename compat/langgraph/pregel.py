@@ -12,14 +12,14 @@ from ...graph.arguments import read_policies
 from ...pregel.app import Pregel as _Pregel
 from ...pregel.names import TASKS
 from ...pregel.policies import NodePolicies, TimeoutPolicy
-from ...pregel.program.channel_writes import (
+from ...pregel.program.node import PregelNode as _PregelNode
+from ...pregel.program.writes import (
     PASSTHROUGH,
     SKIP_WRITE,
     ChannelWriteEntry,
     ChannelWriteTupleEntry,
 )
-from ...pregel.program.channel_writes import ChannelWrite as _ChannelWrite
-from ...pregel.program.node import PregelNode as _PregelNode
+from ...pregel.program.writes import ChannelWrite as _ChannelWrite
 from ...pregel.run.config import Call
 from ...pregel.run.run import Run
 from ...pregel.types import ContextT, InputT, OutputT, Send, StateT

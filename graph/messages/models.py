@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial, reduce
-from typing import Any
+from typing import Any, Final
 
+from ...pregel.observer import Operation
 from ...pregel.run.tokens import emitter, message_id, sending, with_id
 from ...pregel.running import RUNNING, find_observed
 from .normalize import AnyMessage, unchunk
-from .parts import add_parts
 
 
 def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
@@ -34,7 +35,6 @@ def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     """
     observed = find_observed()
     if observed is not None:
-        from .operations import chat_inside
 
         return chat_inside(observed, model, options, partial(_ask, model, messages, options))
     return _ask(model, messages, options)
@@ -55,7 +55,6 @@ async def acall_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     """`call_model` by the model's `ainvoke` and `astream`."""
     observed = find_observed()
     if observed is not None:
-        from .operations import achat_inside
 
         ask = partial(_aask, model, messages, options)
         return await achat_inside(observed, model, options, ask)
@@ -116,3 +115,170 @@ def add_up(chunks: Sequence[Any]) -> Any:
         if all(isinstance(each, known) and type(each).__add__ is add for each in chunks):
             return first + rest
     return reduce(operator.add, rest, first)
+
+
+# -- the parts of a dict message, as a model streams them, added up to the whole -------------------
+
+_WHOLE: Final = frozenset(("role", "id", "name", "type", "status", "tool_call_id"))
+"""Texts that come whole, and not in parts."""
+
+
+def add_parts(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The message that these are the parts of, in the form of OpenAI's `delta`.
+
+    Texts are put together, tool calls are told apart by their `index` and `id`. Of anything else
+    the last one counts.
+
+    >>> add_parts([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}])
+    {'role': 'assistant', 'content': 'ab'}
+    """
+    whole: dict[str, Any] = {}
+    calls = _Calls()
+    for part in parts:
+        for key, value in part.items():
+            if key == "tool_calls":
+                calls.add(value or ())
+            elif key not in _WHOLE and type(value) is type(whole.get(key)) in (str, list):
+                whole[key] += value
+            elif value is not None or key not in whole:
+                whole[key] = value
+    if calls.found:
+        whole["tool_calls"] = calls.found
+    return whole
+
+
+class _Calls:
+    """Tool calls, put together from their pieces.
+
+    Attributes:
+        found: the calls, in the order in which they began.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+        self._by_index: dict[int, dict[str, Any]] = {}
+
+    def add(self, pieces: Iterable[Mapping[str, Any]]) -> None:
+        for place, piece in enumerate(pieces):
+            call = self._find(piece, piece.get("index", place))
+            call["id"] = call["id"] or piece.get("id")
+            function = piece.get("function") or {}
+            for field in ("name", "arguments"):
+                call["function"][field] += function.get(field) or ""
+
+    def _find(self, piece: Mapping[str, Any], index: int) -> dict[str, Any]:
+        call = self._by_index.get(index)
+        # Some servers give each call the index 0 and an id of its own.
+        if call is None or (piece.get("id") and call["id"] and piece["id"] != call["id"]):
+            call = {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
+            self._by_index[index] = call
+            self.found.append(call)
+        return call
+
+
+# -- what observers are told -----------------------------------------------------------------------
+
+CHAT: ContextVar[Operation | None] = ContextVar("stategraph_chat", default=None)
+"""The request to a model that is observed in this context."""
+
+
+def chat_inside(
+    observed: Any, model: Any, options: Mapping[str, Any], ask: Callable[[], Any]
+) -> Any:
+    """Ask a model inside the observers of an attempt."""
+    chat = describe_chat(model, options)
+
+    def call() -> Any:
+        token = CHAT.set(chat)
+        try:
+            message = ask()
+        finally:
+            CHAT.reset(token)
+        note_message(chat, message)
+        return message
+
+    return observed.operate(chat, call)
+
+
+async def achat_inside(
+    observed: Any, model: Any, options: Mapping[str, Any], ask: Callable[[], Awaitable[Any]]
+) -> Any:
+    """`chat_inside` for coroutines."""
+    chat = describe_chat(model, options)
+
+    async def call() -> Any:
+        token = CHAT.set(chat)
+        try:
+            message = await ask()
+        finally:
+            CHAT.reset(token)
+        note_message(chat, message)
+        return message
+
+    return await observed.aoperate(chat, call)
+
+
+def note_response(
+    *, id: Any = None, model: Any = None, finish_reason: Any = None, usage: Any = None
+) -> None:
+    """Note what a server says of an answer that is not in the message, if somebody observes it.
+
+    Args:
+        usage: a dict as OpenAI's protocol has it.
+    """
+    chat = CHAT.get()
+    if chat is None:
+        return
+    found = {"id": id, "model": model, "finish_reasons": finish_reason and [finish_reason]}
+    usage = usage or {}
+    found["input_tokens"] = usage.get("prompt_tokens")
+    found["output_tokens"] = usage.get("completion_tokens")
+    chat.response.update({key: value for key, value in found.items() if value})
+
+
+def describe_chat(model: Any, options: Mapping[str, Any]) -> Operation:
+    """A request to a model: its name and provider, as its attributes say."""
+    name = getattr(model, "model", None) or getattr(model, "model_name", None)
+    provider, own = getattr(model, "provider", None), getattr(model, "options", None)
+    return Operation(
+        kind="chat",
+        name=name if isinstance(name, str) else "",
+        provider=provider if isinstance(provider, str) else guess_provider(model),
+        options={**(own if isinstance(own, Mapping) else {}), **options},
+    )
+
+
+def describe_tool(call: Mapping[str, Any]) -> Operation:
+    """A call of a tool, as a model asks for it."""
+    return Operation(kind="execute_tool", name=call["function"]["name"], call_id=call["id"])
+
+
+def guess_provider(model: Any) -> str:
+    """Who offers a model that does not say: the package of its class, as LangChain names its
+    own.
+
+    >>> Chat = type("ChatAnthropic", (), {"__module__": "langchain_anthropic.chat_models"})
+    >>> guess_provider(Chat())
+    'anthropic'
+    """
+    return type(model).__module__.partition(".")[0].removeprefix("langchain_")
+
+
+def note_message(chat: Operation, message: Any) -> None:
+    """Note what a message tells of the model's answer: dicts with `usage`, as OpenAI's protocol has
+    it, and LangChain's messages."""
+    found: dict[str, Any] = {}
+    if isinstance(message, Mapping):
+        usage = message.get("usage") or {}
+        found["input_tokens"] = usage.get("prompt_tokens")
+        found["output_tokens"] = usage.get("completion_tokens")
+    else:
+        usage = getattr(message, "usage_metadata", None) or {}
+        about = getattr(message, "response_metadata", None) or {}
+        reason = about.get("finish_reason") or about.get("stop_reason")
+        found = {"model": about.get("model_name"), "finish_reasons": reason and [reason]}
+        found["input_tokens"] = usage.get("input_tokens")
+        found["output_tokens"] = usage.get("output_tokens")
+    for key, value in found.items():
+        if value is not None:
+            chat.response.setdefault(key, value)

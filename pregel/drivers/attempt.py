@@ -39,6 +39,7 @@ from ..task.outcome import (
     restore_result,
     snapshot_input,
     timeout_of,
+    wait_before_retry,
 )
 from ..task.task import Task
 from ..types import TimeoutPolicy
@@ -114,8 +115,6 @@ def _pause_before_retry(
     retry = task.node.retry
     if not retry:
         return None
-    from ..task.retry import wait_before_retry
-
     return wait_before_retry(retry, failures, error)
 
 

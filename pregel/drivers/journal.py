@@ -10,20 +10,31 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from sys import modules
 from typing import Any
 
-from ...checkpoint.base import CheckpointTuple, Commit, Expected, Place, RunnableConfig
+from ...checkpoint.base import (
+    Checkpoint,
+    CheckpointTuple,
+    Commit,
+    Expected,
+    Place,
+    RunnableConfig,
+    TaskWrites,
+    address,
+)
+from ...checkpoint.memory import InMemorySaver
 from ...checkpoint.overrides import stores_at_once
 from ...checkpoint.records import TransactionPlace
+from ...checkpoint.serde import Serializer
 from ...checkpoint.threads import call_on_thread
 from ..errors import CheckpointConflictError
 from ..run.effects import Claim, Entry, InTransaction, Save
 from ..run.run import Run
-from .kept_checkpoints import KeptCheckpoints
 from .pool import HELD, POOL
 from .steps import Steps, run_steps
 
@@ -421,3 +432,61 @@ class LanePosition:
 
 def _saver_state_of(found: CheckpointTuple | None) -> Any:
     return getattr(found, "saver_state", None)  # a saver of a user's may leave none
+
+
+# -- durability "exit" -----------------------------------------------------------------------------
+
+class KeptCheckpoints:
+    """The checkpoints that nested graphs have made during one call, and that the outermost run
+    stores with its own, in one transaction: those of memories (`checkpointer=True`), and those of
+    graphs whose tasks will run again. Until then a task of the same call finds them here.
+
+    Args:
+        serde: the checkpointer's.
+    """
+
+    def __init__(self, serde: Serializer) -> None:
+        self._commits: dict[str, Commit] = {}
+        # What is kept, as a run loads it; its own heads count there.
+        self._histories = InMemorySaver(serde=serde)
+
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """Keep checkpoints."""
+        for commit in commits:
+            known = self._histories.head(address(commit.thread_id, commit.checkpoint_ns))
+            self._histories.commit([replace(commit, head=known, values={**commit.values})])
+            # The live state may change before it is stored.
+            commit.whole = partial(self._read_whole, commit)
+            self._commits[commit.id] = commit
+
+    def _read_whole(self, commit: Commit) -> Checkpoint:
+        at = address(commit.thread_id, commit.checkpoint_ns, commit.id)
+        found = self._histories.get_tuple(at)
+        assert found is not None
+        return found.checkpoint
+
+    def record(self, records: Mapping[str, Sequence[TaskWrites]]) -> bool:
+        """Keep what is recorded beside these checkpoints; False if not all of them are kept here,
+        so that it is to be stored."""
+        if not records or not records.keys() <= self._commits.keys():
+            return False
+        for id, writes in records.items():
+            commit = self._commits[id]
+            commit.carried = [*commit.carried, *writes]
+            where = (commit.thread_id, commit.checkpoint_ns)
+            self._histories.record(where, None, {id: writes})
+        return True
+
+    def find(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return the checkpoint that a config names, or the newest, if it is kept here."""
+        return self._histories.get_tuple(config) if self._commits else None
+
+    def head(self, config: RunnableConfig) -> str | None:
+        """Return the id of the newest checkpoint of a nested graph, if one is kept here."""
+        return self._histories.head(config) if self._commits else None
+
+    def take(self) -> list[Commit]:
+        """Return all checkpoints, in their order, and keep them no longer."""
+        commits = [*self._commits.values()]
+        self._commits.clear()
+        return commits

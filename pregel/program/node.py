@@ -16,8 +16,7 @@ from ..names import TAG_HIDDEN
 from ..policies import NodePolicies
 from ..types import CachePolicy, RetryPolicy, Selection, TimeoutPolicy
 from .callables import NodeBody, read_callable
-from .channel_writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry
-from .writes import Writer
+from .writes import ChannelWrite, ChannelWriteEntry, ChannelWriteTupleEntry, Writer
 
 
 # Its fields are Final, which type checkers hold. `frozen` would set each by a call, for every node

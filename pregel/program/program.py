@@ -21,7 +21,7 @@ from ..runtime import ManagedValue
 from ..types import CachePolicy, RetryPolicy, Selection, Send, TimeoutPolicy
 from .callables import Injected
 from .checks import find_mistakes, list_names
-from .join import Join
+from .flow import Join
 from .node import PregelNode, chain
 from .version import fingerprint
 from .writes import StateWriter, Writer, WriteScope

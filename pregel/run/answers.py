@@ -9,11 +9,10 @@ from typing import Any
 
 from ...channels.base import MISSING
 from ..task.attempt_state import Pause
-from ..task.question_ids import TASK, task_digits
+from ..task.interrupts import TASK, task_digits
 from ..task.task import Task
-from .claims import FIRST
 from .position import Position
-from .task_records import TaskRecord
+from .task_records import FIRST, TaskRecord
 
 _first_lock = Lock()
 

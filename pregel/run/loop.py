@@ -25,15 +25,15 @@ from ..schedule.machine import Machine
 from ..task.interrupts import is_listed
 from ..task.outcome import end_with_error
 from ..task.task import Task, handler_of, in_path_order
-from .begin import begin
 from .effects import WIDE, Effect, Effects, GiveWay, Load, Stop
 from .load import load_checkpoint, load_machine
 from .nested import load_under_way
 from .output import Breakpoint
-from .progress import LoopProgress
+from .progress import LoopProgress, choose_error, limit_reached
 from .resume import pause, restore, upcoming
 from .run import Run
 from .showing import show_checkpoint, show_ends, show_starts
+from .start import begin
 from .stream import identify_messages
 
 if TYPE_CHECKING:
@@ -161,8 +161,6 @@ def _plan_round(run: Run, machine: Machine, progress: LoopProgress) -> list[Task
     if drained is None and not tasks[0].node.hidden:  # the input comes in
         drained = settings.ending.reason
     if progress.taken > settings.limit:
-        from .failures import limit_reached
-
         progress.stop_starting(limit_reached(run, tasks))
     # A run that continues from a breakpoint gets past it; the next change makes it count again.
     elif (
@@ -501,8 +499,6 @@ def _start_ready(run: Run, machine: Machine, progress: LoopProgress) -> list[Tas
         progress.stop_starting(error)
     assert machine.open is not None
     if machine.open.over_limit and progress.start_error is None:
-        from .failures import limit_reached
-
         progress.stop_starting(limit_reached(run, upcoming(run, machine)))
     # Also if nothing starts: always emit the final checkpoint.
     if any(stream.wants("checkpoints", "debug") for stream in run.output.streams):
@@ -585,8 +581,6 @@ def _end(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
             show_ends(run, progress.races.aside)
             failed = [task for task in failed if progress.races.has_failed(task)]
         if failed:
-            from .failures import choose_error
-
             raise choose_error(failed)
     if progress.start_error is not None:
         raise progress.start_error

@@ -6,7 +6,15 @@ Part of the loop: generators that ask for effects and perform none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -16,6 +24,7 @@ from ...checkpoint.base import (
     KEPT,
     NULL_TASK_ID,
     UNDER_WAY,
+    BaseCheckpointSaver,
     Checkpoint,
     CheckpointTuple,
     PendingWrite,
@@ -203,3 +212,48 @@ def _rebuilder(run: Run, origin: CheckpointTuple) -> Callable[[UnderWayRecord], 
     machine = Machine(run.program, origin.checkpoint, step, find_carried(records))
     bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
     return partial(machine.rebuild_task, run.pin_to(machine, origin), run.settings.limit)
+
+
+# -- the checkpoints of a thread, for `get_state_history` ------------------------------------------
+
+Origins = dict[str, CheckpointTuple | None]
+"""Checkpoint id → the checkpoint; many have tasks under way of the same few."""
+
+
+def list_checkpoints(
+    saver: BaseCheckpointSaver, where: RunnableConfig, filter: Any, before: Any, limit: int | None
+) -> Iterator[CheckpointTuple]:
+    """`saver.list`, with what is recorded beside the origins of tasks that are under way."""
+    known: Origins = {}
+    for found in saver.list(where, filter=filter, before=before, limit=limit):
+        for id, origin in _missing(found, known):
+            known[id] = saver.get_tuple(origin)
+        yield _merge(found, known)
+
+
+async def alist_checkpoints(
+    saver: BaseCheckpointSaver, where: RunnableConfig, filter: Any, before: Any, limit: int | None
+) -> AsyncIterator[CheckpointTuple]:
+    """`list_checkpoints` for coroutines."""
+    known: Origins = {}
+    async for found in saver.alist(where, filter=filter, before=before, limit=limit):
+        for id, origin in _missing(found, known):
+            known[id] = await saver.aget_tuple(origin)
+        yield _merge(found, known)
+
+
+def _missing(found: CheckpointTuple, known: Origins) -> list[tuple[str, RunnableConfig]]:
+    """The origins that are not known yet."""
+    if UNDER_WAY not in found.metadata:
+        return []
+
+    ids = [(where["configurable"]["checkpoint_id"], where) for where in origins_of(found)]
+    return [(id, where) for id, where in ids if id not in known]
+
+
+def _merge(found: CheckpointTuple, known: Origins) -> CheckpointTuple:
+    if UNDER_WAY not in found.metadata:
+        return found
+
+    origins = [known[where["configurable"]["checkpoint_id"]] for where in origins_of(found)]
+    return with_origins(found, [origin for origin in origins if origin is not None])

@@ -24,7 +24,7 @@ from .nested import save_kept
 from .resume import claim_end, claim_of, end_claim, upcoming
 from .run import Run, run_of
 from .showing import show_checkpoint
-from .task_records import describe_kept, marks_of_unfinished
+from .task_records import describe_kept, encode_record, marks_of_unfinished
 
 
 class Recording:
@@ -285,9 +285,8 @@ class Recording:
     def _carry(self, new: Sequence[TaskWrites], goes_on: bool) -> list[TaskWrites]:
         """What is recorded of the tasks that go on, for the one checkpoint: by earlier calls, and
         on top of it by this one."""
-        from .open_tasks import encode_record
-
         run, ended = self._run, {NULL_TASK_ID, *self._ended}
+        serde = run.settings.serde
         carried = self._machine.carried.items()
         kept = {each.id: describe_kept(path, each.joined, begun=True) for path, each in carried}
         known = [id for id in run.position.records if goes_on and id not in ended]
@@ -296,7 +295,7 @@ class Recording:
             before = run.position.record_of(id)
             # The rest are `@task` calls, or nobody asks for them any more.
             here = kept.get(id) or describe_kept(None)
-            records[id] = encode_record(run, id, replace(before, kept=here))
+            records[id] = encode_record(serde, id, replace(before, kept=here))
         for record in new:
             if record.task_id not in ended:
                 records[record.task_id] = _overlay(records.get(record.task_id), record)

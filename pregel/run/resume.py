@@ -25,18 +25,19 @@ from ..names import BY_COMMAND, DELIVERED, START
 from ..program.writes import Draft, Pair
 from ..schedule.machine import Machine
 from ..task.attempt_state import earliest
-from ..task.interrupts import looks_like_answers, questions
-from ..task.question_ids import TASK, moved_id, task_digits
+from ..task.interrupts import TASK, looks_like_answers, moved_id, questions, task_digits
 from ..task.task import Task
 from ..types import Command, Interrupt
 from .answers import Answers
-from .claims import FIRST, ClaimRecord, is_live
 from .effects import Claim, Effects, Save
 from .run import Run
 from .task_records import (
+    FIRST,
+    ClaimRecord,
     TaskRecord,
     failed_questions,
     given_answers,
+    is_live,
     undelivered_answers,
     waiting_questions,
     with_handlers,

@@ -27,7 +27,6 @@ from ..schedule.machine import Machine
 from ..task.attempt_state import earliest
 from ..task.task import Task
 from ..types import PregelTask, RunnableConfig, StateSnapshot
-from .claims import is_live
 from .run import Run
 from .stream import result_of
 from .task_records import (
@@ -35,6 +34,7 @@ from .task_records import (
     TaskRecord,
     bring_back,
     find_carried,
+    is_live,
     known_only,
     read_records,
     undelivered_answers,

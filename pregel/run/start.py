@@ -1,19 +1,46 @@
 """What a call means: new input, an answer, an update, a fork, or simply going on.
 
-Decided once, from what is given and what is stored, before anything is done. Pure functions.
+Decided once, from what is given and what is stored, before anything is done: pure functions.
+`begin` carries the decision out, as part of the loop: generators that ask for effects and perform
+none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...channels.base import MISSING
-from ..errors import EmptyInputError, InvalidUpdateError
+from ...checkpoint.base import CONTINUES, REWOUND, CheckpointTuple, TaskWrites
+from ...checkpoint.errors import CheckpointConflictError
+from ..errors import EmptyInputError, GraphChangedError, InvalidUpdateError, UnknownInterruptError
+from ..names import INSIDE, START
+from ..program.program import CompiledNode
+from ..program.results import refuse_lookalike
+from ..program.writes import Pair
+from ..schedule.machine import Machine
+from ..task.task import Task
 from ..types import Command
-from .nested import stopped_here
-from .resume import was_taken
+from .effects import Effect, Effects, FirstSave, Load, Save
+from .load import forget_lost, lost_kinds, lost_work
+from .nested import find_made_on, find_route, noted_route, ns_of, rewind_point, stopped_here
+from .resume import (
+    claim_place,
+    command_writes,
+    move_answers,
+    note_deliveries,
+    open_questions,
+    pending_tasks,
+    record_command,
+    take_answers,
+    take_over,
+    upcoming,
+    was_taken,
+)
 from .run import Run
+from .snapshots import plan_to_look
+from .task_records import with_handlers
 
 
 class Given(Enum):
@@ -163,3 +190,275 @@ def _stopped(run: Run, given: Given) -> bool:
     if given not in (Given.NOTHING, Given.INPUT):
         return False
     return run.replay.seeded or stopped_here(run, run.position.found)
+
+
+# -- before the first superstep: carrying out what was decided -------------------------------------
+
+def begin(run: Run, machine: Machine, loaded: Load) -> Generator[Effect, None, int | None]:
+    """Take the input, or make ready to go on.
+
+    Returns:
+        The machine's tick up to which breakpoints count as passed; None if there is nothing to do.
+    """
+    found = run.position.found
+    if found is not None and not loaded.followed:
+        find_route(run, machine)
+    start = classify_call(run, followed=loaded.followed)
+    if start.meaning is Meaning.SHOW_AGAIN:
+        _show_again(run, machine)
+        return None
+    if found is not None and (start.branches or (find_made_on(found) and was_made_for_this(run))):
+        _rewind(run, machine, found)
+    if start.meaning is Meaning.NEW_INPUT:
+        yield from _take_input(run, machine)
+        return -1
+    # No resume here: on a thread with nothing stored there is no question, and `decide` refuses it.
+    if start.meaning is Meaning.START_BY_COMMAND:
+        machine.apply_input(command_writes(run, run.settings.given), ())
+        yield from save(run, machine, "input")
+        yield from _take_posts(run, machine)
+        return -1
+    if start.meaning is Meaning.REFUSE:
+        _refuse(run)
+    if start.meaning is Meaning.GO_ON and loaded.delivered_live:
+        thread, head = run.thread, run.position.head
+        raise CheckpointConflictError(thread.thread_id or "", thread.ns, head, head)
+    yield from _go_on(run, machine, start)
+    return machine.tick
+
+
+def _show_again(run: Run, machine: Machine) -> None:
+    # Questions of an old checkpoint may have been answered in what followed it.
+    if run.position.at_head:
+        questions = open_questions(run, machine)
+        if questions:
+            run.output.pause(questions)
+    for stream in run.output.streams:
+        stream.values(machine, always=True)
+
+
+def _refuse(run: Run) -> None:
+    """Say why there is nothing to go on with."""
+    if run.settings.given is None:
+        raise EmptyInputError(
+            f"nothing to do: the input is None, and {run.thread} has no pending work to go on with"
+        )
+    # With no tasks this always raises: it has the error for an answer without a question.
+    try:
+        take_answers(run, (), run.settings.given.resume, branches=False)
+    except UnknownInterruptError as error:
+        error.add_note(f"Nothing has run on {run.thread} yet: is its thread_id right?")
+        raise
+
+
+def _go_on(run: Run, machine: Machine, start: Start) -> Effects:
+    """Go on from what is stored; on a branch, if what follows it is done anew."""
+    position, replay = run.position, run.replay
+    assert position.found is not None
+    check_unchanged(run, machine)
+    if start.meaning is Meaning.TAKE_COMMAND:
+        yield from _take_command(run, machine, run.settings.given, branches=start.branches)
+    # A seeded run does anew what another branch has done; a claim there is not its own.
+    elif not replay.seeded:
+        take_over(run)
+        if run.may_come_twice and not start.branches:
+            yield from claim_place(run, machine)
+    # Deliveries are known by the checkpoints of the whole graph only: it takes the command.
+    if not run.ns:
+        note_deliveries(run)
+    # After the answers are bound: `_fork` moves them to the ids that the questions have there.
+    if start.branches:
+        yield from _fork(run, machine)
+    yield from _take_posts(run, machine)
+    replay.enter(machine.step)
+    run.commits.go_on_from(position.found)
+    for stream in run.output.streams:
+        stream.resumed(machine)
+
+
+def _take_posts(run: Run, machine: Machine) -> Effects:
+    """Take what was posted by now into the first superstep."""
+    # With schedule="ready" what a task reads must be found at its origin when it runs again:
+    # nothing comes in but with a step that is stored.
+    if run.commits.inbox is not None and not run.program.starts_ready:
+        yield from run.commits.inbox.take(machine, run.output.streams)
+
+
+def check_unchanged(run: Run, machine: Machine) -> None:
+    """Refuse to go on with what another graph has left and this one cannot do.
+
+    Raises:
+        GraphChangedError: naming it.
+    """
+    found = run.position.found
+    if found is not None:
+        lost = [*lost_work(machine, found, run.position.records), *lost_kinds(machine, found)]
+        if lost:
+            raise GraphChangedError(str(run.thread), lost)
+
+
+def _fork(run: Run, machine: Machine) -> Effects:
+    """Do anew what follows a checkpoint, on a branch of its own: nothing is written beside the old
+    one, and what its tasks had left is void. Answers that are brought along reach the
+    questions they name, in the branch; those given before the open questions stay."""
+    position = run.position
+    assert position.found is not None
+    tasks = plan_to_look(machine, ns_of(position.found.config))
+    # Nothing to do anew: a fork would only add a checkpoint that says what its parent says.
+    nothing_new = not machine.unsaved and not run.replay.seeded
+    if nothing_new and (not tasks or was_made_for_this(run)):
+        return
+    # Taken down before the fork: the ids of tasks come from the checkpoint, which is another then.
+    before = [(position.record_of(task.id), task.ns) for task in tasks]
+    position.replace_records({})
+    machine.begin_anew()
+    run.commits.describe(INSIDE, noted_route(run))
+    run.commits.describe(REWOUND, find_made_on(position.found))
+    yield from save(run, machine, "fork")
+    # Only the fork leads there. The checkpoints after it have passed it.
+    run.commits.describe(INSIDE, None)
+    if run.settings.durability != "exit" or run.may_come_twice:  # else it is stored at the end
+        run.commits.describe(REWOUND, None)
+    # A nested graph may be the one that asks, but the call was made to the outermost.
+    whole = run.outermost
+    if isinstance(whole.settings.given, Command) and whole.settings.given.resume is not MISSING:
+        move_answers(run, whole.answers, before, upcoming(run, machine))
+
+
+def _rewind(run: Run, machine: Machine, found: CheckpointTuple) -> None:
+    """Let graphs inside that have a history of their own, and so a head, go back on a branch with
+    the graph around them: they would remember what the branch has not done."""
+    replay = run.replay
+    if not run.ns:
+        replay.rewind_to("", rewind_point(run, found))
+    tasks = plan_to_look(machine, ns_of(found.config))
+    replay.begin_anew(with_handlers(tasks, run.position.records))
+
+
+def was_made_for_this(run: Run) -> bool:
+    """Whether the checkpoint is the head, made by an update or a fork to go on from, and nothing
+    was recorded beside it but what an update has carried over."""
+    position = run.position
+    found = position.found
+    assert found is not None
+    if not position.at_head or found.metadata.get("source") not in ("update", "fork"):
+        return False
+    # An update that carries tasks over records once, with its commit. A higher revision means that
+    # somebody has worked here since. A fork that carries tasks over is a whole call, stored at its
+    # end.
+    updated = found.metadata["source"] == "update" and bool(found.metadata.get(CONTINUES))
+    return not position.records or (updated and found.revision == 1)
+
+
+def _take_input(run: Run, machine: Machine) -> Effects:
+    """Start over: what was pending is dropped, the input becomes a checkpoint of its own."""
+    given, found = run.settings.given, run.position.found
+    writes = input_writes(run, given)
+    if not writes:
+        raise EmptyInputError(
+            f"the input must have a value for an input channel, {run.program.inputs!r}, "
+            f"got {given!r}"
+        )
+    start = run.program.nodes.get(START)
+    if start is not None and start.plain and not run.keeps_steps:
+        _run_start(run, machine, start)
+        return
+    if found is not None:
+        run.position.replace_records({})
+        # New input starts over in nested graphs, too.
+        run.replay.follow(None)
+        # Pending nodes are dropped anyway, so only keys whose kind has changed stand in the way.
+        lost = [name for name in lost_kinds(machine, found) if name.startswith("key ")]
+        if lost:
+            raise GraphChangedError(str(run.thread), lost)
+        forget_lost(machine, found)
+    new = run.position.head is None
+    # What was pending counts as run, or its triggers would start it beside the new input.
+    machine.apply_input(
+        writes, machine.as_superstep().plan(coerce=False) if found is not None else ()
+    )
+    yield from save(run, machine, "input", held=new and _holds_input(run, machine))
+
+
+def _run_start(run: Run, machine: Machine, start: CompiledNode) -> None:
+    """Take the input and START's superstep at once, where nobody could see the state between them:
+    START writes the input into the state, and what its edges lead to is triggered (benchmark
+    P2)."""
+    task = Task(start, start.path, run.settings.given, run)
+    for writer in start.writers:
+        writer.write(task.input, task)
+    machine.skip_input()
+    machine.apply((task,))
+
+
+def _holds_input(run: Run, machine: Machine) -> bool:
+    """Whether the input is stored together with what comes next. No node of the user's may run
+    before, nor a router, unless the input comes about again. A reader gets the chunks of both when
+    they are stored."""
+    if not run.commits.holds_input or run.output.live:
+        return False
+    nodes, triggers = machine.program.nodes, machine.program.triggers
+    following = [name for channel in machine.changed or () for name in triggers.get(channel, ())]
+    if following != [START] or not nodes[START].hidden:
+        return False
+    if not run.output.streams and run.commits.hold_start():
+        return True
+    return nodes[START].plain
+
+
+def input_writes(run: Run, given: Any) -> list[Pair]:
+    """The input as writes to the input channels.
+
+    Raises:
+        TypeError: there are several input channels, and the input is not a dict.
+    """
+    inputs = run.program.inputs
+    if isinstance(inputs, str):
+        run.settings.graph.check_input(given)
+        return [(inputs, given)]
+    if not isinstance(given, dict):
+        refuse_lookalike(given)
+        raise TypeError(
+            f"the input must be a dict with the input channels {list(inputs)}, "
+            f"got {type(given).__name__}"
+        )
+    return [(key, value) for key, value in given.items() if key in inputs]
+
+
+def _take_command(run: Run, machine: Machine, command: Command[Any], *, branches: bool) -> Effects:
+    """Apply a command's update and goto at once, and keep its answer for the task that asks."""
+    reopened: list[TaskWrites] = []
+    if command.resume is not MISSING:
+        tasks = pending_tasks(run, machine)
+        reopened = take_answers(run, tasks, command.resume, branches=branches)
+    writes = command_writes(run, command)
+    if run.position.unqueued is None or branches:
+        machine.apply_writes(writes)
+    else:
+        from .origins import bring_in
+
+        bring_in(run, machine, writes)
+    # On a branch nothing is claimed: no other call can stand at a checkpoint that is new.
+    if not branches:
+        yield from record_command(run, writes, reopened)
+
+
+def save(run: Run, machine: Machine, source: str, *, held: bool = False) -> Effects:
+    """Make a checkpoint before the first superstep, unless all saving waits for the end of the
+    call. If the call may come twice, it is stored before the first node starts in any case: of two
+    deliveries that begin at the same checkpoint one gets a conflict, and runs nothing.
+
+    Args:
+        held: store it together with the next one.
+    """
+    if run.thread.saver is not None:
+        if run.may_come_twice and not held:
+            yield FirstSave(run.commits.build(machine, source, []))
+        elif run.settings.durability == "exit":
+            run.commits.postpone(machine, source)
+        else:
+            saved = Save(run.commits.build(machine, source, []))
+            yield saved.hold(for_task=run.commits.holds_start) if held else saved
+    output = run.output
+    if source == "input" and (output.streams or output.keeps_view):
+        output.show_values(machine)

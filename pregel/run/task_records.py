@@ -1,12 +1,12 @@
-"""What is recorded beside a checkpoint of the tasks that follow it: read back from what a
-checkpointer found."""
+"""What is recorded beside a checkpoint of the tasks that follow it, and of the answers brought
+for them: read back from what a checkpointer found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from ...checkpoint.base import (
     CLAIM,
@@ -23,15 +23,16 @@ from ...checkpoint.base import (
     SLEEP,
     PendingWrite,
     Span,
+    TaskWrites,
 )
+from ...checkpoint.serde import Serializer
 from ..clock import CLOCK
-from ..names import TASKS
+from ..names import TASKS, path_text
 from ..program.writes import Pair
 from ..schedule.machine import Machine
 from ..task.ids import Carried
 from ..task.task import Task, handler_of
 from ..types import Interrupt
-from .claims import ClaimRecord, find_undelivered
 
 
 @dataclass(slots=True, eq=False)
@@ -288,3 +289,78 @@ def undelivered_answers(stored: Mapping[str, TaskRecord]) -> dict[str, Any]:
         return {}
     open_ = {question.id for known in stored.values() for question in known.waiting}
     return find_undelivered(claim, open_, given_answers(stored))
+
+
+def encode_record(serde: Serializer, task_id: str, known: TaskRecord) -> TaskWrites:
+    """What is known of a task, to be stored once more beside another checkpoint."""
+    pairs: list[Pair] = [*known.writes] or ([(NO_WRITES, None)] if known.wrote else [])
+    if not known.finished and known.interrupts:
+        pairs += [(INTERRUPT, list(known.interrupts)), (RAISED, known.raised)]
+    if not known.finished and known.wake_at is not None:
+        pairs.append((SLEEP, known.wake_at))
+    if known.error is not None:
+        pairs.append((ERROR, known.error))
+    if known.routed:
+        pairs.append((ERROR_SOURCE, None))
+    if known.answers:
+        pairs.append((RESUME, dict(known.answers)))
+    if known.kept is not None:
+        pairs.append((KEPT, dict(known.kept)))
+    if known.edited:
+        pairs.append((EDITED, True))
+    if known.claim is not None:
+        pairs.append((CLAIM, dict(known.claim)))
+    path = path_text(known.kept["path"]) if known.kept is not None and known.kept["path"] else ""
+    return TaskWrites(task_id, path, [(name, serde.dumps(value)) for name, value in pairs])
+
+
+# -- claims ----------------------------------------------------------------------------------------
+# The answers that a call has brought, stored beside the checkpoint whose tasks asked, before any
+# node runs: so of several calls one goes on, and what a person has said outlives the process. A
+# claim stays open until each of its answers has reached the record of the task that asked, or that
+# task has finished. It is live as long as the run that stored it may be at work.
+
+FIRST = ""
+"""In a claim, in place of a question's id: the first question that is asked."""
+
+
+class ClaimRecord(TypedDict):
+    """A claim as it is stored.
+
+    Keys:
+        answers: by question; the answer without a question is for the first that is asked.
+        run_id: the run that brought them, if it has a name.
+        taken: the named runs whose commands were taken beside this checkpoint.
+        before: the questions whose answers were recorded by then.
+        live: the run may be at work, or dead; it has not recorded its end.
+    """
+
+    answers: dict[str, Any]
+    run_id: str | None
+    taken: list[str]
+    before: list[str]
+    live: bool
+
+
+def find_undelivered(
+    claim: ClaimRecord | None, open_ids: Collection[str], given: Collection[str]
+) -> dict[str, Any]:
+    """The answers of a claim that have not reached the record of a task.
+
+    Args:
+        open_ids: the questions that are recorded and wait.
+        given: the questions whose answers are recorded beside this checkpoint.
+    """
+    if claim is None:
+        return {}
+    left = {q: answer for q, answer in claim["answers"].items() if q in open_ids and q not in given}
+    # Any answer that was recorded since the claim may be this one, taken by a question that was
+    # asked later. To give it again could answer two questions.
+    if FIRST in claim["answers"] and set(given) <= set(claim.get("before", ())):
+        left[FIRST] = claim["answers"][FIRST]
+    return left
+
+
+def is_live(claim: ClaimRecord | None) -> bool:
+    """Whether the run that brought these answers has not ended, as far as is recorded."""
+    return claim is not None and bool(claim.get("live", True))

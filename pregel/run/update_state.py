@@ -22,16 +22,14 @@ from ..program.writes import list_sends
 from ..schedule.machine import Machine
 from ..task.task import Task, in_path_order
 from ..types import StateUpdate
-from .begin import input_writes, was_made_for_this
 from .effects import Effect, Effects, Load, Save, Work
-from .graph_changes import forget_lost, lost_work
-from .load import load_machine
+from .load import forget_lost, load_machine, lost_work
 from .nested import find_made_on, load_under_way
-from .open_tasks import OpenWork, match
 from .resume import upcoming
 from .run import Run
+from .start import input_writes, was_made_for_this
 from .task_records import TaskRecord, known_only, with_handlers
-from .update_tasks import is_outside, make_tasks, paths_of, says_where
+from .update_tasks import OpenWork, is_outside, make_tasks, match, paths_of, says_where
 
 ALONE = (END, INPUT, COPY)
 """What `as_node` may say besides a node's name; such an update is the only one of its superstep."""

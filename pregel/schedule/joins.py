@@ -27,8 +27,7 @@ from typing import Any, cast
 from ...channels.base import MISSING, Channel
 from ...channels.named_barrier import Barrier, Late, WaveBarrier
 from ..names import TASKS
-from ..program.flow import Flow, find_first, walk
-from ..program.join import Join
+from ..program.flow import Flow, Join, find_first, walk
 from ..program.writes import list_sends
 from ..task.task import Task
 from .state import Channels, Grouped, LiveState, Noted

@@ -32,10 +32,9 @@ from ..running import EffectRecord, PendingSleep, SleepRequest
 from ..runtime import ExecutionInfo, NodeError, Runtime, find_server_info
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
-from .context import TaskContext
+from .context import TaskAnswers, TaskContext, find_answers
 from .deadline import ChildDeadline, Deadline
 from .ids import task_id
-from .task_answers import TaskAnswers, find_answers
 
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
 

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unus
 from mcp.types import CallToolResult, TextContent, Tool
 
 from ...checkpoint.base import INTERRUPT
-from ...graph.messages.merge import MessageFolding
+from ...graph.messages.reducer import MessageFolding
 from ...pregel.app import Pregel
 from ..questions import prompt_of
 

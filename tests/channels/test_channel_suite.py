@@ -29,7 +29,7 @@ from stategraph.channels import (
     Topic,
     UntrackedValue,
 )
-from stategraph.pregel.program.join import JOIN_KINDS, Join
+from stategraph.pregel.program.flow import JOIN_KINDS, Join
 from stategraph.testing import CHANNEL_RULES, CheckFailed, check_channel
 
 

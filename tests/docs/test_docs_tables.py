@@ -15,7 +15,7 @@ from stategraph.channels import BaseChannel
 from stategraph.checkpoint import records
 from stategraph.checkpoint.records import CheckpointMetadata
 from stategraph.pregel import names as reserved
-from stategraph.pregel.program.join import JOIN_KINDS
+from stategraph.pregel.program.flow import JOIN_KINDS
 from stategraph.pregel.types import StreamMode
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

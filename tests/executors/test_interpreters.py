@@ -24,7 +24,7 @@ from kit.executor_suite import *
 
 from stategraph import InvalidGraphError
 from stategraph.executors import pickling, resolve_executor
-from stategraph.executors.interpreters import InterpreterExecutor
+from stategraph.executors.pools import InterpreterExecutor
 from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 

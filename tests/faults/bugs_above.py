@@ -18,7 +18,6 @@ import stategraph.pregel.drivers.side_effects as side_effects
 import stategraph.pregel.drivers.sleeping as sleeping
 import stategraph.pregel.drivers.threads as threads
 import stategraph.pregel.drivers.timeslice as timeslice
-import stategraph.pregel.run.begin as begin
 import stategraph.pregel.run.load as load
 import stategraph.pregel.run.loop as loop
 import stategraph.pregel.run.start as start
@@ -171,7 +170,7 @@ def order_of_arrival(stack: ExitStack) -> None:
 @bug("changed_graphs", 10)
 def changes_not_looked_at(stack: ExitStack) -> None:
     """A stored run goes on whatever the graph has become."""
-    swap(stack, begin, "check_unchanged", lambda run, machine: None)
+    swap(stack, start, "check_unchanged", lambda run, machine: None)
 
 
 @bug("shared_loops", 12)

@@ -10,7 +10,6 @@ import stategraph.checkpoint.sql.saver as sql
 import stategraph.pregel.drivers.ajournal as ajournal
 import stategraph.pregel.drivers.journal as journal
 import stategraph.pregel.drivers.turns as turns
-import stategraph.pregel.run.open_tasks as open_tasks
 import stategraph.pregel.run.resume as resume
 import stategraph.pregel.run.snapshots as snapshots
 import stategraph.pregel.run.start as start
@@ -118,19 +117,19 @@ def deliveries_forgotten(stack: ExitStack) -> None:
 @bug("edits_while_paused", 20)
 def siblings_run_again(stack: ExitStack) -> None:
     """Finished siblings to which an edit leads again are run again."""
-    real = open_tasks.OpenWork.__init__
+    real = update_tasks.OpenWork.__init__
 
     def init(self: Any, run: Any, pending: Any, again: Any) -> None:
         real(self, run, pending, again)
         self.tasks = [(task, known) for task, known in self.tasks if not known.finished]
 
-    swap(stack, open_tasks.OpenWork, "__init__", init)
+    swap(stack, update_tasks.OpenWork, "__init__", init)
 
 
 @bug("edits_while_paused", 20)
 def questions_dropped(stack: ExitStack) -> None:
     """An edit of a paused thread drops the questions that are open, and what their tasks had done."""
-    swap(stack, open_tasks.OpenWork, "carry", lambda self, run, machine: [])
+    swap(stack, update_tasks.OpenWork, "carry", lambda self, run, machine: [])
 
 
 @bug("pending_twice", 3)

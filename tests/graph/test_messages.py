@@ -45,7 +45,7 @@ from stategraph.graph import (
     stream_text,
 )
 from stategraph.graph.messages import emit_message_delta
-from stategraph.graph.messages import merge as room
+from stategraph.graph.messages import reducer as room
 from stategraph.pregel.run.tokens import emitter, is_message, is_removal, unstreamed
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,7 +22,7 @@ from stategraph import (
     interrupt,
 )
 from stategraph.graph import call_model
-from stategraph.graph.messages.parts import add_parts
+from stategraph.graph.messages.models import add_parts
 
 
 class Ask(TypedDict):

@@ -34,7 +34,7 @@ from stategraph import (
 from stategraph.channels import LastValue
 from stategraph.graph import call_model
 from stategraph.prebuilt import create_agent
-from stategraph.pregel.program.join import Join
+from stategraph.pregel.program.flow import Join
 from stategraph.testing import ScriptedModel
 from stategraph.visualize.extract import extract
 from stategraph.visualize.model import GraphEdge, GraphModel

@@ -18,7 +18,7 @@ from ...checkpoint.base import (
 )
 from ...pregel.program.program import Program
 from ...pregel.run.explain import find_whole
-from ...pregel.run.graph_changes import lost_kinds, lost_work
+from ...pregel.run.load import lost_kinds, lost_work
 from ...pregel.run.snapshots import View, view
 from ...pregel.run.task_records import TaskRecord
 from ...pregel.schedule.slots import find_under_way

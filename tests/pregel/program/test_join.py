@@ -10,8 +10,8 @@ import pytest
 
 from stategraph import END, START, StateGraph
 from stategraph.channels import NamedBarrierValue, NamedBarrierValueAfterFinish
-from stategraph.pregel.program import join as joins
-from stategraph.pregel.program.join import JOIN_KINDS, Join, parse_join
+from stategraph.pregel.program import flow as joins
+from stategraph.pregel.program.flow import JOIN_KINDS, Join, parse_join
 
 
 class State(TypedDict, total=False):

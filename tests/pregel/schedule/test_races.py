@@ -447,7 +447,7 @@ def test_an_edit_keeps_the_winner(drive, saver, track):
 def test_an_edit_distinguishes_racers_and_keys():
     from types import SimpleNamespace
 
-    from stategraph.pregel.run.open_tasks import match
+    from stategraph.pregel.run.update_tasks import match
     from stategraph.pregel.task.task import Task
 
     run: Any = SimpleNamespace(settings=SimpleNamespace(serde=Serializer()))

@@ -22,7 +22,7 @@ from stategraph import (
     task,
 )
 from stategraph.executors import ProcessExecutor
-from stategraph.pregel.task import interrupts, question_ids
+from stategraph.pregel.task import interrupts
 
 
 class State(TypedDict, total=False):
@@ -356,11 +356,11 @@ def test_answers_in_any_order_are_no_cause_for_a_warning(drive, tmp_path, schedu
 @pytest.mark.parametrize("version", ["0.2.0", "0.1.0"])
 def test_a_thread_of_an_earlier_version_takes_answers_by_its_ids(drive, place, tmp_path, version, monkeypatch):
     """Ids of 0.2.0 were made of place and value, those before of the place alone."""
-    app = app_of(tools, None)
+    app, identify = app_of(tools, None), interrupts.identify
 
-    def earlier(ns: str, place: int, content: str, equal: int) -> question_ids.Question:
-        known = question_ids.identify(ns, place, content, equal)
-        return question_ids.Question(known.earlier[version == "0.1.0"])
+    def earlier(ns: str, place: int, content: str, equal: int) -> interrupts.Question:
+        known = identify(ns, place, content, equal)
+        return interrupts.Question(known.earlier[version == "0.1.0"])
 
     with monkeypatch.context() as before:
         before.setattr(interrupts, "identify", earlier)

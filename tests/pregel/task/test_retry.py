@@ -28,7 +28,7 @@ from stategraph import (
 )
 from stategraph.channels import LastValue
 from stategraph.pregel.clock import CLOCK
-from stategraph.pregel.task.retry import interval, wait_before_retry
+from stategraph.pregel.task.outcome import interval, wait_before_retry
 from stategraph.pregel.types import default_retry_on
 
 AT_ONCE = RetryPolicy(initial_interval=0)
