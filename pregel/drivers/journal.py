@@ -38,6 +38,9 @@ from ..run.run import Run
 from .pool import HELD, POOL
 from .steps import Steps, run_steps
 
+LARGEST_GROUP = 1 << 20
+"""So many bytes of what `@task` calls have left are recorded together: it becomes one row."""
+
 
 class Journal:
     """What one run stores, in order.
@@ -277,13 +280,13 @@ class Journal:
         """
         position = self._position
         while self._queue and not (mine is not None and mine.done):
-            first = self._queue[0]
-            entries = self._next_commits() if first.held else (first,)
+            entries = self._next_entries()
+            first = entries[0]
             try:
                 if self.broken is not None:
                     raise self.broken
                 if first.commit is None:
-                    yield from self._store_records(first)
+                    yield from self._store_records(entries)
                     continue
                 position.prepare(first.commit)
                 commits: Any = [*first.inside, first.commit]
@@ -306,24 +309,37 @@ class Journal:
                     entry.done = True
                     self._queue.popleft()
 
-    def _next_commits(self) -> list[Entry]:
-        """The commits that were held, and the one for which they waited if it is there."""
-        entries: list[Entry] = []
-        for entry in self._queue:
-            if entry.commit is None:
+    def _next_entries(self) -> Sequence[Entry]:
+        """What is stored together: commits that were held, with the one for which they waited if it
+        is there; or what `@task` calls beside one checkpoint have left."""
+        queue = self._queue
+        first = queue[0]
+        if not (first.held or first.of_call) or len(queue) == 1:
+            return (first,)
+        entries, size = [first], first.size
+        # By index: other threads append meanwhile.
+        for index in range(1, len(queue)):
+            entry = queue[index]
+            if first.of_call:
+                if not entry.of_call or entry.checkpoint_id != first.checkpoint_id:
+                    break
+                size += entry.size
+                if size > LARGEST_GROUP:
+                    break
+            elif not entries[-1].held or entry.commit is None:
                 break
             entries.append(entry)
-            if not entry.held:
-                break
         return entries
 
-    def _store_records(self, entry: Entry) -> Steps[None]:
-        position = self._position
+    def _store_records(self, entries: Sequence[Entry]) -> Steps[None]:
+        position, entry = self._position, entries[0]
         if entry.inside:
             self._require(entry.inside, position.head)
             yield self._commit(entry.inside)
             return
         records = entry.records()
+        if len(entries) > 1:
+            records = {entry.checkpoint_id: [record for each in entries for record in each.writes]}
         if self._kept is not None and self._kept.record(records):
             return
         if position.is_past(entry):

@@ -165,6 +165,11 @@ class Entry:
         self.of_call: bool = False
         self.error: BaseException | None = None
 
+    @property
+    def size(self) -> int:
+        """How many bytes it records beside its checkpoint."""
+        return sum(len(data) for each in self.writes for _, (_, data) in each.writes)
+
     def records(self) -> Mapping[str, Sequence[TaskWrites]]:
         """All that is to be recorded, by the checkpoints beside which it stands. Where a
         checkpointer cannot record it at once, this is the order."""

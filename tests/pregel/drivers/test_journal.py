@@ -5,14 +5,18 @@ from __future__ import annotations
 import ast
 import asyncio
 import threading
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kit.pausing_graphs import CFG, graph
 
-from stategraph import END, START, InMemorySaver, entrypoint, task
+from stategraph import END, START, Command, InMemorySaver, entrypoint, interrupt, task
+from stategraph.checkpoint.base import RETURN
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.pregel.drivers.journal import Journal
+from stategraph.pregel.run.effects import Entry
 
 ROOT = Path(__file__).parents[3]
 WRITES = {"commit", "record", "put", "put_writes"}
@@ -128,6 +132,83 @@ def test_after_a_failed_checkpoint_no_call_is_recorded(drive, saver, monkeypatch
     assert app.get_state(CFG).next == ("a",)
     assert not [entry for entry in saver.order if entry.startswith("beside")]
     assert drive.invoke(app, None, CFG) == {"log": ["a", 2, 4]}
+
+
+class Counting(SqliteSaver):
+    """Notes how many results each `record` brings."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.brought: list[int] = []
+
+    def record(self, where: Any, expected: Any, writes: Any) -> Any:
+        (records,) = writes.values()
+        self.brought.append(sum(name == RETURN for record in records for name, _ in record.writes))
+        return super().record(where, expected, writes)
+
+
+@pytest.fixture
+def counting(tmp_path):
+    opened = Counting(str(tmp_path / "threads.db"), synchronous="off")
+    yield opened
+    opened.close()
+
+
+def many_calls(saver: Any, waits: Any, words: str = "") -> Any:
+    """An entrypoint with 40 calls side by side that end together; a later one asks."""
+
+    @task
+    def slow(x: int) -> str:
+        waits.wait(10)
+        return f"{words}{x}"
+
+    @entrypoint(checkpointer=saver)
+    def flow(given: Any) -> Any:
+        done = [slow(number) for number in range(40)]
+        waits.set()
+        found = [call.result() for call in done]
+        interrupt("go on?")
+        return found
+
+    return flow
+
+
+def test_results_of_calls_that_wait_together_are_recorded_together(drive, counting):
+    flow = many_calls(counting, threading.Event())
+    drive.invoke(flow, {}, CFG)
+    assert sum(counting.brought) == 40
+    assert len([each for each in counting.brought if each]) < 40
+    counting.brought.clear()
+    assert drive.invoke(flow, Command(resume=True), CFG) == [str(number) for number in range(40)]
+    assert sum(counting.brought) == 0, "each is found"
+
+
+def test_large_results_are_recorded_apart(drive, counting):
+    flow = many_calls(counting, threading.Event(), "long " * 60_000)
+    drive.invoke(flow, {}, CFG)
+    assert sum(counting.brought) == 40
+    assert max(counting.brought) <= 3
+
+
+def test_records_may_come_while_the_journal_looks_at_its_queue(counting):
+    """A call that ends on another thread appends to the queue at any moment."""
+
+    class Arriving(Entry):
+        @property
+        def held(self) -> bool:  # type: ignore[override]
+            queue.append(Entry(None, (), "1"))
+            return True
+
+        @held.setter
+        def held(self, value: bool) -> None:
+            pass
+
+    queue: Any = deque()
+    journal = Journal.__new__(Journal)
+    journal._queue = queue
+    commit: Any = object()
+    queue += [Arriving(commit), Arriving(commit)]
+    assert len(journal._next_entries()) == 2
 
 
 def test_only_the_journal_calls_what_a_saver_writes_with():
