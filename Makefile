@@ -144,13 +144,13 @@ clean: ## remove what was built and cached; the two venvs stay
 .compat/stamp: pyproject.toml
 	@.compat/bin/python -c 'import pip' 2>/dev/null || { echo "making .compat"; $(PYTHON) -m venv .compat; }
 	@.compat/bin/python $(PIP) install --upgrade pip
-	@.compat/bin/python $(PIP) install -e ".[serve,ag-ui,mcp]" --group compat
+	@.compat/bin/python $(PIP) install -e ".[serve,ag-ui,mcp,metrics]" --group compat
 	@touch $@
 
 .newest/stamp: pyproject.toml
 	@.newest/bin/python -c 'import pip' 2>/dev/null || { echo "making .newest"; $(PYTHON) -m venv .newest; }
 	@.newest/bin/python $(PIP) install --upgrade pip
-	@.newest/bin/python $(PIP) install -e ".[serve,ag-ui,mcp]" --group newest
+	@.newest/bin/python $(PIP) install -e ".[serve,ag-ui,mcp,metrics]" --group newest
 	@touch $@
 
 .py%/stamp: pyproject.toml

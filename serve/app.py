@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
 
@@ -34,6 +34,8 @@ from .guards import (
     unavailable,
 )
 from .limits import Limits, OpenRequests, OpenRuns
+from .operations.routes import Operations
+from .operations.watch import Watched
 from .page.dead_letters import DeadLetters
 from .page.files import PageFiles
 from .page.lists import PageLists
@@ -77,6 +79,8 @@ def create_app(
     integrity: Integrity | None = None,
     webhooks: Sequence[str] = (),
     origins: Sequence[str] = (),
+    operators: Collection[str] = (),
+    metrics: bool = False,
 ) -> Starlette:
     """Return an ASGI app that serves graphs over HTTP to the official clients of LangGraph's
     server. Run it with uvicorn, or mount it in another app.
@@ -111,11 +115,16 @@ def create_app(
             "https://example.com/hooks/"; none by default.
         origins: the origins of other sites whose pages may use the server, such as
             "https://chat.example.com"; none by default. They must match exactly.
+        operators: the ids of the users, as `auth` returns them, who may read `/metrics` and erase
+            others (`DELETE /users/{user_id}`). Without `auth` everybody may read the metrics.
+        metrics: measure requests, runs and the queue, and serve that at `/metrics` as Prometheus
+            reads it. Needs the extra `metrics`.
 
     Raises:
         ValueError: there is no graph, the name of one has a slash, a webhook prefix is not a plain
             URL, an origin is none, or `hosts` is None without `auth`.
         TypeError: `auth` is no function.
+        ModuleNotFoundError: the extra `metrics` is missing.
     """
     if not graphs:
         raise ValueError("graphs must name at least one graph")
@@ -146,6 +155,11 @@ def create_app(
     service.webhooks = Allowed(webhooks)
     schedules, protocols = Schedules(service), Protocols(service)
 
+    measured: Any = None
+    if metrics:
+        from .operations.metrics import ServerMetrics
+
+        measured = ServerMetrics(requests, open_runs, runs.queue)
     lock = StoreLock(memory) if queue is None else nullcontext()
 
     @asynccontextmanager
@@ -156,9 +170,13 @@ def create_app(
             if not service.webhooks.is_empty:
                 sender = Webhooks(service.webhooks, records)
                 background.append(asyncio.create_task(sender.send_for_ever()))
+            if measured is not None:
+                measured.open()
             try:
                 yield
             finally:
+                if measured is not None:
+                    measured.close()
                 for task in background:
                     task.cancel()
                 await service.runs.close(drain_seconds)
@@ -167,11 +185,13 @@ def create_app(
     database = DatabaseCheck(memory)
 
     async def ok(request: Request) -> Response:
+        """Send whether the server can be used; with `check_db=1`, the database as well."""
         asked = request.query_params.get("check_db", "0").lower() not in ("0", "false")
         fault = await database.fault(writes=True) if asked else None
         return answer({"ok": True}) if fault is None else unavailable(fault)
 
     async def info(_: Request) -> Response:
+        """Send the version of the server."""
         from .. import __version__
 
         flags = {"assistants": True, "crons": True}
@@ -195,6 +215,7 @@ def create_app(
         ),
         schedules,
         protocols,
+        Operations(service, operators, measured),
         PageFiles(),
     ]
     routes = [route for room in rooms for route in room.routes()]
@@ -209,6 +230,7 @@ def create_app(
         lifespan=lifespan,
         middleware=[
             *([Middleware(CORSMiddleware, allow_origins=[*allowed], **_CORS)] if allowed else []),
+            Middleware(Watched, measures=measured),
             Middleware(Limited, requests=requests),
             Middleware(OriginCheck, hosts=hosts, origins=allowed),
             Middleware(DatabaseGuard, database=database),

@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from logging import INFO, FileHandler
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -72,6 +73,12 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--no-workers", action="store_const", const=0, dest="workers", help=others)
     text = "allow webhooks to addresses that begin with this URL; may be repeated"
     add("--webhooks", action="append", default=[], metavar="URL", help=text)
+    who = "a user who may read /metrics and erase others; may be repeated"
+    add("--operator", action="append", default=[], metavar="USER", help=who)
+    text = "measure requests, runs and the queue, and serve that at /metrics for Prometheus"
+    add("--metrics", action="store_true", help=text)
+    text = "append a line of JSON to this file for each request that may change something"
+    add("--audit-log", metavar="FILE", help=text)
     text = "log each request"
     add("--access-log", action="store_true", help=text)
     add("--log-format", choices=("text", "json"), help=LOG_FORMAT_HELP)
@@ -116,6 +123,7 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         try:
             graphs = _graphs(asked.graphs)
             configure_logging(asked.log_format)
+            _audit(asked.audit_log)
             for observer in asked.observer:
                 add_observer(observer)
             auth = _load(asked.auth) if asked.auth else None
@@ -186,7 +194,20 @@ def _make_app(
         queue=queue,
         workers=_WORKERS if asked.workers is None else asked.workers,
         integrity=encryption_of_keys(asked.keys, os.environ),
+        operators=asked.operator,
+        metrics=asked.metrics,
     )
+
+
+def _audit(file: str | None) -> None:
+    """Write the audit log to a file."""
+    if file is None:
+        return
+    from .operations.watch import AUDIT
+
+    AUDIT.addHandler(FileHandler(file, encoding="utf-8"))
+    AUDIT.setLevel(INFO)
+    AUDIT.propagate = False
 
 
 def _graphs(targets: Sequence[str]) -> dict[str, Pregel]:

@@ -82,6 +82,10 @@ class OpenRequests:
         self._of_user[user] += 1
         scope[_USER] = user
 
+    def count(self) -> int:
+        """Return how many requests are in progress."""
+        return self._open
+
     def leave(self, scope: Scope) -> None:
         """Stop counting a request that was answered or whose client has disconnected."""
         self._open -= 1
@@ -90,6 +94,12 @@ class OpenRequests:
             self._of_user[user] -= 1
             if not self._of_user[user]:
                 del self._of_user[user]
+
+
+def user_of(scope: Scope) -> str | None:
+    """Return the user of a request; None as long as nobody has asked, or without `auth`."""
+    user: str | None = scope.get(_USER)
+    return user
 
 
 class OpenRuns:
@@ -119,6 +129,10 @@ class OpenRuns:
             self._of_user[owner] -= 1
             if not self._of_user[owner]:
                 del self._of_user[owner]
+
+    def count(self) -> int:
+        """Return how many runs wait or run."""
+        return len(self._owners)
 
     def check(self, owner: str) -> None:
         """Check that one more run may begin.

@@ -139,6 +139,15 @@ class QueueCare(AsyncCaller):
             raise ValueError(f"older_than must not be negative, got {older_than}")
         return self._database.run("forget", self.graph, older_than.total_seconds())
 
+    def forget_thread(self, thread_id: str) -> int:
+        """Delete the jobs of this graph on a thread that have ended or are parked, with their
+        streams.
+
+        Returns:
+            How many jobs were deleted.
+        """
+        return self._database.run("forget_thread", self.graph, hash_name(thread_id), thread_id)
+
     def schedules(self) -> list[ScheduleInfo]:
         """Return the schedules of all graphs, ordered by graph and name."""
         return self._schedules.list()

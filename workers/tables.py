@@ -276,6 +276,11 @@ STATEMENTS = {
         WHERE graph = $1 AND state IN ('done', 'paused', 'failed', 'cancelled')
             AND ended < now() - make_interval(secs => $2)
     """,
+    "forget_thread": """
+        DELETE FROM stategraph_jobs
+        WHERE lane = $2 AND thread_id = $3 AND graph = $1
+            AND state IN ('done', 'paused', 'failed', 'cancelled', 'parked')
+    """,
     "free": f"""
         UPDATE stategraph_jobs SET {_GIVEN_BACK}
         WHERE worker = $1 AND state = 'running' RETURNING graph

@@ -118,10 +118,15 @@ class Threads:
         cancelled."""
         owner = await self._service.user(request)
         thread = await self._records.get("threads", request.path_params["thread_id"], owner=owner)
-        await self._delete(thread["thread_id"], owner)
+        await self.remove(thread["thread_id"], owner)
         return Response(status_code=204)
 
-    async def _delete(self, id: str, owner: str | None) -> None:
+    async def remove(self, id: str, owner: str | None) -> None:
+        """Delete a thread as `delete` does.
+
+        Raises:
+            Refused: a run of it is under way.
+        """
         await self._refuse_busy(id)
         for pointer in await self._records.unfinished(id):
             if seconds_until(pointer["begins_at"]) > 0:
@@ -157,7 +162,7 @@ class Threads:
             await self._refuse_busy(id)
         for id in ids:
             if body.strategy == "delete":
-                await self._delete(id, owner)
+                await self.remove(id, owner)
                 continue
             async with self._records.lock("threads", id):
                 await self._refuse_busy(id)

@@ -299,10 +299,15 @@ class FleetRuns:
         return was_open
 
     async def forget(self, thread_id: str, run_id: str | None = None) -> None:
-        """Cancel the jobs of runs whose records are about to be deleted; see `Runner`."""
+        """Cancel the jobs of runs whose records are about to be deleted, and delete those of a
+        whole thread with their streams; see `Runner`."""
         for each in await self._records.unfinished(thread_id):
             if run_id in (None, each["run_id"]):
                 await self._cancel_job(each)
+        if run_id is None:
+            graphs = {each["graph_id"] for each in await self._records.search("runs", thread_id)}
+            for graph in graphs:
+                await asyncio.to_thread(self._queue_of(graph).forget_thread, thread_id)
 
     async def _cancel_job(self, pointer: Record) -> None:
         """Cancel the job of a run, also if its graph is not served."""

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],
     "workers": [".channels", ".checkpoint", ".pregel", ".graph"],
     "compat": [".channels", ".checkpoint", ".store", ".pregel", ".graph"],
-    "serve": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".workers", ".visualize"],
+    "serve": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".workers", ".visualize", ".otel"],
     "testing": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize"],
 }
 EVERYWHERE = ".extras"  # imports nothing; every room's errors may quote it
@@ -48,6 +48,7 @@ BACK = {
     (".serve.runs.execution", ".compat.langchain.events"): "the events of LangChain, which only its users have",
     (".serve.app", "."): "the version is the root's",
     (".serve.mcp.server", "."): "the version is the root's",
+    (".serve.operations.routes", "."): "the version is the root's",
 }
 
 

@@ -21,7 +21,7 @@ from stategraph.serve import create_app
 from stategraph.serve.records import ROOT
 from stategraph.store import InMemoryStore
 
-PUBLIC = {("GET", "/ok"), ("GET", "/info"), ("GET", "/"), ("GET", "/page/{file}")}
+PUBLIC = {("GET", path) for path in ("/ok", "/info", "/", "/page/{file}", "/openapi.json", "/docs")}
 """What everybody may ask for: nothing of a user is in it."""
 REFUSED = {
     ("POST", "/runs/batch"),
@@ -84,7 +84,7 @@ class Scene:
         self.store.put(("ann", "notes"), "k", {"text": SECRET})
 
     def path(self, path: str) -> str:
-        for name, id in self.ids.items():
+        for name, id in {**self.ids, "user_id": "ann"}.items():
             path = path.replace(f"{{{name}}}", id)
         key, at = ("k" if path.startswith("/store") else "log"), self.ids["checkpoint_id"]
         asked = f"namespace=ann.notes&key={key}&at={at}&one={at}&other={at}&id={self.ids['task_id']}"

@@ -1,0 +1,84 @@
+"""`/metrics`: what a server measures, in the text that Prometheus reads. Needs the extra `metrics`.
+
+Requests are measured here, runs by the observer `OpenTelemetry`, the queue by `instrument_queue`.
+They write to a meter provider of the server's own, so an application that exports its metrics
+elsewhere is not disturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from ...extras import install_command
+from ..limits import OpenRequests, OpenRuns
+
+try:
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from opentelemetry.metrics import CallbackOptions, Observation
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.trace import NoOpTracerProvider
+    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+except ModuleNotFoundError as error:
+    needed = install_command("metrics")
+    raise ModuleNotFoundError(f"/metrics needs {error.name}: {needed}") from error
+
+from ...otel import instrument, instrument_queue
+
+CONTENT_TYPE: Final[str] = CONTENT_TYPE_LATEST
+
+
+class ServerMetrics:
+    """The instruments of one server.
+
+    Args:
+        requests, runs: what counts those in progress.
+        queue: the `Queue` of the server's jobs, if it has one.
+    """
+
+    def __init__(self, requests: OpenRequests, runs: OpenRuns, queue: Any = None) -> None:
+        self._registry = CollectorRegistry()
+        self._provider = MeterProvider([PrometheusMetricReader(registry=self._registry)])
+        self._queue = queue
+        self._stops: list[Callable[[], None]] = []
+        meter = self._provider.get_meter("stategraph.serve")
+        self._durations = meter.create_histogram(
+            "http.server.request.duration", "s", "Requests, from the first byte to the last"
+        )
+        for name, count, what in (
+            ("http.server.active_requests", requests.count, "Requests in progress"),
+            ("stategraph.runs.open", runs.count, "Runs that wait or run"),
+        ):
+            meter.create_observable_gauge(name, [_observing(count)], description=what)
+
+    def open(self) -> None:
+        """Begin to measure the runs of this process, and the queue."""
+        self._stops.append(instrument(NoOpTracerProvider(), self._provider))
+        if self._queue is not None:
+            self._stops.append(instrument_queue(self._queue, self._provider))
+
+    def close(self) -> None:
+        """Stop measuring."""
+        while self._stops:
+            self._stops.pop()()
+        self._provider.shutdown()
+
+    def text(self) -> bytes:
+        """Return all measurements as Prometheus reads them."""
+        return generate_latest(self._registry)
+
+    def note(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Record one request."""
+        about: dict[str, str | int] = {
+            "http.request.method": method,
+            "http.route": route,
+            "http.response.status_code": status,
+        }
+        self._durations.record(seconds, about)
+
+
+def _observing(count: Callable[[], int]) -> Callable[[CallbackOptions], Iterator[Observation]]:
+    def observe(_: CallbackOptions) -> Iterator[Observation]:
+        yield Observation(count())
+
+    return observe

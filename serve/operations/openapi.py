@@ -1,0 +1,135 @@
+"""`/openapi.json`: a description of the server's API, and `/docs`, the same as a page.
+
+What a handler reads is found in its code: the model that it passes to `Service.body` or
+`Service.query`. So no table can differ from what is served.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dis import Instruction, get_instructions
+from html import escape
+from inspect import cleandoc
+from types import CodeType
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.routing import Route
+
+REFS = "#/components/schemas/{model}"
+_READERS = {"body": "body", "query": "query"}
+
+
+def describe_api(routes: Iterable[Any], version: str) -> dict[str, Any]:
+    """Return the description of an API in OpenAPI 3.1.
+
+    Args:
+        routes: those of the server. Mounted apps and what only the page asks for are left out.
+        version: that of the server.
+    """
+    api = [each for each in routes if isinstance(each, Route) and not _is_of_page(each)]
+    found = [(route, _find_models(route.endpoint)) for route in api]
+    models = {model for _, read in found for model in read.values()}
+    ordered: list[Any] = [(each, "validation") for each in sorted(models, key=_name)]
+    names, schemas = models_json_schema(ordered, ref_template=REFS)
+    paths: dict[str, dict[str, Any]] = {}
+    for route, read in found:
+        for method in sorted((route.methods or set()) - {"HEAD"}):
+            refs = {how: names[model, "validation"] for how, model in read.items()}
+            place = paths.setdefault(route.path_format, {})
+            place[method.lower()] = _describe(route, method, refs, schemas["$defs"])
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "stategraph", "version": version},
+        "paths": paths,
+        "components": {"schemas": schemas["$defs"]},
+    }
+
+
+def _is_of_page(route: Route) -> bool:
+    return route.path == "/" or route.path.startswith("/page/")
+
+
+def _name(model: type[BaseModel]) -> str:
+    return model.__name__
+
+
+def _describe(
+    route: Route, method: str, refs: dict[str, Any], schemas: dict[str, Any]
+) -> dict[str, Any]:
+    about = cleandoc(route.endpoint.__doc__ or "")
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", route.path_format)
+    ]
+    told: dict[str, Any] = {
+        "summary": " ".join(about.split("\n\n")[0].split()),
+        "operationId": f"{method.lower()}{re.sub(r'[^a-z_]+', '_', route.path_format)}",
+        "responses": {"200": {"description": "done"}, "4XX": {"description": "refused: `detail`"}},
+    }
+    body, query = refs.get("body"), refs.get("query")
+    if {"GET", "POST"} <= (route.methods or set()):  # the same, said in the query or in the body
+        body, query = (None, query or body) if method == "GET" else (body, None)
+    if query is not None:
+        fields = schemas[query["$ref"].rpartition("/")[2]].get("properties", {})
+        parameters += [{"name": n, "in": "query", "schema": each} for n, each in fields.items()]
+    if body is not None:
+        told["requestBody"] = {"content": {"application/json": {"schema": body}}}
+    if parameters:
+        told["parameters"] = parameters
+    return told
+
+
+def _find_models(handler: Any) -> dict[str, type[BaseModel]]:
+    """Return what a handler reads: "body" or "query" → the model that it passes to the service."""
+    found: dict[str, type[BaseModel]] = {}
+    owner = type(getattr(handler, "__self__", None))
+    seen: set[CodeType] = set()
+
+    def look(function: Any) -> None:
+        code = getattr(function, "__code__", None)
+        if code is None or code in seen:
+            return
+        seen.add(code)
+        for how, name in _reads(get_instructions(code)):
+            model = function.__globals__.get(name)
+            if isinstance(model, type) and issubclass(model, BaseModel):
+                found.setdefault(how, model)
+        for name in code.co_names:  # what it leaves to methods of its own
+            if name.startswith("_") and not name.startswith("__"):
+                look(getattr(owner, name, None))
+
+    look(getattr(handler, "__func__", handler))
+    return found
+
+
+def _reads(instructions: Iterator[Instruction]) -> Iterator[tuple[str, str]]:
+    """Yield the names that follow `.body(request, ` and `.query(request, ` in code."""
+    how, left = "", 0
+    for each in instructions:
+        if each.argval in _READERS and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            how, left = each.argval, 4
+        elif left and each.opname == "LOAD_GLOBAL":
+            yield how, each.argval
+            left = 0
+        left = max(0, left - 1)
+
+
+def draw_api(described: dict[str, Any]) -> str:
+    """Return the description as a page."""
+    rows = []
+    for path, methods in described["paths"].items():
+        for method, told in methods.items():
+            shown = escape(json.dumps(told, indent=2, ensure_ascii=False))
+            head = f"<code>{method.upper()} {escape(path)}</code> {escape(told['summary'])}"
+            rows.append(f"<details><summary>{head}</summary><pre>{shown}</pre></details>")
+    schemas = escape(json.dumps(described["components"], indent=2, ensure_ascii=False))
+    return (
+        "<!doctype html><meta charset=utf-8><title>stategraph: the server's API</title>"
+        '<meta name=viewport content="width=device-width">'
+        "<h1>The server's API</h1><p>For programs: <a href=openapi.json>openapi.json</a></p>"
+        f"{''.join(rows)}<h2>Schemas</h2><details><summary>all</summary><pre>{schemas}</pre></details>"
+    )

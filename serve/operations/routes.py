@@ -1,0 +1,72 @@
+"""The routes for operators: metrics, the description of the API, the erasure of a user."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from ..errors import Refused
+from ..service import Service, answer
+from .erasure import Erasure
+from .openapi import describe_api, draw_api
+
+_HEADERS: Final = {"Content-Security-Policy": "default-src 'none'; base-uri 'none'"}
+
+
+class Operations:
+    """The handlers of `/metrics`, `/openapi.json`, `/docs` and `/users`.
+
+    Args:
+        operators: the ids of the users who may see the metrics and erase others.
+        metrics: the `ServerMetrics`; None if nothing is measured.
+    """
+
+    def __init__(self, service: Service, operators: Collection[str], metrics: Any) -> None:
+        self._service, self._operators, self._metrics = service, frozenset(operators), metrics
+        self._erasure = Erasure(service)
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        measured = [Route("/metrics", self.metrics, methods=["GET"])] if self._metrics else []
+        return [
+            *measured,
+            Route("/openapi.json", self.openapi, methods=["GET"]),
+            Route("/docs", self.docs, methods=["GET"]),
+            Route("/users/{user_id}", self.erase, methods=["DELETE"]),
+        ]
+
+    async def metrics(self, request: Request) -> Response:
+        """Send the server's metrics as Prometheus reads them. Only operators may."""
+        user = await self._service.user(request)
+        if user is not None and user not in self._operators:
+            raise Refused(403, "only the server's operators may read its metrics")
+        from .metrics import CONTENT_TYPE
+
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+
+    async def openapi(self, request: Request) -> Response:
+        """Send the description of this API."""
+        return answer(self._described(request))
+
+    async def docs(self, request: Request) -> Response:
+        """Send the description of this API as a page."""
+        return HTMLResponse(draw_api(self._described(request)), headers=_HEADERS)
+
+    def _described(self, request: Request) -> dict[str, Any]:
+        from ... import __version__
+
+        return describe_api(request.app.routes, __version__)
+
+    async def erase(self, request: Request) -> Response:
+        """Erase a user: threads, runs, schedules, assistants, items of the store. Users may erase
+        themselves, operators anybody. Sends a receipt."""
+        user, erased = await self._service.user(request), request.path_params["user_id"]
+        if user is None:
+            raise Refused(409, "this server has no users: it was started without auth=")
+        if user != erased and user not in self._operators:
+            raise Refused(403, f"only the server's operators may erase others, got {erased!r}")
+        return answer(await self._erasure.erase(erased))

@@ -1,0 +1,107 @@
+"""Middleware that watches requests: it measures them, writes the audit log, and lets a trace that a
+client has begun go on in the runs of its request."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from sys import modules
+from time import perf_counter
+from typing import Final, Protocol
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..limits import user_of
+from ..records import now
+
+AUDIT: Final = logging.getLogger("stategraph.serve.audit")
+"""One line of JSON at level INFO for each request that may change something."""
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_READS_BY_POST: Final = ("/search", "/count", "/history", "/namespaces", "/checkpoint", "/versions")
+"""The ends of the paths at which a POST changes nothing."""
+
+
+class Measures(Protocol):
+    """Takes the measurements of requests."""
+
+    def note(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Record one request."""
+
+
+class Watched:
+    """Watches each request from its arrival until its last byte is sent.
+
+    Args:
+        measures: takes the measurements; None if nobody reads them.
+    """
+
+    def __init__(self, app: ASGIApp, measures: Measures | None) -> None:
+        self._app, self._measures = app, measures
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = perf_counter(), 500
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            with _trace_of(scope):
+                await self._app(scope, receive, note)
+        finally:
+            if self._measures is not None:
+                seconds = perf_counter() - began
+                self._measures.note(scope["method"], route_of(scope), status, seconds)
+            if AUDIT.isEnabledFor(logging.INFO) and _may_change(scope):
+                AUDIT.info("%s", _line(scope, status))
+
+
+@contextmanager
+def _trace_of(scope: Scope) -> Iterator[None]:
+    """Make the client's span the current one, if it names one and a tracer is loaded."""
+    headers = Headers(scope=scope)
+    if "opentelemetry.trace" not in modules or "traceparent" not in headers:
+        yield
+        return
+    from opentelemetry.context import attach, detach
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    token = attach(TraceContextTextMapPropagator().extract(headers))
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+def route_of(scope: Scope) -> str:
+    """Return the path of a request with the names of its parameters in place of their values; "" if
+    there is no such route."""
+    if "endpoint" not in scope:
+        return ""
+    names = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}
+    return "/".join(names.get(part, part) for part in scope["path"].split("/"))
+
+
+def _may_change(scope: Scope) -> bool:
+    return scope["method"] not in _READS and not scope["path"].endswith(_READS_BY_POST)
+
+
+def _line(scope: Scope, status: int) -> str:
+    told = {
+        "at": now(),
+        "user": user_of(scope),
+        "method": scope["method"],
+        "route": route_of(scope),
+        **scope.get("path_params", {}),
+        "status": status,
+        "from": (scope.get("client") or [None])[0],
+    }
+    return json.dumps(told)
