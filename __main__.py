@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "draw": ("visualize.command", "draw a graph, as text or into a file"),
     "report": ("visualize.runs.report_command", "write the history of a thread as one HTML page"),
     "pytest": ("cli.pytest_command", "write a test that replays a stored thread"),
+    "lab": ("lab.command", "run stored threads again with one thing changed, or ask why"),
     "threads": ("checkpoint.command", "list the threads of a database, most recently used first"),
     "history": ("checkpoint.command", "list the checkpoints of a thread, newest first"),
     "show": ("checkpoint.command", "print the state of a thread as JSON"),

@@ -40,6 +40,7 @@ EXTRAS: Final = {
     "serve": "graphs over HTTP",
     "ag-ui": "graphs behind chat pages that speak AG-UI",
     "mcp": "graphs as tools of assistants that speak MCP",
+    "metrics": "a page with the metrics of a server, for Prometheus",
 }
 """The extras of this package, and what each is for."""
 

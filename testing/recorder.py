@@ -67,7 +67,7 @@ def record(
         ValueError: an answer is to a question that was not asked, and another question is open.
         Exception: what a node raised.
     """
-    stage = _Stage(app, config)
+    stage = Stage(app, config)
     book = AnswerBook(answers)
     for given in inputs:
         for todo in stage.calls(given, book):
@@ -86,7 +86,7 @@ async def arecord(
     context: Any = None,
 ) -> Recording:
     """`record` for coroutines; also for graphs with nodes that are async only."""
-    stage = _Stage(app, config)
+    stage = Stage(app, config)
     book = AnswerBook(answers)
     for given in inputs:
         for todo in stage.calls(given, book):
@@ -132,7 +132,7 @@ def replay(
         ValueError: the file is not a recording, or a node of `recorded` does not exist.
         OSError: the file cannot be read.
     """
-    player = _Player(recording, app, recorded, config)
+    player = _player_of(recording, app, recorded, config)
     for run in player.recording.runs:
         player.begin(run)
         try:
@@ -155,7 +155,7 @@ async def areplay(
     context: Any = None,
 ) -> Recording:
     """`replay` for coroutines; also for graphs with nodes that are async only."""
-    player = _Player(recording, app, recorded, config)
+    player = _player_of(recording, app, recorded, config)
     for run in player.recording.runs:
         player.begin(run)
         try:
@@ -169,7 +169,20 @@ async def areplay(
     return player.compare(ignore)
 
 
-class _Stage:
+def _player_of(
+    recording: Recording | str | Path,
+    app: Pregel,
+    recorded: Iterable[str] | Literal["*"],
+    config: Mapping[str, Any] | None,
+) -> Player:
+    if isinstance(recorded, str) and recorded != "*":
+        raise ValueError(f'recorded must be a list of nodes or "*", got {recorded!r}')
+    read = recording if isinstance(recording, Recording) else Recording.load(recording)
+    names = list_nodes(app) if recorded == "*" else recorded
+    return Player(read, app, {name: Tape(name, app) for name in names}, config)
+
+
+class Stage:
     """A graph with a thread in memory.
 
     Attributes:
@@ -195,26 +208,25 @@ class _Stage:
         raise CheckFailed(f"the run still asks after {MOST_ANSWERS} answers: {self.interrupts!r}")
 
 
-class _Player:
-    """One replay: the nodes that do not run, and the answers."""
+class Player:
+    """One replay: the nodes that do not run, and the answers.
+
+    Args:
+        tapes: what gives the recorded results of nodes, by their paths.
+    """
 
     def __init__(
         self,
-        recording: Recording | str | Path,
+        recording: Recording,
         app: Pregel,
-        recorded: Iterable[str] | Literal["*"],
+        tapes: Mapping[str, Tape],
         config: Mapping[str, Any] | None,
     ) -> None:
-        read = isinstance(recording, Recording)
-        self.recording: Recording = recording if read else Recording.load(recording)  # type: ignore[arg-type,assignment]
+        self.recording, self.tapes = recording, tapes
         self.serde = app.serde
-        if isinstance(recorded, str) and recorded != "*":
-            raise ValueError(f'recorded must be a list of nodes or "*", got {recorded!r}')
-        self.names = list_nodes(app) if recorded == "*" else list(recorded)
-        self.tapes = {name: _Tape(name, app) for name in self.names}
         self.order = RecordedOrder(app.serde)
-        played = replace(app, self.tapes) if self.tapes else app
-        self.stage = _Stage(in_recorded_order(played, self.order), config)
+        played = replace(app, tapes) if tapes else app
+        self.stage = Stage(in_recorded_order(played, self.order), config)
         self.book = AnswerBook(())
         self.error: Exception | None = None
 
@@ -252,13 +264,13 @@ class _Player:
             if self.error is None:
                 raise
             raise self.error from None  # a run has ended before anything was stored
-        found = find_difference(self.recording, now, ignore=ignore, skip_inside=self.names)
+        found = find_difference(self.recording, now, ignore=ignore, skip_inside=list(self.tapes))
         if found is not None:
             raise ReplayDiffers(found, now) from self.error
         return now
 
 
-class _Tape:
+class Tape:
     """A node that gives what is recorded of it.
 
     Attributes:

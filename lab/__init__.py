@@ -1,0 +1,26 @@
+"""The lab: stored threads run again with one thing changed, and asked why and since when.
+
+`whatif` runs threads again and says what would have been different; `why` leads from a value to the
+tasks that made it; `since` finds the step from which on something holds; `compare` puts two threads
+side by side. Threads are only read. This module only collects names.
+"""
+
+from .compare import Comparison, compare
+from .since import Since, since
+from .trials import Trial, Trials
+from .whatif import awhatif, whatif
+from .why import Cause, Why, why
+
+__all__ = [
+    "Cause",
+    "Comparison",
+    "Since",
+    "Trial",
+    "Trials",
+    "Why",
+    "awhatif",
+    "compare",
+    "since",
+    "whatif",
+    "why",
+]

@@ -1,0 +1,144 @@
+"""`python -m stategraph lab`: runs stored threads again with one thing changed, or says why a value
+is what it is. Other modules do the work."""
+
+from __future__ import annotations
+
+import argparse
+import sqlite3
+import warnings
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ..checkpoint.base import address
+from ..checkpoint.command import open_saver
+from ..checkpoint.encryption import KEYS_HELP
+from ..checkpoint.printable import printable_lines
+from ..graph.loader import TARGET_HELP, NotFoundError, find_graph, load
+from ..pregel.app import Pregel
+from ..pregel.errors import StateGraphError
+from ..testing.asserts import CheckFailed
+from .trials import Trials
+from .whatif import whatif
+from .why import why
+
+_FUNCTION = "NODE=MODULE:NAME"
+
+
+def add_command(_: str, parser: argparse.ArgumentParser) -> None:
+    """Add this as a command of `python -m stategraph`."""
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    about = "run stored threads again with one thing changed; nodes that are not changed do not run"
+    run = commands.add_parser("run", help=about, description=about)
+    _add_place(run)
+    add = run.add_argument
+    add("--thread", action="append", metavar="ID", help="a thread; may be repeated")
+    add("--last", type=int, metavar="N", help="the newest N threads (20)")
+    add("--variant", metavar="MODULE:GRAPH", help="another graph; nodes that are the same are kept")
+    text = "replace a node by a function; may be repeated"
+    add("--replace", action="append", default=[], metavar=_FUNCTION, help=text)
+    text = "a further node that really runs; may be repeated"
+    add("--live", action="append", default=[], metavar="NODE", help=text)
+    text = "what is called where a node that does not run is given something new; may be repeated"
+    add("--effect", action="append", default=[], metavar=_FUNCTION, help=text)
+    text = "a function of the states at the end, before and now: below 0, or False, is worse"
+    add("--judge", metavar="MODULE:NAME", help=text)
+    text = "exit with code 1 if more than so many trials differ: a number, or a share such as 5%%"
+    add("--different", metavar="MOST", help=text)
+    add("--worse", metavar="MOST", help="the same for trials that the judge calls worse")
+    add("--report", type=Path, metavar="FILE", help="write the trials to an HTML file")
+    add("--save", type=Path, metavar="FOLDER", help="write the threads as files, to run them again")
+    run.set_defaults(lab=_run)
+    about = "say which tasks made a value what it is, back to the input"
+    ask = commands.add_parser("why", help=about, description=about)
+    _add_place(ask)
+    ask.add_argument("path", help="the value, such as order.total or messages.-1.content")
+    ask.add_argument("--thread", required=True, metavar="ID", help="the thread's id")
+    ask.add_argument("--checkpoint", metavar="ID", help="as it was then (default: the newest)")
+    text = "how many generations of what tasks had read are followed (%(default)s)"
+    ask.add_argument("--depth", type=int, default=3, metavar="N", help=text)
+    ask.set_defaults(lab=_why)
+    parser.set_defaults(run=main)
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", help=f"the graph that ran the threads: {TARGET_HELP}")
+    place = "an SQLite file, or postgresql://...; it is only read"
+    parser.add_argument("--db", required=True, metavar="FILE-OR-URL", help=place)
+    parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
+
+
+def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    """Execute the command; exit with code 2 and a message if it fails."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # warnings about the graph are for its authors
+            graph = find_graph(asked.graph)
+        with open_saver(asked.db, graph.serde, asked.keys) as saver:
+            return int(asked.lab(graph.copy({"checkpointer": saver}), asked))
+    except CheckFailed as error:
+        print(printable_lines(str(error)))
+        return 1
+    except OSError as error:
+        parser.error(f"{error.filename}: {error.strerror}" if error.strerror else str(error))
+    except sqlite3.Error as error:
+        parser.error(f"{asked.db} cannot be read: {error}")
+    except (StateGraphError, ValueError) as error:
+        parser.error(str(error))
+
+
+def _why(app: Pregel, asked: argparse.Namespace) -> int:
+    where = address(asked.thread, "", asked.checkpoint)
+    print(printable_lines(str(why(app, where, asked.path, depth=asked.depth))))
+    return 0
+
+
+def _run(app: Pregel, asked: argparse.Namespace) -> int:
+    if asked.variant and asked.replace:
+        raise NotFoundError("--variant and --replace exclude each other")
+    variant: Any = find_graph(asked.variant) if asked.variant else _functions(asked.replace)
+    trials = whatif(
+        app,
+        asked.thread or (20 if asked.last is None else asked.last),
+        variant=variant or None,
+        live="*" if "*" in asked.live else asked.live,
+        effects=_functions(asked.effect),
+        judge=_function(asked.judge) if asked.judge else None,
+    )
+    if not len(trials):
+        raise NotFoundError(f"{asked.db} has no threads")
+    print(printable_lines(trials.draw_text()))
+    if asked.save is not None:
+        trials.save(asked.save)
+    if asked.report is not None:
+        asked.report.write_text(_page(asked.graph, trials), "utf-8")
+    trials.check(different=asked.different, worse=asked.worse)
+    return 0
+
+
+def _functions(named: Iterable[str]) -> dict[str, Any]:
+    found = {}
+    for each in named:
+        node, equals, target = each.partition("=")
+        if not equals:
+            raise NotFoundError(f"must be {_FUNCTION}, got {each!r}")
+        found[node] = _function(target)
+    return found
+
+
+def _function(target: str) -> Any:
+    place, _, name = target.rpartition(":")
+    found = getattr(load(place), name, None) if place else None
+    if not callable(found):
+        raise NotFoundError(f"must be MODULE:NAME of a function, got {target!r}")
+    return found
+
+
+def _page(graph: str, trials: Trials) -> str:
+    return (
+        "<!doctype html><meta charset=utf-8>"
+        "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; "
+        "style-src 'unsafe-inline'\"><meta name=viewport content='width=device-width'>"
+        f"<title>{escape(graph)}: trials</title>{trials.draw_html()}"
+    )

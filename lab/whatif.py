@@ -1,0 +1,330 @@
+"""`whatif`: stored threads run again with one thing changed.
+
+A node that is not replaced does not run: what it did is taken from the record, by the node's name
+and what it is given. So nothing is paid, mailed or asked again. A node that is given something new
+has no record; what happens then is its policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from ..checkpoint.base import BaseCheckpointSaver, address
+from ..checkpoint.serde.json_form import from_json
+from ..pregel.app import Pregel
+from ..pregel.drivers.steps import Steps, arun_steps, run_steps
+from ..pregel.names import NS_END
+from ..testing.comparing import find_difference, hide_ids
+from ..testing.fakes import find_node, replace
+from ..testing.recorder import Player, Stage, Tape, list_nodes
+from ..testing.recording import RecordedTask, Recording
+from ..testing.thread_reader import ThreadError, read_thread
+from ..visualize.runs.diff import diff
+from ..visualize.runs.values import format_value
+from .trials import Trial, Trials
+
+Threads = int | str | Recording | Path | Mapping[str, Any] | Iterable[str | Recording | Path]
+Judge = Callable[[Any, Any], float | bool]
+LONGEST: Final = 200
+"""Characters that are shown of what a node was given."""
+
+
+def whatif(
+    app: Pregel[Any, Any, Any, Any],
+    threads: Threads,
+    *,
+    variant: Pregel[Any, Any, Any, Any] | Mapping[str, Any] | None = None,
+    live: Collection[str] | Literal["*"] = (),
+    effects: Mapping[str, Callable[..., Any]] | None = None,
+    judge: Judge | None = None,
+    ignore: Collection[str] = (),
+    config: Mapping[str, Any] | None = None,
+    context: Any = None,
+) -> Trials:
+    """Run stored threads again with one thing changed, to the end, and say what is different.
+
+    Threads are only read; trials run in memory. Inputs and answers come from the record. Nodes that
+    are replaced run, and routers, joins and reducers; all others give what is recorded for what
+    they are given. A trial in which such a node is given something new ends there, as refused,
+    unless `effects` has a function for it.
+
+    A node that runs does all that it does: its `@task`s, `runtime.once` and models are called.
+
+    Args:
+        app: the graph that ran the threads, with its checkpointer.
+        threads: an id, several, or the newest so many; a dict of metadata that they must have; or
+            recordings, or their files and folders (`Trials.save`).
+        variant: what is changed. A dict of nodes, as for `testing.replace`; or another graph, of
+            which the nodes run whose functions are not the same as in `app`. None is the baseline:
+            nothing is changed.
+        live: further nodes that run, by their names; "*" for all.
+        effects: by node, what is called in place of it when it is given something new.
+        judge: is given the states at the end, before and now, and returns a score: below 0 means
+            worse. A bool says whether it is as good.
+        ignore: keys and fields whose values are not compared, at any depth.
+        config, context: as for `invoke`.
+
+    Raises:
+        ValueError: there is no such node or thread, or the checkpointer is missing.
+    """
+    call = partial(_call, context)
+    trials = _trials(app, threads, variant, live, effects or {}, judge, ignore, config, call)
+    return run_steps(trials)
+
+
+async def awhatif(
+    app: Pregel[Any, Any, Any, Any],
+    threads: Threads,
+    *,
+    variant: Pregel[Any, Any, Any, Any] | Mapping[str, Any] | None = None,
+    live: Collection[str] | Literal["*"] = (),
+    effects: Mapping[str, Callable[..., Any]] | None = None,
+    judge: Judge | None = None,
+    ignore: Collection[str] = (),
+    config: Mapping[str, Any] | None = None,
+    context: Any = None,
+) -> Trials:
+    """`whatif` for coroutines; also for graphs in which a node that runs is async only."""
+    call = partial(_acall, context)
+    trials = _trials(app, threads, variant, live, effects or {}, judge, ignore, config, call)
+    return await arun_steps(trials)
+
+
+Call = Callable[[Stage, Any], Any]
+"""Gives one call to a stage; of coroutines what is to be awaited."""
+
+
+def _call(context: Any, stage: Stage, given: Any) -> Any:
+    return stage.app.invoke(given, stage.thread, version="v2", durability="sync", context=context)
+
+
+def _acall(context: Any, stage: Stage, given: Any) -> Any:
+    return stage.app.ainvoke(given, stage.thread, version="v2", durability="sync", context=context)
+
+
+def _trials(
+    app: Pregel,
+    threads: Threads,
+    variant: Pregel | Mapping[str, Any] | None,
+    live: Collection[str] | Literal["*"],
+    effects: Mapping[str, Callable[..., Any]],
+    judge: Judge | None,
+    ignore: Collection[str],
+    config: Mapping[str, Any] | None,
+    call: Call,
+) -> Steps[Trials]:
+    played = replace(app, variant) if isinstance(variant, Mapping) else variant or app
+    changed = list(variant) if isinstance(variant, Mapping) else _changed_nodes(app, played)
+    taped = _find_taped(played, changed, live)
+    for name in effects:
+        find_node(played, name)
+    trials: list[Trial] = []
+    for name, found in _recordings(app, threads):
+        run = _Run(played, taped, effects, config)
+        trials.append((yield from run.run(name, found, call, judge, ignore)))
+    return Trials(tuple(trials))
+
+
+# -- threads ---------------------------------------------------------------------------------------
+
+
+def _recordings(app: Pregel, threads: Threads) -> Iterable[tuple[str, Recording | str]]:
+    """The threads, each with its recording, or why it has none."""
+    given: Iterable[str | Recording | Path]
+    if isinstance(threads, int | Mapping):
+        saver = app.checkpointer
+        if not isinstance(saver, BaseCheckpointSaver):
+            raise ValueError("the graph has no checkpointer: app.copy({'checkpointer': saver})")
+        found = saver.threads(filter=threads if isinstance(threads, Mapping) else None)
+        given = list(islice(found, threads if isinstance(threads, int) else None))
+    else:
+        given = [threads] if isinstance(threads, str | Recording | Path) else threads
+    for each in given:
+        if isinstance(each, Recording):
+            yield each.graph, each
+        elif isinstance(each, Path):
+            files = sorted(each.glob("*.json")) if each.is_dir() else [each]
+            yield from ((file.name, Recording.load(file)) for file in files)
+        else:
+            try:
+                yield each, read_thread(app, address(each, ""))
+            except ThreadError as error:
+                yield each, str(error)
+
+
+# -- which nodes run -------------------------------------------------------------------------------
+
+
+def _changed_nodes(app: Pregel, other: Pregel) -> list[str]:
+    """The nodes of another graph whose functions are not those of this one."""
+    if other is app:
+        return []
+    known = app.program.nodes
+    new = other.program.nodes
+    return [
+        name
+        for name in list_nodes(other)
+        if name not in known or _body_of(known[name].source) != _body_of(new[name].source)
+    ]
+
+
+def _body_of(source: Any) -> Any:
+    """What tells functions apart: their code and what they hold."""
+    code = getattr(source, "__code__", None)
+    if code is None:
+        return source
+    held = [cell.cell_contents for cell in getattr(source, "__closure__", None) or ()]
+    return code.co_code, code.co_consts, code.co_names, held, getattr(source, "__defaults__", None)
+
+
+def _find_taped(
+    app: Pregel, changed: Collection[str], live: Collection[str] | Literal["*"], inside: str = ""
+) -> list[str]:
+    """The paths of the nodes that do not run. Of a node that holds a graph in which something runs,
+    those inside."""
+    if live == "*":
+        return []
+    if not list_nodes(app):
+        raise ValueError(
+            f"graph {app.name!r} has no nodes whose results can be taken from the record (an "
+            'entrypoint, or a raw Pregel): live="*" runs it, with all that it does'
+        )
+    run = {*changed, *live}
+    for path in run if not inside else ():
+        find_node(app, path)
+    found: list[str] = []
+    for name in list_nodes(app):
+        path = inside + name
+        nested = app.program.nested.get(name)
+        if path in run:
+            continue
+        if nested is not None and any(each.startswith(path + NS_END) for each in run):
+            found += _find_taped(nested, changed, live, path + NS_END)
+        else:
+            found.append(path)
+    return found
+
+
+# -- one trial -------------------------------------------------------------------------------------
+
+
+class Unrecorded(BaseException):
+    """A node that does not run was given something of which nothing is recorded. No error handler
+    of a graph and no `except Exception` may take it for an error of the node."""
+
+
+class _KnownTape(Tape):
+    """A node that gives what is recorded for what it is given, and nothing else."""
+
+    def __init__(self, path: str, app: Pregel, effect: Callable[..., Any] | None) -> None:
+        super().__init__(path, app)
+        self._effect = effect
+        self.given: list[RecordedTask] = []
+
+    def __call__(self, state: Any) -> Any:
+        try:
+            return super().__call__(state)
+        except Unrecorded:
+            if self._effect is None:
+                raise
+            return self._effect(state)
+
+    def _find(self, state: Any) -> RecordedTask:
+        with self._lock:
+            given = hide_ids(self._form(state))
+            for task in self.tasks:
+                if hide_ids(task.input) == given:
+                    self.given.append(task)
+                    return task
+            # The same call as before has the same result, however often it is made.
+            for task in self.given:
+                if hide_ids(task.input) == given:
+                    self.tasks.append(task)
+                    return task
+        raise Unrecorded(f"{self.path}({format_value(state, LONGEST)})")
+
+
+class _Run:
+    """One trial.
+
+    Args:
+        taped: the paths of the nodes that do not run.
+    """
+
+    def __init__(
+        self,
+        app: Pregel,
+        taped: Iterable[str],
+        effects: Mapping[str, Callable[..., Any]],
+        config: Mapping[str, Any] | None,
+    ) -> None:
+        self._app, self._config = app, config
+        self._tapes = {path: _KnownTape(path, app, effects.get(path)) for path in taped}
+
+    def run(
+        self,
+        name: str,
+        found: Recording | str,
+        call: Call,
+        judge: Judge | None,
+        ignore: Collection[str],
+    ) -> Steps[Trial]:
+        """Run it."""
+        if isinstance(found, str):
+            return Trial(thread=name, unreadable=found)
+        player = Player(found, self._app, self._tapes, self._config)
+        refused = ""
+        for run in found.runs:
+            player.begin(run)
+            for tape in self._tapes.values():
+                tape.given = []
+            try:
+                for given in player.stage.calls(player.input_of(run), player.book):
+                    done = yield call(player.stage, given)
+                    player.stage.interrupts = done.interrupts
+            except Unrecorded as unknown:
+                refused = str(unknown)
+                break
+            except Exception as error:
+                player.failed(error)
+        try:
+            now = read_thread(player.stage.app, player.stage.thread)
+        except ThreadError as error:  # a run has ended before anything was stored
+            why = f"{type(player.error).__name__}: {player.error}" if player.error else str(error)
+            return Trial(thread=name, before=found, refused=refused or why, end="failed")
+        return self._compared(name, found, now, refused, judge, ignore)
+
+    def _compared(
+        self,
+        name: str,
+        before: Recording,
+        now: Recording,
+        refused: str,
+        judge: Judge | None,
+        ignore: Collection[str],
+    ) -> Trial:
+        last, new = before.runs[-1], now.runs[-1]
+        score = None
+        if judge is not None and not refused:
+            serde = self._app.serde
+            said = judge(from_json(last.state, serde), from_json(new.state, serde))
+            score = (0.0 if said else -1.0) if isinstance(said, bool) else float(said)
+        return Trial(
+            thread=name,
+            difference=find_difference(
+                before, now, ignore=ignore, skip_inside=list(self._tapes)
+            ),
+            changes=diff(hide_ids(last.state), hide_ids(new.state)),
+            end="refused" if refused else new.end,
+            end_before=last.end,
+            refused=refused,
+            steps=sum(len(run.steps) for run in now.runs),
+            steps_before=sum(len(run.steps) for run in before.runs),
+            score=score,
+            before=before,
+            now=now,
+        )

@@ -1,0 +1,230 @@
+"""`why`: from a value in a stored state to the tasks that made it, and to what these had read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, Final
+
+from ..channels.base import MISSING
+from ..pregel.app import Pregel
+from ..pregel.errors import nearest
+from ..pregel.names import START
+from ..pregel.types import AnyConfig
+from ..visualize.runs.diff import is_same
+from ..visualize.runs.trace import TraceStep, TraceTask
+from ..visualize.runs.trace_reader import read_snapshot, read_trace
+from ..visualize.runs.values import format_value
+
+LONGEST: Final = 120
+"""Characters that are shown of a value."""
+_SOURCES: Final = {"input": "the input", "update": "an update", "fork": "a fork"}
+
+
+@dataclass(kw_only=True)
+class Cause:
+    """The step that gave a value what it is.
+
+    Attributes:
+        path: the value, such as "order.total" or "messages.-1".
+        value, before: it after that step and before it, as short texts; `before` is "" if it was
+            not there.
+        step: the step's number; None if it is not known: the first checkpoints were pruned, or the
+            value was there from the beginning.
+        checkpoint: the id of the checkpoint that the step made.
+        source: what made it: "input", "loop" (nodes), "update" or "fork".
+        tasks: those that wrote the key in that step, each with its input, its result, what it
+            asked, and how long its attempts took.
+        read: what these tasks had read, each with its own cause.
+    """
+
+    path: str
+    value: str
+    before: str = ""
+    step: int | None = None
+    checkpoint: str | None = None
+    source: str = ""
+    tasks: tuple[TraceTask, ...] = ()
+    read: list[Cause] = field(default_factory=list)
+
+    @property
+    def headline(self) -> str:
+        """The cause in one line."""
+        was = f" (was {self.before})" if self.before else ""
+        if self.step is None:
+            return f"{self.path} = {self.value}: from before the first checkpoint that is kept"
+        return f"{self.path} = {self.value}{was}: step {self.step}, {self.by}"
+
+    @property
+    def by(self) -> str:
+        """Who did it: nodes, or the input, an update or a fork."""
+        nodes = dict.fromkeys(each.name for each in self.tasks if each.name != START)
+        return ", ".join(nodes) or _SOURCES.get(self.source, self.source)
+
+    def details(self) -> Iterator[str]:
+        """Yield what each task did, in lines."""
+        for task in self.tasks:
+            if task.name == START:
+                continue
+            attempts = f", {len(task.spans)} attempts" if len(task.spans) > 1 else ""
+            yield f"{task.name}{attempts}: {task.input} → {task.result}"
+            yield from (f"asked {format_value(each.value, LONGEST)}" for each in task.questions)
+
+
+@dataclass(frozen=True)
+class Why:
+    """The causes of a value as a tree. Notebooks show it."""
+
+    cause: Cause
+
+    def draw_text(self) -> str:
+        """Return the tree as lines of text."""
+        return "\n".join(_lines(self.cause, ""))
+
+    def draw_html(self) -> str:
+        """Return the tree as an HTML fragment: no scripts, everything from the state escaped."""
+        return f"<ul>{_item(self.cause)}</ul>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/html": self.draw_html(), "text/plain": self.draw_text()}
+
+    def __str__(self) -> str:
+        return self.draw_text()
+
+
+def why(
+    app: Pregel[Any, Any, Any, Any], config: AnyConfig, path: str, *, depth: int = 3
+) -> Why:
+    """Return why a value in the state of a stored thread is what it is: the step that gave it this
+    value, the tasks that wrote it there, and why what these had read was so, back to the input.
+
+    Why a node did not run says `app.explain(config)`.
+
+    Args:
+        app: the graph that ran the thread, with its checkpointer. It is only read.
+        config: the thread; with a `checkpoint_id`, as it was then.
+        path: the value: keys, attributes and indexes joined by dots, such as "order.total" or
+            "messages.-1.content".
+        depth: how many generations of reads are followed.
+
+    Raises:
+        TypeError, ValueError: there is no such thread, or no such value; names the nearest.
+    """
+    state = read_snapshot(app, config).values
+    parts = path.split(".")
+    value = _find(state, _settle(state, parts), path)
+    root = Cause(path=path, value=_show(value))
+    search = _Search(app, depth)
+    search.want(root, _settle(state, parts), depth)
+    read_trace(app, config, search.see, texts=True)
+    return Why(root)
+
+
+class _Search:
+    """Looks for the causes of values, from the newest step to the oldest."""
+
+    def __init__(self, app: Pregel, depth: int) -> None:
+        self._app, self._depth = app, depth
+        self._wanted: list[tuple[Cause, Sequence[str], int]] = []
+
+    def want(self, cause: Cause, parts: Sequence[str], depth: int) -> None:
+        """Look for what made a value."""
+        self._wanted.append((cause, parts, depth))
+
+    def see(self, step: TraceStep, before: Any, after: Any) -> None:
+        """Look at a step, and the states before and after it."""
+        if step.checkpoint is None:  # it has changed nothing yet
+            return
+        wanted, self._wanted = self._wanted, []
+        for cause, parts, depth in wanted:
+            old, new = _look(before, parts), _look(after, parts)
+            if new is MISSING or (old is not MISSING and is_same(old, new)):
+                self._wanted.append((cause, parts, depth))
+                continue
+            tasks = tuple(each for each in step.tasks if parts[0] in each.wrote)
+            if step.source == "loop" and not tasks:  # the checkpoint before it was pruned
+                continue
+            cause.step, cause.checkpoint, cause.source = step.number, step.checkpoint, step.source
+            cause.before, cause.tasks = "" if old is MISSING else _show(old), tasks
+            if depth:
+                self._follow(cause, before, depth)
+
+    def _follow(self, cause: Cause, before: Any, depth: int) -> None:
+        """Look for what made the values that the tasks had read."""
+        keys = dict.fromkeys(key for task in cause.tasks for key in self._keys(task))
+        for key in keys:
+            value = _look(before, [key])
+            if value is not MISSING:
+                read = Cause(path=key, value=_show(value))
+                cause.read.append(read)
+                self.want(read, [key], depth - 1)
+
+    def _keys(self, task: TraceTask) -> Sequence[str]:
+        """The keys of the state that a task's node reads."""
+        node = self._app.program.nodes.get(task.name)
+        if node is None or node.hidden:
+            return ()
+        return [node.reads] if isinstance(node.reads, str) else node.reads.keys
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+
+def _settle(state: Any, parts: Sequence[str]) -> list[str]:
+    """A path in which indexes from the end are indexes from the beginning: they must name the same
+    item in states that are shorter."""
+    settled: list[str] = []
+    for part in parts:
+        here = _look(state, settled)
+        is_last = part.startswith("-") and part[1:].isdecimal() and isinstance(here, Sequence)
+        settled.append(str(len(here) + int(part)) if is_last else part)
+    return settled
+
+
+def _look(value: Any, parts: Sequence[str]) -> Any:
+    """The value at a path; MISSING if there is none."""
+    for part in parts:
+        if isinstance(value, Mapping):
+            value = value.get(part, MISSING)
+        elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            known = part.isdecimal() and int(part) < len(value)
+            value = value[int(part)] if known else MISSING
+        else:
+            value = getattr(value, part, MISSING)
+        if value is MISSING:
+            break
+    return value
+
+
+def _find(state: Any, parts: Sequence[str], path: str) -> Any:
+    found = _look(state, parts)
+    if found is not MISSING:
+        return found
+    for place in range(len(parts)):
+        around = _look(state, parts[:place])
+        if _look(around, parts[place : place + 1]) is MISSING:
+            known = around if isinstance(around, Mapping) else getattr(around, "__dict__", ())
+            missing = f"no {parts[place]!r}; {nearest(parts[place], list(known))}"
+            raise ValueError(f"the state has no {path!r}: {missing}")
+    raise AssertionError(path)
+
+
+def _show(value: Any) -> str:
+    return format_value(value, LONGEST)
+
+
+# -- drawing ---------------------------------------------------------------------------------------
+
+
+def _lines(cause: Cause, indent: str) -> Iterator[str]:
+    yield f"{indent}{cause.headline}"
+    yield from (f"{indent}  {line}" for line in cause.details())
+    for each in cause.read:
+        yield from _lines(each, indent + "    ")
+
+
+def _item(cause: Cause) -> str:
+    told = "".join(f"<br><code>{escape(line)}</code>" for line in cause.details())
+    read = f"<ul>{''.join(map(_item, cause.read))}</ul>" if cause.read else ""
+    return f"<li>{escape(cause.headline)}{told}{read}</li>"

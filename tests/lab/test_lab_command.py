@@ -1,0 +1,100 @@
+"""`stategraph lab`: what it prints, writes and exits with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stategraph import SqliteSaver
+
+MODULE = '''
+from typing import TypedDict
+from stategraph import START, StateGraph
+
+class State(TypedDict, total=False):
+    n: int
+    price: int
+
+def charge(state):
+    open("charged", "a").write("x")
+    return {"price": 10 * state["n"]}
+
+def cheaper(state):
+    return {"price": 9 * state["n"]}
+
+def no_lower(before, now):
+    return now["price"] >= before["price"]
+
+def graph(charge=charge):
+    made = StateGraph(State)
+    made.add_node("double", lambda state: {"n": 2 * state["n"]})
+    made.add_node("charge", charge)
+    made.add_edge(START, "double")
+    made.add_edge("double", "charge")
+    return made.compile()
+
+app = graph()
+variant = graph(cheaper)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "shop_of_test.py").write_text(MODULE)
+    scope: dict[str, Any] = {}
+    exec(compile(MODULE.replace('open("charged", "a").write("x")', "pass"), "shop", "exec"), scope)
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        app = scope["app"].copy({"checkpointer": saver})
+        for number in range(4):
+            app.invoke({"n": number}, {"configurable": {"thread_id": f"t{number}"}})
+    return tmp_path
+
+
+def lab(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-W", "error", "-m", "stategraph", "lab", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_run_says_what_differs_and_charges_nobody(folder):
+    done = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--replace", "charge=shop_of_test:cheaper")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("4 threads: 1 the same, 3 different\n3 threads: node 'charge': write to 'price'\nthread t")
+    assert not (folder / "charged").exists()
+
+
+def test_a_gate_exits_with_1(folder):
+    words = ("run", "shop_of_test.py:app", "--db", "threads.db", "--variant", "shop_of_test.py:variant")
+    assert lab(folder, *words, "--different", "75%").returncode == 0
+    failed = lab(folder, *words, "--judge", "shop_of_test:no_lower", "--worse", "0", "--report", "out.html", "--save", "cohort")
+    assert failed.returncode == 1
+    assert "3 of 4 trials are worse, at most 0 may be" in failed.stdout
+    assert "thread t3" in (folder / "out.html").read_text() and len(list((folder / "cohort").iterdir())) == 4
+
+
+def test_why_says_who_made_a_value(folder):
+    done = lab(folder, "why", "shop_of_test.py:app", "price", "--db", "threads.db", "--thread", "t3")
+    assert done.stdout.splitlines() == [
+        "price = 60: step 2, charge",
+        "  charge: {'n': 6} → {'price': 60}",
+        "    n = 6 (was 3): step 1, double",
+        "      double: {'n': 3} → {'n': 6}",
+        "        n = 3: step 0, the input",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--replace", "charge"), "must be NODE=MODULE:NAME, got 'charge'"),
+        (("--replace", "charge=shop_of_test:none"), "must be MODULE:NAME of a function"),
+        (("--replace", "chrge=shop_of_test:cheaper"), "has no node 'chrge'; did you mean 'charge'"),
+        (("--thread", "t9"), "no thread could be read"),
+    ],
+)
+def test_mistakes_are_named(folder, words, told):
+    done = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--different", "0", *words)
+    assert done.returncode in (1, 2) and told in done.stdout + done.stderr

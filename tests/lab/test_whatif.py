@@ -1,0 +1,388 @@
+"""Stored threads run again with one thing changed: what is different is said, and nothing has an effect."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from stategraph import END, START, Command, InMemorySaver, Send, StateGraph, entrypoint, interrupt
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.lab import Trials, awhatif, whatif
+from stategraph.testing import CheckFailed
+
+
+class World:
+    """What agents do outside: each effect is counted."""
+
+    def __init__(self) -> None:
+        self.effects: list[str] = []
+
+    def do(self, what: str) -> str:
+        self.effects.append(what)
+        return f"did {what}"
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+class Talk(TypedDict, total=False):
+    n: int
+    log: Annotated[list[str], operator.add]
+    total: int
+
+
+def tools(world: World, saver: Any) -> Any:
+    """A model that calls a tool until it has enough."""
+    def model(state: Talk) -> Talk:
+        return {"n": state.get("n", 0) + 1, "log": [f"ask {state.get('n', 0)}"]}
+
+    def tool(state: Talk) -> Talk:
+        return {"log": [world.do(f"search {state['n']}")]}
+
+    def route(state: Talk) -> str:
+        return "tool" if state["n"] < 3 else END
+
+    graph = StateGraph(Talk)
+    graph.add_node("model", model)
+    graph.add_node("tool", tool)
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", route, ["tool", END])
+    graph.add_edge("tool", "model")
+    return graph.compile(checkpointer=saver, name="tools")
+
+
+def map_reduce(world: World, saver: Any) -> Any:
+    def plan(state: Talk) -> Command:
+        return Command(update={"n": 3}, goto=[Send("work", {"n": i}) for i in range(3)])
+
+    def work(state: Talk) -> Talk:
+        return {"log": [world.do(f"work {state['n']}")]}
+
+    def reduce(state: Talk) -> Talk:
+        return {"total": len(state["log"])}
+
+    graph = StateGraph(Talk)
+    graph.add_node("plan", plan, destinations=("work",))
+    graph.add_node("work", work)
+    graph.add_node("reduce", reduce)
+    graph.add_edge(START, "plan")
+    graph.add_edge("work", "reduce")
+    return graph.compile(checkpointer=saver, name="map_reduce")
+
+
+def asking(world: World, saver: Any) -> Any:
+    def ask(state: Talk) -> Talk:
+        return {"log": [f"{interrupt('how many?')}"]}
+
+    def pay(state: Talk) -> Talk:
+        return {"log": [world.do(f"pay {state['log'][-1]}")], "total": int(state["log"][-1])}
+
+    graph = StateGraph(Talk)
+    graph.add_node("ask", ask)
+    graph.add_node("pay", pay)
+    graph.add_edge(START, "ask")
+    graph.add_edge("ask", "pay")
+    return graph.compile(checkpointer=saver, name="asking")
+
+
+def nested(world: World, saver: Any) -> Any:
+    graph = StateGraph(Talk)
+    graph.add_node("inner", tools(world, None))
+    graph.add_node("end", lambda state: {"total": len(state["log"])})
+    graph.add_edge(START, "inner")
+    graph.add_edge("inner", "end")
+    return graph.compile(checkpointer=saver, name="nested")
+
+
+def joining(world: World, saver: Any) -> Any:
+    """Two branches, one of which fails at first and is tried again by another call."""
+    def left(state: Talk) -> Talk:
+        return {"log": [world.do("left")]}
+
+    def right(state: Talk) -> Talk:
+        if len(world.effects) % 2:
+            world.do("failed")
+            raise OSError("no network")
+        return {"log": [world.do("right")]}
+
+    graph = StateGraph(Talk)
+    graph.add_node("left", left)
+    graph.add_node("right", right)
+    graph.add_node("end", lambda state: {"total": len(state["log"])})
+    graph.add_edge(START, "left")
+    graph.add_edge(START, "right")
+    graph.add_edge(["left", "right"], "end")
+    return graph.compile(checkpointer=saver, name="joining")
+
+
+AGENTS = [tools, map_reduce, asking, nested, joining]
+
+
+def run_all(app: Any, threads: int) -> None:
+    for number in range(threads):
+        config: Any = {"configurable": {"thread_id": f"t{number}"}, "metadata": {"even": number % 2 == 0}}
+        given: Any = {"n": 0, "log": []}
+        for _ in range(4):
+            try:
+                done = app.invoke(given, config)
+            except OSError:
+                given = None
+                continue
+            given = Command(resume=number)
+            if "__interrupt__" not in done:
+                break
+
+
+@pytest.fixture(params=AGENTS, ids=lambda make: make.__name__)
+def make(request):
+    return request.param
+
+
+def test_the_baseline_is_identical_and_has_no_effect(make, world):
+    app = make(world, InMemorySaver())
+    run_all(app, 10)
+    world.effects.clear()
+    trials = whatif(app, 10)
+    assert [each.same for each in trials] == [True] * 10, trials.draw_text()
+    assert not world.effects
+    trials.check(different=0)
+    assert trials.remarks == ("10 threads: 10 the same, 0 different",)
+
+
+async def test_coroutines_get_the_same(make, world):
+    app = make(world, InMemorySaver())
+    run_all(app, 5)
+    world.effects.clear()
+    trials = await awhatif(app, 5)
+    assert all(each.same for each in trials)
+    assert not world.effects
+
+
+def test_a_database_is_byte_identical_afterwards(make, world, tmp_path):
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        run_all(make(world, saver), 3)
+    files = sorted(tmp_path.iterdir())
+    before = [hashlib.sha256(file.read_bytes()).digest() for file in files]
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), read_only=True) as saver:
+        assert len(whatif(make(world, saver), 3)) == 3
+    assert [hashlib.sha256(file.read_bytes()).digest() for file in sorted(tmp_path.iterdir())] == before
+
+
+# -- changes --------------------------------------------------------------------------------------------------
+
+
+def louder(state: Talk) -> Talk:
+    return {"n": state.get("n", 0) + 1, "log": [f"ASK {state.get('n', 0)}"]}
+
+
+def test_a_replaced_node_runs_and_the_first_difference_is_its_own(world):
+    app = tools(world, InMemorySaver())
+    run_all(app, 3)
+    world.effects.clear()
+    trials = whatif(app, 3, variant={"model": louder})
+    assert not world.effects
+    for each in trials:
+        assert each.difference.where == "step 1, node 'model'" and each.difference.what == "write to 'log'"
+        # The tool has never been asked with such a log: nothing of it is recorded.
+        assert each.end == "refused" and each.refused.startswith("tool({'n': 1, 'log': ['ASK 0']")
+    assert trials.groups == {"node 'model': write to 'log'": 3}
+
+
+def test_what_is_new_to_a_node_may_be_simulated(world):
+    app = tools(world, InMemorySaver())
+    run_all(app, 3)
+    world.effects.clear()
+    seen: list[int] = []
+
+    def simulated(state: Talk) -> Talk:
+        seen.append(state["n"])
+        return {"log": ["simulated"]}
+
+    trials = whatif(app, 3, variant={"model": louder}, effects={"tool": simulated})
+    assert not world.effects and seen == [1, 2] * 3
+    assert {each.end for each in trials} == {"done"} and all(not each.refused for each in trials)
+    assert all("simulated" in str(each.changes) for each in trials)
+
+
+def test_a_changed_threshold_goes_to_the_end_where_the_record_knows_the_rest(world):
+    app = tools(world, InMemorySaver())
+    run_all(app, 2)
+    world.effects.clear()
+
+    def sooner(state: Talk) -> Talk:  # the second answer is the last
+        n = state.get("n", 0)
+        return {"n": 3 if n == 1 else n + 1, "log": [f"ask {n}"]}
+
+    trials = whatif(app, 2, variant={"model": sooner})
+    assert not world.effects
+    for each in trials:
+        assert each.end == "done" and (each.steps_before, each.steps) == (5, 3)
+        assert each.difference.where == "step 3, node 'model'" and each.difference.what == "write to 'n'"
+
+
+def test_another_graph_runs_the_nodes_that_are_not_the_same(world):
+    app = asking(world, InMemorySaver())
+    run_all(app, 4)
+    world.effects.clear()
+
+    def twice(state: Talk) -> Talk:
+        return {"log": ["twice"], "total": 2 * int(state["log"][-1])}
+
+    graph = StateGraph(Talk)
+    graph.add_node("ask", app.program.nodes["ask"].source)
+    graph.add_node("pay", twice)
+    graph.add_edge(START, "ask")
+    graph.add_edge("ask", "pay")
+    trials = whatif(app, ["t0", "t3"], variant=graph.compile())
+    assert not world.effects
+    assert [each.thread for each in trials] == ["t0", "t3"]
+    assert [from_state(each.now)["total"] for each in trials] == [0, 6]
+    assert {each.difference.where for each in trials} == {"step 2, node 'pay'"}
+
+
+def from_state(recording: Any) -> Any:
+    return recording.runs[-1].state
+
+
+def test_a_node_of_a_nested_graph_can_be_replaced(world):
+    app = nested(world, InMemorySaver())
+    run_all(app, 2)
+    world.effects.clear()
+    trials = whatif(app, 2, variant={"inner:model": louder}, effects={"inner:tool": lambda state: {"log": ["?"]}, "end": lambda state: {"total": 0}})
+    assert not world.effects
+    assert {each.difference.where for each in trials} == {"step 1, node 'inner', step 1, node 'inner:model'"}
+
+
+def test_the_input_of_a_node_that_refuses_is_no_error_that_handlers_take(world):
+    taken: list[Any] = []
+    graph = StateGraph(Talk)
+    graph.add_node("first", lambda state: {"n": 1})
+    graph.add_node("second", lambda state: {"total": state["n"]}, error_handler=lambda state: taken.append(state))
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "second")
+    app = graph.compile(checkpointer=InMemorySaver())
+    run_all(app, 1)
+    (trial,) = whatif(app, 1, variant={"first": {"n": 2}})
+    assert trial.end == "refused" and not taken
+
+
+def test_a_question_that_was_not_asked_before_is_an_open_end(world):
+    app = asking(world, InMemorySaver())
+    run_all(app, 1)
+    (trial,) = whatif(app, 1, variant={"ask": lambda state: {"log": [interrupt("how much?")]}})
+    assert (trial.end_before, trial.end) == ("done", "paused")
+    assert trial.difference.what == "question"
+
+
+def test_nodes_that_are_named_run_for_real(world):
+    app = tools(world, InMemorySaver())
+    run_all(app, 1)
+    world.effects.clear()
+    (trial,) = whatif(app, 1, variant={"model": louder}, live=["tool"])
+    assert world.effects == ["search 1", "search 2"] and trial.end == "done"
+    world.effects.clear()
+    (trial,) = whatif(app, 1, live="*")
+    assert trial.same and len(world.effects) == 2
+
+
+# -- cohorts --------------------------------------------------------------------------------------------------
+
+
+def test_a_judge_scores_and_a_gate_fails(world):
+    app = asking(world, InMemorySaver())
+    run_all(app, 10)
+
+    def cheaper(state: Talk) -> Talk:
+        return {"log": [f"did pay {state['log'][-1]}"], "total": min(5, int(state["log"][-1]))}
+
+    trials = whatif(app, 10, variant={"pay": cheaper}, judge=lambda before, now: now["total"] - before["total"])
+    assert sorted(each.score for each in trials) == [-4, -3, -2, -1, 0, 0, 0, 0, 0, 0]
+    assert len(trials.different) == 4 and len(trials.worse) == 4
+    trials.check(different="40%", worse=4)
+    with pytest.raises(CheckFailed, match=r"4 of 10 trials are different, at most 30% may be.*node 'pay'"):
+        trials.check(different="30%")
+    with pytest.raises(CheckFailed, match="4 of 10 trials are worse, at most 0 may be"):
+        trials.check(worse=0)
+    with pytest.raises(ValueError, match='a share such as "5%"'):
+        trials.check(worse="few")
+    assert whatif(app, 1, judge=lambda before, now: False)[0].score == -1
+
+
+def test_a_cohort_runs_again_without_the_database(world, tmp_path):
+    app = asking(world, InMemorySaver())
+    run_all(app, 5)
+    folder = whatif(app, 5).save(tmp_path / "cohort")
+    world.effects.clear()
+    bare = asking(world, None)
+    again = whatif(bare, folder)
+    assert len(again) == 5 and all(each.same for each in again) and not world.effects
+    assert not whatif(bare, folder / "0001.json", variant={"pay": {"total": -1}})[0].same
+
+
+def test_threads_are_chosen_by_metadata_number_or_id(world):
+    app = tools(world, InMemorySaver())
+    run_all(app, 6)
+    assert {each.thread for each in whatif(app, {"even": True})} == {"t0", "t2", "t4"}
+    assert [each.thread for each in whatif(app, 2)] == ["t5", "t4"]
+    assert [each.thread for each in whatif(app, "t1")] == ["t1"]
+
+
+def test_a_thread_that_cannot_be_run_again_says_why(world):
+    app = tools(world, InMemorySaver())
+    run_all(app, 2)
+    app.update_state({"configurable": {"thread_id": "t0"}}, {"n": 9}, as_node="model")
+    trials = whatif(app, 2)
+    assert [bool(each.unreadable) for each in trials] == [True, False]
+    assert "update_state" in trials[0].unreadable
+    assert trials.remarks[0] == "2 threads: 1 the same, 0 different, 1 that cannot be run again"
+    with pytest.raises(CheckFailed, match="no thread could be read"):
+        whatif(app, "t0").check(different=0)
+
+
+def test_an_entrypoint_is_not_run_by_accident(world):
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(given: Any) -> Any:
+        return world.do("all")
+
+    flow.invoke(1, {"configurable": {"thread_id": "t"}})
+    world.effects.clear()
+    with pytest.raises(ValueError, match='live="\\*" runs it'):
+        whatif(flow, "t")
+    assert not world.effects
+
+
+def test_mistakes_are_named(world):
+    app = tools(world, InMemorySaver())
+    with pytest.raises(ValueError, match="has no node 'modl'; did you mean 'model'"):
+        whatif(app, 1, variant={"modl": louder})
+    with pytest.raises(ValueError, match="has no node 'tol'"):
+        whatif(app, 1, effects={"tol": louder})
+    with pytest.raises(ValueError, match="has no checkpointer"):
+        whatif(tools(world, None), 1)
+
+
+def test_trials_are_drawn(world):
+    app = tools(world, InMemorySaver())
+    run_all(app, 2)
+    trials = whatif(app, 2, variant={"model": louder})
+    shown = trials.draw_text()
+    assert shown.startswith("2 threads: 0 the same, 2 different\n2 threads: node 'model': write to 'log'\nthread t")
+    assert "refused: tool(" in shown
+    html = Trials(trials.trials)._repr_mimebundle_()["text/html"]
+    assert "<script" not in html and "thread t1" in html
+    assert repr(trials) == "<Trials of 2 threads: 0 the same, 2 different>"
+
+
+def test_files_of_recordings_are_read(world, tmp_path):
+    app = tools(world, InMemorySaver())
+    run_all(app, 1)
+    (trial,) = whatif(app, 1)
+    path = trial.before.save(tmp_path / "one.json")
+    assert isinstance(path, Path)
+    assert [each.thread for each in whatif(app, [path, trial.before])] == ["one.json", "tools"]

@@ -1,0 +1,165 @@
+"""From a value to the tasks that made it; since when something holds; two threads side by side."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from stategraph import END, START, InMemorySaver, StateGraph
+from stategraph.lab import compare, since, why
+from stategraph.testing.thread_reader import ThreadError
+
+THREAD: Any = {"configurable": {"thread_id": "1"}}
+
+
+class State(TypedDict, total=False):
+    n: int
+    items: Annotated[list[int], operator.add]
+    total: int
+    note: dict[str, str]
+
+
+def make(bad_at: int = -1, steps: int = 5, name: str = "count") -> Any:
+    """a counts and collects, at one step a wrong number; b sums up."""
+    def a(state: State) -> State:
+        n = state["n"]
+        return {"n": n + 1, "items": [-100 if n == bad_at else n], "note": {"by": "a", "at": str(n)}}
+
+    def b(state: State) -> State:
+        return {"total": sum(state["items"])}
+
+    graph = StateGraph(State)
+    graph.add_node("a", a)
+    graph.add_node("b", b)
+    graph.add_edge(START, "a")
+    graph.add_conditional_edges("a", lambda state: "a" if state["n"] < steps else "b", ["a", "b"])
+    graph.add_edge("b", END)
+    return graph.compile(checkpointer=InMemorySaver(), name=name)
+
+
+def start(app: Any, config: Any = THREAD) -> Any:
+    app.invoke({"n": 0, "items": []}, config)
+    return app
+
+
+@pytest.mark.parametrize("bad_at", range(5))
+def test_a_wrong_item_leads_to_the_step_that_made_it(bad_at):
+    app = start(make(bad_at))
+    items = app.get_state(THREAD).values["items"]
+    cause = why(app, THREAD, f"items.{items.index(-100)}").cause
+    assert (cause.step, cause.source, cause.by, cause.value) == (bad_at + 1, "loop", "a", "-100")
+    assert [task.name for task in cause.tasks] == ["a"]
+
+
+def test_a_sum_leads_to_what_it_was_made_of():
+    cause = why(start(make()), THREAD, "total").cause
+    assert (cause.by, cause.step, cause.value) == ("b", 6, "10")
+    read = {each.path: each for each in cause.read}
+    assert read["items"].by == "a" and read["items"].step == 5
+    assert {each.path for each in read["items"].read} >= {"n", "items"}
+
+
+def test_reads_are_followed_to_the_input_and_no_deeper_than_asked():
+    app = start(make(steps=1))
+    told = why(app, THREAD, "total")
+    deepest = next(each for each in told.cause.read if each.path == "n").read
+    assert {each.path: each.by for each in deepest} == {"n": "the input", "items": "the input"}
+    assert not why(app, THREAD, "total", depth=0).cause.read
+
+
+def test_the_path_goes_into_values_and_counts_from_the_end():
+    app = start(make())
+    assert why(app, THREAD, "note.at").cause.step == 5
+    assert why(app, THREAD, "note.by").cause.step == 1, "it has not changed since"
+    assert why(app, THREAD, "items.-1").cause.value == "4"
+
+
+def test_an_earlier_state_and_an_edit_have_causes_too():
+    app = start(make())
+    third = next(each for each in app.get_state_history(THREAD) if each.values.get("n") == 3)
+    assert why(app, third.config, "n").cause.step == 3
+    app.update_state(THREAD, {"total": 99}, as_node="b")
+    cause = why(app, THREAD, "total").cause
+    assert (cause.source, cause.by, cause.before) == ("update", "an update", "10")
+
+
+def test_a_value_from_before_the_kept_checkpoints_says_so():
+    app = start(make())
+    app.checkpointer.prune(["1"], keep_last=1)
+    cause = why(app, THREAD, "n").cause
+    assert cause.step is None and "before the first checkpoint that is kept" in cause.headline
+
+
+def test_a_missing_value_names_the_nearest():
+    app = start(make())
+    with pytest.raises(ValueError, match="the state has no 'totl': no 'totl'; did you mean 'total'"):
+        why(app, THREAD, "totl")
+    with pytest.raises(ValueError, match="the state has no 'note.bye': no 'bye'; did you mean 'by'"):
+        why(app, THREAD, "note.bye")
+    with pytest.raises(ValueError, match="nothing is stored"):
+        why(app, {"configurable": {"thread_id": "2"}}, "n")
+
+
+def test_the_tree_is_drawn():
+    told = why(start(make(steps=1)), THREAD, "total")
+    assert str(told).splitlines()[:2] == ["total = 0: step 2, b", "  b: {'n': 1, 'items': [0], 'note': {'by': 'a', 'at': '0'}} → {'total': 0}"]
+    assert "<li>total = 0: step 2, b" in told._repr_mimebundle_()["text/html"]
+
+
+# -- since ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad_at", range(5))
+def test_since_finds_the_step_and_looks_no_further(bad_at):
+    app = start(make(bad_at))
+    seen: list[Any] = []
+
+    def is_bad(values: Any) -> bool:
+        seen.append(values)
+        return -100 in values.get("items", ())
+
+    found = since(app, THREAD, is_bad)
+    assert (found.step, found.source, [task.name for task in found.tasks]) == (bad_at + 1, "loop", ["a"])
+    assert any("-100" in str(each) for each in found.changes)
+    assert str(found) == f"since step {bad_at + 1} (loop: a)"
+    assert len(seen) == 2 * (6 - bad_at)
+
+
+def test_since_is_none_where_it_does_not_hold():
+    assert since(start(make()), THREAD, lambda values: False) is None
+
+
+def test_since_is_without_a_break():
+    app = start(make())
+    app.update_state(THREAD, {"n": 0}, as_node="b")
+    app.update_state(THREAD, {"n": 7}, as_node="b")
+    assert since(app, THREAD, lambda values: values.get("n", 0) > 2).source == "update"
+
+
+# -- compare --------------------------------------------------------------------------------------------------
+
+
+def test_the_same_run_twice_is_the_same():
+    app = start(make())
+    start(app, {"configurable": {"thread_id": "2"}})
+    told = compare(app, THREAD, {"configurable": {"thread_id": "2"}})
+    assert told.same and told.draw_text() == "both did the same"
+
+
+def test_a_step_more_does_not_make_all_that_follow_different():
+    app, longer = start(make(steps=3)), start(make(steps=4))
+    told = compare(app, THREAD, THREAD, other_app=longer)
+    assert [(each.number, each.other_number) for each in told.pairs] == [(1, 1), (2, 2), (3, 3), (None, 4), (4, 5)]
+    assert [bool(each.changes) for each in told.pairs] == [False, False, True, True, True]
+    assert "only the second, step 4: a" in told.draw_text()
+    assert not told.same
+
+
+def test_a_thread_that_was_edited_is_refused():
+    app = start(make())
+    start(app, {"configurable": {"thread_id": "2"}})
+    app.update_state(THREAD, {"total": 99}, as_node="b")
+    with pytest.raises(ThreadError, match="update_state"):
+        compare(app, THREAD, {"configurable": {"thread_id": "2"}})
