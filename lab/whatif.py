@@ -18,6 +18,8 @@ from ..checkpoint.serde.json_form import from_json
 from ..pregel.app import Pregel
 from ..pregel.drivers.steps import Steps, arun_steps, run_steps
 from ..pregel.names import NS_END
+from ..pregel.types import Interrupt
+from ..testing.answers import AnswerBook
 from ..testing.comparing import find_difference, hide_ids
 from ..testing.fakes import find_node, replace
 from ..testing.recorder import Player, Stage, Tape, list_nodes
@@ -40,6 +42,7 @@ def whatif(
     variant: Pregel[Any, Any, Any, Any] | Mapping[str, Any] | None = None,
     live: Collection[str] | Literal["*"] = (),
     effects: Mapping[str, Callable[..., Any]] | None = None,
+    answers: Mapping[Any, Any] | Callable[[Interrupt], Any] | None = None,
     judge: Judge | None = None,
     ignore: Collection[str] = (),
     config: Mapping[str, Any] | None = None,
@@ -63,6 +66,9 @@ def whatif(
             nothing is changed.
         live: further nodes that run, by their names; "*" for all.
         effects: by node, what is called in place of it when it is given something new.
+        answers: other answers to questions than the recorded ones: by what is asked, or a function
+            of the `Interrupt`, which returns `testing.OPEN` for the recorded one. The nodes that
+            ask must run (`live`): what they would do with another answer is not recorded.
         judge: is given the states at the end, before and now, and returns a score: below 0 means
             worse. A bool says whether it is as good.
         ignore: keys and fields whose values are not compared, at any depth.
@@ -72,8 +78,8 @@ def whatif(
         ValueError: there is no such node or thread, or the checkpointer is missing.
     """
     call = partial(_call, context)
-    trials = _trials(app, threads, variant, live, effects or {}, judge, ignore, config, call)
-    return run_steps(trials)
+    changes = variant, live, effects or {}, answers
+    return run_steps(_trials(app, threads, *changes, judge, ignore, config, call))
 
 
 async def awhatif(
@@ -83,6 +89,7 @@ async def awhatif(
     variant: Pregel[Any, Any, Any, Any] | Mapping[str, Any] | None = None,
     live: Collection[str] | Literal["*"] = (),
     effects: Mapping[str, Callable[..., Any]] | None = None,
+    answers: Mapping[Any, Any] | Callable[[Interrupt], Any] | None = None,
     judge: Judge | None = None,
     ignore: Collection[str] = (),
     config: Mapping[str, Any] | None = None,
@@ -90,8 +97,8 @@ async def awhatif(
 ) -> Trials:
     """`whatif` for coroutines; also for graphs in which a node that runs is async only."""
     call = partial(_acall, context)
-    trials = _trials(app, threads, variant, live, effects or {}, judge, ignore, config, call)
-    return await arun_steps(trials)
+    changes = variant, live, effects or {}, answers
+    return await arun_steps(_trials(app, threads, *changes, judge, ignore, config, call))
 
 
 Call = Callable[[Stage, Any], Any]
@@ -112,6 +119,7 @@ def _trials(
     variant: Pregel | Mapping[str, Any] | None,
     live: Collection[str] | Literal["*"],
     effects: Mapping[str, Callable[..., Any]],
+    answers: Mapping[Any, Any] | Callable[[Interrupt], Any] | None,
     judge: Judge | None,
     ignore: Collection[str],
     config: Mapping[str, Any] | None,
@@ -122,9 +130,10 @@ def _trials(
     taped = _find_taped(played, changed, live)
     for name in effects:
         find_node(played, name)
+    other = AnswerBook(answers).find if answers is not None else None
     trials: list[Trial] = []
     for name, found in _recordings(app, threads):
-        run = _Run(played, taped, effects, config)
+        run = _Run(played, taped, effects, other, config)
         trials.append((yield from run.run(name, found, call, judge, ignore)))
     return Trials(tuple(trials))
 
@@ -233,6 +242,12 @@ class _KnownTape(Tape):
                 raise
             return self._effect(state)
 
+    def answered(self, question: Mapping[str, Any], answer: Any) -> None:
+        """Refuse another answer: what the node would do with it is not recorded."""
+        if self._form(answer) != question.get("answer"):
+            asked = format_value(from_json(question["asks"], self.serde), LONGEST)
+            raise Unrecorded(f"{self.path}: {asked} answered {format_value(answer, LONGEST)}")
+
     def _find(self, state: Any) -> RecordedTask:
         with self._lock:
             given = hide_ids(self._form(state))
@@ -253,6 +268,7 @@ class _Run:
 
     Args:
         taped: the paths of the nodes that do not run.
+        answers: gives other answers than the recorded ones.
     """
 
     def __init__(
@@ -260,9 +276,10 @@ class _Run:
         app: Pregel,
         taped: Iterable[str],
         effects: Mapping[str, Callable[..., Any]],
+        answers: Callable[[Interrupt], Any] | None,
         config: Mapping[str, Any] | None,
     ) -> None:
-        self._app, self._config = app, config
+        self._app, self._answers, self._config = app, answers, config
         self._tapes = {path: _KnownTape(path, app, effects.get(path)) for path in taped}
 
     def run(
@@ -279,7 +296,7 @@ class _Run:
         player = Player(found, self._app, self._tapes, self._config)
         refused = ""
         for run in found.runs:
-            player.begin(run)
+            player.begin(run, self._answers)
             for tape in self._tapes.values():
                 tape.given = []
             try:

@@ -5,7 +5,7 @@ Checkpointers: subclass `SaverChecks` for pytest, call `check_saver`, or `python
 stategraph.testing MODULE:NAME`. README.md explains each check. This module only collects names."""
 
 from ..graph.loader import find_graph
-from .answers import Answers
+from .answers import OPEN, Answers
 from .asserts import CheckFailed, assert_same, difference
 from .channels import CHANNEL_RULES, Example, check_channel
 from .clock import VirtualTime, virtual_time
@@ -32,6 +32,7 @@ __all__ = [
     "arun_node",
     "NodeRun",
     "Answers",
+    "OPEN",
     "replace",
     "replaced",
     "find_graph",

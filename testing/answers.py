@@ -41,7 +41,7 @@ class AnswerBook:
     def answer(self, questions: Sequence[Interrupt]) -> Command | None:
         """The command that answers these questions, as far as there are answers; None if there is
         none for any of them."""
-        found = {question.id: self._find(question) for question in questions}
+        found = {question.id: self.find(question) for question in questions}
         given = {id: answer for id, answer in found.items() if answer is not OPEN}
         return Command(resume=given) if given else None
 
@@ -62,7 +62,8 @@ class AnswerBook:
             asked = ", ".join(f"{question.value!r:.200}" for question in left)
             raise ValueError(f"answers: no question is {names}; open: {asked}")
 
-    def _find(self, question: Interrupt) -> Any:
+    def find(self, question: Interrupt) -> Any:
+        """The answer to a question; OPEN if there is none."""
         answers = self._answers
         self._asked.append(question.value)
         if callable(answers):

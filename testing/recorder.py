@@ -6,7 +6,7 @@ reducers and the other nodes are tested without a network.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
@@ -234,11 +234,18 @@ class Player:
         """What the run was given."""
         return from_json(run.input, self.serde)
 
-    def begin(self, run: RecordedRun) -> None:
-        """Have the answers and the results of this run at hand."""
+    def begin(self, run: RecordedRun, other: Callable[[Interrupt], Any] | None = None) -> None:
+        """Have the answers and the results of this run at hand.
+
+        Args:
+            other: gives other answers; OPEN for the recorded one.
+        """
         left = list(run.answered())
 
         def answer(question: Interrupt) -> Any:
+            given = OPEN if other is None else other(question)
+            if given is not OPEN:
+                return given
             asked = to_json(question.value, self.serde)
             for place, (asks, given) in enumerate(left):
                 if asks == asked:
@@ -295,7 +302,7 @@ class Tape:
         """What the node did when it was given this, else what it did next."""
         task = self._find(state)
         for question in task.asked():
-            interrupt(from_json(question["asks"], self.serde))
+            self.answered(question, interrupt(from_json(question["asks"], self.serde)))
         if task.error:  # it fails at each attempt
             raise _error_of(task.error)
         with self._lock:
@@ -307,6 +314,9 @@ class Tape:
             update = pairs[0][1] if pairs else None
         goto = [from_json(each, self.serde) for each in task.goto]
         return Command(update=update, goto=[] if self.routed else list(filter(self._is_own, goto)))
+
+    def answered(self, question: Mapping[str, Any], answer: Any) -> None:
+        """Hear how a question was answered now."""
 
     def _find(self, state: Any) -> RecordedTask:
         with self._lock:

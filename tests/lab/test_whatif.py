@@ -12,7 +12,7 @@ import pytest
 from stategraph import END, START, Command, InMemorySaver, Send, StateGraph, entrypoint, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.lab import Trials, awhatif, whatif
-from stategraph.testing import CheckFailed
+from stategraph.testing import OPEN, CheckFailed
 
 
 class World:
@@ -278,6 +278,20 @@ def test_a_question_that_was_not_asked_before_is_an_open_end(world):
     (trial,) = whatif(app, 1, variant={"ask": lambda state: {"log": [interrupt("how much?")]}})
     assert (trial.end_before, trial.end) == ("done", "paused")
     assert trial.difference.what == "question"
+
+
+@pytest.mark.parametrize("given", [{"how many?": 7}, lambda question: 7 if question.value == "how many?" else OPEN])
+def test_another_answer_is_given(world, given):
+    app = asking(world, InMemorySaver())
+    run_all(app, 2)
+    world.effects.clear()
+    refused = whatif(app, 2, answers=given)
+    assert [each.refused for each in refused] == ["ask: 'how many?' answered 7"] * 2
+    paid = {"pay": lambda state: {"total": int(state["log"][-1])}}
+    trials = whatif(app, 2, answers=given, live=["ask"], effects=paid)
+    assert [from_state(each.now)["total"] for each in trials] == [7, 7] and not world.effects
+    assert {each.difference.what for each in trials} == {"write to 'log'"}
+    assert all(each.same for each in whatif(app, 2, answers={"something else?": 1}))
 
 
 def test_nodes_that_are_named_run_for_real(world):
