@@ -404,7 +404,7 @@ def graph_keys(ns: str) -> list[str]:
     >>> graph_keys("outer:1d44|1|inner:46e4")
     ['outer|1', 'inner']
     """
-    return [NS_SEP.join(level) for level in node_levels(ns.split(NS_SEP))]
+    return [NS_SEP.join(level) for level in node_levels(ns.split(NS_SEP))] if ns else []
 
 
 def node_levels(levels: Iterable[str]) -> list[list[str]]:

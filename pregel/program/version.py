@@ -74,10 +74,12 @@ def apply_migration(
     found: CheckpointTuple, mine: Mapping[str, int], migrate: Migrate | None
 ) -> CheckpointTuple:
     """A checkpoint that another graph has made, as `migrate` makes it; else the same."""
+    if migrate is None:
+        return found
     old = found.checkpoint["versions_seen"].get(GRAPH)
     # A checkpoint without a fingerprint was made before there were any: what changed is not known.
     changed = sorted(changes(old, mine)) if old is not None else []
-    if not changed or migrate is None:
+    if not changed:
         return found
     # A copy: `load_machine` still needs the checkpoint as it was stored.
     checkpoint = migrate(deepcopy(found.checkpoint), changed)

@@ -7,7 +7,6 @@ Nothing here writes, waits or runs a node; the sync and async faces share every 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import (
@@ -80,7 +79,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
         requeue_stored(machine, found.checkpoint)
     for task_id, spans in (found.spans or {}).items():
         if task_id in records:
-            records[task_id] = replace(records[task_id], spans=tuple(spans))
+            records[task_id].spans = tuple(spans)
     tasks = plan_to_look(machine, found.config["configurable"].get("checkpoint_ns", ""))
     lost: Sequence[Task] = ()
     if machine.racing:
@@ -123,7 +122,7 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
     shown = _answerable(seen) if live else None
     planned = sorted([*seen.tasks, *seen.lost], key=_plan_order) if seen.lost else seen.tasks
     tasks = tuple(
-        describe(task, seen.records.get(task.id), where, shown)._replace(lost=task in seen.lost)
+        describe(task, seen.records.get(task.id), where, shown, lost=task in seen.lost)
         for task in planned
     )
     handled = {t.cause for t in seen.tasks if t.cause is not None}
@@ -136,14 +135,14 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
     if live and planned and not open_tasks:
         following = _find_following(seen, where[2])
     return StateSnapshot(
-        values=_values(program, seen),
-        next=tuple(t.name for t in following),
-        config=found.config,
-        metadata=found.metadata,
-        created_at=found.checkpoint["ts"],
-        parent_config=found.parent_config,
-        tasks=tasks,
-        interrupts=tuple(q for t in open_tasks for q in t.interrupts),
+        _values(program, seen),
+        tuple(t.name for t in following),
+        found.config,
+        found.metadata,
+        found.checkpoint["ts"],
+        found.parent_config,
+        tasks,
+        tuple(q for t in open_tasks for q in t.interrupts),
         wake_at=earliest(t.wake_at for t in open_tasks),
     )
 
@@ -233,28 +232,31 @@ def describe(
     known: TaskRecord | None,
     where: tuple[Program, str, str],
     shown: Collection[str] | None = None,
+    *,
+    lost: bool = False,
 ) -> PregelTask:
     """A task with what is stored of it.
 
     Args:
         where: the graph, the thread and the namespace it is in.
         shown: the questions that can be answered; None shows all that were asked.
+        lost: whether it has lost a race.
     """
-    known = known or TaskRecord()
+    known = known or NOTHING_RECORDED
+    asked = known.interrupts
     return PregelTask(
-        id=task.id,
-        name=task.name,
-        path=task.path,
-        error=known.error,
-        interrupts=known.interrupts
-        if shown is None
-        else tuple(q for q in known.interrupts if q.id in shown),
-        state=_nested_config(task, *where),
-        result=_result(known, where[0]) if known.finished else None,
+        task.id,
+        task.name,
+        task.path,
+        known.error,
+        asked if shown is None else tuple(q for q in asked if q.id in shown),
+        _nested_config(task, *where),
+        _result(known, where[0]) if known.finished else None,
         spans=known.spans,
         input=task.input,
         wake_at=None if known.finished else known.wake_at,
         key=key_of(task),
+        lost=lost,
     )
 
 

@@ -107,7 +107,9 @@ def read_records(pending: Iterable[PendingWrite]) -> dict[str, TaskRecord]:
     """Pending writes by task id. Those of the null task are a `Command`'s, not a task's."""
     found: dict[str, TaskRecord] = {}
     for task_id, channel, value in pending:
-        stored = found.setdefault(task_id, TaskRecord())
+        stored = found.get(task_id)
+        if stored is None:
+            stored = found[task_id] = TaskRecord()
         # None clears it: the task has succeeded since.
         if channel == ERROR:
             stored.error = value
