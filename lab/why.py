@@ -80,11 +80,11 @@ class Why:
 
     def draw_text(self) -> str:
         """Return the tree as lines of text."""
-        return "\n".join(_lines(self.cause, ""))
+        return "\n".join(_lines(self.cause, "", set()))
 
     def draw_html(self) -> str:
         """Return the tree as an HTML fragment: no scripts, everything from the state escaped."""
-        return f"<ul>{_item(self.cause)}</ul>"
+        return f"<ul>{_item(self.cause, set())}</ul>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/html": self.draw_html(), "text/plain": self.draw_text()}
@@ -217,14 +217,31 @@ def _show(value: Any) -> str:
 # -- drawing ---------------------------------------------------------------------------------------
 
 
-def _lines(cause: Cause, indent: str) -> Iterator[str]:
+Seen = set[tuple[str, int | None]]
+"""What has been drawn: a value that several tasks had read has its causes once."""
+
+
+def _is_new(cause: Cause, seen: Seen) -> bool:
+    place = cause.path, cause.step
+    if place in seen:
+        return False
+    seen.add(place)
+    return True
+
+
+def _lines(cause: Cause, indent: str, seen: Seen) -> Iterator[str]:
+    if not _is_new(cause, seen):
+        yield f"{indent}{cause.headline}{' (above)' if cause.read else ''}"
+        return
     yield f"{indent}{cause.headline}"
     yield from (f"{indent}  {line}" for line in cause.details())
     for each in cause.read:
-        yield from _lines(each, indent + "    ")
+        yield from _lines(each, indent + "    ", seen)
 
 
-def _item(cause: Cause) -> str:
+def _item(cause: Cause, seen: Seen) -> str:
+    if not _is_new(cause, seen):
+        return f"<li>{escape(cause.headline)}{' (above)' if cause.read else ''}</li>"
     told = "".join(f"<br><code>{escape(line)}</code>" for line in cause.details())
-    read = f"<ul>{''.join(map(_item, cause.read))}</ul>" if cause.read else ""
-    return f"<li>{escape(cause.headline)}{told}{read}</li>"
+    read = "".join(_item(each, seen) for each in cause.read)
+    return f"<li>{escape(cause.headline)}{told}{f'<ul>{read}</ul>' if read else ''}</li>"
