@@ -58,9 +58,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class Trials(ChangeList):
-    """A cohort of threads, run again. Notebooks show it, `draw_text` and `draw_html` draw it."""
+    """A cohort of threads, run again. Notebooks show it, `draw_text` and `draw_html` draw it.
+
+    Attributes:
+        trials: one for each thread.
+        ran: the nodes that ran; all others gave what is recorded.
+    """
 
     trials: tuple[Trial, ...]
+    ran: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Trial]:
         return iter(self.trials)
@@ -143,6 +149,8 @@ class Trials(ChangeList):
             f"the same, {len(self.different)} different"
             + (f", {len(unread)} that cannot be run again" if unread else "")
         ]
+        if self.ran:
+            told.append(f"ran: {', '.join(self.ran)}")
         if scores:
             told.append(f"score: {sum(scores) / len(scores):.3g} on average, {_quantiles(scores)}")
         told += [f"{count_noun(number, 'thread')}: {way}" for way, number in self.groups.items()]

@@ -11,9 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import CodeType, FunctionType, MethodType
 from typing import Any, Final, Literal
 
 from ..checkpoint.base import BaseCheckpointSaver, address
+from ..checkpoint.keys import canonical_key
 from ..checkpoint.serde.json_form import from_json
 from ..pregel.app import Pregel
 from ..pregel.drivers.steps import Steps, arun_steps, run_steps
@@ -62,8 +64,8 @@ def whatif(
         threads: an id, several, or the newest so many; a dict of metadata that they must have; or
             recordings, or their files and folders (`Trials.save`).
         variant: what is changed. A dict of nodes, as for `testing.replace`; or another graph, of
-            which the nodes run whose functions are not the same as in `app`. None is the baseline:
-            nothing is changed.
+            which the nodes run whose code, or the plain values that it holds, is not that of `app`.
+            None is the baseline: nothing is changed.
         live: further nodes that run, by their names; "*" for all.
         effects: by node, what is called in place of it when it is given something new.
         answers: other answers to questions than the recorded ones: by what is asked, or a function
@@ -135,7 +137,8 @@ def _trials(
     for name, found in _recordings(app, threads):
         run = _Run(played, taped, effects, other, config)
         trials.append((yield from run.run(name, found, call, judge, ignore)))
-    return Trials(tuple(trials))
+    nodes = list_nodes(played) if live == "*" else dict.fromkeys([*changed, *live])
+    return Trials(tuple(trials), tuple(nodes))
 
 
 # -- threads ---------------------------------------------------------------------------------------
@@ -168,26 +171,51 @@ def _recordings(app: Pregel, threads: Threads) -> Iterable[tuple[str, Recording 
 # -- which nodes run -------------------------------------------------------------------------------
 
 
-def _changed_nodes(app: Pregel, other: Pregel) -> list[str]:
-    """The nodes of another graph whose functions are not those of this one."""
+def _changed_nodes(app: Pregel, other: Pregel, inside: str = "") -> list[str]:
+    """The paths of the nodes of another graph whose functions are not those of this one."""
     if other is app:
         return []
-    known = app.program.nodes
-    new = other.program.nodes
-    return [
-        name
-        for name in list_nodes(other)
-        if name not in known or _body_of(known[name].source) != _body_of(new[name].source)
-    ]
+    found: list[str] = []
+    known, new = app.program, other.program
+    for name in list_nodes(other):
+        graphs = known.nested.get(name), new.nested.get(name)
+        if isinstance(graphs[0], Pregel) and isinstance(graphs[1], Pregel):
+            found += _changed_nodes(graphs[0], graphs[1], f"{inside}{name}{NS_END}")
+        elif name not in known.nodes or _body_of(known.nodes[name].source) != _body_of(
+            new.nodes[name].source
+        ):
+            found.append(inside + name)
+    return found
 
 
-def _body_of(source: Any) -> Any:
-    """What tells functions apart: their code and what they hold."""
-    code = getattr(source, "__code__", None)
+def _body_of(function: Any) -> Any:
+    """What tells functions apart: their code, and the plain values that they hold. Objects, such as
+    clients, count by their types."""
+    if isinstance(function, partial):
+        held = _held(function.args), _held(sorted(function.keywords.items()))
+        return _body_of(function.func), held
+    if isinstance(function, MethodType):
+        return _body_of(function.__func__), _held(function.__self__)
+    code = getattr(function, "__code__", None)
     if code is None:
-        return source
-    held = [cell.cell_contents for cell in getattr(source, "__closure__", None) or ()]
-    return code.co_code, code.co_consts, code.co_names, held, getattr(source, "__defaults__", None)
+        return _held(function)
+    cells = getattr(function, "__closure__", None) or ()
+    return _code(code), [_held(cell.cell_contents) for cell in cells], _held(function.__defaults__)
+
+
+def _code(code: CodeType) -> Any:
+    """Code without the place where it stands."""
+    consts = [_code(each) if isinstance(each, CodeType) else each for each in code.co_consts]
+    return code.co_code, consts, code.co_names
+
+
+def _held(value: Any) -> Any:
+    if isinstance(value, FunctionType | MethodType | partial):
+        return _body_of(value)
+    try:
+        return canonical_key(value)
+    except Exception:
+        return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _find_taped(

@@ -62,7 +62,7 @@ def lab(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_run_says_what_differs_and_charges_nobody(folder):
     done = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--replace", "charge=shop_of_test:cheaper")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("4 threads: 1 the same, 3 different\n3 threads: node 'charge': write to 'price'\nthread t")
+    assert done.stdout.startswith("4 threads: 1 the same, 3 different\nran: charge\n3 threads: node 'charge': write to 'price'\nthread t")
     assert not (folder / "charged").exists()
 
 

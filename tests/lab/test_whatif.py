@@ -240,10 +240,33 @@ def test_another_graph_runs_the_nodes_that_are_not_the_same(world):
     graph.add_edge(START, "ask")
     graph.add_edge("ask", "pay")
     trials = whatif(app, ["t0", "t3"], variant=graph.compile())
-    assert not world.effects
+    assert not world.effects and trials.ran == ("pay",)
     assert [each.thread for each in trials] == ["t0", "t3"]
     assert [from_state(each.now)["total"] for each in trials] == [0, 6]
     assert {each.difference.where for each in trials} == {"step 2, node 'pay'"}
+
+
+def test_a_graph_of_the_same_code_runs_nothing_whatever_clients_its_nodes_hold(make, world):
+    """Built again, each node has other objects in its closure."""
+    app = make(world, InMemorySaver())
+    run_all(app, 2)
+    world.effects.clear()
+    trials = whatif(app, 2, variant=make(World(), None))
+    assert trials.ran == () and all(each.same for each in trials)
+
+
+def test_a_plain_value_that_a_function_holds_makes_it_another():
+    def build(most: int, saver: Any = None) -> Any:
+        graph = StateGraph(Talk)
+        graph.add_node("cap", lambda state: {"total": min(most, state["n"])})
+        graph.add_edge(START, "cap")
+        return graph.compile(checkpointer=saver)
+
+    app = build(5, InMemorySaver())
+    app.invoke({"n": 9}, {"configurable": {"thread_id": "t"}})
+    assert whatif(app, 1, variant=build(5)).ran == ()
+    trials = whatif(app, 1, variant=build(6))
+    assert trials.ran == ("cap",) and from_state(trials[0].now)["total"] == 6
 
 
 def from_state(recording: Any) -> Any:
@@ -386,7 +409,7 @@ def test_trials_are_drawn(world):
     run_all(app, 2)
     trials = whatif(app, 2, variant={"model": louder})
     shown = trials.draw_text()
-    assert shown.startswith("2 threads: 0 the same, 2 different\n2 threads: node 'model': write to 'log'\nthread t")
+    assert shown.startswith("2 threads: 0 the same, 2 different\nran: model\n2 threads: node 'model': write to 'log'\nthread t")
     assert "refused: tool(" in shown
     html = Trials(trials.trials)._repr_mimebundle_()["text/html"]
     assert "<script" not in html and "thread t1" in html
