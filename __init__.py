@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         StateGraph,
         add_messages,
     )
+    from .graph.effects import effect
     from .graph.functional import entrypoint, task
     from .pregel.app import Pregel
     from .pregel.control import RunControl
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         StateGraphError,
         ThreadBusyError,
         UnknownInterruptError,
+        UnknownOutcomeError,
     )
     from .pregel.errors import (
         WorkerLostError as WorkerLostError,
@@ -104,7 +106,7 @@ __all__ = [
     # build
     "StateGraph", "START", "END", "NodeBuilder", "Pregel", "CompiledStateGraph", "GraphWarning",
     "MessagesState", "add_messages", "RemoveMessage",
-    "entrypoint", "task",
+    "entrypoint", "task", "effect",
     # say in a node
     "Send", "Command", "interrupt", "Interrupt", "Overwrite", "IsLastStep", "RemainingSteps",
     # ask in a node
@@ -122,6 +124,7 @@ __all__ = [
     "ConcurrentUpdateError",
     "EmptyInputError", "EmptyChannelError",
     "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",
+    "UnknownOutcomeError",
     "NodeTimeoutError", "NodeCancelledError", "InPlaceEditError", "GraphChangedError",
     "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand", "ThreadBusyError",
 ]  # fmt: skip
@@ -129,6 +132,7 @@ __all__ = [
 _NAMES = {
     ".graph": "StateGraph START END CompiledStateGraph GraphWarning MessagesState RemoveMessage "
     "add_messages",
+    ".graph.effects": "effect",
     ".graph.functional": "entrypoint task",
     ".pregel.app": "Pregel",
     ".pregel.program.node": "NodeBuilder",
@@ -145,7 +149,8 @@ _NAMES = {
     "EmptyInputError GraphBubbleUp GraphChangedError GraphDrained GraphInterrupt "
     "GraphRecursionError InPlaceEditError "
     "InvalidGraphError InvalidRouteError InvalidUpdateError NodeCancelledError NodeTimeoutError "
-    "ParentCommand StateGraphError ThreadBusyError UnknownInterruptError WorkerLostError",
+    "ParentCommand StateGraphError ThreadBusyError UnknownInterruptError "
+    "UnknownOutcomeError WorkerLostError",
     ".checkpoint": "InMemorySaver MemorySaver Retention",
     ".checkpoint.encryption": "Encryption",
     ".checkpoint.postgres": "PostgresSaver",

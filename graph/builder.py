@@ -401,6 +401,10 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             from .ready import check_ready
 
             make_compiler = check_ready(schedule, self.snapshot(), (before, after))
+        if debug:
+            from .effects import warn_undeclared
+
+            warn_undeclared((name, spec.body.source) for name, spec in self.nodes.items())
         app = compile_graph(
             self.snapshot(),
             checkpointer,

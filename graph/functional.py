@@ -46,6 +46,7 @@ from ..pregel.running import running
 from ..pregel.runtime import Running
 from ..pregel.types import LOCAL, CachePolicy, ContextT, RetryPolicy, TimeoutPolicy
 from .arguments import known_keywords, read_policies
+from .effects import Effect, EffectKind, Errors, declare, declared_of, read_effect
 
 if TYPE_CHECKING:
     from ..pregel.observer import AnyObserver
@@ -90,12 +91,17 @@ class TaskFunction(Generic[P, T]):
         name: str | None,
         policies: NodePolicies,
         executor: Any = None,
+        effect: Effect | None = None,
     ) -> None:
+        effect = effect or declared_of(function)
+        if effect is not None:  # what the call returns is recorded as that of the task
+            function = declare(function, effect, recorded=False)
         self.function = function
         self.name: str = name or infer_name(function)
         self._executor = executor
         self._known: tuple[Any, CompiledNode] | None = None
         self._node = _task_node(self.name, function, policies)
+        self._node.recorded = effect is None or effect.kind != "pure"
         update_wrapper(cast(Any, self), function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[T]:
@@ -178,6 +184,9 @@ def task(
     cache_policy: CachePolicy | None = None,
     timeout: float | timedelta | TimeoutPolicy | None = None,
     executor: Any = None,
+    effect: EffectKind | None = None,
+    probe: Callable[..., Any] | None = None,
+    not_done: Errors = (),
 ) -> TaskDecorator: ...
 @known_keywords()
 def task(
@@ -189,6 +198,9 @@ def task(
     cache_policy: CachePolicy | None = None,
     timeout: float | timedelta | TimeoutPolicy | None = None,
     executor: Any = None,
+    effect: EffectKind | None = None,
+    probe: Callable[..., Any] | None = None,
+    not_done: Errors = (),
 ) -> Any:
     """Make a task of each call of a function: tasks run concurrently, and a resume does not repeat
     those that have finished.
@@ -210,6 +222,7 @@ def task(
         timeout: seconds, timedelta or `TimeoutPolicy` for one attempt.
         executor: where its calls run; by default where the run's nodes do. See
             `StateGraph.compile`.
+        effect, probe, not_done: what a call does to the world; see `stategraph.effect`.
 
     >>> @task
     ... def double(x: int) -> int:
@@ -224,9 +237,10 @@ def task(
         read_policies("task", retry_policy), cache_policy, TimeoutPolicy.coerce(timeout)
     )
     there = resolve_executor(executor)
+    declared = None if effect is None else read_effect(effect, probe, not_done)
     if function is not None:
-        return TaskFunction(function, name, policies, there)
-    return lambda f: TaskFunction(f, name, policies, there)
+        return TaskFunction(function, name, policies, there, declared)
+    return lambda f: TaskFunction(f, name, policies, there, declared)
 
 
 def _task_node(name: str, function: Callable[..., Any], policies: NodePolicies) -> CompiledNode:

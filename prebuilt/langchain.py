@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError, create_model
 
+from ..graph.effects import declared_of
 from ..pregel.program.callables import Hints
 from .tool import Tool, describe_misfit, parse, untitled_schema
 
@@ -60,6 +61,7 @@ class LangChainTool(Tool):
 
     def __init__(self, tool: Any) -> None:
         body, coroutine = getattr(tool, "func", None), getattr(tool, "coroutine", None)
+        self.effect = declared_of(tool)
         self.tool = tool
         self.name, self.description = tool.name, tool.description
         self.is_async = coroutine is not None and body is None

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from ..graph.arguments import known_keywords
+from ..graph.effects import EffectKind, Errors, declare, declared_of, read_effect
 from ..pregel.errors import warn
 from ..pregel.program.callables import (
     GETTERS,
@@ -58,8 +59,10 @@ class Tool:
         function: a function or coroutine function with type hints.
         name: how the model calls it; the function's own name by default.
         description: what the model is told of it; the docstring by default.
+        effect, probe, not_done: what a call does to the world; see `stategraph.effect`.
 
     Attributes:
+        effect: what is declared of its effect, or None.
         is_async: it is a coroutine function.
         wants_state: it has a parameter that gets the state.
 
@@ -80,8 +83,15 @@ class Tool:
         *,
         name: str | None = None,
         description: str | None = None,
+        effect: EffectKind | None = None,
+        probe: Callable[..., Any] | None = None,
+        not_done: Errors = (),
     ) -> None:
+        self.effect = read_effect(effect, probe, not_done) if effect else declared_of(function)
         self.function = function
+        self._body = function
+        if self.effect is not None:  # what it returns is recorded as the call of the `ToolNode`
+            self._body = function = declare(function, self.effect, recorded=False)
         self.name: str = name or infer_name(function)
         self.description: str = description or inspect.getdoc(_code_of(function)) or ""
         if not self.description:
@@ -142,11 +152,11 @@ class Tool:
 
     def bind(self, call: dict[str, Any], arguments: dict[str, Any]) -> Callable[[], Any]:
         """Return the call as a function without parameters."""
-        return partial(self.function, **arguments)
+        return partial(self._body, **arguments)
 
     def _read_parameters(self) -> type[BaseModel]:
         """A model of what the model fills; the other parameters are noted."""
-        signature = signature_of(self.function)
+        signature = signature_of(self._body)
         if signature is None:
             raise TypeError(f"tool {self.name!r} must be a function that tells its parameters")
         hints = Hints(_code_of(self.function))
@@ -191,7 +201,9 @@ class Tool:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Made anew: the class that pydantic makes of the parameters cannot be pickled."""
-        make = partial(Tool, name=self.name, description=self.description)
+        effect = {} if self.effect is None else self.effect._asdict()
+        effect["effect"] = effect.pop("kind", None)
+        make = partial(Tool, name=self.name, description=self.description, **effect)
         return make, (self.function,)
 
 

@@ -138,7 +138,9 @@ class ToolNode:
         return state if tool is not None and tool.wants_state else None
 
     def _make_task(self, tool: Tool) -> TaskFunction[..., Any]:
-        return task(name=tool.name)(self._acall if tool.is_async else self._call)
+        pure = tool.effect is not None and tool.effect.kind == "pure"
+        made = task(name=tool.name, effect="pure" if pure else None)
+        return made(self._acall if tool.is_async else self._call)
 
     def _call(self, call: Message, state: Any) -> Any:
         try:

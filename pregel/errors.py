@@ -50,6 +50,7 @@ __all__ = [
     "StepTimeoutError",
     "ThreadBusyError",
     "UnknownInterruptError",
+    "UnknownOutcomeError",
     "WorkerLostError",
     "nearest",
     "warn",
@@ -203,6 +204,11 @@ class RemoteError(StateGraphError):
 
 COMMAND: Final = "__command__"
 """The `writer` of a `ConcurrentUpdateError` if it was no node."""
+
+
+class UnknownOutcomeError(StateGraphError):
+    """An irreversible effect may have happened, and was not repeated: its function raised, or the
+    process died before the result was recorded. See `stategraph.effect`."""
 
 
 class ConcurrentUpdateError(InvalidUpdateError):

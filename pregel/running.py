@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 ONCE, TRANSACTION = "runtime.once", "runtime.transaction"
@@ -169,6 +170,23 @@ def begin_effect(kind: str, key: str, *, awaits: bool) -> Any:
 _noting = threading.Lock()
 
 
+def number_call(task: Any, call: str) -> str:
+    """Return the key of a call whose effect is declared: the call and the first number that no
+    equal call of this attempt has."""
+    with _noting:
+        taken = task.current.once_keys
+        key = next(key for n in count() if (key := f"{call} {n}") not in taken)
+        task.current.once_keys = (*taken, key)
+    return key
+
+
+def release_call(task: Any, key: str) -> None:
+    """Give back the key of a call that has failed: the next equal call of this attempt is another
+    try of this one."""
+    with _noting:
+        task.current.once_keys = tuple(each for each in task.current.once_keys if each != key)
+
+
 class SleepRequest(NamedTuple):
     """What a node has asked for with `runtime.sleep`."""
 
@@ -198,7 +216,7 @@ def begin_sleep(request: SleepRequest, *, awaits: bool) -> PendingSleep:
 
 
 @contextmanager
-def effect(key: str, kind: str = ONCE) -> Iterator[None]:
+def inside_effect(key: str, kind: str = ONCE) -> Iterator[None]:
     """Mark this context as that of an effect."""
     token = EFFECT.set(f"{kind}({key!r})")
     try:

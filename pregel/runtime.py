@@ -26,7 +26,7 @@ from .running import (
     TransactionRecord,
     begin_effect,
     begin_sleep,
-    effect,
+    inside_effect,
     note_coroutine,
     running,
 )
@@ -205,7 +205,7 @@ class Runtime(Generic[ContextT_co]):
         known: tuple[ResultT, ...] = record.known
         if known:
             return known[0]
-        with effect(key):
+        with inside_effect(key):
             result = function(*args, **kwargs)
         if hasattr(result, "__await__"):
             if hasattr(result, "close"):
@@ -238,7 +238,7 @@ class Runtime(Generic[ContextT_co]):
         known = record.known
         if known:
             return known[0]
-        with effect(key):
+        with inside_effect(key):
             result = function(*args, **kwargs)
             if hasattr(result, "__await__"):
                 result = await result

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from os.path import basename, splitext
@@ -295,7 +295,6 @@ def function_name(function: Callable[..., Any]) -> str:
 def arguments_digest(node: CompiledNode, arguments: Arguments) -> str:
     """A hash of what a call is given, and of what its partial, method or callable object holds.
     What has no canonical key counts by its type alone."""
-    args, kwargs = arguments
     held: list[Any] = []
     function = node.source
     while isinstance(function, partial):
@@ -305,6 +304,14 @@ def arguments_digest(node: CompiledNode, arguments: Arguments) -> str:
         held.append(function.__self__)
     elif not isinstance(function, FunctionType):
         held.append(function)
+    return digest_arguments(held, *arguments)
+
+
+def digest_arguments(
+    held: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str:
+    """A hash of arguments and of what a function holds. What has no canonical key counts by its
+    type alone."""
     try:
         return canonical_key([held, args, kwargs])
     except Exception:  # a lock, a client, or state that another thread is changing
@@ -325,6 +332,8 @@ def _key(value: Any) -> str:
 def build_record(run: Run, child: Task) -> Save | None:
     """How a call ended, as the journal takes it; None if nothing is to be stored now."""
     marks: dict[str, Any] = {}
+    if child.finished and not child.node.recorded:
+        return None
     if child.finished:
         marks = {RETURN: result_of(child), **_forget_error(run, child)}
         if child.answers:

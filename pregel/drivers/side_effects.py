@@ -17,7 +17,7 @@ from ...checkpoint.base import RETURN, BaseCheckpointSaver, TaskWrites
 from ...checkpoint.threads import call_on_thread
 from ..run.effects import InTransaction, Save
 from ..run.run import Run
-from ..running import TRANSACTION, Transaction, effect
+from ..running import TRANSACTION, Transaction, inside_effect
 from ..task.ids import effect_id
 from ..task.task import Task
 
@@ -106,7 +106,7 @@ class StoredTransaction(StoredEffect):
 
         # Called in the node's context or a copy of it, on whichever thread.
         def function(connection: Any) -> TaskWrites:
-            with effect(asked.key, TRANSACTION):
+            with inside_effect(asked.key, TRANSACTION):
                 self._made = asked.call(connection)
             self._encoded = self._encode_returned(self._made)
             return self._encoded

@@ -129,12 +129,13 @@ class CompiledNode:
             the call alone (benchmarks P1, P3, P8).
         plain: nothing of the user's runs in it, and no hook surrounds it: it only writes down its
             input. So is the START of a `StateGraph`, unless it has a router.
+        recorded: the results of its `@task` calls are stored as they end; not those of pure ones.
     """
 
     __slots__ = (
         "call", "consumes", "defer", "executor", "handler", "hidden", "identity", "mapper",
-        "metadata", "name", "path", "path_text", "plain", "policies", "reads", "retry", "source",
-        "tags", "triggers", "writers",
+        "metadata", "name", "path", "path_text", "plain", "policies", "reads", "recorded", "retry",
+        "source", "tags", "triggers", "writers",
     )  # fmt: skip
 
     def __init__(
@@ -173,6 +174,7 @@ class CompiledNode:
         self.metadata: Mapping[str, Any] = declared.metadata
         self.defer: bool = declared.defer
         self.executor: Any = declared.executor
+        self.recorded: bool = True
 
     @property
     def cache(self) -> NodeCache | None:
