@@ -182,11 +182,12 @@ def read_checkpoint(
     state.settle()
     if recent is not None:
         recent.keep(namespace.id, state.values, of_head=chain[0].seq == head)
-    id = stored.row.checkpoint_id
+    id, is_head = stored.row.checkpoint_id, stored.row.seq == head
     if writes is None:
         writes = [data for _, data in session.rows("writes", namespace.id, [id])]
-    add_tasks(session, [stored], {id: writes}, [*read_next(session, namespace, stored)])
-    if stored.row.seq == head and state.revision != namespace.revision:
+    if writes or not is_head:
+        add_tasks(session, [stored], {id: writes}, [*read_next(session, namespace, stored)])
+    if is_head and state.revision != namespace.revision:
         raise key.damage_error(
             f"a write recorded after its newest checkpoint, {namespace.head_id!r}, is missing"
         )

@@ -85,6 +85,8 @@ class StateView:
 
     def output_with(self, keys: Selection, writes: Sequence[Pair]) -> Any:
         """`output` as it would be with these writes applied. The channels stay as they are."""
+        if not writes:
+            return self.output(keys)
         copies = {}
         for name, values in group_by_channel(writes).items():
             copies[name] = self.channels[name].copy()
