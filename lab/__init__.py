@@ -5,6 +5,7 @@ tasks that made it; `since` finds the step from which on something holds; `compa
 side by side. Threads are only read. This module only collects names.
 """
 
+from .calls import Call
 from .compare import Comparison, compare
 from .since import Since, since
 from .trials import Trial, Trials
@@ -12,6 +13,7 @@ from .whatif import awhatif, whatif
 from .why import Cause, Why, why
 
 __all__ = [
+    "Call",
     "Cause",
     "Comparison",
     "Since",

@@ -14,6 +14,7 @@ from ..testing.recording import Recording
 from ..visualize.runs.changes import Block, ChangeList
 from ..visualize.runs.diff import Change
 from ..visualize.runs.values import count_noun
+from .calls import Call
 
 MOST_SHOWN = 10
 """How many trials are drawn: those that differ most."""
@@ -35,6 +36,8 @@ class Trial:
         unreadable: why the stored thread cannot be run again; then the rest is empty.
         score: what the judge said; None without one.
         before, now: the two recordings; None if there is none.
+        calls: those that the nodes which ran have made, and where their results came from.
+        seconds: how long it took.
     """
 
     thread: str
@@ -49,6 +52,8 @@ class Trial:
     score: float | None = None
     before: Recording | None = None
     now: Recording | None = None
+    calls: tuple[Call, ...] = ()
+    seconds: float = 0.0
 
     @property
     def same(self) -> bool:

@@ -8,9 +8,11 @@ has no record; what happens then is its policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace as replace_fields
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from time import perf_counter
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final, Literal
 
@@ -21,18 +23,21 @@ from ..pregel.app import Pregel
 from ..pregel.drivers.steps import Steps, arun_steps, run_steps
 from ..pregel.names import NS_END
 from ..pregel.types import Interrupt
+from ..store import InMemoryStore
 from ..testing.answers import AnswerBook
-from ..testing.comparing import find_difference, hide_ids
+from ..testing.comparing import Difference, find_difference, hide_ids
 from ..testing.fakes import find_node, replace
 from ..testing.recorder import Player, Stage, Tape, list_nodes
 from ..testing.recording import RecordedTask, Recording
 from ..testing.thread_reader import ThreadError, read_thread
 from ..visualize.runs.diff import diff
 from ..visualize.runs.values import format_value
+from .calls import CallTape, Policies, Unrecorded, check_policies
 from .trials import Trial, Trials
 
 Threads = int | str | Recording | Path | Mapping[str, Any] | Iterable[str | Recording | Path]
 Judge = Callable[[Any, Any], float | bool]
+_OURS: Final = f"{__name__.partition('.')[0]}.prebuilt"
 LONGEST: Final = 200
 """Characters that are shown of what a node was given."""
 
@@ -44,6 +49,7 @@ def whatif(
     variant: Pregel[Any, Any, Any, Any] | Mapping[str, Any] | None = None,
     live: Collection[str] | Literal["*"] = (),
     effects: Mapping[str, Callable[..., Any]] | None = None,
+    calls: Policies = "refuse",
     answers: Mapping[Any, Any] | Callable[[Interrupt], Any] | None = None,
     judge: Judge | None = None,
     ignore: Collection[str] = (),
@@ -57,7 +63,9 @@ def whatif(
     they are given. A trial in which such a node is given something new ends there, as refused,
     unless `effects` has a function for it.
 
-    A node that runs does all that it does: its `@task`s, `runtime.once` and models are called.
+    The calls of a node that runs do not run: `@task`s, tools, `runtime.once`, transactions and
+    models give what is recorded, by function and arguments. A call that is not recorded has a
+    policy. Sleeps are over at once. Anything else that such a node does is done.
 
     Args:
         app: the graph that ran the threads, with its checkpointer.
@@ -68,6 +76,11 @@ def whatif(
             None is the baseline: nothing is changed.
         live: further nodes that run, by their names; "*" for all.
         effects: by node, what is called in place of it when it is given something new.
+        calls: what becomes of calls that are not recorded: "refuse": the trial ends there; "live":
+            they are made; or a function of the `Call`, which returns the result. Or a dict of
+            these by name (of a `@task`, tool or model, or the key of an effect), by kind ("task",
+            "tool", "once", "transaction", "chat"), or for "*". A node that `variant` replaces asks
+            its models itself.
         answers: other answers to questions than the recorded ones: by what is asked, or a function
             of the `Interrupt`, which returns `testing.OPEN` for the recorded one. The nodes that
             ask must run (`live`): what they would do with another answer is not recorded.
@@ -80,7 +93,7 @@ def whatif(
         ValueError: there is no such node or thread, or the checkpointer is missing.
     """
     call = partial(_call, context)
-    changes = variant, live, effects or {}, answers
+    changes = variant, live, effects or {}, calls, answers
     return run_steps(_trials(app, threads, *changes, judge, ignore, config, call))
 
 
@@ -91,6 +104,7 @@ async def awhatif(
     variant: Pregel[Any, Any, Any, Any] | Mapping[str, Any] | None = None,
     live: Collection[str] | Literal["*"] = (),
     effects: Mapping[str, Callable[..., Any]] | None = None,
+    calls: Policies = "refuse",
     answers: Mapping[Any, Any] | Callable[[Interrupt], Any] | None = None,
     judge: Judge | None = None,
     ignore: Collection[str] = (),
@@ -99,20 +113,24 @@ async def awhatif(
 ) -> Trials:
     """`whatif` for coroutines; also for graphs in which a node that runs is async only."""
     call = partial(_acall, context)
-    changes = variant, live, effects or {}, answers
+    changes = variant, live, effects or {}, calls, answers
     return await arun_steps(_trials(app, threads, *changes, judge, ignore, config, call))
 
 
-Call = Callable[[Stage, Any], Any]
+Invoke = Callable[[Stage, Any, CallTape], Any]
 """Gives one call to a stage; of coroutines what is to be awaited."""
 
 
-def _call(context: Any, stage: Stage, given: Any) -> Any:
-    return stage.app.invoke(given, stage.thread, version="v2", durability="sync", context=context)
+def _call(context: Any, stage: Stage, given: Any, tape: CallTape) -> Any:
+    return stage.app.invoke(
+        given, stage.thread, version="v2", durability="sync", context=context, observer=tape
+    )
 
 
-def _acall(context: Any, stage: Stage, given: Any) -> Any:
-    return stage.app.ainvoke(given, stage.thread, version="v2", durability="sync", context=context)
+def _acall(context: Any, stage: Stage, given: Any, tape: CallTape) -> Any:
+    return stage.app.ainvoke(
+        given, stage.thread, version="v2", durability="sync", context=context, observer=tape
+    )
 
 
 def _trials(
@@ -121,21 +139,29 @@ def _trials(
     variant: Pregel | Mapping[str, Any] | None,
     live: Collection[str] | Literal["*"],
     effects: Mapping[str, Callable[..., Any]],
+    calls: Policies,
     answers: Mapping[Any, Any] | Callable[[Interrupt], Any] | None,
     judge: Judge | None,
     ignore: Collection[str],
     config: Mapping[str, Any] | None,
-    call: Call,
+    call: Invoke,
 ) -> Steps[Trials]:
     played = replace(app, variant) if isinstance(variant, Mapping) else variant or app
     changed = list(variant) if isinstance(variant, Mapping) else _changed_nodes(app, played)
     taped = _find_taped(played, changed, live)
     for name in effects:
         find_node(played, name)
+    check_policies(calls)
     other = AnswerBook(answers).find if answers is not None else None
+    free = frozenset(variant if isinstance(variant, Mapping) else ())
+    played = played.copy({"store": InMemoryStore(), "cache": None, "observers": ()})
+
+    def make_tape(found: Recording) -> CallTape:
+        return CallTape(found, played.serde, calls, frozenset(changed), free)
+
     trials: list[Trial] = []
     for name, found in _recordings(app, threads):
-        run = _Run(played, taped, effects, other, config)
+        run = _Run(played, taped, effects, other, config, make_tape)
         trials.append((yield from run.run(name, found, call, judge, ignore)))
     nodes = list_nodes(played) if live == "*" else dict.fromkeys([*changed, *live])
     return Trials(tuple(trials), tuple(nodes))
@@ -190,7 +216,7 @@ def _changed_nodes(app: Pregel, other: Pregel, inside: str = "") -> list[str]:
 
 def _body_of(function: Any) -> Any:
     """What tells functions apart: their code, and the plain values that they hold. Objects, such as
-    clients, count by their types."""
+    clients, count by their types; the nodes and tools of this package by what they are made of."""
     if isinstance(function, partial):
         held = _held(function.args), _held(sorted(function.keywords.items()))
         return _body_of(function.func), held
@@ -212,10 +238,17 @@ def _code(code: CodeType) -> Any:
 def _held(value: Any) -> Any:
     if isinstance(value, FunctionType | MethodType | partial):
         return _body_of(value)
+    kind = type(value)
+    if kind.__module__.startswith(_OURS) and hasattr(value, "__dict__"):
+        value = {name: each for name, each in vars(value).items() if not name.startswith("_")}
+    if isinstance(value, Mapping):
+        return kind, [(key, _held(each)) for key, each in value.items()]
+    if isinstance(value, list | tuple):
+        return kind, [_held(each) for each in value]
     try:
         return canonical_key(value)
     except Exception:
-        return f"{type(value).__module__}.{type(value).__qualname__}"
+        return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _find_taped(
@@ -249,11 +282,6 @@ def _find_taped(
 # -- one trial -------------------------------------------------------------------------------------
 
 
-class Unrecorded(BaseException):
-    """A node that does not run was given something of which nothing is recorded. No error handler
-    of a graph and no `except Exception` may take it for an error of the node."""
-
-
 class _KnownTape(Tape):
     """A node that gives what is recorded for what it is given, and nothing else."""
 
@@ -274,7 +302,8 @@ class _KnownTape(Tape):
         """Refuse another answer: what the node would do with it is not recorded."""
         if self._form(answer) != question.get("answer"):
             asked = format_value(from_json(question["asks"], self.serde), LONGEST)
-            raise Unrecorded(f"{self.path}: {asked} answered {format_value(answer, LONGEST)}")
+            text = f"{self.path}: {asked} answered {format_value(answer, LONGEST)}"
+            raise Unrecorded(text, self.path, "answer")
 
     def _find(self, state: Any) -> RecordedTask:
         with self._lock:
@@ -288,7 +317,7 @@ class _KnownTape(Tape):
                 if hide_ids(task.input) == given:
                     self.tasks.append(task)
                     return task
-        raise Unrecorded(f"{self.path}({format_value(state, LONGEST)})")
+        raise Unrecorded(f"{self.path}({format_value(state, LONGEST)})", self.path, "input")
 
 
 class _Run:
@@ -297,6 +326,7 @@ class _Run:
     Args:
         taped: the paths of the nodes that do not run.
         answers: gives other answers than the recorded ones.
+        make_tape: makes what answers the calls of nodes that run.
     """
 
     def __init__(
@@ -306,33 +336,37 @@ class _Run:
         effects: Mapping[str, Callable[..., Any]],
         answers: Callable[[Interrupt], Any] | None,
         config: Mapping[str, Any] | None,
+        make_tape: Callable[[Recording], CallTape],
     ) -> None:
         self._app, self._answers, self._config = app, answers, config
+        self._make_tape = make_tape
         self._tapes = {path: _KnownTape(path, app, effects.get(path)) for path in taped}
 
     def run(
         self,
         name: str,
         found: Recording | str,
-        call: Call,
+        call: Invoke,
         judge: Judge | None,
         ignore: Collection[str],
     ) -> Steps[Trial]:
         """Run it."""
+        began = perf_counter()
         if isinstance(found, str):
             return Trial(thread=name, unreadable=found)
         player = Player(found, self._app, self._tapes, self._config)
-        refused = ""
+        tape = self._make_tape(found)
+        refused: Unrecorded | None = None
         for run in found.runs:
             player.begin(run, self._answers)
-            for tape in self._tapes.values():
-                tape.given = []
+            for node in self._tapes.values():
+                node.given = []
             try:
                 for given in player.stage.calls(player.input_of(run), player.book):
-                    done = yield call(player.stage, given)
+                    done = yield call(player.stage, given, tape)
                     player.stage.interrupts = done.interrupts
             except Unrecorded as unknown:
-                refused = str(unknown)
+                refused = unknown
                 break
             except Exception as error:
                 player.failed(error)
@@ -340,15 +374,16 @@ class _Run:
             now = read_thread(player.stage.app, player.stage.thread)
         except ThreadError as error:  # a run has ended before anything was stored
             why = f"{type(player.error).__name__}: {player.error}" if player.error else str(error)
-            return Trial(thread=name, before=found, refused=refused or why, end="failed")
-        return self._compared(name, found, now, refused, judge, ignore)
+            return Trial(thread=name, before=found, refused=str(refused or why), end="failed")
+        trial = self._compared(name, found, now, refused, judge, ignore)
+        return replace_fields(trial, calls=tuple(tape.calls), seconds=perf_counter() - began)
 
     def _compared(
         self,
         name: str,
         before: Recording,
         now: Recording,
-        refused: str,
+        refused: Unrecorded | None,
         judge: Judge | None,
         ignore: Collection[str],
     ) -> Trial:
@@ -358,15 +393,18 @@ class _Run:
             serde = self._app.serde
             said = judge(from_json(last.state, serde), from_json(new.state, serde))
             score = (0.0 if said else -1.0) if isinstance(said, bool) else float(said)
+        first = find_difference(before, now, ignore=ignore, skip_inside=list(self._tapes))
+        if refused is not None and (first is None or not first.now):  # it has ended there
+            where = "its end" if first is None else first.where
+            place = f"{where.partition(', node ')[0]}, node {refused.node!r}"
+            first = Difference(place, refused.what, "", "recorded", str(refused))
         return Trial(
             thread=name,
-            difference=find_difference(
-                before, now, ignore=ignore, skip_inside=list(self._tapes)
-            ),
+            difference=first,
             changes=diff(hide_ids(last.state), hide_ids(new.state)),
             end="refused" if refused else new.end,
             end_before=last.end,
-            refused=refused,
+            refused="" if refused is None else str(refused),
             steps=sum(len(run.steps) for run in now.runs),
             steps_before=sum(len(run.steps) for run in before.runs),
             score=score,

@@ -75,6 +75,8 @@ class Operation:
         provider: the provider of the model, such as "openai".
         call_id: the model's id for the tool call.
         options: of the request to the model.
+        request: the messages that the model is given, or the arguments of the tool as the model has
+            written them.
         response: what is known of the model's answer once `call` has returned, as far as the model
             tells: `id`, `model`, `finish_reasons`, `input_tokens`, `output_tokens`.
     """
@@ -84,6 +86,7 @@ class Operation:
     provider: str = ""
     call_id: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    request: Any = field(default=None, repr=False)
     response: dict[str, Any] = field(default_factory=dict)
 
 

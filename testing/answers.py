@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from ..channels.base import MISSING
+from ..checkpoint.serde import Serializer
+from ..checkpoint.serde.json_form import from_json, to_json
+from ..pregel.task.interrupts import identity_of
 from ..pregel.types import Command, Interrupt
 
 Answers: TypeAlias = Sequence[Any] | Mapping[Any, Any] | Callable[[Interrupt], Any]
@@ -77,3 +80,30 @@ class AnswerBook:
             self._used += 1
             return answers[self._used - 1]
         return OPEN
+
+
+class RecordedAnswers:
+    """The answers that a recording holds, each given once.
+
+    Args:
+        questions: those that were answered, as `RecordedTask.asked` gives them.
+    """
+
+    def __init__(self, questions: Iterable[Mapping[str, Any]], serde: Serializer) -> None:
+        self._left, self._serde = list(questions), serde
+
+    def find(self, question: Interrupt) -> Any:
+        """The answer to a question; `OPEN` if there is none."""
+        form = {"asks": to_json(question.value, self._serde), "id": identity_of(question.id)}
+        found = self.take(form)
+        return OPEN if found is None else from_json(found["answer"], self._serde)
+
+    def take(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Remove the recorded question that is this one: by its words and its id, its words, or its
+        id."""
+        for parts in (("asks", "id"), ("asks",), ("id",)):
+            for each in self._left:
+                if all(part in each and each[part] == question.get(part, "") for part in parts):
+                    self._left.remove(each)
+                    return each
+        return None

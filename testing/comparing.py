@@ -145,8 +145,8 @@ class _Comparison:
         yield from self.values(where, "input", old.input, new.input)
         if path not in self.skip_inside:
             yield from self.steps(old.steps, new.steps, f"{where}, ", f"{path}:")
-        asked = [question["asks"] for question in old.questions]
-        now = [question["asks"] for question in new.questions]
+        asked = [each["asks"] for each in old.questions if "asks" in each]
+        now = [each["asks"] for each in new.questions if "asks" in each]
         yield from self.values(where, "question", asked, now)
         yield from self.values(where, "error", old.error, new.error)
         yield from self.writes(where, old.writes, new.writes)

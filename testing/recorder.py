@@ -6,6 +6,7 @@ reducers and the other nodes are tested without a network.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from threading import Lock
@@ -19,7 +20,7 @@ from ..pregel.app import Pregel
 from ..pregel.names import END, ROOT
 from ..pregel.task.interrupts import interrupt
 from ..pregel.types import Command, Interrupt, RunnableConfig, Send
-from .answers import OPEN, AnswerBook, Answers
+from .answers import OPEN, AnswerBook, Answers, RecordedAnswers
 from .asserts import CheckFailed
 from .comparing import Difference, find_difference, hide_ids, rename_ids
 from .fakes import find_node, replace
@@ -240,18 +241,11 @@ class Player:
         Args:
             other: gives other answers; OPEN for the recorded one.
         """
-        left = list(run.answered())
+        recorded = RecordedAnswers(run.answered(), self.serde)
 
         def answer(question: Interrupt) -> Any:
             given = OPEN if other is None else other(question)
-            if given is not OPEN:
-                return given
-            asked = to_json(question.value, self.serde)
-            for place, (asks, given) in enumerate(left):
-                if asks == asked:
-                    del left[place]
-                    return from_json(given, self.serde)
-            return OPEN
+            return recorded.find(question) if given is OPEN else given
 
         self.book = AnswerBook(answer)
         for tape in self.tapes.values():
@@ -302,9 +296,10 @@ class Tape:
         """What the node did when it was given this, else what it did next."""
         task = self._find(state)
         for question in task.asked():
-            self.answered(question, interrupt(from_json(question["asks"], self.serde)))
+            if "asks" in question:
+                self.answered(question, interrupt(from_json(question["asks"], self.serde)))
         if task.error:  # it fails at each attempt
-            raise _error_of(task.error)
+            raise error_of(task.error)
         with self._lock:
             self.tasks.remove(task)
         writes = rename_ids(task.writes, task.input, self._form(state))
@@ -337,10 +332,14 @@ class Tape:
         return isinstance(step, Send) or (step != END and step not in self.fixed)
 
 
-def _error_of(text: str) -> Exception:
-    """An error that looks like the recorded one: its class has that name."""
+def error_of(text: str) -> Exception:
+    """An error that looks like the recorded one: of its built-in class, or of a class with its
+    name."""
     kind, _, what = text.partition(": ")
-    error: Exception = type(kind, (RuntimeError,), {})(what)
+    known = getattr(builtins, kind, None)
+    base = known if isinstance(known, type) and issubclass(known, Exception) else RuntimeError
+    parts = {"__init__": lambda self, *args: None, "__str__": lambda self: what}
+    error: Exception = type(kind, (base,), parts)(what)
     return error
 
 

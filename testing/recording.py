@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -32,11 +33,14 @@ class RecordedTask:
         input: what the node was called with.
         writes: [key, value] of what it wrote to the state, in order.
         goto: where its edges, routers and commands led: names and `Send`s.
-        questions: what it asked, each as {"asks": ...}, with "answer" if it was answered.
+        questions: what it asked, each as {"asks": ...}, with "answer" if it was answered. Of those
+            answered before the last ones, only the answer is stored.
         error: what it raised, as text; "" if nothing.
         steps: the steps of the nested graph that it ran.
         from_start: where START of that graph led. Known only of a stored thread, and in no file.
         held: of these steps, as of a `RecordedRun`.
+        ids: of each question, what tells it from others of the task.
+        id: the task's own.
     """
 
     node: str
@@ -48,11 +52,15 @@ class RecordedTask:
     steps: tuple[RecordedStep, ...] = ()
     from_start: tuple[str, ...] = field(default=(), compare=False)
     held: tuple[int, ...] = field(default=(), compare=False)
+    ids: tuple[str, ...] = field(default=(), compare=False)
+    id: str = field(default="", compare=False)
 
     def asked(self) -> Iterator[Mapping[str, Any]]:
-        """Its questions; those of the nested graph that it ran in their order."""
+        """Its questions with their ids, if these are known; those of the nested graph that it ran
+        in their order."""
         if not self.steps:
-            yield from self.questions
+            for question, id in zip_longest(self.questions, self.ids):
+                yield {**question, "id": id}
         for step in self.steps:
             for task in step:
                 yield from task.asked()
@@ -66,12 +74,15 @@ class RecordedTask:
             found["held"] = list(self.held)
         if self.questions:
             found["questions"] = list(self.questions)
+            found["ids"] = list(self.ids)
         if self.writes:
             found["writes"] = list(self.writes)
         if self.goto:
             found["goto"] = list(self.goto)
         if self.error:
             found["error"] = self.error
+        if self.id:
+            found["id"] = self.id
         return found
 
 
@@ -103,13 +114,11 @@ class RecordedRun:
         the graph."""
         yield from _tasks_of(self.steps, "")
 
-    def answered(self) -> Iterator[tuple[Any, Any]]:
-        """What was asked and answered. What a nested graph asks, the task around it asks as well;
-        it is here once."""
+    def answered(self) -> Iterator[Mapping[str, Any]]:
+        """The questions that were answered. What a nested graph asks, the task around it asks as
+        well; it is here once."""
         for task in (task for step in self.steps for task in step):
-            for question in task.asked():
-                if "answer" in question:
-                    yield question["asks"], question["answer"]
+            yield from (each for each in task.asked() if "answer" in each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +128,13 @@ class Recording:
     Attributes:
         graph: the graph's name.
         runs: the oldest first.
+        calls: by id, what `@task` calls and effects of the tasks returned ("result"), raised
+            ("error"), and asked last ("asks").
     """
 
     graph: str
     runs: tuple[RecordedRun, ...]
+    calls: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def save(self, path: str | Path) -> Path:
         """Write a file of JSON, for people to read and to keep beside tests.
@@ -162,7 +174,8 @@ class Recording:
             }
             for run in self.runs
         ]
-        return {"format": FORMAT, "version": VERSION, "graph": self.graph, "runs": runs}
+        head = {"format": FORMAT, "version": VERSION, "graph": self.graph, "runs": runs}
+        return {**head, "calls": self.calls} if self.calls else head
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Recording:
@@ -189,7 +202,7 @@ class Recording:
             )
             for run in data["runs"]
         ]
-        return cls(data["graph"], tuple(runs))
+        return cls(data["graph"], tuple(runs), data.get("calls", {}))
 
     def __str__(self) -> str:
         """The runs in a few lines: who ran in which step."""
@@ -236,6 +249,8 @@ def _task_of(data: Mapping[str, Any]) -> RecordedTask:
         error=data.get("error", ""),
         steps=_steps_of(data.get("steps", [])),
         held=tuple(data.get("held", ())),
+        ids=tuple(data.get("ids", ())),
+        id=data.get("id", ""),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
@@ -20,14 +20,13 @@ from uuid import uuid4
 from ..checkpoint.base import CLAIM, CheckpointConflictError, Expected, Place, TaskWrites
 from ..checkpoint.memory import InMemorySaver
 from ..checkpoint.records import Commit
-from ..checkpoint.serde.json_form import from_json, to_json
 from ..checkpoint.threads import Result
 from ..pregel.app import Pregel
 from ..pregel.errors import UnknownInterruptError
 from ..pregel.names import without_ids
 from ..pregel.program.program import is_async
 from ..pregel.types import Command, Interrupt
-from .answers import AnswerBook, Answers
+from .answers import AnswerBook, Answers, RecordedAnswers
 from .asserts import CheckFailed
 from .comparing import find_difference
 from .origins import has_ready, one_at_a_time
@@ -209,7 +208,7 @@ class _Trials:
         self.forget: Callable[[], Sequence[Any]] = tuple
         self.is_async = is_async(app.program)
         self.stored: list[str] = []
-        self.answers: dict[str, list[Any]] = {}
+        self.answers: list[Mapping[str, Any]] = []
         self.recording = Recording(app.name, ())
         self.had: Counter[str] = Counter()
         self.run_id = ""
@@ -225,8 +224,7 @@ class _Trials:
         self.recording = self._read(storage)
         self.had = Counter(map(_text, self.forget()))
         for run in self.recording.runs:
-            for asks, answer in run.answered():
-                self.answers.setdefault(_text(asks), []).append(answer)
+            self.answers.extend(run.answered())
         again = self._begin()
         self._carry(again, self._answer(again))
         found = find_difference(self.recording, self._read(again), ignore=ignore)
@@ -345,21 +343,13 @@ class _Trials:
         """The answers of the undisturbed run."""
 
         def answer(questions: Sequence[Interrupt]) -> Command | None:
-            given = Counter(self._answered(storage))
-            found: dict[str, Any] = {}
-            for question in questions:
-                asked = _text(to_json(question.value, self.app.serde))
-                known = self.answers.get(asked, [])
-                if given[asked] < len(known):
-                    found[question.id] = from_json(known[given[asked]], self.app.serde)
-                    given[asked] += 1
-            return Command(resume=found) if found else None
+            left = RecordedAnswers(self.answers, self.app.serde)
+            for run in self._read(storage).runs:
+                for given in run.answered():
+                    left.take(given)
+            return AnswerBook(left.find).answer(questions)
 
         return answer
-
-    def _answered(self, storage: Storage) -> Iterator[str]:
-        for run in self._read(storage).runs:
-            yield from (_text(asks) for asks, _ in run.answered())
 
     def _call(self, storage: Storage, given: Any) -> None:
         app = self.app.copy({"checkpointer": storage})

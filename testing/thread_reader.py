@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..checkpoint.base import (
+    RETURN,
     BaseCheckpointSaver,
     CheckpointTuple,
     RunnableConfig,
@@ -31,6 +32,7 @@ from ..pregel.names import (
 from ..pregel.program.program import Program
 from ..pregel.run.snapshots import View, view
 from ..pregel.run.task_records import NOTHING_RECORDED, TaskRecord
+from ..pregel.task.interrupts import identity_of
 from ..pregel.task.task import Task
 from ..pregel.types import Send
 from .origins import Origins, find_ended, kept_back
@@ -72,6 +74,7 @@ class _ThreadReader:
         self.saver = saver
         self.thread_id, _, self.wanted = coordinates(config)
         self.serde: Serializer = app.serde
+        self.calls: dict[str, Any] = {}
 
     def read(self) -> Recording:
         found = list(self.saver.list(address(self.thread_id, "")))
@@ -81,7 +84,7 @@ class _ThreadReader:
         runs: list[RecordedRun] = []
         for part in _split_runs(_line(found, self.wanted)):
             runs.append(self._run(level, part))
-        return Recording(self.app.name, tuple(runs))
+        return Recording(self.app.name, tuple(runs), self.calls)
 
     def _run(self, level: _Level, line: list[CheckpointTuple]) -> RecordedRun:
         given = self._input(line[0])
@@ -140,6 +143,7 @@ class _ThreadReader:
         *,
         is_last: bool,
     ) -> Iterator[RecordedTask]:
+        self._note_calls(seen)
         failed = is_last and any(_record_of(seen, task).error is not None for task in seen.tasks)
         ended = None if origins is None or is_last else find_ended(seen, found)
         for task in seen.tasks:
@@ -171,6 +175,10 @@ class _ThreadReader:
             writes=tuple([key, self._form(value)] for key, value in writes if _is_state(key)),
             goto=tuple(map(self._form, destinations(writes))) if known.finished else (),
             questions=tuple(self._questions(known)),
+            ids=tuple(
+                map(identity_of, [*(each.id for each in known.interrupts), *_asked_before(known)])
+            ),
+            id=task.id,
             error="" if known.error is None else _text_of(known.error),
             steps=tuple(steps),
             from_start=tuple(
@@ -179,12 +187,30 @@ class _ThreadReader:
             held=tuple(held),
         )
 
+    def _note_calls(self, seen: View) -> None:
+        """Note what is recorded of calls and effects of the tasks."""
+        tasks = {task.id for task in seen.tasks}
+        for id, known in seen.records.items():
+            writes = dict(known.writes)
+            ended = RETURN in writes or known.error is not None
+            if id in tasks or not (ended or known.interrupts):
+                continue
+            found = self.calls[id] = {}
+            if known.interrupts:
+                found["asks"] = [self._form(each.value) for each in known.interrupts]
+            if known.error is not None:
+                found["error"] = _text_of(known.error)
+            elif RETURN in writes:
+                found["result"] = self._form(writes[RETURN])
+
     def _questions(self, known: TaskRecord) -> Iterator[Mapping[str, Any]]:
         for question in known.interrupts:
             asked = {"asks": self._form(question.value)}
             if question.id in known.answers:
                 asked["answer"] = self._form(known.answers[question.id])
             yield asked
+        for id in _asked_before(known):
+            yield {"answer": self._form(known.answers[id])}
 
     def _nested(
         self, level: _Level, task: Task, found: CheckpointTuple
@@ -221,6 +247,12 @@ def _text_of(error: BaseException) -> str:
     if isinstance(error, StoredError):
         return f"{error.type_name.rpartition('.')[2]}: {error.message}"
     return f"{type(error).__name__}: {error}"
+
+
+def _asked_before(known: TaskRecord) -> list[str]:
+    """The ids of questions that a task had an answer to when it asked its last ones."""
+    shown = [question.id for question in known.interrupts]
+    return [id for id in known.answers if id not in shown]
 
 
 def _record_of(seen: View, task: Task) -> TaskRecord:

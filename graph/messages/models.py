@@ -36,7 +36,8 @@ def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     observed = find_observed()
     if observed is not None:
 
-        return chat_inside(observed, model, options, partial(_ask, model, messages, options))
+        ask = partial(_ask, model, messages, options)
+        return chat_inside(observed, describe_chat(model, options, messages), ask)
     return _ask(model, messages, options)
 
 
@@ -57,7 +58,7 @@ async def acall_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     if observed is not None:
 
         ask = partial(_aask, model, messages, options)
-        return await achat_inside(observed, model, options, ask)
+        return await achat_inside(observed, describe_chat(model, options, messages), ask)
     return await _aask(model, messages, options)
 
 
@@ -182,11 +183,8 @@ CHAT: ContextVar[Operation | None] = ContextVar("stategraph_chat", default=None)
 """The request to a model that is observed in this context."""
 
 
-def chat_inside(
-    observed: Any, model: Any, options: Mapping[str, Any], ask: Callable[[], Any]
-) -> Any:
+def chat_inside(observed: Any, chat: Operation, ask: Callable[[], Any]) -> Any:
     """Ask a model inside the observers of an attempt."""
-    chat = describe_chat(model, options)
 
     def call() -> Any:
         token = CHAT.set(chat)
@@ -201,10 +199,9 @@ def chat_inside(
 
 
 async def achat_inside(
-    observed: Any, model: Any, options: Mapping[str, Any], ask: Callable[[], Awaitable[Any]]
+    observed: Any, chat: Operation, ask: Callable[[], Awaitable[Any]]
 ) -> Any:
     """`chat_inside` for coroutines."""
-    chat = describe_chat(model, options)
 
     async def call() -> Any:
         token = CHAT.set(chat)
@@ -236,7 +233,7 @@ def note_response(
     chat.response.update({key: value for key, value in found.items() if value})
 
 
-def describe_chat(model: Any, options: Mapping[str, Any]) -> Operation:
+def describe_chat(model: Any, options: Mapping[str, Any], messages: Any = None) -> Operation:
     """A request to a model: its name and provider, as its attributes say."""
     name = getattr(model, "model", None) or getattr(model, "model_name", None)
     provider, own = getattr(model, "provider", None), getattr(model, "options", None)
@@ -245,12 +242,16 @@ def describe_chat(model: Any, options: Mapping[str, Any]) -> Operation:
         name=name if isinstance(name, str) else "",
         provider=provider if isinstance(provider, str) else guess_provider(model),
         options={**(own if isinstance(own, Mapping) else {}), **options},
+        request=messages,
     )
 
 
 def describe_tool(call: Mapping[str, Any]) -> Operation:
     """A call of a tool, as a model asks for it."""
-    return Operation(kind="execute_tool", name=call["function"]["name"], call_id=call["id"])
+    asked = call["function"]
+    return Operation(
+        kind="execute_tool", name=asked["name"], call_id=call["id"], request=asked["arguments"]
+    )
 
 
 def guess_provider(model: Any) -> str:

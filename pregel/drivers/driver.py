@@ -82,7 +82,10 @@ class Driver:
         self._admission: AdmissionQueue | None = None
         self._racers: Racers | None = None
         self._journal = None if run.thread.saver is None else self.make_journal(run)
-        run.use_driver(self._journal, self.make_calls)
+        make_calls = self.make_calls
+        if run.settings.observing is not None:
+            make_calls = run.settings.observing.around_calls(make_calls)
+        run.use_driver(self._journal, make_calls)
         seconds = run.settings.step_timeout
         self._limit = None if seconds is None else StepLimit(seconds)
         if self._journal is not None and run.parent is None:

@@ -55,6 +55,13 @@ class Observing:
         """Those that nested graphs have, too."""
         return (each for each in self.watchers if each.nodes is None)
 
+    def around_calls(self, open_calls: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """What makes the calls of a run, inside the observers that wrap them."""
+        for watcher in reversed(self.watchers):
+            if defines(watcher.observer, "around_calls"):
+                open_calls = partial(watcher.observer.around_calls, open_calls)  # type: ignore[attr-defined]
+        return open_calls
+
     def tell(self, method: str, about: RunInfo | TaskInfo, *args: Any) -> None:
         """Tell all who want to know of this, and define the method."""
         for observer, nodes, _ in self.watchers:

@@ -428,7 +428,12 @@ def task_digits(ns: str) -> str:
 
 def moved_id(question: str, ns: str) -> str:
     """Return the id of the same question in a task with another namespace."""
-    return task_digits(ns) + question[TASK.stop :]
+    return task_digits(ns) + identity_of(question)
+
+
+def identity_of(question: str) -> str:
+    """Return the digits by which a question's id tells it from others of the same task."""
+    return question[TASK.stop :]
 
 
 def find_same(question: Question, recorded: Collection[str]) -> str | None:

@@ -31,6 +31,14 @@ class EngineObserver(Observer):
         """A router has answered, also one behind START. `writes` are those that its answer leads
         to."""
 
+    def around_calls(self, open_calls: Callable[[Any], Any], run: Any) -> Any:
+        """Return what starts the `@task` calls, effects and sleeps of a run, wrapped or replaced.
+
+        Args:
+            open_calls: makes the driver's own for the run.
+        """
+        return open_calls(run)
+
 
 # -- what users give -------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "workers": [".channels", ".checkpoint", ".pregel", ".graph"],
     "compat": [".channels", ".checkpoint", ".store", ".pregel", ".graph"],
     "serve": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".workers", ".visualize", ".otel"],
-    "lab": [".channels", ".checkpoint", ".pregel", ".graph", ".testing", ".visualize"],
+    "lab": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".prebuilt", ".testing", ".visualize"],
     "testing": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize"],
 }
 EVERYWHERE = ".extras"  # imports nothing; every room's errors may quote it

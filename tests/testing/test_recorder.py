@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import Drive
-from kit.graphs import chain_of, thread_config
+from kit.graphs import Log, chain_of, thread_config
 
 from stategraph import (
     END,
@@ -38,6 +38,7 @@ from stategraph.testing import (
     record,
     replace,
     replay,
+    survives,
 )
 
 GOLDEN = Path(__file__).parent / "recordings" / "recording-1.json"
@@ -143,6 +144,16 @@ def test_a_question_without_an_answer_ends_the_run(player):
     recording = player.record(APP, {"item": "tea"})
     assert (recording.runs[0].end, recording.runs[0].steps[-1][0].questions) == ("paused", ({"asks": {"buy": "tea"}},))
     assert player.replay(recording, APP) == recording
+
+
+def test_questions_that_a_node_asks_one_after_another_get_their_recorded_answers(player):
+    def approve(state):
+        return {"log": [interrupt({"price": 1}, key="price"), interrupt("by card?"), interrupt("now?")]}
+
+    graph = StateGraph(Log).add_node(approve).add_edge(START, "approve").compile()
+    recording = player.record(graph, {"log": []}, answers=["yes", "no", "later"])
+    assert player.replay(recording, graph).runs[0].state == {"log": ["yes", "no", "later"]}
+    survives(graph, {"log": []}, answers=["yes", "no", "later"])
 
 
 def ask_twice(state: State) -> dict[str, Any]:

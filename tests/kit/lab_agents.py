@@ -1,0 +1,239 @@
+"""Five agents of different make for the lab, and the world that they work in: it answers otherwise each time, fails now
+and then, and counts what is done to it.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from operator import add
+from typing import Annotated, Any, TypedDict
+
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    Runtime,
+    Send,
+    StateGraph,
+    entrypoint,
+    interrupt,
+    task,
+)
+from stategraph.graph import call_model
+from stategraph.prebuilt import create_agent
+
+
+class World:
+    """What agents reach: models, services, people.
+
+    Attributes:
+        effects: what was done to it, one word each.
+        faults: how often a service fails, as a part of its calls.
+    """
+
+    def __init__(self, seed: int = 1, faults: float = 0.15) -> None:
+        self.chance = random.Random(seed)
+        self.effects: list[str] = []
+        self.faults = faults
+
+    def reach(self, service: str) -> int:
+        """Have an effect there; its result is another one each time."""
+        self.effects.append(service)
+        if self.chance.random() < self.faults:
+            raise ConnectionError(service)
+        return self.chance.randrange(1_000_000)
+
+
+class Model:
+    """A model that asks for the weather, then for a mail, and then answers. What it says is another text each time."""
+
+    model = "scripted-1"
+
+    def __init__(self, world: World, mood: str = "") -> None:
+        self.world, self.mood = world, mood
+
+    def invoke(self, messages: list[Any], tools: Any = ()) -> dict[str, Any]:
+        number = self.world.reach("model")
+        said = [message.get("role") for message in messages if message.get("role") != "system"]
+        since = said[::-1].index("user")
+        usage = {"prompt_tokens": len(messages), "completion_tokens": 1}
+        names = [each["function"]["name"] for each in tools]
+        wanted = ["weather", "mail"][since:] if since < 2 else []
+        for name in wanted:
+            if name in names:
+                call = {"name": name, "arguments": '{"city": "Rome"}' if name == "weather" else '{"text": "sunny"}'}
+                calls = [{"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": call}]
+                return {"role": "assistant", "content": "", "tool_calls": calls, "usage": usage}
+        return {"role": "assistant", "content": f"{self.mood}answer {number}", "usage": usage}
+
+
+def tools_agent(world: World, *, prompt: str = "Be kind.", mood: str = "", without: str = "") -> Any:
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"sunny {world.reach('weather')}"
+
+    def mail(text: str) -> str:
+        """Send a mail."""
+        return f"sent {world.reach('mail')}"
+
+    tools = [each for each in (weather, mail) if each.__name__ != without]
+    approve = ["mail"] if without != "mail" else []
+    return create_agent(Model(world, mood), tools, system_prompt=prompt, approve=approve, name="tools")
+
+
+class Facts(TypedDict, total=False):
+    topics: list[str]
+    facts: Annotated[list[str], add]
+    best: str
+    check: str
+
+
+def map_agent(world: World, *, most: int = 3, order: str = "rank first") -> Any:
+    @task
+    def search(topic: str) -> str:
+        return f"{topic} {world.reach('search')}"
+
+    def study(topic: str) -> dict[str, Any]:
+        return {"facts": [search(topic).result()]}
+
+    def rank(state: Facts) -> dict[str, Any]:
+        return {"best": max(state["facts"]) + ("" if "check" not in state else " checked")}
+
+    def check(state: Facts) -> dict[str, Any]:
+        return {"check": f"{len(state['facts'])} facts"}
+
+    def spread(state: Facts) -> list[Send]:
+        return [Send("study", topic) for topic in state["topics"][:most]]
+
+    graph = StateGraph(Facts).add_node(study).add_node(rank).add_node(check)
+    graph.add_conditional_edges(START, spread, ["study"])
+    for one, two in [("study", "rank"), ("rank", "check")] if order == "rank first" else [("study", "check"), ("check", "rank")]:
+        graph.add_edge(one, two)
+    return graph.compile(name="map")
+
+
+class Order(TypedDict, total=False):
+    price: int
+    log: Annotated[list[str], add]
+
+
+def question_agent(world: World, *, limit: int = 50) -> Any:
+    def offer(state: Order, runtime: Runtime) -> dict[str, Any]:
+        number = runtime.once("reserve", world.reach, "reserve")
+        return {"log": [f"reserved {number}"]}
+
+    def approve(state: Order) -> dict[str, Any]:
+        first = interrupt({"pay": state["price"]}, key="pay")
+        return {"log": [f"said {first}, {interrupt('by card?')}"]}
+
+    def pay(state: Order, runtime: Runtime) -> dict[str, Any]:
+        runtime.sleep(3600 * 24)
+        return {"log": [f"paid {runtime.once('charge', world.reach, 'charge')}"]}
+
+    def route(state: Order) -> str:
+        return "approve" if state["price"] > limit else "pay"
+
+    graph = StateGraph(Order).add_node(offer).add_node(approve).add_node(pay).add_edge(START, "offer")
+    graph.add_conditional_edges("offer", route, ["approve", "pay"]).add_edge("approve", "pay")
+    return graph.compile(name="questions")
+
+
+class Notes(TypedDict, total=False):
+    text: str
+    notes: Annotated[list[str], add]
+
+
+def memory_agent(world: World, *, shout: bool = False) -> Any:
+    @task
+    def embed(text: str) -> int:
+        return world.reach("embed")
+
+    def note(state: Notes) -> dict[str, Any]:
+        number = embed(state["text"]).result()
+        return {"notes": [f"{len(state.get('notes', []))} {state['text']} {number}"]}
+
+    def polish(state: Notes) -> dict[str, Any]:
+        return {"text": state["notes"][-1].upper() if shout else state["notes"][-1]}
+
+    inner = StateGraph(Notes).add_node(note).add_node(polish).add_edge(START, "note").add_edge("note", "polish")
+
+    class Talk(TypedDict, total=False):
+        text: str
+        said: Annotated[list[str], add]
+
+    def say(state: Talk) -> dict[str, Any]:
+        return {"said": [state["text"]]}
+
+    graph = StateGraph(Talk).add_node("memory", inner.compile(checkpointer=True)).add_node(say)
+    return graph.add_edge(START, "memory").add_edge("memory", "say").compile(name="memory")
+
+
+def functional_agent(world: World, *, mood: str = "") -> Any:
+    model = Model(world, mood)
+
+    @task
+    def ask_model(messages: list[Any]) -> Any:
+        return call_model(model, messages)
+
+    @task
+    def book(room: int) -> str:
+        return f"room {room} {world.reach('book')}"
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def agent(text: str, *, previous: list[Any] | None = None) -> Any:
+        messages = [*(previous or []), {"role": "user", "content": text, "id": str(uuid.UUID(int=len(previous or [])))}]
+        answer = ask_model(messages).result()
+        rooms = [book(number) for number in range(2)]
+        ok = interrupt(f"book for {text}?")
+        answer = {**answer, "content": f"{mood}{answer['content']} {ok}"}
+        messages = [*messages, answer, *({"role": "tool", "content": room.result()} for room in rooms)]
+        return entrypoint.final(value=answer, save=messages)
+
+    return agent
+
+
+AGENTS = {"tools": tools_agent, "map": map_agent, "questions": question_agent, "memory": memory_agent, "functional": functional_agent}
+
+
+def inputs_of(name: str, number: int) -> list[Any]:
+    """What the thread of this number is given, one after another."""
+    if name == "tools":
+        return [{"messages": [{"role": "user", "content": f"weather {number}?"}]} for _ in range(1 + number % 2)]
+    if name == "map":
+        return [{"topics": [f"t{place}" for place in range(number % 5 + 1)]}]
+    if name == "questions":
+        return [{"price": number * 37 % 120}]
+    if name == "memory":
+        return [{"text": f"{number}.{turn}"} for turn in range(3)]
+    return [f"{number}.{turn}" for turn in range(2)]
+
+
+def run_threads(app: Any, name: str, count: int, world: World, clock: Any) -> list[str]:
+    """Run threads as they are in production: calls fail and are repeated, questions are answered later."""
+    threads = [f"{name}-{number}" for number in range(count)]
+    for number, thread in enumerate(threads):
+        config = {"configurable": {"thread_id": thread}}
+        for given in inputs_of(name, number):
+            todo: Any = given
+            while True:
+                try:
+                    result = app.invoke(todo, config, version="v2")
+                except ConnectionError:
+                    todo = None
+                    continue
+                state = app.get_state(config)
+                if result.interrupts:
+                    todo = Command(resume={each.id: answer_of(each.value, number) for each in result.interrupts})
+                elif state.next:
+                    clock.advance(3600 * 25)
+                    todo = None
+                else:
+                    break
+    return threads
+
+
+def answer_of(question: Any, number: int) -> Any:
+    if isinstance(question, dict) and "tool" in question:
+        return {"decision": "approve"} if number % 3 else {"decision": "reject", "message": "no mails"}
+    return "yes" if number % 2 else "no"

@@ -1,0 +1,332 @@
+"""Nodes that run in the lab: their calls are answered from the record, by function and arguments. Five agents of
+different make, whose calls fail now and then, whose questions are answered later, and that sleep.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from kit.graphs import Log, thread_config
+from kit.lab_agents import (
+    AGENTS,
+    World,
+    answer_of,
+    functional_agent,
+    inputs_of,
+    map_agent,
+    memory_agent,
+    question_agent,
+    run_threads,
+    tools_agent,
+)
+
+from stategraph import START, InMemorySaver, InMemoryStore, Runtime, StateGraph, task
+from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.lab import awhatif, whatif
+from stategraph.testing import OPEN, virtual_time
+
+COUNT = 8
+
+
+class Agent:
+    """An agent with threads in a database."""
+
+    def __init__(self, name, path, count=COUNT):
+        self.name, self.path, self.world = name, path, World()
+        self.app = AGENTS[name](self.world)
+        with SqliteSaver.from_conn_string(str(path), serde=self.app.serde) as saver, virtual_time() as clock:
+            self.threads = run_threads(self.app.copy({"checkpointer": saver}), name, count, self.world, clock)
+        self.done = len(self.world.effects)
+        self.digest = self.hash()
+
+    def hash(self):
+        folder = sorted(self.path.parent.glob(f"{self.path.name}*"))
+        return [(each.name, hashlib.sha256(each.read_bytes()).hexdigest()) for each in folder]
+
+    def whatif(self, **options):
+        """Trials of all threads, in their order; nothing was done, and nothing changed in the database."""
+        with SqliteSaver.from_conn_string(str(self.path), serde=self.app.serde, read_only=True) as saver:
+            trials = whatif(self.app.copy({"checkpointer": saver}), self.threads, **{"live": "*", **options})
+        assert len(self.world.effects) == self.done
+        assert self.hash() == self.digest
+        return trials
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lab")
+    return {name: Agent(name, folder / f"{name}.db") for name in AGENTS}
+
+
+def way(trial):
+    """The first difference, without the number of the run."""
+    found = trial.difference
+    return "" if found is None else f"{found.where.removeprefix('run 1, ')}: {found.what}"
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_all_nodes_run_and_do_what_they_did(agents, name):
+    trials = agents[name].whatif()
+    assert all(trial.same for trial in trials), trials.draw_text()
+    assert {call.came for trial in trials for call in trial.calls} == {"record"}
+
+
+def test_cohort_from_files_has_the_calls(agents, tmp_path):
+    for name, agent in agents.items():
+        folder = agent.whatif().save(tmp_path / name)
+        again = whatif(agent.app, folder, live="*")
+        assert len(again) == COUNT
+        assert all(trial.same and trial.calls for trial in again), name
+    assert [len(agent.world.effects) for agent in agents.values()] == [agent.done for agent in agents.values()]
+
+
+# -- planted changes, each with an oracle made by hand ---------------------------------------------
+
+
+def test_changed_prompt_is_another_request_to_the_model(agents):
+    agent = agents["tools"]
+    for trial in agent.whatif(variant=tools_agent(agent.world, prompt="Be brief.")):
+        assert way(trial) == "step 1, node 'model': call"
+        assert [call.kind for call in trial.calls] == ["chat"]
+        assert "chat 'scripted-1'" in trial.refused
+
+
+def test_equal_graph_from_the_same_factory_asks_nothing_new(agents):
+    agent = agents["tools"]
+    assert all(trial.same for trial in agent.whatif(variant=tools_agent(agent.world)))
+
+
+def test_simulated_model_answers_what_the_record_does_not_know(agents):
+    agent = agents["tools"]
+    answer = {"role": "assistant", "content": "short"}
+    trials = agent.whatif(variant=tools_agent(agent.world, prompt="Be brief."), calls={"chat": lambda call: answer})
+    for number, trial in enumerate(trials):
+        runs = len(inputs_of("tools", number))
+        assert trial.steps == runs
+        assert [message["content"] for message in trial.now.runs[-1].state["messages"]][1::2] == ["short"] * runs
+
+
+def test_removed_tool_is_seen_in_the_request_to_the_model(agents):
+    trials = agents["tools"].whatif(variant=tools_agent(agents["tools"].world, without="mail"))
+    assert {way(trial) for trial in trials} == {"step 1, node 'model': call"}
+
+
+def asks_for_weather(city):
+    """A model that asks for the weather of a city once, and then repeats it."""
+
+    def model(state):
+        if state["messages"][-1]["role"] == "tool":
+            return {"messages": {"role": "assistant", "content": state["messages"][-1]["content"]}}
+        call = {"id": "new", "type": "function", "function": {"name": "weather", "arguments": f'{{"city": "{city}"}}'}}
+        return {"messages": {"role": "assistant", "content": "", "tool_calls": [call]}}
+
+    return model
+
+
+def test_new_call_of_a_tool_is_refused(agents):
+    for trial in agents["tools"].whatif(variant={"model": asks_for_weather("Oslo")}):
+        assert way(trial) == "step 1, node 'model': write to 'messages'"
+        assert "tool 'weather'" in trial.refused
+        assert [(call.kind, call.came, call.node) for call in trial.calls] == [("tool", "refused", "tools")]
+
+
+def test_tool_is_known_by_its_arguments_whatever_the_id_of_the_call(agents):
+    for trial in agents["tools"].whatif(variant={"model": asks_for_weather("Rome")}):
+        messages = trial.now.runs[0].state["messages"]
+        assert messages[2]["tool_call_id"] == "new"
+        assert messages[3]["content"].startswith("sunny ")
+        assert {call.came for call in trial.calls} == {"record"}
+
+
+@pytest.mark.parametrize("limit", [20, 90])
+def test_changed_threshold_differs_in_the_route_of_the_threads_between(agents, limit):
+    agent = agents["questions"]
+    found = set()
+    for number, trial in enumerate(agent.whatif(variant=question_agent(agent.world, limit=limit))):
+        price = inputs_of("questions", number)[0]["price"]
+        if (price > 50) == (price > limit):
+            assert trial.same
+            continue
+        found.add(trial.end)
+        assert way(trial) == "step 1, node 'offer': route"
+        if price > 50:  # it is not asked any more, and pays what it has paid
+            [change] = trial.changes
+            assert (change.path[0], [line[:7] for line in change.lines]) == ("log", ["- 'said"])
+        else:
+            assert trial.now.runs[-1].steps[-1][0].questions == ({"asks": {"pay": price}},)
+    assert found == {"done" if limit == 90 else "paused"}
+
+
+def test_other_answer_to_the_second_question_of_a_node(agents):
+    def never(question):
+        return "never" if question.value == "by card?" else OPEN
+
+    for number, trial in enumerate(agents["questions"].whatif(answers=never)):
+        asked = inputs_of("questions", number)[0]["price"] > 50
+        assert trial.same is not asked
+        if asked:
+            assert trial.now.runs[0].state["log"][1] == f"said {answer_of({'pay': 0}, number)}, never"
+
+
+def test_reordered_edge_differs_in_a_route(agents):
+    agent = agents["map"]
+    for trial in agent.whatif(variant=map_agent(agent.world, order="check first")):
+        assert way(trial) in ("step 1, node 'study': route", "step 1, node 'study', task 1: route")
+        [change] = trial.changes
+        assert (change.where, change.after) == ("best", f"'{change.before[1:-1]} checked'")
+
+
+def test_changed_fan_out_differs_where_there_were_more(agents):
+    agent = agents["map"]
+    for number, trial in enumerate(agent.whatif(variant=map_agent(agent.world, most=2))):
+        more = len(inputs_of("map", number)[0]["topics"]) > 2
+        assert way(trial) == ("step 1: list of tasks" if more else "")
+        assert trial.end == "done"
+
+
+def test_change_in_the_memory_of_a_nested_graph_is_named_by_its_path(agents):
+    agent = agents["memory"]
+    assert all(trial.same for trial in agent.whatif(variant=memory_agent(agent.world)))
+    for trial in agent.whatif(variant={"memory:polish": lambda state: {"text": "polished"}}):
+        assert way(trial) == "step 1, node 'memory', step 2, node 'memory:polish': write to 'text'"
+        assert trial.now.runs[-1].state["said"] == ["polished"] * 3
+        assert [call.came for call in trial.calls] == ["record"] * 3
+
+
+def test_changed_function_of_an_entrypoint_goes_to_the_end(agents):
+    agent = agents["functional"]
+    for trial in agent.whatif(variant=functional_agent(agent.world, mood="Sir, ")):
+        assert trial.difference.what.startswith("write to")
+        assert trial.now.runs[0].state["content"].startswith("Sir, answer ")
+
+
+# -- policies --------------------------------------------------------------------------------------
+
+
+def test_policies_refuse_make_or_simulate_unknown_calls():
+    called = []
+
+    @task
+    def look(word):
+        called.append(word)
+        return word.upper()
+
+    def read(state):
+        return {"log": [look(state["log"][0]).result()]}
+
+    app = StateGraph(Log).add_node(read).add_edge(START, "read").compile(checkpointer=InMemorySaver())
+    app.invoke({"log": ["a"]}, thread_config("t"))
+    other = {"read": lambda state: {"log": [look("b").result()]}}
+    for calls, end, log in [
+        ("refuse", "refused", ["a"]),
+        ({"look": "live"}, "done", ["a", "B"]),
+        ({"task": lambda call: call.given[0][0] * 2}, "done", ["a", "bb"]),
+    ]:
+        [trial] = whatif(app, "t", variant=other, calls=calls)
+        assert (trial.end, trial.now.runs[0].state["log"]) == (end, log)
+    assert called == ["a", "b"]
+
+
+def test_call_that_the_record_has_once_is_answered_again():
+    @task
+    def look(word):
+        return word.upper()
+
+    app = StateGraph(Log).add_node("read", lambda state: {"log": [look("a").result()]}).add_edge(START, "read")
+    app = app.compile(checkpointer=InMemorySaver())
+    app.invoke({"log": []}, thread_config("t"))
+    [trial] = whatif(app, 1, variant={"read": lambda state: {"log": [look("a").result(), look("a").result()]}})
+    assert [call.came for call in trial.calls] == ["record", "again"]
+
+
+async def test_coroutines_have_their_calls_answered():
+    called = []
+
+    @task
+    async def look(word):
+        called.append(word)
+        return word.upper()
+
+    async def read(state, runtime: Runtime):
+        await runtime.asleep(0.001)
+        return {"log": [await look(state["log"][0]), await runtime.aonce("pay", called.append, "paid") or "paid"]}
+
+    app = StateGraph(Log).add_node(read).add_edge(START, "read").compile(checkpointer=InMemorySaver())
+    await app.ainvoke({"log": ["a"]}, thread_config("t"))
+    [trial] = await awhatif(app, 1, live="*")
+    assert trial.same
+    assert called == ["a", "paid"]
+    assert [call.kind for call in trial.calls] == ["task", "once"]
+
+
+def test_error_of_a_recorded_call_is_raised_again():
+    @task
+    def fail(word):
+        raise LookupError(word)
+
+    def read(state):
+        try:
+            return {"log": [fail("a").result()]}
+        except LookupError as error:
+            return {"log": [type(error).__name__]}
+
+    app = StateGraph(Log).add_node(read).add_edge(START, "read").compile(checkpointer=InMemorySaver())
+    app.invoke({"log": []}, thread_config("t"))
+    [trial] = whatif(app, 1, live="*")
+    assert trial.same
+    assert [call.came for call in trial.calls] == ["record"]
+
+
+def test_failed_simulation_of_a_model_never_asks_the_model(agents):
+    def fail(call):
+        raise LookupError("no such answer")
+
+    agent = agents["tools"]
+    for trial in agent.whatif(variant=tools_agent(agent.world, prompt="?"), calls={"chat": fail}):
+        assert "no such answer" in trial.refused
+
+
+def test_transaction_is_answered_from_the_record(tmp_path):
+    def pay(state, runtime: Runtime):
+        return {"log": [runtime.transaction("pay", lambda connection: connection.execute("SELECT 7").fetchone()[0])]}
+
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        app = StateGraph(Log).add_node(pay).add_edge(START, "pay").compile(checkpointer=saver)
+        app.invoke({"log": []}, thread_config("t"))
+        [trial] = whatif(app, 1, live="*")
+        assert trial.same
+        assert [call.kind for call in trial.calls] == ["transaction"]
+        twice = {"pay": lambda state, runtime: {"log": [runtime.transaction("other", lambda connection: 1)]}}
+        twice["pay"].__annotations__["runtime"] = Runtime
+        [trial] = whatif(app, 1, variant=twice)
+    assert "transaction 'other'" in trial.refused
+
+
+def test_store_of_the_graph_is_not_written():
+    store = InMemoryStore()
+
+    def note(state, runtime: Runtime):
+        runtime.store.put(("notes",), "last", {"n": len(runtime.store.search(("notes",)))})
+        return {"log": ["noted"]}
+
+    app = StateGraph(Log).add_node(note).add_edge(START, "note").compile(checkpointer=InMemorySaver(), store=store)
+    app.invoke({"log": []}, thread_config("t"))
+    store.delete(("notes",), "last")
+    assert whatif(app, 1, live="*")[0].same
+    assert not store.search(("notes",))
+
+
+def test_policies_that_are_none_are_refused():
+    app = map_agent(World()).copy({"checkpointer": InMemorySaver()})
+    with pytest.raises(ValueError, match='"refuse", "live", a function'):
+        whatif(app, 1, calls={"look": "maybe"})
+
+
+@pytest.mark.trial
+def test_five_hundred_threads_are_identical_and_quick(tmp_path: Path):
+    for name in AGENTS:
+        trials = Agent(name, tmp_path / f"{name}.db", 100).whatif()
+        assert all(trial.same for trial in trials), trials.draw_text()
+        assert sum(trial.seconds for trial in trials) < 30
