@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "work": ("workers.command", "start a worker that runs jobs from a queue on Postgres"),
     "queue": ("workers.command", "show or change the workers, schedules and jobs of a queue"),
     "serve": ("serve.command", "serve graphs over HTTP"),
+    "upgrade": ("upgrade.command", "prove what becomes of stored threads under a new version"),
     "doctor": ("cli.doctor", "check the installation, and optionally a database"),
     "skill": ("cli.skill", "print a page that tells coding agents how to write programs"),
     "completion": ("cli.completion", "print a completion script for bash or zsh"),

@@ -85,6 +85,18 @@ def clone(channel: AnyChannel) -> AnyChannel:
     return new
 
 
+def split_finished(stored: Any) -> tuple[Any, bool]:
+    """The value and `finished` of what a channel has stored that waits for the end of a run. In
+    another version of the graph it may not have waited, and stored the value alone. That counts as
+    finished, so what was due stays due.
+
+    >>> split_finished(("report", False)), split_finished(None)
+    (('report', False), (None, True))
+    """
+    is_pair = isinstance(stored, tuple | list) and len(stored) == 2 and isinstance(stored[1], bool)
+    return (stored[0], stored[1]) if is_pair else (stored, True)
+
+
 def name_key(channel: BaseChannel[Any, Any, Any], text: str) -> str:
     """Put the name of the channel, if it has one, before what went wrong."""
     return f"At key {channel.key!r}: {text}" if channel.key else text

@@ -11,7 +11,15 @@ from typing import Any, Self
 
 from .aggregate import Overwrite
 from .base import MISSING, BaseChannel, ChannelStatus, Missing, Value
-from .common import CONCURRENT, SingleValue, clone, empty_error, guard_error, too_many_error
+from .common import (
+    CONCURRENT,
+    SingleValue,
+    clone,
+    empty_error,
+    guard_error,
+    split_finished,
+    too_many_error,
+)
 
 
 class LastValue(SingleValue[Value]):
@@ -210,10 +218,11 @@ class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):
         value = self.value
         return MISSING if value is MISSING else (value, self.finished)
 
-    def from_checkpoint(self, checkpoint: Sequence[Any] | Missing) -> Self:
+    def from_checkpoint(self, checkpoint: Any) -> Self:
         """A live channel made from a pair (value, finished)."""
         new = self.copy()
-        new.value, new.finished = (MISSING, False) if checkpoint is MISSING else checkpoint
+        is_empty = checkpoint is MISSING
+        new.value, new.finished = (MISSING, False) if is_empty else split_finished(checkpoint)
         return new
 
     def copy(self) -> Self:

@@ -18,7 +18,7 @@ from .base import (
     Stored,
     Value,
 )
-from .common import clone, name_key
+from .common import clone, name_key, split_finished
 
 Late = frozenset[str | int]
 """Pending work that belongs to an earlier wave: the channels of triggers, the places of Sends."""
@@ -141,7 +141,8 @@ class NamedBarrierValue(Barrier[Value, set[Value]]):
     def from_checkpoint(self, checkpoint: Iterable[Value] | Missing) -> Self:
         """A live channel that has seen `checkpoint`. Unknown names are left out."""
         new = self.copy()
-        new.seen = frozenset() if checkpoint is MISSING else self.names.intersection(checkpoint)
+        seen, _ = ((), False) if checkpoint is MISSING else split_finished(checkpoint)
+        new.seen = self.names.intersection(seen)
         return new
 
     def copy(self) -> Self:
@@ -208,9 +209,9 @@ class NamedBarrierValueAfterFinish(Barrier[Value, tuple[set[Value], bool]]):
     def from_checkpoint(self, checkpoint: Sequence[Any] | Missing) -> Self:
         """A live channel made of a pair (names seen, finished). Unknown names are left out."""
         new = self.copy()
-        seen, finished = ((), False) if checkpoint is MISSING else checkpoint
+        seen, finished = ((), False) if checkpoint is MISSING else split_finished(checkpoint)
         new.seen = self.names.intersection(seen)
-        new.finished = finished
+        new.finished = finished and new.seen == self.names
         return new
 
     def copy(self) -> Self:

@@ -209,7 +209,10 @@ class LiveState(StateView):
         `Machine.requeue`. None if it starts for the first time."""
         own = trigger_name(node.name)
         joined = self.channels[own].get() if self.is_due(node, own) else None
-        return None if joined is None else tuple(joined)
+        # A pair that ends with a bool: the node was deferred in another version of the graph.
+        if joined is None or (joined and isinstance(joined[-1], bool)):
+            return None
+        return tuple(joined)
 
     def _consume(self, tasks: Sequence[Task], fresh: Channels, changed: set[str]) -> list[str]:
         """Tell the channels that want to know, such as joins, that their nodes ran: which moved."""

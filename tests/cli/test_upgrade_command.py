@@ -1,0 +1,83 @@
+"""`stategraph upgrade`: the table, the JSON, the exit code, and versions whose modules have the same name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from kit.drive import forget_modules
+
+from stategraph import SqliteSaver
+from stategraph.__main__ import main
+from stategraph.graph.loader import find_graph
+
+GRAPH = """
+import operator
+from typing import Annotated, TypedDict
+from stategraph import START, StateGraph, interrupt
+
+class State(TypedDict, total=False):
+    log: Annotated[list, operator.add]
+
+def ask(state): return {"log": [interrupt("go?")]}
+def pay(state): return {"log": ["paid"]}
+def ship(state): return {"log": ["shipped"]}
+
+app = StateGraph(State).add_sequence([NODES]).add_edge(START, "FIRST").compile()
+"""
+
+
+def write(folder: Path, *nodes: str) -> str:
+    folder.mkdir()
+    path = folder / "shop.py"
+    path.write_text(GRAPH.replace("NODES", ", ".join(nodes)).replace("FIRST", nodes[0]))
+    return f"{path}:app"
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """A database with two threads that wait, and the old graph."""
+    old, db = write(tmp_path / "old", "ask", "pay"), str(tmp_path / "shop.db")
+    with SqliteSaver.from_conn_string(db) as saver:
+        app = find_graph(old).copy({"checkpointer": saver})
+        for name in ("1", "2"):
+            app.invoke({"log": []}, {"configurable": {"thread_id": name}})
+    yield db, old
+    forget_modules(tmp_path)
+
+
+def test_the_same_version_passes(shop, capsys):
+    db, old = shop
+    assert main(["upgrade", old, "--db", db]) == 0
+    assert "2 same, 0 migrates, 0 changes, 0 breaks" in capsys.readouterr().out
+
+
+def test_changes_are_named_by_the_old_graph_in_a_process_of_its_own(shop, tmp_path, capsys):
+    db, old = shop
+    new = write(tmp_path / "new", "ask", "pay", "ship")
+    before = Path(db).read_bytes()
+    assert main(["upgrade", new, "--old", old, "--db", db, "--explain"]) == 0
+    out = capsys.readouterr().out
+    assert "changes        2  the edge 'pay' → 'ship' is new" in out
+    assert "it asked 'go?'" in out
+    assert main(["upgrade", new, "--old", old, "--db", db, "--strict"]) == 1
+    assert Path(db).read_bytes() == before
+
+
+def test_a_thread_that_breaks_fails_with_the_reason_as_json(shop, tmp_path, capsys):
+    db, _ = shop
+    new = write(tmp_path / "new", "pay", "ship")
+    assert main(["upgrade", new, "--db", db, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["counts"] == {"same": 0, "migrates": 0, "changes": 0, "breaks": 2}
+    assert found["reasons"] == [
+        {"verdict": "breaks", "reason": "node 'ask' is gone", "count": 2, "threads": ["2", "1"]}
+    ]
+
+
+def test_an_old_graph_that_cannot_be_loaded_is_named(shop, capsys):
+    db, old = shop
+    with pytest.raises(SystemExit, match="2"):
+        main(["upgrade", old, "--old", "nowhere:app", "--db", db])
+    assert "--old nowhere:app: there is no module nowhere" in capsys.readouterr().err

@@ -1,0 +1,257 @@
+"""The verdicts on stored threads, each checked by really going on with the thread: "same" ends as under the old graph,
+"breaks" is refused or loses its question, and the others go on.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit.flow_cases import CASES
+from kit.graphs import Log, chain_of
+from kit.pausing_graphs import asks, fails, says
+from kit.upgrades import check, compiled, config_of, go_on, look_at, mutations, stopped_threads
+from pydantic import BaseModel, Field
+
+from stategraph import (
+    START,
+    InMemorySaver,
+    InvalidGraphError,
+    Runtime,
+    Send,
+    StateGraph,
+    interrupt,
+    task,
+)
+from stategraph.testing import virtual_time
+from stategraph.upgrade import outline, outlook, proof, prove
+
+pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+
+
+# -- threads of all joins and deferred nodes, stopped at each superstep, and all small changes -----
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_verdicts_hold_when_the_threads_go_on(schedule):
+    assert not [*find_wrong(schedule, every=23)]
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_all_verdicts_hold_when_the_threads_go_on(schedule):
+    assert not [*find_wrong(schedule)]
+
+
+def find_wrong(schedule: Any, every: int = 1) -> Iterator[Any]:
+    """Yield the verdicts that are wrong.
+
+    Args:
+        every: take only one of so many changes.
+    """
+    options = {} if schedule == "supersteps" else {"schedule": schedule}
+    count = 0
+    for case in CASES.values():
+        saver = InMemorySaver()
+        try:
+            threads = stopped_threads(case, saver, **options)
+        except InvalidGraphError:  # a limit of schedule="ready"
+            continue
+        old = compiled(case.graph, case.script, saver, **options)
+        for graph, script in mutations(case):
+            count += 1
+            if count % every:
+                continue
+            try:
+                new = compiled(graph, script, saver, **options)
+            except (InvalidGraphError, ValueError):
+                continue
+            names = [each.id for each in threads]
+            proofs = prove(new, old, threads=names), prove(new, threads=names)
+            for thread, verdict, alone in zip(threads, *(each.verdicts for each in proofs), strict=True):
+                end = go_on(new, saver, thread)
+                if not (check(verdict.kind, thread.end, end) and check(alone.kind, None, end)):
+                    yield case.graph, graph, verdict, alone, end, thread.end
+
+
+# -- one shape after the other ---------------------------------------------------------------------
+
+
+class Wide(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    more: str
+
+
+class Model(BaseModel):
+    log: Annotated[list[Any], operator.add] = []
+    n: int = 0
+
+
+class Strict(BaseModel):
+    log: Annotated[list[Any], operator.add] = []
+    n: int = Field(0, le=9)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A thread and a new version of its graph.
+
+    Attributes:
+        old, new: the builders.
+        verdict: what becomes of the thread.
+        reason: words of the first reason.
+        given: the input of the thread.
+        options: what the new version is compiled with.
+        inbox: the old version takes posts, and one waits.
+    """
+
+    old: StateGraph[Any, Any, Any, Any]
+    new: StateGraph[Any, Any, Any, Any]
+    verdict: str
+    reason: str = ""
+    given: Any = None
+    options: Any = None
+    inbox: bool = False
+
+
+def sleeps(state: Any, runtime: Runtime[Any]) -> Any:
+    runtime.sleep(timedelta(days=3))
+    return {"log": ["slept"]}
+
+
+@task
+def step(number: int) -> int:
+    return number
+
+
+def calls(state: Any) -> Any:
+    first = step(1).result()
+    return {"log": [first, interrupt("go?"), step(2).result()]}
+
+
+def race(builder: Any = None, *, target: str = "bid") -> Any:
+    """Two racers that ask."""
+    graph = StateGraph(Log).add_node("open", says("open")).add_node(target, asks("bid")).add_node("end", says("end"))
+    sends = [Send(target, {"log": [n]}, race="quote") for n in (1, 2)]
+    graph.add_conditional_edges("open", lambda state: sends, [target])
+    return graph.add_edge(START, "open").add_edge(target, "end")
+
+
+def fan(target: str = "work", then: str = "end") -> Any:
+    graph = StateGraph(Log).add_node("open", says("open")).add_node(target, asks("work")).add_node(then, says(then))
+    sends = [Send(target, {"log": [n]}) for n in (1, 2, 3)]
+    graph.add_conditional_edges("open", lambda state: sends, [target])
+    return graph.add_edge(START, "open").add_edge(target, then)
+
+
+def around(inner: StateGraph[Any, Any, Any, Any], name: str = "sub", **options: Any) -> Any:
+    return chain_of(Log, **{name: inner.compile(**options)}, after=says("after"))
+
+
+def inside(**nodes: Any) -> Any:
+    return chain_of(Log, **nodes)
+
+
+def joined(*before: str) -> Any:
+    """A node asks; with another trigger its tasks have other ids."""
+    graph = StateGraph(Log).add_node("a", says("a")).add_node("b", says("b")).add_node("q", asks("q"))
+    graph.add_edge(START, "a").add_edge(START, "b").add_edge("a", "q")
+    return graph.add_edge([*before], "q") if before else graph
+
+
+JOINED = joined(), joined("a", "b")
+Q = chain_of(Log, q=asks("q"), z=says("z"))
+NESTED = around(inside(first=says("first"), q=asks("q"), z=says("z")))
+SHAPES: dict[str, Shape] = {
+    "the same graph": Shape(Q, Q, "same"),
+    "other code": Shape(Q, chain_of(Log, q=asks("q"), z=says("other name")), "same"),
+    "the asking node is gone": Shape(Q, chain_of(Log, other=asks("q"), z=says("z")), "breaks", "node 'q' is gone"),
+    "the asking node is a graph": Shape(Q, chain_of(Log, q=inside(i=says("i")).compile(), z=says("z")), "breaks", "kind"),
+    "a node is new ahead": Shape(Q, chain_of(Log, q=asks("q"), y=says("y"), z=says("z")), "changes", "'q' → 'z' is gone"),
+    "a breakpoint is new": Shape(Q, Q, "changes", "pauses before", options={"interrupt_before": ["z"]}),
+    "another schedule": Shape(Q, Q, "changes", "schedule", options={"schedule": "ready"}),
+    "a key is new": Shape(Q, chain_of(Wide, q=asks("q"), z=says("z")), "same"),
+    "a join is new before the asking node": Shape(JOINED[0], JOINED[1], "breaks", "question"),
+    "it sleeps": Shape(chain_of(Log, s=sleeps, z=says("z")), chain_of(Log, s=sleeps, z=says("z")), "same"),
+    "it sleeps in a node that is gone": Shape(chain_of(Log, s=sleeps, z=says("z")), Q, "breaks", "node 's' is gone"),
+    "it has failed": Shape(chain_of(Log, f=fails("f", 1), z=says("z")), chain_of(Log, f=says("f"), z=says("z")), "same"),
+    "it has called tasks": Shape(chain_of(Log, c=calls, z=says("z")), chain_of(Log, c=calls, z=says("z")), "same"),
+    "racers ask": Shape(race(), race(), "same"),
+    "racers are gone": Shape(race(), race(target="ask"), "breaks", "node 'bid' is gone"),
+    "Sends ask": Shape(fan(), fan(), "same"),
+    "Sends go to a node that is gone": Shape(fan(), fan("other"), "breaks", "node 'work' is gone"),
+    "after Sends another node": Shape(fan(), fan(then="last"), "changes", "'work' → 'end' is gone"),
+    "a graph inside asks": Shape(NESTED, NESTED, "same"),
+    "the asking node inside is gone": Shape(
+        NESTED, around(inside(first=says("first"), r=asks("q"), z=says("z"))), "breaks", "in 'sub': node 'q' is gone"
+    ),
+    "an edge ahead inside is gone": Shape(
+        NESTED, around(inside(first=says("first"), q=asks("q"), y=says("y"))), "changes", "in 'sub': the edge 'q' → 'z'"
+    ),
+    "a graph inside with a memory asks": Shape(
+        around(Q, checkpointer=True), around(Q, checkpointer=True), "same"
+    ),
+    "the graph inside has lost its memory": Shape(around(Q, checkpointer=True), around(Q), "changes", "starts over"),
+    "the node around it is gone": Shape(NESTED, around(inside(q=asks("q")), "other"), "breaks", "node 'sub' is gone"),
+    "a model takes the state": Shape(chain_of(Model, q=asks("q")), chain_of(Strict, q=asks("q")), "same", given={"n": 1}),
+    "a model refuses the state": Shape(
+        chain_of(Model, q=asks("q")), chain_of(Strict, q=asks("q")), "breaks", "ValidationError of n", given={"n": 10}
+    ),
+    "posts wait": Shape(Q, Q, "same", options={"inbox": True}, inbox=True),
+    "posts that nobody takes": Shape(Q, Q, "changes", "posts wait", inbox=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_verdict_holds(name):
+    assert not describe_wrong(name)
+
+
+def describe_wrong(name: str) -> Any:
+    """What is wrong with the verdict on a shape."""
+    shape, saver = SHAPES[name], InMemorySaver()
+    options = shape.options or {}
+    with virtual_time() as clock:
+        old = shape.old.compile(saver, inbox=shape.inbox)
+        with suppress(ValueError):  # of the shape that has failed
+            old.invoke(shape.given or {"log": ["in"]}, config_of("t"))
+        if shape.inbox:
+            old.post(config_of("t"), {"log": ["posted"]})
+        new = shape.new.compile(saver, **options)
+        whole, alone = prove(new, old), prove(new)
+        clock.advance(timedelta(days=4))
+        thread = look_at(old, saver, "t")
+        end = go_on(new, saver, thread)
+    [verdict] = whole.verdicts
+    said = (verdict.kind, alone.holds) == (shape.verdict, shape.verdict != "breaks")
+    # What functions do is not proved: here one has other code.
+    true = name == "other code" or check(verdict.kind, thread.end, end)
+    if said and true and shape.reason in " ".join(verdict.reasons):
+        return None
+    return verdict, alone, thread.end, end
+
+
+# -- wrong verdicts planted into the proof: going on with the threads notices each of them -----------
+
+
+BUGS: Any = {
+    "work that is lost is not seen": (outlook, "lost_work", lambda *_: []),
+    "waiting joins and deferred nodes are not seen": (outlook, "_find_waiting", lambda machine: []),
+    "what tasks have left is not seen": (outlook, "_find_orphans", lambda *_: []),
+    "nothing ahead is compared": (outline, "_compare_node", lambda *_: []),
+    "only the pending nodes are compared": (outline, "walk", lambda starts, leads: set(starts)),
+    "tasks are not compared": (proof._Judge, "_compare_task", lambda *_: []),
+}
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("bug", BUGS)
+def test_going_on_notices(bug, monkeypatch):
+    where, name, wrong = BUGS[bug]
+    monkeypatch.setattr(where, name, wrong)
+    assert any(map(describe_wrong, SHAPES)) or next(find_wrong("supersteps", every=5), None)
