@@ -400,6 +400,18 @@ def find_answers(form: Any) -> Iterator[Any]:
             yield each
 
 
+def count_tokens(recording: Recording) -> int:
+    """The tokens of the models' answers in a recording, as far as messages tell."""
+    tasks = (task for run in recording.runs for _, task in run.tasks() if not task.steps)
+    total = 0
+    for answer in (each for task in tasks for each in find_answers(task.writes)):
+        held = answer.get("value", answer)
+        usage = held.get("usage") or held.get("usage_metadata") or {}
+        parts = (usage.get(f"{part}_tokens") or 0 for part in ("prompt", "completion"))
+        total += usage.get("total_tokens") or sum(parts)
+    return total
+
+
 def _tool_calls(form: Any) -> Iterator[Mapping[str, Any]]:
     return (each for each in _walk(form) if "function" in each and "id" in each)
 

@@ -42,8 +42,17 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--live", action="append", default=[], metavar="NODE", help=text)
     text = "what is called where a node that does not run is given something new; may be repeated"
     add("--effect", action="append", default=[], metavar=_FUNCTION, help=text)
+    text = (
+        "what becomes of a call that is not recorded: NAME=live, NAME=refuse (default), or "
+        "NAME=MODULE:NAME of a function; NAME is that of a task, tool, model or effect, a kind of "
+        "call, or *; may be repeated"
+    )
+    add("--call", action="append", default=[], metavar="NAME=POLICY", help=text)
+    text = "where the trials start: a node, at its first run, or a checkpoint's id"
+    add("--from", dest="from_", default="", metavar="NODE-OR-ID", help=text)
     text = "a function of the states at the end, before and now: below 0, or False, is worse"
-    add("--judge", metavar="MODULE:NAME", help=text)
+    text = f"{text}; may be repeated"
+    add("--judge", action="append", default=[], metavar="MODULE:NAME", help=text)
     text = "exit with code 1 if more than so many trials differ: a number, or a share such as 5%%"
     add("--different", metavar="MOST", help=text)
     add("--worse", metavar="MOST", help="the same for trials that the judge calls worse")
@@ -104,7 +113,9 @@ def _run(app: Pregel, asked: argparse.Namespace) -> int:
         variant=variant or None,
         live="*" if "*" in asked.live else asked.live,
         effects=_functions(asked.effect),
-        judge=_function(asked.judge) if asked.judge else None,
+        calls=_functions(asked.call, "live", "refuse"),
+        from_=asked.from_,
+        judge={name.rpartition(":")[2]: _function(name) for name in asked.judge},
     )
     if not len(trials):
         raise NotFoundError(f"{asked.db} has no threads")
@@ -117,13 +128,13 @@ def _run(app: Pregel, asked: argparse.Namespace) -> int:
     return 0
 
 
-def _functions(named: Iterable[str]) -> dict[str, Any]:
-    found = {}
+def _functions(named: Iterable[str], *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for each in named:
         node, equals, target = each.partition("=")
         if not equals:
             raise NotFoundError(f"must be {_FUNCTION}, got {each!r}")
-        found[node] = _function(target)
+        found[node] = target if target in words else _function(target)
     return found
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ class Trial:
         refused: the node that refused, and what it was given; "" if none did.
         steps, steps_before: how many supersteps there were.
         unreadable: why the stored thread cannot be run again; then the rest is empty.
-        score: what the judge said; None without one.
+        scores: what the judges said, by their names; "score" of one without a name.
+        tokens, tokens_before: of the models' answers, as far as messages tell.
         before, now: the two recordings; None if there is none.
         calls: those that the nodes which ran have made, and where their results came from.
         seconds: how long it took.
@@ -49,11 +50,18 @@ class Trial:
     steps: int = 0
     steps_before: int = 0
     unreadable: str = ""
-    score: float | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    tokens: int = 0
+    tokens_before: int = 0
     before: Recording | None = None
     now: Recording | None = None
     calls: tuple[Call, ...] = ()
     seconds: float = 0.0
+
+    @property
+    def score(self) -> float | None:
+        """The lowest score; None without judges."""
+        return min(self.scores.values(), default=None)
 
     @property
     def same(self) -> bool:
@@ -148,7 +156,10 @@ class Trials(ChangeList):
     def remarks(self) -> tuple[str, ...]:  # type: ignore[override]
         """The cohort in a few sentences."""
         unread = [each for each in self.trials if each.unreadable]
-        scores = [each.score for each in self.trials if each.score is not None]
+        scores: dict[str, list[float]] = {}
+        for each in self.trials:
+            for name, score in each.scores.items():
+                scores.setdefault(name, []).append(score)
         told = [
             f"{count_noun(len(self), 'thread')}: {len(self) - len(self.different) - len(unread)} "
             f"the same, {len(self.different)} different"
@@ -156,8 +167,16 @@ class Trials(ChangeList):
         ]
         if self.ran:
             told.append(f"ran: {', '.join(self.ran)}")
-        if scores:
-            told.append(f"score: {sum(scores) / len(scores):.3g} on average, {_quantiles(scores)}")
+        for name, found in scores.items():
+            told.append(f"{name}: {sum(found) / len(found):.3g} on average, {_quantiles(found)}")
+        before, now = (
+            sum(getattr(each, name) for each in self) for name in ("tokens_before", "tokens")
+        )
+        if before or now:
+            told.append(f"tokens: {before:,} before, {now:,} now")
+        came = Counter(call.came for each in self for call in each.calls)
+        if came:
+            told.append("calls: " + ", ".join(f"{number:,} {how}" for how, number in came.items()))
         told += [f"{count_noun(number, 'thread')}: {way}" for way, number in self.groups.items()]
         return tuple(told)
 

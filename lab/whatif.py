@@ -8,6 +8,7 @@ has no record; what happens then is its policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace as replace_fields
 from functools import partial
 from itertools import islice
@@ -20,11 +21,14 @@ from ..checkpoint.base import BaseCheckpointSaver, address
 from ..checkpoint.keys import canonical_key
 from ..checkpoint.serde.json_form import from_json
 from ..pregel.app import Pregel
+from ..pregel.clock import CLOCK
 from ..pregel.drivers.steps import Steps, arun_steps, run_steps
+from ..pregel.errors import nearest
 from ..pregel.names import NS_END
 from ..pregel.types import Interrupt
 from ..store import InMemoryStore
 from ..testing.answers import AnswerBook
+from ..testing.clock import virtual_time
 from ..testing.comparing import Difference, find_difference, hide_ids
 from ..testing.fakes import find_node, replace
 from ..testing.recorder import Player, Stage, Tape, list_nodes
@@ -32,11 +36,13 @@ from ..testing.recording import RecordedTask, Recording
 from ..testing.thread_reader import ThreadError, read_thread
 from ..visualize.runs.diff import diff
 from ..visualize.runs.values import format_value
-from .calls import CallTape, Policies, Unrecorded, check_policies
+from .calls import CallTape, Policies, Unrecorded, check_policies, count_tokens
+from .start import copy_until
 from .trials import Trial, Trials
 
 Threads = int | str | Recording | Path | Mapping[str, Any] | Iterable[str | Recording | Path]
 Judge = Callable[[Any, Any], float | bool]
+Judges = Judge | Mapping[str, Judge]
 _OURS: Final = f"{__name__.partition('.')[0]}.prebuilt"
 LONGEST: Final = 200
 """Characters that are shown of what a node was given."""
@@ -51,7 +57,9 @@ def whatif(
     effects: Mapping[str, Callable[..., Any]] | None = None,
     calls: Policies = "refuse",
     answers: Mapping[Any, Any] | Callable[[Interrupt], Any] | None = None,
-    judge: Judge | None = None,
+    from_: str = "",
+    edit: Mapping[str, Any] | None = None,
+    judge: Judges | None = None,
     ignore: Collection[str] = (),
     config: Mapping[str, Any] | None = None,
     context: Any = None,
@@ -84,8 +92,11 @@ def whatif(
         answers: other answers to questions than the recorded ones: by what is asked, or a function
             of the `Interrupt`, which returns `testing.OPEN` for the recorded one. The nodes that
             ask must run (`live`): what they would do with another answer is not recorded.
+        from_: where trials of stored threads start: the name of a node: at its first run; or the id
+            of a checkpoint. What comes before is copied. By default, at the first input.
+        edit: keys of the state and the values that they have there. It needs `from_`.
         judge: is given the states at the end, before and now, and returns a score: below 0 means
-            worse. A bool says whether it is as good.
+            worse. A bool says whether it is as good. Several have names, in a dict.
         ignore: keys and fields whose values are not compared, at any depth.
         config, context: as for `invoke`.
 
@@ -93,8 +104,9 @@ def whatif(
         ValueError: there is no such node or thread, or the checkpointer is missing.
     """
     call = partial(_call, context)
-    changes = variant, live, effects or {}, calls, answers
-    return run_steps(_trials(app, threads, *changes, judge, ignore, config, call))
+    changes = variant, live, effects or {}, calls, answers, from_, edit or {}
+    with virtual_time() if CLOCK.virtual is None else nullcontext():
+        return run_steps(_trials(app, threads, *changes, judge, ignore, config, call))
 
 
 async def awhatif(
@@ -106,14 +118,16 @@ async def awhatif(
     effects: Mapping[str, Callable[..., Any]] | None = None,
     calls: Policies = "refuse",
     answers: Mapping[Any, Any] | Callable[[Interrupt], Any] | None = None,
-    judge: Judge | None = None,
+    from_: str = "",
+    edit: Mapping[str, Any] | None = None,
+    judge: Judges | None = None,
     ignore: Collection[str] = (),
     config: Mapping[str, Any] | None = None,
     context: Any = None,
 ) -> Trials:
     """`whatif` for coroutines; also for graphs in which a node that runs is async only."""
     call = partial(_acall, context)
-    changes = variant, live, effects or {}, calls, answers
+    changes = variant, live, effects or {}, calls, answers, from_, edit or {}
     return await arun_steps(_trials(app, threads, *changes, judge, ignore, config, call))
 
 
@@ -141,7 +155,9 @@ def _trials(
     effects: Mapping[str, Callable[..., Any]],
     calls: Policies,
     answers: Mapping[Any, Any] | Callable[[Interrupt], Any] | None,
-    judge: Judge | None,
+    from_: str,
+    edit: Mapping[str, Any],
+    judge: Judges | None,
     ignore: Collection[str],
     config: Mapping[str, Any] | None,
     call: Invoke,
@@ -152,6 +168,11 @@ def _trials(
     for name in effects:
         find_node(played, name)
     check_policies(calls)
+    if edit and not from_:
+        raise ValueError("an edit needs from_: the name of a node, or the id of a checkpoint")
+    for key in edit:
+        if key not in app.program.scope.keys:
+            raise ValueError(f"edit: no key {key!r}; {nearest(key, app.program.scope.keys)}")
     other = AnswerBook(answers).find if answers is not None else None
     free = frozenset(variant if isinstance(variant, Mapping) else ())
     played = played.copy({"store": InMemoryStore(), "cache": None, "observers": ()})
@@ -161,7 +182,10 @@ def _trials(
 
     trials: list[Trial] = []
     for name, found in _recordings(app, threads):
-        run = _Run(played, taped, effects, other, config, make_tape)
+        start = None
+        if from_ and isinstance(found, Recording):
+            start = partial(copy_until, app, name, from_, edit)
+        run = _Run(played, taped, effects, other, config, make_tape, start)
         trials.append((yield from run.run(name, found, call, judge, ignore)))
     nodes = list_nodes(played) if live == "*" else dict.fromkeys([*changed, *live])
     return Trials(tuple(trials), tuple(nodes))
@@ -327,6 +351,7 @@ class _Run:
         taped: the paths of the nodes that do not run.
         answers: gives other answers than the recorded ones.
         make_tape: makes what answers the calls of nodes that run.
+        start: copies what comes before the start into a stage; returns how many inputs it had.
     """
 
     def __init__(
@@ -337,7 +362,9 @@ class _Run:
         answers: Callable[[Interrupt], Any] | None,
         config: Mapping[str, Any] | None,
         make_tape: Callable[[Recording], CallTape],
+        start: Callable[[Stage], int] | None,
     ) -> None:
+        self._start = start
         self._app, self._answers, self._config = app, answers, config
         self._make_tape = make_tape
         self._tapes = {path: _KnownTape(path, app, effects.get(path)) for path in taped}
@@ -347,7 +374,7 @@ class _Run:
         name: str,
         found: Recording | str,
         call: Invoke,
-        judge: Judge | None,
+        judge: Judges | None,
         ignore: Collection[str],
     ) -> Steps[Trial]:
         """Run it."""
@@ -357,19 +384,28 @@ class _Run:
         player = Player(found, self._app, self._tapes, self._config)
         tape = self._make_tape(found)
         refused: Unrecorded | None = None
-        for run in found.runs:
+        try:
+            begun = 0 if self._start is None else self._start(player.stage)
+        except ThreadError as error:
+            return Trial(thread=name, unreadable=str(error))
+        for number, run in enumerate(found.runs, 1):
+            if number < begun:
+                continue
             player.begin(run, self._answers)
+            given = None if number == begun else player.input_of(run)
             for node in self._tapes.values():
                 node.given = []
             try:
-                for given in player.stage.calls(player.input_of(run), player.book):
-                    done = yield call(player.stage, given, tape)
+                for todo in player.stage.calls(given, player.book):
+                    done = yield call(player.stage, todo, tape)
                     player.stage.interrupts = done.interrupts
             except Unrecorded as unknown:
                 refused = unknown
                 break
             except Exception as error:
                 player.failed(error)
+            if player.stage.interrupts and run.end != "paused":
+                break  # nobody has answered what it asks now
         try:
             now = read_thread(player.stage.app, player.stage.thread)
         except ThreadError as error:  # a run has ended before anything was stored
@@ -384,15 +420,16 @@ class _Run:
         before: Recording,
         now: Recording,
         refused: Unrecorded | None,
-        judge: Judge | None,
+        judge: Judges | None,
         ignore: Collection[str],
     ) -> Trial:
         last, new = before.runs[-1], now.runs[-1]
-        score = None
-        if judge is not None and not refused:
+        scores: dict[str, float] = {}
+        judges = judge if isinstance(judge, Mapping) else {"score": judge} if judge else {}
+        for name_of, each in judges.items() if not refused else ():
             serde = self._app.serde
-            said = judge(from_json(last.state, serde), from_json(new.state, serde))
-            score = (0.0 if said else -1.0) if isinstance(said, bool) else float(said)
+            said = each(from_json(last.state, serde), from_json(new.state, serde))
+            scores[name_of] = (0.0 if said else -1.0) if isinstance(said, bool) else float(said)
         first = find_difference(before, now, ignore=ignore, skip_inside=list(self._tapes))
         if refused is not None and (first is None or not first.now):  # it has ended there
             where = "its end" if first is None else first.where
@@ -407,7 +444,9 @@ class _Run:
             refused="" if refused is None else str(refused),
             steps=sum(len(run.steps) for run in now.runs),
             steps_before=sum(len(run.steps) for run in before.runs),
-            score=score,
+            tokens=count_tokens(now),
+            tokens_before=count_tokens(before),
+            scores=scores,
             before=before,
             now=now,
         )

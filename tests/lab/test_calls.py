@@ -202,6 +202,53 @@ def test_changed_function_of_an_entrypoint_goes_to_the_end(agents):
         assert trial.now.runs[0].state["content"].startswith("Sir, answer ")
 
 
+# -- where trials start ----------------------------------------------------------------------------
+
+
+def test_trial_from_a_node_has_the_edited_state_and_runs_what_follows(agents):
+    for trial in agents["questions"].whatif(from_="pay", edit={"log": ["edited"]}):
+        assert trial.now.runs[0].state["log"][0] == "edited"
+        assert [call.name for call in trial.calls] == ["charge"]
+        assert trial.difference.what == "input"
+
+
+def test_trial_from_a_later_input_keeps_the_memory_of_nested_graphs(agents):
+    agent = agents["memory"]
+    with SqliteSaver.from_conn_string(str(agent.path), serde=agent.app.serde, read_only=True) as saver:
+        app = agent.app.copy({"checkpointer": saver})
+        history = list(app.get_state_history(thread_config(agent.threads[0])))
+        [_, second, _] = [each for each in history if each.metadata["source"] == "input"]
+        [trial] = whatif(app, agent.threads[0], live="*", from_=second.config["configurable"]["checkpoint_id"])
+        [other] = whatif(app, agent.threads[0], from_="nowhere")
+    assert trial.same
+    assert len(trial.calls) == 2
+    assert "'nowhere'" in other.unreadable
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({"edit": {"log": []}}, "an edit needs from_"), ({"edit": {"lag": []}, "from_": "pay"}, "no key 'lag'; did you mean 'log'")],
+)
+def test_edits_that_fit_nowhere_are_refused(options, text):
+    app = question_agent(World()).copy({"checkpointer": InMemorySaver()})
+    with pytest.raises(ValueError, match=text):
+        whatif(app, 1, **options)
+
+
+def test_several_judges_have_their_names(agents):
+    judges = {"longer": lambda before, now: len(now["facts"]) - len(before["facts"]), "ok": lambda before, now: True}
+    trials = agents["map"].whatif(variant=map_agent(agents["map"].world, most=2), judge=judges)
+    assert {name for trial in trials for name in trial.scores} == {"longer", "ok"}
+    fewer = sum(len(inputs_of("map", number)[0]["topics"]) > 2 for number in range(COUNT))
+    assert len(trials.worse) == fewer
+    assert any(each.startswith("longer: ") for each in trials.remarks)
+
+
+def test_cohort_tells_calls_and_tokens(agents):
+    remarks = agents["tools"].whatif().remarks
+    assert [each.partition(":")[0] for each in remarks if "tokens" in each or "calls" in each] == ["tokens", "calls"]
+
+
 # -- policies --------------------------------------------------------------------------------------
 
 

@@ -98,3 +98,11 @@ def test_why_says_who_made_a_value(folder):
 def test_mistakes_are_named(folder, words, told):
     done = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--different", "0", *words)
     assert done.returncode in (1, 2) and told in done.stdout + done.stderr
+
+
+def test_trials_start_at_a_node_and_have_policies_for_calls(folder):
+    words = ("run", "shop_of_test.py:app", "--db", "threads.db", "--thread", "t3", "--replace", "charge=shop_of_test:cheaper")
+    done = lab(folder, *words, "--from", "charge", "--call", "search=live", "--call", "*=refuse")
+    assert done.returncode == 0, done.stderr
+    assert "node 'charge': write to 'price'" in done.stdout
+    assert "cannot be run again" in lab(folder, *words, "--from", "nowhere").stdout
