@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from .graph.effects import effect
     from .graph.functional import entrypoint, task
     from .pregel.app import Pregel
+    from .pregel.budgets import Budget
     from .pregel.control import RunControl
     from .pregel.drivers.limit import Limit
     from .pregel.errors import (
+        BudgetExceededError,
         CheckpointConflictError,
         EmptyChannelError,
         EmptyInputError,
@@ -113,7 +115,7 @@ __all__ = [
     "Runtime", "RunControl", "Limit", "NodeError", "StreamWriter",
     "get_config", "get_runtime", "get_store", "get_stream_writer",
     # set
-    "RunnableConfig", "RetryPolicy", "CachePolicy", "TimeoutPolicy",
+    "RunnableConfig", "RetryPolicy", "CachePolicy", "TimeoutPolicy", "Budget",
     "InMemorySaver", "InMemoryStore", "InMemoryCache",
     # see
     "StateSnapshot", "StateUpdate", "PregelTask",
@@ -124,7 +126,7 @@ __all__ = [
     "ConcurrentUpdateError",
     "EmptyInputError", "EmptyChannelError",
     "GraphRecursionError", "CheckpointConflictError", "UnknownInterruptError",
-    "UnknownOutcomeError",
+    "UnknownOutcomeError", "BudgetExceededError",
     "NodeTimeoutError", "NodeCancelledError", "InPlaceEditError", "GraphChangedError",
     "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand", "ThreadBusyError",
 ]  # fmt: skip
@@ -139,6 +141,7 @@ _NAMES = {
     ".pregel.task.interrupts": "interrupt",
     ".pregel.types": "CachePolicy Command Interrupt Overwrite PregelTask RetryPolicy "
     "RunnableConfig Send StateSnapshot StateUpdate StreamWriter TimeoutPolicy",
+    ".pregel.budgets": "Budget",
     ".pregel.control": "RunControl",
     ".pregel.observer": "Observer Operation RunInfo TaskInfo",
     ".pregel.task.observers": "add_observer",
@@ -150,7 +153,7 @@ _NAMES = {
     "GraphRecursionError InPlaceEditError "
     "InvalidGraphError InvalidRouteError InvalidUpdateError NodeCancelledError NodeTimeoutError "
     "ParentCommand StateGraphError ThreadBusyError UnknownInterruptError "
-    "UnknownOutcomeError WorkerLostError",
+    "UnknownOutcomeError WorkerLostError BudgetExceededError",
     ".checkpoint": "InMemorySaver MemorySaver Retention",
     ".checkpoint.encryption": "Encryption",
     ".checkpoint.postgres": "PostgresSaver",

@@ -15,6 +15,7 @@ from typing_extensions import TypeVar, Unpack
 
 from ..channels.base import Channel
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
+from ..pregel.budgets import Budget, read_budgets
 from ..pregel.errors import InvalidGraphError
 from ..pregel.policies import NodePolicies
 from ..pregel.program.callables import NodeBody, read_callable
@@ -354,6 +355,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         inbox: bool = False,
         observer: AnyObserver | Sequence[AnyObserver] | None = None,
         schedule: Schedule = "supersteps",
+        budget: Budget | Sequence[Budget] | None = None,
     ) -> CompiledStateGraph[StateT, ContextT, InputT, OutputT]:
         """Check the graph and make it runnable. The builder may be changed and compiled again.
 
@@ -385,6 +387,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             observer: an `Observer` of its runs, the name of one ("module:name"), or several.
             schedule: "supersteps" (the default): tasks start together when those before have ended;
                 "ready": each starts when its own inputs are there, and each end is its own step.
+            budget: what a thread, or a call, may spend: a `Budget`, or several.
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.
@@ -420,6 +423,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             inbox=inbox,
             observer=observer,
             make_compiler=make_compiler,
+            budgets=read_budgets(budget),
         )
         app.builder = self
         app.migrate = migrate

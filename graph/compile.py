@@ -11,10 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..channels import EphemeralValue, LastValueAfterFinish
+from ..channels import BinaryOperatorAggregate, EphemeralValue, LastValueAfterFinish
 from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
-from ..pregel.names import END, ROOT, START, TAG_HIDDEN, trigger_name
+from ..pregel.budgets import Budget, later
+from ..pregel.names import END, ROOT, SPENT, START, TAG_HIDDEN, trigger_name
 from ..pregel.program.flow import Join
 from ..pregel.program.node import PregelNode
 from ..pregel.program.program import of_state_graph
@@ -89,6 +90,7 @@ def compile_graph(
     compiled_class: type[CompiledStateGraph[Any, Any, Any, Any]] = CompiledStateGraph,
     observer: Any = None,
     make_compiler: Callable[[GraphSpec], Compiler] | None = None,
+    budgets: tuple[Budget, ...] = (),
     **options: Any,
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Make a Pregel of a valid graph.
@@ -100,13 +102,20 @@ def compile_graph(
             `executor`.
         observer: of all its runs; see `StateGraph.compile`.
         make_compiler: None for graphs that run in supersteps.
+        budgets: limits of what its threads spend.
     """
     compiler = Compiler(spec) if make_compiler is None else make_compiler(spec)
     output = spec.schemas[spec.output_schema]
     triggers = compiler.make_channels()
+    nodes = compiler.make_nodes()
+    if budgets:
+        triggers[SPENT] = BinaryOperatorAggregate(dict, later)
+        for each, node in nodes.items():
+            if each != START:
+                nodes[each] = replace(node, writers=(*node.writers, SpentWriter()))
     root = ROOT in spec.channels  # the state is one value, not a dict of keys
     app = compiled_class(
-        nodes=compiler.make_nodes(),
+        nodes=nodes,
         channels={**spec.channels, **spec.managed, **triggers},
         input_channels=START,
         output_channels=ROOT if root else tuple(output.channels),
@@ -123,6 +132,7 @@ def compile_graph(
     app.program = of_state_graph(app.program, compiler.scope, spec.joins, flow)
     app.check_input = compiler.make_input_check()
     app.spec = spec
+    app.budgets = budgets
     app.output_names = output.names
     foldings = [getattr(channel, "folding", None) for channel in spec.channels.values()]
     held = [folding.stored_types() for folding in foldings if folding is not None]
@@ -325,3 +335,13 @@ class Compiler:
             routed = self._restrict(self.scope, name)
             writers.append(BranchWriter(label, branch, selection, routed, passthrough))
         return tuple(writers)
+
+
+class SpentWriter(Writer):
+    """Writes what the thread has spent by the end of a task into its channel."""
+
+    def write(self, result: Any, task: Any) -> None:
+        """Append one write, if the run has spent anything."""
+        meter = task.run.calls.meter
+        if meter is not None:
+            task.writes.append((SPENT, meter.total))

@@ -11,6 +11,7 @@ from typing_extensions import Unpack
 
 from ..channels.base import BaseChannel
 from ..checkpoint.base import BaseCheckpointSaver
+from .budgets import Budget
 from .drivers import threads
 from .errors import nearest
 from .pickling import Portable
@@ -113,6 +114,7 @@ class Pregel(
 
     is_stategraph = True
     spec: Any = None  # what a `StateGraph` was compiled from
+    budgets: tuple[Budget, ...] = ()
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ from ..checkpoint.errors import UnserializableError
 from ..checkpoint.serde.registry import register
 
 __all__ = [
+    "BudgetExceededError",
     "CheckpointConflictError",
     "ConcurrentUpdateError",
     "EmptyChannelError",
@@ -206,7 +207,7 @@ COMMAND: Final = "__command__"
 """The `writer` of a `ConcurrentUpdateError` if it was no node."""
 
 
-class UnknownOutcomeError(StateGraphError):
+class UnknownOutcomeError(StateGraphError, RuntimeError):
     """An irreversible effect may have happened, and was not repeated: its function raised, or the
     process died before the result was recorded. See `stategraph.effect`."""
 
@@ -315,6 +316,28 @@ class UnknownInterruptError(StateGraphError, RuntimeError):
 class GraphRecursionError(StateGraphError, RecursionError):
     """The call reached `recursion_limit` with work left. Completed steps are stored;
     `invoke(None)` continues."""
+
+
+class BudgetExceededError(StateGraphError, RuntimeError):
+    """A `Budget` is empty, so a call did not begin. The thread can be resumed with a larger one.
+
+    Attributes:
+        unit: "usd", "tokens", "calls" or "seconds".
+        spent: how much of it is spent.
+        limit: the limit of the budget.
+    """
+
+    def __init__(self, node: str, unit: str, spent: float, limit: float) -> None:
+        super().__init__(
+            f"node {node!r}: the budget is empty: {spent:g} of {limit:g} {unit} are spent. Resume "
+            f"the thread with a larger Budget({unit}=...), or let on_empty ask or name another "
+            "model"
+        )
+        self.unit, self.spent, self.limit = unit, spent, limit
+        self._node = node
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._node, self.unit, self.spent, self.limit)
 
 
 class StepTimeoutError(StateGraphError, TimeoutError):

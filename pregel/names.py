@@ -35,6 +35,9 @@ PARENT: Final[Literal["__parent__"]] = "__parent__"
 TAG_HIDDEN: Final = "stategraph:hidden"
 """A node with this tag is left out of the streams and of the "*" breakpoint."""
 
+SPENT: Final = "__spent__"
+"""The channel of a graph with a budget: what its thread has spent, by unit."""
+
 _HANDLER: Final = "__error_handler__"
 DEFAULT_HANDLER: Final = "__default_error_handler__"
 """The node that handles the errors of all nodes without a handler of their own."""

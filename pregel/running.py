@@ -6,7 +6,7 @@ Nothing here starts, waits or stores.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -185,6 +185,28 @@ def release_call(task: Any, key: str) -> None:
     try of this one."""
     with _noting:
         task.current.once_keys = tuple(each for each in task.current.once_keys if each != key)
+
+
+class PendingSpend(Protocol):
+    """A call that spends of a budget."""
+
+    def choose(self, model: Any) -> Any:
+        """Return the model to call in place of this one."""
+
+    def reserve(self, amounts: Mapping[str, float] | None = None) -> Any:
+        """Count the call before it begins; on an event loop, return what is to be awaited."""
+
+    def settle(
+        self, model: str = "", tokens: tuple[float, float] = (0, 0), seconds: float = 0.0
+    ) -> Any:
+        """Count what it has spent; on an event loop, return what is to be awaited."""
+
+
+def begin_spend(*, awaits: bool) -> PendingSpend | None:
+    """A call of the running task that spends; None if no budget counts it."""
+    task = RUNNING.get()
+    begin = getattr(task, "begin_spend", None)
+    return None if begin is None else begin(awaits=awaits)
 
 
 class SleepRequest(NamedTuple):

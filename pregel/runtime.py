@@ -26,6 +26,7 @@ from .running import (
     TransactionRecord,
     begin_effect,
     begin_sleep,
+    begin_spend,
     inside_effect,
     note_coroutine,
     running,
@@ -363,6 +364,30 @@ class Runtime(Generic[ContextT_co]):
         if waited is not None:
             await waited
         return record.result  # type: ignore[no-any-return]
+
+    def spend(self, *, usd: float = 0, tokens: float = 0, calls: float = 0) -> None:
+        """Count what is spent besides models, such as a paid search, before it is spent.
+        Without a budget it does nothing.
+
+        Args:
+            usd, tokens, calls: how much; see `Budget`.
+
+        Raises:
+            BudgetExceededError: the budget is empty already.
+            RuntimeError: in a coroutine, where `aspend` is awaited.
+        """
+        spend = begin_spend(awaits=False)
+        if spend is not None:
+            spend.reserve({"usd": usd, "tokens": tokens, "calls": calls})
+
+    @_noted
+    async def aspend(self, *, usd: float = 0, tokens: float = 0, calls: float = 0) -> None:
+        """`spend` for coroutines."""
+        spend = begin_spend(awaits=True)
+        if spend is not None:
+            waited = spend.reserve({"usd": usd, "tokens": tokens, "calls": calls})
+            if waited is not None:
+                await waited
 
     def override(self, **changes: Any) -> Runtime[ContextT_co]:
         """Return a copy with some attributes replaced."""

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 from ..checkpoint.base import UNDER_WAY, BaseCheckpointSaver, CheckpointTuple, address, coordinates
 from ..checkpoint.serde import Serializer
 from .drivers import threads
+from .drivers.spending import read_spent
 from .errors import GraphBubbleUp, nearest
 from .names import graph_keys, join_ns, memory_below, memory_ns, split_number
 from .program.program import Program
@@ -391,6 +392,21 @@ class StoredThreads(Generic[ValuesT]):
                 )
             graph = known[name]
         return graph
+
+    def get_spent(self, config: AnyConfig) -> dict[str, float]:
+        """Return what a thread of a graph with a `Budget` has spent: "usd", "tokens", "calls",
+        "seconds". Calls under way count with what is reserved for them.
+
+        Raises:
+            ValueError: the graph has no checkpointer, or the config names no thread.
+        """
+        saver, where = self._thread(config)
+        return read_spent(saver.get_tuple(where))
+
+    async def aget_spent(self, config: AnyConfig) -> dict[str, float]:
+        """`get_spent` for coroutines."""
+        saver, where = self._thread(config)
+        return read_spent(await saver.aget_tuple(where))
 
     def _thread(self, config: AnyConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
         if not isinstance(self.checkpointer, BaseCheckpointSaver):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial, reduce
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from ...pregel.observer import Operation
 from ...pregel.run.tokens import emitter, message_id, sending, with_id
-from ...pregel.running import RUNNING, find_observed
+from ...pregel.running import RUNNING, PendingSpend, begin_spend, find_observed
 from .normalize import AnyMessage, unchunk
 
 
@@ -33,12 +34,15 @@ def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     Raises:
         ValueError: the model's stream was empty.
     """
+    spend = begin_spend(awaits=False)
+    if spend is not None:
+        model = spend.choose(model)
+    ask = partial(_ask, model, messages, options)
+    chat = partial(describe_chat, model, options, messages)
+    if spend is not None:
+        ask = partial(_spend, spend, chat(), ask)
     observed = find_observed()
-    if observed is not None:
-
-        ask = partial(_ask, model, messages, options)
-        return chat_inside(observed, describe_chat(model, options, messages), ask)
-    return _ask(model, messages, options)
+    return ask() if observed is None else chat_inside(observed, chat(), ask)
 
 
 def _ask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
@@ -54,12 +58,15 @@ def _ask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
 
 async def acall_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     """`call_model` by the model's `ainvoke` and `astream`."""
+    spend = begin_spend(awaits=True)
+    if spend is not None:
+        model = spend.choose(model)
+    ask = partial(_aask, model, messages, options)
+    chat = partial(describe_chat, model, options, messages)
+    if spend is not None:
+        ask = partial(_aspend, spend, chat(), ask)
     observed = find_observed()
-    if observed is not None:
-
-        ask = partial(_aask, model, messages, options)
-        return await achat_inside(observed, describe_chat(model, options, messages), ask)
-    return await _aask(model, messages, options)
+    return await (ask() if observed is None else achat_inside(observed, chat(), ask))
 
 
 async def _aask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
@@ -175,6 +182,48 @@ class _Calls:
             self._by_index[index] = call
             self.found.append(call)
         return call
+
+
+# -- what a call spends ----------------------------------------------------------------------------
+# A call that fails keeps its reservation: the model may have answered.
+
+
+def _spend(spend: PendingSpend, chat: Operation, ask: Callable[[], Any]) -> Any:
+    """Ask a model, and count what that spends of a budget."""
+    spend.reserve()
+    chat = CHAT.get() or chat
+    token, began = CHAT.set(chat), time.perf_counter()
+    try:
+        message = ask()
+    finally:
+        CHAT.reset(token)
+    spend.settle(*_usage(chat, message), time.perf_counter() - began)
+    return message
+
+
+async def _aspend(spend: PendingSpend, chat: Operation, ask: Callable[[], Awaitable[Any]]) -> Any:
+    """`_spend` for coroutines."""
+    waited = spend.reserve()
+    if waited is not None:
+        await waited
+    chat = CHAT.get() or chat
+    token, began = CHAT.set(chat), time.perf_counter()
+    try:
+        message = await ask()
+    finally:
+        CHAT.reset(token)
+    waited = spend.settle(*_usage(chat, message), time.perf_counter() - began)
+    if waited is not None:
+        await waited
+    return message
+
+
+def _usage(chat: Operation, message: Any) -> tuple[str, tuple[float, float]]:
+    """The name of a model that has answered, and the tokens of input and output."""
+    note_message(chat, message)
+    found = chat.response
+    tokens = (found.get("input_tokens") or 0, found.get("output_tokens") or 0)
+    return chat.name or found.get("model") or "", tokens
 
 
 # -- what observers are told -----------------------------------------------------------------------

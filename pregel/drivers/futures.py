@@ -61,6 +61,16 @@ class Calls:
         self._given: tuple[Any, Collection[str]] = (None, ())
         self._limiters: dict[str, Limiter] = {}
         self._lock = threading.Lock()
+        self.meter: Any = None
+
+    def find_meter(self) -> Any:
+        """What counts what the run spends of its budgets."""
+        from .spending import Meter
+
+        with self._lock:
+            if self.meter is None:
+                self.meter = Meter(self.run, self._effects)
+        return self.meter
 
     def start(self, parent: Task, node: CompiledNode, arguments: Arguments) -> Any:
         """Start a call, or find it: stored by an earlier run, or begun by an earlier attempt of the
@@ -90,6 +100,12 @@ class Calls:
         from .side_effects import begin_effect
 
         return begin_effect(self.run, self._effects, task, kind, key, awaits=awaits)
+
+    def begin_spend(self, task: Task, *, awaits: bool) -> Any:
+        """A call that spends of a budget; None if no budget counts it."""
+        from .spending import begin_spend
+
+        return begin_spend(task, awaits=awaits)
 
     def begin_sleep(self, task: Task, request: SleepRequest, *, awaits: bool) -> PendingSleep:
         """A sleep of a task that has been recorded, or is being recorded."""

@@ -28,7 +28,7 @@ from ..names import (
 )
 from ..program.program import CompiledNode, Reader
 from ..program.writes import Pair
-from ..running import EffectRecord, PendingSleep, SleepRequest
+from ..running import EffectRecord, PendingSleep, PendingSpend, SleepRequest
 from ..runtime import ExecutionInfo, NodeError, Runtime, find_server_info
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
@@ -330,6 +330,10 @@ class Task:
     def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> PendingSleep:
         """A sleep that has been recorded, or is being recorded."""
         return self.run.calls.begin_sleep(self, request, awaits=awaits)  # type: ignore[no-any-return]
+
+    def begin_spend(self, *, awaits: bool) -> PendingSpend | None:
+        """A call that spends of a budget; None if no budget counts it."""
+        return self.run.calls.begin_spend(self, awaits=awaits)  # type: ignore[no-any-return]
 
     # -- what an executor wants to know ------------------------------------------------------------
 

@@ -1,0 +1,119 @@
+"""What a thread or a call may spend: `Budget`. Values only; `drivers.spending` counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from .errors import warn
+
+UNITS: Final = ("usd", "tokens", "calls", "seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Limits of what is spent: by models that `call_model` and `create_agent` call, and by
+    `runtime.spend`. Nested graphs and `@task` calls draw on it, too.
+
+    A call begins only while less than the limit is spent. What other calls under way will spend is
+    estimated by the largest call so far, so parallel branches overshoot by at most one call each.
+    What is spent is stored before and after each call: a call whose outcome is unknown after a
+    crash counts with that estimate.
+
+    Args:
+        usd: dollars, by `prices`, or as `runtime.spend(usd=...)` says.
+        tokens: of input and output.
+        calls: of models.
+        seconds: that calls of models take, one after another or side by side.
+        per: "thread" limits what the thread has spent in all its calls, a fork's until the fork
+            included; "call" what one `invoke` spends.
+        prices: dollars per million tokens of input and of output, by the name of the model. A model
+            that is not in the table costs as much as its most expensive one, with a warning.
+        on_empty: "stop" raises `BudgetExceededError`: the thread can be resumed with more. "ask"
+            asks a question, whose answer is how much more of the unit may be spent. A function is
+            given the model and returns the one to call instead, or None to stop.
+
+    Raises:
+        ValueError: no limit is given, one is negative, or `per` or `on_empty` is something else.
+
+    >>> Budget(usd=2.0, calls=100).usd
+    2.0
+    """
+
+    usd: float | None = None
+    tokens: float | None = None
+    calls: float | None = None
+    seconds: float | None = None
+    per: Literal["thread", "call"] = "thread"
+    prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    on_empty: Literal["stop", "ask"] | Callable[[Any], Any] = "stop"
+
+    def __post_init__(self) -> None:
+        if not self.limits:
+            raise ValueError(f"a Budget must limit one of {', '.join(UNITS)}, got none of them")
+        for unit, limit in self.limits.items():
+            if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0:
+                raise ValueError(f"Budget({unit}=...) must be a number >= 0, got {limit!r}")
+        if self.per not in ("thread", "call"):
+            raise ValueError(f"Budget(per=...) must be 'thread' or 'call', got {self.per!r}")
+        if self.on_empty not in ("stop", "ask") and not callable(self.on_empty):
+            raise ValueError(
+                f"Budget(on_empty=...) must be 'stop', 'ask' or a function, got {self.on_empty!r}"
+            )
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What is limited, by unit."""
+        given = {unit: getattr(self, unit) for unit in UNITS}
+        return {unit: limit for unit, limit in given.items() if limit is not None}
+
+    def price(self, model: str, tokens: tuple[float, float]) -> float:
+        """Return the dollars that a call costs; 0 without a table.
+
+        Args:
+            tokens: of input and of output.
+        """
+        if not self.prices:
+            return 0.0
+        if model in self.prices:
+            return _cost(self.prices[model], tokens)
+        warn(
+            f"model {model!r} has no price in Budget(prices=...): it counts as the most expensive "
+            f"of {', '.join(map(repr, self.prices))}"
+        )
+        return max(_cost(each, tokens) for each in self.prices.values())
+
+
+def _cost(prices: tuple[float, float], tokens: tuple[float, float]) -> float:
+    return (prices[0] * tokens[0] + prices[1] * tokens[1]) / 1_000_000
+
+
+def read_budgets(given: Budget | Sequence[Budget] | None) -> tuple[Budget, ...]:
+    """Return what was given as `budget=` as a tuple.
+
+    Raises:
+        TypeError: it is no `Budget`, nor several.
+    """
+    found = () if given is None else (given,) if isinstance(given, Budget) else given
+    if not isinstance(found, Sequence) or not all(isinstance(each, Budget) for each in found):
+        raise TypeError(f"budget must be a Budget or a list of them, got {given!r}")
+    return tuple(found)
+
+
+EVENTS: Final = "events"
+"""In a total, in place of a unit: how often something was reserved or settled."""
+
+
+def later(old: Mapping[str, float], new: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the later of two totals of a thread. Tasks that end side by side each write one."""
+    return new if new.get(EVENTS, 0) >= old.get(EVENTS, 0) else old
+
+
+def add(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sum of amounts, by unit."""
+    total: dict[str, float] = {}
+    for each in amounts:
+        for unit, amount in each.items():
+            total[unit] = total.get(unit, 0) + amount
+    return total

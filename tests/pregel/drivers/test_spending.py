@@ -1,0 +1,328 @@
+"""Budgets: what models and `runtime.spend` spend is reserved before, settled after, stored with the step; empty ones stop."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit.crash_points import Death, Died, dying
+
+from stategraph import (
+    END,
+    START,
+    Budget,
+    BudgetExceededError,
+    Command,
+    GraphWarning,
+    InMemorySaver,
+    RetryPolicy,
+    Runtime,
+    Send,
+    StateGraph,
+    task,
+)
+from stategraph.graph import acall_model, call_model
+
+CONFIG: Any = {"configurable": {"thread_id": "1"}}
+PRICES = {"small": (100_000.0, 200_000.0), "large": (1_000_000.0, 2_000_000.0)}
+
+
+class Log(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+
+
+class Model:
+    """A model that counts its calls; each takes 3 tokens of input and 2 of output."""
+
+    def __init__(self, name: str = "small", fails: int = 0, work: Any = None) -> None:
+        self.model, self.calls, self.fails, self.work = name, 0, fails, work
+        self.meeting: asyncio.Barrier | None = None
+
+    def invoke(self, messages: Any, **options: Any) -> Any:
+        self.calls += 1
+        if self.work is not None:
+            self.work()
+        if self.fails:
+            self.fails -= 1
+            raise ConnectionError
+        usage = {"prompt_tokens": 3, "completion_tokens": 2}
+        return {"role": "assistant", "content": self.model, "usage": usage}
+
+    async def ainvoke(self, messages: Any, **options: Any) -> Any:
+        if self.meeting is not None:
+            await self.meeting.wait()
+        return self.invoke(messages)
+
+
+def asking(drive: Any, model: Model, calls: int = 1) -> Any:
+    """A node that calls the model."""
+
+    def ask(state: Any) -> Any:
+        return {"log": [call_model(model, [])["content"] for _ in range(calls)]}
+
+    async def aask(state: Any) -> Any:
+        return {"log": [(await acall_model(model, []))["content"] for _ in range(calls)]}
+
+    return aask if drive.is_async else ask
+
+
+def chain(nodes: list[Any], saver: Any, *budgets: Budget, **options: Any) -> Any:
+    graph = StateGraph(Log)
+    for number, node in enumerate(nodes):
+        graph.add_node(f"n{number}", node, retry_policy=RetryPolicy(initial_interval=0))
+        graph.add_edge(START if number == 0 else f"n{number - 1}", f"n{number}")
+    return graph.compile(checkpointer=saver, budget=budgets, **options)
+
+
+def test_models_spend_by_their_usage_and_the_table_of_prices(drive, saver):
+    model = Model()
+    app = chain([asking(drive, model)] * 2, saver, Budget(usd=100, prices=PRICES))
+    drive.invoke(app, {"log": []}, CONFIG)
+    spent = drive.call(app, "get_spent", CONFIG)
+    assert spent.pop("seconds") >= 0
+    assert spent == {"usd": pytest.approx(1.4), "tokens": 10, "calls": 2}
+
+
+@pytest.mark.parametrize("limit, calls", [({"calls": 3}, 3), ({"tokens": 11}, 3), ({"tokens": 10}, 2), ({"usd": 0.1}, 1)])
+def test_an_empty_budget_stops_the_thread_which_goes_on_with_more(drive, saver, limit, calls):
+    model = Model()
+    nodes = [asking(drive, model)] * 5
+    app = chain(nodes, saver, Budget(**limit, prices=PRICES))
+    with pytest.raises(BudgetExceededError, match="the budget is empty") as caught:
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert [caught.value.unit] == [*limit] and model.calls == calls
+    with pytest.raises(BudgetExceededError):
+        drive.invoke(app, None, CONFIG)  # the total is the thread's
+    app = chain(nodes, saver, Budget(calls=100))
+    assert len(drive.invoke(app, None, CONFIG)["log"]) == 5
+    assert model.calls == 5 == drive.call(app, "get_spent", CONFIG)["calls"]
+
+
+def test_a_budget_for_each_call(drive, saver):
+    model = Model()
+    app = chain([asking(drive, model)] * 2, saver, Budget(calls=2, per="call"), Budget(calls=5))
+    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, {"log": []}, CONFIG)
+    with pytest.raises(BudgetExceededError, match="5 of 5 calls"):
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert model.calls == 5
+
+
+def test_a_person_is_asked_how_much_more(drive, saver):
+    model = Model()
+    app = chain([asking(drive, model)] * 4, saver, Budget(calls=1, on_empty="ask"))
+    [question] = drive.invoke(app, {"log": []}, CONFIG)["__interrupt__"]
+    assert question.value["question"] == "1 of 1 calls are spent: how much more?"
+    [question] = drive.invoke(app, Command(resume=2), CONFIG)["__interrupt__"]
+    assert question.value["spent"] == 3 == model.calls
+    with pytest.raises(BudgetExceededError):
+        drive.invoke(app, Command(resume=0), CONFIG)
+
+
+def test_a_cheaper_model_is_called(drive, saver):
+    large, small = Model("large"), Model()
+    cheaper = [small, None]
+    app = chain([asking(drive, large)] * 4, saver, Budget(calls=2, on_empty=lambda model: cheaper.pop(0)))
+    with pytest.raises(BudgetExceededError):
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert (large.calls, small.calls) == (2, 1)
+
+
+def test_a_call_that_fails_counts_as_spent(drive, saver):
+    """Its model may have answered. Its tokens are estimated by the largest call before."""
+    model = Model(fails=0)
+    first = asking(drive, model)
+    failing = Model(fails=2)
+    app = chain([first, asking(drive, failing)], saver, Budget(calls=10))
+    drive.invoke(app, {"log": []}, CONFIG)
+    spent = drive.call(app, "get_spent", CONFIG)
+    assert (spent["calls"], spent["tokens"]) == (4, 20)
+
+
+@pytest.mark.parametrize("stores_first", [False, True])
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_what_is_spent_survives_a_death_at_each_storing_call(drive, local_saver, stores_first, durability):
+    """Each call that began counts, and besides those only one whose reservation was stored before the process died."""
+    at = 0
+    while True:
+        at += 1
+        model, thread = Model(), {"configurable": {"thread_id": f"{at}"}}
+        app = chain([asking(drive, model, 2)] * 2, local_saver, Budget(calls=100))
+        death = Death(at, stores_first=stores_first)
+        with dying(local_saver, death):
+            try:
+                drive.invoke(app, {"log": []}, thread, durability=durability)
+            except Died:
+                pass
+        if not death.dead:
+            break
+        before = drive.call(app, "get_spent", thread).get("calls", 0)
+        assert model.calls <= before + (durability == "async") and before <= model.calls + 1, at
+        found = drive.invoke(app, None if drive.call(app, "get_state", thread).next else {"log": []}, thread)
+        spent = drive.call(app, "get_spent", thread)
+        assert len(found["log"]) >= 4
+        assert model.calls - (durability == "async") * 2 <= spent["calls"] <= model.calls + 1, at
+    assert at > 6
+
+
+def test_eight_branches_side_by_side_overshoot_by_at_most_one_call_each(drive, saver):
+    barrier = threading.Barrier(8)
+    model = Model()
+    if drive.is_async:
+        model.meeting = asyncio.Barrier(8)
+    else:
+        model.work = lambda: barrier.wait(10)
+    node = asking(drive, model)
+    graph = StateGraph(Log).add_node("ask", node)
+    graph.add_conditional_edges(START, lambda state: [Send("ask", {})] * 8, ["ask"])
+    app = graph.compile(checkpointer=saver, budget=Budget(tokens=5, calls=9))
+    drive.invoke(app, {"log": []}, CONFIG)
+    spent = drive.call(app, "get_spent", CONFIG)
+    assert (spent["calls"], spent["tokens"]) == (8, 40)  # reserved = settled
+    with pytest.raises(BudgetExceededError):
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert model.calls <= 8 + 8
+
+
+def test_calls_are_reserved_before_they_begin(saver):
+    """The limit of calls is never passed, whatever runs side by side."""
+    model = Model()
+    graph = StateGraph(Log).add_node("ask", lambda state: {"log": [call_model(model, [])]})
+    graph.add_conditional_edges(START, lambda state: [Send("ask", {})] * 8, ["ask"])
+    app = graph.compile(checkpointer=saver, budget=Budget(calls=5), on_failure="finish")
+    with pytest.raises(BudgetExceededError):
+        app.invoke({"log": []}, CONFIG)
+    assert model.calls == 5
+    app = graph.compile(checkpointer=saver, budget=Budget(calls=8))
+    assert len(app.invoke(None, CONFIG)["log"]) == 8 == model.calls
+
+
+def test_nested_graphs_and_tasks_draw_on_the_budgets_around_them(drive, saver):
+    model = Model()
+    inner = chain([asking(drive, model)] * 2, None, Budget(calls=2, per="call"))
+
+    @task
+    def ask_task() -> Any:
+        return call_model(model, [])
+
+    def outer(state: Log) -> Any:
+        ask_task().result()
+        return inner.invoke({"log": []})
+
+    graph = StateGraph(Log).add_node("outer", outer).add_node("inner", inner)
+    app = graph.add_edge(START, "outer").add_edge("outer", "inner").compile(checkpointer=saver, budget=Budget(calls=9))
+    if drive.is_async:
+        graph = StateGraph(Log).add_node("a", inner).add_node("inner", inner).add_edge(START, "a")
+        app = graph.add_edge("a", "inner").compile(checkpointer=saver, budget=Budget(calls=9))
+    drive.invoke(app, {"log": []}, CONFIG)
+    assert drive.call(app, "get_spent", CONFIG)["calls"] == model.calls == (4 if drive.is_async else 5)
+
+
+def test_a_fork_carries_what_was_spent_until_then(drive, saver):
+    model = Model()
+    app = chain([asking(drive, model)] * 3, saver, Budget(calls=100))
+    drive.invoke(app, {"log": []}, CONFIG)
+    states = drive.items(app, "get_state_history", CONFIG)
+    [behind_one] = [state for state in states if state.next == ("n1",)]
+    drive.invoke(app, None, behind_one.config)
+    assert drive.call(app, "get_spent", CONFIG)["calls"] == 3  # 1 before the fork, and 2
+    assert model.calls == 5
+
+
+def test_what_a_node_spends_besides(drive, saver):
+    def search(state: Log, runtime: Runtime) -> Any:
+        runtime.spend(usd=0.5)
+        return {"log": ["found"]}
+
+    async def asearch(state: Log, runtime: Runtime) -> Any:
+        await runtime.aspend(usd=0.5)
+        return {"log": ["found"]}
+
+    app = chain([asearch if drive.is_async else search] * 3, saver, Budget(usd=1))
+    with pytest.raises(BudgetExceededError, match="1 of 1 usd"):
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert drive.call(app, "get_spent", CONFIG)["usd"] == 1
+
+
+def test_without_a_budget_spending_does_nothing_and_stores_nothing(drive, saver):
+    def node(state: Log, runtime: Runtime) -> Any:
+        runtime.spend(usd=1)
+        return {"log": [call_model(Model(), [])["content"]]}
+
+    app = chain([node], saver)
+    drive.invoke(app, {"log": []}, CONFIG)
+    assert drive.call(app, "get_spent", CONFIG) == {}
+    assert "__spent__" not in app.channels
+
+
+def test_a_budget_without_a_checkpointer_counts_one_call_of_the_graph(drive):
+    model = Model()
+    app = chain([asking(drive, model)] * 2, None, Budget(calls=2))
+    for _ in range(2):
+        drive.invoke(app, {"log": []})
+    assert model.calls == 4
+
+
+def test_with_exit_the_total_is_stored_at_the_end(drive, saver):
+    model = Model()
+    app = chain([asking(drive, model)] * 2, saver, Budget(calls=3))
+    drive.invoke(app, {"log": []}, CONFIG, durability="exit")
+    assert drive.call(app, "get_spent", CONFIG)["calls"] == 2
+
+
+def test_with_tasks_that_start_when_ready(drive, saver):
+    model = Model()
+    app = chain([asking(drive, model)] * 3, saver, Budget(calls=3), schedule="ready")
+    drive.invoke(app, {"log": []}, CONFIG)
+    assert drive.call(app, "get_spent", CONFIG)["calls"] == 3
+    with pytest.raises(BudgetExceededError):
+        drive.invoke(app, {"log": []}, CONFIG)
+
+
+def test_a_loop_of_an_agent_ends_at_its_budget(saver):
+    model = Model()
+
+    def ask(state: Log) -> Any:
+        return {"log": [call_model(model, [])["content"]]}
+
+    graph = StateGraph(Log).add_node("ask", ask).add_edge(START, "ask")
+    graph.add_conditional_edges("ask", lambda state: "ask" if len(state["log"]) < 100 else END, ["ask", END])
+    app = graph.compile(checkpointer=saver, budget=Budget(tokens=50))
+    with pytest.raises(BudgetExceededError, match="50 of 50 tokens"):
+        app.invoke({"log": []}, CONFIG)
+    assert model.calls == 10
+
+
+def test_a_model_without_a_price_costs_as_much_as_the_most_expensive():
+    app = chain([lambda state: {"log": [call_model(Model("other"), [])]}], InMemorySaver(), Budget(usd=100, prices=PRICES))
+    with pytest.warns(GraphWarning, match="model 'other' has no price"):
+        app.invoke({"log": []}, CONFIG)
+    assert app.get_spent(CONFIG)["usd"] == pytest.approx(7)
+
+
+def test_spending_in_a_coroutine_says_what_to_await():
+    async def node(state: Log, runtime: Runtime) -> Any:
+        runtime.spend(usd=1)
+
+    app = chain([node], InMemorySaver(), Budget(usd=2))
+    with pytest.raises(RuntimeError, match="await runtime.aspend"):
+        asyncio.run(app.ainvoke({"log": []}, CONFIG))
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({}, "must limit one of usd, tokens, calls, seconds"),
+        ({"usd": -1}, "must be a number >= 0, got -1"),
+        ({"usd": 1, "per": "user"}, "must be 'thread' or 'call', got 'user'"),
+        ({"usd": 1, "on_empty": "stopp"}, "must be 'stop', 'ask' or a function"),
+    ],
+)
+def test_what_is_no_budget_is_refused(given, words):
+    with pytest.raises(ValueError, match=words):
+        Budget(**given)
+    with pytest.raises(TypeError, match="budget must be a Budget or a list of them"):
+        StateGraph(Log).add_node("a", lambda state: {}).add_edge(START, "a").compile(budget=2)
