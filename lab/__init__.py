@@ -10,7 +10,7 @@ from .compare import Comparison, compare
 from .since import Since, since
 from .trials import Trial, Trials
 from .whatif import awhatif, whatif
-from .why import Cause, Why, why
+from .why import Cause, Why, why, why_not
 
 __all__ = [
     "Call",
@@ -25,4 +25,5 @@ __all__ = [
     "since",
     "whatif",
     "why",
+    "why_not",
 ]

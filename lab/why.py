@@ -8,10 +8,13 @@ from html import escape
 from typing import Any, Final
 
 from ..channels.base import MISSING
+from ..checkpoint.base import address, coordinates
 from ..pregel.app import Pregel
 from ..pregel.errors import nearest
 from ..pregel.names import START
+from ..pregel.run.task_records import NOTHING_RECORDED, read_records
 from ..pregel.types import AnyConfig
+from ..testing.thread_reader import read_thread
 from ..visualize.runs.diff import is_same
 from ..visualize.runs.trace import TraceStep, TraceTask
 from ..visualize.runs.trace_reader import read_snapshot, read_trace
@@ -34,8 +37,10 @@ class Cause:
             value was there from the beginning.
         checkpoint: the id of the checkpoint that the step made.
         source: what made it: "input", "loop" (nodes), "update" or "fork".
-        tasks: those that wrote the key in that step, each with its input, its result, what it
-            asked, and how long its attempts took.
+        tasks: those that wrote the value in that step, each with its input, its result, what it
+            asked, and how long its attempts took; those that wrote the key if the value itself is
+            in no write.
+        answers: what they asked and were answered, as short texts.
         read: what these tasks had read, each with its own cause.
     """
 
@@ -46,6 +51,7 @@ class Cause:
     checkpoint: str | None = None
     source: str = ""
     tasks: tuple[TraceTask, ...] = ()
+    answers: tuple[tuple[str, str], ...] = ()
     read: list[Cause] = field(default_factory=list)
 
     @property
@@ -69,7 +75,7 @@ class Cause:
                 continue
             attempts = f", {len(task.spans)} attempts" if len(task.spans) > 1 else ""
             yield f"{task.name}{attempts}: {task.input} → {task.result}"
-            yield from (f"asked {format_value(each.value, LONGEST)}" for each in task.questions)
+        yield from (f"asked {asked}, answered {answer}" for asked, answer in self.answers)
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def why(
     """Return why a value in the state of a stored thread is what it is: the step that gave it this
     value, the tasks that wrote it there, and why what these had read was so, back to the input.
 
-    Why a node did not run says `app.explain(config)`.
+    Why a node did not run says `why_not`.
 
     Args:
         app: the graph that ran the thread, with its checkpointer. It is only read.
@@ -115,17 +121,44 @@ def why(
     parts = path.split(".")
     value = _find(state, _settle(state, parts), path)
     root = Cause(path=path, value=_show(value))
-    search = _Search(app, depth)
+    search = _Search(app, coordinates(config)[0], depth)  # type: ignore[arg-type]
     search.want(root, _settle(state, parts), depth)
     read_trace(app, config, search.see, texts=True)
     return Why(root)
 
 
+def why_not(app: Pregel[Any, Any, Any, Any], config: AnyConfig, node: str) -> str:
+    """Return why a node did not run, or does not run now: where the nodes led that could have led
+    to it, and what holds it back.
+
+    Args:
+        app: the graph that ran the thread, with its checkpointer. It is only read.
+        config: the thread; with a `checkpoint_id`, the line that leads there.
+
+    Raises:
+        ThreadError, ValueError: there is no such node, or the thread cannot be read as runs.
+    """
+    statuses = app.explain(config)
+    if node not in statuses:
+        raise ValueError(f"graph {app.name!r} has no node {node!r}; {nearest(node, statuses)}")
+    leads = {edge.source for edge in app.get_graph().edges if edge.target == node}
+    lines: list[str] = []
+    recording = read_thread(app, config)  # type: ignore[arg-type]
+    for number, step in enumerate((step for run in recording.runs for step in run.steps), 1):
+        for task in step:
+            if task.node == node:
+                lines.append(f"step {number}: it ran")
+            elif task.node in leads:
+                names = [each if isinstance(each, str) else "a Send" for each in task.goto]
+                lines.append(f"step {number}: {task.node} led to {', '.join(names) or 'nothing'}")
+    return "\n".join([*lines, f"now: {statuses[node].why}"])
+
+
 class _Search:
     """Looks for the causes of values, from the newest step to the oldest."""
 
-    def __init__(self, app: Pregel, depth: int) -> None:
-        self._app, self._depth = app, depth
+    def __init__(self, app: Pregel, thread: str, depth: int) -> None:
+        self._app, self._thread, self._depth = app, thread, depth
         self._wanted: list[tuple[Cause, Sequence[str], int]] = []
 
     def want(self, cause: Cause, parts: Sequence[str], depth: int) -> None:
@@ -147,8 +180,30 @@ class _Search:
                 continue
             cause.step, cause.checkpoint, cause.source = step.number, step.checkpoint, step.source
             cause.before, cause.tasks = "" if old is MISSING else _show(old), tasks
+            if step.source == "loop":
+                self._narrow(cause, parts[0], new)
             if depth:
                 self._follow(cause, before, depth)
+
+    def _narrow(self, cause: Cause, key: str, value: Any) -> None:
+        """Leave of several tasks those that wrote the value itself, and note their answers."""
+        saver: Any = self._app.checkpointer
+        made = saver.get_tuple(address(self._thread, "", cause.checkpoint))
+        before = None if made is None else saver.get_tuple(made.parent_config)
+        records = read_records(() if before is None else before.pending_writes or ())
+        known = [(task, records.get(task.id, NOTHING_RECORDED)) for task in cause.tasks]
+        guilty = [
+            (task, record)
+            for task, record in known
+            if any(name == key and _holds(written, value) for name, written in record.writes)
+        ]
+        cause.tasks = tuple(task for task, _ in guilty or known)
+        cause.answers = tuple(
+            (_show(question.value), _show(record.answers[question.id]))
+            for _, record in guilty or known
+            for question in record.interrupts
+            if question.id in record.answers
+        )
 
     def _follow(self, cause: Cause, before: Any, depth: int) -> None:
         """Look for what made the values that the tasks had read."""
@@ -195,6 +250,20 @@ def _look(value: Any, parts: Sequence[str]) -> Any:
         if value is MISSING:
             break
     return value
+
+
+def _holds(written: Any, value: Any) -> bool:
+    """Whether what a task has written is a value, or has it in some place. A message may have been
+    given an id since."""
+    if is_same(written, value):
+        return True
+    if isinstance(written, Mapping):
+        known = value if isinstance(value, Mapping) and written else None
+        pairs = written.items() if known is not None else ()
+        if known is not None and all(is_same(each, known.get(key)) for key, each in pairs):
+            return True
+        return any(_holds(each, value) for each in written.values())
+    return isinstance(written, list | tuple) and any(_holds(each, value) for each in written)
 
 
 def _find(state: Any, parts: Sequence[str], path: str) -> Any:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+import random
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.lab_agents import World, question_agent, tools_agent
 
-from stategraph import END, START, InMemorySaver, StateGraph
-from stategraph.lab import compare, since, why
+from stategraph import END, START, Command, InMemorySaver, Send, StateGraph, interrupt
+from stategraph.lab import compare, since, why, why_not
 from stategraph.testing.thread_reader import ThreadError
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -163,3 +165,66 @@ def test_a_thread_that_was_edited_is_refused():
     app.update_state(THREAD, {"total": 99}, as_node="b")
     with pytest.raises(ThreadError, match="update_state"):
         compare(app, THREAD, {"configurable": {"thread_id": "2"}})
+
+
+# -- the guilty task among many ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_planted_wrong_value_leads_to_the_task_that_wrote_it(seed):
+    """In a random place: a task of a fan-out, a turn of a loop, or an answer of a person."""
+    chance = random.Random(seed)
+    turns, wide = chance.randint(1, 6), chance.randint(2, 8)
+    guilty = (chance.randrange(turns), chance.randrange(wide))
+    asking = {(turn, place) for turn in range(turns) for place in range(wide) if chance.random() < 0.2}
+
+    class Work(TypedDict, total=False):
+        turn: int
+        place: int
+        found: Annotated[list[int], operator.add]
+
+    def work(state: Work) -> Work:
+        place = state["turn"], state["place"]
+        number = interrupt(f"number of {place}?") if place in asking else place[0] * 100 + place[1]
+        return {"found": [-1 if place == guilty else number]}
+
+    def plan(state: Work) -> Command:
+        turn = state.get("turn", -1) + 1
+        if turn == turns:
+            return Command(goto=END)
+        return Command(update={"turn": turn}, goto=[Send("work", {"turn": turn, "place": each}) for each in range(wide)])
+
+    graph = StateGraph(Work).add_node("plan", plan, destinations=("work", END)).add_node(work)
+    app = graph.add_edge(START, "plan").add_edge("work", "plan").compile(checkpointer=InMemorySaver())
+    done = app.invoke({"found": []}, THREAD, version="v2")
+    while done.interrupts:
+        answers = {each.id: 10_000 + number for number, each in enumerate(done.interrupts)}
+        done = app.invoke(Command(resume=answers), THREAD, version="v2")
+    items = app.get_state(THREAD).values["found"]
+    cause = why(app, THREAD, f"found.{items.index(-1)}").cause
+    assert [task.input for task in cause.tasks] == [f"{{'turn': {guilty[0]}, 'place': {guilty[1]}}}"]
+
+
+def test_what_a_task_was_answered_is_part_of_the_cause():
+    app = question_agent(World(faults=0)).copy({"checkpointer": InMemorySaver()})
+    app.invoke({"price": 100}, THREAD)
+    app.invoke(Command(resume="yes"), THREAD)
+    app.invoke(Command(resume="no"), THREAD)
+    assert "asked 'by card?', answered 'no'" in str(why(app, THREAD, "log.1"))
+
+
+def test_a_message_leads_to_the_node_that_wrote_it():
+    app = tools_agent(World(faults=0), without="mail").copy({"checkpointer": InMemorySaver()})
+    app.invoke({"messages": [{"role": "user", "content": "weather?"}]}, THREAD)
+    assert [why(app, THREAD, f"messages.{place}").cause.by for place in range(4)] == ["the input", "model", "tools", "model"]
+
+
+def test_why_not_says_where_the_nodes_before_it_led():
+    app = question_agent(World(faults=0)).copy({"checkpointer": InMemorySaver()})
+    app.invoke({"price": 10}, THREAD)
+    told = why_not(app, THREAD, "approve").splitlines()
+    assert told[0] == "step 1: offer led to pay"
+    assert told[1].startswith("now: ")
+    assert why_not(app, THREAD, "offer").splitlines()[0] == "step 1: it ran"
+    with pytest.raises(ValueError, match="no node 'aprove'; did you mean 'approve'"):
+        why_not(app, THREAD, "aprove")
