@@ -237,6 +237,9 @@ class _AnsweredCalls:
         calls: the driver's own.
     """
 
+    meter: None = None
+    """See `begin_spend`."""
+
     def __init__(self, calls: Any, tape: CallTape) -> None:
         self._calls, self._tape = calls, tape
 
@@ -312,6 +315,9 @@ class _AnsweredCalls:
                 yield from (effect_id(each.id, kind, call.name) for each in some)
 
         return self._tape.choose(f"{task.id} {kind} {call.name}", call, look)
+
+    def begin_spend(self, task: Task, *, awaits: bool) -> None:
+        """Trials spend nothing of the budget of a thread."""
 
     def begin_sleep(self, task: Task, request: Any, *, awaits: bool) -> Any:
         """A sleep that is over."""

@@ -20,6 +20,7 @@ from ..checkpoint.serde.json_form import to_json
 from ..pregel.app import Pregel
 from ..pregel.names import (
     END,
+    SPENT,
     START,
     TASKS,
     child_ns,
@@ -309,7 +310,7 @@ def _end_of(seen: View) -> End:
 
 
 def _is_state(channel: str) -> bool:
-    return channel != TASKS and not is_routing(channel)
+    return channel not in (TASKS, SPENT) and not is_routing(channel)
 
 
 def destinations(writes: Iterable[tuple[str, Any]]) -> Iterator[str | Send]:

@@ -22,9 +22,10 @@ from kit.lab_agents import (
     tools_agent,
 )
 
-from stategraph import START, InMemorySaver, InMemoryStore, Runtime, StateGraph, task
+from stategraph import START, Budget, InMemorySaver, InMemoryStore, Runtime, StateGraph, task
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.lab import awhatif, whatif
+from stategraph.prebuilt import create_agent
 from stategraph.testing import OPEN, virtual_time
 
 COUNT = 8
@@ -377,3 +378,16 @@ def test_five_hundred_threads_are_identical_and_quick(tmp_path: Path):
         trials = Agent(name, tmp_path / f"{name}.db", 100).whatif()
         assert all(trial.same for trial in trials), trials.draw_text()
         assert sum(trial.seconds for trial in trials) < 30
+
+
+def test_trials_of_a_graph_with_a_budget_spend_nothing():
+    class Model:
+        def invoke(self, messages, **options):
+            return {"role": "assistant", "content": "hello", "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+
+    app = create_agent(Model(), checkpointer=InMemorySaver(), budget=Budget(calls=1))
+    thread = {"configurable": {"thread_id": "1"}}
+    app.invoke({"messages": [{"role": "user", "content": "hi"}]}, thread)
+    [trial] = whatif(app, ["1"], live="*")
+    assert trial.same, trial.difference
+    assert app.get_spent(thread)["calls"] == 1
