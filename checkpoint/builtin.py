@@ -3,7 +3,7 @@ stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .base import BaseCheckpointSaver
@@ -79,9 +79,11 @@ class BuiltinSaver(BaseCheckpointSaver):
         except UnserializableError as exc:
             raise exc.inside(where) from exc.__cause__
 
-    def _loads(self, blob: Blob) -> Any:
-        """Decode a value that was read as bytes, a bytearray or a view. A serializer of a user's
-        own is given bytes."""
-        if type(blob[1]) is not bytes and type(self.serde).loads is not Serializer.loads:
-            blob = blob[0], bytes(blob[1])
-        return self.serde.loads(blob)
+    @property
+    def _loads(self) -> Callable[[Blob], Any]:
+        """What decodes values that were read as bytes, a bytearray or a view. A serializer of a
+        user's own is given bytes."""
+        loads = self.serde.loads
+        if type(self.serde).loads is Serializer.loads:
+            return loads
+        return lambda blob: loads((blob[0], bytes(blob[1])))

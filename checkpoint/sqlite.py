@@ -28,6 +28,7 @@ from .sql.sqlite_database import (
     RELEASE,
     SAVEPOINT,
     Database,
+    Session,
     Synchronous,
     Target,
     is_duplicate,
@@ -265,7 +266,7 @@ class SqliteSaver(SqlSaver):
         self._database.check_process()
         if self._transacts:
             self._refuse_inside()
-        with self._lock, self._database.session(write):
+        with self._lock, Session(self._database, write):
             yield _SqliteSession(self._database)
 
 

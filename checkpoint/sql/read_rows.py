@@ -95,6 +95,7 @@ class ValueReader:
     def __init__(self, key: ThreadKey, rows: Iterable[ValueRow]) -> None:
         self._key = key
         self._data = {(owner, channel): data for owner, channel, _, data in rows}
+        self._places: dict[str, bytes] = {}
         self._last: dict[str, ChannelValue] = {}
 
     def fill(self, name: str, value: ChannelValue) -> None:
@@ -156,7 +157,9 @@ class ValueReader:
             raise self._key.damage_error(
                 f"the value of {channel!r} is not the value that its checkpoint names"
             )
-        place = self._key.place("value", [channel])
+        place = self._places.get(channel)
+        if place is None:
+            place = self._places[channel] = self._key.place("value", [channel])
         form, base, base_digest, payload = self._key.unpack_value(place, channel, data)
         if base is not None:
             return form or FORMAT, ValueDelta(base, base_digest, payload)

@@ -259,20 +259,17 @@ class ThreadKey:
         Raises:
             DamagedError: it is damaged; says where.
         """
-        return self.unpack_at(self.place(kind, names), kind, names[0], data)
+        try:
+            if not isinstance(data, bytes):  # a database may hold anything
+                raise ValueError(f"it must be bytes, got {type(data).__name__}")
+            place = self._prefix + packb([kind, *names])
+            return unpackb(self.integrity.unprotect(data, place))
+        except ValueError as error:
+            raise self.damage_error(f"{_KINDS[kind]} {names[0]!r}: {error}", type(error)) from error
 
     def place(self, kind: str, names: Sequence[Any]) -> bytes:
         """Return the bytes that rows with these names are bound to."""
         return self._prefix + packb([kind, *names])
-
-    def unpack_at(self, place: bytes, kind: str, name: Any, data: bytes) -> Any:
-        """Do the same as `unpack`, for a place that is already known."""
-        try:
-            if not isinstance(data, bytes):  # a database may hold anything
-                raise ValueError(f"it must be bytes, got {type(data).__name__}")
-            return unpackb(self.integrity.unprotect(data, place))
-        except ValueError as error:
-            raise self.damage_error(f"{_KINDS[kind]} {name!r}: {error}", type(error)) from error
 
     def unpack_value(self, place: bytes, channel: str, data: bytes) -> list[Any]:
         """Return the content of a value's row, bound to this place; a long payload is a view into
