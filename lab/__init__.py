@@ -7,6 +7,7 @@ side by side. Threads are only read. This module only collects names.
 
 from .calls import Call
 from .compare import Comparison, compare
+from .langgraph import read_langgraph
 from .since import Since, since
 from .trials import Trial, Trials
 from .whatif import awhatif, whatif
@@ -22,6 +23,7 @@ __all__ = [
     "Why",
     "awhatif",
     "compare",
+    "read_langgraph",
     "since",
     "whatif",
     "why",

@@ -7,6 +7,7 @@ import argparse
 import sqlite3
 import warnings
 from collections.abc import Iterable
+from contextlib import nullcontext
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ..graph.loader import TARGET_HELP, NotFoundError, find_graph, load
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from ..testing.asserts import CheckFailed
+from .langgraph import read_langgraph
 from .trials import Trials
 from .whatif import whatif
 from .why import why
@@ -75,6 +77,8 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", help=f"the graph that ran the threads: {TARGET_HELP}")
     place = "an SQLite file, or postgresql://...; it is only read"
     parser.add_argument("--db", required=True, metavar="FILE-OR-URL", help=place)
+    text = "the database is an SQLite file of LangGraph"
+    parser.add_argument("--langgraph", action="store_true", help=text)
     parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
 
 
@@ -84,7 +88,11 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the graph are for its authors
             graph = find_graph(asked.graph)
-        with open_saver(asked.db, graph.serde, asked.keys) as saver:
+        if asked.langgraph:
+            opened: Any = nullcontext(read_langgraph(asked.db, graph))
+        else:
+            opened = open_saver(asked.db, graph.serde, asked.keys)
+        with opened as saver:
             return int(asked.lab(graph.copy({"checkpointer": saver}), asked))
     except CheckFailed as error:
         print(printable_lines(str(error)))

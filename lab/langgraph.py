@@ -1,0 +1,195 @@
+"""Reads the threads of a database of LangGraph's `SqliteSaver`, so that the lab can run them again.
+Nothing of LangGraph is imported.
+
+The tables, and the forms of what is in them, are those of langgraph-checkpoint-sqlite 3. Tasks are
+found by their paths: their ids are made otherwise there.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from sys import modules
+from typing import Any, Final
+from urllib.parse import quote
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import ormsgpack
+
+from ..checkpoint.base import ERROR, INTERRUPT, NULL_TASK_ID, RESUME, address
+from ..checkpoint.errors import UnknownTypeError
+from ..checkpoint.memory import InMemorySaver
+from ..checkpoint.serde import Serializer
+from ..pregel.app import Pregel
+from ..pregel.names import NS_END, NS_SEP, child_ns, path_text
+from ..pregel.run.snapshots import view
+from ..pregel.task.interrupts import question_id
+from ..pregel.task.task import Task
+from ..pregel.types import Command, Interrupt, Overwrite, Send
+from ..testing.recorder import error_of
+
+_PLAIN: Final[Mapping[str, Any]] = {
+    **{f"builtins.{each.__name__}": each for each in (set, frozenset, tuple)},
+    **{f"datetime.{each.__name__}": each for each in (date, datetime, time, timedelta, timezone)},
+    **{f"langgraph.types.{each.__name__}": each for each in (Command, Interrupt, Overwrite, Send)},
+    "collections.deque": deque,
+    "decimal.Decimal": Decimal,
+    "uuid.UUID": UUID,
+    "zoneinfo.ZoneInfo": ZoneInfo,
+}
+"""The types that may be made by their name, beside those of the graph's state and the messages of
+LangChain, if the program has loaded it."""
+
+
+def read_langgraph(
+    path: str | Path,
+    app: Pregel[Any, Any, Any, Any],
+    threads: Collection[str] | None = None,
+) -> InMemorySaver:
+    """Return the threads of a database of LangGraph's `SqliteSaver`, in a checkpointer in memory:
+    `whatif(app.copy({"checkpointer": read_langgraph("threads.db", app)}), 200)`.
+
+    Results of `@task` calls are not found again, since LangGraph does not store their arguments. Of
+    several questions that a node has asked one after another, only the last has its answer.
+
+    Args:
+        path: the database. It is only read.
+        app: the graph that ran the threads, compiled here or under LangGraph's names.
+        threads: the ids of those to read; None for all.
+
+    Raises:
+        sqlite3.Error: it cannot be read, or has not these tables.
+    """
+    reader = _Reader(app)
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
+        wanted = "SELECT DISTINCT thread_id FROM checkpoints ORDER BY checkpoint_id"
+        for (thread,) in db.execute(wanted).fetchall():
+            if threads is None or thread in threads:
+                reader.read(db, thread)
+    return reader.saver
+
+
+class _Reader:
+    def __init__(self, app: Pregel) -> None:
+        self._app = app
+        self._hook = _hook_of(app.serde)
+        self.saver = InMemorySaver(serde=app.serde)
+        self._ids: dict[str, str] = {}
+
+    def read(self, db: sqlite3.Connection, thread: str) -> None:
+        """Read one thread, outer graphs before those inside them."""
+        rows = db.execute(
+            "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata "
+            "FROM checkpoints WHERE thread_id = ? ORDER BY checkpoint_id",
+            (thread,),
+        ).fetchall()
+        rows.sort(key=lambda row: row[0].count(NS_SEP) + bool(row[0]))
+        for ns, id, parent, kind, data, metadata in rows:
+            here, held = self._rename(ns), self._load(kind, data)
+            held.pop("pending_sends", None)
+            held["channel_versions"] = _numbers(held["channel_versions"])
+            seen = held["versions_seen"].items()
+            held["versions_seen"] = {name: _numbers(each) for name, each in seen}
+            about = json.loads(metadata)
+            parents = about.get("parents", {}).items()
+            about["parents"] = {self._rename(name): each for name, each in parents}
+            self.saver.put(address(thread, here, parent), held, about, held["channel_versions"])
+            self._read_writes(db, thread, ns, here, id)
+
+    def _read_writes(
+        self, db: sqlite3.Connection, thread: str, ns: str, here: str, id: str
+    ) -> None:
+        where = address(thread, here, id)
+        found = self.saver.get_tuple(where)
+        graph = self._app.nested(here)
+        assert found is not None
+        tasks: dict[str, Task] = {}
+        if isinstance(graph, Pregel):
+            for task in view(graph.program, found, live=False).tasks:
+                tasks[path_text(task.path)] = tasks[path_text((*task.path, False))] = task
+        by_task: dict[tuple[str, str], list[tuple[str, Any]]] = {}
+        for task_id, path, channel, kind, data in db.execute(
+            "SELECT task_id, task_path, channel, type, value FROM writes "
+            "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? "
+            "ORDER BY task_path, task_id, idx",
+            (thread, ns, id),
+        ):
+            by_task.setdefault((task_id, path), []).append((channel, self._load(kind, data)))
+        for (task_id, path), writes in by_task.items():
+            made_by = tasks.get(path)
+            if task_id == NULL_TASK_ID:  # the answer is with the task that took it
+                writes = [each for each in writes if each[0] != RESUME]
+            elif made_by is not None:
+                self._ids[task_id] = made_by.id
+                inside = child_ns(here, made_by.name, made_by.id, stable=False)
+                writes = list(_convert(writes, inside))
+            if writes:
+                self.saver.put_writes(where, writes, self._ids.get(task_id, task_id), path)
+
+    def _rename(self, ns: str) -> str:
+        """A namespace with our ids of the tasks."""
+        levels = (level.rpartition(NS_END) for level in ns.split(NS_SEP))
+        return NS_SEP.join(f"{name}{colon}{self._ids.get(id, id)}" for name, colon, id in levels)
+
+    def _load(self, kind: str, data: bytes) -> Any:
+        if kind in ("bytes", "bytearray"):
+            return data
+        if kind == "msgpack":
+            option = ormsgpack.OPT_NON_STR_KEYS
+            return ormsgpack.unpackb(data, ext_hook=self._hook, option=option)
+        return json.loads(data) if kind == "json" else None
+
+
+def _numbers(versions: Mapping[str, Any]) -> dict[str, int]:
+    """Versions as whole numbers; there they are texts that begin with one."""
+    return {name: int(str(each).partition(".")[0]) for name, each in versions.items()}
+
+
+def _convert(writes: list[tuple[str, Any]], ns: str) -> Iterator[tuple[str, Any]]:
+    """What a task has written, with its question and answer by an id, and its error."""
+    marks = dict(writes)
+    answers = marks.get(RESUME) or []
+    ended = any(channel not in (RESUME, INTERRUPT, ERROR) for channel in marks)
+    place = max(len(answers) - ended, 0)
+    for channel, value in writes:
+        if channel == INTERRUPT:
+            ids = [question_id(ns, place + number, each.value) for number, each in enumerate(value)]
+            yield channel, [Interrupt(each.value, id) for each, id in zip(value, ids, strict=True)]
+            if ended and answers:
+                yield RESUME, {ids[0]: answers[-1]}
+        elif channel == ERROR:
+            kind, _, text = str(value).partition("(")
+            yield channel, error_of(f"{kind}: {text.removesuffix(')')}")
+        elif channel != RESUME:
+            yield channel, value
+
+
+_MESSAGES: Final = ("langchain_core.messages", "langchain_core.documents")
+
+
+def _hook_of(serde: Serializer) -> Callable[[int, bytes], Any]:
+    """What makes objects of their names and arguments."""
+
+    def make(code: int, data: bytes) -> Any:
+        option = ormsgpack.OPT_NON_STR_KEYS
+        module, name, given, *rest = ormsgpack.unpackb(data, ext_hook=make, option=option)
+        known = _PLAIN.get(f"{module}.{name}")
+        if known is not None and code == 3 and rest == ["fromisoformat"]:
+            return known.fromisoformat(given)
+        if known is not None:
+            return known(given) if code == 0 else known(*given) if code == 1 else known(**given)
+        if module.startswith(_MESSAGES) and module in modules:
+            return getattr(modules[module], name).model_validate(given)
+        try:
+            return serde.decode_object(f"{module}:{name}", given)
+        except UnknownTypeError:
+            return given
+
+    return make
