@@ -193,7 +193,9 @@ class PendingSpend(Protocol):
     def choose(self, model: Any) -> Any:
         """Return the model to call in place of this one."""
 
-    def reserve(self, amounts: Mapping[str, float] | None = None) -> Any:
+    def reserve(
+        self, amounts: Mapping[str, float] | None = None, *, swaps: bool = True
+    ) -> Any:
         """Count the call before it begins; on an event loop, return what is to be awaited."""
 
     def settle(

@@ -378,14 +378,15 @@ class Runtime(Generic[ContextT_co]):
         """
         spend = begin_spend(awaits=False)
         if spend is not None:
-            spend.reserve({"usd": usd, "tokens": tokens, "calls": calls})
+            spend.reserve({"usd": usd, "tokens": tokens, "calls": calls}, swaps=False)
 
     @_noted
     async def aspend(self, *, usd: float = 0, tokens: float = 0, calls: float = 0) -> None:
         """`spend` for coroutines."""
         spend = begin_spend(awaits=True)
         if spend is not None:
-            waited = spend.reserve({"usd": usd, "tokens": tokens, "calls": calls})
+            amounts = {"usd": usd, "tokens": tokens, "calls": calls}
+            waited = spend.reserve(amounts, swaps=False)
             if waited is not None:
                 await waited
 

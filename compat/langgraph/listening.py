@@ -97,6 +97,11 @@ class PeerListener(Listener):
         config = super().config_of(task)
         if config["callbacks"] is None:
             config["callbacks"] = CallbackManager(handlers=[], parent_run_id=NOBODY)
+        if task.run.settings.graph.budgets:
+            from ..langchain.budgets import HANDLER
+
+            config["callbacks"] = config["callbacks"].copy()
+            config["callbacks"].add_handler(HANDLER)
         metadata = {
             key.replace(METADATA_PREFIX, PREFIX, 1) if key.startswith(METADATA_PREFIX) else key: v
             for key, v in config["metadata"].items()

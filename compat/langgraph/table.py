@@ -45,8 +45,7 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         "LangGraphDeprecatedSinceV10 LangGraphDeprecatedSinceV11"
     },
     "langgraph.types": {
-        "pregel.types": _TYPES,
-        "pregel.stream_parts": _STREAM_PARTS,
+        "pregel.types": f"{_TYPES} {_STREAM_PARTS}",
         ".typing": "KeyFuncT N ResponseT",
         ".types": "CacheKey CachePolicy Checkpointer PregelExecutableTask StreamChunk TracePolicy "
         "ensure_valid_checkpointer interrupt omit_payload",

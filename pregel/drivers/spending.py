@@ -91,11 +91,12 @@ class Meter:
         place: Any = _Place(self._run.position.saved_id or "")
         return record_of(self._run, self._results, place, ONCE, _record_key(number))
 
-    def reserve(self, task: Task, amounts: Amounts | None) -> Reservation:
+    def reserve(self, task: Task, amounts: Amounts | None, *, swaps: bool) -> Reservation:
         """Count a call that is to begin.
 
         Args:
             amounts: what it will spend, if that is known; else it is estimated.
+            swaps: `choose` has been asked, so budgets that name another model are not empty.
 
         Raises:
             BudgetExceededError: a budget is empty.
@@ -104,7 +105,7 @@ class Meter:
         waited: list[Any] = []
         while True:
             with self._lock:
-                empty = self._find_empty(lambda budget: not callable(budget.on_empty))
+                empty = self._find_empty(lambda each: not (swaps and callable(each.on_empty)))
                 if empty is None:
                     given = {**self._largest, "calls": 1} if amounts is None else amounts
                     return self._note(given, waited)
@@ -216,15 +217,18 @@ class Spend:
             model = meter.choose(self._task, model)
         return model
 
-    def reserve(self, amounts: Amounts | None = None) -> Any:
+    def reserve(self, amounts: Amounts | None = None, *, swaps: bool = True) -> Any:
         """Count the call before it begins; on an event loop, return what is to be awaited.
+
+        Args:
+            amounts, swaps: as in `Meter.reserve`.
 
         Raises:
             BudgetExceededError: a budget is empty.
         """
         try:
             for meter in self._meters:
-                self._reserved.append(meter.reserve(self._task, amounts))
+                self._reserved.append(meter.reserve(self._task, amounts, swaps=swaps))
         except BaseException:
             for done in self._reserved:
                 done.meter.settle(done._amounts, {})
