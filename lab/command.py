@@ -77,7 +77,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", help=f"the graph that ran the threads: {TARGET_HELP}")
     place = "an SQLite file, or postgresql://...; it is only read"
     parser.add_argument("--db", required=True, metavar="FILE-OR-URL", help=place)
-    text = "the database is an SQLite file of LangGraph"
+    text = "the database is one of LangGraph's checkpointers"
     parser.add_argument("--langgraph", action="store_true", help=text)
     parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
 

@@ -1,8 +1,8 @@
-"""Reads the threads of a database of LangGraph's `SqliteSaver`, so that the lab can run them again.
-Nothing of LangGraph is imported.
+"""Reads the threads of a database of LangGraph's `SqliteSaver` or `PostgresSaver`, so that the lab
+can run them again. Nothing of LangGraph is imported.
 
-The tables, and the forms of what is in them, are those of langgraph-checkpoint-sqlite 3. Tasks are
-found by their paths: their ids are made otherwise there.
+The tables, and the forms of what is in them, are those of langgraph-checkpoint-sqlite and -postgres
+3. Tasks are found by their paths: their ids are made otherwise there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..checkpoint.base import ERROR, INTERRUPT, NULL_TASK_ID, RESUME, address
 from ..checkpoint.errors import UnknownTypeError
 from ..checkpoint.memory import InMemorySaver
 from ..checkpoint.serde import Serializer
+from ..checkpoint.sql.redact import is_conninfo
 from ..pregel.app import Pregel
 from ..pregel.names import NS_END, NS_SEP, child_ns, path_text
 from ..pregel.run.snapshots import view
@@ -53,59 +54,97 @@ def read_langgraph(
     app: Pregel[Any, Any, Any, Any],
     threads: Collection[str] | None = None,
 ) -> InMemorySaver:
-    """Return the threads of a database of LangGraph's `SqliteSaver`, in a checkpointer in memory:
-    `whatif(app.copy({"checkpointer": read_langgraph("threads.db", app)}), 200)`.
+    """Return the threads of a database of LangGraph's `SqliteSaver` or `PostgresSaver`, in a
+    checkpointer in memory. `app.copy({"checkpointer": ...})` works on them.
 
     Results of `@task` calls are not found again, since LangGraph does not store their arguments. Of
     several questions that a node has asked one after another, only the last has its answer.
 
     Args:
-        path: the database. It is only read.
+        path: the SQLite file, or postgresql://... It is only read.
         app: the graph that ran the threads, compiled here or under LangGraph's names.
         threads: the ids of those to read; None for all.
 
     Raises:
-        sqlite3.Error: it cannot be read, or has not these tables.
+        sqlite3.Error, psycopg.Error: it cannot be read, or has not these tables.
     """
-    reader = _Reader(app)
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
-        wanted = "SELECT DISTINCT thread_id FROM checkpoints ORDER BY checkpoint_id"
-        for (thread,) in db.execute(wanted).fetchall():
+    on_server = is_conninfo(str(path))
+    if on_server:
+        from psycopg import connect
+
+        opened: Any = connect(str(path))
+        opened.read_only = True
+    else:
+        opened = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+    with closing(opened) as db:
+
+        def query(text: str, *values: str) -> list[tuple[Any, ...]]:
+            found = db.execute(text.replace("?", "%s") if on_server else text, values)
+            rows: list[tuple[Any, ...]] = found.fetchall()
+            return rows
+
+        reader = _Reader(app, query, on_server=on_server)
+        wanted = "SELECT thread_id FROM checkpoints GROUP BY 1 ORDER BY max(checkpoint_id)"
+        for (thread,) in query(wanted):
             if threads is None or thread in threads:
-                reader.read(db, thread)
+                reader.read(thread)
     return reader.saver
 
 
 class _Reader:
-    def __init__(self, app: Pregel) -> None:
-        self._app = app
+    """Reads thread after thread.
+
+    Args:
+        query: gives the rows of a statement.
+        on_server: whether the tables are those of Postgres.
+    """
+
+    def __init__(
+        self, app: Pregel, query: Callable[..., list[tuple[Any, ...]]], *, on_server: bool
+    ) -> None:
+        self._app, self._query, self._on_server = app, query, on_server
         self._hook = _hook_of(app.serde)
         self.saver = InMemorySaver(serde=app.serde)
         self._ids: dict[str, str] = {}
 
-    def read(self, db: sqlite3.Connection, thread: str) -> None:
+    def read(self, thread: str) -> None:
         """Read one thread, outer graphs before those inside them."""
-        rows = db.execute(
+        rows = self._query(
             "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata "
             "FROM checkpoints WHERE thread_id = ? ORDER BY checkpoint_id",
-            (thread,),
-        ).fetchall()
+            thread,
+        )
+        values = self._read_values(thread) if self._on_server else {}
         rows.sort(key=lambda row: row[0].count(NS_SEP) + bool(row[0]))
         for ns, id, parent, kind, data, metadata in rows:
-            here, held = self._rename(ns), self._load(kind, data)
+            here = self._rename(ns)
+            held = data if self._on_server else self._load(kind, data)
             held.pop("pending_sends", None)
+            for name, version in held["channel_versions"].items():
+                if (ns, name, version) in values:
+                    held["channel_values"][name] = values[ns, name, version]
             held["channel_versions"] = _numbers(held["channel_versions"])
             seen = held["versions_seen"].items()
             held["versions_seen"] = {name: _numbers(each) for name, each in seen}
-            about = json.loads(metadata)
+            about = metadata if self._on_server else json.loads(metadata)
             parents = about.get("parents", {}).items()
             about["parents"] = {self._rename(name): each for name, each in parents}
             self.saver.put(address(thread, here, parent), held, about, held["channel_versions"])
-            self._read_writes(db, thread, ns, here, id)
+            self._read_writes(thread, ns, here, id)
 
-    def _read_writes(
-        self, db: sqlite3.Connection, thread: str, ns: str, here: str, id: str
-    ) -> None:
+    def _read_values(self, thread: str) -> dict[tuple[str, str, str], Any]:
+        """What Postgres keeps apart: values by namespace, channel and version."""
+        return {
+            (ns, name, version): self._load(kind, data)
+            for ns, name, version, kind, data in self._query(
+                "SELECT checkpoint_ns, channel, version, type, blob FROM checkpoint_blobs "
+                "WHERE thread_id = ?",
+                thread,
+            )
+            if kind != "empty"
+        }
+
+    def _read_writes(self, thread: str, ns: str, here: str, id: str) -> None:
         where = address(thread, here, id)
         found = self.saver.get_tuple(where)
         graph = self._app.nested(here)
@@ -115,11 +154,14 @@ class _Reader:
             for task in view(graph.program, found, live=False).tasks:
                 tasks[path_text(task.path)] = tasks[path_text((*task.path, False))] = task
         by_task: dict[tuple[str, str], list[tuple[str, Any]]] = {}
-        for task_id, path, channel, kind, data in db.execute(
-            "SELECT task_id, task_path, channel, type, value FROM writes "
+        place = "blob FROM checkpoint_writes" if self._on_server else "value FROM writes"
+        for task_id, path, channel, kind, data in self._query(
+            f"SELECT task_id, task_path, channel, type, {place} "
             "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? "
             "ORDER BY task_path, task_id, idx",
-            (thread, ns, id),
+            thread,
+            ns,
+            id,
         ):
             by_task.setdefault((task_id, path), []).append((channel, self._load(kind, data)))
         for (task_id, path), writes in by_task.items():

@@ -1,5 +1,6 @@
 """Graphs that LangGraph and stategraph build alike. Run by LangGraph, it writes `langgraph_threads.db`: threads of
-langgraph 1.2.24 with langgraph-checkpoint-sqlite 3.1.2. `.compat/bin/python -P tests/kit/langgraph_threads.py`.
+langgraph 1.2.24 with langgraph-checkpoint-sqlite 3.1.2. `.compat/bin/python -P tests/kit/langgraph_threads.py`; with the
+address of a Postgres server it writes them there.
 """
 
 from __future__ import annotations
@@ -78,12 +79,17 @@ def build(lib: Any) -> dict[str, Any]:
 def main() -> None:
     from langgraph import graph as lib
     from langgraph import types
-    from langgraph.checkpoint.sqlite import SqliteSaver
 
     assert "stategraph" not in sys.modules, "to be run by LangGraph"
     lib.Send, lib.interrupt = types.Send, types.interrupt
-    FILE.unlink(missing_ok=True)
-    with SqliteSaver.from_conn_string(str(FILE)) as saver:
+    if sys.argv[1:]:
+        from langgraph.checkpoint.postgres import PostgresSaver as Saver
+    else:
+        from langgraph.checkpoint.sqlite import SqliteSaver as Saver
+
+        FILE.unlink(missing_ok=True)
+    with Saver.from_conn_string(sys.argv[1] if sys.argv[1:] else str(FILE)) as saver:
+        saver.setup()
         for name, made in build(lib).items():
             app = made.compile(checkpointer=saver)
             for number in range(3):
@@ -92,8 +98,9 @@ def main() -> None:
                     done = app.invoke({"topics": ["a", "b", "c"][: number + 1], "facts": [f"turn {turn}"]}, config)
                     if "__interrupt__" in done and number < 2:
                         app.invoke(types.Command(resume=f"yes {turn}"), config)
-        saver.conn.execute("PRAGMA journal_mode=DELETE")
-        saver.conn.execute("VACUUM")
+        if not sys.argv[1:]:
+            saver.conn.execute("PRAGMA journal_mode=DELETE")
+            saver.conn.execute("VACUUM")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import subprocess
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +16,8 @@ from kit.langgraph_threads import FILE, build
 from stategraph import END, START, Send, StateGraph, interrupt
 from stategraph.lab import read_langgraph, whatif, why
 
+SCRIPT = FILE.with_suffix(".py")
+PEER = FILE.parents[2] / ".compat/bin/python"
 LIB = SimpleNamespace(StateGraph=StateGraph, START=START, END=END, Send=Send, interrupt=interrupt)
 
 
@@ -21,10 +25,10 @@ def graphs():
     return build(LIB)
 
 
-def load(name):
+def load(name, path=FILE):
     app = graphs()[name].compile()
     threads = [f"{name}-{number}" for number in range(3)]
-    return app.copy({"checkpointer": read_langgraph(FILE, app, threads)}), threads
+    return app.copy({"checkpointer": read_langgraph(path, app, threads)}), threads
 
 
 @pytest.mark.parametrize("live", [(), "*"])
@@ -62,3 +66,14 @@ def test_the_database_is_only_read(tmp_path):
     assert list(saver.threads()) == ["join-0"]
     assert hashlib.sha256(Path(path).read_bytes()).digest() == before
     assert [each.name for each in tmp_path.iterdir()] == ["threads.db"]
+
+
+@pytest.mark.skipif(not PEER.exists(), reason="LangGraph is not there: make compat")
+def test_threads_on_postgres_are_read(postgres):
+    environment = {**os.environ, "PYTHONPATH": "", "LANGSMITH_TRACING": "false"}
+    subprocess.run([PEER, "-P", SCRIPT, postgres], check=True, timeout=60, cwd=SCRIPT.parent, env=environment)
+    for name in ("fan", "outer", "join"):
+        app, threads = load(name, postgres)
+        assert all(trial.same for trial in whatif(app, threads, live="*"))
+        there, here = ([trial.before for trial in whatif(each[0], threads)] for each in (load(name), (app,)))
+        assert there == here
