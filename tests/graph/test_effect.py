@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import cluster
 from kit.effect_kills import KINDS, PLACES, WAYS
 from kit.graphs import CONFIG, Log
 
@@ -32,14 +34,38 @@ ROOT = Path(__file__).parents[2]
 AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=Exception)
 
 
+postgres = cluster.emptied
+
+
+def killed(*arguments: Any) -> Any:
+    """What a program of `kit/effect_kills.py` prints."""
+    program = [sys.executable, "-P", str(ROOT / "tests/kit/effect_kills.py"), *map(str, arguments)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path])}
+    done = subprocess.run(program, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_death_at_each_storing_call_repeats_no_effect(tmp_path, request, kind):
+    """Seven effects, six of them in tasks side by side; before and after each commit and record, in both worlds."""
+    target = [request.getfixturevalue("postgres")] if kind == "postgres" else []
+    found = killed("stores", tmp_path, *target)
+    assert len(found) > 60
+    for each in found:
+        requests = Counter(line.split()[0] for line in each["received"])
+        effects = Counter(line.split()[0] for line in {*each["received"]})  # by item and key
+        assert sorted(effects) == ["0a", "0b", "1a", "1b", "2a", "2b", "close"] and len(each["log"]) == 7, each
+        assert max(effects.values()) == 1, each
+        assert each["kind"] == "keyed" or requests == effects, each
+
+
 def test_the_crash_matrix_of_the_docs_is_what_killed_processes_show(tmp_path):
     """Each cell by each way of calling: a process is killed there and another one resumes the thread."""
-    program = [sys.executable, "-P", str(ROOT / "tests/kit/effect_kills.py"), str(tmp_path)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
     cells: dict[tuple[str, str], set[str]] = {}
     ways = Counter()
-    for each in json.loads(done.stdout):
+    for each in killed("matrix", tmp_path):
         assert each["killed"], each
         if each["kind"] != "undeclared" or each["way"] != "call":  # nothing records those but their superstep
             shown = f"{each['effects']}, asks" if each["questions"] else str(each["effects"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,7 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stategraph import START, Command, MessagesState, StateGraph, effect, task
+from kit.graphs import Log
+from stategraph import START, Command, MessagesState, Send, StateGraph, effect, task
+from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.prebuilt import ToolNode
 
@@ -134,6 +137,117 @@ def in_a_process(work: Callable[[], Any]) -> tuple[int, Any]:
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, json.loads(text) if text else None
 
 
+class Shop:
+    """Three tasks side by side with two effects each, then one with an effect; its process dies at storing call `at`."""
+
+    def __init__(self, folder: Path, kind: str, target: str, *, is_async: bool) -> None:
+        self.file = folder / "received"
+        self.open = partial(PostgresSaver, target) if target else partial(SqliteSaver, str(folder / "threads.db"))
+        self.kind, self.is_async = kind, is_async
+        self.config: Any = {"configurable": {"thread_id": folder.name}}
+
+    def act(self, item: str, key: str) -> str:
+        with self.file.open("a") as file:
+            file.write(f"{item} {key}\n")
+            os.fsync(file.fileno())
+        return f"receipt for {item}"
+
+    def received(self) -> list[str]:
+        return self.file.read_text().splitlines() if self.file.exists() else []
+
+    def find(self, item: str) -> str | None:
+        found = any(line.startswith(f"{item} ") for line in self.received())
+        return f"receipt for {item}" if found else None
+
+    def make_function(self) -> Any:
+        declare = effect("keyed") if self.kind == "keyed" else effect("irreversible")
+
+        def buy(item: str, idempotency_key: str) -> str:
+            return self.act(item, idempotency_key)
+
+        async def abuy(item: str, idempotency_key: str) -> str:
+            return self.act(item, idempotency_key)
+
+        return declare(abuy if self.is_async else buy)
+
+    def make_app(self, saver: Any) -> Any:
+        buy = self.make_function()
+
+        def pay(task: dict[str, Any]) -> dict[str, Any]:
+            return {"log": [buy(f"{task['lane']}a"), buy(f"{task['lane']}b")]}
+
+        async def apay(task: dict[str, Any]) -> dict[str, Any]:
+            return {"log": [await buy(f"{task['lane']}a"), await buy(f"{task['lane']}b")]}
+
+        def close(state: Any) -> dict[str, Any]:
+            return {"log": [buy("close")]}
+
+        async def aclose(state: Any) -> dict[str, Any]:
+            return {"log": [await buy("close")]}
+
+        graph = StateGraph(Log).add_node("pay", apay if self.is_async else pay)
+        graph.add_node("close", aclose if self.is_async else close).add_edge("pay", "close")
+        graph.add_conditional_edges(START, lambda state: [Send("pay", {"lane": n}) for n in range(3)], ["pay"])
+        return graph.compile(checkpointer=saver)
+
+    def sell(self, at: int, *, stores_first: bool) -> dict[str, Any]:
+        """Begin or resume, and answer questions with the truth; what was stored and received."""
+        stored = 0
+
+        def storing(store: Any, *given: Any) -> Any:
+            nonlocal stored
+            stored += 1
+            if stored == at and not stores_first:
+                die()
+            found = store(*given)
+            if stored == at:
+                die()
+            return found
+
+        with self.open() as saver:
+            for name in ("record", "commit"):
+                setattr(saver, name, partial(storing, getattr(saver, name)))
+            app = self.make_app(saver)
+            given: Any = None if saver.get_tuple(self.config) else {"log": []}
+            found = self.call(app, given)
+            questions = 0
+            while "__interrupt__" in found:
+                answers = {}
+                for question in found["__interrupt__"]:
+                    questions += 1
+                    item = question.value["call"].partition("'")[2].partition("'")[0]
+                    receipt = self.find(item)
+                    answers[question.id] = {"decision": "done", "result": receipt} if receipt else {"decision": "again"}
+                found = self.call(app, Command(resume=answers))
+            log = app.get_state(self.config).values["log"]
+        return {"stored": stored, "received": self.received(), "log": log, "questions": questions}
+
+    def call(self, app: Any, given: Any) -> Any:
+        return asyncio.run(app.ainvoke(given, self.config)) if self.is_async else app.invoke(given, self.config)
+
+
+def kill_at_each_store(folder: Path, target: str = "") -> None:
+    """Print what was received for a death before and after each storing call, in both worlds.
+
+    Args:
+        target: a Postgres database; else each thread has a SQLite file.
+    """
+    found = []
+    for kind in ("keyed", "irreversible"):
+        for is_async in (False, True):
+            for stores_first in (False, True):
+                for at in range(1, 100):
+                    own = folder / f"{kind} {is_async} {stores_first} {at}"
+                    own.mkdir()
+                    shop = Shop(own, kind, target, is_async=is_async)
+                    ended, came = in_a_process(partial(shop.sell, at, stores_first=stores_first))
+                    if not ended:
+                        break
+                    came = in_a_process(partial(shop.sell, 0, stores_first=False))[1]
+                    found.append({"kind": kind, "is_async": is_async, "stores_first": stores_first, "at": at, **came})
+    print(json.dumps(found))
+
+
 def main(folder: Path) -> None:
     found = []
     for way in WAYS:
@@ -148,4 +262,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    program = {"matrix": main, "stores": kill_at_each_store}[sys.argv[1]]
+    program(Path(sys.argv[2]), *sys.argv[3:])
