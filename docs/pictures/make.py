@@ -37,12 +37,14 @@ from stategraph import (  # noqa: E402
     CompiledStateGraph,
     InMemorySaver,
     InMemoryStore,
+    Runtime,
     Send,
     SqliteSaver,
     StateGraph,
     interrupt,
 )
 from stategraph.examples import demo  # noqa: E402
+from stategraph.lab import whatif, why  # noqa: E402
 from stategraph.prebuilt import create_agent  # noqa: E402
 from stategraph.testing import ScriptedModel, tool_call  # noqa: E402
 from stategraph.visualize import changes, timeline  # noqa: E402
@@ -311,11 +313,46 @@ def make_page() -> None:
             photograph(browser, place("page-phone", "light", "webp"))
 
 
+class Order(TypedDict, total=False):
+    euros: int
+    discount: int
+    charged: int
+
+
+def discount(state: Order) -> Order:
+    return {"discount": 10 if state["euros"] > 100 else 0}
+
+
+def charge(state: Order, runtime: Runtime) -> Order:
+    return {"charged": runtime.once("charge", lambda: state["euros"] - state["discount"])}
+
+
+def generous(state: Order) -> Order:
+    return {"discount": 20 if state["euros"] > 200 else 10 if state["euros"] > 100 else 0}
+
+
+def show_lab() -> str:
+    """What the lab says of 200 orders, with other discounts."""
+    graph = StateGraph(Order).add_sequence([discount, charge]).add_edge(START, "discount")
+    app = graph.compile(checkpointer=InMemorySaver(), name="shop")
+    for number in range(200):
+        thread: Any = {"configurable": {"thread_id": f"order-{number:03}"}}
+        app.invoke({"euros": 5 + number * 37 % 207}, thread)
+    would = {"charge": lambda state: {"charged": state["euros"] - state["discount"]}}
+    trials = whatif(app, 200, variant={"discount": generous}, effects=would)
+    thread = {"configurable": {"thread_id": trials.different[0].thread}}
+    shown = "\n".join([*str(trials).splitlines()[:13], "..."])
+    return (
+        '>>> print(whatif(app, 200, variant={"discount": generous}, effects=would))\n'
+        f"{shown}\n>>> print(why(app, thread, \"charged\"))\n{why(app, thread, 'charged')}"
+    )
+
+
 # -- what programs print ---------------------------------------------------------------------------
 
 
 def make_terminals() -> None:
-    """Draw what `explain`, `changes` and a live run print."""
+    """Draw what `explain`, `changes` and the lab print."""
     app = article().compile(checkpointer=InMemorySaver())
     thread: Any = {"configurable": {"thread_id": "1"}}
     app.invoke({"topics": ["tea", "coffee"]}, thread)
@@ -326,6 +363,7 @@ def make_terminals() -> None:
     (HERE / "explain.svg").write_text(terminal.still(explain, "What explain prints"))
     text = f">>> print(changes(app, thread))\n{changes(app, thread)}"
     (HERE / "changes.svg").write_text(terminal.still(text, "What each step changed"))
+    (HERE / "lab.svg").write_text(terminal.still(show_lab(), "What if, and why"))
 
 
 MAKERS = {
