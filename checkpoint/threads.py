@@ -99,8 +99,9 @@ class CallThreads:
                 seat.job = job
                 seat.taken.release()
             elif len(self._threads) < self._limit:
+                # In a list, from which it is taken: a thread keeps its arguments while it lives.
                 thread = threading.Thread(
-                    target=self._serve, args=(job,), name="stategraph-calls", daemon=True
+                    target=self._serve, args=([job],), name="stategraph-calls", daemon=True
                 )
                 thread.start()
                 self._threads.add(thread)
@@ -122,8 +123,9 @@ class CallThreads:
         for thread in list(self._threads):
             thread.join()
 
-    def _serve(self, job: Callable[[], None] | None) -> None:
+    def _serve(self, first: list[Callable[[], None]]) -> None:
         seat = _Seat()
+        job: Callable[[], None] | None = first.pop()
         while job is not None:
             job()
             job = None  # hold nothing alive while idle

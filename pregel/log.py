@@ -49,18 +49,22 @@ def log_lost_worker(task: Any, error: BaseException, deaths: int) -> None:
     LOG.warning(text, task.name, deaths, show(error), extra={**NO_FIELDS, **fields})
 
 
-def log_conflict(run: Any, error: BaseException) -> None:
+def log_conflict(thread: Any, graph: str, error: BaseException) -> None:
     """Log that another run has written to the thread."""
-    fields = {"thread_id": run.thread.thread_id, "graph": run.program.name}
-    LOG.warning("%s: %s", run.thread, show(error), extra={**NO_FIELDS, **fields})
+    fields = {"thread_id": thread.thread_id, "graph": graph}
+    LOG.warning("%s: %s", thread, show(error), extra={**NO_FIELDS, **fields})
 
 
-def time_commits(method: Callable[[Any], Any], run: Any) -> Callable[[Any], Any]:
+RunNames = tuple[str | None, str]
+"""The id of a run, and the name of its graph."""
+
+
+def time_commits(method: Callable[[Any], Any], thread: Any, graph: str) -> Callable[[Any], Any]:
     """A checkpointer's method that stores commits; slow ones are logged."""
-    return partial(_time, method, run)
+    return partial(_time, method, (thread.run_id, graph))
 
 
-def _time(method: Callable[[Any], Any], run: Any, stored: Any) -> Any:
+def _time(method: Callable[[Any], Any], run: RunNames, stored: Any) -> Any:
     began = perf_counter()
     waited = method(stored)
     if hasattr(waited, "__await__"):
@@ -70,7 +74,7 @@ def _time(method: Callable[[Any], Any], run: Any, stored: Any) -> Any:
     return waited
 
 
-async def _await(waited: Any, run: Any, stored: Any, began: float) -> Any:
+async def _await(waited: Any, run: RunNames, stored: Any, began: float) -> Any:
     result = await waited
     if perf_counter() - began >= SLOW:
         _log_slow_commit(run, stored, perf_counter() - began)
@@ -103,13 +107,14 @@ class _SlowCommits:
 SLOW_COMMITS = _SlowCommits()
 
 
-def _log_slow_commit(run: Any, stored: Any, seconds: float) -> None:
+def _log_slow_commit(run: RunNames, stored: Any, seconds: float) -> None:
     told = SLOW_COMMITS.add(seconds, perf_counter())
     if told is None:
         return
     commit = stored[-1]
-    fields = {"thread_id": commit.thread_id, "graph": run.program.name}
-    fields |= {"run_id": run.thread.run_id, "step": commit.metadata.get("step")}
+    run_id, graph = run
+    fields = {"thread_id": commit.thread_id, "graph": graph}
+    fields |= {"run_id": run_id, "step": commit.metadata.get("step")}
     LOG.warning("a commit of thread %r %s", commit.thread_id, told, extra={**NO_FIELDS, **fields})
 
 

@@ -163,13 +163,12 @@ class AsyncDriver(Driver):
             CLOCK.virtual.adopt(self._loop)
         self.slices: Any = time_slices()
         self.slice_end: Any = self.slices.end()
+        # Not a method: the run holds it, and would hold this driver with it, which holds the run.
+        self.make_calls = partial(AsyncCalls, loop=self._loop)
         super().__init__(run, effects)
 
     def make_journal(self, run: Run) -> AsyncJournal:
         return AsyncJournal(run, self._loop)
-
-    def make_calls(self, run: Run) -> AsyncCalls:
-        return AsyncCalls(run, self._loop)
 
     def run_alone(self, task: Task) -> Any:
         if self.sees_cancels:

@@ -44,7 +44,7 @@ class AsyncJournal(Journal):
         # meanwhile, nor can be waited for.
         if not self._queue and not self._is_draining():
             return self._commit_below("", commits)
-        saver: Any = self._run.thread.saver
+        saver: Any = self._thread.saver
         return saver.commit(commits)
 
     def record(self, entry: Save, *, wait: bool) -> Any:
@@ -71,7 +71,7 @@ class AsyncJournal(Journal):
             raise error
 
     def _transaction_method(self) -> Any:
-        saver: Any = self._run.thread.saver
+        saver: Any = self._thread.saver
         return saver.atransact
 
     def can_wait(self) -> bool:

@@ -66,7 +66,10 @@ class Journal:
     def __init__(self, run: Run) -> None:
         saver = run.thread.saver
         assert saver is not None
-        self._run = run
+        # Not the run, which holds this journal: in a circle, all that a call has read and made
+        # would be kept until the collector comes.
+        self._thread, self._settings, self._output = run.thread, run.settings, run.output
+        self._parent = run.parent
         self._where: Place = (run.thread.thread_id or "", run.ns)
         # The saver's methods by which this journal stores.
         self._commit: Any = getattr(saver, f"{self.face}commit")
@@ -89,12 +92,12 @@ class Journal:
     def _observe(self, observing: Any) -> None:
         """Have the calls of the checkpointer watched, if anybody is told of them."""
         # What is kept for the outermost run is told of when that stores it.
-        kept = self._kept is not None and self._run.parent is not None
+        kept = self._kept is not None and self._parent is not None
         # Whoever has not loaded logging sees no warning of a slow commit.
-        if "logging" in modules and not kept and not self._run.thread.saver.in_memory:  # type: ignore[union-attr]
+        if "logging" in modules and not kept and not self._thread.saver.in_memory:  # type: ignore[union-attr]
             from ..log import time_commits
 
-            self._commit = time_commits(self._commit, self._run)
+            self._commit = time_commits(self._commit, self._thread, self._settings.program.name)
         if observing is not None:
             if not kept:
                 self._commit = observing.time_commits(self._commit)
@@ -107,12 +110,12 @@ class Journal:
         of a memory in turn with its own, whose head they require. If that run keeps its thread with
         another checkpointer, or stores nothing, the head of the memory decides alone."""
         journal: Any = root.journal
-        if root.thread.saver is not self._run.thread.saver:
+        if root.thread.saver is not self._thread.saver:
             return
         self._kept = kept = journal._kept
         if kept is not None:
             self._commit = kept.commit
-        elif self._run.settings.graph.checkpointer is True:
+        elif self._settings.graph.checkpointer is True:
             self._commit = partial(journal.commit_inside, awaits=self.face == "a")
 
     def commit_inside(self, commits: Sequence[Commit], *, awaits: bool) -> Any:
@@ -142,17 +145,17 @@ class Journal:
 
     def _commit_below(self, face: str, commits: Sequence[Commit]) -> Any:
         self._require(commits, self._position.head)
-        return getattr(self._run.thread.saver, f"{face}commit")(commits)
+        return getattr(self._thread.saver, f"{face}commit")(commits)
 
     def _require(self, commits: Sequence[Commit], head: str | None) -> None:
         """Let commits in memories be stored only while this is the head of the outermost run."""
         for commit in commits:
-            commit.requires = ((self._run.ns, head),)
+            commit.requires = ((self._thread.ns, head),)
 
     def take_kept(self) -> Sequence[Commit]:
         """With durability "exit", return the checkpoints of nested graphs that the outermost run is
         to store."""
-        if self._kept is None or self._run.parent is not None:
+        if self._kept is None or self._parent is not None:
             return ()
         return self._kept.take()
 
@@ -234,7 +237,7 @@ class Journal:
         asked.keep(done.record)
 
     def _transaction_method(self) -> Any:
-        saver: Any = self._run.thread.saver
+        saver: Any = self._thread.saver
         return saver.transact
 
     @property
@@ -356,14 +359,14 @@ class Journal:
         if isinstance(error, CheckpointConflictError) and error is not self.broken:
             from ..log import log_conflict
 
-            log_conflict(self._run, error)
+            log_conflict(self._thread, self._settings.program.name, error)
         if isinstance(entry, Save) and entry.commit is not None and self.broken is None:
             self.broken = error
         if entry.posted or entry.of_call:
             self.unreported = self.unreported or error
         # What waits for the reader tells of a superstep that was not stored.
         elif isinstance(entry, Save):
-            self._run.output.drop_chunks()
+            self._output.drop_chunks()
 
 
 class LanePosition:
@@ -373,11 +376,12 @@ class LanePosition:
     """
 
     __slots__ = (
-        "_by_origin", "_counts_records", "_run", "_saver_state", "checkpoint_id", "revision",
+        "_by_origin", "_counts_records", "_ns", "_run_position", "_saver_state", "checkpoint_id",
+        "revision",
     )  # fmt: skip
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self._ns, self._run_position = run.ns, run.position
         self._by_origin: bool = run.program.starts_ready
         self._counts_records = stores_at_once(run.thread.saver)
         self.checkpoint_id: str | None = None
@@ -407,7 +411,7 @@ class LanePosition:
         that work from the same head one goes on; None if it is stored whatever is there."""
         self._take_up()
         if entry.__class__ is Claim:
-            return Expected(self._run.position.head, entry.revision)
+            return Expected(self._run_position.head, entry.revision)
         if self.counts(entry.checkpoint_id):
             return Expected(self.head, self.revision)
         # Beside an earlier checkpoint with schedule="ready", by a saver that does not count.
@@ -418,12 +422,12 @@ class LanePosition:
     def head(self) -> str | None:
         """The id of the head as this run knows it."""
         self._take_up()
-        return self.checkpoint_id or self._run.position.head
+        return self.checkpoint_id or self._run_position.head
 
     def prepare(self, commit: Commit) -> None:
         """Give a commit what the checkpointer has left with this run."""
         if self.checkpoint_id is None:
-            commit.saver_state = _saver_state_of(self._run.position.found)
+            commit.saver_state = _saver_state_of(self._run_position.found)
         # A commit that builds on another checkpoint (a branch, a nested graph) has another state;
         # that of the saver would be wrong.
         elif commit.parent_id == self.checkpoint_id:
@@ -432,14 +436,14 @@ class LanePosition:
     def move(self, commit: Commit) -> None:
         """A checkpoint has been stored."""
         # Else it is of a graph inside, which the run has kept back.
-        if commit.checkpoint_ns == self._run.ns:
+        if commit.checkpoint_ns == self._ns:
             self.checkpoint_id = commit.id
             self.revision = (1 if commit.carried else 0) if self._counts_records else None
             self._saver_state = commit.saver_state
 
     def _take_up(self) -> None:
         """Begin at what was loaded, if nothing was stored before."""
-        found = self._run.position.loaded_head
+        found = self._run_position.loaded_head
         if self.checkpoint_id is None and found is not None:
             self.checkpoint_id = found.checkpoint["id"]
             self.revision = found.revision if self._counts_records else None

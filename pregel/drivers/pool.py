@@ -55,11 +55,13 @@ class ThreadPool:
                 self._idle -= 1
                 self._jobs.put(job)
                 return
+        # In a list, from which it is taken: a thread keeps its arguments as long as it lives.
         threading.Thread(
-            target=self._serve, args=(job,), name="stategraph-worker", daemon=True
+            target=self._serve, args=([job],), name="stategraph-worker", daemon=True
         ).start()
 
-    def _serve(self, job: Callable[[], None]) -> None:
+    def _serve(self, first: list[Callable[[], None]]) -> None:
+        job = first.pop()
         while True:
             job()
             del job  # hold no run alive while idle

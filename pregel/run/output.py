@@ -143,8 +143,9 @@ class Output:
                     self.waiting.pop()()
 
     def close(self) -> None:
-        """Let nobody wait for the reader any longer."""
+        """Let nobody wait for the reader any longer, and nobody wake the driver."""
         self.closed = True
+        self.wake = _nobody_waits
         self.release()
 
     def show_values(self, machine: Machine) -> None:

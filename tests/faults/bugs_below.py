@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import stategraph.checkpoint.serde.class_codecs as class_codecs
@@ -55,17 +54,6 @@ def no_journal(stack: ExitStack) -> None:
 @bug("failing_statements", 8)
 def commit_in_finally(stack: ExitStack) -> None:
     """What was done before an error is committed."""
-
-    @contextmanager
-    def transaction(self: Any, write: bool) -> Iterator[None]:
-        self.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        try:
-            yield
-        finally:
-            if self.connection.in_transaction:
-                self.execute("COMMIT")
-
-    swap(stack, database.Database, "transaction", transaction)
     swap(stack, database.Database, "roll_back", lambda self: self.connection.in_transaction and self.execute("COMMIT"))
 
 

@@ -43,8 +43,7 @@ def records_past_the_journal(stack: ExitStack) -> None:
 
 
 def _record_at_once(self: Any, entry: Any) -> None:
-    run = self._run
-    run.thread.saver.record((run.thread.thread_id or "", run.ns), None, entry.records())
+    self._thread.saver.record(self._where, None, entry.records())
 
 
 def _record_at_once_in_either_world(self: Any, entry: Any) -> Any:
@@ -53,8 +52,7 @@ def _record_at_once_in_either_world(self: Any, entry: Any) -> Any:
 
 
 async def _arecord_at_once(self: Any, entry: Any) -> None:
-    run = self._run
-    await run.thread.saver.arecord((run.thread.thread_id or "", run.ns), None, entry.records())
+    await self._thread.saver.arecord(self._where, None, entry.records())
 
 
 @bug("exhaustive", 5)

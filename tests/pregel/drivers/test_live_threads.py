@@ -13,9 +13,12 @@ from kit import cluster
 from kit.graphs import chain_of
 
 from stategraph import END
+from stategraph.checkpoint.base import Commit
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sql import postgres_wire
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.pregel.run.run import Run
+from stategraph.pregel.schedule.machine import Machine
 
 postgres = cluster.emptied
 STEPS = 4
@@ -129,6 +132,19 @@ def test_nothing_is_kept_of_threads_that_have_ended(saver):
     finally:
         tracemalloc.stop()
     assert kept < 2 * size, f"{kept:,} bytes are kept of 40 threads of {size:,}"
+
+
+def test_a_run_that_has_ended_is_freed_without_the_collector(drive, local_saver):
+    app = loop(local_saver, steps=1)
+    gc.collect()
+    gc.disable()
+    try:
+        drive.invoke(app, {"n": 0, "text": ""}, on("invoked"))
+        drive.stream(app, {"n": 0, "text": ""}, on("streamed"))
+        kept = {type(each).__name__ for each in gc.get_objects() if isinstance(each, (Run, Machine, Commit))}
+    finally:
+        gc.enable()
+    assert not kept
 
 
 @pytest.mark.parametrize("other", ["the same saver", "another"])
