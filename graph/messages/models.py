@@ -35,14 +35,16 @@ def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
         ValueError: the model's stream was empty.
     """
     spend = begin_spend(awaits=False)
+    observed = find_observed()
+    if spend is None and observed is None:
+        return _ask(model, messages, options)
     if spend is not None:
         model = spend.choose(model)
+    chat = describe_chat(model, options, messages)
     ask = partial(_ask, model, messages, options)
-    chat = partial(describe_chat, model, options, messages)
     if spend is not None:
-        ask = partial(_spend, spend, chat(), ask)
-    observed = find_observed()
-    return ask() if observed is None else chat_inside(observed, chat(), ask)
+        ask = partial(_spend, spend, chat, ask)
+    return ask() if observed is None else chat_inside(observed, chat, ask)
 
 
 def _ask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
@@ -59,14 +61,16 @@ def _ask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
 async def acall_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     """`call_model` by the model's `ainvoke` and `astream`."""
     spend = begin_spend(awaits=True)
+    observed = find_observed()
+    if spend is None and observed is None:
+        return await _aask(model, messages, options)
     if spend is not None:
         model = spend.choose(model)
+    chat = describe_chat(model, options, messages)
     ask = partial(_aask, model, messages, options)
-    chat = partial(describe_chat, model, options, messages)
     if spend is not None:
-        ask = partial(_aspend, spend, chat(), ask)
-    observed = find_observed()
-    return await (ask() if observed is None else achat_inside(observed, chat(), ask))
+        ask = partial(_aspend, spend, chat, ask)
+    return await (ask() if observed is None else achat_inside(observed, chat, ask))
 
 
 async def _aask(model: Any, messages: Any, options: dict[str, Any]) -> Any:

@@ -25,7 +25,7 @@ from ..program.program import CompiledNode
 from ..program.results import refuse_coroutine
 from ..program.writes import Writer
 from ..run.effects import Save
-from ..run.run import Run
+from ..run.run import Run, run_of
 from ..run.task_records import given_answers, marks_of_unfinished
 from ..running import PendingSleep, SleepRequest
 from ..task.ids import call_id
@@ -103,6 +103,11 @@ class Calls:
 
     def begin_spend(self, task: Task, *, awaits: bool) -> Any:
         """A call that spends of a budget; None if no budget counts it."""
+        run = self.run
+        while not run.settings.graph.budgets:  # each request to a model comes by (P40-model)
+            if run.parent is None:
+                return None
+            run = run_of(run.parent)
         from .spending import begin_spend
 
         return begin_spend(task, awaits=awaits)
