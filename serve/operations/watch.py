@@ -4,9 +4,9 @@ client has begun go on in the runs of its request."""
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging import INFO, getLogger
 from sys import modules
 from time import perf_counter
 from typing import Final, Protocol
@@ -17,8 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..limits import user_of
 from ..records import now
 
-AUDIT: Final = logging.getLogger("stategraph.serve.audit")
+AUDIT: Final = getLogger("stategraph.serve.audit")
 """One line of JSON at level INFO for each request that may change something."""
+_TRACES: Final = "opentelemetry.trace"
+"""As long as nobody has loaded this module, no span can be the parent of another."""
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _READS_BY_POST: Final = ("/search", "/count", "/history", "/namespaces", "/checkpoint", "/versions")
 """The ends of the paths at which a POST changes nothing."""
@@ -42,7 +44,8 @@ class Watched:
         self._app, self._measures = app, measures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        watched = self._measures is not None or _TRACES in modules or AUDIT.isEnabledFor(INFO)
+        if scope["type"] != "http" or not watched:
             await self._app(scope, receive, send)
             return
         began, status = perf_counter(), 500
@@ -60,7 +63,7 @@ class Watched:
             if self._measures is not None:
                 seconds = perf_counter() - began
                 self._measures.note(scope["method"], route_of(scope), status, seconds)
-            if AUDIT.isEnabledFor(logging.INFO) and _may_change(scope):
+            if AUDIT.isEnabledFor(INFO) and _may_change(scope):
                 AUDIT.info("%s", _line(scope, status))
 
 
@@ -68,7 +71,7 @@ class Watched:
 def _trace_of(scope: Scope) -> Iterator[None]:
     """Make the client's span the current one, if it names one and a tracer is loaded."""
     headers = Headers(scope=scope)
-    if "opentelemetry.trace" not in modules or "traceparent" not in headers:
+    if _TRACES not in modules or "traceparent" not in headers:
         yield
         return
     from opentelemetry.context import attach, detach

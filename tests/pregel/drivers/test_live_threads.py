@@ -5,6 +5,7 @@ there are, and nothing is kept of those that have ended. Counted, not timed.
 from __future__ import annotations
 
 import gc
+import time
 import tracemalloc
 from typing import Any, TypedDict
 
@@ -141,10 +142,17 @@ def test_a_run_that_has_ended_is_freed_without_the_collector(drive, local_saver)
     try:
         drive.invoke(app, {"n": 0, "text": ""}, on("invoked"))
         drive.stream(app, {"n": 0, "text": ""}, on("streamed"))
-        kept = {type(each).__name__ for each in gc.get_objects() if isinstance(each, (Run, Machine, Commit))}
+        limit = time.monotonic() + 10
+        while kept_objects() and time.monotonic() < limit:  # until the checkpointer's thread has ended its job
+            time.sleep(0.01)
+        kept = kept_objects()
     finally:
         gc.enable()
     assert not kept
+
+
+def kept_objects() -> set[str]:
+    return {type(each).__name__ for each in gc.get_objects() if isinstance(each, (Run, Machine, Commit))}
 
 
 @pytest.mark.parametrize("other", ["the same saver", "another"])
