@@ -333,7 +333,9 @@ class BudgetExceededError(StateGraphError, RuntimeError):
             f"the thread with a larger Budget({unit}=...), or let on_empty ask or name another "
             "model"
         )
-        self.unit, self.spent, self.limit = unit, spent, limit
+        self.unit: str = unit
+        self.spent: float = spent
+        self.limit: float = limit
         self._node = node
 
     def __reduce__(self) -> tuple[Any, ...]:
