@@ -43,6 +43,8 @@ MODULES = [
     "stategraph.visualize",
     "stategraph.pregel",
     "stategraph.testing",
+    "stategraph.lab",
+    "stategraph.upgrade",
 ]
 """The modules whose names are public, in the order in which a name finds its page."""
 

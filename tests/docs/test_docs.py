@@ -16,7 +16,7 @@ import pytest
 from kit import chat_server, cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing", "cli", "serve", "otel", "upgrade"]
+PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing", "cli", "serve", "otel", "upgrade", "lab"]
 PAGES = [ROOT / "README.md", ROOT / "DESCRIPTION.md", ROOT / "cli/skill.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
