@@ -29,6 +29,7 @@ from uuid import uuid4
 
 from ..pregel.clock import CLOCK
 from ..pregel.drivers.futures import digest_arguments
+from ..pregel.drivers.steps import run_steps
 from ..pregel.errors import UnknownOutcomeError, nearest, warn
 from ..pregel.program.callables import Hints, infer_name, injectable_kind, signature_of
 from ..pregel.running import (
@@ -141,7 +142,7 @@ def declare(function: Any, declared: Effect, *, recorded: bool = True) -> Any:
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            return _drive(calls.perform(args, kwargs))
+            return run_steps(calls.perform(args, kwargs))
 
         wrapped = call
     setattr(wrapped, _DECLARED, declared)
@@ -198,18 +199,8 @@ def _declare_tool(tool: Any, declared: Effect) -> Any:
     return tool.model_copy(update=update)
 
 
-def _drive(steps: Steps) -> Any:
-    """Carry out steps on this thread; what one of them yields is its own result."""
-    answer: Any = None
-    try:
-        while True:
-            answer = steps.send(answer)
-    except StopIteration as end:
-        return end.value
-
-
 async def _adrive(steps: Steps) -> Any:
-    """`_drive` for coroutines: what is awaitable is awaited."""
+    """`arun_steps` for steps of which some need not be awaited."""
     answer: Any = None
     error: BaseException | None = None
     try:

@@ -1,4 +1,5 @@
-"""Pure checks of a graph as a whole; each mistake becomes a sentence. Nothing is changed."""
+"""Checks a graph as a whole; each mistake becomes a sentence. Finds branches of unequal length,
+whose ends run more than once. Pure."""
 
 from __future__ import annotations
 

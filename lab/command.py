@@ -20,6 +20,7 @@ from ..graph.loader import TARGET_HELP, NotFoundError, find_graph, load
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from ..testing.asserts import CheckFailed
+from ..testing.clock import virtual_time
 from .langgraph import read_langgraph
 from .trials import Trials
 from .whatif import whatif
@@ -115,16 +116,17 @@ def _run(app: Pregel, asked: argparse.Namespace) -> int:
     if asked.variant and asked.replace:
         raise NotFoundError("--variant and --replace exclude each other")
     variant: Any = find_graph(asked.variant) if asked.variant else _functions(asked.replace)
-    trials = whatif(
-        app,
-        asked.thread or (20 if asked.last is None else asked.last),
-        variant=variant or None,
-        live="*" if "*" in asked.live else asked.live,
-        effects=_functions(asked.effect),
-        calls=_functions(asked.call, "live", "refuse"),
-        from_=asked.from_,
-        judge={name.rpartition(":")[2]: _function(name) for name in asked.judge},
-    )
+    with virtual_time():  # retries do not wait, and nothing else runs in this process
+        trials = whatif(
+            app,
+            asked.thread or (20 if asked.last is None else asked.last),
+            variant=variant or None,
+            live="*" if "*" in asked.live else asked.live,
+            effects=_functions(asked.effect),
+            calls=_functions(asked.call, "live", "refuse"),
+            from_=asked.from_,
+            judge={name.rpartition(":")[2]: _function(name) for name in asked.judge},
+        )
     if not len(trials):
         raise NotFoundError(f"{asked.db} has no threads")
     print(printable_lines(trials.draw_text()))

@@ -8,7 +8,6 @@ has no record; what happens then is its policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace as replace_fields
 from functools import partial
 from itertools import islice
@@ -21,14 +20,12 @@ from ..checkpoint.base import BaseCheckpointSaver, address
 from ..checkpoint.keys import canonical_key
 from ..checkpoint.serde.json_form import from_json
 from ..pregel.app import Pregel
-from ..pregel.clock import CLOCK
 from ..pregel.drivers.steps import Steps, arun_steps, run_steps
 from ..pregel.errors import nearest
 from ..pregel.names import NS_END
 from ..pregel.types import Interrupt
 from ..store import InMemoryStore
 from ..testing.answers import AnswerBook
-from ..testing.clock import virtual_time
 from ..testing.comparing import Difference, find_difference, hide_ids
 from ..testing.fakes import find_node, replace
 from ..testing.recorder import Player, Stage, Tape, list_nodes
@@ -73,7 +70,8 @@ def whatif(
 
     The calls of a node that runs do not run: `@task`s, tools, `runtime.once`, transactions and
     models give what is recorded, by function and arguments. A call that is not recorded has a
-    policy. Sleeps are over at once. Anything else that such a node does is done.
+    policy. Sleeps are over at once; retries wait as always, but for `testing.virtual_time`.
+    Anything else that such a node does is done.
 
     Args:
         app: the graph that ran the threads, with its checkpointer.
@@ -103,10 +101,9 @@ def whatif(
     Raises:
         ValueError: there is no such node or thread, or the checkpointer is missing.
     """
-    call = partial(_call, context)
     changes = variant, live, effects or {}, calls, answers, from_, edit or {}
-    with virtual_time() if CLOCK.virtual is None else nullcontext():
-        return run_steps(_trials(app, threads, *changes, judge, ignore, config, call))
+    lab = _Lab(app, *changes, judge, ignore, config)
+    return run_steps(lab.run(threads, partial(_call, context)))
 
 
 async def awhatif(
@@ -126,9 +123,9 @@ async def awhatif(
     context: Any = None,
 ) -> Trials:
     """`whatif` for coroutines; also for graphs in which a node that runs is async only."""
-    call = partial(_acall, context)
     changes = variant, live, effects or {}, calls, answers, from_, edit or {}
-    return await arun_steps(_trials(app, threads, *changes, judge, ignore, config, call))
+    lab = _Lab(app, *changes, judge, ignore, config)
+    return await arun_steps(lab.run(threads, partial(_acall, context)))
 
 
 Invoke = Callable[[Stage, Any, CallTape], Any]
@@ -145,50 +142,6 @@ def _acall(context: Any, stage: Stage, given: Any, tape: CallTape) -> Any:
     return stage.app.ainvoke(
         given, stage.thread, version="v2", durability="sync", context=context, observer=tape
     )
-
-
-def _trials(
-    app: Pregel,
-    threads: Threads,
-    variant: Pregel | Mapping[str, Any] | None,
-    live: Collection[str] | Literal["*"],
-    effects: Mapping[str, Callable[..., Any]],
-    calls: Policies,
-    answers: Mapping[Any, Any] | Callable[[Interrupt], Any] | None,
-    from_: str,
-    edit: Mapping[str, Any],
-    judge: Judges | None,
-    ignore: Collection[str],
-    config: Mapping[str, Any] | None,
-    call: Invoke,
-) -> Steps[Trials]:
-    played = replace(app, variant) if isinstance(variant, Mapping) else variant or app
-    changed = list(variant) if isinstance(variant, Mapping) else _changed_nodes(app, played)
-    taped = _find_taped(played, changed, live)
-    for name in effects:
-        find_node(played, name)
-    check_policies(calls)
-    if edit and not from_:
-        raise ValueError("an edit needs from_: the name of a node, or the id of a checkpoint")
-    for key in edit:
-        if key not in app.program.scope.keys:
-            raise ValueError(f"edit: no key {key!r}; {nearest(key, app.program.scope.keys)}")
-    other = AnswerBook(answers).find if answers is not None else None
-    free = frozenset(variant if isinstance(variant, Mapping) else ())
-    played = played.copy({"store": InMemoryStore(), "cache": None, "observers": ()})
-
-    def make_tape(found: Recording) -> CallTape:
-        return CallTape(found, played.serde, calls, frozenset(changed), free)
-
-    trials: list[Trial] = []
-    for name, found in _recordings(app, threads):
-        start = None
-        if from_ and isinstance(found, Recording):
-            start = partial(copy_until, app, name, from_, edit)
-        run = _Run(played, taped, effects, other, config, make_tape, start)
-        trials.append((yield from run.run(name, found, call, judge, ignore)))
-    nodes = list_nodes(played) if live == "*" else dict.fromkeys([*changed, *live])
-    return Trials(tuple(trials), tuple(nodes))
 
 
 # -- threads ---------------------------------------------------------------------------------------
@@ -285,7 +238,7 @@ def _find_taped(
     if not list_nodes(app):
         raise ValueError(
             f"graph {app.name!r} has no nodes whose results can be taken from the record (an "
-            'entrypoint, or a raw Pregel): live="*" runs it, with all that it does'
+            'entrypoint, or a raw Pregel): live="*" runs it, with its calls from the record'
         )
     run = {*changed, *live}
     for path in run if not inside else ():
@@ -344,56 +297,71 @@ class _KnownTape(Tape):
         raise Unrecorded(f"{self.path}({format_value(state, LONGEST)})", self.path, "input")
 
 
-class _Run:
-    """One trial.
-
-    Args:
-        taped: the paths of the nodes that do not run.
-        answers: gives other answers than the recorded ones.
-        make_tape: makes what answers the calls of nodes that run.
-        start: copies what comes before the start into a stage; returns how many inputs it had.
-    """
+class _Lab:
+    """A change, and the trials of it; for the arguments see `whatif`."""
 
     def __init__(
         self,
         app: Pregel,
-        taped: Iterable[str],
+        variant: Pregel | Mapping[str, Any] | None,
+        live: Collection[str] | Literal["*"],
         effects: Mapping[str, Callable[..., Any]],
-        answers: Callable[[Interrupt], Any] | None,
-        config: Mapping[str, Any] | None,
-        make_tape: Callable[[Recording], CallTape],
-        start: Callable[[Stage], int] | None,
-    ) -> None:
-        self._start = start
-        self._app, self._answers, self._config = app, answers, config
-        self._make_tape = make_tape
-        self._tapes = {path: _KnownTape(path, app, effects.get(path)) for path in taped}
-
-    def run(
-        self,
-        name: str,
-        found: Recording | str,
-        call: Invoke,
+        calls: Policies,
+        answers: Mapping[Any, Any] | Callable[[Interrupt], Any] | None,
+        from_: str,
+        edit: Mapping[str, Any],
         judge: Judges | None,
         ignore: Collection[str],
-    ) -> Steps[Trial]:
-        """Run it."""
+        config: Mapping[str, Any] | None,
+    ) -> None:
+        replaced = variant if isinstance(variant, Mapping) else {}
+        played = replace(app, replaced) if isinstance(variant, Mapping) else variant or app
+        changed = list(replaced) or _changed_nodes(app, played)
+        self._taped = _find_taped(played, changed, live)
+        for name in effects:
+            find_node(played, name)
+        check_policies(calls)
+        if edit and not from_:
+            raise ValueError("an edit needs from_: the name of a node, or the id of a checkpoint")
+        for key in edit:
+            if key not in app.program.scope.keys:
+                raise ValueError(f"edit: no key {key!r}; {nearest(key, app.program.scope.keys)}")
+        self._stored, self._from, self._edit = app, from_, edit
+        self._app = played.copy({"store": InMemoryStore(), "cache": None, "observers": ()})
+        self._effects, self._config, self._ignore = effects, config, ignore
+        self._answers = AnswerBook(answers).find if answers is not None else None
+        self._judges = judge if isinstance(judge, Mapping) else {"score": judge} if judge else {}
+        self._policies, self._changed, self._free = calls, frozenset(changed), frozenset(replaced)
+        self._ran = list_nodes(played) if live == "*" else [*dict.fromkeys([*changed, *live])]
+
+    def run(self, threads: Threads, call: Invoke) -> Steps[Trials]:
+        """Run threads, one after the other."""
+        trials: list[Trial] = []
+        for name, found in _recordings(self._stored, threads):
+            if isinstance(found, str):
+                trials.append(Trial(thread=name, unreadable=found))
+            else:
+                trials.append((yield from self._trial(name, found, call)))
+        return Trials(tuple(trials), tuple(self._ran))
+
+    def _trial(self, name: str, found: Recording, call: Invoke) -> Steps[Trial]:
         began = perf_counter()
-        if isinstance(found, str):
-            return Trial(thread=name, unreadable=found)
-        player = Player(found, self._app, self._tapes, self._config)
-        tape = self._make_tape(found)
+        nodes = {path: _KnownTape(path, self._app, self._effects.get(path)) for path in self._taped}
+        player = Player(found, self._app, nodes, self._config)
+        tape = CallTape(found, self._app.serde, self._policies, self._changed, self._free)
         refused: Unrecorded | None = None
-        try:
-            begun = 0 if self._start is None else self._start(player.stage)
-        except ThreadError as error:
-            return Trial(thread=name, unreadable=str(error))
+        begun = 0
+        if self._from:
+            try:
+                begun = copy_until(self._stored, name, self._from, self._edit, player.stage)
+            except ThreadError as error:
+                return Trial(thread=name, unreadable=str(error))
         for number, run in enumerate(found.runs, 1):
             if number < begun:
                 continue
             player.begin(run, self._answers)
             given = None if number == begun else player.input_of(run)
-            for node in self._tapes.values():
+            for node in nodes.values():
                 node.given = []
             try:
                 for todo in player.stage.calls(given, player.book):
@@ -411,26 +379,18 @@ class _Run:
         except ThreadError as error:  # a run has ended before anything was stored
             why = f"{type(player.error).__name__}: {player.error}" if player.error else str(error)
             return Trial(thread=name, before=found, refused=str(refused or why), end="failed")
-        trial = self._compared(name, found, now, refused, judge, ignore)
+        trial = self._compared(name, found, now, refused)
         return replace_fields(trial, calls=tuple(tape.calls), seconds=perf_counter() - began)
 
     def _compared(
-        self,
-        name: str,
-        before: Recording,
-        now: Recording,
-        refused: Unrecorded | None,
-        judge: Judges | None,
-        ignore: Collection[str],
+        self, name: str, before: Recording, now: Recording, refused: Unrecorded | None
     ) -> Trial:
-        last, new = before.runs[-1], now.runs[-1]
+        last, new, serde = before.runs[-1], now.runs[-1], self._app.serde
         scores: dict[str, float] = {}
-        judges = judge if isinstance(judge, Mapping) else {"score": judge} if judge else {}
-        for name_of, each in judges.items() if not refused else ():
-            serde = self._app.serde
-            said = each(from_json(last.state, serde), from_json(new.state, serde))
-            scores[name_of] = (0.0 if said else -1.0) if isinstance(said, bool) else float(said)
-        first = find_difference(before, now, ignore=ignore, skip_inside=list(self._tapes))
+        for judge, ask in self._judges.items() if not refused else ():
+            said = ask(from_json(last.state, serde), from_json(new.state, serde))
+            scores[judge] = (0.0 if said else -1.0) if isinstance(said, bool) else float(said)
+        first = find_difference(before, now, ignore=self._ignore, skip_inside=self._taped)
         if refused is not None and (first is None or not first.now):  # it has ended there
             where = "its end" if first is None else first.where
             place = f"{where.partition(', node ')[0]}, node {refused.node!r}"

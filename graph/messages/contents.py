@@ -1,5 +1,4 @@
-"""The contents of messages in the form that OpenAI's API takes. What is
-left out of it for a model's API. Pure."""
+"""Brings messages and their contents into the form that OpenAI's API takes. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Calling a chat model so that its tokens are sent to readers as they come."""
+"""Calls a chat model so that its tokens are sent to readers as they come; adds up the parts of a
+dict message; describes requests to models and calls of tools for observers and budgets."""
 
 from __future__ import annotations
 

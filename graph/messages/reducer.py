@@ -1,4 +1,5 @@
-"""`add_messages`, the reducer of conversations, and the state that has it."""
+"""`add_messages`, the reducer of conversations, and the state that has it. Messages are merged into
+a list by their ids, and become LangChain's where a key is declared so."""
 
 from __future__ import annotations
 

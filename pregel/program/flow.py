@@ -1,6 +1,6 @@
-"""What leads to what in a graph, for the joins and deferred nodes whose turn depends on it.
+"""Joins, and what leads to what in a graph: the turn of joins and deferred nodes depends on it.
 
-Made once per compile, and only for graphs that have such: all others have no Flow and pay nothing.
+A Flow is made once per compile, and only for graphs that have such: all others pay nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Finding the checkpoint from which a call starts, and bringing it to life.
+"""Loads the checkpoint from which a call starts, and finds what another version of the graph has
+left in it.
 
 Part of the loop: generators that ask for effects and perform none.
 """

@@ -1,5 +1,6 @@
-"""Finds the tasks again that are under way in a stored checkpoint (schedule="ready"), with what is
-recorded beside their origins: the checkpoints at which they have started.
+"""Loads the tasks that are under way in a stored checkpoint (schedule="ready"), with what is
+recorded beside their origins: the checkpoints at which they have started. For calls, and for the
+history of a thread.
 
 Part of the loop: generators that ask for effects and perform none.
 """

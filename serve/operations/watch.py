@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from starlette.datastructures import Headers
+from starlette.routing import Match, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..limits import user_of
@@ -85,12 +86,16 @@ def _trace_of(scope: Scope) -> Iterator[None]:
 
 
 def route_of(scope: Scope) -> str:
-    """Return the path of a request with the names of its parameters in place of their values; "" if
-    there is no such route."""
-    if "endpoint" not in scope:
-        return ""
-    names = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}
-    return "/".join(names.get(part, part) for part in scope["path"].split("/"))
+    """Return the path of the route that has taken a request, such as `/threads/{thread_id}`; "" if
+    there is none."""
+    handler = scope.get("endpoint")
+    for route in scope["app"].routes if handler is not None else ():
+        if isinstance(route, Mount) and route.app is handler:
+            return str(route.path)
+        is_handler = isinstance(route, Route) and route.endpoint == handler
+        if is_handler and route.matches(scope)[0] is not Match.NONE:
+            return str(route.path)
+    return ""
 
 
 def _may_change(scope: Scope) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from stategraph import END, START, Command, InMemorySaver, Send, StateGraph, entrypoint, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.lab import Trials, awhatif, whatif
+from stategraph.pregel.clock import CLOCK
 from stategraph.testing import OPEN, CheckFailed
 
 
@@ -392,6 +393,15 @@ def test_an_entrypoint_is_not_run_by_accident(world):
     with pytest.raises(ValueError, match='live="\\*" runs it'):
         whatif(flow, "t")
     assert not world.effects
+
+
+def test_the_clock_of_other_runs_in_the_process_is_left_alone(world):
+    """A trial in a server must not wake the threads that sleep there."""
+    app = tools(world, InMemorySaver())
+    run_all(app, 1)
+    clocks: list[Any] = []
+    whatif(app, 1, variant={"model": lambda state: clocks.append(CLOCK.virtual) or louder(state)})
+    assert clocks == [None]
 
 
 def test_mistakes_are_named(world):

@@ -26,7 +26,7 @@ from serving import Gates, make_flow, opened, serving
 from stategraph.otel import instrument
 from stategraph.serve import create_app
 from stategraph.serve.operations.openapi import describe_api
-from stategraph.serve.operations.watch import AUDIT, route_of
+from stategraph.serve.operations.watch import AUDIT
 
 RUN = {"assistant_id": "flow", "input": {"log": []}}
 ANN, OPS = {"x-user": "ann"}, {"x-user": "ops"}
@@ -146,12 +146,15 @@ async def test_the_audit_log_says_who_changed_what(caplog):
     assert {each["thread_id"] for each in told[1:]} == {thread}
 
 
-def test_a_route_names_its_parameters_and_no_other_part():
-    params = {"thread_id": "runs", "run_id": "7"}
-    scope: Any = {"path": "/threads/x/runs/7", "path_params": {"thread_id": "x", "run_id": "7"}, "endpoint": None}
-    assert route_of(scope) == "/threads/{thread_id}/runs/{run_id}"
-    assert route_of({**scope, "path": "/threads/runs/runs/7", "path_params": params}).startswith("/threads/{thread_id}")
-    assert route_of({"path": "/x", "path_params": {}}) == ""
+async def test_a_route_is_named_whatever_its_parameters_are_called():
+    async with asking(app_of(metrics=True)) as client:
+        await client.post("/threads", json={"thread_id": "state"})
+        assert (await client.get("/threads/state/state")).status_code == 200
+        assert (await client.get("/threads/state/runs/runs")).status_code == 404
+        found = samples((await client.get("/metrics")).text)
+    count = "http_server_request_duration_seconds_count"
+    assert found[count, "/threads/{thread_id}/state", "200"] == 1
+    assert found[count, "/threads/{thread_id}/runs/{run_id}", "404"] == 1
 
 
 # -- the description of the API -------------------------------------------------------------------------------
