@@ -4,7 +4,6 @@ whose ends run more than once. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from graphlib import TopologicalSorter
 from math import inf
 
 from ..pregel.errors import InvalidGraphError, nearest, warn
@@ -294,6 +293,8 @@ def _find_circular(sources: Mapping[str, Iterable[str]]) -> set[str]:
 
 def _sort(ways: Mapping[str, Iterable[Way]]) -> list[str]:
     """All nodes, each behind those that lead to it."""
+    from graphlib import TopologicalSorter  # deferred: few graphs have such branches (P26)
+
     sorter = TopologicalSorter({
         name: [source for way in mine for source in way] for name, mine in ways.items()
     })  # fmt: skip

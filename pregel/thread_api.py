@@ -12,7 +12,6 @@ from typing_extensions import TypeVar
 from ..checkpoint.base import UNDER_WAY, BaseCheckpointSaver, CheckpointTuple, address, coordinates
 from ..checkpoint.serde import Serializer
 from .drivers import threads
-from .drivers.spending import read_spent
 from .errors import GraphBubbleUp, nearest
 from .names import graph_keys, join_ns, memory_below, memory_ns, split_number
 from .program.program import Program
@@ -400,11 +399,15 @@ class StoredThreads(Generic[ValuesT]):
         Raises:
             ValueError: the graph has no checkpointer, or the config names no thread.
         """
+        from .drivers.spending import read_spent
+
         saver, where = self._thread(config)
         return read_spent(saver.get_tuple(where))
 
     async def aget_spent(self, config: AnyConfig) -> dict[str, float]:
         """`get_spent` for coroutines."""
+        from .drivers.spending import read_spent
+
         saver, where = self._thread(config)
         return read_spent(await saver.aget_tuple(where))
 

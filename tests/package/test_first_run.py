@@ -23,7 +23,9 @@ with SqliteSaver.from_conn_string(":memory:") as saver:
     app = graph.compile(checkpointer=saver)
     app.invoke({"words": []}, {"configurable": {"thread_id": "1"}})
 """
-HEAVY = {"asyncio", "concurrent.futures", "difflib", "logging", "networkx", "pydantic", "random", "traceback"}
+OPTIONAL = {f"stategraph.pregel.drivers.{name}" for name in ("aio", "racing", "side_effects", "sleeping", "spending")}
+"""What a graph that does not use it must not pay for."""
+HEAVY = {"asyncio", "concurrent.futures", "difflib", "graphlib", "logging", "networkx", "pydantic", "random", "traceback"}
 """What a first run does not need: each costs 1-5 % of its time, some far more."""
 
 
@@ -36,6 +38,10 @@ def loaded(program: str) -> set[str]:
 
 def test_a_first_run_loads_nothing_heavy():
     assert not loaded(FIRST.replace("SqliteSaver, ", "")) & {*HEAVY, "hashlib", "json", "pickle", "sqlite3"}
+
+
+def test_a_first_run_loads_nothing_that_it_does_not_use():
+    assert not loaded(FIRST) & OPTIONAL
 
 
 def test_a_graph_stored_in_sqlite_loads_only_what_it_needs():
