@@ -15,6 +15,7 @@ from ..testing.recording import RecordedTask
 from ..testing.thread_reader import read_thread
 from ..visualize.runs.changes import Block, ChangeList
 from ..visualize.runs.diff import Change, diff
+from ..visualize.runs.trace_reader import check_compiled
 from ..visualize.runs.values import count_noun
 
 
@@ -93,8 +94,10 @@ def compare(
         other_app: the graph that ran the second, if it is another.
 
     Raises:
+        TypeError: the graph is not compiled.
         ThreadError: one of them cannot be read as runs; says why.
     """
+    check_compiled(app)
     first, second = read_thread(app, one), read_thread(other_app or app, other)
     left = [step for run in first.runs for step in run.steps]
     right = [step for run in second.runs for step in run.steps]

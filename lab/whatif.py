@@ -32,6 +32,7 @@ from ..testing.recorder import Player, Stage, Tape, list_nodes
 from ..testing.recording import RecordedTask, Recording
 from ..testing.thread_reader import ThreadError, read_thread
 from ..visualize.runs.diff import diff
+from ..visualize.runs.trace_reader import check_compiled
 from ..visualize.runs.values import format_value
 from .calls import CallTape, Policies, Unrecorded, check_policies, count_tokens
 from .start import copy_until
@@ -99,6 +100,7 @@ def whatif(
         config, context: as for `invoke`.
 
     Raises:
+        TypeError: a graph is not compiled.
         ValueError: there is no such node or thread, or the checkpointer is missing.
     """
     changes = variant, live, effects or {}, calls, answers, from_, edit or {}
@@ -314,8 +316,10 @@ class _Lab:
         ignore: Collection[str],
         config: Mapping[str, Any] | None,
     ) -> None:
+        check_compiled(app)
         replaced = variant if isinstance(variant, Mapping) else {}
         played = replace(app, replaced) if isinstance(variant, Mapping) else variant or app
+        check_compiled(played)
         changed = list(replaced) or _changed_nodes(app, played)
         self._taped = _find_taped(played, changed, live)
         for name in effects:

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
+from ..visualize.runs.trace_reader import check_compiled
 from .outline import Outline, differences, outline
 from .outlook import LevelOutlook, Outlook, TaskOutlook, look
 
@@ -95,10 +96,14 @@ def prove(
         filter: only threads with a checkpoint whose metadata has these values.
 
     Raises:
+        TypeError: a graph is not compiled.
         ValueError: a graph has no checkpointer.
     """
     for which, app in (("new", new), ("old", old)):
-        if app is not None and not isinstance(app.checkpointer, BaseCheckpointSaver):
+        if app is None:
+            continue
+        check_compiled(app)
+        if not isinstance(app.checkpointer, BaseCheckpointSaver):
             raise ValueError(
                 f"the {which} graph must have a checkpointer to read threads from: "
                 "compile(checkpointer=...)"

@@ -412,6 +412,10 @@ def test_mistakes_are_named(world):
         whatif(app, 1, effects={"tol": louder})
     with pytest.raises(ValueError, match="has no checkpointer"):
         whatif(tools(world, None), 1)
+    with pytest.raises(TypeError, match="app must be a compiled graph.*compile\\(\\) it first"):
+        whatif(StateGraph(Talk), 1)
+    with pytest.raises(TypeError, match="app must be a compiled graph"):
+        whatif(app, 1, variant=StateGraph(Talk))
 
 
 def test_trials_are_drawn(world):

@@ -113,3 +113,10 @@ def test_threads_are_counted_by_reason_the_gravest_first():
 def test_a_graph_without_a_checkpointer_is_refused():
     with pytest.raises(ValueError, match="the old graph must have a checkpointer"):
         prove(ASKING.compile(InMemorySaver()), ASKING.compile())
+
+
+def test_mistakes_are_named():
+    with pytest.raises(TypeError, match=r"app must be a compiled graph.*compile\(\) it first"):
+        prove(ASKING)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the old graph must have a checkpointer"):
+        prove(ASKING.compile(InMemorySaver()), ASKING.compile())
