@@ -29,7 +29,7 @@ exclude_patterns = ["_build", "pictures"]
 source_suffix = {".md": "markdown", ".notebook": "markdown"}
 nitpicky = True
 # Where a field of a record has this type, Sphinx cuts it at the comma.
-nitpick_ignore = [("py:class", "tuple[~stategraph.visualize.runs.diff.Change")]
+nitpick_ignore = [("py:class", "tuple[~stategraph.visualize.trace.diff.Change")]
 
 # -- Markdown --------------------------------------------------------------------------------------
 myst_enable_extensions = ["colon_fence"]

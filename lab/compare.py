@@ -13,10 +13,10 @@ from ..pregel.types import RunnableConfig
 from ..testing.comparing import hide_ids
 from ..testing.recording import RecordedTask
 from ..testing.thread_reader import read_thread
-from ..visualize.runs.changes import Block, ChangeList
-from ..visualize.runs.diff import Change, diff
-from ..visualize.runs.trace_reader import check_compiled
-from ..visualize.runs.values import count_noun
+from ..visualize.trace.changes import Block, ChangeList
+from ..visualize.trace.diff import Change, diff
+from ..visualize.trace.reader import check_compiled
+from ..visualize.trace.values import count_noun
 
 
 class Pair(NamedTuple):

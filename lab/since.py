@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from ..pregel.app import Pregel
 from ..pregel.types import AnyConfig
-from ..visualize.runs.diff import Change, diff
-from ..visualize.runs.trace import TraceStep, TraceTask
-from ..visualize.runs.trace_reader import read_trace
+from ..visualize.trace.diff import Change, diff
+from ..visualize.trace.reader import read_trace
+from ..visualize.trace.records import TraceStep, TraceTask
 
 
 class Since(NamedTuple):

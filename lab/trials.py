@@ -11,9 +11,9 @@ from typing import Any
 from ..testing.asserts import CheckFailed
 from ..testing.comparing import Difference
 from ..testing.recording import Recording
-from ..visualize.runs.changes import Block, ChangeList
-from ..visualize.runs.diff import Change
-from ..visualize.runs.values import count_noun
+from ..visualize.trace.changes import Block, ChangeList
+from ..visualize.trace.diff import Change
+from ..visualize.trace.values import count_noun
 from .calls import Call
 
 MOST_SHOWN = 10

@@ -31,9 +31,9 @@ from ..testing.fakes import find_node, replace
 from ..testing.recorder import Player, Stage, Tape, list_nodes
 from ..testing.recording import RecordedTask, Recording
 from ..testing.thread_reader import ThreadError, read_thread
-from ..visualize.runs.diff import diff
-from ..visualize.runs.trace_reader import check_compiled
-from ..visualize.runs.values import format_value
+from ..visualize.trace.diff import diff
+from ..visualize.trace.reader import check_compiled
+from ..visualize.trace.values import format_value
 from .calls import CallTape, Policies, Unrecorded, check_policies, count_tokens
 from .start import copy_until
 from .trials import Trial, Trials

@@ -15,10 +15,10 @@ from ..pregel.names import START
 from ..pregel.run.task_records import NOTHING_RECORDED, read_records
 from ..pregel.types import AnyConfig
 from ..testing.thread_reader import read_thread
-from ..visualize.runs.diff import is_same
-from ..visualize.runs.trace import TraceStep, TraceTask
-from ..visualize.runs.trace_reader import read_snapshot, read_trace
-from ..visualize.runs.values import format_value
+from ..visualize.trace.diff import is_same
+from ..visualize.trace.reader import read_snapshot, read_trace
+from ..visualize.trace.records import TraceStep, TraceTask
+from ..visualize.trace.values import format_value
 
 LONGEST: Final = 120
 """Characters that are shown of a value."""

@@ -204,7 +204,7 @@ class Pregel(
                 by then.
         """
         if options.get("progress"):
-            from ..visualize.runs import calls
+            from ..visualize.live import calls
 
             given = {"return_exceptions": return_exceptions, **options}
             shown: list[Any] = calls.batch(self, inputs, config, given)
@@ -228,7 +228,7 @@ class Pregel(
         from .drivers import aio
 
         if options.get("progress"):
-            from ..visualize.runs import calls
+            from ..visualize.live import calls
 
             given = {"return_exceptions": return_exceptions, **options}
             shown: list[Any] = await calls.abatch(self, inputs, config, given)

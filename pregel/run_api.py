@@ -427,7 +427,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
 def find_detour(call: Call) -> Any:
     """What makes a call that waits for its turn or is shown: a module with the methods' twins."""
     if call.progress:
-        from ..visualize.runs import calls
+        from ..visualize.live import calls
 
         return calls
     from .drivers import turns

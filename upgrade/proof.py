@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
-from ..visualize.runs.trace_reader import check_compiled
+from ..visualize.trace.reader import check_compiled
 from .outline import Outline, differences, outline
 from .outlook import LevelOutlook, Outlook, TaskOutlook, look
 

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .dot import GraphvizMissingError, GraphvizWarning
     from .drawing import Drawing
-    from .runs.branches import branches, compare
-    from .runs.changes import changes
-    from .runs.live import awatch, watch
-    from .runs.report import report
-    from .runs.timeline import timeline
+    from .live.live import awatch, watch
+    from .render.branches import branches, compare
+    from .render.report import report
+    from .render.timeline import timeline
+    from .trace.changes import changes
 
 _HOMES = {
     "Drawing": ".drawing",
     "GraphvizMissingError": ".dot",
     "GraphvizWarning": ".dot",
-    "awatch": ".runs.live",
-    "branches": ".runs.branches",
-    "changes": ".runs.changes",
-    "compare": ".runs.branches",
-    "report": ".runs.report",
-    "timeline": ".runs.timeline",
-    "watch": ".runs.live",
+    "awatch": ".live.live",
+    "branches": ".render.branches",
+    "changes": ".trace.changes",
+    "compare": ".render.branches",
+    "report": ".render.report",
+    "timeline": ".render.timeline",
+    "watch": ".live.live",
 }
 
 __all__ = [

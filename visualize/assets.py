@@ -12,7 +12,7 @@ _SIBLING: Final = re.compile(r'^import \{[^}]*\} from "\./([\w-]+\.js)";\n', re.
 
 def read_asset(name: str) -> str:
     """Return the text of a file in this package, named relative to it: "page.css",
-    "runs/report.js"."""
+    "render/report.js"."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...visualize.assets import list_components
-from ...visualize.runs.thread_pages import drawing_styles
+from ...visualize.render.thread_pages import drawing_styles
 from ...visualize.theme import DARK, LIGHT
 from ..errors import Refused
 

@@ -19,8 +19,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...pregel.app import Pregel
-from ...visualize.runs.thread_index import ThreadIndex
-from ...visualize.runs.thread_pages import NotThereError, ThreadPages, draw_graph
+from ...visualize.render.thread_pages import NotThereError, ThreadPages, draw_graph
+from ...visualize.trace.index import ThreadIndex
 from ..errors import Refused
 from ..records import Record
 from ..service import Service, answer

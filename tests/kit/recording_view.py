@@ -7,7 +7,7 @@ from typing import Any
 from stategraph import (
     Observer,
 )
-from stategraph.visualize.runs.progress import Progress
+from stategraph.visualize.live.progress import Progress
 
 
 class Seen:

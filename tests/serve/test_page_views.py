@@ -18,8 +18,8 @@ from starlette.requests import Request
 
 from stategraph import START, InMemorySaver, Send, StateGraph, interrupt
 from stategraph.serve import create_app
-from stategraph.visualize.runs.thread_index import ThreadIndex
-from stategraph.visualize.runs.thread_pages import ThreadPages
+from stategraph.visualize.render.thread_pages import ThreadPages
+from stategraph.visualize.trace.index import ThreadIndex
 
 VIEWS = ["steps", "graph", "timeline", "branches"]
 DRAWN = {

@@ -10,7 +10,7 @@ from kit.graphs import thread_config
 
 from stategraph import Command
 from stategraph.visualize import branches, compare
-from stategraph.visualize.runs.report import draw_report
+from stategraph.visualize.render.report import draw_report
 
 
 def labels(made: threads.StoredThread) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kit import stored_threads as threads
 
-from stategraph.visualize.runs.changes import changes
-from stategraph.visualize.runs.diff import DiffLimits
+from stategraph.visualize.trace.changes import changes
+from stategraph.visualize.trace.diff import DiffLimits
 
 
 def test_each_step_shows_its_changes_and_their_writers():

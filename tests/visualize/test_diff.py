@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from stategraph.visualize.runs.diff import Change, DiffLimits, diff, draw_html, draw_text
+from stategraph.visualize.trace.diff import Change, DiffLimits, diff, draw_html, draw_text
 
 
 @dataclass

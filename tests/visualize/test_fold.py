@@ -18,8 +18,8 @@ from stategraph.checkpoint.memory import MemorySaver
 from stategraph.visualize import timeline
 from stategraph.visualize.drawing import Drawing
 from stategraph.visualize.fold import FEWEST, WIDEST, fit, fold, fold_rows
-from stategraph.visualize.runs.changes import changes
 from stategraph.visualize.svg import Mark, draw_svg, fold_marks
+from stategraph.visualize.trace.changes import changes
 
 
 class State(TypedDict, total=False):

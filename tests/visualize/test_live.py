@@ -42,11 +42,12 @@ from stategraph import (
 )
 from stategraph.visualize.extract import extract
 from stategraph.visualize.labels import TIMES
-from stategraph.visualize.runs import live, live_view, run_events
-from stategraph.visualize.runs.live import watch
-from stategraph.visualize.runs.live_view import PERIOD
-from stategraph.visualize.runs.progress import Progress
-from stategraph.visualize.runs.tally import TaskEnded, TaskStarted
+from stategraph.visualize.live import live, run_events
+from stategraph.visualize.live import view as live_view
+from stategraph.visualize.live.live import watch
+from stategraph.visualize.live.progress import Progress
+from stategraph.visualize.live.tally import TaskEnded, TaskStarted
+from stategraph.visualize.live.view import PERIOD
 
 PATIENCE = 10.0  # seconds until a test that waits for a view gives up
 
@@ -638,7 +639,7 @@ def test_progress_that_is_off_loads_nothing():
         "S = TypedDict('S', {'n': int})\n"
         "app = StateGraph(S).add_node('a', lambda s: {'n': 1}).add_edge(START, 'a').compile()\n"
         "app.invoke({'n': 0}, progress=False); list(app.stream({'n': 0})); app.batch([{'n': 0}], progress=None)\n"
-        "print([m for m in sys.modules if 'visualize.runs' in m or 'observing' in m])"
+        "print([m for m in sys.modules if 'visualize.live' in m or 'visualize.trace' in m or 'observing' in m])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"

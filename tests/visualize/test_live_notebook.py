@@ -11,10 +11,10 @@ import pytest
 from stategraph.visualize.fold import fit
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.layout.pixels import arrange
+from stategraph.visualize.live.notebook import describe_run, draw_picture, fit_mark
+from stategraph.visualize.live.progress import Progress
+from stategraph.visualize.live.tally import TaskEnded, TaskStarted
 from stategraph.visualize.model import GraphModel, GraphNode
-from stategraph.visualize.runs.live_notebook import describe_run, draw_picture, fit_mark
-from stategraph.visualize.runs.progress import Progress
-from stategraph.visualize.runs.tally import TaskEnded, TaskStarted
 from stategraph.visualize.svg import Mark
 
 SHAPE = GraphModel("g", (GraphNode("__start__", "START", "start"), GraphNode("a", "a & <b>"), GraphNode("c", "c")), ())
@@ -135,13 +135,13 @@ def cells():
         "await awatch(build(second), {'n': 2})",
         "watch(build(fail), {'n': 1})",
         # Slow enough to be drawn while it runs: the node waits for the view.
-        "from stategraph.visualize.runs import live_notebook\n"
-        "drawn, paint = threading.Event(), live_notebook.draw_picture\n"
+        "from stategraph.visualize.live import notebook\n"
+        "drawn, paint = threading.Event(), notebook.draw_picture\n"
         "def telling(progress, *rest):\n"
         "    svg = paint(progress, *rest)\n"
         "    if 'node is-running\" data-node=\"second' in svg: drawn.set()\n"
         "    return svg\n"
-        "live_notebook.draw_picture = telling\n"
+        "notebook.draw_picture = telling\n"
         "watch(build(lambda state: {'n': int(drawn.wait(10))}), {'n': 1})",
         "build(second).invoke({'n': 3}, progress=True)",
     ]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from stategraph.visualize.labels import TIMES
+from stategraph.visualize.live.progress import NodeRow, Progress
+from stategraph.visualize.live.tally import TaskEnded, TaskStarted
+from stategraph.visualize.live.terminal import Lines, Table, can_draw, pick_rows, render_rich
 from stategraph.visualize.model import GraphModel, GraphNode
-from stategraph.visualize.runs.live_terminal import Lines, Table, can_draw, pick_rows, render_rich
-from stategraph.visualize.runs.progress import NodeRow, Progress
-from stategraph.visualize.runs.tally import TaskEnded, TaskStarted
 from stategraph.visualize.svg import Mark
 
 NODES = ("plan", "count", "sum")

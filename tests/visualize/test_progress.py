@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from stategraph.visualize.labels import TIMES
+from stategraph.visualize.live.progress import NodeRow, Progress, split_mark
+from stategraph.visualize.live.tally import BreakpointHit, Event, Superstep, TaskEnded, TaskStarted
 from stategraph.visualize.model import GraphModel, GraphNode
-from stategraph.visualize.runs.progress import NodeRow, Progress, split_mark
-from stategraph.visualize.runs.tally import BreakpointHit, Event, Superstep, TaskEnded, TaskStarted
 
 FLAT = GraphModel(
     "flat", (GraphNode("__start__", "START", "start"), GraphNode("a", "a"), GraphNode("b", "b"), GraphNode("__end__", "END", "end")), ()

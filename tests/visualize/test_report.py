@@ -21,10 +21,10 @@ from kit.stored_threads import Timeless
 
 from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
 from stategraph.visualize.labels import TIMES
-from stategraph.visualize.runs.diff import diff
-from stategraph.visualize.runs.report import draw_report, report
-from stategraph.visualize.runs.report_data import gather
-from stategraph.visualize.runs.step_data import MOST_ROWS, within
+from stategraph.visualize.render.report import draw_report, report
+from stategraph.visualize.render.report_data import gather
+from stategraph.visualize.render.step_data import MOST_ROWS, within
+from stategraph.visualize.trace.diff import diff
 
 HOSTILE = "</script><img src=x onerror=\"document.title='pwned'\">&amp;'`${1}\u202e\x00\x1b\u2028"
 
@@ -213,9 +213,9 @@ def test_the_page_is_one_file_that_loads_nothing(tmp_path):
 def test_the_files_of_the_page_are_in_the_wheel():
     root = Path(__file__).resolve().parents[2]
     listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    needed = {path.name for path in (root / "visualize" / "runs").glob("report.*") if path.suffix != ".py"}
+    needed = {path.name for path in (root / "visualize" / "render").glob("report.*") if path.suffix != ".py"}
     assert needed == {"report.css", "report.js"}
-    assert all(any(fnmatch(name, kind) for kind in listed["stategraph.visualize.runs"]) for name in needed)
+    assert all(any(fnmatch(name, kind) for kind in listed["stategraph.visualize.render"]) for name in needed)
 
 
 def test_the_page_has_one_script_that_may_run_with_each_component_once():

@@ -13,9 +13,9 @@ from kit.drive import Drive
 from kit.random_graphs import graphs
 from kit.uninterrupted_runs import Thread, look, unbroken
 
-from stategraph.visualize.runs.changes import changes
-from stategraph.visualize.runs.report import draw_report
-from stategraph.visualize.runs.timeline import timeline
+from stategraph.visualize.render.report import draw_report
+from stategraph.visualize.render.timeline import timeline
+from stategraph.visualize.trace.changes import changes
 
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")  # random graphs need not make sense
 

@@ -11,9 +11,9 @@ from kit import stored_threads as threads
 from kit.graphs import CONFIG, chain_of
 
 from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
-from stategraph.visualize.runs.report_data import gather
-from stategraph.visualize.runs.thread_index import ThreadIndex
-from stategraph.visualize.runs.thread_pages import NotThereError, ThreadPages
+from stategraph.visualize.render.report_data import gather
+from stategraph.visualize.render.thread_pages import NotThereError, ThreadPages
+from stategraph.visualize.trace.index import ThreadIndex
 
 
 def dropped() -> threads.StoredThread:

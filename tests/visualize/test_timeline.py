@@ -11,8 +11,8 @@ from kit.stored_threads import Timeless
 from timelines import QUESTION, START, overlapping, step, task, told_of
 
 from stategraph.visualize.image import as_image
-from stategraph.visualize.runs.timeline import Timeline, timeline
-from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
+from stategraph.visualize.render.timeline import Timeline, timeline
+from stategraph.visualize.render.timeline_scale import ScaleRoom, build_scale
 
 
 def gaps(found: Timeline) -> list[tuple[int, float, float, str]]:

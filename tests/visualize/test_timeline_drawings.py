@@ -14,9 +14,9 @@ from kit import stored_threads as threads
 from timelines import QUESTION, START, overlapping, step, task, told_of
 
 from stategraph.visualize.labels import TIMES
-from stategraph.visualize.runs.timeline import Timeline, timeline
-from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
-from stategraph.visualize.runs.timeline_svg import LANES
+from stategraph.visualize.render.timeline import Timeline, timeline
+from stategraph.visualize.render.timeline_scale import ScaleRoom, build_scale
+from stategraph.visualize.render.timeline_svg import LANES
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,8 +10,8 @@ from kit.graphs import CONFIG, chain_of
 from kit.stored_threads import Timeless
 
 from stategraph import START, Command, RetryPolicy, StateGraph
-from stategraph.visualize.runs.trace import Trace, TraceStep, TraceTask
-from stategraph.visualize.runs.trace_reader import read_trace
+from stategraph.visualize.trace.reader import read_trace
+from stategraph.visualize.trace.records import Trace, TraceStep, TraceTask
 
 
 def lines(steps: tuple[TraceStep, ...]) -> list[str]:

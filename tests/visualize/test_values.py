@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stategraph.visualize.labels import drop_illegal
-from stategraph.visualize.runs.values import block, duration, format_value, sanitize
+from stategraph.visualize.trace.values import block, duration, format_value, sanitize
 
 
 @pytest.mark.parametrize(

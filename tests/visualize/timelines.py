@@ -6,8 +6,8 @@ from typing import Any
 
 from stategraph import Interrupt
 from stategraph.checkpoint.base import UNDER_WAY
-from stategraph.visualize.runs.timeline import Timeline, build_timeline
-from stategraph.visualize.runs.trace import Source, TaskState, Trace, TraceStep, TraceTask
+from stategraph.visualize.render.timeline import Timeline, build_timeline
+from stategraph.visualize.trace.records import Source, TaskState, Trace, TraceStep, TraceTask
 
 QUESTION = Interrupt("ok?", "q1")
 

@@ -1,6 +1,6 @@
 // One step of a thread, as its line in a list and as what opens below or beside that: what it
 // changed, its tasks, the state after it. Reports and the server's page show steps with it.
-// What the letters of a step mean is told in visualize/runs/step_data.py.
+// What the letters of a step mean is told in visualize/render/step_data.py.
 import { countOf, make } from "./elements.js";
 
 /** The line of a step. `keys` are those of the state that it changed. */

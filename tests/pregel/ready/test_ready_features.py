@@ -27,7 +27,7 @@ from stategraph import (
 )
 from stategraph.checkpoint import Retention
 from stategraph.testing import virtual_time
-from stategraph.visualize.runs.timeline import timeline
+from stategraph.visualize.render.timeline import timeline
 
 postgres = cluster.emptied
 pytestmark = pytest.mark.trial

@@ -14,14 +14,14 @@ from kit.ready_graphs import beside_a_chain, build, by_order, ends_by
 from stategraph import END, Command, InMemorySaver, SqliteSaver, interrupt, task
 from stategraph.checkpoint.base import UNDER_WAY
 from stategraph.visualize.labels import TIMES
-from stategraph.visualize.runs.changes import changes
-from stategraph.visualize.runs.report import report
-from stategraph.visualize.runs.thread_index import ThreadIndex
-from stategraph.visualize.runs.thread_pages import ThreadPages
-from stategraph.visualize.runs.timeline import timeline
-from stategraph.visualize.runs.timeline_scale import ScaleRoom, build_scale
-from stategraph.visualize.runs.trace_reader import read_trace
-from stategraph.visualize.runs.values import INSIDE
+from stategraph.visualize.render.report import report
+from stategraph.visualize.render.thread_pages import ThreadPages
+from stategraph.visualize.render.timeline import timeline
+from stategraph.visualize.render.timeline_scale import ScaleRoom, build_scale
+from stategraph.visualize.trace.changes import changes
+from stategraph.visualize.trace.index import ThreadIndex
+from stategraph.visualize.trace.reader import read_trace
+from stategraph.visualize.trace.values import INSIDE
 
 EMPTY: Any = {"log": []}
 STARTED = "it has started and not ended: it is running, or goes on with the next call"

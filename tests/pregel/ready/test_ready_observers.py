@@ -19,7 +19,7 @@ from stategraph import (
     RetryPolicy,
     interrupt,
 )
-from stategraph.visualize.runs import live_view
+from stategraph.visualize.live import view as live_view
 
 EMPTY: Any = {"log": []}
 HANDLER = "__error_handler__flaky"

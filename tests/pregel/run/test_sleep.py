@@ -31,7 +31,7 @@ from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.errors import NodeTimeoutError, UnknownInterruptError
 from stategraph.testing import virtual_time
-from stategraph.visualize.runs.trace_reader import read_trace
+from stategraph.visualize.trace.reader import read_trace
 
 postgres = cluster.emptied
 HOUR = 3600.0

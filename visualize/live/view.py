@@ -21,11 +21,11 @@ from ...extras import install_command
 from ...pregel.errors import GraphDrained, GraphInterrupt, ParentCommand
 from ..extract import extract
 from ..model import GraphModel
-from .live_notebook import Picture
-from .live_terminal import Lines, Table, can_draw
+from .notebook import Picture
 from .progress import Progress, ReadyProgress, RunState
 from .run_events import RunEvents, format_error
 from .tally import Event
+from .terminal import Lines, Table, can_draw
 
 PERIOD = 0.1
 """The minimum number of seconds between two redraws."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ...checkpoint.printable import printable
 from ..labels import TIMES
+from ..trace.values import duration
 from .progress import EARLIER, NodeRow, Progress, split_mark
 from .tally import Superstep
-from .values import duration
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+from ..trace.records import TraceStep, TraceTask
 from .timeline_attempts import list_parts
 from .timeline_model import CallSource, Gap, GapKind, ThreadCall, list_spans, merge_spans
-from .trace import TraceStep, TraceTask
 
 IDLE = 1.0
 """Seconds between two supersteps after which they are attributed to two calls; the stored data do

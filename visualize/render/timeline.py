@@ -21,12 +21,12 @@ from ..image import as_image
 from ..page import draw_page
 from ..text import terminal_width
 from ..theme import Theme
+from ..trace.reader import read_trace
+from ..trace.records import Trace, TraceStep
 from . import timeline_svg, timeline_text
 from .timeline_attempts import gather_attempts
 from .timeline_calls import find_calls
 from .timeline_model import Bar, TimelineModel
-from .trace import Trace, TraceStep
-from .trace_reader import read_trace
 
 MOST_PIXELS = 20_000
 """How wide a timeline on a page of its own may be."""

@@ -15,7 +15,10 @@ from typing import NamedTuple
 from ...pregel.app import Pregel
 from ...pregel.types import AnyConfig
 from ..labels import drop_illegal
-from .diff import DiffLimits
+from ..trace.diff import DiffLimits
+from ..trace.reader import read_snapshot, read_trace
+from ..trace.records import Trace, TraceTask, find_still_failed
+from ..trace.values import block, format_value, sanitize
 from .step_data import (
     Data,
     StateTexts,
@@ -28,9 +31,6 @@ from .step_data import (
     without_empty,
 )
 from .timeline import Timeline, build_timeline
-from .trace import Trace, TraceTask, find_still_failed
-from .trace_reader import read_snapshot, read_trace
-from .values import block, format_value, sanitize
 
 BUDGET = 1_200_000
 """The maximum number of characters for all changes of a report, and for all its values."""

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from ...checkpoint.base import UNDER_WAY
 from ..group import group
-from .trace import TaskState, TraceBranch, TraceStep, TraceTask
-from .values import count_noun, duration
+from ..trace.records import TaskState, TraceBranch, TraceStep, TraceTask
+from ..trace.values import count_noun, duration
 
 GapKind = Literal["answer", "idle", "stopped", "retry"]
 """Why nothing ran: `answer`: a question waited for its answer; `idle`: no call ran the thread;

@@ -10,19 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ...checkpoint.base import (
-    NULL_TASK_ID,
-    BaseCheckpointSaver,
-    CheckpointTuple,
-    RunnableConfig,
-)
+from ...checkpoint.base import NULL_TASK_ID, BaseCheckpointSaver, CheckpointTuple, RunnableConfig
 from ...pregel.program.program import Program
 from ...pregel.run.explain import find_whole
 from ...pregel.run.load import lost_kinds, lost_work
 from ...pregel.run.snapshots import View, view
 from ...pregel.run.task_records import TaskRecord
 from ...pregel.schedule.slots import find_under_way
-from .trace import TaskState, TraceTask
+from .records import TaskState, TraceTask
 
 _NODE = "node "
 

@@ -17,8 +17,8 @@ from ..group import group
 from ..labels import TIMES
 from ..theme import style_sheet
 from .diff import DIFF_LIMITS, Change, DiffLimits, diff, draw_html, draw_text
-from .trace import Trace, TraceStep, find_still_failed
-from .trace_reader import read_trace
+from .reader import read_trace
+from .records import Trace, TraceStep, find_still_failed
 from .values import count_noun, display_name, format_value, sanitize
 
 MOST_TROUBLES = 20
@@ -34,7 +34,7 @@ SOURCES = {
     "dropped": "dropped by a new input",
 }
 
-_RULES = "\n" + read_asset("runs/changes.css")
+_RULES = "\n" + read_asset("trace/changes.css")
 
 
 class StepChanges(NamedTuple):

@@ -15,12 +15,12 @@ from ...pregel.types import AnyConfig
 from ..drawing import Drawing
 from ..group import group
 from ..model import GraphEdge, GraphModel, GraphNode
-from .changes import MOST_NAMES, SOURCES, Block, ChangeList, headline, shorten
-from .diff import DIFF_LIMITS, Change, DiffLimits, diff
-from .thread_index import Point, ThreadIndex, list_chains
-from .trace import Trace, TraceStep
-from .trace_reader import read_snapshot, read_trace
-from .values import count_noun, sanitize
+from ..trace.changes import MOST_NAMES, SOURCES, Block, ChangeList, headline, shorten
+from ..trace.diff import DIFF_LIMITS, Change, DiffLimits, diff
+from ..trace.index import Point, ThreadIndex, list_chains
+from ..trace.reader import read_snapshot, read_trace
+from ..trace.records import Trace, TraceStep
+from ..trace.values import count_noun, sanitize
 
 
 class BranchTree(Drawing):

@@ -8,9 +8,9 @@ from textwrap import wrap
 from ...pregel.names import NS_END
 from ..group import group
 from ..labels import TIMES
+from ..trace.values import display_name, duration, sanitize
 from .timeline_model import Bar, TimelineModel
 from .timeline_scale import Scale, ScaleRoom, build_scale
-from .values import display_name, duration, sanitize
 
 _MARKS = {"done": "█", "failed": "✗", "paused": "?", "running": "▶", "waiting": "░", "lost": "x"}
 _WORDS = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..labels import TIMES
+from ..trace.values import count_noun, duration
 from .pace import Pace
-from .values import count_noun, duration
 
 NOTABLE = 0.05
 """How many seconds a node must have taken for its mark to show the time."""

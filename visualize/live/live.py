@@ -11,9 +11,9 @@ from typing_extensions import Unpack
 from ...pregel.app import Pregel
 from ...pregel.run.config import Options
 from ...pregel.types import AnyConfig
+from ..trace.reader import check_compiled
 from .earlier import afind_earlier, find_earlier
-from .live_view import RunView, ViewName, show_call
-from .trace_reader import check_compiled
+from .view import RunView, ViewName, show_call
 
 
 def watch(

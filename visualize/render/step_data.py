@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from ...pregel.names import METADATA_PREFIX, START
 from ..group import group
 from ..labels import TIMES, drop_illegal
-from .changes import headline, writers
-from .diff import Change, DiffLimits, count_change, diff
+from ..trace.changes import headline, writers
+from ..trace.diff import Change, DiffLimits, count_change, diff
+from ..trace.records import TraceStep, TraceTask, find_still_failed
+from ..trace.values import block, duration, format_key, format_value, sanitize
 from .timeline import Timeline
-from .trace import TraceStep, TraceTask, find_still_failed
-from .values import block, duration, format_key, format_value, sanitize
 
 BAD = ("failed", "paused")
 """The states of tasks that are shown first."""

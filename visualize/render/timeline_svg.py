@@ -17,9 +17,9 @@ from ..group import group
 from ..labels import TIMES, drop_illegal
 from ..layout.geometry import Box
 from ..theme import Theme, style_sheet
+from ..trace.values import count_noun, display_name, duration, sanitize
 from .timeline_model import Bar, Gap, ThreadCall, TimelineModel
 from .timeline_scale import Scale, ScaleRoom, build_scale
-from .values import count_noun, display_name, duration, sanitize
 
 LANES = 6
 """How many tasks of one node are drawn below each other; more become one bar with their number."""
@@ -34,7 +34,7 @@ NARROW = 4.0
 """The width in pixels below which steps share a column."""
 
 _HEAD, _ROW, _LANE, _GAP = 50.0, 26.0, 9.0, 54.0
-RULES = "\n" + read_asset("runs/timeline.css")
+RULES = "\n" + read_asset("render/timeline.css")
 _CALLS = {"input": "input", "resume": "resumed", "update": "update_state", "fork": "fork"}
 _WORDS = {
     "done": "ran",

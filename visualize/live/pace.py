@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from .values import count_noun, duration
+from ..trace.values import count_noun, duration
 
 WINDOW = 60.0
 """How many seconds a pace looks back: what was slow an hour ago says little about the rest."""

@@ -11,13 +11,7 @@ from datetime import datetime
 from itertools import chain, starmap
 from typing import Any, NamedTuple
 
-from ...checkpoint.base import (
-    UNDER_WAY,
-    BaseCheckpointSaver,
-    RunnableConfig,
-    address,
-    coordinates,
-)
+from ...checkpoint.base import UNDER_WAY, BaseCheckpointSaver, RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
 from ...pregel.names import START, child_ns, handled_node, join_id, numbered_ns, split_number
 from ...pregel.policies import RetryPolicy
@@ -26,7 +20,7 @@ from ...pregel.types import AnyConfig, PregelTask, StateSnapshot
 from ..labels import natural_key
 from .origins import OriginInputs
 from .orphans import Orphans, build_orphan, find_orphans
-from .trace import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
+from .records import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
 from .values import block, format_value
 
 MOST_NESTED = 200

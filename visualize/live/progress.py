@@ -13,6 +13,7 @@ from ...pregel.names import NS_END, NS_SEP
 from ..labels import TIMES
 from ..model import GraphModel, GraphNode
 from ..svg import Mark
+from ..trace.values import count_noun, duration
 from .pace import describe_pace
 from .tally import (
     BreakpointHit,
@@ -26,7 +27,6 @@ from .tally import (
     describe_done,
     join,
 )
-from .values import count_noun, duration
 
 RunState = Literal["starting", "running", "done", "paused", "failed", "stopped"]
 """`stopped`: from outside, by Ctrl-C, a cancellation or a drain."""

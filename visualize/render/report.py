@@ -24,10 +24,10 @@ from ..fold import fit
 from ..group import group
 from ..labels import TIMES, drop_illegal
 from ..svg import URGENT, Mark, State, count_of, draw_svg, fold_marks
+from ..trace.records import Trace, find_still_failed
+from ..trace.values import count_noun, sanitize
 from .branches import branches
 from .report_data import ReportData, Trouble, gather
-from .trace import Trace, find_still_failed
-from .values import count_noun, sanitize
 
 _CALM = {
     "done": "done",
@@ -79,7 +79,7 @@ def draw_report(app: Pregel, config: AnyConfig) -> str:
     graph = draw_svg(fitted.model, fitted.layout, marks=marks)
     times = replace(data.timeline, remarks=()).draw_svg(width=across)  # the page shows them itself
     title = f"{trace.name} · thread {trace.thread}"
-    script = bundle_script("runs/report.js")
+    script = bundle_script("render/report.js")
     return "".join(
         [
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
@@ -124,7 +124,7 @@ def _policy(script: str) -> str:
 
 
 def _style() -> str:
-    return read_asset("components/run.css") + read_asset("runs/report.css")
+    return read_asset("components/run.css") + read_asset("render/report.css")
 
 
 _STEPS = """<div class="bar-line"><input id="search" type="search"

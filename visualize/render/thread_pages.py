@@ -19,10 +19,15 @@ from ..fold import FittedGraph, fit
 from ..labels import drop_illegal
 from ..svg import draw_svg
 from ..theme import style_sheet
+from ..trace.diff import Change, DiffLimits, diff
+from ..trace.index import Line, ThreadIndex, shared
+from ..trace.orphans import Orphans
+from ..trace.reader import TextLimit
+from ..trace.records import Trace, TraceStep, TraceTask, mark_running
+from ..trace.step_reader import read_open_step, read_steps
+from ..trace.values import block
 from . import timeline_svg
 from .branches import draw_branches
-from .diff import Change, DiffLimits, diff
-from .orphans import Orphans
 from .step_data import (
     Data,
     count_by_node,
@@ -34,12 +39,7 @@ from .step_data import (
     state_keys,
     without_empty,
 )
-from .step_reader import read_open_step, read_steps
-from .thread_index import Line, ThreadIndex, shared
 from .timeline import Timeline, build_timeline
-from .trace import Trace, TraceStep, TraceTask, mark_running
-from .trace_reader import TextLimit
-from .values import block
 
 MOST_STEPS: Final = 500
 """How many steps are returned at once."""

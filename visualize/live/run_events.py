@@ -11,8 +11,8 @@ from ...pregel.names import NS_SEP, node_levels
 from ...pregel.observer import EndStatus, Observer, RunInfo, TaskInfo
 from ...pregel.types import Interrupt
 from ..layout.measure import one_line
+from ..trace.values import format_value, sanitize
 from .tally import BreakpointHit, Event, TaskEnded, TaskRetried, TaskStarted
-from .values import format_value, sanitize
 
 LONGEST = 240
 """How many characters of a question or an error are shown."""

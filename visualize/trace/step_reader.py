@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from ...checkpoint.base import RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
+from .index import ThreadIndex
 from .orphans import Orphans
-from .thread_index import ThreadIndex
-from .trace import TraceStep
-from .trace_reader import (
+from .reader import (
     MOST_NESTED,
     StepVisitor,
     TextLimit,
@@ -19,6 +18,7 @@ from .trace_reader import (
     list_transitions,
     read_snapshot,
 )
+from .records import TraceStep
 
 
 def read_steps(

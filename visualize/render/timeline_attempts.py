@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from .trace import TraceStep, TraceTask
+from ..trace.records import TraceStep, TraceTask
 
 
 def list_parts(steps: Sequence[TraceStep]) -> list[range]:

@@ -1,0 +1,1 @@
+"""Views of a run while it executes, from the events of its tasks."""
