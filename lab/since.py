@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
 
+from ..checkpoint.base import address, coordinates
 from ..pregel.app import Pregel
-from ..pregel.types import AnyConfig
+from ..pregel.types import AnyConfig, StateSnapshot
 from ..visualize.trace.diff import Change, diff
-from ..visualize.trace.reader import read_trace
-from ..visualize.trace.records import TraceStep, TraceTask
+from ..visualize.trace.reader import TraceLevel, TraceReader, list_transitions, read_snapshot
+from ..visualize.trace.records import TraceTask
+
+FIRST_STEP: Final = -1
+"""The number of a thread's first input. There is no state before it, so it is not tried."""
 
 
 class Since(NamedTuple):
@@ -37,10 +41,11 @@ class Since(NamedTuple):
 def since(
     app: Pregel[Any, Any, Any, Any], config: AnyConfig, predicate: Callable[[Any], Any]
 ) -> Since | None:
-    """Return the step since which a predicate has held of the state without a break.
+    """Return the step since which a predicate has held of the state.
 
-    The line that leads to the state is looked at from its end, one step after the other, and no
-    further than to the step that is found.
+    The line that leads to the state is bisected, so of n steps about log₂ n are read. If the
+    predicate comes and goes, one of the steps at which it began to hold is found; the newest are
+    tried first.
 
     Args:
         app: the graph that ran the thread, with its checkpointer. It is only read.
@@ -54,24 +59,73 @@ def since(
         TypeError, ValueError: there is no such thread.
         Exception: what the predicate raises.
     """
-    found: list[Since] = []
+    found = read_snapshot(app, config)
+    if not predicate(found.values):
+        return None
+    low, top, jump = FIRST_STEP, step_of(found), 1
+    while top > low + 1:
+        wanted = max((low + top) // 2, top - jump)
+        jump *= 16
+        # Some steps have no checkpoint: they were pruned, or durability="exit" made none.
+        tried = next(filter(None, (_find(app, found, n) for n in range(wanted, top))), None)
+        if tried is None:
+            top = wanted
+        elif predicate(tried.values):
+            found, top = tried, step_of(tried)
+        else:
+            low = step_of(tried)
+    states: list[Any] = []
+    thread_id, ns, _ = coordinates(found.config)
+    level = TraceLevel(app.nested(ns), thread_id, ns, "")
+    links = list_transitions(_line(app, found), None, [])
+    reader = TraceReader(app, found.config, texts=False, most_nested=0)
+    step = next(reader.list_steps(level, links, lambda _, *both: states.extend(both)))
+    changes = diff(*states[:2])
+    return Since(step.number, step.checkpoint, step.source, step.tasks, changes)
 
-    def see(step: TraceStep, before: Any, after: Any) -> None:
-        if step.checkpoint is None:
-            return
-        if not predicate(after):
-            raise _Found
-        if not predicate(before):
-            changed = diff(before, after)
-            found.append(Since(step.number, step.checkpoint, step.source, step.tasks, changed))
-            raise _Found
 
-    try:
-        read_trace(app, config, see)
-    except _Found:
-        pass
+def _find(app: Pregel, tip: StateSnapshot, step: int) -> StateSnapshot | None:
+    """Return the checkpoint with the number of a step on the line that leads to a later one."""
+    found = list(_history(app, tip, limit=2, step=step))
+    if len(found) == 2:  # there are branches
+        while (begun := _begin_of(app, tip)) is not None and step_of(begun) > step:
+            tip = next(app.get_state_history(begun.parent_config or {}))
+        found = [tip] if step_of(tip) == step else [*_history(app, tip, limit=1, step=step)]
     return found[0] if found else None
 
 
-class _Found(Exception):
-    """The search is over."""
+def _begin_of(app: Pregel, tip: StateSnapshot) -> StateSnapshot | None:
+    """Return the newest checkpoint up to this one that an input, an edit or a fork has made. From
+    there to here each follows the one that was stored before it, since a thread has one head."""
+    if (tip.metadata or {}).get("source") != "loop":
+        return tip
+    newest = None
+    for source in ("input", "update", "fork"):
+        for found in _history(app, tip, limit=1, source=source):
+            if newest is None or found.config not in (
+                each.config for each in _history(app, newest, limit=1, source=source)
+            ):
+                newest = found
+    return newest
+
+
+def _history(app: Pregel, tip: StateSnapshot, *, limit: int, **about: Any) -> Iterator[Any]:
+    """Yield the checkpoints before one whose metadata is this, the newest first."""
+    where = address(*coordinates(tip.config)[:2])
+    return app.get_state_history(where, before=tip.config, filter=about, limit=limit)
+
+
+def _line(app: Pregel, tip: StateSnapshot) -> Iterator[StateSnapshot]:
+    """Yield a checkpoint, its parent, and so on."""
+    while True:
+        yield tip
+        parent = tip.parent_config
+        found = None if parent is None else next(app.get_state_history(parent), None)
+        if found is None:
+            return
+        tip = found
+
+
+def step_of(snapshot: StateSnapshot) -> int:
+    """Return the number of the step that made a checkpoint."""
+    return int((snapshot.metadata or {}).get("step", FIRST_STEP))

@@ -11,9 +11,11 @@ from ..channels.base import MISSING
 from ..checkpoint.base import address, coordinates
 from ..pregel.app import Pregel
 from ..pregel.errors import nearest
-from ..pregel.names import START
+from ..pregel.names import NS_END, START, child_ns, numbered_ns, split_number
 from ..pregel.run.task_records import NOTHING_RECORDED, read_records
 from ..pregel.types import AnyConfig
+from ..testing.fakes import find_node
+from ..testing.recording import RecordedStep
 from ..testing.thread_reader import read_thread
 from ..visualize.trace.diff import is_same
 from ..visualize.trace.reader import read_snapshot, read_trace
@@ -41,7 +43,8 @@ class Cause:
             asked, and how long its attempts took; those that wrote the key if the value itself is
             in no write.
         answers: what they asked and were answered, as short texts.
-        read: what these tasks had read, each with its own cause.
+        read: what these tasks had read, each with its own cause; first, of a task that ran a nested
+            graph, the value there.
     """
 
     path: str
@@ -103,13 +106,15 @@ def why(
     app: Pregel[Any, Any, Any, Any], config: AnyConfig, path: str, *, depth: int = 3
 ) -> Why:
     """Return why a value in the state of a stored thread is what it is: the step that gave it this
-    value, the tasks that wrote it there, and why what these had read was so, back to the input.
+    value, the tasks that wrote it there, and why what these had read was so, back to the input. Of
+    a task that ran a nested graph, also the tasks inside.
 
     Why a node did not run says `why_not`.
 
     Args:
         app: the graph that ran the thread, with its checkpointer. It is only read.
-        config: the thread; with a `checkpoint_id`, as it was then.
+        config: the thread; with a `checkpoint_id`, as it was then; with a `checkpoint_ns`, a nested
+            graph's part of it.
         path: the value: keys, attributes and indexes joined by dots, such as "order.total" or
             "messages.-1.content".
         depth: how many generations of reads are followed.
@@ -118,12 +123,9 @@ def why(
         TypeError, ValueError: there is no such thread, or no such value; names the nearest.
     """
     state = read_snapshot(app, config).values
-    parts = path.split(".")
-    value = _find(state, _settle(state, parts), path)
-    root = Cause(path=path, value=_show(value))
-    search = _Search(app, coordinates(config)[0], depth)  # type: ignore[arg-type]
-    search.want(root, _settle(state, parts), depth)
-    read_trace(app, config, search.see, texts=True)
+    parts = _settle(state, path.split("."))
+    root = Cause(path=path, value=_show(_find(state, parts, path)))
+    _Search(app, config).find(root, parts, depth)
     return Why(root)
 
 
@@ -134,36 +136,63 @@ def why_not(app: Pregel[Any, Any, Any, Any], config: AnyConfig, node: str) -> st
     Args:
         app: the graph that ran the thread, with its checkpointer. It is only read.
         config: the thread; with a `checkpoint_id`, the line that leads there.
+        node: its name; in a nested graph its path, such as "research:search".
 
     Raises:
         ThreadError, ValueError: there is no such node, or the thread cannot be read as runs.
     """
-    statuses = app.explain(config)
-    if node not in statuses:
-        raise ValueError(f"graph {app.name!r} has no node {node!r}; {nearest(node, statuses)}")
-    leads = {edge.source for edge in app.get_graph().edges if edge.target == node}
+    graph, name = find_node(app, node)
+    around = node.split(NS_END)[:-1]
+    leads = {edge.source for edge in graph.get_graph().edges if edge.target == name}
     lines: list[str] = []
     recording = read_thread(app, config)  # type: ignore[arg-type]
-    for number, step in enumerate((step for run in recording.runs for step in run.steps), 1):
+    steps = [step for run in recording.runs for step in run.steps]
+    here = None if around else config
+    for where, ns, step in _steps_inside(app, steps, around):
+        here = address(coordinates(config)[0], ns) if around else config  # type: ignore[arg-type]
         for task in step:
-            if task.node == node:
-                lines.append(f"step {number}: it ran")
+            if task.node == name:
+                lines.append(f"{where}: it ran")
             elif task.node in leads:
                 names = [each if isinstance(each, str) else "a Send" for each in task.goto]
-                lines.append(f"step {number}: {task.node} led to {', '.join(names) or 'nothing'}")
-    return "\n".join([*lines, f"now: {statuses[node].why}"])
+                lines.append(f"{where}: {task.node} led to {', '.join(names) or 'nothing'}")
+    now = f"{around[-1]} has not run" if here is None else app.explain(here)[name].why
+    return "\n".join([*lines, f"now: {now}"])
+
+
+def _steps_inside(
+    graph: Pregel,
+    steps: Sequence[RecordedStep],
+    around: Sequence[str],
+    where: str = "",
+    ns: str = "",
+) -> Iterator[tuple[str, str, RecordedStep]]:
+    """The steps of a graph that is nested in these nodes: in words, its namespace, and the step."""
+    for number, step in enumerate(steps, 1):
+        place = f"{where}step {number}"
+        if not around:
+            yield place, ns, step
+        for task in step:
+            if around and task.node == around[0]:
+                child = graph.program.nested[task.node]
+                inside = child_ns(ns, task.node, task.id, stable=child.checkpointer is True)
+                yield from _steps_inside(child, task.steps, around[1:], f"{place}, ", inside)
 
 
 class _Search:
-    """Looks for the causes of values, from the newest step to the oldest."""
+    """Looks for the causes of values in one graph's part of a thread, from the newest step to the
+    oldest."""
 
-    def __init__(self, app: Pregel, thread: str, depth: int) -> None:
-        self._app, self._thread, self._depth = app, thread, depth
+    def __init__(self, app: Pregel, config: AnyConfig) -> None:
+        self._app, self._config = app, config
+        self._thread, self._ns, _ = coordinates(config)  # type: ignore[arg-type]
+        self._graph = app.nested(self._ns)
         self._wanted: list[tuple[Cause, Sequence[str], int]] = []
 
-    def want(self, cause: Cause, parts: Sequence[str], depth: int) -> None:
-        """Look for what made a value."""
+    def find(self, cause: Cause, parts: Sequence[str], depth: int) -> None:
+        """Complete a cause: look for what made its value."""
         self._wanted.append((cause, parts, depth))
+        read_trace(self._app, self._config, self.see, texts=True)
 
     def see(self, step: TraceStep, before: Any, after: Any) -> None:
         """Look at a step, and the states before and after it."""
@@ -182,13 +211,35 @@ class _Search:
             cause.before, cause.tasks = "" if old is MISSING else _show(old), tasks
             if step.source == "loop":
                 self._narrow(cause, parts[0], new)
+                for task in cause.tasks:
+                    self._look_inside(cause, task, parts, new, depth)
             if depth:
                 self._follow(cause, before, depth)
+
+    def _look_inside(
+        self, cause: Cause, task: TraceTask, parts: Sequence[str], value: Any, depth: int
+    ) -> None:
+        """Look for what made the value in the graphs that the task has run."""
+        ends = {step.checkpoint for step in task.steps}
+        for key, child in self._graph.program.nested.items():
+            name, number = split_number(key)
+            if name != task.node.rpartition(NS_END)[2]:
+                continue
+            stable = child.checkpointer is True
+            first = child_ns(self._ns, name, task.id, stable=stable, key=task.key)
+            ns = numbered_ns(first, number)
+            for state in self._app.get_state_history(address(self._thread, ns)):
+                if coordinates(state.config)[2] in ends:
+                    if is_same(_look(state.values, parts), value):
+                        inner = Cause(path=f"{name}:{'.'.join(parts)}", value=cause.value)
+                        cause.read.append(inner)
+                        _Search(self._app, state.config).find(inner, parts, depth)
+                    break
 
     def _narrow(self, cause: Cause, key: str, value: Any) -> None:
         """Leave of several tasks those that wrote the value itself, and note their answers."""
         saver: Any = self._app.checkpointer
-        made = saver.get_tuple(address(self._thread, "", cause.checkpoint))
+        made = saver.get_tuple(address(self._thread, self._ns, cause.checkpoint))
         before = None if made is None else saver.get_tuple(made.parent_config)
         records = read_records(() if before is None else before.pending_writes or ())
         known = [(task, records.get(task.id, NOTHING_RECORDED)) for task in cause.tasks]
@@ -213,11 +264,11 @@ class _Search:
             if value is not MISSING:
                 read = Cause(path=key, value=_show(value))
                 cause.read.append(read)
-                self.want(read, [key], depth - 1)
+                self._wanted.append((read, [key], depth - 1))
 
     def _keys(self, task: TraceTask) -> Sequence[str]:
         """The keys of the state that a task's node reads."""
-        node = self._app.program.nodes.get(task.name)
+        node = self._graph.program.nodes.get(task.name)
         if node is None or node.hidden:
             return ()
         return [node.reads] if isinstance(node.reads, str) else node.reads.keys
@@ -286,12 +337,12 @@ def _show(value: Any) -> str:
 # -- drawing ---------------------------------------------------------------------------------------
 
 
-Seen = set[tuple[str, int | None]]
+Seen = set[tuple[str, str | None]]
 """What has been drawn: a value that several tasks had read has its causes once."""
 
 
 def _is_new(cause: Cause, seen: Seen) -> bool:
-    place = cause.path, cause.step
+    place = cause.path, cause.checkpoint
     if place in seen:
         return False
     seen.add(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 from typing import Annotated, Any, TypedDict
@@ -114,19 +115,12 @@ def test_the_tree_is_drawn():
 
 
 @pytest.mark.parametrize("bad_at", range(5))
-def test_since_finds_the_step_and_looks_no_further(bad_at):
+def test_since_finds_the_step(bad_at):
     app = start(make(bad_at))
-    seen: list[Any] = []
-
-    def is_bad(values: Any) -> bool:
-        seen.append(values)
-        return -100 in values.get("items", ())
-
-    found = since(app, THREAD, is_bad)
+    found = since(app, THREAD, lambda values: -100 in values.get("items", ()))
     assert (found.step, found.source, [task.name for task in found.tasks]) == (bad_at + 1, "loop", ["a"])
     assert any("-100" in str(each) for each in found.changes)
     assert str(found) == f"since step {bad_at + 1} (loop: a)"
-    assert len(seen) == 2 * (6 - bad_at)
 
 
 def test_since_is_none_where_it_does_not_hold():
@@ -138,6 +132,63 @@ def test_since_is_without_a_break():
     app.update_state(THREAD, {"n": 0}, as_node="b")
     app.update_state(THREAD, {"n": 7}, as_node="b")
     assert since(app, THREAD, lambda values: values.get("n", 0) > 2).source == "update"
+
+
+class Counting(InMemorySaver):
+    """Counts the checkpoints that are read."""
+
+    reads = 0
+
+    def get_tuple(self, config):
+        self.reads += 1
+        return super().get_tuple(config)
+
+    def list(self, config, **options):
+        for each in super().list(config, **options):
+            self.reads += 1
+            yield each
+
+
+@pytest.mark.parametrize("bad_at", [0, 1, 500, 777, 999])
+def test_since_reads_a_logarithm_of_the_steps(bad_at):
+    app = make(bad_at, steps=1_000).copy({"checkpointer": (saver := Counting())})
+    app.invoke({"n": 0, "items": []}, {**THREAD, "recursion_limit": 2_000})
+    saver.reads = 0
+    asked: list[Any] = []
+    assert since(app, THREAD, lambda values: asked.append(0) or -100 in values["items"]).step == bad_at + 1
+    assert len(asked) <= math.log2(1_000) + 4
+    assert saver.reads <= len(asked) + 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_since_follows_the_line_of_a_branch(seed):
+    """Inputs, edits and forks from any checkpoint; the parents of each checkpoint are the oracle."""
+    rng, app = random.Random(seed), start(make(steps=4))
+    for number in range(8):
+        places = [each for each in app.get_state_history(THREAD) if "n" in each.values]
+        place = rng.choice(places)
+        kind = rng.choice(["fork", "edit", "input"])
+        if kind == "edit":
+            place = place._replace(config=app.update_state(place.config, {"items": [100 + number]}, as_node="a"))
+        app.invoke({"n": rng.randrange(4)} if kind == "input" else None, place.config)
+    states = {each.config["configurable"]["checkpoint_id"]: each for each in app.get_state_history(THREAD)}
+    for tip in states.values():
+        line = [tip]
+        while (parent := line[-1].parent_config) is not None:
+            line.append(states[parent["configurable"]["checkpoint_id"]])
+        for each in line[:-1]:
+            size = len(each.values.get("items", ()))
+            held = [one for one in line[:-1] if len(one.values.get("items", ())) >= size]
+            found = since(app, tip.config, lambda values, size=size: len(values.get("items", ())) >= size)
+            assert found.checkpoint == held[-1].config["configurable"]["checkpoint_id"]
+
+
+def test_since_passes_steps_that_are_not_kept():
+    app = make(steps=20)
+    for number in range(6):
+        app.invoke({"n": 15 + number, "items": []}, THREAD, durability="exit" if number % 2 else "sync")
+    found = since(app, THREAD, lambda values: len(values["items"]) > 13)
+    assert (found.step, found.source, [each.before for each in found.changes]) == (24, "loop", ["12", "209"])
 
 
 # -- compare --------------------------------------------------------------------------------------------------
@@ -228,3 +279,61 @@ def test_why_not_says_where_the_nodes_before_it_led():
     assert why_not(app, THREAD, "offer").splitlines()[0] == "step 1: it ran"
     with pytest.raises(ValueError, match="no node 'aprove'; did you mean 'approve'"):
         why_not(app, THREAD, "aprove")
+
+
+class Wide(TypedDict, total=False):
+    n: int
+    total: int
+    items: Annotated[list[int], operator.add]
+
+
+def nest(depth: int = 1, memory: Any = None) -> Any:
+    """A graph with `make` in its node "sub", in another's "sub", and so on."""
+    app = make(bad_at=2, steps=3).copy({"checkpointer": memory})
+    for level in range(depth):
+        graph = StateGraph(Wide)
+        graph.add_node("sub", app)
+        graph.add_node("after", lambda state: {"n": 0})
+        graph.add_edge(START, "sub")
+        graph.add_edge("sub", "after")
+        app = graph.compile(checkpointer=InMemorySaver() if level == depth - 1 else None, name=f"outer {level}")
+    return app
+
+
+def flat(cause: Any) -> list[Any]:
+    return [cause, *(each for read in cause.read for each in flat(read))]
+
+
+@pytest.mark.parametrize("memory", [None, True])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_value_from_a_nested_graph_leads_to_the_task_inside(depth, memory):
+    app = start(nest(depth, memory))
+    causes = flat(why(app, THREAD, "total", depth=4).cause)
+    assert [each.by for each in causes[: depth + 1]] == ["sub"] * depth + ["b"]
+    assert causes[depth].path == "sub:total"
+    wrong = next(each for each in causes[depth].read if each.path == "items")
+    assert (wrong.by, wrong.value) == ("a", "[0, 1, -100]")
+
+
+def test_why_reads_the_namespace_of_a_nested_graph():
+    app = start(nest())
+    [ns] = filter(None, app.checkpointer.namespaces("1"))
+    found = why(app, {"configurable": {"thread_id": "1", "checkpoint_ns": ns}}, "items.2")
+    assert (found.cause.by, found.cause.value, found.cause.step) == ("a", "-100", 3)
+
+
+@pytest.mark.parametrize("memory", [None, True])
+def test_why_not_says_what_held_a_nested_node_back(memory):
+    app = start(nest(2, memory))
+    told = why_not(app, THREAD, "sub:sub:b").splitlines()
+    assert told[0] == "step 1, step 1, step 1: a led to a"
+    assert told[3] == "step 1, step 1, step 4: it ran"
+    assert told[4].startswith("now: ")
+    with pytest.raises(ValueError, match="no node 'c'"):
+        why_not(app, THREAD, "sub:sub:c")
+
+
+def test_why_not_says_that_the_graph_around_a_node_did_not_run():
+    app = nest().copy({"interrupt_before": ["sub"]})
+    app.invoke({"n": 0}, THREAD)
+    assert why_not(app, THREAD, "sub:b") == "now: sub has not run"
