@@ -356,6 +356,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         observer: AnyObserver | Sequence[AnyObserver] | None = None,
         schedule: Schedule = "supersteps",
         budget: Budget | Sequence[Budget] | None = None,
+        version: str | None = None,
     ) -> CompiledStateGraph[StateT, ContextT, InputT, OutputT]:
         """Check the graph and make it runnable. The builder may be changed and compiled again.
 
@@ -371,7 +372,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             name: the name in drawings and errors; "StateGraph" by default.
             migrate: given a checkpoint of another version of the graph and what has changed since
                 ("node 'a' is gone", "key 'n' has changed its kind", ...), returns it converted to
-                this version; see `stategraph.pregel.rename_node`. Without it, a thread with
+                this version; or a `stategraph.upgrade.Migration`. Without it, a thread with
                 pending work that this version cannot run is refused.
             executor: where the functions of nodes run: "threads" (here, the default), "processes",
                 a `stategraph.executors.ProcessExecutor`, any `concurrent.futures.Executor`, a
@@ -388,6 +389,8 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             schedule: "supersteps" (the default): tasks start together when those before have ended;
                 "ready": each starts when its own inputs are there, and each end is its own step.
             budget: what a thread, or a call, may spend: a `Budget`, or several.
+            version: the name of this version, which the threads that it stores remember; see
+                `stategraph.upgrade.Migration`.
 
         Raises:
             InvalidGraphError: with a sentence for every mistake.
@@ -395,6 +398,8 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         """
         if name is not None and not isinstance(name, str):
             raise TypeError(f"compile(name=...) must be a string, got {name!r}")
+        if version is not None and (not isinstance(version, str) or not version):
+            raise TypeError(f"compile(version=...) must be a string, got {version!r}")
         before = read_breakpoints("interrupt_before", interrupt_before)
         after = read_breakpoints("interrupt_after", interrupt_after)
         make_compiler = None
@@ -424,6 +429,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
             observer=observer,
             make_compiler=make_compiler,
             budgets=read_budgets(budget),
+            version=version,
         )
         app.builder = self
         app.migrate = migrate

@@ -91,6 +91,7 @@ def compile_graph(
     observer: Any = None,
     make_compiler: Callable[[GraphSpec], Compiler] | None = None,
     budgets: tuple[Budget, ...] = (),
+    version: str | None = None,
     **options: Any,
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Make a Pregel of a valid graph.
@@ -103,6 +104,7 @@ def compile_graph(
         observer: of all its runs; see `StateGraph.compile`.
         make_compiler: None for graphs that run in supersteps.
         budgets: limits of what its threads spend.
+        version: the name of this version.
     """
     compiler = Compiler(spec) if make_compiler is None else make_compiler(spec)
     output = spec.schemas[spec.output_schema]
@@ -129,7 +131,7 @@ def compile_graph(
         **options,
     )
     flow = compiler.make_flow(triggers)
-    app.program = of_state_graph(app.program, compiler.scope, spec.joins, flow)
+    app.program = of_state_graph(app.program, compiler.scope, spec.joins, flow, version)
     app.check_input = compiler.make_input_check()
     app.spec = spec
     app.budgets = budgets

@@ -371,7 +371,7 @@ class StoredThreads(Generic[ValuesT]):
         """A checkpoint as this version of the graph would go on with it."""
         if found is None:
             return found
-        return apply_migration(found, self.program.fingerprint, self.migrate)
+        return apply_migration(found, self.program, self.migrate)
 
     def nested(self, ns: str) -> StoredThreads[Any]:
         """The graph that runs under a namespace: this one, or one that it has run, or holds as a

@@ -7,21 +7,24 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import closing
+from datetime import datetime
 from multiprocessing import get_context
 from typing import Any
 
 from ..checkpoint.base import BaseCheckpointSaver, address
 from ..checkpoint.command import open_saver
 from ..checkpoint.encryption import KEYS_HELP
-from ..checkpoint.errors import StorageError
+from ..checkpoint.errors import CheckpointConflictError, StorageError
 from ..checkpoint.printable import printable
 from ..checkpoint.serde import Serializer
+from ..checkpoint.sql.redact import is_conninfo
 from ..graph.loader import TARGET_HELP, find_graph
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from .outline import Outline, outline
 from .outlook import Outlook, look
-from .proof import Proof, judge_all
+from .proof import Proof, apply_migration, judge_all
 
 FAILED = 1
 """The exit code if a thread breaks, or with --strict also if one changes."""
@@ -34,8 +37,8 @@ FIRST = 3
 def add_command(name: str, parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.epilog = (
-        "Nothing is run or stored. Exit codes: 0: no thread breaks; 1: some do, or with --strict "
-        "some change; 2: the command line is wrong."
+        "Nothing is run, and without --apply nothing is stored. Exit codes: 0: no thread breaks; "
+        "1: some do, or with --strict some change; 2: the command line is wrong."
     )
     add = parser.add_argument
     add("graph", help=f"the new version: {TARGET_HELP}")
@@ -51,6 +54,11 @@ def add_command(name: str, parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON instead of a table")
     explain = "print what `explain` says of the first thread of each reason"
     add("--explain", action="store_true", help=explain)
+    apply = (
+        "store the threads that migrate as the new version has them, each in a transaction; an "
+        "SQLite file is copied before"
+    )
+    add("--apply", action="store_true", help=apply)
     add("--keys", metavar="FILE", help=KEYS_HELP)
     parser.set_defaults(run=_run)
 
@@ -64,6 +72,8 @@ def _run(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             print(_format_json(proof) if asked.json else _format_table(proof))
             if asked.explain:
                 _explain(app, proof)
+        if asked.apply:
+            _apply(new, proof, asked)
     except BrokenPipeError:
         raise
     except (OSError, ImportError, StorageError, StateGraphError, ValueError) as error:
@@ -80,6 +90,33 @@ def _prove(
         return judge_all(app, threads, None, None)
     with _OldGraph(asked.old, asked.db, asked.keys) as old:
         return judge_all(app, threads, old.ask(threads), old.outline())
+
+
+def _apply(new: Pregel[Any, Any, Any, Any], proof: Proof, asked: argparse.Namespace) -> None:
+    """Store what is to be converted. What was done stays done if it is interrupted, and done
+    again it finds only the rest."""
+    due = [verdict for verdict in proof.verdicts if verdict.kind in ("migrates", "changes")]
+    if due and not is_conninfo(asked.db):
+        print(f"backup: {_back_up(asked.db)}")
+    done = moved_on = 0
+    with open_saver(asked.db, Serializer(), asked.keys, write=True) as saver:
+        app = new.copy({"checkpointer": saver})
+        for verdict in due:
+            try:
+                done += apply_migration(app, verdict)
+            except CheckpointConflictError:
+                moved_on += 1
+    print(f"converted {done} threads" + (f"; {moved_on} moved on meanwhile" if moved_on else ""))
+
+
+def _back_up(path: str) -> str:
+    """Copy an SQLite file, also while it is written to; returns the name of the copy."""
+    import sqlite3
+
+    copy = f"{path}.{datetime.now():%Y%m%d-%H%M%S}.backup"
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    return copy
 
 
 # -- the old graph, in a process of its own: both versions have modules of the same names ----------

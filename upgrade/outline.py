@@ -10,7 +10,8 @@ from typing import Any
 from ..pregel.app import Pregel
 from ..pregel.names import END, START
 from ..pregel.program.flow import parse_join, walk
-from ..visualize.extract import extract
+from ..visualize.extract import ANYWHERE, extract
+from .migration import Migration
 
 Edge = tuple[str, str, str]
 """target, kind and label, as in a drawing"""
@@ -42,6 +43,33 @@ class Outline:
                 return None
             found = found.nested.get(name)
         return found
+
+
+def converted(old: Outline, new: Pregel[Any, Any, Any, Any]) -> Outline:
+    """Return the old structure as the migrations of the new graph, and of those in its nodes, make
+    it."""
+    migration = new.migrate if isinstance(new.migrate, Migration) else Migration()
+
+    def rename(name: str) -> str:
+        if name.endswith(ANYWHERE):  # where a router leads that does not say so
+            return migration.rename_edge_end(name.removesuffix(ANYWHERE)) + ANYWHERE
+        return migration.rename_edge_end(name)
+
+    nested = {rename(name): each for name, each in old.nested.items()}
+    kinds = ((migration.rename_kind(name), kind) for name, kind in old.keys.items())
+    return Outline(
+        edges={
+            rename(name): tuple(sorted((rename(end), kind, label) for end, kind, label in each))
+            for name, each in old.edges.items()
+        },
+        marks={rename(name): each for name, each in old.marks.items()},
+        keys={name: kind for name, kind in kinds if name is not None},
+        ready=old.ready,
+        nested={
+            name: converted(each, new.program.nested[name]) if name in new.program.nested else each
+            for name, each in nested.items()
+        },
+    )
 
 
 def outline(app: Pregel[Any, Any, Any, Any], above: tuple[Any, ...] = ()) -> Outline:

@@ -3,7 +3,7 @@ taken down as plain data. Nothing runs, and nothing is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -140,9 +140,10 @@ class _Look:
     def _level(self, ns: str, graph: tuple[str, ...]) -> LevelOutlook | None:
         where = address(self._thread_id, ns)
         run, load = self._app._editing(where), Load()
+        beside: set[str] = set()
         error: Exception | None = None
         try:
-            threads.drive(run, _load(run, load))
+            threads.drive(run, _load(run, load, beside))
         except Exception as raised:  # of the schema, `migrate` or the serializer
             error = raised
         stored = load.found
@@ -153,10 +154,10 @@ class _Look:
         if error is not None or stored is None:
             head = "" if stored is None else stored.checkpoint["id"]
             return LevelOutlook(ns, graph, head, faults=(_describe(error),))
-        return self._describe_level(run, stored, graph)
+        return self._describe_level(run, stored, graph, beside)
 
     def _describe_level(
-        self, run: Run, stored: CheckpointTuple, graph: tuple[str, ...]
+        self, run: Run, stored: CheckpointTuple, graph: tuple[str, ...], beside: Collection[str]
     ) -> LevelOutlook:
         found, machine, records = run.position.found, run.machine, run.position.records
         assert found is not None
@@ -169,7 +170,7 @@ class _Look:
         except Exception as error:
             faults.append(_describe(error))
         snapshot = snapshot_of(run.program, found, live=True)
-        lost = [*_find_orphans(snapshot, records)]
+        lost = [*_find_orphans(snapshot, records, beside)]
         changed: tuple[str, ...] = ()
         if found.checkpoint is not stored.checkpoint:
             before = stored.checkpoint["versions_seen"].get(GRAPH, {})
@@ -258,9 +259,15 @@ class _Look:
         return len(posts), lost
 
 
-def _load(run: Run, load: Load) -> Effects:
-    """Load the newest checkpoint as a call would."""
+def _load(run: Run, load: Load, beside: set[str]) -> Effects:
+    """Load the newest checkpoint as a call would.
+
+    Args:
+        beside: gets the ids of the tasks that have left something beside that checkpoint itself.
+    """
     yield load
+    if load.found is not None:
+        beside.update(id for id, *_ in load.found.pending_writes or ())
     yield from load_under_way(load)
     if load.found is not None:
         load_machine(run, load)
@@ -278,14 +285,19 @@ def _find_waiting(machine: Machine) -> Iterator[str]:
 QUESTION = "a question that waits for an answer has no task"
 
 
-def _find_orphans(snapshot: StateSnapshot, records: Any) -> Iterator[str]:
-    """What is recorded of tasks that this graph does not have."""
+def _find_orphans(
+    snapshot: StateSnapshot, records: Mapping[str, TaskRecord], beside: Collection[str]
+) -> Iterator[str]:
+    """What is recorded beside the checkpoint of tasks that this graph does not have. Beside the
+    origins of running tasks (schedule="ready") are also those of tasks that have ended."""
     planned = {task.id for task in snapshot.tasks}
     asked = {question.id for id in planned if id in records for question in records[id].interrupts}
     answered = {question for known in records.values() for question in known.answers}
     for id, known in records.items():
-        if id in planned or id in (NULL_TASK_ID, POST_TASK_ID):
+        if id in planned or id not in beside or id in (NULL_TASK_ID, POST_TASK_ID):
             continue
+        if known.kept is not None and known.kept["path"] is None:
+            continue  # an edit has kept it for the calls of its tasks
         if any(q.id not in asked and q.id not in answered for q in known.waiting):
             yield QUESTION
         elif known.finished and any(name not in (RETURN, NO_WRITES) for name, _ in known.writes):

@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ..checkpoint.base import BaseCheckpointSaver
+from ..checkpoint.base import BaseCheckpointSaver, address
 from ..pregel.app import Pregel
+from ..pregel.drivers import threads as threads_driver
+from ..pregel.run.update_state import store_migrated
+from ..pregel.task.interrupts import identity_of
 from ..visualize.trace.reader import check_compiled
-from .outline import Outline, differences, outline
+from .migration import Migration
+from .outline import Outline, converted, differences, outline
 from .outlook import LevelOutlook, Outlook, TaskOutlook, look
 
 Kind = Literal["same", "migrates", "changes", "breaks"]
@@ -161,12 +165,13 @@ class _Judge:
     """Compares what two graphs would do with a thread."""
 
     def __init__(self, new: Pregel[Any, Any, Any, Any], old: Outline | None) -> None:
-        self._new, self._old = outline(new), old
-        self._keys = {name for name in new.program.fingerprint if name.startswith("key ")}
+        self._new = outline(new)
+        self._old = None if old is None else converted(old, new)
         self._names = {name for name in new.program.fingerprint if name.startswith("node ")}
         self._names |= {f"node {name!r}" for name in (() if old is None else old.marks)}
-        self._renamed: Mapping[str, str] = getattr(new.migrate, "renamed", {})
-        self._names |= {f"node {name!r}" for name in self._renamed}
+        migration = new.migrate if isinstance(new.migrate, Migration) else Migration()
+        self._rename: Callable[[str], str] = migration.rename_edge_end
+        self._names |= {f"node {name!r}" for name in migration.renamed}
         self._ahead: dict[Any, tuple[str, ...]] = {}
 
     def is_mine(self, after: Outlook) -> bool:
@@ -228,7 +233,13 @@ class _Judge:
             else:
                 yield "changes", f"{place}node {name} starts over ({before.standing})"
             return
-        if set(before.questions) - set(after.questions):
+        if before.name != after.name and before.questions:  # a node's name is in their ids
+            asked = [{*map(identity_of, each.questions)} for each in (before, after)]
+            if asked[0] <= asked[1]:
+                yield "migrates", f"{place}the questions of {after.name!r} have other ids"
+            else:
+                yield "breaks", f"{place}node {name} loses its question"
+        elif set(before.questions) - set(after.questions):
             yield "breaks", f"{place}node {name} loses its question"
         elif before.standing != after.standing:
             yield "changes", f"{place}node {name} is {after.standing}, was {before.standing}"
@@ -242,9 +253,6 @@ class _Judge:
         if after.inside is not None:
             inside = None if before is None else before.inside
             yield from self._compare_level(inside, after.inside)
-
-    def _rename(self, name: str) -> str:
-        return self._renamed.get(name, name)
 
     def _gone_keys(self, graph: tuple[str, ...]) -> set[str]:
         """The keys that the old graph has and the new one lacks."""
@@ -264,8 +272,9 @@ class _Judge:
             assert self._old is not None
             old, new = self._old.inside(after.graph), self._new.inside(after.graph)
             # The edges of what has finished have been followed.
-            led = [] if old is None else [e for n in done for e, *_ in old.edges.get(n, ())]
-            starts = {*due, *led, *before.waiting}
+            edges = {} if old is None else old.edges
+            led = [end for name in done for end, *_ in edges.get(self._rename(name), ())]
+            starts = {*map(self._rename, (*due, *before.waiting)), *led}
             found = () if old is None or new is None else differences(old, new, starts)
             self._ahead[where] = tuple(found)
         return self._ahead[where]
@@ -273,3 +282,27 @@ class _Judge:
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "nothing"
+
+
+def apply_migration(app: Pregel[Any, Any, Any, Any], verdict: Verdict) -> bool:
+    """Store what `migrate` makes of a thread; returns whether there was anything to convert. A
+    thread that breaks is left as it is.
+
+    Raises:
+        CheckpointConflictError: a run has gone on with the thread, and has converted it.
+    """
+    seen = None if verdict.kind == "breaks" else look(app, verdict.thread_id)
+    found = [] if seen is None else [ns for level in seen.levels for ns in _find_changed(level)]
+    for ns in found:
+        run = app._editing(address(verdict.thread_id, ns))
+        threads_driver.drive(run, store_migrated(run))
+    return bool(found)
+
+
+def _find_changed(level: LevelOutlook) -> Iterator[str]:
+    """The namespaces of a graph, and of those inside it, that are to be converted."""
+    if level.changed:
+        yield level.ns
+    for task in level.tasks:
+        if task.inside is not None:
+            yield from _find_changed(task.inside)

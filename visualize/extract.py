@@ -144,7 +144,7 @@ class _Extraction:
         for name in ends:
             if name in joins:
                 self._add_node(inside, name, joins[name], "join")
-            elif name.endswith(_ANYWHERE):
+            elif name.endswith(ANYWHERE):
                 self._add_node(inside, name, ANY_NODE, "unknown")
         if END in ends or inside:
             self._add_node(inside, END, "END", "end")
@@ -236,11 +236,11 @@ def _list_nested(
     }
 
 
-_ANYWHERE = f"{NS_SEP}?"  # no node can have such a name
+ANYWHERE = f"{NS_SEP}?"  # no node can have such a name
 
 
 def _anywhere(source: str) -> str:
-    return source + _ANYWHERE
+    return source + ANYWHERE
 
 
 def _guess_edges(nodes: Iterable[CompiledNode], edges: Sequence[GraphEdge]) -> Iterator[GraphEdge]:
@@ -248,7 +248,7 @@ def _guess_edges(nodes: Iterable[CompiledNode], edges: Sequence[GraphEdge]) -> I
     which would otherwise stand alone: any of them is possible."""
     led_to = {START, *(edge.target for edge in edges)}
     lost = [node.name for node in nodes if node.name not in led_to and not _handles(node)]
-    kinds = group((edge.target, edge.kind) for edge in edges if edge.target.endswith(_ANYWHERE))
+    kinds = group((edge.target, edge.kind) for edge in edges if edge.target.endswith(ANYWHERE))
     for anywhere, found in kinds.items():
         only_sends = set(found) == {"send"}
         # A Send cannot go to END.

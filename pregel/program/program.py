@@ -23,7 +23,7 @@ from .callables import Injected
 from .checks import find_mistakes, list_names
 from .flow import Join
 from .node import PregelNode, chain
-from .version import fingerprint
+from .version import find_version, fingerprint
 from .writes import StateWriter, Writer, WriteScope
 
 if TYPE_CHECKING:  # loaded by graphs that have one
@@ -251,6 +251,11 @@ class Program:
     variants: Final[dict[Any, Program]] = field(default_factory=dict)
 
     @property
+    def version(self) -> str | None:
+        """The version that the user has named."""
+        return find_version(self.fingerprint)
+
+    @property
     def starts_ready(self) -> bool:
         """Whether tasks start when their own inputs are there, and not in supersteps."""
         return self.flow is not None and self.flow.holders is not None
@@ -364,10 +369,14 @@ def _connect(
 
 
 def of_state_graph(
-    program: Program, scope: WriteScope, joins: Sequence[Join], flow: Flow | None
+    program: Program,
+    scope: WriteScope,
+    joins: Sequence[Join],
+    flow: Flow | None,
+    version: str | None = None,
 ) -> Program:
     """Return the program with what only a `StateGraph` declares."""
-    known = fingerprint(program.nodes, program.channels)
+    known = fingerprint(program.nodes, program.channels, version)
     return replace(
         program, scope=scope, joins=tuple(joins), flow=flow, fingerprint=known, variants={}
     )

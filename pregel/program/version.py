@@ -4,17 +4,20 @@ graph's: one number for each node and key. Pure functions; nothing is loaded or 
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Protocol
 from zlib import crc32
 
 from ...channels.base import Channel
 from ...checkpoint.base import Checkpoint, CheckpointTuple
 from ..names import GRAPH, START, TASKS, is_internal, is_under_way, trigger_name
+from .flow import parse_join
 
 Fingerprint = dict[str, int]
-"""`node NAME` and `key NAME` → a number that changes with what it is"""
+"""`node NAME` and `key NAME` → a number that changes with what it is; `version NAME` → 1"""
 
 Migrate = Callable[[Checkpoint, Sequence[str]], Checkpoint]
 """Given a checkpoint that another version of the graph has made, and what has changed since: that
@@ -24,7 +27,9 @@ of this version."""
 _GRAPH, _FUNCTION = crc32(b"graph"), crc32(b"function")
 
 
-def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, Channel]) -> Fingerprint:
+def fingerprint(
+    nodes: Mapping[str, Any], channels: Mapping[str, Channel], version: str | None
+) -> Fingerprint:
     """A graph's nodes, by what they read and whether they are graphs; its keys, by channel, kind of
     type and reducer. A function may change its code and a list what it holds: that is no other
     graph."""
@@ -39,7 +44,26 @@ def fingerprint(nodes: Mapping[str, Any], channels: Mapping[str, Channel]) -> Fi
         # anything.
         if not is_internal(name):
             found[f"key {name!r}"] = crc32(_kind(channel).encode())
+    if version is not None:
+        found[version_row(version)] = 1
     return found
+
+
+def version_row(version: str) -> str:
+    """What stands in a fingerprint for the version that the user has named."""
+    return f"{VERSION}{version}"
+
+
+VERSION: Final = "version "
+
+
+def find_version(known: Iterable[str]) -> str | None:
+    """The version in a fingerprint; None if it has none.
+
+    >>> find_version(["node 'a'", version_row("2026-11-26.1")])
+    '2026-11-26.1'
+    """
+    return next((name.removeprefix(VERSION) for name in known if name.startswith(VERSION)), None)
 
 
 def _kind(channel: Channel) -> str:
@@ -70,21 +94,34 @@ def find_retyped(old: Mapping[str, int], new: Mapping[str, int]) -> set[str]:
     return {name for name in old.keys() & new.keys() if old[name] != new[name]}
 
 
+class Versioned(Protocol):
+    """What a migration reads of a program."""
+
+    @property
+    def fingerprint(self) -> Mapping[str, int]: ...
+    @property
+    def nodes(self) -> Mapping[str, Any]: ...
+
+
 def apply_migration(
-    found: CheckpointTuple, mine: Mapping[str, int], migrate: Migrate | None
+    found: CheckpointTuple, program: Versioned, migrate: Migrate | None
 ) -> CheckpointTuple:
     """A checkpoint that another graph has made, as `migrate` makes it; else the same."""
-    if migrate is None:
-        return found
     old = found.checkpoint["versions_seen"].get(GRAPH)
     # A checkpoint without a fingerprint was made before there were any: what changed is not known.
-    changed = sorted(changes(old, mine)) if old is not None else []
-    if not changed:
+    changed = sorted(changes(old, program.fingerprint)) if old is not None else []
+    if not changed or migrate is None:
         return found
     # A copy: `load_machine` still needs the checkpoint as it was stored.
-    checkpoint = migrate(deepcopy(found.checkpoint), changed)
-    checkpoint["versions_seen"].pop(GRAPH, None)  # what it says of the old graph is settled
-    return found._replace(checkpoint=checkpoint)
+    copied = found._replace(checkpoint=deepcopy(found.checkpoint))
+    convert = getattr(migrate, "convert", None)  # converts what is recorded beside it as well
+    if convert is not None:
+        converted: CheckpointTuple = convert(copied, program)
+    else:
+        converted = copied._replace(checkpoint=migrate(copied.checkpoint, changed))
+    # What it says of the old graph is settled.
+    converted.checkpoint["versions_seen"].pop(GRAPH, None)
+    return converted
 
 
 def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
@@ -98,25 +135,21 @@ def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
     >>> rename_node(old, "a", "b")["channel_values"]
     {'branch:to:b': None}
     """
-    before, after = trigger_name(old), trigger_name(new)
+    rename = partial(rename_channel, old=old, new=new)
 
     def rename_keys(names: Mapping[str, Any]) -> dict[str, Any]:
-        return {after if name == before else name: value for name, value in names.items()}
+        return {rename(name): value for name, value in names.items()}
 
-    def rename_send(send: Any) -> Any:
-        if send is None or send.node != old:
-            return send
-        renamed = copy(send)
-        renamed.node = new
-        return renamed
-
-    values = rename_keys(checkpoint["channel_values"])
-    for name, value in values.items():
+    values = {}
+    for name, value in checkpoint["channel_values"].items():
         if name == TASKS:
-            values[name] = [rename_send(send) for send in value]
+            value = [rename_send(send, old, new) for send in value]
         elif is_under_way(name):
             node = new if value["node"] == old else value["node"]
-            values[name] = {**value, "node": node, "send": rename_send(value["send"])}
+            value = {**value, "node": node, "send": rename_send(value["send"], old, new)}
+        elif parse_join(name) is not None:
+            value = rename_arrived(value, old, new)
+        values[rename(name)] = value
     seen = {
         new if node == old else node: rename_keys(each)
         for node, each in checkpoint["versions_seen"].items()
@@ -127,5 +160,38 @@ def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
         "channel_values": values,
         "channel_versions": rename_keys(checkpoint["channel_versions"]),
         "versions_seen": seen,
-        "updated_channels": updated and [after if name == before else name for name in updated],
+        "updated_channels": updated and [rename(name) for name in updated],
     })  # fmt: skip
+
+
+def rename_channel(name: str, old: str, new: str) -> str:
+    """The channel that triggers a node, or joins several, after a node was renamed.
+
+    >>> rename_channel("branch:to:a", "a", "x"), rename_channel("join:a+b:c", "a", "x")
+    ('branch:to:x', 'join:x+b:c')
+    """
+    if name == trigger_name(old):
+        return trigger_name(new)
+    join = parse_join(name)
+    if join is None or old not in (*join.sources, join.target):
+        return name
+    sources = tuple(new if source == old else source for source in join.sources)
+    return replace(join, sources=sources, target=new if join.target == old else join.target).channel
+
+
+def rename_arrived(arrived: Any, old: str, new: str) -> Any:
+    """What the channel of a join holds, or is written, after a node was renamed."""
+    if isinstance(arrived, str):
+        return new if arrived == old else rename_channel(arrived, old, new)
+    if isinstance(arrived, set | frozenset | list | tuple):
+        return type(arrived)(rename_arrived(each, old, new) for each in arrived)
+    return arrived
+
+
+def rename_send(send: Any, old: str, new: str) -> Any:
+    """A `Send` after a node was renamed."""
+    if send is None or send.node != old:
+        return send
+    renamed = copy(send)
+    renamed.node = new
+    return renamed

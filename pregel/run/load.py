@@ -130,7 +130,7 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
             machine.identify(run.ns)
         run.start(machine)
         return machine
-    mine = apply_migration(found, program.fingerprint, run.settings.graph.migrate)
+    mine = apply_migration(found, program, run.settings.graph.migrate)
     records = read_records(mine.pending_writes or ())
     step = mine.metadata["step"] + 1
     machine = Machine(program, mine.checkpoint, step, find_carried(records), open_tasks)

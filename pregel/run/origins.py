@@ -116,7 +116,7 @@ def take_up(
         run.position.note_unqueued(machine.copy())
         requeue_stored(machine, checkpoint)
         return
-    mine, migrate = run.program.fingerprint, run.settings.graph.migrate
+    mine, migrate = run.program, run.settings.graph.migrate
     rebuild = {
         id: _rebuilder(run, apply_migration(found, mine, migrate)) for id, found in origins.items()
     }

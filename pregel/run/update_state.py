@@ -69,6 +69,27 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     yield from saves
 
 
+def store_migrated(run: Run) -> Effects:
+    """Store what the graph's `migrate` makes of the thread, as an edit that changes nothing else:
+    all pending tasks go on in it. Nothing is stored if there is nothing to convert."""
+    load = Load()
+    yield load
+    yield from load_under_way(load)
+    stored = load.found
+    if stored is None:
+        return
+    if run.ns:
+        run.commits.stay_inside(stored)
+        run.commits.describe(OF_TASK, stored.metadata.get(OF_TASK))
+    machine = load_machine(run, load, edits=True)
+    found = run.position.found
+    if found is not None and found.checkpoint is not stored.checkpoint:
+        pending = upcoming(run, machine)
+        left = OpenWork(run, pending, pending)
+        machine.apply_edit((), keep=pending)
+        yield from _cut(run, "update", [], left)
+
+
 def _superstep(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
     only = updates[0]
     if only.as_node == END:

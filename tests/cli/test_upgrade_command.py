@@ -81,3 +81,19 @@ def test_an_old_graph_that_cannot_be_loaded_is_named(shop, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["upgrade", old, "--old", "nowhere:app", "--db", db])
     assert "--old nowhere:app: there is no module nowhere" in capsys.readouterr().err
+
+
+def test_apply_converts_each_thread_once_after_a_backup(shop, tmp_path, capsys):
+    db, _ = shop
+    new = write(tmp_path / "new", "ask", "pay")
+    path = Path(new.rpartition(":")[0])
+    text = path.read_text().replace("def ask", "def approve").replace("[ask,", "[approve,").replace('"ask"', '"approve"')
+    text = text.replace(".compile()", '.compile(migrate=Migration().rename_node("ask", "approve"))')
+    path.write_text("from stategraph.upgrade import Migration\n" + text)
+    assert main(["upgrade", new, "--db", db, "--apply"]) == 0
+    out = capsys.readouterr().out
+    assert "2 migrates" in out and "converted 2 threads" in out
+    [backup] = tmp_path.glob("shop.db.*.backup")
+    assert f"backup: {backup}" in out
+    assert main(["upgrade", new, "--db", db, "--apply"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "converted 0 threads"

@@ -37,7 +37,8 @@ def compiled(text: str, script: Any, saver: Any, **options: Any) -> Any:
 
 
 def config_of(thread_id: str) -> Any:
-    return {"configurable": {"thread_id": thread_id}}
+    """A thread whose tasks run one at a time: which node reaches a join first must not be a race."""
+    return {"configurable": {"thread_id": thread_id}, "max_concurrency": 1}
 
 
 def stopped_threads(case: Case, saver: Any, **options: Any) -> list[Stopped]:

@@ -1,0 +1,193 @@
+"""Declared changes: what a `Migration` makes of threads at rest, that wait, that have finished a part of a step, in both
+schedules; by what is stored, or by versions.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from kit.flow_cases import CASES
+from kit.flow_graphs import read_graph
+from kit.graphs import Log, chain_of
+from kit.pausing_graphs import asks, fails, says
+from kit.upgrades import compiled, config_of, go_on, look_at, stopped_threads
+
+from stategraph import START, Command, InMemorySaver, InvalidGraphError, Send, StateGraph, task
+from stategraph.upgrade import Migration, prove
+from stategraph.upgrade.proof import apply_migration
+
+pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
+T = config_of("t")
+
+
+def renamed_case(case: Any, old: str, new: str) -> tuple[str, Any]:
+    """A case's graph and script with a node renamed."""
+
+    def rename(text: str) -> str:
+        for mark in ">[],=|:~":
+            text = text.replace(mark, f" {mark} ")
+        return "".join(new if part == old else part for part in text.split(" "))
+
+    def rename_goal(goal: Any) -> Any:
+        if isinstance(goal, list):
+            return [rename_goal(each) for each in goal]
+        if isinstance(goal, Send):
+            return Send(rename_goal(goal.node), goal.arg)
+        return new if goal == old else goal
+
+    graph = " ".join(rename(part) for part in case.graph.split())
+    script = {rename_goal(name): [rename_goal(each) for each in goals] for name, goals in case.script.items()}
+    return graph, script
+
+
+def without_names(end: Any, new: str, old: str) -> Any:
+    """What has become of a thread, with the new name as the old one."""
+    kind, log = end
+    return (kind, sorted(each.replace(new, old) for each in log)) if isinstance(log, list) else end
+
+
+def steps_aside(end: Any) -> Any:
+    """What has become of a thread without the numbers of the steps: what is stored before takes one."""
+    return (end[0], sorted(each.split("'")[1] for each in end[1])) if isinstance(end[1], list) else end
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_threads_end_the_same_after_a_node_was_renamed(schedule):
+    options: Any = {} if schedule == "supersteps" else {"schedule": schedule}
+    wrong, count = [], 0
+    for case in CASES.values():
+        saver = InMemorySaver()
+        try:
+            threads = stopped_threads(case, saver, **options)
+        except InvalidGraphError:
+            continue
+        old = compiled(case.graph, case.script, saver, **options)
+        # Scripts count the runs of a node by its name.
+        for name in read_graph(case.graph)[1]["names"].keys() - case.script.keys():
+            graph, script = renamed_case(case, name, f"{name}Z")
+            migration = Migration().rename_node(name, f"{name}Z")
+            new = compiled(graph, script, saver, migrate=migration, **options)
+            names = [each.id for each in threads]
+            verdicts = prove(new, old, threads=names).verdicts
+            for thread, verdict in zip(threads, verdicts, strict=True):
+                count += 1
+                end = without_names(go_on(new, saver, thread), f"{name}Z", name)
+                if verdict.kind != "migrates" or end != without_names(thread.end, f"{name}Z", name):
+                    wrong.append((case.graph, name, verdict, end, thread.end))
+                # The same if it is stored before, and the version that goes on knows no migration.
+                saver.copy_thread(thread.id, "applied")
+                assert apply_migration(new, replace(verdict, thread_id="applied"))
+                plain = compiled(graph, script, saver, **options)
+                assert prove(plain, threads=["applied"]).count()["same"] == 1
+                applied = without_names(go_on(plain, saver, thread._replace(id="applied", asked=())), f"{name}Z", name)
+                if steps_aside(applied) != steps_aside(end):
+                    wrong.append((case.graph, name, "applied", applied, end))
+                saver.delete_thread("applied")
+    assert not wrong
+    assert count > 200
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_questions_of_a_renamed_node_stay_open_and_calls_are_not_repeated(schedule):
+    calls: list[int] = []
+
+    @task
+    def pay(amount: int) -> int:
+        calls.append(amount)
+        return amount
+
+    def ask(state: Any) -> Any:
+        return {"log": [pay(7).result(), *asks("q")(state)["log"]]}
+
+    saver = InMemorySaver()
+    old = chain_of(Log, q=ask, z=says("z")).compile(saver, schedule=schedule)
+    [asked] = old.invoke({"log": ["in"]}, T, version="v2").interrupts
+    migration = Migration().rename_node("q", "approve")
+    new = chain_of(Log, approve=ask, z=says("z")).compile(saver, schedule=schedule, migrate=migration)
+    [verdict] = prove(new, old).verdicts
+    assert (verdict.kind, verdict.next) == ("migrates", ("approve",))
+    [open_] = new.get_state(T).interrupts
+    assert (open_.value, open_.id == asked.id) == ("q?", False)  # a node's name is in the ids of its questions
+    assert new.invoke(Command(resume={open_.id: "yes"}), T)["log"] == ["in", 7, ("q", "yes"), "z"]
+    assert calls == [7]
+
+
+def test_what_a_sibling_has_finished_reaches_a_renamed_join_and_key():
+    class Before(TypedDict, total=False):
+        log: Annotated[list[Any], operator.add]
+
+    class After(TypedDict, total=False):
+        lines: Annotated[list[Any], operator.add]
+
+    def graph(state: Any, key: str, name: str) -> Any:
+        builder = StateGraph(state).add_node(name, lambda s: {key: ["done"]})
+        builder.add_node("f", lambda s: {key: fails_once(s)["log"]}).add_node("end", lambda s: {key: ["end"]})
+        return builder.add_edge(START, name).add_edge(START, "f").add_edge([name, "f"], "end")
+
+    fails_once, saver = fails("f", 1), InMemorySaver()
+    with pytest.raises(ValueError, match="f failed"):
+        graph(Before, "log", "a").compile(saver).invoke({"log": ["in"]}, T)
+    migration = Migration().rename_key("log", "lines").rename_node("a", "d")
+    new = graph(After, "lines", "d").compile(saver, migrate=migration)
+    assert prove(new).count()["migrates"] == 1
+    assert new.invoke(None, T)["lines"] == ["in", "done", "f", "end"]
+
+
+class Cents(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    price: int
+    note: str
+
+
+class Euros(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    price: float
+
+
+def test_a_value_is_mapped_where_its_kind_has_changed_and_a_key_dropped():
+    saver = InMemorySaver()
+    old = chain_of(Cents, q=asks("q")).compile(saver)
+    old.invoke({"price": 250, "note": "x"}, T)
+    migration = Migration().map_value("price", lambda cents: cents / 100).drop_key("note")
+    new = chain_of(Euros, q=asks("q")).compile(saver, migrate=migration)
+    assert prove(new, old).count()["migrates"] == 1
+    for _ in range(2):  # the second time it is stored
+        values = new.get_state(T).values
+        assert (values["price"], "note" in values) == (2.5, False)
+        new.invoke(Command(resume="yes"), T)
+        new.invoke({"log": []}, T)
+
+
+def test_with_versions_a_thread_gets_the_changes_after_its_own():
+    saver = InMemorySaver()
+    migration = Migration("1").map_value("price", lambda price: price * 100).to("2")
+    migration = migration.map_value("price", lambda price: price + 1).to("3")
+    builder = chain_of(Cents, q=asks("q"))
+    for version, price in (("1", 301), ("2", 4), ("3", 3)):
+        saver.delete_thread("t")
+        builder.compile(saver, version=version).invoke({"price": 3}, T)
+        assert builder.compile(saver, version="3", migrate=migration).get_state(T).values["price"] == price
+
+
+def test_a_version_that_the_migration_lacks_is_refused():
+    saver = InMemorySaver()
+    builder = chain_of(Cents, q=asks("q"))
+    builder.compile(saver, version="9").invoke({"price": 3}, T)
+    app = builder.compile(saver, version="3", migrate=Migration("1").map_value("price", str).to("3"))
+    assert "stored by version '9'" in prove(app).verdicts[0].reasons[0]
+    with pytest.raises(ValueError, match="stored by version '9'"):
+        app.invoke(Command(resume="yes"), T)
+
+
+def test_names_follow_through_several_versions():
+    migration = Migration().rename_node("a", "b").rename_node("b", "c")
+    assert migration.renamed == {"a": "c", "b": "c"}
+    for name in "abc":
+        saver = InMemorySaver()
+        chain_of(Log, **{name: asks("q")}).compile(saver).invoke({"log": []}, T)
+        new = chain_of(Log, c=asks("q")).compile(saver, migrate=migration)
+        thread = look_at(new, saver, "t")
+        assert thread.asked and thread.end == ("ended", ["('q', 'yes')"])

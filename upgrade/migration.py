@@ -1,0 +1,394 @@
+"""`Migration`: what has changed between versions of a graph, declared step by step, so that stored
+threads continue under the new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+from ..checkpoint.base import (
+    CLAIM,
+    INTERRUPT,
+    KEPT,
+    RESUME,
+    Checkpoint,
+    CheckpointTuple,
+    PendingWrite,
+    coordinates,
+)
+from ..pregel.names import GRAPH, PULL, PUSH, TASKS, child_ns, is_under_way
+from ..pregel.program.version import (
+    Versioned,
+    find_version,
+    rename_arrived,
+    rename_channel,
+    rename_node,
+    rename_send,
+)
+from ..pregel.run.task_records import describe_kept
+from ..pregel.schedule.slots import find_under_way
+from ..pregel.task.ids import task_id
+from ..pregel.task.interrupts import TASK, identity_of, task_digits
+from ..pregel.task.task import Task
+from ..pregel.types import Send
+
+Pair = tuple[str, Any]
+
+
+class _Step(NamedTuple):
+    """One declared change.
+
+    Attributes:
+        concerns: the node or key that it changes, as a fingerprint names it.
+        becomes: what that is called afterwards; None: it is gone.
+        of_kind: it is only for threads in which that is of another kind, unless versions tell.
+        checkpoint, write: convert a checkpoint, and one write that is recorded beside it; None
+            drops the write.
+    """
+
+    concerns: str
+    becomes: str | None
+    of_kind: bool
+    checkpoint: Callable[[Checkpoint], Checkpoint]
+    write: Callable[[str, Any], Pair | None]
+
+
+class Migration:
+    """The changes between versions of a graph, in their order, for `compile(migrate=...)`. Each
+    method adds a change and returns the migration.
+
+    A thread is converted when it is next used, or at once by `stategraph upgrade --apply`. Tasks
+    of renamed nodes continue as what they were: what they have recorded is not done again, and
+    their questions stay open, under other ids. Only a graph inside a renamed node starts over.
+
+    Without versions, a change is made in the threads that have the node or the key that it names,
+    and a value is mapped where its key is of another kind. With versions (`compile(version=...)`),
+    a thread gets the changes after the version that has stored it.
+
+    Args:
+        since: the version from which the first changes lead on; None: threads without a version.
+
+    >>> migration = Migration("1").rename_node("ask", "approve").to("2").map_value("price", float)
+    >>> app = builder.compile(version="3", migrate=migration)  # doctest: +SKIP
+    """
+
+    def __init__(self, since: str | None = None) -> None:
+        self._steps: list[_Step] = []
+        self._starts: dict[str | None, int] = {since: 0}
+        self._nodes: list[tuple[str, str]] = []
+        self._keys: list[tuple[str, str]] = []
+
+    def rename_node(self, old: str, new: str) -> Self:
+        """Give a node another name, everywhere: as a target of `Send`s and in joins too."""
+        self._nodes.append((old, new))
+
+        def rename_write(name: str, value: Any) -> Pair:
+            if name == TASKS:
+                sends = value if isinstance(value, list) else [value]
+                value = [rename_send(send, old, new) for send in sends]
+            elif rename_channel(name, old, new) != name or value == old:
+                value = rename_arrived(value, old, new)
+            if name == KEPT and value.get("path"):
+                value = {**value, "path": _rename_path(value["path"], old, new)}
+            return rename_channel(name, old, new), value
+
+        return self._add(
+            f"node {old!r}", f"node {new!r}", partial(rename_node, old=old, new=new), rename_write
+        )
+
+    def rename_key(self, old: str, new: str) -> Self:
+        """Give a key of the state another name."""
+        self._keys.append((old, new))
+
+        def rename(name: str) -> str:
+            return new if name == old else name
+
+        def rename_keys(names: Mapping[str, Any]) -> dict[str, Any]:
+            return {rename(name): value for name, value in names.items()}
+
+        def convert(checkpoint: Checkpoint) -> Checkpoint:
+            updated = checkpoint.get("updated_channels")
+            seen = checkpoint["versions_seen"].items()
+            return Checkpoint(**{
+                **checkpoint,
+                "channel_values": rename_keys(checkpoint["channel_values"]),
+                "channel_versions": rename_keys(checkpoint["channel_versions"]),
+                "versions_seen": {node: rename_keys(each) for node, each in seen},
+                "updated_channels": updated and [rename(name) for name in updated],
+            })  # fmt: skip
+
+        return self._add(
+            f"key {old!r}", f"key {new!r}", convert, lambda n, v: (rename(n), v), rename_keys
+        )
+
+    def map_value(self, key: str, function: Callable[[Any], Any]) -> Self:
+        """Convert the value of a key, and what tasks that have finished wrote there.
+
+        Args:
+            function: given the stored value, returns the one of the new version.
+        """
+
+        def convert(checkpoint: Checkpoint) -> Checkpoint:
+            values = checkpoint["channel_values"]
+            return Checkpoint(**{**checkpoint, "channel_values": _map(values, key, function)})
+
+        def write(name: str, value: Any) -> Pair:
+            return name, function(value) if name == key else value
+
+        about = f"key {key!r}"
+        return self._add(
+            about, about, convert, write, partial(_map, key=key, function=function), of_kind=True
+        )
+
+    def drop_key(self, key: str) -> Self:
+        """Drop a key with its value."""
+
+        def drop(names: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in names.items() if name != key}
+
+        def convert(checkpoint: Checkpoint) -> Checkpoint:
+            updated = checkpoint.get("updated_channels")
+            return Checkpoint(**{
+                **checkpoint,
+                "channel_values": drop(checkpoint["channel_values"]),
+                "channel_versions": drop(checkpoint["channel_versions"]),
+                "updated_channels": updated and [name for name in updated if name != key],
+            })  # fmt: skip
+
+        return self._add(
+            f"key {key!r}", None, convert, lambda n, v: None if n == key else (n, v), drop
+        )
+
+    def to(self, version: str) -> Self:
+        """Say that the changes up to here lead to this version.
+
+        Raises:
+            ValueError: the migration has this version already.
+        """
+        if version in self._starts:
+            raise ValueError(f"to({version!r}): this migration already leads to that version")
+        self._starts[version] = len(self._steps)
+        return self
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The renamed nodes, each with its last name."""
+        found: dict[str, str] = {}
+        for old, new in self._nodes:
+            found = {name: new if end == old else end for name, end in found.items()}
+            found[old] = new
+        return found
+
+    def rename_edge_end(self, name: str) -> str:
+        """Return the last name of a node, or of the channel of a join, in the graph's structure."""
+        for old, new in self._nodes:
+            name = new if name == old else rename_channel(name, old, new)
+        return name
+
+    def rename_kind(self, name: str) -> str | None:
+        """Return the last name of a `key NAME`; None if its value is converted or dropped."""
+        for step in self._steps:
+            if step.concerns == name:
+                if step.becomes is None or step.of_kind:
+                    return None
+                name = step.becomes
+        return name
+
+    def _add(
+        self,
+        concerns: str,
+        becomes: str | None,
+        convert: Callable[[Checkpoint], Checkpoint],
+        write: Callable[[str, Any], Pair | None],
+        inside: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
+        *,
+        of_kind: bool = False,
+    ) -> Self:
+        """Add a change.
+
+        Args:
+            inside: converts the argument of a `Send`, if that is a dict of keys.
+        """
+        if inside is not None:
+            convert, write = _with_sends(convert, write, inside)
+        self._steps.append(_Step(concerns, becomes, of_kind, convert, write))
+        return self
+
+    def __call__(self, checkpoint: Checkpoint, changed: Sequence[str]) -> Checkpoint:
+        """Convert a checkpoint alone, without what is recorded beside it."""
+        known = dict(checkpoint["versions_seen"].get(GRAPH, {}))
+        kinds = {name for name in known if f"{name} has changed its kind" in changed}
+        for step in self._find_steps(known, lambda name: name in kinds):
+            checkpoint = step.checkpoint(checkpoint)
+        return checkpoint
+
+    def convert(self, found: CheckpointTuple, program: Versioned) -> CheckpointTuple:
+        """Convert a checkpoint, which is changed in place, with what is recorded beside it.
+
+        Raises:
+            ValueError: a version has stored it that the migration does not have.
+        """
+        stored = found.checkpoint["versions_seen"].get(GRAPH, {})
+        known, mine = dict(stored), program.fingerprint
+        checkpoint, pending = found.checkpoint, list(found.pending_writes or ())
+        last = dict(self._keys)
+
+        def is_retyped(name: str) -> bool:
+            final = name
+            for old, new in last.items():
+                final = f"key {new!r}" if final == f"key {old!r}" else final
+            return final in mine and known.get(name) != mine[final]
+
+        for step in self._find_steps(known, is_retyped):
+            checkpoint = step.checkpoint(checkpoint)
+            pending = [
+                (id, *pair) for id, name, value in pending if (pair := step.write(name, value))
+            ]
+        converted = found._replace(checkpoint=checkpoint, pending_writes=pending)
+        former = {new: old for old, new in self.renamed.items() if f"node {old!r}" in stored}
+        return converted._replace(pending_writes=_keep_ids(converted, program, former))
+
+    def _find_steps(
+        self, known: dict[str, int], is_retyped: Callable[[str], bool]
+    ) -> Iterator[_Step]:
+        """Yield the changes that a thread needs.
+
+        Args:
+            known: the fingerprint of the graph that has stored it; follows the changes.
+        """
+        version = find_version(known)
+        versioned = len(self._starts) > 1 or None not in self._starts
+        if versioned and version not in self._starts and version is not None:
+            names = ", ".join(repr(name) for name in self._starts if name is not None)
+            raise ValueError(
+                f"the thread was stored by version {version!r}, and the migration has only "
+                f"{names}: begin it with Migration({version!r}), or add .to({version!r})"
+            )
+        start = self._starts.get(version, 0)
+        for step in self._steps[start:]:
+            if step.of_kind and not versioned and not is_retyped(step.concerns):
+                continue
+            if known and step.concerns not in known:
+                continue
+            yield step
+            if known:
+                kind = known.pop(step.concerns)
+                if step.becomes is not None:
+                    known[step.becomes] = kind
+
+
+def _map(names: Mapping[str, Any], key: str, function: Callable[[Any], Any]) -> dict[str, Any]:
+    return {name: function(value) if name == key else value for name, value in names.items()}
+
+
+def _rename_path(path: Sequence[Any], old: str, new: str) -> tuple[Any, ...]:
+    """The path of a task whose node was renamed, and of the task of its error handler."""
+    first, *rest = path
+    if first == PULL and rest and rest[0] == old:
+        rest[0] = new
+    return (_rename_path(first, old, new) if isinstance(first, tuple | list) else first, *rest)
+
+
+def _with_sends(
+    convert: Callable[[Checkpoint], Checkpoint],
+    write: Callable[[str, Any], Pair | None],
+    inside: Callable[[Mapping[str, Any]], dict[str, Any]],
+) -> tuple[Callable[[Checkpoint], Checkpoint], Callable[[str, Any], Pair | None]]:
+    """The same, also for what `Send`s bring along."""
+
+    def convert_send(send: Any) -> Any:
+        if not isinstance(send, Send) or not isinstance(send.arg, dict):
+            return send
+        converted = copy(send)
+        converted.arg = inside(send.arg)
+        return converted
+
+    def convert_all(checkpoint: Checkpoint) -> Checkpoint:
+        converted, values = convert(checkpoint), {}
+        for name, value in converted["channel_values"].items():
+            if name == TASKS:
+                value = [convert_send(send) for send in value]
+            elif is_under_way(name):
+                value = {**value, "send": convert_send(value["send"])}
+            values[name] = value
+        return Checkpoint(**{**converted, "channel_values": values})
+
+    def write_all(name: str, value: Any) -> Pair | None:
+        if name == TASKS:
+            sends = value if isinstance(value, list) else [value]
+            return name, [convert_send(send) for send in sends]
+        return write(name, value)
+
+    return convert_all, write_all
+
+
+# -- tasks keep their ids --------------------------------------------------------------------------
+
+
+def _keep_ids(
+    found: CheckpointTuple, program: Versioned, former: Mapping[str, str]
+) -> list[PendingWrite]:
+    """Let the pending tasks of renamed nodes, and those behind renamed joins, continue under the
+    ids that they have, so that their questions and results are known. Returns what is recorded of
+    all tasks then.
+
+    Args:
+        former: node → its name in the graph that has stored the checkpoint.
+    """
+    pending = found.pending_writes or []
+    values = found.checkpoint["channel_values"]
+    _, ns, _ = coordinates(found.config)
+    where = found.checkpoint["id"], ns, found.metadata["step"] + 1
+    kept: list[PendingWrite] = []
+    asked: dict[str, str] = {}  # the digits of a task's questions → the new ones, since the name
+    # of the node is in them
+
+    def rename_questions(id: str, before: str, after: str) -> None:
+        old, new = (task_digits(child_ns(ns, name, id)) for name in (before, after))
+        asked[old] = new
+
+    for node in program.nodes.values():
+        before, triggers = copy(node), node.triggers
+        before.name = former.get(node.name, node.name)
+        before.path = (PULL, before.name)
+        for new, old in former.items():
+            triggers = [rename_channel(trigger, new, old) for trigger in triggers]
+        before.identity = "\0".join((PULL, *sorted(triggers)))
+        if (before.name, before.identity) == (node.name, node.identity):
+            continue
+        tasks = {node.path: Task(before, before.path, None)}
+        if before.name != node.name:
+            sends = enumerate(values.get(TASKS, ()))
+            places = [place for place, send in sends if send.node == node.name]
+            tasks |= {(PUSH, place, False): Task(before, place, None) for place in places}
+        for path, task in tasks.items():
+            id = task_id(*where, task)
+            kept.append((id, KEPT, describe_kept(path)))
+            rename_questions(id, before.name, node.name)
+        for each in find_under_way(found.checkpoint).values():
+            if each["node"] == node.name:
+                rename_questions(each["id"], before.name, node.name)
+    return [*(_rename_asked(write, asked) for write in pending), *kept]
+
+
+def _rename_asked(write: PendingWrite, asked: Mapping[str, str]) -> PendingWrite:
+    """What is recorded of questions and answers, with the ids that the questions have now."""
+    id, name, value = write
+
+    def rename(question: str) -> str:
+        return asked.get(question[TASK], question[TASK]) + identity_of(question)
+
+    def rename_keys(answers: Mapping[str, Any]) -> dict[str, Any]:
+        return {rename(question): answer for question, answer in answers.items()}
+
+    if name == INTERRUPT:
+        return id, name, [replace(each, id=rename(each.id)) for each in value]
+    if name == RESUME:
+        return id, name, rename_keys(value)
+    if name == CLAIM:
+        before = [rename(question) for question in value["before"]]
+        return id, name, {**value, "answers": rename_keys(value["answers"]), "before": before}
+    return write
