@@ -5,10 +5,11 @@ tasks that made it; `since` finds the step from which on something holds; `compa
 side by side. Threads are only read. This module only collects names.
 """
 
-from .calls import Call
+from .calls import Call, Usage
 from .compare import Comparison, compare
 from .langgraph import read_langgraph
 from .since import Since, since
+from .threads import find_threads
 from .trials import Trial, Trials
 from .whatif import awhatif, whatif
 from .why import Cause, Why, why, why_not
@@ -20,9 +21,11 @@ __all__ = [
     "Since",
     "Trial",
     "Trials",
+    "Usage",
     "Why",
     "awhatif",
     "compare",
+    "find_threads",
     "read_langgraph",
     "since",
     "whatif",

@@ -16,10 +16,11 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from sys import modules
 from threading import Lock
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..checkpoint.serde import Serializer
 from ..checkpoint.serde.json_form import from_json, to_json
+from ..pregel.budgets import find_price
 from ..pregel.drivers.futures import arguments_digest
 from ..pregel.names import NS_END, NS_SEP, without_ids
 from ..pregel.observer import Operation, TaskInfo
@@ -413,16 +414,38 @@ def find_answers(form: Any) -> Iterator[Any]:
             yield each
 
 
-def count_tokens(recording: Recording) -> int:
-    """The tokens of the models' answers in a recording, as far as messages tell."""
+class Usage(NamedTuple):
+    """What models have used.
+
+    Attributes:
+        calls: how often they answered.
+        tokens: of input and output, as far as messages tell.
+        usd: dollars.
+    """
+
+    calls: int
+    tokens: int
+    usd: float
+
+
+def count_usage(recording: Recording, prices: Mapping[str, tuple[float, float]]) -> Usage:
+    """Count what the models used whose answers are in a recording.
+
+    Args:
+        prices: as of a `Budget`.
+    """
     tasks = (task for run in recording.runs for _, task in run.tasks() if not task.steps)
-    total = 0
+    calls, tokens, usd = 0, 0, 0.0
     for answer in (each for task in tasks for each in find_answers(task.writes)):
         held = answer.get("value", answer)
         usage = held.get("usage") or held.get("usage_metadata") or {}
-        parts = (usage.get(f"{part}_tokens") or 0 for part in ("prompt", "completion"))
-        total += usage.get("total_tokens") or sum(parts)
-    return total
+        given = usage.get("prompt_tokens") or usage.get("input_tokens") or 0
+        made = usage.get("completion_tokens") or usage.get("output_tokens") or 0
+        calls += 1
+        tokens += usage.get("total_tokens") or given + made
+        model = (held.get("response_metadata") or {}).get("model_name", "")
+        usd += find_price(prices, model, (given, made))
+    return Usage(calls, tokens, usd)
 
 
 def _tool_calls(form: Any) -> Iterator[Mapping[str, Any]]:

@@ -8,9 +8,10 @@ import sqlite3
 import warnings
 from collections.abc import Iterable
 from contextlib import nullcontext
+from datetime import datetime
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ..checkpoint.base import address
 from ..checkpoint.command import open_saver
@@ -21,7 +22,9 @@ from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from ..testing.asserts import CheckFailed
 from ..testing.clock import virtual_time
+from ..testing.recording import End
 from .langgraph import read_langgraph
+from .threads import find_threads
 from .trials import Trials
 from .whatif import whatif
 from .why import why
@@ -37,7 +40,11 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     _add_place(run)
     add = run.add_argument
     add("--thread", action="append", metavar="ID", help="a thread; may be repeated")
-    add("--last", type=int, metavar="N", help="the newest N threads (20)")
+    add("--last", type=int, metavar="N", default=20, help="the newest N threads (%(default)s)")
+    add("--status", choices=get_args(End), help="only threads that stand so")
+    text = "only threads last used {} a time, such as 2026-11-27 or 2026-11-27T12:00Z"
+    for name in ("after", "before"):
+        add(f"--{name}", type=datetime.fromisoformat, metavar="TIME", help=text.format(name))
     add("--variant", metavar="MODULE:GRAPH", help="another graph; nodes that are the same are kept")
     text = "replace a node by a function; may be repeated"
     add("--replace", action="append", default=[], metavar=_FUNCTION, help=text)
@@ -119,7 +126,14 @@ def _run(app: Pregel, asked: argparse.Namespace) -> int:
     with virtual_time():  # retries do not wait, and nothing else runs in this process
         trials = whatif(
             app,
-            asked.thread or (20 if asked.last is None else asked.last),
+            asked.thread
+            or find_threads(
+                app,
+                last=asked.last,
+                status=asked.status,
+                after=asked.after,
+                before=asked.before,
+            ),
             variant=variant or None,
             live="*" if "*" in asked.live else asked.live,
             effects=_functions(asked.effect),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..testing.asserts import CheckFailed
 from ..testing.comparing import Difference
@@ -14,10 +14,11 @@ from ..testing.recording import Recording
 from ..visualize.trace.changes import Block, ChangeList
 from ..visualize.trace.diff import Change
 from ..visualize.trace.values import count_noun
-from .calls import Call
+from .calls import Call, Usage
 
 MOST_SHOWN = 10
 """How many trials are drawn: those that differ most."""
+NO_USAGE: Final = Usage(0, 0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class Trial:
         steps, steps_before: how many supersteps there were.
         unreadable: why the stored thread cannot be run again; then the rest is empty.
         scores: what the judges said, by their names; "score" of one without a name.
-        tokens, tokens_before: of the models' answers, as far as messages tell.
+        usage, usage_before: what models used.
         before, now: the two recordings; None if there is none.
         calls: those that the nodes which ran have made, and where their results came from.
         seconds: how long it took.
@@ -51,8 +52,8 @@ class Trial:
     steps_before: int = 0
     unreadable: str = ""
     scores: Mapping[str, float] = field(default_factory=dict)
-    tokens: int = 0
-    tokens_before: int = 0
+    usage: Usage = NO_USAGE
+    usage_before: Usage = NO_USAGE
     before: Recording | None = None
     now: Recording | None = None
     calls: tuple[Call, ...] = ()
@@ -169,11 +170,13 @@ class Trials(ChangeList):
             told.append(f"ran: {', '.join(self.ran)}")
         for name, found in scores.items():
             told.append(f"{name}: {sum(found) / len(found):.3g} on average, {_quantiles(found)}")
-        before, now = (
-            sum(getattr(each, name) for each in self) for name in ("tokens_before", "tokens")
-        )
-        if before or now:
-            told.append(f"tokens: {before:,} before, {now:,} now")
+        for what, form in (("tokens", "{:,}"), ("usd", "${:,.4f}")):
+            used = [
+                sum(getattr(usage, what) for usage in usages)
+                for usages in ([each.usage_before for each in self], [each.usage for each in self])
+            ]
+            if any(used):
+                told.append(f"{what}: {{}} before, {{}} now".replace("{}", form).format(*used))
         came = Counter(call.came for each in self for call in each.calls)
         if came:
             told.append("calls: " + ", ".join(f"{number:,} {how}" for how, number in came.items()))

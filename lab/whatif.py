@@ -7,16 +7,13 @@ has no record; what happens then is its policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace as replace_fields
 from functools import partial
-from itertools import islice
-from pathlib import Path
 from time import perf_counter
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final, Literal
 
-from ..checkpoint.base import BaseCheckpointSaver, address
 from ..checkpoint.keys import canonical_key
 from ..checkpoint.serde.json_form import from_json
 from ..pregel.app import Pregel
@@ -34,11 +31,11 @@ from ..testing.thread_reader import ThreadError, read_thread
 from ..visualize.trace.diff import diff
 from ..visualize.trace.reader import check_compiled
 from ..visualize.trace.values import format_value
-from .calls import CallTape, Policies, Unrecorded, check_policies, count_tokens
+from .calls import CallTape, Policies, Unrecorded, check_policies, count_usage
 from .start import copy_until
+from .threads import Threads, read_recordings
 from .trials import Trial, Trials
 
-Threads = int | str | Recording | Path | Mapping[str, Any] | Iterable[str | Recording | Path]
 Judge = Callable[[Any, Any], float | bool]
 Judges = Judge | Mapping[str, Judge]
 _OURS: Final = f"{__name__.partition('.')[0]}.prebuilt"
@@ -58,6 +55,7 @@ def whatif(
     from_: str = "",
     edit: Mapping[str, Any] | None = None,
     judge: Judges | None = None,
+    prices: Mapping[str, tuple[float, float]] | None = None,
     ignore: Collection[str] = (),
     config: Mapping[str, Any] | None = None,
     context: Any = None,
@@ -76,8 +74,8 @@ def whatif(
 
     Args:
         app: the graph that ran the threads, with its checkpointer.
-        threads: an id, several, or the newest so many; a dict of metadata that they must have; or
-            recordings, or their files and folders (`Trials.save`).
+        threads: an id, several (`find_threads`), or the newest so many; a dict of metadata that
+            they must have; or recordings, or their files and folders (`Trials.save`).
         variant: what is changed. A dict of nodes, as for `testing.replace`; or another graph, of
             which the nodes run whose code, or the plain values that it holds, is not that of `app`.
             None is the baseline: nothing is changed.
@@ -96,6 +94,8 @@ def whatif(
         edit: keys of the state and the values that they have there. It needs `from_`.
         judge: is given the states at the end, before and now, and returns a score: below 0 means
             worse. A bool says whether it is as good. Several have names, in a dict.
+        prices: dollars per million tokens of input and of output, by the name of the model, as of
+            a `Budget`; by default those of the graph's own budget.
         ignore: keys and fields whose values are not compared, at any depth.
         config, context: as for `invoke`.
 
@@ -104,7 +104,7 @@ def whatif(
         ValueError: there is no such node or thread, or the checkpointer is missing.
     """
     changes = variant, live, effects or {}, calls, answers, from_, edit or {}
-    lab = _Lab(app, *changes, judge, ignore, config)
+    lab = _Lab(app, *changes, judge, prices, ignore, config)
     return run_steps(lab.run(threads, partial(_call, context)))
 
 
@@ -120,13 +120,14 @@ async def awhatif(
     from_: str = "",
     edit: Mapping[str, Any] | None = None,
     judge: Judges | None = None,
+    prices: Mapping[str, tuple[float, float]] | None = None,
     ignore: Collection[str] = (),
     config: Mapping[str, Any] | None = None,
     context: Any = None,
 ) -> Trials:
     """`whatif` for coroutines; also for graphs in which a node that runs is async only."""
     changes = variant, live, effects or {}, calls, answers, from_, edit or {}
-    lab = _Lab(app, *changes, judge, ignore, config)
+    lab = _Lab(app, *changes, judge, prices, ignore, config)
     return await arun_steps(lab.run(threads, partial(_acall, context)))
 
 
@@ -144,33 +145,6 @@ def _acall(context: Any, stage: Stage, given: Any, tape: CallTape) -> Any:
     return stage.app.ainvoke(
         given, stage.thread, version="v2", durability="sync", context=context, observer=tape
     )
-
-
-# -- threads ---------------------------------------------------------------------------------------
-
-
-def _recordings(app: Pregel, threads: Threads) -> Iterable[tuple[str, Recording | str]]:
-    """The threads, each with its recording, or why it has none."""
-    given: Iterable[str | Recording | Path]
-    if isinstance(threads, int | Mapping):
-        saver = app.checkpointer
-        if not isinstance(saver, BaseCheckpointSaver):
-            raise ValueError("the graph has no checkpointer: app.copy({'checkpointer': saver})")
-        found = saver.threads(filter=threads if isinstance(threads, Mapping) else None)
-        given = list(islice(found, threads if isinstance(threads, int) else None))
-    else:
-        given = [threads] if isinstance(threads, str | Recording | Path) else threads
-    for each in given:
-        if isinstance(each, Recording):
-            yield each.graph, each
-        elif isinstance(each, Path):
-            files = sorted(each.glob("*.json")) if each.is_dir() else [each]
-            yield from ((file.name, Recording.load(file)) for file in files)
-        else:
-            try:
-                yield each, read_thread(app, address(each, ""))
-            except ThreadError as error:
-                yield each, str(error)
 
 
 # -- which nodes run -------------------------------------------------------------------------------
@@ -313,6 +287,7 @@ class _Lab:
         from_: str,
         edit: Mapping[str, Any],
         judge: Judges | None,
+        prices: Mapping[str, tuple[float, float]] | None,
         ignore: Collection[str],
         config: Mapping[str, Any] | None,
     ) -> None:
@@ -334,6 +309,8 @@ class _Lab:
         self._app = played.copy({"store": InMemoryStore(), "cache": None, "observers": ()})
         self._effects, self._config, self._ignore = effects, config, ignore
         self._answers = AnswerBook(answers).find if answers is not None else None
+        own = (each.prices for each in app.budgets)
+        self._prices = next(filter(None, own), {}) if prices is None else prices
         self._judges = judge if isinstance(judge, Mapping) else {"score": judge} if judge else {}
         self._policies, self._changed, self._free = calls, frozenset(changed), frozenset(replaced)
         self._ran = list_nodes(played) if live == "*" else [*dict.fromkeys([*changed, *live])]
@@ -341,7 +318,7 @@ class _Lab:
     def run(self, threads: Threads, call: Invoke) -> Steps[Trials]:
         """Run threads, one after the other."""
         trials: list[Trial] = []
-        for name, found in _recordings(self._stored, threads):
+        for name, found in read_recordings(self._stored, threads):
             if isinstance(found, str):
                 trials.append(Trial(thread=name, unreadable=found))
             else:
@@ -408,8 +385,8 @@ class _Lab:
             refused="" if refused is None else str(refused),
             steps=sum(len(run.steps) for run in now.runs),
             steps_before=sum(len(run.steps) for run in before.runs),
-            tokens=count_tokens(now),
-            tokens_before=count_tokens(before),
+            usage=count_usage(now, self._prices),
+            usage_before=count_usage(before, self._prices),
             scores=scores,
             before=before,
             now=now,

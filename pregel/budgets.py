@@ -74,19 +74,22 @@ class Budget:
         Args:
             tokens: of input and of output.
         """
-        if not self.prices:
-            return 0.0
-        if model in self.prices:
-            return _cost(self.prices[model], tokens)
-        warn(
-            f"model {model!r} has no price in Budget(prices=...): it counts as the most expensive "
-            f"of {', '.join(map(repr, self.prices))}"
-        )
-        return max(_cost(each, tokens) for each in self.prices.values())
+        if self.prices and model not in self.prices:
+            warn(
+                f"model {model!r} has no price in Budget(prices=...): it counts as the most "
+                f"expensive of {', '.join(map(repr, self.prices))}"
+            )
+        return find_price(self.prices, model, tokens)
 
 
-def _cost(prices: tuple[float, float], tokens: tuple[float, float]) -> float:
-    return (prices[0] * tokens[0] + prices[1] * tokens[1]) / 1_000_000
+def find_price(
+    prices: Mapping[str, tuple[float, float]], model: str, tokens: tuple[float, float]
+) -> float:
+    """Return the dollars that a call costs, by `Budget.prices`: of a model that is not in the table
+    as much as its most expensive one."""
+    known = [prices[model]] if model in prices else prices.values()
+    costs = (one * tokens[0] + other * tokens[1] for one, other in known)
+    return max(costs, default=0.0) / 1_000_000
 
 
 def read_budgets(given: Budget | Sequence[Budget] | None) -> tuple[Budget, ...]:

@@ -250,6 +250,17 @@ def test_cohort_tells_calls_and_tokens(agents):
     assert [each.partition(":")[0] for each in remarks if "tokens" in each or "calls" in each] == ["tokens", "calls"]
 
 
+def test_cohort_tells_the_cost_by_a_table_of_prices(agents):
+    """Of dear words the prompt's change makes none more; a simulated model has none of its own."""
+    dear = {"scripted-1": (1_000_000.0, 2_000_000.0)}
+    trials = agents["tools"].whatif(prices=dear)
+    for trial in trials:
+        given, made = trial.usage.tokens - trial.usage.calls, trial.usage.calls
+        assert trial.usage.usd == given + 2 * made > 0
+        assert trial.usage == trial.usage_before
+    assert any(each.startswith("usd: $") for each in trials.remarks)
+
+
 # -- policies --------------------------------------------------------------------------------------
 
 

@@ -66,6 +66,12 @@ def test_run_says_what_differs_and_charges_nobody(folder):
     assert not (folder / "charged").exists()
 
 
+def test_threads_are_chosen_by_how_they_stand_and_by_time(folder):
+    words = ("run", "shop_of_test.py:app", "--db", "threads.db")
+    assert lab(folder, *words, "--status", "done", "--after", "2020-01-01", "--last", "2").stdout.startswith("2 threads: 2 the same")
+    assert "has no threads" in lab(folder, *words, "--before", "2020-01-01T12:00Z").stderr
+
+
 def test_a_gate_exits_with_1(folder):
     words = ("run", "shop_of_test.py:app", "--db", "threads.db", "--variant", "shop_of_test.py:variant")
     assert lab(folder, *words, "--different", "75%").returncode == 0

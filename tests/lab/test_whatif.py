@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -11,7 +12,7 @@ import pytest
 
 from stategraph import END, START, Command, InMemorySaver, Send, StateGraph, entrypoint, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.lab import Trials, awhatif, whatif
+from stategraph.lab import Trials, awhatif, find_threads, whatif
 from stategraph.pregel.clock import CLOCK
 from stategraph.testing import OPEN, CheckFailed
 
@@ -369,6 +370,27 @@ def test_threads_are_chosen_by_metadata_number_or_id(world):
     assert {each.thread for each in whatif(app, {"even": True})} == {"t0", "t2", "t4"}
     assert [each.thread for each in whatif(app, 2)] == ["t5", "t4"]
     assert [each.thread for each in whatif(app, "t1")] == ["t1"]
+
+
+def test_threads_are_chosen_by_how_they_stand_and_by_time(world):
+    app = asking(world, InMemorySaver())
+    run_all(app, 3)
+    app.invoke({"n": 0, "log": []}, {"configurable": {"thread_id": "open"}})
+    for name, status in [("t3", "failed"), ("stopped", "stopped")]:
+        breaks = {"interrupt_before": ["ask"]} if status == "stopped" else {}
+        app.invoke({"n": 0, "log": []}, {"configurable": {"thread_id": name}}, **breaks)
+    with pytest.raises(ValueError, match="invalid literal"):
+        app.invoke(Command(resume="no number"), {"configurable": {"thread_id": "t3"}})
+    assert find_threads(app, status="done") == ["t2", "t1", "t0"]
+    assert find_threads(app, status="done", last=1) == ["t2"]
+    assert [find_threads(app, status=each) for each in ("paused", "failed", "stopped")] == [["open"], ["t3"], ["stopped"]]
+    when = datetime.fromisoformat(app.get_state({"configurable": {"thread_id": "t1"}}).created_at)
+    assert find_threads(app, after=when, status="done") == ["t2", "t1"]
+    assert find_threads(app, before=when) == ["t0"]
+    assert find_threads(app, metadata={"even": True}, last=1) == ["t2"]
+    assert len(whatif(app, find_threads(app, status="done"))) == 3
+    with pytest.raises(ValueError, match="status must be one of done, paused, failed, stopped, got 'ended'"):
+        find_threads(app, status="ended")
 
 
 def test_a_thread_that_cannot_be_run_again_says_why(world):

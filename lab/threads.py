@@ -1,0 +1,81 @@
+"""Which stored threads the lab runs again. They are only read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, get_args
+
+from ..checkpoint.base import BaseCheckpointSaver, address
+from ..pregel.app import Pregel
+from ..testing.recording import End, Recording
+from ..testing.thread_reader import ThreadError, read_thread
+
+Threads = int | str | Recording | Path | Mapping[str, Any] | Iterable[str | Recording | Path]
+
+
+def find_threads(
+    app: Pregel[Any, Any, Any, Any],
+    *,
+    last: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    status: End | None = None,
+    after: datetime | None = None,
+    before: datetime | None = None,
+) -> list[str]:
+    """Return the ids of stored threads, the most recently used first.
+
+    Args:
+        app: the graph that ran the threads, with its checkpointer.
+        last: the maximum number of threads.
+        metadata: what a checkpoint of theirs must have.
+        status: how they stand: "done"; "paused": they wait for an answer or a time; "failed";
+            "stopped": at a breakpoint, a limit, or with their process.
+        after, before: when their newest checkpoint was stored. A time without a time zone is local.
+
+    Raises:
+        ValueError: the checkpointer is missing, or there is no such status.
+    """
+    saver = app.checkpointer
+    if not isinstance(saver, BaseCheckpointSaver):
+        raise ValueError("the graph has no checkpointer: app.copy({'checkpointer': saver})")
+    if status not in (None, *get_args(End)):
+        raise ValueError(f"status must be one of {', '.join(get_args(End))}, got {status!r}")
+
+    def fits(thread: str) -> bool:
+        if (status, after, before) == (None, None, None):
+            return True
+        state = app.get_state(address(thread, ""))
+        at = datetime.fromisoformat(state.created_at or "9999-01-01T00:00:00Z")
+        if (after and at < after.astimezone()) or (before and at >= before.astimezone()):
+            return False
+        failed = any(task.error is not None for task in state.tasks)
+        waits = state.interrupts or state.wake_at
+        open_as = "failed" if failed else "paused" if waits else "stopped"
+        return status in (None, open_as if state.next else "done")
+
+    return list(islice(filter(fits, saver.threads(filter=metadata)), last))
+
+
+def read_recordings(app: Pregel, threads: Threads) -> Iterator[tuple[str, Recording | str]]:
+    """The threads, each with its recording, or why it has none."""
+    given: Iterable[str | Recording | Path]
+    if isinstance(threads, int):
+        given = find_threads(app, last=threads)
+    elif isinstance(threads, Mapping):
+        given = find_threads(app, metadata=threads)
+    else:
+        given = [threads] if isinstance(threads, str | Recording | Path) else threads
+    for each in given:
+        if isinstance(each, Recording):
+            yield each.graph, each
+        elif isinstance(each, Path):
+            files = sorted(each.glob("*.json")) if each.is_dir() else [each]
+            yield from ((file.name, Recording.load(file)) for file in files)
+        else:
+            try:
+                yield each, read_thread(app, address(each, ""))
+            except ThreadError as error:
+                yield each, str(error)
