@@ -39,15 +39,16 @@ from stategraph import (
     entrypoint,
     interrupt,
     task,
+    visualize,
 )
 from stategraph.visualize.extract import extract
 from stategraph.visualize.labels import TIMES
-from stategraph.visualize.live import live, run_events
+from stategraph.visualize.live import run_events
 from stategraph.visualize.live import view as live_view
-from stategraph.visualize.live.live import watch
 from stategraph.visualize.live.progress import Progress
 from stategraph.visualize.live.tally import TaskEnded, TaskStarted
 from stategraph.visualize.live.view import PERIOD
+from stategraph.visualize.live.watch import awatch, watch
 
 PATIENCE = 10.0  # seconds until a test that waits for a view gives up
 
@@ -70,7 +71,7 @@ def graph(*names: str, **bodies: Any) -> StateGraph[Any, Any, Any, Any]:
 def shown(drive: Drive, app: Any, value: Any, config: Any = None, **options: Any) -> tuple[Any, Seen]:
     """What `watch` returns, and what the view has seen."""
     seen = options.setdefault("view", Seen())
-    return drive.call(live, "watch", app, value, config, **options), seen
+    return drive.call(visualize, "watch", app, value, config, **options), seen
 
 
 # -- the run is the same --------------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ def format_error(drive: Drive, described: Described, owner: Any, method: str, **
 @given(described=graphs(failures=True), xray=st.booleans())
 def test_watching_any_graph_gives_the_same_result_and_the_same_history(drive, described, xray):
     seen = Seen()
-    watched = format_error(drive, described, live, "watch", xray=xray, view=seen)
+    watched = format_error(drive, described, visualize, "watch", xray=xray, view=seen)
     assert watched == format_error(drive, described, None, "invoke")
     assert seen.progress.over and "running" not in seen.states.values()
 
@@ -195,7 +196,7 @@ async def test_a_cancelled_run_is_shown_as_stopped():
         entered.set()
         await asyncio.Event().wait()
 
-    watching = asyncio.create_task(live.awatch(graph(a=hang).compile(), {"log": []}, view=seen))
+    watching = asyncio.create_task(awatch(graph(a=hang).compile(), {"log": []}, view=seen))
     await entered.wait()
     watching.cancel()
     with pytest.raises(asyncio.CancelledError):

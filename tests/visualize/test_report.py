@@ -21,8 +21,7 @@ from kit.stored_threads import Timeless
 
 from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
 from stategraph.visualize.labels import TIMES
-from stategraph.visualize.render.report import draw_report, report
-from stategraph.visualize.render.report_data import gather
+from stategraph.visualize.render.report import draw_report, gather, report
 from stategraph.visualize.render.step_data import MOST_ROWS, within
 from stategraph.visualize.trace.diff import diff
 

@@ -11,7 +11,7 @@ from kit import stored_threads as threads
 from kit.graphs import CONFIG, chain_of
 
 from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
-from stategraph.visualize.render.report_data import gather
+from stategraph.visualize.render.report import gather
 from stategraph.visualize.render.thread_pages import NotThereError, ThreadPages
 from stategraph.visualize.trace.index import ThreadIndex
 

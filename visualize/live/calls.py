@@ -13,11 +13,10 @@ from ...pregel.types import AnyConfig
 from ..extract import extract
 from ..model import GraphModel, GraphNode
 from ..trace.values import count_noun, duration
-from .earlier import afind_earlier, find_earlier
 from .progress import Progress
 from .run_events import RunEvents, format_failure
 from .tally import Superstep, TaskEnded, TaskStarted, join
-from .view import VIEWS, ViewName, ViewUpdater, choose, show, show_call
+from .view import VIEWS, ViewName, ViewUpdater, afind_earlier, choose, find_earlier, show, show_call
 
 INPUTS = "inputs"
 """The id of the node that represents all runs of a batch; the graph is shown inside it."""

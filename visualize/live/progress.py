@@ -14,7 +14,6 @@ from ..labels import TIMES
 from ..model import GraphModel, GraphNode
 from ..svg import Mark
 from ..trace.values import count_noun, duration
-from .pace import describe_pace
 from .tally import (
     BreakpointHit,
     Event,
@@ -25,6 +24,7 @@ from .tally import (
     TaskStarted,
     count_tasks,
     describe_done,
+    describe_pace,
     join,
 )
 

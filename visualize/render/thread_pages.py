@@ -22,9 +22,8 @@ from ..theme import style_sheet
 from ..trace.diff import Change, DiffLimits, diff
 from ..trace.index import Line, ThreadIndex, shared
 from ..trace.orphans import Orphans
-from ..trace.reader import TextLimit
+from ..trace.reader import TextLimit, read_open_step, read_steps
 from ..trace.records import Trace, TraceStep, TraceTask, mark_running
-from ..trace.step_reader import read_open_step, read_steps
 from ..trace.values import block
 from . import timeline_svg
 from .branches import draw_branches

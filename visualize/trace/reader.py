@@ -1,4 +1,5 @@
-"""Reads a thread's stored history: the line that leads to one checkpoint, step by step.
+"""Reads a thread's stored history: the line that leads to one checkpoint, step by step, or some
+steps of a long one without the others.
 
 Only reads, through the public API that every graph with a checkpointer has. Measures, compares and
 draws nothing."""
@@ -15,10 +16,11 @@ from ...checkpoint.base import UNDER_WAY, BaseCheckpointSaver, RunnableConfig, a
 from ...pregel.app import Pregel
 from ...pregel.names import START, child_ns, handled_node, join_id, numbered_ns, split_number
 from ...pregel.policies import RetryPolicy
+from ...pregel.schedule.slots import find_origin, find_under_way
 from ...pregel.thread_api import StoredThreads
 from ...pregel.types import AnyConfig, PregelTask, StateSnapshot
 from ..labels import natural_key
-from .origins import OriginInputs
+from .index import ThreadIndex
 from .orphans import Orphans, build_orphan, find_orphans
 from .records import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
 from .values import block, format_value
@@ -418,3 +420,124 @@ def _seconds(created_at: str | None) -> float | None:
         return datetime.fromisoformat(created_at).timestamp() if created_at else None
     except ValueError:  # a user's own saver may store anything
         return None
+
+
+def read_steps(
+    app: Pregel,
+    index: ThreadIndex,
+    tip: str,
+    rows: Sequence[str],
+    visit: StepVisitor | None = None,
+    *,
+    texts: TextLimit | bool = False,
+    most_nested: int = MOST_NESTED,
+) -> tuple[TraceStep, ...]:
+    """Return some steps of a long thread, the oldest first, without reading the others.
+
+    Args:
+        tip: the checkpoint at the end of the line.
+        rows: the wanted rows of that line, without gaps.
+        visit: as in `read_trace`.
+        texts: as in `read_trace`, or how many characters of a task's input and result to return.
+        most_nested: how many histories of nested graphs to read at most.
+
+    Raises:
+        ValueError: the graph has no checkpointer.
+    """
+    if not rows:
+        return ()
+    line = index.line(tip)
+    # An input that was dropped is recognized by what follows it.
+    place_of_next = line.checkpoints.index(rows[-1]) + 1
+    newest = line.checkpoints[min(place_of_next, len(line.checkpoints) - 1)]
+    newer = index.newer(newest)
+    thread = address(index.thread_id, index.ns)
+    before = None if newer is None else address(index.thread_id, index.ns, newer)
+    history = app.get_state_history(thread, before=before)
+    transitions = list_transitions(history, newest, [], line.left)
+    reader = TraceReader(app, thread, texts, most_nested)
+    place = TraceLevel(app.nested(index.ns), index.thread_id, index.ns, "")
+    wanted, found = {*rows}, []
+    for step in reader.list_steps(place, transitions, visit or ignore):
+        if step.checkpoint in wanted:
+            found.append(step)
+        if step.checkpoint == rows[0]:
+            break
+    return tuple(reversed(found))
+
+
+def read_open_step(
+    app: Pregel,
+    where: RunnableConfig,
+    visit: StepVisitor | None = None,
+    *,
+    texts: TextLimit | bool = False,
+) -> tuple[TraceStep | None, Orphans]:
+    """Return the step that a checkpoint leads to, if any, and what another version of the graph has
+    left.
+
+    Args:
+        where: a checkpoint without successors, or the thread for its newest one.
+
+    Raises:
+        ValueError: the graph has no checkpointer, or nothing is stored for the thread.
+    """
+    head = read_snapshot(app, where)
+    reader = TraceReader(app, where, texts)
+    left = reader.find_left(app, head)
+    if not head.next and not left.tasks:
+        return None, left
+    place = TraceLevel(app, coordinates(where)[0], "", "")
+    return reader.read_open(place, head, left, visit or ignore), left
+
+
+class OriginInputs:
+    """The inputs of tasks as their origins show them. A task that is still running when a
+    checkpoint is made has not read that checkpoint, but the one at which it started."""
+
+    def __init__(self, app: Pregel) -> None:
+        self._app = app
+        # By namespace, of the snapshot that was asked about last: which task has which origin, and
+        # what these origins show. Consecutive snapshots have most origins in common.
+        self._known: dict[str, tuple[str, dict[str, str], dict[str, dict[str, Any]]]] = {}
+
+    def find(self, snapshot: StateSnapshot, task: PregelTask) -> Any:
+        """Return what a task was called with that a snapshot shows."""
+        if UNDER_WAY not in (snapshot.metadata or {}):
+            return task.input
+        _, ns, id = coordinates(snapshot.config)
+        if ns not in self._known or self._known[ns][0] != id:
+            self._read(snapshot)
+        _, origins, inputs = self._known[ns]
+        return inputs.get(origins.get(task.id, ""), {}).get(task.id, task.input)
+
+    def _read(self, snapshot: StateSnapshot) -> None:
+        thread_id, ns, id = coordinates(snapshot.config)
+        _, _, before = self._known.get(ns, ("", {}, {}))
+        origins = self._list_origins(snapshot)
+        inputs = {
+            origin: before[origin] if origin in before else self._read_inputs(thread_id, ns, origin)
+            for origin in {*origins.values()}
+        }
+        self._known[ns] = id or "", origins, inputs
+
+    def _list_origins(self, snapshot: StateSnapshot) -> dict[str, str]:
+        """Return the origins of the tasks that are running in a snapshot, also of those that handle
+        their errors."""
+        saver = self._app.checkpointer
+        found = saver.get_tuple(snapshot.config) if isinstance(saver, BaseCheckpointSaver) else None
+        if found is None:
+            return {}
+        return {
+            id: find_origin(found.checkpoint, slot)
+            for slot, known in find_under_way(found.checkpoint).items()
+            for id in (known["id"], known["handler"])
+            if id is not None
+        }
+
+    def _read_inputs(self, thread_id: str, ns: str, origin: str) -> dict[str, Any]:
+        try:
+            shown = self._app.get_state(address(thread_id, ns, origin))
+        except ValueError:  # it was deleted, so its tasks start again, at the checkpoint shown
+            return {}
+        return {task.id: task.input for task in shown.tasks}

@@ -12,8 +12,7 @@ from ...pregel.app import Pregel
 from ...pregel.run.config import Options
 from ...pregel.types import AnyConfig
 from ..trace.reader import check_compiled
-from .earlier import afind_earlier, find_earlier
-from .view import RunView, ViewName, show_call
+from .view import RunView, ViewName, afind_earlier, find_earlier, show_call
 
 
 def watch(
