@@ -40,12 +40,12 @@ from .page.dead_letters import DeadLetters
 from .page.files import PageFiles
 from .page.lists import PageLists
 from .page.views import Views
-from .protocols import Protocols
+from .protocols.routes import Protocols
+from .protocols.sessions.routes import Sessions
 from .records import Records
 from .routes.assistants import Assistants
 from .routes.runs import RunRoutes
 from .routes.schedules import Schedules
-from .routes.sessions import Sessions
 from .routes.store import StoreRoutes
 from .routes.thread_streams import ThreadStreams
 from .routes.threads import Threads

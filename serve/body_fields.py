@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from ..checkpoint.records import RunnableConfig
 from ..pregel.errors import closest
 from .parts import check_number, check_paths, check_state_fields
-from .sessions.translate import CHANNELS, CUSTOM
+from .protocols.sessions.translate import CHANNELS, CUSTOM
 
 Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
 Mode = Literal[

@@ -130,6 +130,16 @@ class Service:
         shown = known if user else None
         return {"user_id": user, f"{AUTH}user_id": user, f"{AUTH}user": shown}
 
+    async def check_visible(self, thread_id: str, owner: str | None) -> None:
+        """Let users read their own threads, and threads that do not exist yet.
+
+        Raises:
+            Refused: the thread is another user's.
+        """
+        thread = await self.records.find("threads", thread_id)
+        if thread is not None and not may_see(thread, owner):
+            raise Refused(404, f"there is no thread {thread_id!r}")
+
     async def body(self, request: Request, kind: type[Asked]) -> Asked:
         """Read and validate the body of a request.
 

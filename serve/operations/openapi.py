@@ -20,7 +20,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.routing import Route
 
 REFS = "#/components/schemas/{model}"
-_READERS = {"body": "body", "query": "query"}
+_READERS = {"_body": "body", "_query": "query"}
 
 
 def describe_api(routes: Iterable[Any], version: str) -> dict[str, Any]:
@@ -107,11 +107,11 @@ def _find_models(handler: Any) -> dict[str, type[BaseModel]]:
 
 
 def _reads(instructions: Iterator[Instruction]) -> Iterator[tuple[str, str]]:
-    """Yield the names that follow `.body(request, ` and `.query(request, ` in code."""
+    """Yield the names that follow `._body(request, ` and `._query(request, ` in code."""
     how, left = "", 0
     for each in instructions:
         if each.argval in _READERS and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            how, left = each.argval, 4
+            how, left = _READERS[each.argval], 4
         elif left and each.opname == "LOAD_GLOBAL":
             yield how, each.argval
             left = 0

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute
 
 from ..errors import Refused
+from ..handlers import Handlers, route
 from ..service import Service, answer
 from .erasure import Erasure
 from .openapi import describe_api, draw_api
@@ -17,7 +18,7 @@ from .openapi import describe_api, draw_api
 _HEADERS: Final = {"Content-Security-Policy": "default-src 'none'; base-uri 'none'"}
 
 
-class Operations:
+class Operations(Handlers):
     """The handlers of `/metrics`, `/openapi.json`, `/docs` and `/users`.
 
     Args:
@@ -26,32 +27,30 @@ class Operations:
     """
 
     def __init__(self, service: Service, operators: Collection[str], metrics: Any) -> None:
-        self._service, self._operators, self._metrics = service, frozenset(operators), metrics
+        super().__init__(service)
+        self._operators, self._metrics = frozenset(operators), metrics
         self._erasure = Erasure(service)
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        measured = [Route("/metrics", self.metrics, methods=["GET"])] if self._metrics else []
-        return [
-            *measured,
-            Route("/openapi.json", self.openapi, methods=["GET"]),
-            Route("/docs", self.docs, methods=["GET"]),
-            Route("/users/{user_id}", self.erase, methods=["DELETE"]),
-        ]
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes; without metrics, not theirs."""
+        return super().routes()[0 if self._metrics else 1 :]
 
+    @route("GET /metrics")
     async def metrics(self, request: Request) -> Response:
         """Send the server's metrics as Prometheus reads them. Only operators may."""
-        user = await self._service.user(request)
+        user = await self._user(request)
         if user is not None and user not in self._operators:
             raise Refused(403, "only the server's operators may read its metrics")
         from .metrics import CONTENT_TYPE
 
         return Response(self._metrics.text(), media_type=CONTENT_TYPE)
 
+    @route("GET /openapi.json")
     async def openapi(self, request: Request) -> Response:
         """Send the description of this API."""
         return answer(self._described(request))
 
+    @route("GET /docs")
     async def docs(self, request: Request) -> Response:
         """Send the description of this API as a page."""
         return HTMLResponse(draw_api(self._described(request)), headers=_HEADERS)
@@ -61,10 +60,11 @@ class Operations:
 
         return describe_api(request.app.routes, __version__)
 
+    @route("DELETE /users/{user_id}")
     async def erase(self, request: Request) -> Response:
         """Erase a user: threads, runs, schedules, assistants, items of the store. Users may erase
         themselves, operators anybody. Sends a receipt."""
-        user, erased = await self._service.user(request), request.path_params["user_id"]
+        user, erased = await self._user(request), request.path_params["user_id"]
         if user is None:
             raise Refused(409, "this server has no users: it was started without auth=")
         if user != erased and user not in self._operators:

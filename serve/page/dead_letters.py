@@ -8,49 +8,39 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ..errors import Refused
-from ..service import Service
+from ..handlers import Handlers, route
 
 if TYPE_CHECKING:
     from ...workers import JobResult
 
 
-class DeadLetters:
+class DeadLetters(Handlers):
     """The handlers of `/page/dead-letters`."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def routes(self) -> list[Route]:
-        """Return the routes. They must come before `/page/{file}`."""
-        one = "/page/dead-letters/{run_id}"
-        return [
-            Route(f"{one}/retry", self.retry, methods=["POST"]),
-            Route(one, self.drop, methods=["DELETE"]),
-        ]
-
+    @route("POST /page/dead-letters/{run_id}/retry")
     async def retry(self, request: Request) -> Response:
         """Retry the job, as if no worker had died of it."""
         job = await self._one(request)
-        if not await self._service.runs.retry(job):
+        if not await self._runs.retry(job):
             raise _gone(job.run_id)
         return Response(status_code=204)
 
+    @route("DELETE /page/dead-letters/{run_id}")
     async def drop(self, request: Request) -> Response:
         """End the job, as if its run had been stopped; the thread's next run begins."""
         job = await self._one(request)
-        if not await self._service.runs.drop(job):
+        if not await self._runs.drop(job):
             raise _gone(job.run_id)
         return Response(status_code=204)
 
     async def _one(self, request: Request) -> JobResult:
         """Return the dead letter that a request names by its run; if runs of several threads have
         this id, `?thread_id=` selects one."""
-        owner = await self._service.user(request)
+        owner = await self._user(request)
         run_id, thread_id = request.path_params["run_id"], request.query_params.get("thread_id")
-        queue = self._service.runs.queue
+        queue = self._runs.queue
         named = [] if queue is None else await asyncio.to_thread(queue.named, run_id)
         found = [
             job
@@ -68,7 +58,7 @@ class DeadLetters:
     async def _may_act(self, job: JobResult, owner: str | None) -> bool:
         if owner is None:
             return True
-        thread = await self._service.records.find("threads", job.thread_id)
+        thread = await self._records.find("threads", job.thread_id)
         return thread is not None and thread["owner"] == owner
 
 

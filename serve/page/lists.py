@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ..bodies import Body
+from ..handlers import Handlers, route
 from ..records import Record, select
-from ..service import Service, answer
+from ..service import answer
 
 if TYPE_CHECKING:
     from ...workers import JobResult
@@ -43,20 +43,10 @@ class TextSearch(Body):
     further: tuple[str, str] | None = None
 
 
-class PageLists:
+class PageLists(Handlers):
     """The handlers of `/page/threads`, `/page/threads/{thread_id}` and `/page/queue`."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def routes(self) -> list[Route]:
-        """Return the routes. They must come before `/page/{file}`."""
-        return [
-            Route("/page/threads", self.find, methods=["POST"]),
-            Route("/page/threads/{thread_id}", self.get, methods=["GET"]),
-            Route("/page/queue", self.queue, methods=["GET"]),
-        ]
-
+    @route("POST /page/threads")
     async def find(self, request: Request) -> Response:
         """Find threads that contain a text in their id, metadata, error or state.
 
@@ -64,9 +54,9 @@ class PageLists:
         those written last. Each further request searches the next states, and finds no thread
         twice. The response says how many threads have been searched, and how many there are.
         """
-        owner = await self._service.user(request)
-        body = await self._service.body(request, TextSearch)
-        text, records = body.text.lower(), self._service.records
+        owner = await self._user(request)
+        body = await self._body(request, TextSearch)
+        text, records = body.text.lower(), self._records
         filter = await self._service.having_status(body.status)
         of = await records.count("threads", filter, owner)
         hits: list[Record] = []
@@ -86,7 +76,7 @@ class PageLists:
         enough = len(hits) > body.limit
         found, searched, last = await self._search_states(body, filter, owner, of - begin, enough)
         hits = sorted([*hits, *found], key=_sort_key, reverse=True)
-        busy = await self._service.runs.busy_threads()
+        busy = await self._runs.busy_threads()
         searched += begin
         return answer(
             {
@@ -115,7 +105,7 @@ class PageLists:
         found: list[Record] = []
         text, last = body.text.lower(), body.further
         read, place, until = 0, 0, time.monotonic() + SECONDS
-        async for page in self._service.records.pages(
+        async for page in self._records.pages(
             "threads", filter=filter, owner=owner, sort_by=_ORDER
         ):
             for thread in page:
@@ -136,22 +126,24 @@ class PageLists:
                 return found, place, last
         return found, of, last
 
+    @route("GET /page/threads/{thread_id}")
     async def get(self, request: Request) -> Response:
         """Send a thread without its state, which may be large, for clients that poll."""
-        owner = await self._service.user(request)
-        record = await self._service.records.get(
+        owner = await self._user(request)
+        record = await self._records.get(
             "threads", request.path_params["thread_id"], owner=owner
         )
-        return answer(select(_with_status(record, await self._service.runs.busy_threads()), None))
+        return answer(select(_with_status(record, await self._runs.busy_threads()), None))
 
+    @route("GET /page/queue")
     async def queue(self, request: Request) -> Response:
         """Send the work in progress: the runs of this server, or the jobs of a queue and its
         workers."""
-        owner = await self._service.user(request)
-        queue = self._service.runs.queue
+        owner = await self._user(request)
+        queue = self._runs.queue
         if queue is not None:
             return answer(await self._queued(queue, owner))
-        live = await self._service.runs.live()
+        live = await self._runs.live()
         shown = [await self._run(each) for each in live if owner in (None, each["owner"])]
         return answer({"fleet": False, "runs": shown})
 
@@ -173,11 +165,11 @@ class PageLists:
         return {**told, "workers": [each._asdict() for each in workers]}
 
     async def _is_of(self, thread_id: str, owner: str) -> bool:
-        thread = await self._service.records.find("threads", thread_id)
+        thread = await self._records.find("threads", thread_id)
         return thread is not None and thread["owner"] == owner
 
     async def _run(self, record: Record) -> Record:
-        status = await self._service.runs.status(record)
+        status = await self._runs.status(record)
         return {**{name: record[name] for name in _OF_RUNS}, "status": status}
 
     async def _has(self, thread: Record, text: str) -> bool:

@@ -16,12 +16,13 @@ from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from ...pregel.app import Pregel
 from ...visualize.render.thread_pages import NotThereError, ThreadPages, draw_graph
 from ...visualize.trace.index import ThreadIndex
 from ..errors import Refused
+from ..handlers import Handlers, route
 from ..records import Record
 from ..service import Service, answer
 from .files import POLICY
@@ -47,18 +48,17 @@ class _Known:
         self.lock: threading.Lock = threading.Lock()
 
 
-class Views:
+class Views(Handlers):
     """The handlers of `/page/threads/{thread_id}/…`."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
+        super().__init__(service)
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._pool = ThreadPoolExecutor(THREADS, "stategraph-views")
         self._graphs: dict[str, tuple[str, dict[str, Any]]] = {}
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        one = "/page/threads/{thread_id}"
         views: dict[str, Ask] = {
             "steps": _steps,
             "find": _find,
@@ -75,19 +75,16 @@ class Views:
             "tree": lambda pages, _: pages.tree(),
             "compare": _compare,
         }
-        return [
-            Route(f"{one}/graph", self.graph, methods=["GET"]),
-            Route(f"{one}/nodes", self.nodes, methods=["GET"]),
-            *(
-                Route(f"{one}/{name}", self._view(ask), methods=["GET"])
-                for name, ask in views.items()
-            ),
-        ]
+        one = "/page/threads/{thread_id}"
+        shown = [Route(f"{one}/{name}", self._view(ask)) for name, ask in views.items()]
+        return [*super().routes(), *shown]
 
+    @route("GET /page/threads/{thread_id}/graph")
     async def graph(self, request: Request) -> Response:
         """Send the graph of a thread as SVG."""
         return _drawing((await self._graph(request))[0])
 
+    @route("GET /page/threads/{thread_id}/nodes")
     async def nodes(self, request: Request) -> Response:
         """Send the name under which the graph is served, and, for nodes that its drawing folds, the
         ids of the nodes that represent them."""
@@ -125,9 +122,9 @@ class Views:
         Raises:
             Refused: there is no such thread, it is another user's, or nothing has run on it.
         """
-        owner = await self._service.user(request)
+        owner = await self._user(request)
         id = request.path_params["thread_id"]
-        thread = await self._service.records.get("threads", id, owner=owner)
+        thread = await self._records.get("threads", id, owner=owner)
         app = self._service.graph_of_thread(thread)
         if app is None:
             raise Refused(404, "no graph has run on this thread yet")
@@ -136,9 +133,9 @@ class Views:
     async def _busy_since(self, id: str) -> float | None:
         """Return when the run of a thread that is in progress began, in seconds since the epoch;
         None if the thread is not busy."""
-        if not await self._service.runs.is_busy(id):
+        if not await self._runs.is_busy(id):
             return None
-        pointers = await self._service.records.unfinished(id)
+        pointers = await self._records.unfinished(id)
         begins = [datetime.fromisoformat(each["begins_at"]).timestamp() for each in pointers]
         return min(begins, default=None)
 

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ..bodies import (
     AssistantBody,
@@ -20,39 +19,19 @@ from ..bodies import (
     VersionBody,
 )
 from ..errors import Refused
+from ..handlers import Handlers, route
 from ..records import Record, containing, may_see, now, select
-from ..service import Service, answer, graph_assistant, new_assistant
+from ..service import answer, graph_assistant, new_assistant
 
 
-class Assistants:
+class Assistants(Handlers):
     """The handlers of `/assistants`."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._records = service.records
-
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        one = "/assistants/{assistant_id}"
-        return [
-            Route("/assistants", self.create, methods=["POST"]),
-            Route("/assistants/search", self.search, methods=["POST"]),
-            Route("/assistants/count", self.count, methods=["POST"]),
-            Route(one, self.get, methods=["GET"]),
-            Route(one, self.change, methods=["PATCH"]),
-            Route(one, self.delete, methods=["DELETE"]),
-            Route(f"{one}/graph", self.draw, methods=["GET"]),
-            Route(f"{one}/schemas", self.schemas, methods=["GET"]),
-            Route(f"{one}/subgraphs", self.subgraphs, methods=["GET"]),
-            Route(f"{one}/subgraphs/{{namespace:path}}", self.subgraphs, methods=["GET"]),
-            Route(f"{one}/versions", self.versions, methods=["POST"]),
-            Route(f"{one}/latest", self.set_version, methods=["POST"]),
-        ]
-
+    @route("POST /assistants")
     async def create(self, request: Request) -> Response:
         """Create an assistant."""
-        owner = await self._service.user(request)
-        body = await self._service.body(request, AssistantBody)
+        owner = await self._user(request)
+        body = await self._body(request, AssistantBody)
         if body.graph_id not in self._service.graphs:
             known = ", ".join(self._service.graphs)
             raise Refused(404, f"there is no graph {body.graph_id!r}; the graphs are: {known}")
@@ -83,17 +62,19 @@ class Assistants:
         )
         return answer(select(record, None))
 
+    @route("POST /assistants/search")
     async def search(self, request: Request) -> Response:
         """Send the assistants that match."""
-        owner = await self._service.user(request)
-        body = await self._service.body(request, AssistantSearch)
+        owner = await self._user(request)
+        body = await self._body(request, AssistantSearch)
         found = await self._found(body, owner, body)
         return answer([select(each, body.select) for each in found])
 
+    @route("POST /assistants/count")
     async def count(self, request: Request) -> Response:
         """Send how many assistants match."""
-        owner = await self._service.user(request)
-        body = await self._service.body(request, AssistantSearch)
+        owner = await self._user(request)
+        body = await self._body(request, AssistantSearch)
         return answer(len(await self._found(body, owner, None)))
 
     async def _found(
@@ -109,13 +90,14 @@ class Assistants:
         cut = page.model_dump(include={*Page.model_fields} - {"select"}) if page else {}
         return await self._records.search("assistants", filter=wanted, owner=owner, **cut)
 
+    @route("GET /assistants/{assistant_id}")
     async def get(self, request: Request) -> Response:
         """Send an assistant."""
         return answer(select(await self._one(request), None))
 
     async def _one(self, request: Request) -> Record:
         id = request.path_params["assistant_id"]
-        return await self._service.assistant(id, await self._service.user(request))
+        return await self._service.assistant(id, await self._user(request))
 
     async def _own(self, request: Request) -> Record:
         """Return an assistant that the user may change."""
@@ -126,10 +108,11 @@ class Assistants:
             raise Refused(403, why)
         return assistant
 
+    @route("PATCH /assistants/{assistant_id}")
     async def change(self, request: Request) -> Response:
         """Create a new version of an assistant, which becomes the latest."""
         await self._own(request)
-        body = await self._service.body(request, AssistantChange)
+        body = await self._body(request, AssistantChange)
         id = request.path_params["assistant_id"]
         return await self._records.change("assistants", id, partial(self._change, request, body))
 
@@ -151,6 +134,7 @@ class Assistants:
         )
         return answer(select(new, None))
 
+    @route("DELETE /assistants/{assistant_id}")
     async def delete(self, request: Request) -> Response:
         """Delete an assistant; its threads stay."""
         id = (await self._own(request))["assistant_id"]
@@ -161,20 +145,22 @@ class Assistants:
             await self._records.delete_within("versions", id)
         return Response(status_code=204)
 
+    @route("POST /assistants/{assistant_id}/versions")
     async def versions(self, request: Request) -> Response:
         """Send the versions of an assistant, the latest first."""
         id = (await self._one(request))["assistant_id"]
-        body = await self._service.body(request, AssistantSearch)
+        body = await self._body(request, AssistantSearch)
         wanted = {"metadata": containing(body.metadata or {})}
         found = await self._records.search("versions", id, filter=wanted)
         found.sort(key=lambda each: int(each["version"]), reverse=True)
         page = found[body.offset : body.offset + body.limit]
         return answer([select(each, None) for each in page])
 
+    @route("POST /assistants/{assistant_id}/latest")
     async def set_version(self, request: Request) -> Response:
         """Make an earlier version the latest again."""
         id = (await self._own(request))["assistant_id"]
-        number = (await self._service.body(request, VersionBody)).version
+        number = (await self._body(request, VersionBody)).version
 
         async def switch() -> Record:
             old = await self._own(request)
@@ -187,10 +173,11 @@ class Assistants:
 
     # -- its graph ---------------------------------------------------------------------------------
 
+    @route("GET /assistants/{assistant_id}/graph")
     async def draw(self, request: Request) -> Response:
         """Send the nodes and edges of its graph."""
         app = self._service.graph((await self._one(request))["graph_id"])
-        depth = self._service.query(request, DrawingQuery).xray
+        depth = self._query(request, DrawingQuery).xray
         drawing = await app.aget_graph(xray=depth)
         nodes = [{"id": id, "type": "runnable", "data": {"name": id}} for id in drawing.nodes]
         edges = [
@@ -199,16 +186,21 @@ class Assistants:
         ]
         return answer({"nodes": nodes, "edges": edges})
 
+    @route("GET /assistants/{assistant_id}/schemas")
     async def schemas(self, request: Request) -> Response:
         """Send the JSON schemas of its graph."""
         name = (await self._one(request))["graph_id"]
         return answer({"graph_id": name, **_schemas(self._service.graph(name))})
 
+    @route(
+        "GET /assistants/{assistant_id}/subgraphs",
+        "GET /assistants/{assistant_id}/subgraphs/{namespace:path}",
+    )
     async def subgraphs(self, request: Request) -> Response:
         """Send the JSON schemas of the nested graphs, by namespace."""
         app = self._service.graph((await self._one(request))["graph_id"])
         namespace = request.path_params.get("namespace")
-        recurse = self._service.query(request, SubgraphsQuery).recurse
+        recurse = self._query(request, SubgraphsQuery).recurse
         try:
             found = dict(app.get_subgraphs(namespace=namespace, recurse=recurse))
         except ValueError as error:

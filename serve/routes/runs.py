@@ -8,65 +8,42 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import Response
 
 from ..bodies import BatchBody, CancelBody, CancelQuery, JoinQuery, RunBody, RunQuery
 from ..encode import encode
 from ..errors import Refused
+from ..events.event import encode_events, read_id, stream
+from ..handlers import Handlers, route
 from ..json_messages import for_clients
 from ..records import Record, may_see, select
-from ..runs.events import read_id
 from ..runs.new_runs import begin_run
 from ..runs.thread_runs import find_run
-from ..service import Service, answer
+from ..service import answer
 
 
-class RunRoutes:
+class RunRoutes(Handlers):
     """The handlers of `/threads/.../runs` and `/runs`."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._records = service.records
-        self._runs = service.runs
-
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        begin = {"": self.create, "/wait": self.wait, "/stream": self.stream}
-        runs, one = "/threads/{thread_id}/runs", "/threads/{thread_id}/runs/{run_id}"
-        return [
-            *(
-                Route(f"{base}{end}", handler, methods=["POST"])
-                for base in (runs, "/runs")
-                for end, handler in begin.items()
-            ),
-            Route("/runs/batch", self.create_many, methods=["POST"]),
-            Route("/runs/cancel", self.cancel_many, methods=["POST"]),
-            Route(runs, self.list, methods=["GET"]),
-            Route(one, self.get, methods=["GET"]),
-            Route(one, self.delete, methods=["DELETE"]),
-            Route(f"{one}/join", self.join, methods=["GET"]),
-            Route(f"{one}/stream", self.join_stream, methods=["GET"]),
-            Route("/runs/{run_id}/stream", self.join_stream, methods=["GET"]),
-            Route(f"{one}/cancel", self.cancel, methods=["POST"]),
-        ]
 
     # -- begin -------------------------------------------------------------------------------------
 
+    @route("POST /threads/{thread_id}/runs", "POST /runs")
     async def create(self, request: Request) -> Response:
         """Begin a run without waiting for it."""
         record, _ = await self._begin(request)
         return answer(await self._shown(record), headers=_location(record))
 
+    @route("POST /runs/batch")
     async def create_many(self, request: Request) -> Response:
         """Begin several runs. If one is refused, those before it have already begun."""
-        owner = await self._service.user(request)
-        body = await self._service.body(request, BatchBody)
+        owner = await self._user(request)
+        body = await self._body(request, BatchBody)
         begun = [
             await begin_run(self._service, each, each.thread_id, owner) for each in body.runs
         ]
         return answer([await self._shown(each) for each in begun])
 
+    @route("POST /threads/{thread_id}/runs/wait", "POST /runs/wait")
     async def wait(self, request: Request) -> Response:
         """Begin a run, and send the state at its end."""
         record, body = await self._begin(request)
@@ -103,23 +80,25 @@ class RunRoutes:
             raise Refused(404, f"the run {record['run_id']!r} was deleted with its thread")
         return encode(for_clients(state.values))
 
+    @route("POST /threads/{thread_id}/runs/stream", "POST /runs/stream")
     async def stream(self, request: Request) -> Response:
         """Begin a run, and stream its events."""
         record, body = await self._begin(request)
         return self._streaming(record, 0, cancels=body.on_disconnect == "cancel")
 
     async def _begin(self, request: Request) -> tuple[Record, RunBody]:
-        owner = await self._service.user(request)
-        body = await self._service.body(request, RunBody)
+        owner = await self._user(request)
+        body = await self._body(request, RunBody)
         thread_id = request.path_params.get("thread_id")
         return await begin_run(self._service, body, thread_id, owner), body
 
     # -- look --------------------------------------------------------------------------------------
 
+    @route("GET /threads/{thread_id}/runs")
     async def list(self, request: Request) -> Response:
         """Send the runs of a thread, newest first."""
         thread = await self._own_thread(request)
-        asked = self._service.query(request, RunQuery)
+        asked = self._query(request, RunQuery)
         found = await self._records.search(
             "runs", thread["thread_id"], sort_by="created_at", sort_order="desc"
         )
@@ -128,25 +107,28 @@ class RunRoutes:
         page = wanted[asked.offset : asked.offset + asked.limit]
         return answer([select(each, asked.select) for each in page])
 
+    @route("GET /threads/{thread_id}/runs/{run_id}")
     async def get(self, request: Request) -> Response:
         """Send a run."""
         return answer(await self._shown(await self._one(request)))
 
+    @route("GET /threads/{thread_id}/runs/{run_id}/join")
     async def join(self, request: Request) -> Response:
         """Send the state at the end of a run."""
         return _json(await self._answer(await self._one(request)))
 
+    @route("GET /threads/{thread_id}/runs/{run_id}/stream", "GET /runs/{run_id}/stream")
     async def join_stream(self, request: Request) -> Response:
         """Stream the events of a run, from now on or after the last event that the reader has
         seen."""
         record = await self._one(request)
         last = request.headers.get("last-event-id")
         start = None if last is None else _next_id(last)
-        asked = self._service.query(request, JoinQuery)
+        asked = self._query(request, JoinQuery)
         return self._streaming(record, start, cancels=asked.cancel_on_disconnect)
 
     async def _own_thread(self, request: Request) -> Record:
-        owner = await self._service.user(request)
+        owner = await self._user(request)
         return await self._records.get("threads", request.path_params["thread_id"], owner=owner)
 
     async def _one(self, request: Request) -> Record:
@@ -155,7 +137,7 @@ class RunRoutes:
         Raises:
             Refused: there is none, or it is another user's.
         """
-        owner = await self._service.user(request)
+        owner = await self._user(request)
         run_id, thread_id = request.path_params["run_id"], request.path_params.get("thread_id")
         if thread_id is None:
             record = await self._find_by_run(run_id)
@@ -180,10 +162,11 @@ class RunRoutes:
 
     # -- stop --------------------------------------------------------------------------------------
 
+    @route("POST /threads/{thread_id}/runs/{run_id}/cancel")
     async def cancel(self, request: Request) -> Response:
         """Stop a run; `action=rollback` also takes its thread back to the state before the run."""
         record = await self._one(request)
-        asked = self._service.query(request, CancelQuery)
+        asked = self._query(request, CancelQuery)
         wait = asked.wait or asked.action == "rollback"
         was_live = await self._runs.cancel(record, asked.action, wait=wait)
         if not was_live and asked.action == "rollback":
@@ -192,11 +175,12 @@ class RunRoutes:
             )
         return answer({})
 
+    @route("POST /runs/cancel")
     async def cancel_many(self, request: Request) -> Response:
         """Stop several runs."""
-        owner = await self._service.user(request)
-        body = await self._service.body(request, CancelBody)
-        asked = self._service.query(request, CancelQuery)
+        owner = await self._user(request)
+        body = await self._body(request, CancelBody)
+        asked = self._query(request, CancelQuery)
         for record in await self._runs.live():
             if (
                 may_see(record, owner)
@@ -207,6 +191,7 @@ class RunRoutes:
                 await self._runs.cancel(record, asked.action)
         return Response(status_code=204)
 
+    @route("DELETE /threads/{thread_id}/runs/{run_id}")
     async def delete(self, request: Request) -> Response:
         """Delete the record of a run; its steps stay in the thread."""
         record = await self._one(request)
@@ -224,24 +209,19 @@ class RunRoutes:
     # -- send --------------------------------------------------------------------------------------
 
     def _streaming(self, record: Record, start: int | None, *, cancels: bool) -> Response:
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        headers |= _location(record, "/stream")
-        frames = self._frames(record, start, cancels)
-        return StreamingResponse(frames, media_type=_EVENTS, headers=headers)
+        parts = self._parts(record, start, cancels)
+        return stream(parts, _location(record, "/stream"))
 
-    async def _frames(
+    async def _parts(
         self, record: Record, start: int | None, cancels: bool
     ) -> AsyncIterator[bytes]:
         try:
-            async for frame in self._runs.events(record, start):
-                yield frame
+            async for part in encode_events(self._runs.events(record, start)):
+                yield part
         except (asyncio.CancelledError, GeneratorExit):  # the client has left
             if cancels:
                 self._runs.cancel_soon(record)
             raise
-
-
-_EVENTS = "text/event-stream"
 
 
 def _next_id(last: str) -> int:

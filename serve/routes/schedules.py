@@ -11,11 +11,11 @@ from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ...workers.cron import check_cron
 from ..bodies import CronBody, CronChange, CronSearch, RunBody
 from ..errors import Refused
+from ..handlers import Handlers, route
 from ..records import Changes, Put, Record, containing, now, select
 from ..runs.new_runs import begin_run, check_modes
 from ..service import Service, answer, validate
@@ -29,33 +29,20 @@ RETRY_SECONDS = 10.0
 """Seconds after which a schedule that could not be fired is tried again."""
 
 
-class Schedules:
+class Schedules(Handlers):
     """The handlers of `/runs/crons`, and the task that starts the runs that are due."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
-        self._records = service.records
+        super().__init__(service)
         self._changed = asyncio.Event()
-
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        one = "/runs/crons/{cron_id}"
-        return [
-            Route("/runs/crons", self.create, methods=["POST"]),
-            Route("/runs/crons/search", self.search, methods=["POST"]),
-            Route("/runs/crons/count", self.count, methods=["POST"]),
-            Route("/threads/{thread_id}/runs/crons", self.create, methods=["POST"]),
-            Route(one, self.get, methods=["GET"]),
-            Route(one, self.change, methods=["PATCH"]),
-            Route(one, self.delete, methods=["DELETE"]),
-        ]
 
     # -- routes ------------------------------------------------------------------------------------
 
+    @route("POST /runs/crons", "POST /threads/{thread_id}/runs/crons")
     async def create(self, request: Request) -> Response:
         """Create a schedule."""
-        owner = await self._service.user(request)
-        body = await self._service.body(request, CronBody)
+        owner = await self._user(request)
+        body = await self._body(request, CronBody)
         self._service.webhooks.check(body.webhook)
         check_modes(self._service, body.stream_mode)
         thread_id = request.path_params.get("thread_id")
@@ -83,18 +70,20 @@ class Schedules:
         await self._put(record)
         return answer(select(record, None))
 
+    @route("POST /runs/crons/search")
     async def search(self, request: Request) -> Response:
         """Send the schedules that match."""
-        owner = await self._service.user(request)
-        body = await self._service.body(request, CronSearch)
+        owner = await self._user(request)
+        body = await self._body(request, CronSearch)
         found = await self._found(body, owner)
         page = found[body.offset : body.offset + body.limit]
         return answer([select(each, body.select) for each in page])
 
+    @route("POST /runs/crons/count")
     async def count(self, request: Request) -> Response:
         """Send how many schedules match."""
-        owner = await self._service.user(request)
-        return answer(len(await self._found(await self._service.body(request, CronSearch), owner)))
+        owner = await self._user(request)
+        return answer(len(await self._found(await self._body(request, CronSearch), owner)))
 
     async def _found(self, body: CronSearch, owner: str | None) -> list[Record]:
         wanted: dict[str, Any] = {
@@ -112,14 +101,16 @@ class Schedules:
             sort_order=body.sort_order,
         )
 
+    @route("GET /runs/crons/{cron_id}")
     async def get(self, request: Request) -> Response:
         """Send a schedule."""
         return answer(select(await self._one(request), None))
 
+    @route("PATCH /runs/crons/{cron_id}")
     async def change(self, request: Request) -> Response:
         """Change a schedule, or the body of its runs."""
         await self._one(request)
-        body = await self._service.body(request, CronChange)
+        body = await self._body(request, CronChange)
         self._service.webhooks.check(body.webhook)
         check_modes(self._service, body.stream_mode)
 
@@ -136,6 +127,7 @@ class Schedules:
         new = await self._records.change("crons", request.path_params["cron_id"], merge)
         return answer(select(new, None))
 
+    @route("DELETE /runs/crons/{cron_id}")
     async def delete(self, request: Request) -> Response:
         """Delete a schedule; its runs stay."""
         async with self._lock(request.path_params["cron_id"]):
@@ -143,7 +135,7 @@ class Schedules:
         return Response(status_code=204)
 
     async def _one(self, request: Request) -> Record:
-        owner = await self._service.user(request)
+        owner = await self._user(request)
         return await self._records.get("crons", request.path_params["cron_id"], owner=owner)
 
     def _lock(self, id: str) -> asyncio.Lock:

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ...store.base import Namespace, SearchItem
 from ..bodies import Body
 from ..body_fields import Many
 from ..errors import Refused
+from ..handlers import Handlers, route
 from ..records import ALL, ROOT
 from ..service import Service, answer, refusing
 
@@ -55,52 +55,46 @@ class NamespaceSearch(Body):
     offset: int = Field(0, ge=0)
 
 
-class StoreRoutes:
+class StoreRoutes(Handlers):
     """The handlers of `/store`. Each user sees only the namespaces that begin with the user's
     id."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
+        super().__init__(service)
         self._store = service.store
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        return [
-            Route("/store/items", self.put, methods=["PUT"]),
-            Route("/store/items", self.get, methods=["GET"]),
-            Route("/store/items", self.delete, methods=["DELETE"]),
-            Route("/store/items/search", self.search, methods=["POST"]),
-            Route("/store/namespaces", self.namespaces, methods=["POST"]),
-        ]
-
+    @route("PUT /store/items")
     async def put(self, request: Request) -> Response:
         """Store an item."""
-        user = await self._service.user(request)
-        body = await self._service.body(request, ItemBody)
+        user = await self._user(request)
+        body = await self._body(request, ItemBody)
         place = _place_of(user, body.namespace)
         more: dict[str, Any] = {} if body.ttl is None else {"ttl": body.ttl}
         await refusing(self._store.aput(place, body.key, body.value, body.index, **more))
         return Response(status_code=204)
 
+    @route("GET /store/items")
     async def get(self, request: Request) -> Response:
         """Send an item."""
-        user, asked = await self._service.user(request), request.query_params
+        user, asked = await self._user(request), request.query_params
         place = _place_of(user, _split(asked.get("namespace", ""), user))
         item = await refusing(self._store.aget(place, asked.get("key", "")))
         return answer(None if item is None else item.dict())
 
+    @route("DELETE /store/items")
     async def delete(self, request: Request) -> Response:
         """Delete an item."""
-        user = await self._service.user(request)
-        body = await self._service.body(request, ItemPlace)
+        user = await self._user(request)
+        body = await self._body(request, ItemPlace)
         place = _place_of(user, body.namespace)
         await refusing(self._store.adelete(place, body.key))
         return Response(status_code=204)
 
+    @route("POST /store/items/search")
     async def search(self, request: Request) -> Response:
         """Send the items that match a filter, a query, or both."""
-        user = await self._service.user(request)
-        body = await self._service.body(request, ItemSearch)
+        user = await self._user(request)
+        body = await self._body(request, ItemSearch)
         prefix = _place_of(user, body.namespace_prefix)
         end = body.offset + body.limit
         found: list[SearchItem] = []
@@ -111,10 +105,11 @@ class StoreRoutes:
         found.sort(key=_rank, reverse=True)
         return answer({"items": [item.dict() for item in found[body.offset : end]]})
 
+    @route("POST /store/namespaces")
     async def namespaces(self, request: Request) -> Response:
         """Send the namespaces that contain items."""
-        user = await self._service.user(request)
-        body = await self._service.body(request, NamespaceSearch)
+        user = await self._user(request)
+        body = await self._body(request, NamespaceSearch)
         prefix = _place_of(user, body.prefix or [])
         end = body.offset + body.limit
         found: list[Namespace] = []

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ...checkpoint.base import BaseCheckpointSaver
 from ...pregel.app import Pregel
@@ -26,45 +25,23 @@ from ..bodies import (
 )
 from ..encode import describe_interrupts, describe_snapshot
 from ..errors import Refused
+from ..handlers import Handlers, route
 from ..json_messages import for_clients, from_clients
 from ..parts import extract, select_fields
 from ..records import DELETED, Record, containing, may_see, now, seconds_until, select, sort
-from ..service import Service, answer, graph_assistant, refusing
+from ..service import answer, graph_assistant, refusing
 
 
-class Threads:
+class Threads(Handlers):
     """The handlers of `/threads`."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._records = service.records
-
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        one = "/threads/{thread_id}"
-        return [
-            Route("/threads", self.create, methods=["POST"]),
-            Route("/threads/search", self.search, methods=["POST"]),
-            Route("/threads/count", self.count, methods=["POST"]),
-            Route("/threads/prune", self.prune, methods=["POST"]),
-            Route(one, self.get, methods=["GET"]),
-            Route(one, self.change, methods=["PATCH"]),
-            Route(one, self.delete, methods=["DELETE"]),
-            Route(f"{one}/copy", self.copy, methods=["POST"]),
-            Route(f"{one}/state", self.state, methods=["GET"]),
-            Route(f"{one}/state", self.update, methods=["POST"]),
-            Route(f"{one}/state", self.change, methods=["PATCH"]),
-            Route(f"{one}/state/checkpoint", self.state_at, methods=["POST"]),
-            Route(f"{one}/state/{{checkpoint_id}}", self.state, methods=["GET"]),
-            Route(f"{one}/history", self.history, methods=["GET", "POST"]),
-        ]
 
     # -- records -----------------------------------------------------------------------------------
 
+    @route("POST /threads")
     async def create(self, request: Request) -> Response:
         """Create a thread."""
-        owner = await self._service.user(request)
-        body = await self._service.body(request, ThreadBody)
+        owner = await self._user(request)
+        body = await self._body(request, ThreadBody)
         id = body.thread_id or str(uuid4())
         return await self._records.change("threads", id, lambda: self._create(id, body, owner))
 
@@ -91,14 +68,16 @@ class Threads:
         await self._records.put(("threads", id, record), seen=[("threads", id, None)])
         return answer(await self._shown(record))
 
+    @route("GET /threads/{thread_id}")
     async def get(self, request: Request) -> Response:
         """Send a thread with its state and its open questions."""
         return answer(await self._shown(await self._one(request)))
 
+    @route("PATCH /threads/{thread_id}", "PATCH /threads/{thread_id}/state")
     async def change(self, request: Request) -> Response:
         """Add to the metadata of a thread."""
         await self._one(request)
-        body = await self._service.body(request, ThreadChange)
+        body = await self._body(request, ThreadChange)
         id = request.path_params["thread_id"]
 
         async def merge() -> Record:
@@ -113,10 +92,11 @@ class Threads:
             return Response(status_code=204)
         return answer(await self._shown(record))
 
+    @route("DELETE /threads/{thread_id}")
     async def delete(self, request: Request) -> Response:
         """Delete a thread with its runs and checkpoints. Delayed runs that have not begun are
         cancelled."""
-        owner = await self._service.user(request)
+        owner = await self._user(request)
         thread = await self._records.get("threads", request.path_params["thread_id"], owner=owner)
         await self.remove(thread["thread_id"], owner)
         return Response(status_code=204)
@@ -132,7 +112,7 @@ class Threads:
             if seconds_until(pointer["begins_at"]) > 0:
                 record = await self._records.find("runs", pointer["run_id"], id)
                 if record is not None:
-                    await self._service.runs.cancel(record, "interrupt", wait=True)
+                    await self._runs.cancel(record, "interrupt", wait=True)
         await self._records.change("threads", id, lambda: self._delete_idle(id, owner))
 
     async def _delete_idle(self, id: str, owner: str | None) -> None:
@@ -142,20 +122,21 @@ class Threads:
         await self._refuse_busy(id)
         marked = {**thread, DELETED: True}
         await self._records.put(("threads", id, marked), seen=[("threads", id, thread)])
-        if await self._service.runs.has_open_runs(id):
+        if await self._runs.has_open_runs(id):
             await self._records.put(("threads", id, thread), seen=[("threads", id, marked)])
             await self._refuse_busy(id)
             raise Refused(409, f"a run of the thread {id!r} was begun meanwhile: delete it again")
-        await self._service.runs.forget(id)
+        await self._runs.forget(id)
         await self._saver().adelete_thread(id)
         await self._records.delete_within("unfinished", id)
         await self._records.delete_within("runs", id)
         await self._records.put(("threads", id, None))
 
+    @route("POST /threads/prune")
     async def prune(self, request: Request) -> Response:
         """Prune several threads: keep only their last checkpoints, or delete the threads."""
-        owner = await self._service.user(request)
-        body = await self._service.body(request, PruneBody)
+        owner = await self._user(request)
+        body = await self._body(request, PruneBody)
         ids = [*dict.fromkeys(body.thread_ids)]
         for id in ids:
             await self._records.get("threads", id, owner=owner)
@@ -169,6 +150,7 @@ class Threads:
                 await self._saver().aprune([id])
         return answer({"pruned_count": len(ids)})
 
+    @route("POST /threads/{thread_id}/copy")
     async def copy(self, request: Request) -> Response:
         """Copy a thread with its history to a new id."""
         id = str(uuid4())
@@ -182,10 +164,11 @@ class Threads:
         await self._records.put(("threads", id, record))
         return answer(await self._shown(record))
 
+    @route("POST /threads/search")
     async def search(self, request: Request) -> Response:
         """Send the threads that match, each with its state."""
-        owner = await self._service.user(request)
-        body = await self._service.body(request, ThreadSearch)
+        owner = await self._user(request)
+        body = await self._body(request, ThreadSearch)
         page = await self._found(body, owner, body.offset, body.limit)
         return answer([await self._part(each, body) for each in page])
 
@@ -197,10 +180,11 @@ class Threads:
         part = select(shown, fields)
         return {**part, "extracted": extract(shown, paths)} if paths else part
 
+    @route("POST /threads/count")
     async def count(self, request: Request) -> Response:
         """Send how many threads match."""
-        owner = await self._service.user(request)
-        body = await self._service.body(request, ThreadSearch)
+        owner = await self._user(request)
+        body = await self._body(request, ThreadSearch)
         filter = await self._conditions(body)
         if body.ids is None and not body.values:
             return answer(await self._records.count("threads", filter, owner))
@@ -258,19 +242,19 @@ class Threads:
         return {**metadata, **await self._service.having_status(body.status)}
 
     async def _one(self, request: Request) -> Record:
-        owner = await self._service.user(request)
+        owner = await self._user(request)
         return await self._records.get("threads", request.path_params["thread_id"], owner=owner)
 
     def _lock(self, request: Request) -> asyncio.Lock:
         return self._records.lock("threads", request.path_params["thread_id"])
 
     async def _refuse_busy(self, id: str) -> None:
-        if await self._service.runs.is_busy(id):
+        if await self._runs.is_busy(id):
             raise Refused(409, f"a run of the thread {id!r} is under way: cancel it first")
 
     async def _bare(self, thread: Record) -> Record:
         """Return a thread without its state."""
-        busy = await self._service.runs.is_busy(thread["thread_id"])
+        busy = await self._runs.is_busy(thread["thread_id"])
         return select({**thread, "status": "busy" if busy else thread["status"]}, None)
 
     async def _shown(self, thread: Record) -> Record:
@@ -289,16 +273,18 @@ class Threads:
 
     # -- states ------------------------------------------------------------------------------------
 
+    @route("GET /threads/{thread_id}/state", "GET /threads/{thread_id}/state/{checkpoint_id}")
     async def state(self, request: Request) -> Response:
         """Send the state of a thread, now or at a checkpoint."""
         thread = await self._one(request)
         at = {"checkpoint_id": request.path_params.get("checkpoint_id")}
-        return await self._state(thread, at, self._service.query(request, StateQuery))
+        return await self._state(thread, at, self._query(request, StateQuery))
 
+    @route("POST /threads/{thread_id}/state/checkpoint")
     async def state_at(self, request: Request) -> Response:
         """Send the state of a thread, or of a nested graph, at a checkpoint."""
         thread = await self._one(request)
-        body = await self._service.body(request, CheckpointBody)
+        body = await self._body(request, CheckpointBody)
         return await self._state(thread, body.checkpoint, body)
 
     async def _state(self, thread: Record, at: Mapping[str, Any], wanted: StateQuery) -> Response:
@@ -309,10 +295,11 @@ class Threads:
         state = await refusing(app.aget_state(config, subgraphs=wanted.subgraphs))
         return answer(select_fields(describe_snapshot(state), wanted.select))
 
+    @route("POST /threads/{thread_id}/state")
     async def update(self, request: Request) -> Response:
         """Edit the state of a thread."""
         await self._one(request)
-        body = await self._service.body(request, StateBody)
+        body = await self._body(request, StateBody)
         async with self._lock(request):
             return await self._update(await self._one(request), body)
 
@@ -354,13 +341,14 @@ class Threads:
         record = {**thread, "status": status, "updated_at": now()}
         await self._records.put(("threads", id, record), seen=[("threads", id, thread)])
 
+    @route("GET,POST /threads/{thread_id}/history")
     async def history(self, request: Request) -> Response:
         """Send the history of a thread, newest first."""
         thread = await self._one(request)
         if request.method == "POST":
-            body = await self._service.body(request, HistoryBody)
+            body = await self._body(request, HistoryBody)
         else:
-            body = self._service.query(request, HistoryBody)
+            body = self._query(request, HistoryBody)
         app = self._service.graph_of_thread(thread)
         if app is None:
             return answer([])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from .events import MOST_BYTES_OF_ALL, KeptBytes
+from ..events.log import MOST_BYTES_OF_ALL, KeptBytes
 from .execution import Execution
 
 MOST_RUNS: Final = 1000

@@ -14,10 +14,10 @@ from ...pregel.types import Command, Interrupt, Send
 from ..body_fields import list_ends
 from ..encode import describe_error, encode
 from ..errors import Refused
+from ..events.chunks import ChunkEvents
+from ..events.log import EventLog, KeptBytes
 from ..json_messages import for_clients
 from ..records import Record
-from .chunk_events import ChunkEvents
-from .events import EventLog, KeptBytes
 from .runner import Stop
 
 
@@ -131,8 +131,8 @@ async def stream_run(app: Pregel, execution: Execution) -> None:
         ns = place[0] if place else ()
         if mode == "values" and not ns:
             execution.result = chunk
-        for name, data in events.of(ns, mode, chunk):
-            execution.events.add(name, data)
+        for told in events.of(ns, mode, chunk):
+            execution.events.add(*told)
 
 
 async def forget_steps(app: Pregel, record: Record, *, is_taken_back: bool) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -29,6 +29,7 @@ from ...workers import JobResult, Queue
 from ...workers.jobs import LISTED
 from ..encode import describe_error, encode
 from ..errors import Refused
+from ..events.event import Events
 from ..json_messages import for_clients
 from ..limits import OpenRuns
 from ..records import NOTHING_ELSE, Changes, Record, Records, seconds_until
@@ -163,13 +164,13 @@ class FleetRuns:
                 await self._settler.settle(record, found)
                 return found
 
-    async def events(self, record: Record, start: int | None) -> AsyncIterator[bytes]:
+    async def events(self, record: Record, start: int | None) -> Events:
         """Yield the events of a run, wherever it runs. The ids are the same on every server."""
         queue = self._queues.get(record["graph_id"])
         while queue is not None and not self._stopping.is_set():
             try:
-                async for part in read_events(queue, record, start, self._stopping):
-                    yield part
+                async for some in read_events(queue, record, start, self._stopping):
+                    yield some
                 if not self._stopping.is_set():
                     await self._settler.settle(record, await self._result(record, 0))
                 return

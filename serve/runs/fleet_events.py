@@ -1,5 +1,4 @@
-"""Turns the stored stream of a job into server-sent events, whose ids are the same on every
-server."""
+"""Turns the stored stream of a job into events, whose ids are the same on every server."""
 
 from __future__ import annotations
 
@@ -10,10 +9,11 @@ from typing import Any, Final
 
 from ...checkpoint.errors import DamagedError, UnknownTypeError
 from ...workers import ChunksGoneError, Queue, StreamChunk
-from ..encode import describe_error
+from ..encode import describe_error, encode
+from ..events.chunks import ChunkEvents
+from ..events.event import Events, RunEvent, failure
+from ..events.log import PING_SECONDS
 from ..records import Record
-from .chunk_events import ChunkEvents
-from .events import PING, PING_SECONDS, frame
 from .settler import read_result
 
 _EACH: Final = 4
@@ -25,8 +25,8 @@ _MOST_AHEAD: Final = 1000
 
 async def read_events(
     queue: Queue, record: Record, start: int | None, stopping: asyncio.Event
-) -> AsyncIterator[bytes]:
-    """Yield the events of a run from an id on, as parts of a `text/event-stream`, until it ends.
+) -> Events:
+    """Yield the events of a run from an id on, until it ends.
 
     Args:
         start: the first id; None for only the events that are still to come.
@@ -39,24 +39,25 @@ async def read_events(
     if start is None:
         start = (await queue.alast_chunk(thread_id, run_id=run_id) + 1) * _EACH
     if start <= 0:
-        yield frame(0, "metadata", {"run_id": run_id, "attempt": 1})
+        yield [RunEvent(0, "metadata", (), encode({"run_id": run_id, "attempt": 1}))]
     events = ChunkEvents(record["kwargs"])
     last = after = 0 if events.has_memory else max(0, start // _EACH - 1)
     reader = _Reader(queue.astream(thread_id, run_id=run_id, after=after), stopping)
     try:
         async for chunk in reader:
             if chunk is None:
-                yield PING
+                yield []
                 continue
             last = chunk.seq
-            for place, (name, data) in enumerate(events.of(chunk.ns, chunk.mode, chunk.data)):
+            for place, told in enumerate(events.of(chunk.ns, chunk.mode, chunk.data)):
+                kind, data, ns = told
                 if (id := chunk.seq * _EACH + place) >= start:
-                    yield frame(id, name, data)
+                    yield [RunEvent(id, kind, ns, encode(data))]
     except ChunksGoneError as error:
-        yield frame(None, "error", {"error": "TooSlow", "message": str(error)})
+        yield [failure({"error": "TooSlow", "message": str(error)})]
         return
     except (DamagedError, UnknownTypeError) as error:  # a chunk that cannot be read
-        yield frame(None, "error", describe_error(error))
+        yield [failure(describe_error(error))]
         return
     finally:
         reader.leave()
@@ -64,7 +65,7 @@ async def read_events(
         return
     found = await read_result(queue, record, 0)
     if found.error is not None and (id := (last + 1) * _EACH) >= start:
-        yield frame(id, "error", describe_error(found.error))
+        yield [failure(describe_error(found.error), id)]
 
 
 class _Reader:

@@ -10,8 +10,8 @@ from ...pregel.errors import ThreadBusyError
 from ...workers import Queue, When
 from ...workers.jobs import check_config
 from ..errors import Refused
+from ..events.chunks import engine_mode
 from ..records import Changes, Put, Record, Records, pointer_to
-from .chunk_events import engine_mode
 from .execution import read_input, read_options
 
 

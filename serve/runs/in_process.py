@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -26,11 +26,12 @@ from ...pregel.drivers import aio, limit  # noqa: F401 - or the first run would 
 from ...pregel.errors import GraphDrained
 from ...pregel.log import log_failed_run
 from ..errors import Refused
+from ..events.event import Events
+from ..events.log import KeptBytes
 from ..limits import OpenRuns
 from ..records import NOTHING_ELSE, Changes, Record, Records, pointer_to, seconds_until
 from .end_writer import EndWriter
 from .ended import EndedRuns
-from .events import KeptBytes
 from .execution import Execution, stream_run
 from .runner import Stop
 
@@ -249,14 +250,14 @@ class Runs:
         execution = self._find(record["run_id"])
         return None if execution is None else await execution.answer()
 
-    async def events(self, record: Record, start: int | None) -> AsyncIterator[bytes]:
+    async def events(self, record: Record, start: int | None) -> Events:
         """Yield the events of a run; see `Runner`. Those of runs that ended long ago are no longer
         kept."""
         execution = self._find(record["run_id"])
         if execution is not None:
             first = execution.events.next_id if start is None else start
-            async for part in execution.events.read(first):
-                yield part
+            async for some in execution.events.read(first):
+                yield some
 
     async def status(self, record: Record) -> str:
         """Return the current status of a run."""

@@ -13,11 +13,11 @@ from ...pregel.names import START
 from ..bodies import RunBody
 from ..body_fields import check_segment
 from ..errors import Refused
+from ..events.chunks import CALLBACK_EVENTS
 from ..json_messages import from_clients
 from ..records import DELETED, NOTHING_ELSE, TAKEN_BACK, Changes, Record, now
 from ..routes.threads import new_thread
 from ..service import AUTH, Service
-from .chunk_events import CALLBACK_EVENTS
 
 
 async def begin_run(

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from ..events.event import Events
 from ..records import NOTHING_ELSE, Changes, Record
 
 if TYPE_CHECKING:
@@ -55,9 +55,8 @@ class Runner(Protocol):
             Refused: this server stops before the run has ended.
         """
 
-    def events(self, record: Record, start: int | None) -> AsyncIterator[bytes]:
-        """Yield the events of a run, as parts of a `text/event-stream`, until it ends or this
-        server stops.
+    def events(self, record: Record, start: int | None) -> Events:
+        """Yield the events of a run until it ends or this server stops.
 
         Args:
             start: the id of the first event to send; None for only the events that are still to

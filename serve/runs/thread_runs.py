@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
+from ..events.event import RunEvent
+from ..events.log import PING_SECONDS
 from ..records import PAGE, Record, Records, pointer_to
-from .events import PING_SECONDS
 from .runner import Runner
 
 SECONDS_BETWEEN_LOOKS: Final = 1.0
@@ -81,17 +82,19 @@ class ThreadRuns:
             if not begun and not await self._wait(news):
                 yield None
 
-    async def read(self, record: Record, start: int | None) -> AsyncIterator[bytes | Ended]:
-        """Yield what a run sends, and then its end; no end if the next server continues the run.
+    async def read(
+        self, record: Record, start: int | None
+    ) -> AsyncIterator[list[RunEvent] | Ended]:
+        """Yield the events of a run, and then its end; no end if the next server continues the run.
 
         Args:
             start: see `Runner.events`.
         """
         while True:
-            has_parts = False
-            async for part in self._runner.events(record, start):
-                has_parts = True
-                yield part
+            has_events = False
+            async for some in self._runner.events(record, start):
+                has_events = True
+                yield some
             record = await self.find(record["run_id"]) or record
             status = await self._runner.status(record)
             if self._runner.is_left(record):
@@ -99,7 +102,7 @@ class ThreadRuns:
             if status not in UNFINISHED:
                 yield Ended(record, status)
                 return
-            if not has_parts:  # the run goes on without events, such as one of a graph not served
+            if not has_events:  # the run goes on without events, such as one of a graph not served
                 return
             if start is None:  # it may be too slow at once, again and again: no busy loop
                 await asyncio.sleep(SECONDS_BETWEEN_LOOKS)

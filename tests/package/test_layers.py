@@ -49,7 +49,7 @@ BACK = {
     (".testing.queue_clock", ".workers"): "needs psycopg, an extra",
     (".serve.runs.execution", ".compat.langchain.events"): "the events of LangChain, which only its users have",
     (".serve.app", "."): "the version is the root's",
-    (".serve.mcp.server", "."): "the version is the root's",
+    (".serve.protocols.mcp.server", "."): "the version is the root's",
     (".serve.operations.routes", "."): "the version is the root's",
 }
 

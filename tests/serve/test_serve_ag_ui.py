@@ -19,7 +19,7 @@ from serving import Gates, make_flow, serving
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.serve import create_app
-from stategraph.serve.ag_ui.json_patch import diff
+from stategraph.serve.protocols.ag_ui.json_patch import diff
 from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 
@@ -313,7 +313,7 @@ def test_response_times_reveal_nothing_of_other_users(gates, monkeypatch):
     async def wait(_: Any, thread_id: str) -> None:
         waited.append(thread_id)
 
-    monkeypatch.setattr("stategraph.serve.ag_ui.routes._wait_until_free", wait)
+    monkeypatch.setattr("stategraph.serve.protocols.ag_ui.routes._wait_until_free", wait)
     with serving(create_app({"desk": make_desk(gates)}, auth=auth)) as url:
         ann = Page(url, token="Bearer ann")
         ann.run("approve")

@@ -27,9 +27,9 @@ from typing_extensions import TypedDict
 from stategraph import add_messages, entrypoint, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.prebuilt.tool_node import ToolDecision
-from stategraph.serve import create_app, protocols
-from stategraph.serve.mcp import server as mcp_server
-from stategraph.serve.mcp.tools import ANSWER, make_form, make_tools
+from stategraph.serve import create_app
+from stategraph.serve.protocols.mcp import server as mcp_server
+from stategraph.serve.protocols.mcp.tools import ANSWER, make_form, make_tools
 from stategraph.store.sqlite import SqliteStore
 
 
@@ -239,7 +239,7 @@ def test_what_goes_wrong_is_an_error_of_the_tool(url, mode, monkeypatch):
     def leak(*_: Any) -> Any:
         raise RuntimeError("password=hunter2")
 
-    monkeypatch.setattr("stategraph.serve.mcp.server.begin_run", leak)
+    monkeypatch.setattr("stategraph.serve.protocols.mcp.server.begin_run", leak)
     hidden = call(url, mode, "double", {"input": 1})
     assert hidden.is_error and "hunter2" not in str(hidden)
 
@@ -349,7 +349,7 @@ def test_a_package_that_is_missing_is_named(url, monkeypatch):
     def load(name: str, _: Any) -> Any:
         raise ModuleNotFoundError(name="mcp.server" if name == ".mcp.server" else "ag_ui.core")
 
-    monkeypatch.setattr(protocols, "import_module", load)
+    monkeypatch.setattr("stategraph.serve.protocols.routes.import_module", load)
     for path, extra in (("/mcp", "mcp"), ("/ag-ui/flow", "ag-ui")):
         answer = httpx.post(url + path, json={})
         assert answer.status_code == 501 and f"[{extra}]" in answer.json()["detail"]

@@ -22,9 +22,9 @@ from stategraph import InMemorySaver
 from stategraph.checkpoint.base import ERROR
 from stategraph.serve import create_app
 from stategraph.serve.encode import encode
+from stategraph.serve.events.log import EventLog, KeptBytes
 from stategraph.serve.records import ROOT
 from stategraph.serve.runs.ended import EndedRuns
-from stategraph.serve.runs.events import EventLog, KeptBytes
 from stategraph.serve.runs.execution import Execution
 from stategraph.store import InMemoryStore
 

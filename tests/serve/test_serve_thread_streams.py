@@ -18,10 +18,10 @@ from served_processes import server, worker
 from serving import Gates, as_url, make_flow, serving
 
 from stategraph.serve import create_app
+from stategraph.serve.events.event import RunEvent, failure
 from stategraph.serve.records import Records, now, pointer_to
+from stategraph.serve.routes.thread_streams import EventId, ThreadEvents
 from stategraph.serve.runs import thread_runs
-from stategraph.serve.runs.events import frame
-from stategraph.serve.runs.thread_events import EventId, ThreadEvents
 from stategraph.serve.runs.thread_runs import Begin, Ended, ThreadNews, ThreadRuns
 from stategraph.serve.service import Service
 from stategraph.store import InMemoryStore, SearchOp
@@ -256,7 +256,7 @@ class Slow:
         return None
 
 
-GONE, TOLD = frame(None, "error", {"error": "TooSlow"}), frame(7, "updates", {})
+GONE, TOLD = [failure({"error": "TooSlow"})], [RunEvent(7, "updates", (), b"{}")]
 
 
 @pytest.mark.parametrize("reads", [[[GONE], [TOLD, GONE], [TOLD, GONE], [TOLD]], [[GONE], [GONE], [GONE], []]])

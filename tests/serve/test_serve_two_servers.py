@@ -23,7 +23,7 @@ from serving import Gates, as_url, make_flow, serving
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
-from stategraph.serve.mcp.tools import ANSWER
+from stategraph.serve.protocols.mcp.tools import ANSWER
 from stategraph.serve.records import ROOT
 from stategraph.serve.runs.fleet import FleetRuns
 from stategraph.store.postgres import PostgresStore

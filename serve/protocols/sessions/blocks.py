@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..json_messages import CallPiece, calls_of, role_of
+from ...json_messages import CallPiece, calls_of, role_of
 
 Data = dict[str, Any]
 

@@ -23,7 +23,7 @@ from ag_ui.core import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from ..json_messages import calls_of, role_of, text_of
+from ...json_messages import calls_of, role_of, text_of
 
 _PARTS: Final[TypeAdapter[Any]] = TypeAdapter(ContentPart)
 

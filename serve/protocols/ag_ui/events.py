@@ -39,9 +39,9 @@ from ag_ui.core import (
 )
 from ag_ui.core.version import PROTOCOL_VERSION
 
-from ...checkpoint.base import INTERRUPT, SLEEP
-from ..json_messages import CallPiece, calls_of, role_of, text_of
-from ..questions import prompt_of
+from ....checkpoint.base import INTERRUPT, SLEEP
+from ...json_messages import CallPiece, calls_of, role_of, text_of
+from ...questions import prompt_of
 from .json_patch import diff
 from .messages import from_graph
 
@@ -98,6 +98,8 @@ class AgUiEvents:
             yield from self._task(data)
         elif event == "custom":
             yield _custom(data)
+        elif event == "error":
+            yield failure(data)
 
     def end(self, status: str) -> Iterator[BaseEvent]:
         """Yield the events for the end of a run that has not failed.

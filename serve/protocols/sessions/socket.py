@@ -13,14 +13,13 @@ from uuid import uuid4
 from starlette.requests import Request
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from ..bodies import CommandRequest, SubscriptionBody
-from ..encode import encode
-from ..errors import Refused
-from ..records import Record
-from ..runs.frames import HEARTBEAT, split_frames
-from ..service import Service, validate
+from ...bodies import CommandRequest, SubscriptionBody
+from ...encode import encode
+from ...errors import Refused
+from ...records import Record
+from ...service import Service, validate
 from .commands import CommandError, Commands, describe_refusal
-from .events import Subscription, Wanted, check_visible
+from .events import Subscription, Wanted
 
 MOST_SUBSCRIPTIONS: Final = 32
 _NORMAL: Final = 1000
@@ -122,10 +121,9 @@ class Socket:
         task.cancel()
 
     async def _pump(self, subscription: Subscription, since: int | None) -> None:
-        async for part in subscription.read(since):
-            for frame in split_frames(part):
-                if frame.event != HEARTBEAT:
-                    await self._send(frame.data)
+        async for some in subscription.read(since):
+            for each in some:
+                await self._send(each.encode())
 
     async def _send(self, text: bytes) -> None:
         await self._socket.send_text(text.decode())
@@ -142,7 +140,7 @@ async def serve_socket(service: Service, socket: WebSocket) -> None:
         return
     try:
         owner = await service.user(request)
-        await check_visible(service, thread_id, owner)
+        await service.check_visible(thread_id, owner)
         await Socket(service, socket, thread_id, owner).serve()
     except Refused:
         await socket.close()  # not accepted yet, so the handshake is answered with 403

@@ -18,18 +18,17 @@ from ag_ui.core import BaseEvent, RunAgentInput, ToolMessage, UserMessage
 from ag_ui.core.events import RunErrorEvent
 from ag_ui.encoder import EventEncoder
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from ...channels.aggregate import BinaryOperatorAggregate, Overwrite
-from ...pregel.app import Pregel
-from ..bodies import RunBody
-from ..encode import decode, encode
-from ..errors import Refused
-from ..records import Record
-from ..runs.frames import HEARTBEAT, read_frames
-from ..runs.new_runs import begin_run
-from ..service import Service
-from ..sessions.events import check_visible
+from ....channels.aggregate import BinaryOperatorAggregate, Overwrite
+from ....pregel.app import Pregel
+from ...bodies import RunBody
+from ...encode import decode, encode
+from ...errors import Refused
+from ...events.event import PING, stream
+from ...records import Record
+from ...runs.new_runs import begin_run
+from ...service import Service
 from .events import MESSAGES, AgUiEvents, failure
 from .messages import from_graph, to_graph
 
@@ -66,15 +65,15 @@ async def run_agent(service: Service, request: Request) -> Response:
     if not given.thread_id:
         raise Refused(422, "threadId must not be empty: make one up, such as a UUID")
     app, assistant = await service.graph_of(request.path_params["assistant_id"], owner)
-    await check_visible(service, given.thread_id, owner)
+    await service.check_visible(given.thread_id, owner)
     await _wait_until_free(service, given.thread_id)
     thread = await _look(service, app, given.thread_id, owner)
     told = AgUiEvents(given.thread_id, given.run_id, given.messages)
     call = _call(app, given, thread)
     if isinstance(call, BaseEvent):
-        return _stream(_send([call]))
+        return stream(_send([call]))
     if call is None:
-        return _stream(_send(_repeat(told, thread)))
+        return stream(_send(_repeat(told, thread)))
     settings = {
         "tools": [each.model_dump(by_alias=True) for each in given.tools or ()],
         "context": [each.model_dump(by_alias=True) for each in given.context or ()],
@@ -90,7 +89,7 @@ async def run_agent(service: Service, request: Request) -> Response:
         **call,
     )
     record = await begin_run(service, body, given.thread_id, owner)
-    return _stream(_tell(service, record, told))
+    return stream(_tell(service, record, told))
 
 
 async def _wait_until_free(service: Service, thread_id: str) -> None:
@@ -205,20 +204,18 @@ def _repeat(told: AgUiEvents, thread: _Thread) -> Iterator[BaseEvent]:
     yield from told.end("success")
 
 
-async def _tell(service: Service, record: Record, told: AgUiEvents) -> AsyncIterator[str]:
+async def _tell(service: Service, record: Record, told: AgUiEvents) -> AsyncIterator[str | bytes]:
     """Stream the events of a run until its end. A client stops a run by disconnecting, since AG-UI
     has no other way."""
     has_failed = False
     try:
         yield _ENCODER.encode(told.start())
-        async for event, data in read_frames(service.runs.events(record, 0)):
-            if event == HEARTBEAT:
-                yield ": heartbeat\n\n"
-            elif event == "error":
-                has_failed = True
-                yield _ENCODER.encode(failure(data))
-            else:
-                for each in told.of(event, data):
+        async for some in service.runs.events(record, 0):
+            if not some:
+                yield PING
+            for event in some:
+                has_failed = has_failed or event.kind == "error"
+                for each in told.of(event.kind, event.value):
                     yield _ENCODER.encode(each)
         if has_failed:
             return
@@ -243,6 +240,3 @@ async def _send(events: Any) -> AsyncIterator[str]:
         await asyncio.sleep(0)
 
 
-def _stream(frames: AsyncIterator[str]) -> Response:
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(frames, media_type="text/event-stream", headers=headers)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..json_messages import add_type, for_clients
+from .event import Namespace
 from .messages import MessageEvents
 
 CALLBACK_EVENTS: Final = "events"
@@ -47,22 +48,25 @@ class ChunkEvents:
         self.has_memory: bool = "messages" in self._wanted
         self._messages = MessageEvents()
 
-    def of(self, ns: tuple[str, ...], mode: str, chunk: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the names and data of the events for a chunk; at most three."""
+    def of(self, ns: Namespace, mode: str, chunk: Any) -> Iterator[tuple[str, Any, Namespace]]:
+        """Yield kind, data and namespace of the events for a chunk; at most three."""
+        told = ns if self.subgraphs else ()
+        for kind, data in self._of(ns, mode, chunk):
+            yield kind, data, told
+
+    def _of(self, ns: Namespace, mode: str, chunk: Any) -> Iterator[tuple[str, Any]]:
         if ns and not self.subgraphs and mode != "messages":
             return
-        place = "|".join(["", *ns]) if self.subgraphs else ""
         if mode != "messages":
             if mode in self._wanted:
-                yield f"{mode}{place}", _convert(mode, chunk)
+                yield mode, _convert(mode, chunk)
             return
         message, metadata = chunk
         chunk = add_type(message), metadata
         if "messages-tuple" in self._wanted:
-            yield f"messages{place}", chunk
+            yield "messages", chunk
         if self.has_memory:
-            for name, data in self._messages.of(chunk):
-                yield f"{name}{place}", data
+            yield from self._messages.of(chunk)
 
 
 def _convert(mode: str, chunk: Any) -> Any:

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from ..encode import encode
-from ..errors import Refused
-from ..records import Record, may_see
-from ..runs.events import PING
-from ..runs.frames import HEARTBEAT, split_frames
-from ..runs.thread_runs import Begin, Ended, ThreadRuns, begin_of
-from ..service import Service
+from ...encode import encode
+from ...events.event import PING, sse
+from ...records import Record, may_see
+from ...runs.thread_runs import Begin, Ended, ThreadRuns, begin_of
+from ...service import Service
 from .translate import Event, Translator
 
 _EPOCH: Final = 1_767_225_600_000_000
@@ -80,6 +78,22 @@ class Wanted:
         )
 
 
+class Numbered(NamedTuple):
+    """An event with its number and its id."""
+
+    seq: int
+    id: str
+    event: Event
+
+    def encode(self) -> bytes:
+        """Return its JSON form."""
+        method, namespace, data = self.event
+        at = int(time.time() * 1000)
+        params = {"namespace": namespace, "timestamp": at, "data": data}
+        named = {"type": "event", "event_id": self.id, "seq": self.seq}
+        return encode({**named, "method": method, "params": params})
+
+
 class Subscription:
     """The events of a thread for one reader.
 
@@ -94,8 +108,9 @@ class Subscription:
         self._thread_id, self._owner, self._wanted = thread_id, owner, wanted
         self._runs = ThreadRuns(service.records, service.runs, service.news, thread_id)
 
-    async def read(self, since: int | None) -> AsyncIterator[bytes]:
-        """Yield the events as parts of a `text/event-stream`, until the server stops.
+    async def read(self, since: int | None) -> AsyncIterator[list[Numbered]]:
+        """Yield the events, in the portions in which they come, until the server stops; an empty
+        portion is a heartbeat.
 
         Args:
             since: the number of the last event that the reader has; None for all events of the
@@ -110,12 +125,12 @@ class Subscription:
             after = known[0]._replace(run_id="")
         async for begin in self._runs.follow(after):
             if begin is None:
-                yield PING
+                yield []
                 continue
-            async for part in self._run(begin, since or 0):
-                yield part
+            async for some in self._run(begin, since or 0):
+                yield some
 
-    async def _run(self, begin: Begin, since: int) -> AsyncIterator[bytes]:
+    async def _run(self, begin: Begin, since: int) -> AsyncIterator[list[Numbered]]:
         """Yield the events of one run. Its whole log is read, since a protocol event depends on the
         log events before it."""
         record = await self._runs.find(begin.run_id)
@@ -123,46 +138,32 @@ class Subscription:
             return
         translator = Translator(begin.run_id, record["graph_id"], self._wanted.channels)
         place = first_seq(begin.moment)
-        async for part in self._runs.read(record, 0):
-            if isinstance(part, Ended):
-                end = translator.end(part.status, await self._is_paused())
+        async for some in self._runs.read(record, 0):
+            if isinstance(some, Ended):
+                end = translator.end(some.status, await self._is_paused())
                 id = f"{begin.run_id}:end"
-                yield b"".join(self._number(place + _AN_EVENT, sys.maxsize, since, id, end))
+                yield [*self._number(place + _AN_EVENT, sys.maxsize, since, id, end)]
                 return
-            parts = []
-            for frame in split_frames(part):
-                if frame.event == HEARTBEAT:
-                    parts.append(PING)
-                elif frame.id is not None:
-                    place = _place_of(begin, frame.id)
-                    last, id = place + _AN_EVENT - 1, f"{begin.run_id}:{frame.id}"
-                    events = translator.of(frame.event, frame.data)
-                    parts += self._number(place, last, since, id, events)
-            if parts:
-                yield b"".join(parts)
+            told: list[Numbered] = []
+            for each in some:
+                if each.id is not None:
+                    place = _place_of(begin, each.id)
+                    last, id = place + _AN_EVENT - 1, f"{begin.run_id}:{each.id}"
+                    told += self._number(place, last, since, id, translator.of(each))
+            if told or not some:
+                yield told
 
     def _number(
         self, place: int, last: int, since: int, id: str, events: Iterator[Event]
-    ) -> Iterator[bytes]:
+    ) -> Iterator[Numbered]:
         for number, event in enumerate(events):
             seq = min(place + number + 1, last)
             if seq > since and self._wanted.has(event):
-                yield _frame(seq, f"{id}.{number}", event)
+                yield Numbered(seq, f"{id}.{number}", event)
 
     async def _is_paused(self) -> bool:
         thread = await self._service.records.find("threads", self._thread_id)
         return thread is not None and thread["status"] == "interrupted"
-
-
-async def check_visible(service: Service, thread_id: str, owner: str | None) -> None:
-    """Let users read their own threads, and threads that do not exist yet.
-
-    Raises:
-        Refused: the thread is another user's.
-    """
-    thread = await service.records.find("threads", thread_id)
-    if thread is not None and not may_see(thread, owner):
-        raise Refused(404, f"there is no thread {thread_id!r}")
 
 
 def seq_before(record: Record) -> int:
@@ -176,11 +177,7 @@ def _place_of(begin: Begin, number: int) -> int:
     return first_seq(begin.moment) + number * _AN_EVENT
 
 
-def _frame(seq: int, id: str, event: Event) -> bytes:
-    params: Mapping[str, Any] = {
-        "namespace": event.namespace,
-        "timestamp": int(time.time() * 1000),
-        "data": event.data,
-    }
-    frame = {"type": "event", "event_id": id, "seq": seq, "method": event.method, "params": params}
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, event.method.encode(), encode(frame))
+async def encode_session(events: AsyncIterator[list[Numbered]]) -> AsyncIterator[bytes]:
+    """Yield the events of a session as parts of a `text/event-stream`."""
+    async for some in events:
+        yield b"".join([sse(each.seq, each.event.method, each.encode()) for each in some]) or PING

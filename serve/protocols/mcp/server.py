@@ -36,14 +36,13 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from ...checkpoint.base import INTERRUPT
-from ...pregel.app import Pregel
-from ..bodies import RunBody
-from ..encode import decode, encode
-from ..errors import Refused
-from ..runs.frames import read_frames
-from ..runs.new_runs import begin_run
-from ..service import Service, read_json
+from ....checkpoint.base import INTERRUPT
+from ....pregel.app import Pregel
+from ...bodies import RunBody
+from ...encode import decode, encode
+from ...errors import Refused
+from ...runs.new_runs import begin_run
+from ...service import Service, read_json
 from .tools import (
     ANSWER,
     Form,
@@ -105,7 +104,7 @@ class McpServer:
     without use."""
 
     def __init__(self, service: Service) -> None:
-        from ... import __version__
+        from .... import __version__
 
         self._service = service
         self._tools = make_tools(service.graphs)
@@ -342,16 +341,18 @@ class McpServer:
         run = await begin_run(self._service, body, thread_id, call.owner)
         outcome, nodes = _Outcome(), []
         try:
-            async for event, data in read_frames(self._service.runs.events(run, 0)):
-                if event == "error":
-                    outcome.error = f"{data['error']}: {data['message']}"
-                elif event == "tasks" and "result" in data and not data["interrupts"]:
-                    nodes.append(data["name"])
-                elif event == "values":
-                    outcome.values, outcome.questions = _read_values(data)
-                    if nodes:
-                        await call.tell(nodes)
-                        nodes = []
+            async for some in self._service.runs.events(run, 0):
+                for event in some:
+                    data = event.value
+                    if event.kind == "error":
+                        outcome.error = f"{data['error']}: {data['message']}"
+                    elif event.kind == "tasks" and "result" in data and not data["interrupts"]:
+                        nodes.append(data["name"])
+                    elif event.kind == "values":
+                        outcome.values, outcome.questions = _read_values(data)
+                        if nodes:
+                            await call.tell(nodes)
+                            nodes = []
         finally:
             self._service.runs.cancel_soon(run)
         record = await self._service.records.find("runs", run["run_id"], thread_id)

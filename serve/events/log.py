@@ -1,14 +1,14 @@
-"""The event log of a run, for readers that come and go. Each event is stored and encoded once."""
+"""The event log of a run, for readers that come and go. Each event is kept and encoded once."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Any, Final
 
 from ..encode import encode
+from .event import Events, Namespace, RunEvent, failure
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """How many bytes of a run's events are kept. A reader that falls further behind is disconnected."""
@@ -21,27 +21,6 @@ PIECE_BYTES: Final = 128 * 1024
 PING_SECONDS: Final = 15.0
 """Seconds without an event after which a reader gets a comment, so that proxies keep the connection
 open."""
-PING: Final = b": heartbeat\n\n"
-MOST_ID: Final = 2**63 - 1
-"""The highest id of an event: a database counts with 64 bits."""
-
-
-def read_id(text: str) -> int:
-    """Parse the id of an event that a reader has seen.
-
-    Raises:
-        ValueError: it is not an integer, or too high.
-    """
-    id = int(text)
-    if id > MOST_ID:
-        raise ValueError(f"an id must be at most {MOST_ID}")
-    return id
-
-
-def frame(id: int | None, event: str, data: Any) -> bytes:
-    """Return an encoded event; a reader cannot resume at one without an id."""
-    head = b"" if id is None else b"id: %d\n" % id
-    return b"%sevent: %s\ndata: %s\n\n" % (head, event.encode(), encode(data))
 
 
 class KeptBytes:
@@ -74,7 +53,7 @@ class KeptBytes:
 
 
 class EventLog:
-    """The server-sent events of one run. Belongs to one event loop.
+    """The events of one run. Belongs to one event loop.
 
     The ids count up from 0, so a reader that reconnects can name the last event it has seen.
 
@@ -94,7 +73,7 @@ class EventLog:
         user: str = "",
     ) -> None:
         self._kept, self._user = kept or KeptBytes(), user
-        self._frames: deque[bytes] = deque()
+        self._events: deque[RunEvent] = deque()
         self._begin = self._first = first
         self._bytes = 0
         self._most_bytes = most_bytes
@@ -104,20 +83,20 @@ class EventLog:
     @property
     def next_id(self) -> int:
         """The id of the next event."""
-        return self._first + len(self._frames)
+        return self._first + len(self._events)
 
     @property
     def size(self) -> int:
         """How many bytes of events are kept."""
         return self._bytes
 
-    def add(self, event: str, data: Any) -> None:
+    def add(self, kind: str, data: Any, ns: Namespace = ()) -> None:
         """Send an event to all readers, including those that come later."""
-        part = frame(self.next_id, event, data)
-        self._frames.append(part)
-        full = self._count(len(part))
-        while full and len(self._frames) > 1:
-            full = self._count(-len(self._frames.popleft()))
+        event = RunEvent(self.next_id, kind, ns, encode(data))
+        self._events.append(event)
+        full = self._count(event.size)
+        while full and len(self._events) > 1:
+            full = self._count(-self._events.popleft().size)
             self._first += 1
         self._wake()
 
@@ -140,31 +119,30 @@ class EventLog:
         self._news.set()
         self._news = asyncio.Event()
 
-    def _some(self, at: int) -> list[bytes]:
+    def _some(self, at: int) -> list[RunEvent]:
         """Return the events from an id on that fit into one piece."""
         some, size = [], 0
-        for frame in islice(self._frames, at - self._first, None):
-            some.append(frame)
-            size += len(frame)
+        for event in islice(self._events, at - self._first, None):
+            some.append(event)
+            size += event.size
             if size >= PIECE_BYTES:
                 break
         return some
 
-    async def read(self, start: int = 0) -> AsyncIterator[bytes]:
-        """Yield the events from an id on, as parts of a `text/event-stream`, until the log is
-        closed. A reader that is too slow gets an `error` event and has to reconnect."""
+    async def read(self, start: int = 0) -> Events:
+        """Yield the events from an id on, until the log is closed. A reader that is too slow gets
+        an `error` event and has to reconnect."""
         at = min(max(start, self._begin), self.next_id)
         while True:
             if at < self._first:
                 message = f"events {at} to {self._first - 1} are gone"
-                wrong = {"error": "TooSlow", "message": message}
-                yield frame(None, "error", wrong)
+                yield [failure({"error": "TooSlow", "message": message})]
                 return
             news = self._news
             fresh = self._some(at)
             if fresh:
                 at += len(fresh)
-                yield b"".join(fresh)
+                yield fresh
             elif self._is_closed:
                 return
             else:
@@ -172,4 +150,4 @@ class EventLog:
                     async with asyncio.timeout(PING_SECONDS):  # `wait_for` creates tasks
                         await news.wait()
                 except TimeoutError:
-                    yield PING
+                    yield []

@@ -12,10 +12,10 @@ from typing import Any, Final
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unused-ignore]
 from mcp.types import CallToolResult, TextContent, Tool
 
-from ...checkpoint.base import INTERRUPT
-from ...graph.messages.reducer import MessageFolding
-from ...pregel.app import Pregel
-from ..questions import prompt_of
+from ....checkpoint.base import INTERRUPT
+from ....graph.messages.reducer import MessageFolding
+from ....pregel.app import Pregel
+from ...questions import prompt_of
 
 ANSWER: Final = "answer_question"
 """The tool with which clients that cannot show questions answer them."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..bodies import CommandRequest, RunBody
-from ..errors import Refused
-from ..records import Record, may_see
-from ..runs.new_runs import begin_run
-from ..service import Service, validate
+from ...bodies import CommandRequest, RunBody
+from ...errors import Refused
+from ...records import Record, may_see
+from ...runs.new_runs import begin_run
+from ...service import Service, validate
 from .events import seq_before
 from .translate import MODES
 

@@ -8,12 +8,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ...checkpoint.base import INTERRUPT, SLEEP
-from ..encode import decode
-from ..json_messages import calls_of, role_of
+from ....checkpoint.base import INTERRUPT, SLEEP
+from ...events.event import Namespace, RunEvent
+from ...json_messages import calls_of, role_of
 from .blocks import Messages
-
-Namespace = tuple[str, ...]
 
 MODES: Final = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints")
 """The stream modes of a run that a session starts: the channels are made from these."""
@@ -77,34 +75,33 @@ class Translator:
         self._is_paused = False
         self.has_begun = False
 
-    def of(self, name: str, data: bytes) -> Iterator[Event]:
+    def of(self, event: RunEvent) -> Iterator[Event]:
         """Translate one event of the run's log."""
         self.has_begun = True
-        mode, _, place = name.partition("|")
-        ns: Namespace = tuple(place.split("|")) if place else ()
+        ns = event.ns
         yield from self._enter(ns)
-        if not _NEEDED_BY.get(mode, self._channels) & self._channels:
+        if not _NEEDED_BY.get(event.kind, self._channels) & self._channels:
             return
-        match mode:
+        match event.kind:
             case "metadata":
                 yield self._lifecycle("running", (), run_id=self._run_id)
             case "values":
-                yield from self._values(ns, decode(data))
+                yield from self._values(ns, event.value)
             case "updates":
-                yield from self._updates(ns, decode(data))
+                yield from self._updates(ns, event.value)
             case "messages":
-                piece, metadata = decode(data)
+                piece, metadata = event.value
                 task = str(metadata.get("checkpoint_ns") or metadata.get("langgraph_checkpoint_ns"))
                 for each in self._messages[ns].add(piece, task):
                     yield Event("messages", ns, each)
             case "tasks":
-                yield from self._task(ns, decode(data))
+                yield from self._task(ns, event.value)
             case "checkpoints":
-                yield Event("checkpoints", ns, _checkpoint(decode(data)))
+                yield Event("checkpoints", ns, _checkpoint(event.value))
             case "custom":
-                yield Event("custom", ns, _custom(decode(data)))
+                yield Event("custom", ns, _custom(event.value))
             case "error":
-                self._error = str(decode(data)["message"])
+                self._error = str(event.value["message"])
 
     def end(self, status: str, is_paused: bool) -> Iterator[Event]:
         """Translate the end of the run.

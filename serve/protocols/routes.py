@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ..extras import install_command
-from .errors import Refused
-from .service import Service
+from ...extras import install_command
+from ..errors import Refused
+from ..service import Service
 
 
 class Protocols:
