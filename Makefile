@@ -19,7 +19,7 @@ help: ## list what can be made
 
 venv: .venv/stamp ## .venv: the package, editable, and the dev tools
 peer: .bench/stamp ## .bench: the engine we are compared with, apart from everything else
-clients: .clients/stamp ## .clients: the official JavaScript clients, with which our server is tested; needs npm
+clients: .clients/stamp ## .clients: the official clients for JavaScript and A2A, with which our server is tested; needs npm
 others: .bench-others/stamp .bench-fleets/stamp ## .bench-others, .bench-fleets: further engines and queues for the benchmark
 
 # It needs the package alone, so it is there in seconds.
@@ -160,6 +160,7 @@ clean: ## remove what was built and cached; the two venvs stay
 
 .clients/stamp: tests/serve/clients/package.json
 	@mkdir -p .clients && cp $< .clients/ && cd .clients && npm install --silent --no-audit --no-fund
+	@$(PYTHON) -m venv .clients/a2a && .clients/a2a/bin/python $(PIP) install 'a2a-sdk<1'
 	@touch $@
 
 # Dependency groups need pip 25.1, newer than the one Python 3.11 brings.

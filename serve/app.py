@@ -40,6 +40,7 @@ from .page.dead_letters import DeadLetters
 from .page.files import PageFiles
 from .page.lists import PageLists
 from .page.views import Views
+from .protocols.a2a import A2a
 from .protocols.routes import Protocols
 from .protocols.sessions.routes import Sessions
 from .records import Records
@@ -206,6 +207,7 @@ def create_app(
                 Threads,
                 ThreadStreams,
                 Sessions,
+                A2a,
                 Assistants,
                 StoreRoutes,
                 PageLists,

@@ -247,29 +247,34 @@ class CommandBody(Body):
         return self
 
 
-class RunBody(Body):
-    """Begins a run."""
+class RunOptions(Body):
+    """What a schedule may change of its runs."""
 
-    assistant_id: str
     input: Any = None
-    command: CommandBody | None = None
     stream_mode: Modes = ["values"]
     stream_subgraphs: bool = False
     stream_resumable: bool = False
     metadata: Metadata | None = None
     config: Config | None = None
     context: Many | None = None
-    checkpoint: Place | None = None
-    checkpoint_id: str | None = None
     interrupt_before: Literal["*"] | Few[str] | None = None
     interrupt_after: Literal["*"] | Few[str] | None = None
+    durability: Literal["sync", "async", "exit"] | None = None
+    webhook: str | None = None
+
+
+class RunBody(RunOptions):
+    """Begins a run."""
+
+    assistant_id: str
+    command: CommandBody | None = None
+    checkpoint: Place | None = None
+    checkpoint_id: str | None = None
     multitask_strategy: Strategy | None = None
     if_not_exists: Literal["create", "reject"] | None = None
     on_completion: Literal["delete", "keep"] | None = None
     on_disconnect: Literal["cancel", "continue"] | None = None
     after_seconds: float | None = Field(None, ge=0, le=LATEST_SECONDS)
-    durability: Literal["sync", "async", "exit"] | None = None
-    webhook: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -304,45 +309,44 @@ class BatchBody(Body):
         return {"runs": given} if isinstance(given, list) else given
 
 
-class CronBody(RunBody):
+def _with_zone(text: str | None) -> str | None:
+    """Parse a time and return it with a zone; a time without one is in UTC."""
+    if text is None:
+        return None
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+
+
+class CronOptions(Body):
+    """What says when a schedule begins its runs."""
+
+    timezone: str | None = None
+    end_time: Annotated[str | None, AfterValidator(_with_zone)] = None
+    on_run_completed: Literal["delete", "keep"] | None = None
+
+    def _completed(self) -> Many:
+        """Return the option that says what happens to the temporary thread of a run."""
+        asked = self.on_run_completed
+        return {} if asked is None else {"on_completion": asked}
+
+
+class CronBody(CronOptions, RunBody):
     """Creates a schedule, with the body of its runs."""
 
     schedule: str
-    timezone: str | None = None
-    end_time: str | None = None
     enabled: bool = True
-    on_run_completed: Literal["delete", "keep"] | None = None
 
     def run(self) -> Many:
         """Return the part of the body that its runs are begun with."""
         given = self.model_dump(exclude_unset=True, include={*RunBody.model_fields})
-        return given | _completed(self.on_run_completed)
-
-    @field_validator("end_time")
-    @classmethod
-    def _has_zone(cls, value: str | None) -> str | None:
-        return value if value is None else _moment(value)
+        return given | self._completed()
 
 
-class CronChange(Body):
+class CronChange(CronOptions, RunOptions):
     """Changes a schedule and the body of its runs."""
 
     schedule: str | None = None
-    timezone: str | None = None
-    end_time: str | None = None
     enabled: bool | None = None
-    metadata: Metadata | None = None
-    input: Any = None
-    config: Config | None = None
-    context: Many | None = None
-    interrupt_before: Literal["*"] | Few[str] | None = None
-    interrupt_after: Literal["*"] | Few[str] | None = None
-    durability: Literal["sync", "async", "exit"] | None = None
-    stream_mode: Modes = ["values"]
-    stream_subgraphs: bool = False
-    stream_resumable: bool = False
-    on_run_completed: Literal["delete", "keep"] | None = None
-    webhook: str | None = None
 
     def settings(self) -> Many:
         """Return the changes to the schedule itself."""
@@ -353,26 +357,10 @@ class CronChange(Body):
         """Return the changes to the body of its runs."""
         beside = {*_SCHEDULE, "on_run_completed"}
         given = self.model_dump(exclude_unset=True, exclude=beside)
-        return given | _completed(self.on_run_completed)
-
-    @field_validator("end_time")
-    @classmethod
-    def _has_zone(cls, value: str | None) -> str | None:
-        return value if value is None else _moment(value)
-
-
-def _completed(asked: Literal["delete", "keep"] | None) -> Many:
-    """Return the option that says what happens to the temporary thread of a schedule's run."""
-    return {} if asked is None else {"on_completion": asked}
+        return given | self._completed()
 
 
 _SCHEDULE = ("schedule", "timezone", "end_time", "enabled", "metadata")
-
-
-def _moment(text: str) -> str:
-    """Parse a time and return it with a zone; a time without one is in UTC."""
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
 class CronSearch(Page):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
+from .records import Record
 from .service import Service
 
 _PLACES = "_places"
@@ -30,6 +32,15 @@ class Handlers:
     def __init__(self, service: Service) -> None:
         self._service, self._records, self._runs = service, service.records, service.runs
         self._user, self._body, self._query = service.user, service.body, service.query
+
+    async def _thread(self, request: Request) -> Record:
+        """Return the thread that a request names.
+
+        Raises:
+            Refused: there is none, or it is another user's.
+        """
+        owner = await self._user(request)
+        return await self._records.get("threads", request.path_params["thread_id"], owner=owner)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes, in the order of their handlers."""

@@ -24,7 +24,7 @@ from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from ..store.base import BaseStore
 from .body_fields import Spelling
-from .encode import encode
+from .encode import decode, encode
 from .errors import Refused
 from .limits import MEGABYTE, OpenRequests
 from .records import Record, Records, may_see, now
@@ -139,6 +139,17 @@ class Service:
         thread = await self.records.find("threads", thread_id)
         if thread is not None and not may_see(thread, owner):
             raise Refused(404, f"there is no thread {thread_id!r}")
+
+    async def questions(self, thread_id: str, owner: str | None) -> dict[str, Record]:
+        """Return the open questions of a thread, by id; none of a thread that the user has not."""
+        thread = await self.records.find("threads", thread_id)
+        if thread is None or not may_see(thread, owner):
+            return {}
+        app = self.graph_of_thread(thread)
+        if app is None:
+            return {}
+        asked = (await app.aget_state(config_of(thread_id))).interrupts
+        return {each["id"]: each for each in decode(encode(asked))}
 
     async def body(self, request: Request, kind: type[Asked]) -> Asked:
         """Read and validate the body of a request.
@@ -273,6 +284,15 @@ class Service:
                 f"the threads in this database were not stored with the server's keys ({error}): "
                 "start it with theirs, or on a new database"
             ) from error
+
+
+def config_of(thread_id: str, at: Mapping[str, Any] | None = None) -> Any:
+    """Return the config that names a thread, or one of its checkpoints."""
+    place = {"thread_id": thread_id}
+    for name in ("checkpoint_ns", "checkpoint_id"):
+        if at and at.get(name):
+            place[name] = str(at[name])
+    return {"configurable": place}
 
 
 @cache

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from ..bodies import Body
 from ..handlers import Handlers, route
 from ..records import Record, select
-from ..service import answer
+from ..service import answer, config_of
 
 if TYPE_CHECKING:
     from ...workers import JobResult
@@ -129,11 +129,8 @@ class PageLists(Handlers):
     @route("GET /page/threads/{thread_id}")
     async def get(self, request: Request) -> Response:
         """Send a thread without its state, which may be large, for clients that poll."""
-        owner = await self._user(request)
-        record = await self._records.get(
-            "threads", request.path_params["thread_id"], owner=owner
-        )
-        return answer(select(_with_status(record, await self._runs.busy_threads()), None))
+        thread = await self._thread(request)
+        return answer(select(_with_status(thread, await self._runs.busy_threads()), None))
 
     @route("GET /page/queue")
     async def queue(self, request: Request) -> Response:
@@ -177,8 +174,8 @@ class PageLists(Handlers):
         app = self._service.graph_of_thread(thread)
         if app is None:
             return False
-        config: Any = {"configurable": {"thread_id": thread["thread_id"]}}
-        return _contains((await app.aget_state(config)).values, text)
+        state = await app.aget_state(config_of(thread["thread_id"]))
+        return _contains(state.values, text)
 
 
 def _job(job: JobResult) -> Record:

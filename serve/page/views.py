@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from inspect import Parameter, signature
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -36,7 +37,20 @@ NEWEST: Final = 150
 """How many checkpoints are read when a client asks for the newest of a thread that is not cached,
 so that it need not wait for all of them."""
 
-Ask = Callable[[ThreadPages, Request], Any]
+VIEWS: Final = (
+    "steps",
+    "find",
+    "step",
+    "tasks",
+    "task",
+    "value",
+    "timeline",
+    "branches",
+    "tree",
+    "compare",
+)
+"""The methods of `ThreadPages` that are views."""
+Ask = Callable[[ThreadPages], Any]
 
 
 class _Known:
@@ -59,24 +73,8 @@ class Views(Handlers):
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        views: dict[str, Ask] = {
-            "steps": _steps,
-            "find": _find,
-            "step": lambda pages, asked: pages.step(_text(asked, "at"), _text(asked, "tip")),
-            "tasks": _tasks,
-            "task": lambda pages, asked: pages.task(
-                _text(asked, "at"), _text(asked, "id"), _text(asked, "tip")
-            ),
-            "value": lambda pages, asked: pages.value(
-                _text(asked, "at"), _text(asked, "key"), _text(asked, "tip")
-            ),
-            "timeline": _timeline,
-            "branches": lambda pages, _: pages.branches(),
-            "tree": lambda pages, _: pages.tree(),
-            "compare": _compare,
-        }
         one = "/page/threads/{thread_id}"
-        shown = [Route(f"{one}/{name}", self._view(ask)) for name, ask in views.items()]
+        shown = [Route(f"{one}/{name}", self._view(name)) for name in VIEWS]
         return [*super().routes(), *shown]
 
     @route("GET /page/threads/{thread_id}/graph")
@@ -98,8 +96,10 @@ class Views(Handlers):
             self._graphs[name] = svg, {"name": name, "homes": fitted.homes}
         return self._graphs[name]
 
-    def _view(self, ask: Ask) -> Callable[[Request], Any]:
-        """Return the handler of a view that reads the thread."""
+    def _view(self, name: str) -> Callable[[Request], Any]:
+        """Return the handler of a view that reads the thread: the query has the arguments of a
+        method of `ThreadPages`."""
+        parameters = [*signature(getattr(ThreadPages, name)).parameters.values()][1:]
 
         async def handle(request: Request) -> Response:
             thread, app = await self._find(request)
@@ -111,7 +111,14 @@ class Views(Handlers):
             while len(self._known) > MOST_INDEXES:
                 self._known.popitem(last=False)
             since = await self._busy_since(id)
-            found = await self._work(lambda: _read(known, ask, request, since))
+            given = {each.name: _argument(request, each) for each in parameters}
+            said = {key: value for key, value in given.items() if value is not None}
+            newest = request.query_params.get("newest") == "1"
+
+            def ask(pages: ThreadPages) -> Any:
+                return getattr(pages, name)(**said)
+
+            found = await self._work(lambda: _read(known, ask, newest, since))
             return _drawing(found) if isinstance(found, str) else answer(found)
 
         return handle
@@ -122,9 +129,7 @@ class Views(Handlers):
         Raises:
             Refused: there is no such thread, it is another user's, or nothing has run on it.
         """
-        owner = await self._user(request)
-        id = request.path_params["thread_id"]
-        thread = await self._records.get("threads", id, owner=owner)
+        thread = await self._thread(request)
         app = self._service.graph_of_thread(thread)
         if app is None:
             raise Refused(404, "no graph has run on this thread yet")
@@ -143,20 +148,20 @@ class Views(Handlers):
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
 
-def _read(known: _Known, ask: Ask, request: Request, busy_since: float | None) -> Any:
+def _read(known: _Known, ask: Ask, is_newest: bool, busy_since: float | None) -> Any:
     app = known.pages.app
     try:
-        if not known.index.is_whole and _text(request, "newest") == "1":
+        if not known.index.is_whole and is_newest:
             newest = ThreadIndex(known.index.thread_id)
             newest.refresh(app, NEWEST)
             try:
-                return ask(ThreadPages(app, newest, busy_since), request)
+                return ask(ThreadPages(app, newest, busy_since))
             except NotThereError:
                 pass  # it is older
         with known.lock:
             known.index.refresh(app)
             known.pages.busy_since = busy_since
-            return ask(known.pages, request)
+            return ask(known.pages)
     except NotImplementedError as error:
         raise Refused(501, f"the views need a checkpointer with sync methods: {error}") from error
     except (NotThereError, ValueError) as error:  # deleted while it was read
@@ -168,53 +173,20 @@ def _drawing(svg: str) -> Response:
     return Response(svg, media_type="image/svg+xml", headers=headers)
 
 
-# -- queries ---------------------------------------------------------------------------------------
-
-
-def _steps(pages: ThreadPages, asked: Request) -> Any:
-    first, count = _number(asked, "first"), _number(asked, "count")
-    count = 100 if count is None else count
-    return pages.steps(_text(asked, "tip"), first, count, nested=_text(asked, "nested") == "1")
-
-
-def _find(pages: ThreadPages, asked: Request) -> Any:
-    return pages.find(_text(asked, "tip"), _text(asked, "at"), _number(asked, "number"))
-
-
-def _timeline(pages: ThreadPages, asked: Request) -> Any:
-    first, count = _number(asked, "first"), _number(asked, "count")
-    width = _number(asked, "width") or 900
-    return pages.timeline(_text(asked, "tip"), first, 60 if count is None else count, width)
-
-
-def _tasks(pages: ThreadPages, asked: Request) -> Any:
-    count = _number(asked, "count")
-    return pages.tasks(
-        _text(asked, "at"),
-        _text(asked, "tip"),
-        first=_number(asked, "first") or 0,
-        count=100 if count is None else count,
-        state=_text(asked, "state"),
-    )
-
-
-def _compare(pages: ThreadPages, asked: Request) -> Any:
-    return pages.compare(_text(asked, "one"), _text(asked, "other"))
-
-
-def _text(asked: Request, name: str) -> str:
-    return asked.query_params.get(name, "")
-
-
-def _number(asked: Request, name: str) -> int | None:
-    """Return a number in the query; None if it is missing.
+def _argument(request: Request, parameter: Parameter) -> Any:
+    """Return an argument in the query; None if it is missing.
 
     Raises:
         Refused: it is not a number.
     """
-    text = asked.query_params.get(name, "")
+    name, kind = parameter.name, parameter.annotation
+    text = request.query_params.get(name, "")
+    if kind == "str":
+        return text
     if not text:
         return None
+    if kind == "bool":
+        return text == "1"
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise Refused(422, f"{name} must be a whole number from 0, got {text[:40]!r}")
     return int(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -19,7 +18,7 @@ from ..json_messages import for_clients
 from ..records import Record, may_see, select
 from ..runs.new_runs import begin_run
 from ..runs.thread_runs import find_run
-from ..service import answer
+from ..service import answer, config_of
 
 
 class RunRoutes(Handlers):
@@ -72,8 +71,7 @@ class RunRoutes(Handlers):
         if body is not None:
             return body
         app = self._service.graph(record["graph_id"])
-        config: Any = {"configurable": {"thread_id": record["thread_id"]}}
-        state = await app.aget_state(config)
+        state = await app.aget_state(config_of(record["thread_id"]))
         # Looked for last, so that the state cannot be that of another user's thread.
         thread = await self._records.find("threads", record["thread_id"])
         if thread is not None and not may_see(thread, record["owner"]):
@@ -97,7 +95,7 @@ class RunRoutes(Handlers):
     @route("GET /threads/{thread_id}/runs")
     async def list(self, request: Request) -> Response:
         """Send the runs of a thread, newest first."""
-        thread = await self._own_thread(request)
+        thread = await self._thread(request)
         asked = self._query(request, RunQuery)
         found = await self._records.search(
             "runs", thread["thread_id"], sort_by="created_at", sort_order="desc"
@@ -126,10 +124,6 @@ class RunRoutes(Handlers):
         start = None if last is None else _next_id(last)
         asked = self._query(request, JoinQuery)
         return self._streaming(record, start, cancels=asked.cancel_on_disconnect)
-
-    async def _own_thread(self, request: Request) -> Record:
-        owner = await self._user(request)
-        return await self._records.get("threads", request.path_params["thread_id"], owner=owner)
 
     async def _one(self, request: Request) -> Record:
         """Return the run that a request names.

@@ -22,7 +22,7 @@ from ..events.event import PING, RunEvent, read_id, sse, stream
 from ..handlers import Handlers, route
 from ..records import Record, may_see
 from ..runs.thread_runs import Begin, Ended, ThreadRuns, moment_of
-from ..service import Service, read_json, validate
+from ..service import Service, config_of, read_json, validate
 
 ThreadMode = Literal["run_modes", "lifecycle", "state_update"]
 """What is sent: the events of the runs and their ends; only their beginnings and ends; or the
@@ -128,7 +128,7 @@ class ThreadEvents:
         told = []
         app = self._service.graphs.get(record["graph_id"])
         if "state_update" in self._modes and app is not None:
-            state = await app.aget_state({"configurable": {"thread_id": self._thread_id}})
+            state = await app.aget_state(config_of(self._thread_id))
             if await self._is_visible():  # asked last: the state read before is the reader's too
                 told.append(("state_update", encode(describe_snapshot(state))))
         if {"run_modes", "lifecycle"} & {*self._modes}:
@@ -147,7 +147,7 @@ class ThreadStreams(Handlers):
         reader has seen, until the reader disconnects or the server stops."""
         service = self._service
         owner = await self._user(request)
-        thread = await self._records.get("threads", request.path_params["thread_id"], owner=owner)
+        thread = await self._thread(request)
         wanted = validate(ThreadStreamQuery, {"stream_mode": _read_modes(request)})
         last = request.headers.get("last-event-id")
         events = ThreadEvents(service, thread["thread_id"], owner, wanted.stream_mode)

@@ -29,7 +29,7 @@ from ..handlers import Handlers, route
 from ..json_messages import for_clients, from_clients
 from ..parts import extract, select_fields
 from ..records import DELETED, Record, containing, may_see, now, seconds_until, select, sort
-from ..service import answer, graph_assistant, refusing
+from ..service import answer, config_of, graph_assistant, refusing
 
 
 class Threads(Handlers):
@@ -71,17 +71,17 @@ class Threads(Handlers):
     @route("GET /threads/{thread_id}")
     async def get(self, request: Request) -> Response:
         """Send a thread with its state and its open questions."""
-        return answer(await self._shown(await self._one(request)))
+        return answer(await self._shown(await self._thread(request)))
 
     @route("PATCH /threads/{thread_id}", "PATCH /threads/{thread_id}/state")
     async def change(self, request: Request) -> Response:
         """Add to the metadata of a thread."""
-        await self._one(request)
+        await self._thread(request)
         body = await self._body(request, ThreadChange)
         id = request.path_params["thread_id"]
 
         async def merge() -> Record:
-            thread = await self._one(request)
+            thread = await self._thread(request)
             metadata = {**thread["metadata"], **body.metadata}
             record = {**thread, "metadata": metadata, "updated_at": now()}
             await self._records.put(("threads", id, record), seen=[("threads", id, thread)])
@@ -97,8 +97,7 @@ class Threads(Handlers):
         """Delete a thread with its runs and checkpoints. Delayed runs that have not begun are
         cancelled."""
         owner = await self._user(request)
-        thread = await self._records.get("threads", request.path_params["thread_id"], owner=owner)
-        await self.remove(thread["thread_id"], owner)
+        await self.remove((await self._thread(request))["thread_id"], owner)
         return Response(status_code=204)
 
     async def remove(self, id: str, owner: str | None) -> None:
@@ -155,9 +154,9 @@ class Threads(Handlers):
         """Copy a thread with its history to a new id."""
         id = str(uuid4())
         async with self._lock(request):
-            thread = await self._one(request)
+            thread = await self._thread(request)
             await self._refuse_busy(thread["thread_id"])
-            if await self._saver().aget_tuple(_config(thread["thread_id"])) is not None:
+            if await self._saver().aget_tuple(config_of(thread["thread_id"])) is not None:
                 await self._saver().acopy_thread(thread["thread_id"], id)
         at = now()
         record = {**thread, "thread_id": id, "created_at": at, "updated_at": at}
@@ -241,10 +240,6 @@ class Threads(Handlers):
         metadata = {"metadata": containing(body.metadata)} if body.metadata else {}
         return {**metadata, **await self._service.having_status(body.status)}
 
-    async def _one(self, request: Request) -> Record:
-        owner = await self._user(request)
-        return await self._records.get("threads", request.path_params["thread_id"], owner=owner)
-
     def _lock(self, request: Request) -> asyncio.Lock:
         return self._records.lock("threads", request.path_params["thread_id"])
 
@@ -262,28 +257,30 @@ class Threads(Handlers):
         app = self._service.graph_of_thread(thread)
         if app is None:
             return {**await self._bare(thread), "values": None, "interrupts": {}}
-        state = await app.aget_state(_config(thread["thread_id"]))
+        state = await app.aget_state(config_of(thread["thread_id"]))
         values = for_clients(state.values) if state.metadata is not None else None
         bare = await self._bare(thread)
         return {**bare, "values": values, "interrupts": describe_interrupts(state)}
 
     async def _values(self, thread: Record) -> Any:
         app = self._service.graph_of_thread(thread)
-        return None if app is None else (await app.aget_state(_config(thread["thread_id"]))).values
+        if app is None:
+            return None
+        return (await app.aget_state(config_of(thread["thread_id"]))).values
 
     # -- states ------------------------------------------------------------------------------------
 
     @route("GET /threads/{thread_id}/state", "GET /threads/{thread_id}/state/{checkpoint_id}")
     async def state(self, request: Request) -> Response:
         """Send the state of a thread, now or at a checkpoint."""
-        thread = await self._one(request)
+        thread = await self._thread(request)
         at = {"checkpoint_id": request.path_params.get("checkpoint_id")}
         return await self._state(thread, at, self._query(request, StateQuery))
 
     @route("POST /threads/{thread_id}/state/checkpoint")
     async def state_at(self, request: Request) -> Response:
         """Send the state of a thread, or of a nested graph, at a checkpoint."""
-        thread = await self._one(request)
+        thread = await self._thread(request)
         body = await self._body(request, CheckpointBody)
         return await self._state(thread, body.checkpoint, body)
 
@@ -291,17 +288,17 @@ class Threads(Handlers):
         app = self._service.graph_of_thread(thread)
         if app is None:
             return answer(select_fields(_NO_STATE, wanted.select))
-        config = _config(thread["thread_id"], at)
+        config = config_of(thread["thread_id"], at)
         state = await refusing(app.aget_state(config, subgraphs=wanted.subgraphs))
         return answer(select_fields(describe_snapshot(state), wanted.select))
 
     @route("POST /threads/{thread_id}/state")
     async def update(self, request: Request) -> Response:
         """Edit the state of a thread."""
-        await self._one(request)
+        await self._thread(request)
         body = await self._body(request, StateBody)
         async with self._lock(request):
-            return await self._update(await self._one(request), body)
+            return await self._update(await self._thread(request), body)
 
     async def _update(self, thread: Record, body: StateBody) -> Response:
         app = self._service.graph_of_thread(thread)
@@ -328,7 +325,7 @@ class Threads(Handlers):
         """Return the config of an edit: the routers that it calls learn the user, too."""
         graph, owner = thread["metadata"]["graph_id"], thread["owner"] or None
         known = {"graph_id": graph, "assistant_id": graph_assistant(graph)}
-        place = _config(thread["thread_id"], at)["configurable"]
+        place = config_of(thread["thread_id"], at)["configurable"]
         return {"configurable": {**self._service.say_who(owner), **known, **place}}
 
     async def _note_status(self, app: Pregel, id: str) -> None:
@@ -336,7 +333,7 @@ class Threads(Handlers):
         thread = await self._records.find("threads", id)
         if thread is None:
             return
-        state = await app.aget_state(_config(id))
+        state = await app.aget_state(config_of(id))
         status = "interrupted" if state.next else "idle"
         record = {**thread, "status": status, "updated_at": now()}
         await self._records.put(("threads", id, record), seen=[("threads", id, thread)])
@@ -344,7 +341,7 @@ class Threads(Handlers):
     @route("GET,POST /threads/{thread_id}/history")
     async def history(self, request: Request) -> Response:
         """Send the history of a thread, newest first."""
-        thread = await self._one(request)
+        thread = await self._thread(request)
         if request.method == "POST":
             body = await self._body(request, HistoryBody)
         else:
@@ -356,9 +353,9 @@ class Threads(Handlers):
         if isinstance(before, str):
             before = {"checkpoint_id": before}
         steps = app.aget_state_history(
-            _config(thread["thread_id"], body.checkpoint or {}),
+            config_of(thread["thread_id"], body.checkpoint or {}),
             limit=body.limit,
-            before=None if before is None else _config(thread["thread_id"], before),
+            before=None if before is None else config_of(thread["thread_id"], before),
             filter=body.metadata,
         )
 
@@ -399,15 +396,6 @@ _NO_STATE: Record = {
     "checkpoint_id": None,
     "parent_checkpoint_id": None,
 }
-
-
-def _config(thread_id: str, at: Mapping[str, Any] | None = None) -> Any:
-    """Return the config that names a thread, or one of its checkpoints."""
-    place = {"thread_id": thread_id}
-    for name in ("checkpoint_ns", "checkpoint_id"):
-        if at and at.get(name):
-            place[name] = str(at[name])
-    return {"configurable": place}
 
 
 def _matches(value: Any, part: Any) -> bool:

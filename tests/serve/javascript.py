@@ -1,4 +1,4 @@
-"""Programs of official JavaScript clients (`clients/`), run beside what `make clients` installs."""
+"""Programs of official clients in other environments (`clients/`), run beside what `make clients` installs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ def run_client(program: str, url: str) -> Any:
 
 def run_program(name: str, text: str, *arguments: str) -> str:
     """What a program prints."""
-    node = shutil.which("node")
-    if not REQUIRED and (node is None or not (FOLDER / "node_modules").is_dir()):
+    is_python = name.endswith(".py")
+    found = shutil.which(FOLDER / "a2a" / "bin" / "python" if is_python else "node")
+    if not REQUIRED and (found is None or not (is_python or (FOLDER / "node_modules").is_dir())):
         pytest.skip("needs Node.js and `make clients`")
-    assert node is not None
+    assert found is not None
     place = FOLDER / name  # beside the modules that it imports
     place.write_text(text)
-    done = subprocess.run([node, place, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([found, place, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -28,7 +28,7 @@ from ...errors import Refused
 from ...events.event import PING, stream
 from ...records import Record
 from ...runs.new_runs import begin_run
-from ...service import Service
+from ...service import Service, config_of
 from .events import MESSAGES, AgUiEvents, failure
 from .messages import from_graph, to_graph
 
@@ -104,7 +104,7 @@ async def _look(service: Service, app: Pregel, thread_id: str, owner: str | None
     if await service.records.find("threads", thread_id) is None:
         return _Thread({})
     await service.records.get("threads", thread_id, owner=owner)
-    state = await app.aget_state({"configurable": {"thread_id": thread_id}})
+    state = await app.aget_state(config_of(thread_id))
     values = decode(encode(state.values))
     questions = tuple(each.id for each in state.interrupts)
     return _Thread(values if isinstance(values, dict) else {}, questions, bool(state.next))

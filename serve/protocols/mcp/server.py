@@ -42,7 +42,7 @@ from ...bodies import RunBody
 from ...encode import decode, encode
 from ...errors import Refused
 from ...runs.new_runs import begin_run
-from ...service import Service, read_json
+from ...service import Service, config_of, read_json
 from .tools import (
     ANSWER,
     Form,
@@ -251,9 +251,7 @@ class McpServer:
         its_graph = thread["metadata"].get("graph_id")
         if its_graph not in (None, graph_id):
             raise Refused(409, f"the thread {thread_id!r} is one of the graph {its_graph!r}")
-        state = await self._app(graph_id).aget_state(_config(thread_id))
-        found = decode(encode(state.interrupts))
-        return {each["id"]: each for each in found}
+        return await self._service.questions(thread_id, owner)
 
     def _app(self, graph_id: str) -> Pregel:
         if graph_id not in self._service.graphs:
@@ -321,7 +319,7 @@ class McpServer:
             return await self._converse(call, graph_id, thread_id, _resume(answers))
         if questions:
             return show_questions(questions.values(), thread_id)
-        state = await self._app(graph_id).aget_state(_config(thread_id))  # already answered
+        state = await self._app(graph_id).aget_state(config_of(thread_id))  # already answered
         return show_result(decode(encode(state.values)), thread_id)
 
     # -- runs --------------------------------------------------------------------------------------
@@ -392,7 +390,3 @@ def _can_show(context: Context) -> bool:
 
 def _params(form: Form) -> ElicitRequestFormParams:
     return ElicitRequestFormParams(message=form.message, requested_schema=form.schema)
-
-
-def _config(thread_id: str) -> Any:
-    return {"configurable": {"thread_id": thread_id}}

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ...bodies import CommandRequest, RunBody
 from ...errors import Refused
-from ...records import Record, may_see
+from ...records import Record
 from ...runs.new_runs import begin_run
 from ...service import Service, validate
 from .events import seq_before
@@ -85,14 +85,15 @@ class Commands:
         if not isinstance(params.get("assistant_id"), str):
             raise CommandError("invalid_argument", "run.start needs an assistant_id")
         given: dict[str, Any] = {"input": params.get("input")}
-        if given["input"] is not None and await self._open_questions():
+        asks = await self._service.questions(self._thread_id, self._owner)
+        if given["input"] is not None and asks:
             given = {"command": {"resume": given["input"]}}
         return await self._begin({**given, "assistant_id": params["assistant_id"]}, params)
 
     async def _respond(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Answer one question, or several at once."""
         answers = _read_answers(params)
-        asked = await self._open_questions()
+        asked = await self._service.questions(self._thread_id, self._owner)
         for id in answers:
             if id not in asked:
                 why = f"the thread asks no question {id!r}, or it was answered"
@@ -114,17 +115,6 @@ class Commands:
         # A reader that starts there gets the events of this run, and none of earlier runs.
         meta = {"applied_through_seq": seq_before(record)}
         return {"result": {"run_id": record["run_id"]}, "meta": meta}
-
-    async def _open_questions(self) -> set[str]:
-        """Return the ids of the thread's open questions."""
-        thread = await self._service.records.find("threads", self._thread_id)
-        if thread is None or not may_see(thread, self._owner):
-            return set()
-        app = self._service.graph_of_thread(thread)
-        if app is None:
-            return set()
-        state = await app.aget_state({"configurable": {"thread_id": self._thread_id}})
-        return {each.id for each in state.interrupts}
 
 
 def _read_answers(params: Mapping[str, Any]) -> dict[str, Any]:
