@@ -1,2 +1,2 @@
-"""The protocols besides the HTTP API: sessions, AG-UI and MCP. Each encodes the events of runs in
-its own form."""
+"""The protocols besides the HTTP API: sessions, AG-UI, MCP and A2A. Each encodes the events of
+runs in its own form."""
