@@ -52,7 +52,7 @@ from .routes.thread_streams import ThreadStreams
 from .routes.threads import Threads
 from .runs.in_process import Runs
 from .runs.runner import Runner
-from .service import Auth, Service, answer
+from .service import Auth, Service, answer, version
 from .store_lock import StoreLock
 from .webhooks import Allowed, Webhooks
 
@@ -193,10 +193,8 @@ def create_app(
 
     async def info(_: Request) -> Response:
         """Send the version of the server."""
-        from .. import __version__
-
         flags = {"assistants": True, "crons": True}
-        return answer({"version": __version__, "engine": "stategraph", "flags": flags})
+        return answer({"version": version(), "engine": "stategraph", "flags": flags})
 
     # Routes are tried in order: the most frequently used come first.
     rooms: list[Any] = [

@@ -295,6 +295,13 @@ def config_of(thread_id: str, at: Mapping[str, Any] | None = None) -> Any:
     return {"configurable": place}
 
 
+def version() -> str:
+    """Return the version of the server."""
+    from .. import __version__
+
+    return __version__
+
+
 @cache
 def graph_assistant(name: str) -> str:
     """Return the id of a graph's own assistant."""

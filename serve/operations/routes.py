@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute
 
 from ..errors import Refused
 from ..handlers import Handlers, route
-from ..service import Service, answer
+from ..service import Service, answer, version
 from .erasure import Erasure
 from .openapi import describe_api, draw_api
 
@@ -56,9 +56,7 @@ class Operations(Handlers):
         return HTMLResponse(draw_api(self._described(request)), headers=_HEADERS)
 
     def _described(self, request: Request) -> dict[str, Any]:
-        from ... import __version__
-
-        return describe_api(request.app.routes, __version__)
+        return describe_api(request.app.routes, version())
 
     @route("DELETE /users/{user_id}")
     async def erase(self, request: Request) -> Response:

@@ -25,7 +25,7 @@ from ..questions import prompt_of
 from ..records import Record
 from ..runs.new_runs import begin_run
 from ..runs.thread_runs import UNFINISHED, find_run
-from ..service import answer, config_of, validate
+from ..service import answer, config_of, validate, version
 
 TASK: Final = "a2a_task"
 """In the metadata of a run that goes on with a task: the run with which the task began."""
@@ -110,8 +110,6 @@ class A2a(Handlers):
     )
     async def card(self, request: Request) -> Response:
         """Send the card of an agent; without an assistant, that of the first graph."""
-        from ... import __version__
-
         first = next(iter(self._service.graphs))
         asked = request.path_params.get("assistant_id") or request.query_params.get("assistant_id")
         assistant = await self._service.assistant(asked or first, await self._user(request))
@@ -125,7 +123,7 @@ class A2a(Handlers):
                 "description": about,
                 "url": f"{request.base_url}a2a/{assistant['assistant_id']}",
                 "preferredTransport": "JSONRPC",
-                "version": __version__,
+                "version": version(),
                 "capabilities": {"streaming": True, "pushNotifications": False},
                 "defaultInputModes": _KINDS,
                 "defaultOutputModes": _KINDS,

@@ -47,10 +47,8 @@ BACK = {
     (".compat.langgraph.remote", ".visualize"): "the peer's remote graph can draw itself",
     (".testing.models", ".compat.langchain.scripted"): "a scripted model is LangChain's where that is loaded",
     (".testing.queue_clock", ".workers"): "needs psycopg, an extra",
+    (".serve.service", "."): "the version is the root's",
     (".serve.runs.execution", ".compat.langchain.events"): "the events of LangChain, which only its users have",
-    (".serve.app", "."): "the version is the root's",
-    (".serve.protocols.mcp.server", "."): "the version is the root's",
-    (".serve.operations.routes", "."): "the version is the root's",
 }
 
 

@@ -95,6 +95,9 @@ class Scene:
         if path.startswith("/ag-ui/"):
             empty: dict[str, Any] = {"messages": [], "tools": [], "context": [], "forwardedProps": {}}
             return {**empty, "threadId": self.ids["thread_id"], "runId": "r", "state": {"log": ["of bob"]}}
+        if path.startswith("/a2a/"):
+            task = f"{self.ids['thread_id']}:{self.ids['run_id']}"
+            return {"id": 1, "method": "tasks/get", "params": {"id": task}}
         if path.endswith("/commands"):
             begin = {"assistant_id": "flow", "input": {"log": ["of bob"]}}
             return {"id": 1, "method": "run.start", "params": begin}
@@ -156,7 +159,9 @@ def test_another_user_sees_and_changes_nothing(method, path):
             asked = method, filled.path(path), filled.body(path)
             bobs = await filled.ask("bob", *asked)
             assert bobs.status_code < 500, bobs.text
-            if path.endswith("/commands"):  # the protocol's errors have status 200
+            if path.startswith("/a2a/") and method == "POST":
+                assert "there is no thread" in bobs.json()["error"]["message"]
+            elif path.endswith("/commands"):  # the protocol's errors have status 200
                 assert bobs.json()["type"] == "error" and "there is no thread" in bobs.json()["message"]
             elif bobs.status_code < 300:
                 assert SECRET not in bobs.text

@@ -42,7 +42,7 @@ from ...bodies import RunBody
 from ...encode import decode, encode
 from ...errors import Refused
 from ...runs.new_runs import begin_run
-from ...service import Service, config_of, read_json
+from ...service import Service, config_of, read_json, version
 from .tools import (
     ANSWER,
     Form,
@@ -104,13 +104,11 @@ class McpServer:
     without use."""
 
     def __init__(self, service: Service) -> None:
-        from .... import __version__
-
         self._service = service
         self._tools = make_tools(service.graphs)
         server: Any = Server(
             "stategraph",
-            version=__version__,
+            version=version(),
             on_list_tools=self.list_tools,
             on_call_tool=self.call_tool,
         )
