@@ -25,8 +25,8 @@ from ..store import InMemoryStore
 from ..testing.answers import AnswerBook
 from ..testing.comparing import Difference, find_difference, hide_ids
 from ..testing.fakes import find_node, replace
-from ..testing.recorder import Player, Stage, Tape, list_nodes
-from ..testing.recording import RecordedTask, Recording
+from ..testing.recorder import Player, Stage, StageCall, Tape, list_nodes
+from ..testing.recording import RecordedRun, RecordedTask, Recording
 from ..testing.thread_reader import ThreadError, read_thread
 from ..visualize.trace.diff import diff
 from ..visualize.trace.reader import check_compiled
@@ -104,8 +104,8 @@ def whatif(
         ValueError: there is no such node or thread, or the checkpointer is missing.
     """
     changes = variant, live, effects or {}, calls, answers, from_, edit or {}
-    lab = _Lab(app, *changes, judge, prices, ignore, config)
-    return run_steps(lab.run(threads, partial(_call, context)))
+    lab = _Lab(app, *changes, judge, prices, ignore, config, context)
+    return run_steps(lab.run(threads, Stage.invoke))
 
 
 async def awhatif(
@@ -127,24 +127,8 @@ async def awhatif(
 ) -> Trials:
     """`whatif` for coroutines; also for graphs in which a node that runs is async only."""
     changes = variant, live, effects or {}, calls, answers, from_, edit or {}
-    lab = _Lab(app, *changes, judge, prices, ignore, config)
-    return await arun_steps(lab.run(threads, partial(_acall, context)))
-
-
-Invoke = Callable[[Stage, Any, CallTape], Any]
-"""Gives one call to a stage; of coroutines what is to be awaited."""
-
-
-def _call(context: Any, stage: Stage, given: Any, tape: CallTape) -> Any:
-    return stage.app.invoke(
-        given, stage.thread, version="v2", durability="sync", context=context, observer=tape
-    )
-
-
-def _acall(context: Any, stage: Stage, given: Any, tape: CallTape) -> Any:
-    return stage.app.ainvoke(
-        given, stage.thread, version="v2", durability="sync", context=context, observer=tape
-    )
+    lab = _Lab(app, *changes, judge, prices, ignore, config, context)
+    return await arun_steps(lab.run(threads, Stage.ainvoke))
 
 
 # -- which nodes run -------------------------------------------------------------------------------
@@ -241,6 +225,10 @@ class _KnownTape(Tape):
     def __init__(self, path: str, app: Pregel, effect: Callable[..., Any] | None) -> None:
         super().__init__(path, app)
         self._effect = effect
+
+    def begin(self, run: RecordedRun) -> None:
+        """Give what is recorded of this run."""
+        super().begin(run)
         self.given: list[RecordedTask] = []
 
     def __call__(self, state: Any) -> Any:
@@ -290,6 +278,7 @@ class _Lab:
         prices: Mapping[str, tuple[float, float]] | None,
         ignore: Collection[str],
         config: Mapping[str, Any] | None,
+        context: Any,
     ) -> None:
         check_compiled(app)
         replaced = variant if isinstance(variant, Mapping) else {}
@@ -307,7 +296,8 @@ class _Lab:
                 raise ValueError(f"edit: no key {key!r}; {nearest(key, app.program.scope.keys)}")
         self._stored, self._from, self._edit = app, from_, edit
         self._app = played.copy({"store": InMemoryStore(), "cache": None, "observers": ()})
-        self._effects, self._config, self._ignore = effects, config, ignore
+        self._effects, self._ignore = effects, ignore
+        self._options = config, context
         self._answers = AnswerBook(answers).find if answers is not None else None
         own = (each.prices for each in app.budgets)
         self._prices = next(filter(None, own), {}) if prices is None else prices
@@ -315,7 +305,7 @@ class _Lab:
         self._policies, self._changed, self._free = calls, frozenset(changed), frozenset(replaced)
         self._ran = list_nodes(played) if live == "*" else [*dict.fromkeys([*changed, *live])]
 
-    def run(self, threads: Threads, call: Invoke) -> Steps[Trials]:
+    def run(self, threads: Threads, call: StageCall) -> Steps[Trials]:
         """Run threads, one after the other."""
         trials: list[Trial] = []
         for name, found in read_recordings(self._stored, threads):
@@ -325,11 +315,12 @@ class _Lab:
                 trials.append((yield from self._trial(name, found, call)))
         return Trials(tuple(trials), tuple(self._ran))
 
-    def _trial(self, name: str, found: Recording, call: Invoke) -> Steps[Trial]:
+    def _trial(self, name: str, found: Recording, call: StageCall) -> Steps[Trial]:
         began = perf_counter()
         nodes = {path: _KnownTape(path, self._app, self._effects.get(path)) for path in self._taped}
-        player = Player(found, self._app, nodes, self._config)
         tape = CallTape(found, self._app.serde, self._policies, self._changed, self._free)
+        config, context = self._options
+        player = Player(found, self._app, nodes, config, context=context, observer=tape)
         refused: Unrecorded | None = None
         begun = 0
         if self._from:
@@ -337,24 +328,10 @@ class _Lab:
                 begun = copy_until(self._stored, name, self._from, self._edit, player.stage)
             except ThreadError as error:
                 return Trial(thread=name, unreadable=str(error))
-        for number, run in enumerate(found.runs, 1):
-            if number < begun:
-                continue
-            player.begin(run, self._answers)
-            given = None if number == begun else player.input_of(run)
-            for node in nodes.values():
-                node.given = []
-            try:
-                for todo in player.stage.calls(given, player.book):
-                    done = yield call(player.stage, todo, tape)
-                    player.stage.interrupts = done.interrupts
-            except Unrecorded as unknown:
-                refused = unknown
-                break
-            except Exception as error:
-                player.failed(error)
-            if player.stage.interrupts and run.end != "paused":
-                break  # nobody has answered what it asks now
+        try:
+            yield from player.play(call, self._answers, begun)
+        except Unrecorded as unknown:
+            refused = unknown
         try:
             now = read_thread(player.stage.app, player.stage.thread)
         except ThreadError as error:  # a run has ended before anything was stored

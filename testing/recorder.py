@@ -7,7 +7,7 @@ reducers and the other nodes are tested without a network.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from ..checkpoint.memory import InMemorySaver
 from ..checkpoint.serde.json_form import from_json, to_json
 from ..graph.branch import BranchWriter
 from ..pregel.app import Pregel
+from ..pregel.drivers.steps import Steps, arun_steps, run_steps
 from ..pregel.names import END, ROOT
 from ..pregel.task.interrupts import interrupt
 from ..pregel.types import Command, Interrupt, RunnableConfig, Send
@@ -68,15 +69,7 @@ def record(
         ValueError: an answer is to a question that was not asked, and another question is open.
         Exception: what a node raised.
     """
-    stage = Stage(app, config)
-    book = AnswerBook(answers)
-    for given in inputs:
-        for todo in stage.calls(given, book):
-            stage.interrupts = stage.app.invoke(
-                todo, stage.thread, version="v2", durability="sync", context=context
-            ).interrupts
-    book.check_asked(stage.interrupts)
-    return read_thread(stage.app, stage.thread)
+    return run_steps(_record(Stage(app, config, context), inputs, answers, Stage.invoke))
 
 
 async def arecord(
@@ -87,14 +80,15 @@ async def arecord(
     context: Any = None,
 ) -> Recording:
     """`record` for coroutines; also for graphs with nodes that are async only."""
-    stage = Stage(app, config)
+    return await arun_steps(_record(Stage(app, config, context), inputs, answers, Stage.ainvoke))
+
+
+def _record(
+    stage: Stage, inputs: Iterable[Any], answers: Answers, call: StageCall
+) -> Steps[Recording]:
     book = AnswerBook(answers)
     for given in inputs:
-        for todo in stage.calls(given, book):
-            result = await stage.app.ainvoke(
-                todo, stage.thread, version="v2", durability="sync", context=context
-            )
-            stage.interrupts = result.interrupts
+        yield from stage.run(given, book, call)
     book.check_asked(stage.interrupts)
     return read_thread(stage.app, stage.thread)
 
@@ -133,16 +127,8 @@ def replay(
         ValueError: the file is not a recording, or a node of `recorded` does not exist.
         OSError: the file cannot be read.
     """
-    player = _player_of(recording, app, recorded, config)
-    for run in player.recording.runs:
-        player.begin(run)
-        try:
-            for todo in player.stage.calls(player.input_of(run), player.book):
-                player.stage.interrupts = player.stage.app.invoke(
-                    todo, player.stage.thread, version="v2", durability="sync", context=context
-                ).interrupts
-        except Exception as error:
-            player.failed(error)
+    player = _player_of(recording, app, recorded, config, context)
+    run_steps(player.play(Stage.invoke))
     return player.compare(ignore)
 
 
@@ -156,17 +142,8 @@ async def areplay(
     context: Any = None,
 ) -> Recording:
     """`replay` for coroutines; also for graphs with nodes that are async only."""
-    player = _player_of(recording, app, recorded, config)
-    for run in player.recording.runs:
-        player.begin(run)
-        try:
-            for todo in player.stage.calls(player.input_of(run), player.book):
-                result = await player.stage.app.ainvoke(
-                    todo, player.stage.thread, version="v2", durability="sync", context=context
-                )
-                player.stage.interrupts = result.interrupts
-        except Exception as error:
-            player.failed(error)
+    player = _player_of(recording, app, recorded, config, context)
+    await arun_steps(player.play(Stage.ainvoke))
     return player.compare(ignore)
 
 
@@ -175,22 +152,29 @@ def _player_of(
     app: Pregel,
     recorded: Iterable[str] | Literal["*"],
     config: Mapping[str, Any] | None,
+    context: Any,
 ) -> Player:
     if isinstance(recorded, str) and recorded != "*":
         raise ValueError(f'recorded must be a list of nodes or "*", got {recorded!r}')
     read = recording if isinstance(recording, Recording) else Recording.load(recording)
     names = list_nodes(app) if recorded == "*" else recorded
-    return Player(read, app, {name: Tape(name, app) for name in names}, config)
+    return Player(read, app, {name: Tape(name, app) for name in names}, config, context=context)
 
 
 class Stage:
     """A graph with a thread in memory.
 
+    Args:
+        options: of `invoke`.
+
     Attributes:
         interrupts: what the last call asked.
     """
 
-    def __init__(self, app: Pregel, config: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, app: Pregel, config: Mapping[str, Any] | None, context: Any, **options: Any
+    ) -> None:
+        self._options = {**options, "context": context, "version": "v2", "durability": "sync"}
         self.app = app.copy({"checkpointer": InMemorySaver(serde=app.serde)})
         given = dict(config or {})
         configurable = {**given.get("configurable", {}), "thread_id": str(uuid4())}
@@ -198,15 +182,27 @@ class Stage:
         self.thread: RunnableConfig = {**ordered, **given, "configurable": configurable}  # type: ignore[typeddict-item]
         self.interrupts: tuple[Interrupt, ...] = ()
 
-    def calls(self, given: Any, book: AnswerBook) -> Iterator[Any]:
-        """What is given to one call after another, until nobody answers."""
-        yield given
-        for _ in range(MOST_ANSWERS):
-            answer = book.answer(self.interrupts) if self.interrupts else None
-            if answer is None:
+    def invoke(self, given: Any) -> Any:
+        """Call the graph."""
+        return self.app.invoke(given, self.thread, **self._options)
+
+    def ainvoke(self, given: Any) -> Any:
+        """`invoke` for coroutines."""
+        return self.app.ainvoke(given, self.thread, **self._options)
+
+    def run(self, given: Any, book: AnswerBook, call: StageCall) -> Steps[None]:
+        """Call the graph with an input, and with answers until nobody answers."""
+        for _ in range(MOST_ANSWERS + 1):
+            self.interrupts = ()
+            self.interrupts = (yield call(self, given)).interrupts
+            given = book.answer(self.interrupts) if self.interrupts else None
+            if given is None:
                 return
-            yield answer
         raise CheckFailed(f"the run still asks after {MOST_ANSWERS} answers: {self.interrupts!r}")
+
+
+StageCall = Callable[[Stage, Any], Any]
+"""`Stage.invoke` or `Stage.ainvoke`."""
 
 
 class Player:
@@ -214,6 +210,7 @@ class Player:
 
     Args:
         tapes: what gives the recorded results of nodes, by their paths.
+        options: of `Stage`.
     """
 
     def __init__(
@@ -222,40 +219,50 @@ class Player:
         app: Pregel,
         tapes: Mapping[str, Tape],
         config: Mapping[str, Any] | None,
+        **options: Any,
     ) -> None:
         self.recording, self.tapes = recording, tapes
         self.serde = app.serde
         self.order = RecordedOrder(app.serde)
         played = replace(app, tapes) if tapes else app
-        self.stage = Stage(in_recorded_order(played, self.order), config)
-        self.book = AnswerBook(())
+        self.stage = Stage(in_recorded_order(played, self.order), config, **options)
         self.error: Exception | None = None
 
-    def input_of(self, run: RecordedRun) -> Any:
-        """What the run was given."""
-        return from_json(run.input, self.serde)
-
-    def begin(self, run: RecordedRun, other: Callable[[Interrupt], Any] | None = None) -> None:
-        """Have the answers and the results of this run at hand.
+    def play(
+        self, call: StageCall, other: Callable[[Interrupt], Any] | None = None, begun: int = 0
+    ) -> Steps[None]:
+        """Run it again, until nobody answers a question that was not open before. Whether a run
+        should have ended with an error, the comparison finds out.
 
         Args:
             other: gives other answers; OPEN for the recorded one.
+            begun: the number of the run to go on with, from 1; 0 to begin with the first.
         """
+        for number, run in enumerate(self.recording.runs, 1):
+            if number < begun:
+                continue
+            for tape in self.tapes.values():
+                tape.begin(run)
+            self.order.begin(run)
+            self.error = None
+            given = None if number == begun else from_json(run.input, self.serde)
+            try:
+                yield from self.stage.run(given, self._answers(run, other), call)
+            except Exception as error:
+                self.error = error
+            if self.stage.interrupts and run.end != "paused":
+                return
+
+    def _answers(
+        self, run: RecordedRun, other: Callable[[Interrupt], Any] | None
+    ) -> AnswerBook:
         recorded = RecordedAnswers(run.answered(), self.serde)
 
         def answer(question: Interrupt) -> Any:
             given = OPEN if other is None else other(question)
             return recorded.find(question) if given is OPEN else given
 
-        self.book = AnswerBook(answer)
-        for tape in self.tapes.values():
-            tape.tasks = [task for path, task in run.tasks() if path == tape.path]
-        self.order.begin(run)
-        self.error = None
-
-    def failed(self, error: Exception) -> None:
-        """A run ended with an error. Whether it should have, the comparison finds out."""
-        self.error = error
+        return AnswerBook(answer)
 
     def compare(self, ignore: Collection[str]) -> Recording:
         """The new recording, once it was compared."""
@@ -291,6 +298,10 @@ class Tape:
         self.tasks: list[RecordedTask] = []
         self._lock = Lock()
         self.__name__ = self.name
+
+    def begin(self, run: RecordedRun) -> None:
+        """Give what is recorded of this run."""
+        self.tasks = [task for path, task in run.tasks() if path == self.path]
 
     def __call__(self, state: Any) -> Any:
         """What the node did when it was given this, else what it did next."""

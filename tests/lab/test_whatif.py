@@ -305,6 +305,36 @@ def test_a_question_that_was_not_asked_before_is_an_open_end(world):
     assert trial.difference.what == "question"
 
 
+def test_a_run_that_failed_after_its_answer_is_followed_by_the_next_input(world):
+    app = asking(world, InMemorySaver())
+    thread: Any = {"configurable": {"thread_id": "t0"}}
+    app.invoke({"n": 0, "log": []}, thread)
+    with pytest.raises(ValueError, match="invalid literal"):
+        app.invoke(Command(resume="many"), thread)
+    app.invoke({"n": 1, "log": []}, thread)
+    app.invoke(Command(resume="2"), thread)
+    [trial] = whatif(app, 1)
+    assert trial.same, trial.difference
+    assert [each.end for each in trial.now.runs] == ["failed", "done"]
+
+
+def test_another_question_is_answered_by_a_function_and_goes_on(world):
+    app = asking(world, InMemorySaver())
+    run_all(app, 3)
+
+    def ask(state: Talk) -> Talk:
+        return {"log": [f"{interrupt('how few?')}"]}
+
+    variant = {"ask": ask}
+    assert [each.end for each in whatif(app, 3, variant=variant)] == ["paused"] * 3
+    asked: list[Any] = []
+    pay = {"pay": lambda state: {"total": int(state["log"][-1])}}
+    trials = whatif(app, 3, variant=variant, effects=pay, answers=lambda question: asked.append(question.value) or 7)
+    assert [(each.end, each.now.runs[-1].state["total"]) for each in trials] == [("done", 7)] * 3
+    assert asked == ["how few?"] * 3
+    assert {each.difference.what for each in trials} == {"question"}
+
+
 @pytest.mark.parametrize("given", [{"how many?": 7}, lambda question: 7 if question.value == "how many?" else OPEN])
 def test_another_answer_is_given(world, given):
     app = asking(world, InMemorySaver())
