@@ -89,18 +89,14 @@ class StateGraph(_StateGraph[StateT, ContextT, InputT, OutputT]):
         return self
 
     def compile(self, checkpointer: Any = None, **options: Any) -> Any:
-        """Compile the graph; `transformers` are taken with a warning."""
-        if all(map(_is_own_transformer, options.get("transformers") or ())):
-            options.pop("transformers", None)  # LangChain's agents always give these
+        """Compile the graph; `transformers` are those of its event streams."""
+        transformers = options.pop("transformers", None)
         options = take_ignored("compile()", options)
         options["name"] = options.get("name") or "LangGraph"
         app: Any = super().compile(checkpointer, **options)
         app.trace_policies = dict(self.trace_policies)
+        app.stream_transformers = tuple(transformers or ())
         return app
-
-
-def _is_own_transformer(given: Any) -> bool:
-    return str(getattr(given, "__module__", "")).startswith(("langchain.", "langgraph."))
 
 
 class MessageGraph(StateGraph):

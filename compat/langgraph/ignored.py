@@ -17,7 +17,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "deserializer": _JSON,
     "ann_index_config": "a search compares the query with all vectors",
     "factory": "to store checkpoints elsewhere, inherit from BaseCheckpointSaver",
-    "transformers": "read stream() or astream() for what stream_events() does not show",
     "print_mode": "print what stream() or astream() yields",
     "pickle_fallback": "no value is pickled; stategraph.register(YourClass) makes a class storable",
     "allowed_json_modules": "stategraph.register(YourClass) makes a class storable",

@@ -97,6 +97,7 @@ class Pregel(RunnableParts, _Pregel[StateT, ContextT, InputT, OutputT], Runnable
     retry_policy: Sequence[Any] = ()
     cache_policy: Any = None
     trace_policies: Mapping[str, Any] = MappingProxyType({})
+    stream_transformers: Sequence[Any] = ()
 
     @property  # type: ignore[override]
     def nodes(self) -> dict[str, PregelNode]:

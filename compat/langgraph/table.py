@@ -36,6 +36,12 @@ _STREAM_PARTS: Final = (
     "DebugStreamPart MessagesStreamPart StreamPart TaskPayload TaskResultPayload TasksStreamPart "
     "UpdatesStreamPart ValuesStreamPart"
 )
+_RUN_STREAMS: Final = "AsyncGraphRunStream AsyncSubgraphRunStream GraphRunStream SubgraphRunStream"
+_TRANSFORMERS: Final = (
+    "CheckpointsTransformer CustomTransformer DebugTransformer LifecyclePayload "
+    "LifecycleTransformer ProtocolEvent StreamChannel StreamTransformer SubgraphStatus "
+    "SubgraphTransformer TasksTransformer UpdatesTransformer"
+)
 
 MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph": {},
@@ -218,20 +224,17 @@ MODULES: Final[dict[str, dict[str, str]]] = {
         "GraphLifecycleStatus GraphResumeEvent",
         ".typing": "GraphCallbacks=StateLike",
     },
-    "langgraph.stream": {},
-    "langgraph.stream._types": {},
-    "langgraph.stream.run_stream": {
-        ".run_stream": "AsyncGraphRunStream AsyncSubgraphRunStream GraphRunStream SubgraphRunStream"
+    "langgraph.stream": {".run_stream": f"{_RUN_STREAMS} {_TRANSFORMERS}"},
+    "langgraph.stream._mux": {".run_stream": "StreamMux"},
+    "langgraph.stream._types": {".run_stream": "ProtocolEvent StreamTransformer"},
+    "langgraph.stream.run_stream": {".run_stream": _RUN_STREAMS},
+    "langgraph.stream.stream_channel": {".run_stream": "StreamChannel"},
+    "langgraph.stream.transformers": {
+        ".run_stream": f"{_TRANSFORMERS} MessagesTransformer ValuesTransformer _TasksLifecycleBase"
     },
-    "langgraph.stream.stream_channel": {},
-    "langgraph.stream.transformers": {},
     "langgraph.prebuilt": {},
 }
 
-_EVENT_STREAM: Final = (
-    "event streams of version v3 have the projections values, messages, lifecycle and subgraphs; "
-    "for the rest use stream() or astream()"
-)
 _TABLES: Final = "it belongs to LangGraph's own tables; stategraph has its own"
 _INTERNAL: Final = "it is internal to LangGraph's engine"
 
@@ -266,14 +269,6 @@ _REASONS: Final[dict[str, dict[str, str]]] = {
         "handlers in config['callbacks'] are called without it": (
             "get_async_graph_callback_manager_for_config get_sync_graph_callback_manager_for_config"
         )
-    },
-    "langgraph.stream": {_EVENT_STREAM: "*"},
-    "langgraph.stream._types": {_EVENT_STREAM: "*"},
-    "langgraph.stream.run_stream": {_EVENT_STREAM: "*"},
-    "langgraph.stream.stream_channel": {_EVENT_STREAM: "*"},
-    "langgraph.stream.transformers": {
-        _EVENT_STREAM: "* LifecycleTransformer MessagesTransformer SubgraphTransformer "
-        "ValuesTransformer _TasksLifecycleBase"
     },
     "langgraph.prebuilt": {
         "langgraph.prebuilt is a distribution of its own that works with stategraph: "

@@ -56,7 +56,6 @@ def test_the_check_leaves_packages_of_others_alone(published):
     [
         ("langgraph.checkpoint.postgres.base import BasePostgresSaver as it", "langgraph.checkpoint.postgres.base.BasePostgresSaver"),
         ("langgraph.checkpoint.sqlite.utils import search_where as it", "it belongs to LangGraph's own tables"),
-        ("langgraph.stream import StreamTransformer as it", "use stream() or astream()"),
         ("langgraph.checkpoint.postgres.shallow import ShallowPostgresSaver as it", "Retention(keep_last=1)"),
     ],
 )

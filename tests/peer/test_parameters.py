@@ -33,7 +33,6 @@ IGNORED = [
     ("ann_index_config", "from langgraph.store.postgres import *\nPostgresStore(None, index={'dims': 1, 'embed': print, 'ann_index_config': {'kind': 'hnsw'}})"),
     ("pipeline", "from langgraph.checkpoint.postgres import *\nPostgresSaver.from_conn_string('x', pipeline=True).__enter__()"),
     ("print_mode", GRAPH + "b.add_node('a', print).add_edge(START, 'a').compile().invoke({'messages': []}, print_mode='values')"),
-    ("transformers", GRAPH + "b.add_node('a', print).add_edge(START, 'a').compile(transformers=[print])"),
 ]  # fmt: skip
 
 

@@ -66,7 +66,6 @@ def test_structured_output():
     assert scripted.as_langchain().with_structured_output(Peak).invoke("?") == Peak(name="Etna", metres=3369)
 
 
-@pytest.mark.filterwarnings("ignore:compile.*transformers")  # where `langgraph` is ours, as other tests leave it
 def test_an_agent_of_langchain_runs_on_it():
     from langchain.agents import create_agent
 

@@ -4,6 +4,8 @@ import asyncio
 import operator
 from typing import Annotated
 
+from langchain.agents import create_agent
+from langchain.agents.middleware import PIIMiddleware
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
@@ -11,9 +13,18 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.prebuilt import ToolNode, ToolRuntime, create_react_agent
+from langgraph.stream import (
+    CheckpointsTransformer,
+    CustomTransformer,
+    DebugTransformer,
+    StreamChannel,
+    StreamTransformer,
+    TasksTransformer,
+    UpdatesTransformer,
+)
 from langgraph.types import Command, StreamWriter, interrupt
-from program_cases import case, collect, conversation, run_cases, saying, thread
+from program_cases import Talking, add, case, collect, conversation, run_cases, saying, thread
 from typing_extensions import TypedDict
 
 
@@ -225,8 +236,6 @@ def events(note):
 
 @case
 def events_of_an_agent(note):
-    from program_cases import Talking, add
-
     app = create_react_agent(Talking(answers=[{"calls": [("add", {"a": 1, "b": 2})]}, "three it is"]), [add])
 
     async def main():
@@ -374,6 +383,184 @@ def a_run_on_a_loop_is_read_by_projections(note):
                 break
 
     asyncio.run(main())
+
+
+class Counting(StreamTransformer):
+    """Counts the events of its graph and of those inside of it."""
+
+    def __init__(self, scope=()):
+        super().__init__(scope)
+        self.n = 0
+
+    def init(self):
+        self.counts, self.named = StreamChannel(), StreamChannel("counted")
+        return {"counts": self.counts, "named": self.named, "plain": self}
+
+    def process(self, event):
+        self.n += 1
+        if event["method"] == "values":
+            self.counts.push(self.n)
+            self.named.push(self.n)
+        return event["method"] != "messages"
+
+    def finalize(self):
+        self.counts.push("end")
+
+    def fail(self, err):
+        self.counts.push(repr(err))
+
+
+class Waiting(Counting):
+    """Does so on an event loop, and later."""
+
+    async def aprocess(self, event):
+        await asyncio.sleep(0)
+        if event["method"] == "values":
+            self.schedule(self.later())
+        return super().process(event)
+
+    async def later(self):
+        self.named.push("later")
+
+    async def afinalize(self):
+        self.counts.push("end")
+
+
+def count_events(*transformers, given=START_OF_COUNT, compiled=(), **options):
+    graph = counting(**options)
+    graph = graph.builder.compile(InMemorySaver(), transformers=compiled) if compiled else graph
+    return graph.stream_events(given, thread(), version="v3", transformers=transformers)
+
+
+@case
+def transformers_make_projections(note):
+    run = count_events(Counting)
+    note([*run.extensions], type(run.plain).__name__ if hasattr(run, "plain") else "in extensions", run.extensions["plain"].n)
+    for name, item in run.interleave("counts", "named", "values"):
+        note(name, seen(item))
+    note([(event["method"], event["seq"]) for event in count_events(Counting)])
+    for sub in count_events(Counting).subgraphs:
+        note([*sub.extensions], [*sub.extensions["counts"]], [[*each.extensions["named"]] for each in sub.subgraphs])
+    note([[*each] for each in count_events(Counting).extensions["counts"].tee(2)])
+    run = count_events(Counting)
+    counts = iter(run.extensions["counts"])
+    note(next(counts))
+    run.abort()
+    note([*counts])
+    run = count_events(Counting, fails=True)
+    try:
+        note([*run.extensions["counts"]])
+    except ZeroDivisionError as error:
+        note(error)
+
+
+@case
+def transformers_on_a_loop(note):
+    async def main():
+        app = counting()
+        for name in ("counts", "named"):
+            run = await app.astream_events(START_OF_COUNT, thread(name), version="v3", transformers=[Waiting])
+            note(sorted(map(str, [each async for each in run.extensions[name]])))
+        run = await app.astream_events(START_OF_COUNT, thread(), version="v3", transformers=[Waiting])
+        one, two = run.extensions["counts"].atee(2)
+        note([each async for each in one], [each async for each in two])
+
+    asyncio.run(main())
+
+
+@case
+def transformers_of_stream_modes(note):
+    modes = (UpdatesTransformer, CustomTransformer, CheckpointsTransformer, TasksTransformer, DebugTransformer)
+    run = count_events(CustomTransformer, CheckpointsTransformer, TasksTransformer, DebugTransformer, compiled=[UpdatesTransformer])
+    note([*run.extensions])
+    for name, item in run.interleave("updates", "custom", "tasks", "debug"):
+        note(name, sorted(item))
+    note([event["method"] for event in count_events(*modes)])
+
+
+@case
+def transformers_that_are_refused(note):
+    class Clashing(Counting):
+        def init(self):
+            return {"values": 1}
+
+    class Nothing(Counting):
+        def init(self):
+            return None
+
+    class Failing(Counting):
+        def process(self, event):
+            raise KeyError("x")
+
+    class Unable(StreamTransformer):
+        def init(self):
+            return {}
+
+    for wrong in (Clashing, Nothing, Failing, Unable, Waiting, Counting()):
+        try:
+            note(count_events(wrong).output)
+        except Exception as error:
+            note(type(error).__name__)
+    for wrong in (StreamTransformer, lambda: list(StreamChannel()), lambda: list(count_events(Counting).interleave("plain"))):
+        try:
+            note(wrong())
+        except Exception as error:
+            note(type(error).__name__)
+
+
+@case
+def an_agent_shows_its_tools_and_agents(note):
+    @tool
+    def check(a: int, runtime: ToolRuntime) -> int:
+        """Check a number."""
+        runtime.emit_output_delta("half")
+        return 10 // a
+
+    def agent(*calls, tools=(check, add), name=None):
+        model = Talking(answers=[{"calls": calls}, "that is it"])
+        return create_agent(model, [*tools], name=name)
+
+    def opened(app):
+        return app.stream_events({"messages": [("user", "x")]}, version="v3")
+
+    both = [("check", {"a": 2}), ("add", {"a": 1, "b": 2})]
+    note([*opened(agent(*both)).extensions])
+    for call in opened(agent(both[0])).tool_calls:
+        note(call.tool_name, call.input, [*call.output_deltas], call.output, call.error, call.completed)
+    run = opened(agent(("check", {"a": 0})))
+    try:
+        for event in run:
+            note(event["method"], event["params"]["data"] if event["method"] == "tools" else "")
+    except ZeroDivisionError as error:
+        note(error)
+    helper = agent(both[1], name="helper")
+
+    @tool
+    def ask(what: str) -> str:
+        """Ask the helper."""
+        return helper.invoke({"messages": [("user", what)]})["messages"][-1].content[0]["text"]
+
+    boss = agent(("ask", {"what": "y"}), tools=[ask], name="boss")
+    for sub in opened(boss).subagents:
+        note(sub.name, sub.cause, sub.graph_name, sub.status, [each.output.content for each in sub.messages], sub.status)
+    for told in opened(boss).lifecycle:
+        note(told["event"], told.get("graph_name"), told.get("cause"))
+
+    async def main():
+        run = await boss.astream_events({"messages": [("user", "x")]}, version="v3")
+        async for sub in run.subagents:
+            note(sub.name, sub.cause, [(await each.output).content async for each in sub.messages], sub.status)
+
+    asyncio.run(main())
+
+
+@case
+def what_middleware_hides_is_hidden_in_events(note):
+    model = Talking(answers=["write to joe@example.com now please"])
+    redact = PIIMiddleware("email", strategy="redact", apply_to_output=True)
+    run = create_agent(model, [], middleware=[redact]).stream_events({"messages": [("user", "x")]}, version="v3")
+    for message in run.messages:
+        note(list(message.text), message.output.content)
 
 
 if __name__ == "__main__":
