@@ -58,6 +58,8 @@ if TYPE_CHECKING:
         ParentCommand,
         StateGraphError,
         ThreadBusyError,
+        ThreadUndoingError,
+        Undo,
         UnknownInterruptError,
         UnknownOutcomeError,
     )
@@ -129,6 +131,7 @@ __all__ = [
     "UnknownOutcomeError", "BudgetExceededError",
     "NodeTimeoutError", "NodeCancelledError", "InPlaceEditError", "GraphChangedError",
     "GraphBubbleUp", "GraphInterrupt", "GraphDrained", "ParentCommand", "ThreadBusyError",
+    "ThreadUndoingError", "Undo",
 ]  # fmt: skip
 
 _NAMES = {
@@ -152,7 +155,7 @@ _NAMES = {
     "EmptyInputError GraphBubbleUp GraphChangedError GraphDrained GraphInterrupt "
     "GraphRecursionError InPlaceEditError "
     "InvalidGraphError InvalidRouteError InvalidUpdateError NodeCancelledError NodeTimeoutError "
-    "ParentCommand StateGraphError ThreadBusyError UnknownInterruptError "
+    "ParentCommand StateGraphError ThreadBusyError ThreadUndoingError Undo UnknownInterruptError "
     "UnknownOutcomeError WorkerLostError BudgetExceededError",
     ".checkpoint": "InMemorySaver MemorySaver Retention",
     ".checkpoint.encryption": "Encryption",

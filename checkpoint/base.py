@@ -46,6 +46,8 @@ from .records import (
     REWOUND,
     SLEEP,
     UNDER_WAY,
+    UNDOING,
+    UNDONE,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
@@ -69,8 +71,9 @@ __all__ = [
     "BaseCheckpointSaver", "CHECKPOINT_FORMAT", "CLAIM", "CONTINUES", "CONTROL_WRITES",
     "DIGEST", "EDITED", "ERROR", "ERROR_SOURCE", "INTERRUPT", "KEPT", "NO_WRITES", "NULL_TASK_ID",
     "OF_TASK", "POST", "POST_TASK_ID", "RAISED", "RESUME", "RETURN", "REWOUND", "SLEEP",
-    "UNDER_WAY", "Checkpoint", "CheckpointConflictError", "CheckpointMetadata", "CheckpointTuple",
-    "Commit", "Expected", "PendingWrite", "Place", "Post", "RunnableConfig", "Span", "TaskWrites",
+    "UNDER_WAY", "UNDOING", "UNDONE", "Checkpoint", "CheckpointConflictError",
+    "CheckpointMetadata", "CheckpointTuple", "Commit", "Expected", "PendingWrite", "Place", "Post",
+    "RunnableConfig", "Span", "TaskWrites",
     "address", "coordinates", "write_index",
 ]  # fmt: skip
 

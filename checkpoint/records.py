@@ -207,6 +207,11 @@ REWOUND = "stategraph_rewound"
 undoes what was done; of several on top of each other, the one below them. "" if nothing was undone.
 A fork may lack it if that is its parent."""
 
+UNDOING = "stategraph_undoing"
+"""In the metadata of a checkpoint from which on the thread is being undone: the reason."""
+UNDONE = "stategraph_undone"
+"""In the metadata of the checkpoint that ends this: what was undone, why, and back to where."""
+
 UNDER_WAY = "stategraph_under_way"
 """In the metadata of a checkpoint: tasks are under way there (schedule="ready")."""
 

@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from ..pregel.clock import CLOCK
 from ..pregel.drivers.futures import digest_arguments
-from ..pregel.drivers.steps import run_steps
+from ..pregel.drivers.steps import drive_mixed, run_steps
 from ..pregel.errors import UnknownOutcomeError, nearest, warn
 from ..pregel.program.callables import Hints, infer_name, injectable_kind, signature_of
 from ..pregel.running import (
@@ -42,6 +42,7 @@ from ..pregel.running import (
 )
 from ..pregel.task.ids import effect_id
 from ..pregel.task.interrupts import interrupt
+from ..pregel.undo import DECLARED, UndoNote, name_of, show_call
 
 F = TypeVar("F", bound=Callable[..., Any])
 EffectKind: TypeAlias = Literal["pure", "keyed", "irreversible"]
@@ -59,10 +60,15 @@ class Effect(NamedTuple):
     kind: EffectKind
     probe: Callable[..., Any] | None = None
     not_done: Errors = ()
+    undo: Callable[..., Any] | None = None
 
 
 def effect(
-    kind: EffectKind, *, probe: Callable[..., Any] | None = None, not_done: Errors = ()
+    kind: EffectKind,
+    *,
+    probe: Callable[..., Any] | None = None,
+    not_done: Errors = (),
+    undo: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
     """Declare what calls of a function do to the world, so that a task which runs again (a retry, a
     resume, another process) repeats none that must not be repeated.
@@ -82,11 +88,14 @@ def effect(
         probe: of an irreversible function: called with the same arguments where the outcome is
             unknown, to look before anybody is asked. It returns what the call returned, or None if
             it has not happened.
-        not_done: of an irreversible function: the errors that say that nothing has happened. They
-            are raised, and a retry calls again.
+        not_done: of an irreversible function, or one with `undo`: the errors that say that nothing
+            has happened. They are raised, and a retry calls again.
+        undo: what `undo` of the graph calls to take back a call that has been made: with those of
+            its arguments that it has parameters for, by name, and the call's result as `result`, if
+            it has such a parameter. May be declared with `effect`, too; by default it is "keyed".
 
     Raises:
-        ValueError: there is no such kind; `probe` or `not_done` for another kind.
+        ValueError: there is no such kind; `probe`, `not_done` or `undo` for another kind.
         TypeError: an object that is no function.
 
     >>> @effect("irreversible")
@@ -95,33 +104,45 @@ def effect(
     >>> charge(10)
     'receipt for 10'
     """
-    declared = read_effect(kind, probe, not_done)
+    declared = read_effect(kind, probe, not_done, undo)
     return lambda function: declare(function, declared)
 
 
 def read_effect(
-    kind: EffectKind, probe: Callable[..., Any] | None = None, not_done: Errors = ()
+    kind: EffectKind | None,
+    probe: Callable[..., Any] | None = None,
+    not_done: Errors = (),
+    undo: Callable[..., Any] | None = None,
 ) -> Effect:
     """Return a declaration made of the arguments of `effect`.
+
+    Args:
+        kind: None for a function of which only `undo` is said: one that raises has done nothing.
 
     Raises:
         ValueError: as `effect`.
     """
+    if kind is None:
+        kind, not_done = "keyed", not_done or Exception
     if kind not in get_args(EffectKind):
         raise ValueError(
             f"effect must be 'pure', 'keyed' or 'irreversible', got {kind!r}; "
             f"{nearest(str(kind), get_args(EffectKind))}"
         )
-    if kind != "irreversible" and (probe is not None or not_done):
+    if kind != "irreversible" and (probe is not None or (not_done and undo is None)):
         raise ValueError(f"probe and not_done are for irreversible effects, got them for {kind!r}")
-    return Effect(kind, probe, not_done)
+    if undo is not None:
+        if kind == "pure":
+            raise ValueError("undo is for effects that change something, got it for 'pure'")
+        undo = undo if declared_of(undo) else declare(undo, Effect("keyed"))
+    return Effect(kind, probe, not_done, undo)
 
 
 def declare(function: Any, declared: Effect, *, recorded: bool = True) -> Any:
     """Return the function with its effect declared.
 
     Args:
-        recorded: record its result; False where a `@task` call records it.
+        recorded: record its result; False where a `@task` call records it, unless it can be undone.
     """
     if hasattr(function, "tool_call_schema"):
         return _declare_tool(function, declared)
@@ -130,12 +151,12 @@ def declare(function: Any, declared: Effect, *, recorded: bool = True) -> Any:
     if declared.kind == "pure" and not recorded:
         return function
     function = getattr(function, "__wrapped__", function) if declared_of(function) else function
-    calls = _Calls(function, declared, recorded)
+    calls = _Calls(function, declared, recorded or declared.undo is not None)
     if calls.is_async:
 
         @wraps(function)
         async def acall(*args: Any, **kwargs: Any) -> Any:
-            return await _adrive(calls.perform(args, kwargs))
+            return await drive_mixed(calls.perform(args, kwargs))
 
         wrapped: Any = acall
     else:
@@ -146,6 +167,8 @@ def declare(function: Any, declared: Effect, *, recorded: bool = True) -> Any:
 
         wrapped = call
     setattr(wrapped, _DECLARED, declared)
+    if hasattr(function, "__qualname__"):
+        DECLARED[name_of(function)] = wrapped
     signature = signature_of(function)
     if signature is not None and calls.takes_key:  # nobody else fills it, so nobody else sees it
         shown = [each for name, each in signature.parameters.items() if name != KEY]
@@ -197,23 +220,6 @@ def _declare_tool(tool: Any, declared: Effect) -> Any:
         )
     update = {name: declare(part, declared) for name, part in given.items()}
     return tool.model_copy(update=update)
-
-
-async def _adrive(steps: Steps) -> Any:
-    """`arun_steps` for steps of which some need not be awaited."""
-    answer: Any = None
-    error: BaseException | None = None
-    try:
-        while True:
-            answer = steps.send(answer) if error is None else steps.throw(error)
-            error = None
-            if hasattr(answer, "__await__"):
-                try:
-                    answer = await answer
-                except BaseException as raised:
-                    error = raised
-    except StopIteration as end:
-        return end.value
 
 
 class _Calls:
@@ -273,6 +279,23 @@ class _Call:
         self.calls, self.task, self.key = calls, task, key
         self.args, self.kwargs = args, kwargs
         self.result = self._record("") if calls.recorded else None
+        self.undo: UndoNote | None = None
+
+    def _note(self) -> Steps:
+        """Record how the call is undone, before it is made."""
+        if self.calls.declared.undo is not None:
+            self.undo = UndoNote(self.task, self.key, awaits=self.calls.is_async)
+            yield self.undo.save(
+                self.calls.declared.undo,
+                self._shown,
+                self.calls._arguments_of(self.args, self.kwargs),
+                effect=name_of(self.calls.function),
+                idempotency_key=self.kwargs.get(KEY),
+            )
+
+    def _note_not_done(self) -> Steps:
+        if self.undo is not None:
+            yield self.undo.withdraw()
 
     def _record(self, what: str) -> Any:
         return self.task.begin_effect(ONCE, self.key + what, awaits=self.calls.is_async)
@@ -289,7 +312,13 @@ class _Call:
         """Make the call unless its result is recorded."""
         if self.result is not None and self.result.known:
             return self.result.known[0]
-        return (yield from self._keep((yield self._make())))
+        yield from self._note()
+        try:
+            result = yield self._make()
+        except self.calls.declared.not_done:
+            yield from self._note_not_done()
+            raise
+        return (yield from self._keep(result))
 
     def irreversible(self) -> Steps:
         """Make the call unless it has been made, or may have been."""
@@ -306,6 +335,7 @@ class _Call:
                     continue
             else:
                 began = datetime.fromtimestamp(CLOCK.time(), UTC).isoformat(timespec="seconds")
+                yield from self._note()
                 yield begun.save(began)
                 try:
                     with inside_effect(self.calls.name, "effect"):
@@ -337,6 +367,7 @@ class _Call:
 
     def _not_done(self, number: int, error: Exception | None) -> Steps:
         yield self._record(f" not done {number}").save(True)
+        yield from self._note_not_done()
         if error is not None:
             raise error
 
@@ -361,8 +392,7 @@ class _Call:
 
     @property
     def _shown(self) -> str:
-        given = self.calls._arguments_of(self.args, self.kwargs)
-        return f"{self.calls.name}({', '.join(f'{k}={v!r:.80}' for k, v in given.items())})"
+        return show_call(self.calls.name, self.calls._arguments_of(self.args, self.kwargs))
 
     def _unknown(self, when: str) -> UnknownOutcomeError:
         return UnknownOutcomeError(

@@ -187,6 +187,7 @@ def task(
     effect: EffectKind | None = None,
     probe: Callable[..., Any] | None = None,
     not_done: Errors = (),
+    undo: Callable[..., Any] | None = None,
 ) -> TaskDecorator: ...
 @known_keywords()
 def task(
@@ -201,6 +202,7 @@ def task(
     effect: EffectKind | None = None,
     probe: Callable[..., Any] | None = None,
     not_done: Errors = (),
+    undo: Callable[..., Any] | None = None,
 ) -> Any:
     """Make a task of each call of a function: tasks run concurrently, and a resume does not repeat
     those that have finished.
@@ -222,7 +224,8 @@ def task(
         timeout: seconds, timedelta or `TimeoutPolicy` for one attempt.
         executor: where its calls run; by default where the run's nodes do. See
             `StateGraph.compile`.
-        effect, probe, not_done: what a call does to the world; see `stategraph.effect`.
+        effect, probe, not_done, undo: what a call does to the world, and what takes it back; see
+            `stategraph.effect`. With `undo` alone a call that raises has done nothing.
 
     >>> @task
     ... def double(x: int) -> int:
@@ -237,7 +240,7 @@ def task(
         read_policies("task", retry_policy), cache_policy, TimeoutPolicy.coerce(timeout)
     )
     there = resolve_executor(executor)
-    declared = None if effect is None else read_effect(effect, probe, not_done)
+    declared = read_effect(effect, probe, not_done, undo) if effect or undo else None
     if function is not None:
         return TaskFunction(function, name, policies, there, declared)
     return lambda f: TaskFunction(f, name, policies, there, declared)

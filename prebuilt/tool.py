@@ -59,7 +59,8 @@ class Tool:
         function: a function or coroutine function with type hints.
         name: how the model calls it; the function's own name by default.
         description: what the model is told of it; the docstring by default.
-        effect, probe, not_done: what a call does to the world; see `stategraph.effect`.
+        effect, probe, not_done, undo: what a call does to the world, and what takes it back; see
+            `stategraph.effect`. With `undo` alone a call that raises has done nothing.
 
     Attributes:
         effect: what is declared of its effect, or None.
@@ -86,8 +87,11 @@ class Tool:
         effect: EffectKind | None = None,
         probe: Callable[..., Any] | None = None,
         not_done: Errors = (),
+        undo: Callable[..., Any] | None = None,
     ) -> None:
-        self.effect = read_effect(effect, probe, not_done) if effect else declared_of(function)
+        self.effect = declared_of(function)
+        if effect or undo:
+            self.effect = read_effect(effect, probe, not_done, undo)
         self.function = function
         self._body = function
         if self.effect is not None:  # what it returns is recorded as the call of the `ToolNode`

@@ -50,6 +50,8 @@ __all__ = [
     "StateGraphError",
     "StepTimeoutError",
     "ThreadBusyError",
+    "ThreadUndoingError",
+    "Undo",
     "UnknownInterruptError",
     "UnknownOutcomeError",
     "WorkerLostError",
@@ -443,6 +445,37 @@ class GraphDrained(GraphBubbleUp, StateGraphError):
     def __init__(self, reason: str = "shutdown") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class Undo(GraphBubbleUp):
+    """Raised by a node: the run stops, what was done since the last input is undone, and the thread
+    goes back to where it was before that. See `undo` of the graph.
+
+    Args:
+        reason: is part of what is recorded of it.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class UndoneSignal(GraphBubbleUp):
+    """Ends the task that undoes: all is undone.
+
+    Attributes:
+        plan: what was to be undone, and back to where.
+        effects: what was undone, each as it is recorded.
+    """
+
+    def __init__(self, plan: dict[str, Any], effects: list[dict[str, Any]]) -> None:
+        super().__init__(plan, effects)
+        self.plan, self.effects = plan, effects
+
+
+class ThreadUndoingError(StateGraphError):
+    """The thread is being undone. `undo`, `invoke(None)` or an answer continues that; other calls
+    have to wait."""
 
 
 class ThreadBusyError(StateGraphError):

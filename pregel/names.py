@@ -35,6 +35,8 @@ PARENT: Final[Literal["__parent__"]] = "__parent__"
 TAG_HIDDEN: Final = "stategraph:hidden"
 """A node with this tag is left out of the streams and of the "*" breakpoint."""
 
+UNDO: Final = "__undo__"
+"""The node that undoes what a thread has done; in the record of an effect, what undoes it."""
 SPENT: Final = "__spent__"
 """The channel of a graph with a budget: what its thread has spent, by unit."""
 

@@ -14,10 +14,11 @@ from typing import Any, Generic, Literal, Self, overload
 from typing_extensions import TypeVar, Unpack
 
 from .drivers import threads
+from .drivers.steps import drive_mixed, run_steps
 from .errors import GraphBubbleUp
 from .program.program import Program, with_debug
 from .run.config import Call, CallOptions, Options, read_options
-from .run.nested import is_graph_node, leaving, pause_parent
+from .run.nested import is_graph_node, leaving, may_undo, pause_parent
 from .run.run import Run
 from .run.stream import Form, rename, show_pause
 from .types import (
@@ -118,8 +119,12 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         run = self._run(input, config, call)
         try:
             threads.drive(run)
-        except GraphBubbleUp as signal:
-            raise leaving(run, signal) from None
+        except BaseException as error:
+            if may_undo(run, error):
+                return run_steps(undoing(self, run, call, error))
+            if not isinstance(error, GraphBubbleUp):
+                raise
+            raise leaving(run, error) from None
         return self._result(run, call)
 
     @overload
@@ -166,8 +171,12 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         run = self._run(input, config, call)
         try:
             await aio.drive(run)
-        except GraphBubbleUp as signal:
-            raise leaving(run, signal) from None
+        except BaseException as error:
+            if may_undo(run, error):
+                return await drive_mixed(undoing(self, run, call, error, "a"))
+            if not isinstance(error, GraphBubbleUp):
+                raise
+            raise leaving(run, error) from None
         return self._result(run, call)
 
     @overload
@@ -260,8 +269,15 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         run = self._open(input, config, call)
         try:
             yield from threads.stream(run)
-        except GraphBubbleUp as signal:
-            raise leaving(run, signal) from None
+        except GeneratorExit:
+            raise  # closed by the reader
+        except BaseException as error:
+            if may_undo(run, error):
+                run_steps(undoing(self, run, call, error))
+                return
+            if not isinstance(error, GraphBubbleUp):
+                raise
+            raise leaving(run, error) from None
         pause_parent(run)
 
     @overload
@@ -366,6 +382,9 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             raise  # closed by the reader, or by its event loop
         except BaseException as error:
             end()
+            if run is not None and may_undo(run, error):
+                await drive_mixed(undoing(self, run, call, error, "a"))
+                return
             if run is None or not isinstance(error, GraphBubbleUp):
                 raise
             raise leaving(run, error) from None
@@ -422,6 +441,13 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         if typed:
             return partial(self.coerce_output, whole=False)
         return partial(rename, self.output_names) if self.output_names else None
+
+
+def undoing(app: Any, run: Run, call: Call, error: BaseException, prefix: str = "") -> Any:
+    """The steps that undo what a call has done, because of the error that has ended it."""
+    from .drivers.undoing import Calls, undo_after
+
+    return undo_after(app, run, call, error, Calls(prefix))
 
 
 def find_detour(call: Call) -> Any:

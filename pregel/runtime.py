@@ -173,9 +173,21 @@ class Runtime(Generic[ContextT_co]):
             return None
         return self.control.drain_reason
 
+    @overload
+    def once(
+        self,
+        key: str,
+        function: Callable[..., ResultT],
+        /,
+        *args: Any,
+        undo: Callable[..., Any],
+        **kwargs: Any,
+    ) -> ResultT: ...
+    @overload
     def once(
         self, key: str, function: Callable[P, ResultT], /, *args: P.args, **kwargs: P.kwargs
-    ) -> ResultT:
+    ) -> ResultT: ...
+    def once(self, key: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Perform an effect once: call the function, record its result, then return it.
         When the task runs again (a retry, a resume, another process), return the recorded result
         without calling the function.
@@ -191,6 +203,9 @@ class Runtime(Generic[ContextT_co]):
             key: tells the effect from the others of the task.
             function: called with the other arguments. Its result must be something that a
                 checkpoint can store, such as the id of what it created.
+            kwargs: `undo` among them is not passed on: a function declared with `effect`, by which
+                `undo` of the graph takes it back; see `effect` for its arguments. A function that
+                raises has done nothing.
 
         Raises:
             ValueError: this attempt has already used the key.
@@ -203,11 +218,17 @@ class Runtime(Generic[ContextT_co]):
         ...     return {"receipt": receipt}
         """
         record: EffectRecord = begin_effect(ONCE, key, awaits=False)
-        known: tuple[ResultT, ...] = record.known
+        known = record.known
         if known:
             return known[0]
-        with inside_effect(key):
-            result = function(*args, **kwargs)
+        note, _ = _note_undo(key, function, args, kwargs, awaits=False)
+        try:
+            with inside_effect(key):
+                result = function(*args, **kwargs)
+        except Exception:
+            if note is not None:
+                note.withdraw()
+            raise
         if hasattr(result, "__await__"):
             if hasattr(result, "close"):
                 result.close()  # else Python says that it was never awaited
@@ -217,6 +238,16 @@ class Runtime(Generic[ContextT_co]):
         record.save(result)
         return result
 
+    @overload
+    async def aonce(
+        self,
+        key: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        undo: Callable[..., Any],
+        **kwargs: Any,
+    ) -> Any: ...
     @overload
     async def aonce(
         self,
@@ -239,10 +270,19 @@ class Runtime(Generic[ContextT_co]):
         known = record.known
         if known:
             return known[0]
-        with inside_effect(key):
-            result = function(*args, **kwargs)
-            if hasattr(result, "__await__"):
-                result = await result
+        note, waited = _note_undo(key, function, args, kwargs, awaits=True)
+        if waited is not None:
+            await waited
+        try:
+            with inside_effect(key):
+                result = function(*args, **kwargs)
+                if hasattr(result, "__await__"):
+                    result = await result
+        except Exception:
+            waited = None if note is None else note.withdraw()
+            if waited is not None:
+                await waited
+            raise
         waited = record.save(result)
         if waited is not None:
             await waited
@@ -408,6 +448,18 @@ class Runtime(Generic[ContextT_co]):
         if self.execution_info is None:
             raise RuntimeError("patch_execution_info() needs an execution_info, got None")
         return replace(self, execution_info=self.execution_info.patch(**changes))
+
+
+def _note_undo(
+    key: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, awaits: bool
+) -> tuple[Any, Any]:
+    """Take `undo` from the arguments of `once`; `note_once` if there is one."""
+    undo = kwargs.pop("undo", None)
+    if undo is None:
+        return None, None
+    from .undo import note_once
+
+    return note_once(running(f"{ONCE}()"), key, function, undo, args, kwargs, awaits=awaits)
 
 
 class Running(Protocol):

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypeVar
 
-from ..checkpoint.base import UNDER_WAY, BaseCheckpointSaver, CheckpointTuple, address, coordinates
+from ..checkpoint.base import (
+    UNDER_WAY,
+    UNDOING,
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    address,
+    coordinates,
+)
 from ..checkpoint.serde import Serializer
 from .drivers import threads
 from .errors import GraphBubbleUp, nearest
@@ -360,7 +367,12 @@ class StoredThreads(Generic[ValuesT]):
         return snapshot._replace(tasks=tuple(tasks))
 
     def _snapshot(self, found: CheckpointTuple, typed: bool, *, live: bool) -> StateSnapshot:
-        snapshot = snapshot_of(self.program, self._as_mine(found), live=live)
+        program = self.program
+        if UNDOING in found.metadata:
+            from .drivers.undoing import program_with_undo
+
+            program = program_with_undo(program)
+        snapshot = snapshot_of(program, self._as_mine(found), live=live)
         return snapshot._replace(values=self.coerce_state(snapshot.values)) if typed else snapshot
 
     def coerce_state(self, values: Any) -> Any:
@@ -530,6 +542,54 @@ class StoredThreads(Generic[ValuesT]):
         except GraphBubbleUp as signal:
             raise leaving(run, signal) from None
         return run.thread.config_of(run.position.saved_id)
+
+    def undo(
+        self, config: AnyConfig, *, to: Any = None, reason: str = ""
+    ) -> StateSnapshot[ValuesT]:
+        """Undo what a thread has done, the last first, and let it go back to an earlier state.
+
+        Undone is each call of a function with `undo=` (`@effect`, `@task`, tools, `runtime.once`),
+        also in nested graphs and in tasks that have failed. Each undo is made once, whatever is
+        killed; one that fails is retried as by `RetryPolicy()`, and then becomes a question: answer
+        `{"decision": "again"}`, or `{"decision": "done"}` once it is undone by hand. Of a call that
+        may have happened (the process died in it) the probe tells the result; a keyed one is made
+        again with its key; else a question asks: `{"decision": "done", "result": ...}` or
+        `{"decision": "not done"}`.
+
+        Until it has ended, `next` is `("__undo__",)`. Then this method, `invoke(None)` or an
+        answer continues it; other calls raise `ThreadUndoingError`.
+
+        Args:
+            config: the thread; with a `checkpoint_id`, the branch that ends there.
+            to: the checkpoint to go back to, as a config, a snapshot or an id. None goes back to
+                before the last input, with nothing pending.
+            reason: is part of the record of it.
+
+        Returns:
+            The state of the thread. What was undone is in its metadata, as `stategraph_undone`.
+
+        Raises:
+            LookupError: this process lacks an undo function.
+            ThreadUndoingError: the graph's thread is being undone otherwise.
+            ValueError: the graph has no checkpointer, the thread does not exist, `to` does not lie
+                before its head, or a call was made before a fork, by another branch.
+        """
+        from .drivers.steps import run_steps
+        from .drivers.undoing import Calls, undo
+
+        state: StateSnapshot[ValuesT] = run_steps(undo(self, config, to, reason, Calls("")))
+        return state
+
+    async def aundo(
+        self, config: AnyConfig, *, to: Any = None, reason: str = ""
+    ) -> StateSnapshot[ValuesT]:
+        """`undo` for coroutines."""
+        from .drivers.steps import drive_mixed
+        from .drivers.undoing import Calls, undo
+
+        state: StateSnapshot[ValuesT]
+        state = await drive_mixed(undo(self, config, to, reason, Calls("a")))
+        return state
 
     def _editing(self, config: AnyConfig) -> Run:
         """A run that changes the thread without running nodes."""

@@ -114,9 +114,10 @@ Schedule = Literal["supersteps", "ready"]
 """When tasks run: together, and the next ones when all have ended ("supersteps"), or each as soon
 as its own inputs are there ("ready")."""
 
-OnFailure = Literal["stop", "finish"]
+OnFailure = Literal["stop", "finish", "undo"]
 """What the failure of a task does to the others of its superstep: no further one starts and
-coroutines are cancelled ("stop"), or all are started and run to their ends ("finish")."""
+coroutines are cancelled ("stop"), or all are started and run to their ends ("finish"), and then
+what was done since the last input is undone ("undo")."""
 
 Validated = Literal["input", "nodes", "writes"]
 """Where a `StateGraph` validates values: the input of a call, what nodes are given, what they

@@ -95,6 +95,23 @@ def run_steps(steps: Steps[Result]) -> Result:
         return end.value  # type: ignore[no-any-return]
 
 
+async def drive_mixed(steps: Steps[Result]) -> Result:
+    """`arun_steps` for steps that yield results, too."""
+    answer: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            answer = steps.send(answer) if error is None else steps.throw(error)
+            error = None
+            if hasattr(answer, "__await__"):
+                try:
+                    answer = await answer
+                except BaseException as raised:
+                    error = raised
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
 async def arun_steps(steps: Steps[Result]) -> Result:
     """Run a procedure on the running event loop, to its end or to where it pauses."""
     try:

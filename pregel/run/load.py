@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from ...checkpoint.base import OF_TASK, RETURN, CheckpointTuple
+from ...checkpoint.base import OF_TASK, RETURN, UNDOING, CheckpointTuple
+from ..errors import ThreadUndoingError
 from ..names import (
     DELIVERED,
     GRAPH,
     TASKS,
+    UNDO,
     has_task_ids,
     is_routing,
     is_under_way,
@@ -130,6 +132,10 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
             machine.identify(run.ns)
         run.start(machine)
         return machine
+    if UNDOING in found.metadata and UNDO not in program.nodes:
+        raise ThreadUndoingError(
+            f"{run.thread} is being undone: undo(config) or invoke(None, config) continues that"
+        )
     mine = apply_migration(found, program, run.settings.graph.migrate)
     records = read_records(mine.pending_writes or ())
     step = mine.metadata["step"] + 1

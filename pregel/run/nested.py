@@ -27,6 +27,9 @@ from ..errors import (
     GraphDrained,
     InvalidUpdateError,
     ParentCommand,
+    ThreadUndoingError,
+    Undo,
+    UndoneSignal,
 )
 from ..names import (
     INSIDE,
@@ -335,6 +338,14 @@ def pause_parent(run: Run) -> None:
         raise signal
 
 
+def may_undo(run: Run, error: BaseException) -> bool:
+    """Whether a call that an error has ended undoes what it has done, or continues to."""
+    if run.parent is not None:
+        return False
+    fails = run.settings.on_failure == "undo" and isinstance(error, Exception)
+    return fails or isinstance(error, (Undo, ThreadUndoingError))
+
+
 def leaving(run: Run, signal: GraphBubbleUp) -> BaseException:
     """What a signal that ends a call is to its caller: itself in a node, whose run it ends as well;
     else an Exception."""
@@ -343,7 +354,7 @@ def leaving(run: Run, signal: GraphBubbleUp) -> BaseException:
             f"{run.program.name}: a node returned Command(graph=Command.PARENT), but there is no "
             "parent graph"
         )
-    if RUNNING.get() is not None:
+    if RUNNING.get() is not None or isinstance(signal, UndoneSignal):
         return signal
     if isinstance(signal, DrainSignal):
         return GraphDrained(signal.reason)

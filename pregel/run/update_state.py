@@ -87,17 +87,17 @@ def store_migrated(run: Run) -> Effects:
         pending = upcoming(run, machine)
         left = OpenWork(run, pending, pending)
         machine.apply_edit((), keep=pending)
-        yield from _cut(run, "update", [], left)
+        yield from cut(run, "update", [], left)
 
 
 def _superstep(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
     only = updates[0]
     if only.as_node == END:
         _clear(run, machine)
-        yield from _cut(run, "update", [])
+        yield from cut(run, "update", [])
     elif only.as_node == INPUT:
         _feed(run, machine, only.values)
-        yield from _cut(run, "input", [])
+        yield from cut(run, "input", [])
     elif only.as_node == COPY:
         yield from _duplicate(run, machine, only.values)
     else:
@@ -150,7 +150,7 @@ def _read_update(given: Any) -> StateUpdate:
     )
 
 
-def _cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None = None) -> Effects:
+def cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None = None) -> Effects:
     """Make the checkpoint of an edit.
 
     Args:
@@ -211,7 +211,7 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     writes = [run.commits.encode_writes(task) for task in shown]
     left = OpenWork(run, open_.pending, outcome.again)
     machine.apply_edit(_in_turn(outcome.done, mine), keep=outcome.staying)
-    yield from _cut(run, "update", writes, left)
+    yield from cut(run, "update", writes, left)
 
 
 class OpenTasks(NamedTuple):
@@ -449,15 +449,28 @@ def _feed(run: Run, machine: Machine, values: Any) -> None:
     machine.apply_input(writes, machine.plan(coerce=False))
 
 
-def _duplicate(run: Run, machine: Machine, values: Any) -> Effects:
+def copy_cleared(run: Run, machine: Machine, *, clears: bool) -> Effects:
+    """Clone the checkpoint as a sibling of which nothing is done.
+
+    Args:
+        clears: drop what is pending in it.
+    """
+    run.position.replace_records({})
+    yield from _duplicate(run, machine, None, clears=clears)
+
+
+def _duplicate(run: Run, machine: Machine, values: Any, *, clears: bool = False) -> Effects:
     """Clone the checkpoint as a sibling.
 
     Args:
         values: (values, as_node) pairs to apply to the clone, if any.
+        clears: drop what is pending in it.
     """
     found = run.position.found
     if found is None:
         raise InvalidUpdateError(f"as_node={COPY!r}: the thread has no checkpoint to copy")
+    if clears:
+        _clear(run, machine)
     finished = _finished(run, upcoming(run, machine))
     # A sibling of the checkpoint: it has the same parent, so the clone must hold everything itself.
     run.position.build_beside()

@@ -49,7 +49,7 @@ def recorded(cls: type) -> set[str]:
 
 DECLARED = {
     "set_node_defaults": names_of(StateGraph.set_node_defaults),
-    "task": names_of(task) - {"effect", "probe", "not_done"},  # they say what its function does; nodes have @effect
+    "task": names_of(task) - {"effect", "probe", "not_done", "undo"},  # they say what its function does; nodes have @effect
     "entrypoint": names_of(entrypoint.__init__) - {"checkpointer", "store", "cache", "context_schema"},
     "NodeBuilder": builder_names(),
     "PregelNode": recorded(PregelNode),

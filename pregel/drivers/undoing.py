@@ -1,0 +1,451 @@
+"""Undoing what a thread has done: `undo` of a graph, `raise Undo`, `on_failure="undo"`.
+
+The records of what can be undone (see `pregel.undo`) are found on the way from the head of the
+thread back to a checkpoint. An edit on top of the head then makes one hidden node due, `__undo__`,
+with the list of them. It runs as any node does, in a variant of the graph that has it: each undo
+function is an effect of its task, so a crash, a retry or a question repeats none. In the end a copy
+of the checkpoint becomes the head. Until then all other calls find `UNDOING` in the head's
+metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import count
+from typing import Any, Final, Literal
+
+from ...channels.base import MISSING
+from ...checkpoint.base import RETURN, UNDOING, UNDONE, CheckpointTuple, address, coordinates
+from ..errors import ThreadUndoingError, Undo, UndoneSignal
+from ..names import TASKS, UNDO
+from ..policies import NodePolicies, RetryPolicy
+from ..program.node import PregelNode
+from ..program.program import CompiledNode, Program, ReaderPool
+from ..run.effects import Effects, Load
+from ..run.load import load_machine
+from ..run.nested import load_under_way
+from ..run.run import Run
+from ..run.stream import show_pause
+from ..run.update_state import copy_cleared, cut
+from ..running import ONCE, RUNNING
+from ..task.ids import effect_id
+from ..task.interrupts import interrupt
+from ..task.outcome import wait_before_retry
+from ..types import GraphOutput, Send
+from ..undo import DECLARED, record_keys
+from .steps import run_steps
+
+Steps = Generator[Any, Any, Any]
+Entry = dict[str, Any]
+_RETRY: Final = (RetryPolicy(),)
+
+
+class Calls:
+    """Calls methods, or their async twins; a step yields what they return.
+
+    Args:
+        prefix: "a" for the twins.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __call__(self, owner: Any, method: str, *args: Any) -> Any:
+        return getattr(owner, self._prefix + method)(*args)
+
+    def drive(self, run: Run, effects: Effects) -> Any:
+        """Carry effects through."""
+        if self._prefix:
+            from . import aio
+
+            return aio.drive(run, effects)
+        from . import threads
+
+        return threads.drive(run, effects)
+
+    def list_all(self, saver: Any, where: Any) -> Any:
+        """The checkpoints of a namespace, the newest first."""
+        if not self._prefix:
+            return list(saver.list(where))
+
+        async def found() -> list[CheckpointTuple]:
+            return [each async for each in saver.alist(where)]
+
+        return found()
+
+
+# -- the whole of it -------------------------------------------------------------------------------
+
+
+def undo(
+    app: Any, config: Any, to: Any, reason: str, calls: Calls, given: Any = None
+) -> Steps:
+    """Undo, or continue to; return the thread's state. See `undo` of a graph.
+
+    Args:
+        given: an answer to what the undo asks.
+    """
+    saver, where = app._thread(config)
+    thread_id, _, checkpoint_id = coordinates(where)
+    thread = address(thread_id, "")
+    head = yield calls(saver, "get_tuple", thread)
+    if head is None:
+        raise ValueError(f"thread {thread_id!r} has no checkpoint, so there is nothing to undo")
+    mine = with_undo(app)
+    done: Any = head.metadata.get(UNDONE)
+    target = _id_of(to)
+    if UNDOING not in head.metadata:
+        if done is not None and checkpoint_id is None and target in (None, done["to"]):
+            return (yield calls(app, "get_state", thread))  # it was undone before a crash
+        found = yield calls.list_all(saver, thread)
+        plan = _Plan(thread_id, found, checkpoint_id or head.checkpoint["id"], target)
+        for ns in (yield calls(saver, "namespaces", thread_id)):
+            if ns:
+                plan.add_nested((yield calls.list_all(saver, address(thread_id, ns))))
+        run = mine._editing(thread)
+        yield calls.drive(run, _begin(run, plan.as_input(reason), reason))
+    try:
+        yield calls(mine, "invoke", given, thread)
+    except UndoneSignal as signal:
+        back = address(thread_id, "", signal.plan["to"])
+        run = mine._editing(back)
+        yield calls.drive(run, _end(run, signal))
+    return (yield calls(app, "get_state", thread))
+
+
+def undo_after(app: Any, run: Run, call: Any, error: BaseException, calls: Calls) -> Steps:
+    """Undo because of the error that ended a call; return what the call returns.
+
+    Raises:
+        BaseException: the error, if nothing is to be undone for it, or if it was a failure.
+    """
+    settings, given = run.settings, None
+    around = settings.config.get("configurable", {})
+    config = {"configurable": {k: v for k, v in around.items() if k != "checkpoint_id"}}
+    reason = error.reason if isinstance(error, Undo) else repr(error)
+    if isinstance(error, ThreadUndoingError):
+        given = settings.given
+        if given is not None and getattr(given, "resume", MISSING) is MISSING:
+            raise error
+    elif not isinstance(error, Undo):
+        state = yield calls(app, "get_state", config)
+        if not any(task.error is not None for task in state.tasks):
+            raise error  # no node has failed
+    state = yield from undo(app, config, None, reason, calls, given)
+    if not isinstance(error, Undo | ThreadUndoingError):
+        raise error
+    values = state.values
+    if isinstance(app.program.outputs, tuple) and isinstance(values, dict):
+        values = {key: each for key, each in values.items() if key in app.program.output_set}
+    if call.version == "v2":
+        return GraphOutput(app.coerce_output(values, whole=False), state.interrupts)
+    if state.interrupts:
+        return {**values, **show_pause(list(state.interrupts), None)}
+    return values
+
+
+def _id_of(to: Any) -> str | None:
+    """The id of a checkpoint that is named by a config, a snapshot or itself."""
+    config = getattr(to, "config", to)
+    if config is None or isinstance(config, str):
+        return config
+    found = config.get("configurable", {}).get("checkpoint_id")
+    if found is None:
+        raise ValueError(f"undo(to=...) must name a checkpoint, got a config without one: {to!r}")
+    return str(found)
+
+
+# -- what is to be undone --------------------------------------------------------------------------
+
+
+class _Plan:
+    """What is undone between a checkpoint and one before it.
+
+    Args:
+        found: all checkpoints of the whole graph, the newest first.
+        tip: where the way back begins.
+        target: where it ends; None for the newest input on the way.
+    """
+
+    def __init__(
+        self, thread_id: str, found: Sequence[CheckpointTuple], tip: str, target: str | None
+    ) -> None:
+        self._thread_id = thread_id
+        self._all = {each.checkpoint["id"]: each for each in reversed(found)}
+        ends: list[Any] = [each.metadata.get(UNDONE) or {} for each in found]
+        self._before = {entry["id"] for each in ends for entry in each.get("effects", ())}
+        self._way: dict[str, int] = {}
+        """The ids of the checkpoints on the way, the oldest with the highest number."""
+        self._owner: dict[str, str] = {}
+        """Those of another branch, which this one shares → the tip of that branch."""
+        self.entries: dict[str, tuple[Entry, int]] = {}
+        self.clears = target is None
+        self.to = self._walk(tip, target)
+        for id in self._way:
+            self._add(self._all[id], id)
+
+    def _walk(self, tip: str, target: str | None) -> str:
+        at: str | None = tip
+        owner = ""
+        while at is not None and at in self._all:
+            found = self._all[at]
+            self._way[at] = len(self._way)
+            if owner:
+                self._owner[at] = owner
+            if at == target or (target is None and found.metadata.get("source") == "input"):
+                return at
+            before = _parent_of(found)
+            if before is not None and UNDONE not in found.metadata:
+                owner = owner or self._find_owner(before, at)
+            at = before
+        if target is None:
+            raise ValueError(
+                f"the input of thread {self._thread_id!r} is not stored any more: name a "
+                "checkpoint, undo(to=...)"
+            )
+        raise ValueError(
+            f"checkpoint {target!r} of thread {self._thread_id!r} does not lie before checkpoint "
+            f"{tip!r}: it is deleted, or of another branch. Name the end of that branch in the "
+            "config, as its checkpoint_id"
+        )
+
+    def _find_owner(self, parent: str, child: str) -> str:
+        """The end of the branch to which a checkpoint belongs, if not to that of its child."""
+        children = (id for id, each in self._all.items() if _parent_of(each) == parent)
+        first: str = next(children)
+        if first == child:
+            return ""
+        for id, each in self._all.items():  # parents come before their children
+            if _parent_of(each) == first:
+                first = id
+        return first
+
+    def add_nested(self, found: Sequence[CheckpointTuple]) -> None:
+        """Add what graphs inside have done."""
+        for each in reversed(found):
+            self._add(each, each.metadata.get("parents", {}).get("", ""))
+
+    def _add(self, found: CheckpointTuple, id: str) -> None:
+        if id not in self._way:
+            return
+        pending = found.pending_writes or ()
+        results = {record: value for record, name, value in pending if name == RETURN}
+        for record, entry in results.items():
+            if not isinstance(entry, dict) or not entry.get(UNDO) or record in self._before:
+                continue
+            task, key = entry.get("task", ""), entry.get("key", "")
+            begun, not_done = record_keys(key, entry.get("number", 0))
+            # Only what `UndoNote` has recorded: a result may hold anything.
+            if record != effect_id(task, ONCE, begun):
+                continue
+            if effect_id(task, ONCE, not_done) in results:
+                continue
+            known = [value for id, value in results.items() if id == effect_id(task, ONCE, key)]
+            place = self._way[id]
+            before = self.entries.get(record)
+            if before is not None:  # an edit of the thread has taken it along
+                known, place = known or before[0]["result"], max(place, before[1])
+            self.entries[record] = {**entry, "id": record, "result": known}, place
+            if id in self._owner:
+                raise ValueError(
+                    f"{entry['call']} was done before the fork that leads here, on the branch that "
+                    f"ends with checkpoint {self._owner[id]!r}, which owns it: undo that branch, "
+                    "with this checkpoint_id in the config, or go back only to the fork"
+                )
+
+    def as_input(self, reason: str) -> dict[str, Any]:
+        """What the node that undoes is given.
+
+        Raises:
+            LookupError: a function is not there.
+        """
+        found = sorted(self.entries.values(), key=lambda each: (-each[1], each[0]["at"]))
+        ordered = [entry for entry, _ in reversed(found)]
+        for entry in ordered:
+            if entry[UNDO] not in DECLARED:
+                raise LookupError(
+                    f"{entry['call']} is undone by {entry[UNDO]!r}, which this process does not "
+                    "have: import the module that declares it with @effect"
+                )
+        return {
+            "to": self.to,
+            "clears": self.clears,
+            "reason": reason,
+            "effects": ordered,
+        }
+
+
+def _parent_of(found: CheckpointTuple) -> str | None:
+    parent = found.parent_config
+    return None if parent is None else str(parent["configurable"]["checkpoint_id"])
+
+
+# -- the two edits ---------------------------------------------------------------------------------
+
+
+def _begin(run: Run, plan: dict[str, Any], reason: str) -> Effects:
+    """Drop what is pending, and let the undo be due."""
+    load = Load()
+    yield load
+    yield from load_under_way(load)
+    machine = load_machine(run, load, edits=True)
+    machine.apply_input([(TASKS, [Send(UNDO, plan)])], machine.plan(coerce=False))
+    run.commits.describe(UNDOING, reason)
+    yield from cut(run, "update", [])
+
+
+def _end(run: Run, signal: UndoneSignal) -> Effects:
+    """Go back to where the plan says."""
+    load = Load()
+    yield load
+    yield from load_under_way(load)
+    machine = load_machine(run, load, edits=True)
+    plan = signal.plan
+    run.commits.describe(
+        UNDONE, {"to": plan["to"], "reason": plan["reason"], "effects": signal.effects}
+    )
+    yield from copy_cleared(run, machine, clears=plan["clears"])
+
+
+# -- the node --------------------------------------------------------------------------------------
+
+
+def with_undo(app: Any) -> Any:
+    """The graph with the node that undoes."""
+    return app.copy({
+        "program": program_with_undo(app.program),
+        "executor": None,
+        "on_failure": None,
+        "interrupt_before": (),
+        "interrupt_after": (),
+    })  # fmt: skip
+
+
+def program_with_undo(program: Program) -> Program:
+    """The program with the node that undoes."""
+    known = program.variants.get(UNDO)
+    if known is None:
+        policies = NodePolicies(_RETRY)
+        declared = PregelNode(
+            channels=(), triggers=(), bound=(_UndoNode(),), policies=policies
+        )
+        node = CompiledNode(UNDO, declared, ReaderPool({}).reader(()), ())
+        known = replace(program, nodes={**program.nodes, UNDO: node}, variants={})
+        program.variants[UNDO] = known
+    return known
+
+
+class _UndoNode:
+    """The body of the node."""
+
+    def invoke(self, plan: dict[str, Any], config: Any = None) -> Any:
+        """Undo all, and end with `UndoneSignal`."""
+        return run_steps(_undo_all(plan, _call))
+
+    async def ainvoke(self, plan: dict[str, Any], config: Any = None) -> Any:
+        """`invoke` for coroutines."""
+        from .steps import drive_mixed
+
+        return await drive_mixed(_undo_all(plan, _acall))
+
+
+def _call(function: Any, arguments: dict[str, Any]) -> Any:
+    result = function(**arguments)
+    if hasattr(result, "__await__"):
+        result.close()
+        raise TypeError(f"{function.__qualname__} is a coroutine function: await aundo(...)")
+    return result
+
+
+def _acall(function: Any, arguments: dict[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return function(**arguments)
+    return asyncio.to_thread(function, **arguments)
+
+
+def _undo_all(plan: dict[str, Any], call: Callable[..., Any]) -> Steps:
+    effects = []
+    for entry in plan["effects"]:
+        outcome = yield from _undo_one(RUNNING.get(), entry, call)
+        shown = {"id": entry["id"], "call": entry["call"], "undo": entry[UNDO], "outcome": outcome}
+        effects.append(shown)
+    raise UndoneSignal(plan, effects)
+
+
+def _undo_one(task: Any, entry: Entry, call: Callable[..., Any]) -> Steps:
+    """Undo one call: "undone", "not done" if it had not happened, or "done by hand"."""
+    function = DECLARED[entry[UNDO]]
+    for number in count(1):
+        failed = task.begin_effect(ONCE, f"{entry['id']} failed {number}", awaits=True)
+        if not failed.known:
+            try:
+                result = yield from _find_result(entry, call)
+                if not result:
+                    return "not done"
+                arguments = {**entry["arguments"], "result": result[0]}
+                yield call(function, _choose(function, arguments))
+            except Exception as error:
+                if wait_before_retry(_RETRY, {0: task.attempt - 1}, error) is not None:
+                    raise
+                waited = failed.save(f"{error!r:.300}")
+                if waited is not None:
+                    yield waited
+            else:
+                return "undone"
+        question = {
+            "undo": entry[UNDO],
+            "call": entry["call"],
+            "question": f"undoing {entry['call']} failed: {failed.known[0]}. Call "
+            f"{entry[UNDO]} again, or take it as undone?",
+        }
+        answer = interrupt(
+            question, key=f"{entry['id']} {number}", response_schema=_decisions("again", "done")
+        )
+        if answer.decision == "done":
+            return "done by hand"
+    raise AssertionError("unreachable")
+
+
+def _find_result(entry: Entry, call: Callable[..., Any]) -> Steps:
+    """What a call has returned, as a one-item list; empty if it has not happened."""
+    if entry["result"]:
+        return entry["result"]
+    function = DECLARED.get(entry.get("effect") or "")
+    declared = getattr(function, "__stategraph_effect__", None)
+    if declared is not None and declared.probe is not None:
+        happened = yield call(declared.probe, entry["arguments"])
+        return [] if happened is None else [happened]
+    if entry.get("idempotency_key") is not None and function is not None:
+        # The same key: whether it had happened or not, it has happened once then.
+        key = {"idempotency_key": entry["idempotency_key"]}
+        return [(yield call(function, {**entry["arguments"], **key}))]
+    question = {
+        "effect": entry["call"],
+        "question": f"{entry['call']} may have happened. If so, say what it returned and it is "
+        "undone; else it is left",
+    }
+    answer = interrupt(
+        question, key=f"{entry['id']} happened", response_schema=_decisions("done", "not done")
+    )
+    return [answer.result] if answer.decision == "done" else []
+
+
+def _choose(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments for which a function has parameters."""
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return dict(given)
+    return {name: value for name, value in given.items() if name in parameters}
+
+
+@cache
+def _decisions(*decisions: str) -> Any:
+    """The model of an answer."""
+    from pydantic import ConfigDict, create_model
+
+    fields: Any = {"decision": (Literal[decisions], ...), "result": (Any, None)}
+    return create_model("UndoDecision", __config__=ConfigDict(extra="forbid"), **fields)

@@ -1,0 +1,192 @@
+"""`app.undo`: what a thread has done is undone, the last first, each once; then its state goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import pytest
+from faults.campaign import patched
+from kit.graphs import CONFIG, Log, chain_of
+
+from stategraph import Command, InMemorySaver, Runtime, ThreadUndoingError, effect
+from stategraph.checkpoint.sqlite import SqliteSaver
+
+DONE: list[str] = []
+
+
+@effect("keyed")
+def cancel(item: str, result: str) -> None:
+    DONE.append(f"cancel {item} {result}")
+
+
+def do(item: str) -> str:
+    DONE.append(f"do {item}")
+    return f"receipt {item}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_done() -> None:
+    DONE.clear()
+
+
+def doing(item: str) -> Any:
+    def step(state: Log, runtime: Runtime) -> Any:
+        runtime.once("do", do, item, undo=cancel)
+        return {"log": [item]}
+
+    return step
+
+
+def trip(saver: Any, **options: Any) -> Any:
+    return chain_of(Log, a=doing("a"), b=doing("b"), c=doing("c")).compile(checkpointer=saver, **options)
+
+
+def test_undo_takes_back_all_since_the_input_last_first():
+    app = trip(InMemorySaver())
+    app.invoke({"log": ["given"]}, CONFIG)
+    state = app.undo(CONFIG, reason="cancelled")
+    assert DONE[3:] == ["cancel c receipt c", "cancel b receipt b", "cancel a receipt a"]
+    assert (state.values, state.next) == ({"log": []}, ())
+    undone = state.metadata["stategraph_undone"]
+    assert [each["call"] for each in undone["effects"]] == ["do(item='c')", "do(item='b')", "do(item='a')"]
+    assert undone["reason"] == "cancelled"
+
+
+def test_undo_goes_back_to_a_checkpoint_from_which_a_run_does_it_anew():
+    app = trip(InMemorySaver())
+    app.invoke({"log": []}, CONFIG)
+    before_b = next(each for each in app.get_state_history(CONFIG) if each.next == ("b",))
+    state = app.undo(CONFIG, to=before_b.config)
+    assert DONE[3:] == ["cancel c receipt c", "cancel b receipt b"]
+    assert (state.values, state.next) == ({"log": ["a"]}, ("b",))
+    assert app.invoke(None, CONFIG) == {"log": ["a", "b", "c"]}
+    assert DONE[5:] == ["do b", "do c"]
+    app.undo(CONFIG)
+    assert DONE[7:] == ["cancel c receipt c", "cancel b receipt b", "cancel a receipt a"]
+
+
+def test_undo_leaves_what_earlier_inputs_have_done():
+    app = trip(InMemorySaver())
+    app.invoke({"log": []}, CONFIG)
+    app.invoke({"log": ["again"]}, CONFIG)
+    state = app.undo(CONFIG)
+    assert len(DONE) == 9
+    assert (state.values, state.next) == ({"log": ["a", "b", "c"]}, ())
+    assert app.undo(CONFIG).config == state.config and len(DONE) == 9  # it was asked for once more
+    app.undo(CONFIG, to=next(each for each in app.get_state_history(CONFIG) if each.next == ("a",) and each.metadata["step"] == 0))
+    assert DONE[9:] == ["cancel c receipt c", "cancel b receipt b", "cancel a receipt a"]
+
+
+def test_undo_includes_what_a_task_has_done_that_failed():
+    def fails(state: Log, runtime: Runtime) -> Any:
+        runtime.once("do", do, "b", undo=cancel)
+        raise ValueError("no")
+
+    app = chain_of(Log, a=doing("a"), b=fails).compile(checkpointer=InMemorySaver())
+    with pytest.raises(ValueError, match="no"):
+        app.invoke({"log": []}, CONFIG)
+    app.undo(CONFIG)
+    assert DONE[2:] == ["cancel b receipt b", "cancel a receipt a"]
+
+
+def test_a_call_that_raised_is_not_undone():
+    def refuse(item: str) -> str:
+        raise ValueError("sold out")
+
+    def fails(state: Log, runtime: Runtime) -> Any:
+        runtime.once("do", refuse, "b", undo=cancel)
+
+    app = chain_of(Log, a=doing("a"), b=fails).compile(checkpointer=InMemorySaver())
+    with pytest.raises(ValueError, match="sold out"):
+        app.invoke({"log": []}, CONFIG)
+    app.undo(CONFIG)
+    assert DONE[1:] == ["cancel a receipt a"]
+
+
+@effect("keyed")
+def fail_to_cancel(item: str) -> None:
+    DONE.append(f"try {item}")
+    if DONE.count(f"try {item}") < 3:
+        raise ValueError("closed")
+
+
+@pytest.mark.parametrize("decisions", [["done"], ["again", "again"], ["again", "done"]])
+def test_an_undo_that_fails_for_good_asks(decisions):
+    def step(state: Log, runtime: Runtime) -> Any:
+        runtime.once("do", do, "b", undo=fail_to_cancel)
+
+    app = chain_of(Log, a=doing("a"), b=step).compile(checkpointer=InMemorySaver())
+    app.invoke({"log": []}, CONFIG)
+    state = app.undo(CONFIG)
+    for decision in decisions:
+        assert state.next == ("__undo__",)
+        assert "undoing do(item='b') failed" in state.interrupts[0].value["question"]
+        assert DONE[-1] == "try b"
+        with pytest.raises(ThreadUndoingError):
+            app.invoke({"log": []}, CONFIG)
+        with pytest.raises(ThreadUndoingError):
+            app.update_state(CONFIG, {"log": []})
+        app.invoke(Command(resume={"decision": decision}), CONFIG)
+        state = app.get_state(CONFIG)
+    assert DONE[-1] == "cancel a receipt a"
+    assert DONE.count("try b") == 1 + decisions.count("again")
+    assert (state.values, state.next) == ({"log": []}, ())
+
+
+class Killed(BaseException):
+    """Ends a process, simulated: it stores nothing more."""
+
+
+@contextmanager
+def killing(saver: Any, at: int, *, stores_first: bool) -> Iterator[list[str]]:
+    """Inside, the process dies at its storing call number `at`; yields the calls it has made."""
+    made: list[str] = []
+
+    def storing(store: Any, *given: Any) -> Any:
+        made.append(store.__name__)
+        if len(made) > at or (len(made) == at and not stores_first):
+            raise Killed
+        found = store(*given)
+        if len(made) == at:
+            raise Killed
+        return found
+
+    with ExitStack() as stack:
+        for name in ("record", "commit"):
+            stack.enter_context(patched(saver, name, partial(storing, getattr(saver, name))))
+        yield made
+
+
+@pytest.mark.parametrize("stores_first", [False, True])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_death_at_each_storing_call_undoes_each_once(tmp_path, kind, stores_first):
+    """Of doing and of undoing; what has happened without a record is asked, and answered with the truth."""
+    for at in range(1, 100):
+        DONE.clear()
+        with ExitStack() as stack:
+            saver = InMemorySaver() if kind == "memory" else stack.enter_context(SqliteSaver(str(tmp_path / f"{at}.db")))
+            app = trip(saver)
+            with killing(saver, at, stores_first=stores_first) as made, suppress(Killed):
+                app.invoke({"log": []}, CONFIG)
+                app.undo(CONFIG)
+            if not app.get_state(CONFIG).created_at:
+                assert not DONE
+                continue
+            state = app.undo(CONFIG)
+            while state.interrupts:
+                item = state.interrupts[0].value["effect"].partition("'")[2][0]
+                happened = {"decision": "done", "result": f"receipt {item}"}
+                app.invoke(Command(resume=happened if f"do {item}" in DONE else {"decision": "not done"}), CONFIG)
+                state = app.get_state(CONFIG)
+        assert (state.values, state.next) == ({"log": []}, ())
+        done = [each.removeprefix("do ") for each in DONE if each.startswith("do")]
+        # A keyed undo is repeated if its record is lost; it stands beside the first one then.
+        undone = [item for item, _ in groupby(each.split()[1] for each in DONE if each.startswith("cancel"))]
+        assert len(done) == len({*done}) and undone == done[::-1], DONE
+        if len(made) < at:
+            break
+    assert at > 12
