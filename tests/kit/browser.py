@@ -163,7 +163,7 @@ class Browser:
         elif method == "Runtime.consoleAPICalled":
             self.said.append(f"{params['type']}: {params['args']}")
         elif method == "Log.entryAdded":
-            self.said.append(params["entry"]["text"])
+            self.said.append(f"{params['entry']['text']} {params['entry'].get('url', '')}".strip())
         elif method == "Network.requestWillBeSent":
             self.asked_for.append(params["request"]["url"])
 
