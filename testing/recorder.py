@@ -7,12 +7,13 @@ reducers and the other nodes are tested without a network.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 from uuid import uuid4
 
+from ..checkpoint.base import Commit, Post, address, coordinates
 from ..checkpoint.memory import InMemorySaver
 from ..checkpoint.serde.json_form import from_json, to_json
 from ..graph.branch import BranchWriter
@@ -175,7 +176,8 @@ class Stage:
         self, app: Pregel, config: Mapping[str, Any] | None, context: Any, **options: Any
     ) -> None:
         self._options = {**options, "context": context, "version": "v2", "durability": "sync"}
-        self.app = app.copy({"checkpointer": InMemorySaver(serde=app.serde)})
+        self.saver = _PostingSaver(serde=app.serde)
+        self.app = app.copy({"checkpointer": self.saver})
         given = dict(config or {})
         configurable = {**given.get("configurable", {}), "thread_id": str(uuid4())}
         ordered = one_at_a_time(app.program)
@@ -199,6 +201,36 @@ class Stage:
             if given is None:
                 return
         raise CheckFailed(f"the run still asks after {MOST_ANSWERS} answers: {self.interrupts!r}")
+
+
+class _PostingSaver(InMemorySaver):
+    """Posts what is recorded to have been posted, each behind the checkpoint of a step."""
+
+    posts: Sequence[Any] = ()
+    goes_on = False  # from a checkpoint that it has not committed
+
+    def read_posts(self, thread_id: str) -> Sequence[Post]:
+        """Return what was posted. A call that goes on has read before anything was posted."""
+        found = super().read_posts(thread_id)
+        if self.goes_on:
+            self.goes_on = False
+            self.post_behind(address(thread_id, ""))
+        return found
+
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """Store supersteps, and post what is taken with the next."""
+        super().commit(commits)
+        for commit in commits:
+            if not commit.checkpoint_ns:
+                self.post_behind(address(commit.thread_id, ""))
+
+    def post_behind(self, thread: RunnableConfig) -> None:
+        """Post what is recorded to be taken behind the newest checkpoint."""
+        found = self.get_tuple(thread) if self.posts else None
+        for step, key, value in self.posts:
+            if found is not None and found.metadata.get("step") == step:
+                blob = self.serde.dumps(from_json(value, self.serde))
+                self.store_post(coordinates(thread)[0], [(key, blob)])
 
 
 StageCall = Callable[[Stage, Any], Any]
@@ -244,8 +276,9 @@ class Player:
             for tape in self.tapes.values():
                 tape.begin(run)
             self.order.begin(run)
-            self.error = None
+            self.stage.saver.posts, self.error = run.posts, None
             given = None if number == begun else from_json(run.input, self.serde)
+            self.stage.saver.goes_on = number == begun
             try:
                 yield from self.stage.run(given, self._answers(run, other), call)
             except Exception as error:

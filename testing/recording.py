@@ -100,6 +100,8 @@ class RecordedRun:
         from_start: as of a `RecordedTask`.
         held: the numbers of the steps behind which nothing started, though something could have,
             with schedule="ready": a task had failed, or the call was to end.
+        posts: [step, key, value] of what was posted to the thread and taken behind the checkpoint
+            with that step's number.
     """
 
     input: Any
@@ -108,6 +110,7 @@ class RecordedRun:
     state: Any
     from_start: tuple[str, ...] = field(default=(), compare=False)
     held: tuple[int, ...] = field(default=(), compare=False)
+    posts: tuple[Any, ...] = field(default=(), compare=False)
 
     def tasks(self) -> Iterator[tuple[str, RecordedTask]]:
         """All tasks with the paths of their nodes, those of nested graphs before the task that ran
@@ -169,6 +172,7 @@ class Recording:
                 "input": run.input,
                 "steps": [step_to_json(step) for step in run.steps],
                 **({"held": list(run.held)} if run.held else {}),
+                **({"posts": list(run.posts)} if run.posts else {}),
                 "end": run.end,
                 "state": run.state,
             }
@@ -199,6 +203,7 @@ class Recording:
                 run["end"],
                 run["state"],
                 held=tuple(run.get("held", ())),
+                posts=tuple(run.get("posts", ())),
             )
             for run in data["runs"]
         ]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..checkpoint.base import (
+    POST_TASK_ID,
     RETURN,
     BaseCheckpointSaver,
     CheckpointTuple,
@@ -95,8 +96,14 @@ class _ThreadReader:
         last = view(program, line[-1], live=False) if origins is None else origins.view(line[-1])
         end = _end_of(last)
         state = last.machine.output(self.app.program.stream)
-        from_start = _read_start(program, line[0])
-        return RecordedRun(self._form(given), steps, end, self._form(state), from_start, held)
+        start = _read_start(program, line[0])
+        posts = tuple(
+            [found.metadata.get("step"), key, self._form(value)]
+            for found in line
+            for task, key, value in found.pending_writes or ()
+            if task == POST_TASK_ID
+        )
+        return RecordedRun(self._form(given), steps, end, self._form(state), start, held, posts)
 
     def _input(self, first: CheckpointTuple) -> Any:
         """What a run was given whose first checkpoint this is."""

@@ -423,6 +423,43 @@ def test_threads_are_chosen_by_how_they_stand_and_by_time(world):
         find_threads(app, status="ended")
 
 
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_posts_come_where_they_were_taken(schedule, tmp_path):
+    """Within a run, before an input, and while a question was open."""
+    def count(state: Talk) -> Talk:
+        if state["n"] % 3 == 1:
+            post("within")
+        return {"n": state["n"] + 1, "log": [str(state["n"])]}
+
+    def ask(state: Talk) -> Talk:
+        return {"log": [interrupt("well?")], "total": len(state["log"])}
+
+    graph = StateGraph(Talk)
+    graph.add_node("count", count)
+    graph.add_node("ask", ask)
+    graph.add_edge(START, "count")
+    graph.add_conditional_edges("count", lambda state: "count" if state["n"] % 3 else "ask", ["count", "ask"])
+    app = graph.compile(checkpointer=InMemorySaver(), inbox=True, schedule=schedule)
+    thread: Any = {"configurable": {"thread_id": "t0"}}
+
+    def post(what: str) -> None:
+        app.post(thread, {"log": [what]})
+
+    for number in range(3):
+        app.invoke({"n": 3 * number}, thread)
+        post("while asked")
+        app.invoke(Command(resume="yes"), thread)
+        post("before")
+    told = app.get_state(thread).values["log"]
+    assert [told.count(each) for each in ("within", "while asked", "before")] == [3, 3 if schedule == "supersteps" else 2, 2]
+    trials = whatif(app, 1)
+    assert trials[0].same, trials[0].difference
+    assert whatif(app, trials.save(tmp_path))[0].same
+    if schedule == "supersteps":
+        for step, found in enumerate(list(app.get_state_history(thread))[:-1]):
+            assert whatif(app, 1, from_=found.config["configurable"]["checkpoint_id"])[0].same, step
+
+
 def test_a_thread_that_cannot_be_run_again_says_why(world):
     app = tools(world, InMemorySaver())
     run_all(app, 2)
