@@ -62,11 +62,11 @@ def no_leaks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Fails a test that leaves an asyncio task pending, a thread that is no daemon of the engine's, or a module of its
     folder `tmp_path`: another test would import it in the place of its own."""
     before = set(threading.enumerate())
-    pending: list[str] = []
+    pending = []
     run = asyncio.run
 
-    def watched_run(main: Any, **kwargs: Any) -> Any:
-        async def watched() -> Any:
+    def watched_run(main, **kwargs):
+        async def watched():
             try:
                 return await main
             finally:
@@ -88,7 +88,7 @@ def no_leaks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 async def _pending_tasks() -> list[str]:
     """The tasks that do not end by themselves within a few turns of the loop."""
-    others: set[asyncio.Task[Any]] = set()
+    others = set()
     for _ in range(10):
         others = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
         if not others:
@@ -107,7 +107,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
 
-    async def run() -> None:
+    async def run():
         async with asyncio.timeout(60):
             await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames})
 
@@ -146,12 +146,12 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config: pytest.Config):
     """Let tests leave connections to the collector, of which Python 3.13 and newer tell."""
     config.addinivalue_line("filterwarnings", "ignore:unclosed database:ResourceWarning")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]):
     """The longest files come first; all tests of a file stay together, in their order. Those that hold something against
     the clock may be repeated; no other test is."""
     for item in items:
@@ -161,13 +161,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish():
     """Remove the server of Postgres: a process of pytest-xdist ends without what is registered with `atexit`."""
     if "kit.cluster" in sys.modules:
         sys.modules["kit.cluster"].remove_shared()
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter):
     """Say what was skipped, by reason, and what was repeated. The latter is kept in build/repeated.txt."""
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
     for reason, count in reasons.most_common():

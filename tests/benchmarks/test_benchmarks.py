@@ -9,7 +9,6 @@ import math
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,7 +43,7 @@ CLUSTERS = ("P38-dask", "P38-ray")
 """Cases that leave a cluster's threads behind: in a process of their own."""
 
 
-def sqlite(file: str, synchronous: Any) -> Any:
+def sqlite(file, synchronous):
     return SqliteSaver.from_conn_string(file, synchronous=synchronous)
 
 
@@ -101,7 +100,7 @@ def test_every_case_of_another_engine_is_in_its_script(engine):
 # -- judging ------------------------------------------------------------------------------------------------------
 
 
-def verdict(name: str, **mine: float) -> str:
+def verdict(name, **mine):
     return str(goals.reached(name, {"P1": {"ours": 10.0}, name: mine})[1])
 
 
@@ -184,9 +183,9 @@ def test_pictures_are_svg_with_a_place_for_each_number():
 @pytest.fixture
 def told(monkeypatch):
     """Who was asked for what, in order; every process gives 1, but the peer fails in P2."""
-    asked: list[tuple[str, str]] = []
+    asked = []
 
-    def measure(engine: str, case: str, **options: Any) -> float:
+    def measure(engine, case, **options):
         asked.append((case, engine))
         if (engine, case) == ("peer", "P2"):
             raise processes.Failed("no such luck")
@@ -197,7 +196,7 @@ def told(monkeypatch):
     return asked
 
 
-def go(record: Any, names: list[str], repeat: int) -> None:
+def go(record, names, repeat):
     for turn, name, engine in run.turns(names, repeat):
         if not record.has(name, engine, turn):
             record.take(name, engine, quick=True)

@@ -6,13 +6,12 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.append(str(FOLDER))
-simulation: Any = importlib.import_module("simulation")
+simulation = importlib.import_module("simulation")
 sys.path.remove(str(FOLDER))
 
 FOUND = json.loads(simulation.KEPT.read_text())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self, TypedDict
@@ -36,20 +35,20 @@ from stategraph.testing import CHANNEL_RULES, CheckFailed, check_channel
 class MaxValue(BaseChannel[int, int, int]):
     """Keeps the greatest value written: as a user would write it from the docs."""
 
-    def __init__(self, typ: Any, key: str = "") -> None:
+    def __init__(self, typ, key=""):
         super().__init__(typ, key)
         self.value: Any = MISSING
 
     @property
-    def step_scoped(self) -> bool:
+    def step_scoped(self):
         return False
 
-    def get(self) -> int:
+    def get(self):
         if self.value is MISSING:
             raise EmptyChannelError(f"{self.key}: nothing was written")
         return self.value  # type: ignore[no-any-return]
 
-    def update(self, values: Sequence[Any]) -> bool:
+    def update(self, values):
         before = self.value
         for value in values:
             if isinstance(value, Overwrite):
@@ -58,13 +57,13 @@ class MaxValue(BaseChannel[int, int, int]):
                 self.value = value
         return self.value is not before
 
-    def from_checkpoint(self, stored: Any) -> Self:
+    def from_checkpoint(self, stored) -> Self:
         new = type(self)(self.typ, self.key)
         new.value = stored
         return new
 
 
-EXAMPLES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
+EXAMPLES = {
     "LastValue": (partial(LastValue, int, key="k"), [1, None, 3]),
     "LastValueAfterFinish": (partial(LastValueAfterFinish, int, key="k"), [1, None, 3]),
     "AnyValue": (partial(AnyValue, str, key="k"), ["a", None]),
@@ -108,56 +107,56 @@ def test_every_channel_of_ours_is_checked():
 
 
 class NoOverwrite(MaxValue):
-    def update(self, values: Sequence[Any]) -> bool:
+    def update(self, values):
         self.value, before = max([*values, *([] if self.value is MISSING else [self.value])]), self.value
         return self.value is not before
 
 
 class KeepsOverwrite(LastValue[int]):
-    def update(self, values: Sequence[Any]) -> bool:
+    def update(self, values):
         self.value = values[-1] if values else self.value
         return bool(values)
 
 
 class Silent(MaxValue):
-    def update(self, values: Sequence[Any]) -> bool:
+    def update(self, values):
         super().update(values)
         return False
 
 
 class Noisy(MaxValue):
-    def update(self, values: Sequence[Any]) -> bool:
+    def update(self, values):
         super().update(values)
         return True
 
 
 class ForeverDone(MaxValue):
-    def finish(self) -> bool:
+    def finish(self):
         return self.is_available()
 
 
 class DoneAtOnce(MaxValue):
-    def consume(self) -> bool:
+    def consume(self):
         self.value, before = MISSING, self.value
         return before is MISSING
 
 
 class LiveCheckpoint(BinaryOperatorAggregate[list[int]]):
-    def update(self, values: Sequence[Any]) -> bool:
+    def update(self, values):
         self.value.extend(item for value in values if not isinstance(value, Overwrite) for item in value)  # type: ignore[union-attr]
         return bool(values)
 
 
 class Forgetful(MaxValue):
-    def checkpoint(self) -> Any:
+    def checkpoint(self):
         return MISSING
 
 
 class Unstorable(MaxValue):
-    def checkpoint(self) -> Any:
+    def checkpoint(self):
         return MISSING if self.value is MISSING else lambda: self.value
 
-    def from_checkpoint(self, stored: Any) -> Self:
+    def from_checkpoint(self, stored) -> Self:
         return super().from_checkpoint(stored if stored is MISSING else stored())
 
 
@@ -166,7 +165,7 @@ class StoredAfterAll(MaxValue):
 
 
 class Blind(MaxValue):
-    def is_available(self) -> bool:
+    def is_available(self):
         return True
 
 
@@ -182,17 +181,17 @@ class Wrong(MaxValue):
 
 
 class Speechless(MaxValue):
-    def describe(self) -> Any:
+    def describe(self):
         return "fine"
 
 
 class Strange(MaxValue):
-    def preview(self, values: Sequence[Any]) -> Any:
+    def preview(self, values):
         return -1
 
 
 class PerValue(MaxValue):
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         return isinstance(other, MaxValue) and self.value == other.value
 
 
@@ -201,28 +200,28 @@ class Greedy(BaseChannel[list[int], Any, list[int]]):
 
     dropped = 1
 
-    def __init__(self, typ: Any, key: str = "") -> None:
+    def __init__(self, typ, key=""):
         super().__init__(typ, key)
         self.value: list[int] = []
 
-    def get(self) -> list[int]:
+    def get(self):
         return self.value
 
-    def update(self, values: Sequence[Any]) -> bool:
+    def update(self, values):
         for value in values:
             value = value.value if isinstance(value, Overwrite) else value
             value[:0] = self.value
             self.value = value
         return bool(values)
 
-    def from_checkpoint(self, stored: Any) -> Self:
+    def from_checkpoint(self, stored) -> Self:
         new = type(self)(self.typ, self.key)
         new.value = [] if stored is MISSING else list(stored)
         return new
 
 
 class Unrefused(LastValue[int]):
-    def update(self, values: Sequence[Any]) -> bool:
+    def update(self, values):
         self.value = values[0] if values else MISSING
         return super().update(values)
 
@@ -233,11 +232,11 @@ class NotBlank(EphemeralValue[int]):
     shares_blank = True
     __slots__ = ("used",)
 
-    def __init__(self, typ: Any) -> None:
+    def __init__(self, typ):
         super().__init__(typ)
         self.used = 0
 
-    def update(self, values: Sequence[Any]) -> bool:
+    def update(self, values):
         self.used += 1
         return super().update(values)
 
@@ -250,7 +249,7 @@ class Shared(LastValue[int]):
         return self
 
 
-BROKEN: dict[str, tuple[Callable[[], Any], list[Any]]] = {
+BROKEN = {
     "an_overwrite_replaces_or_is_refused": (lambda: NoOverwrite(int), [1, 2]),
     "an_update_that_changes_something_says_so": (lambda: Silent(int), [1, 2]),
     "an_update_without_writes_changes_only_step_scoped_channels": (lambda: Noisy(int), [1, 2]),

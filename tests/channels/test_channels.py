@@ -47,7 +47,7 @@ from stategraph.channels import (
 
 NAMES = ["a", "b", "c"]
 
-MAKERS: dict[str, partial[Any]] = {
+MAKERS = {
     "LastValue": partial(LastValue, Any, key="k"),
     "LastValueAfterFinish": partial(LastValueAfterFinish, Any, key="k"),
     "AnyValue": partial(AnyValue, Any, key="k"),
@@ -65,7 +65,7 @@ MAKERS: dict[str, partial[Any]] = {
 TRACKED = [name for name in MAKERS if not name.startswith("Untracked")]
 
 
-def preview(channel: Any, values: Any) -> Any:
+def preview(channel, values):
     """A copy that has taken the values: what a router reads."""
     copy = channel.copy()
     copy.update(values)
@@ -78,13 +78,13 @@ def channel(request):
     return MAKERS[request.param]()
 
 
-def state(channel: Any) -> dict[str, Any]:
+def state(channel):
     """All a built-in channel holds, whatever its class; what the last update has dropped is no part of it."""
     slots = {name for cls in type(channel).__mro__ for name in getattr(cls, "__slots__", ())}
     return {name: getattr(channel, name) for name in slots - {"dropped"}}
 
 
-def good(channel: Any) -> Any:
+def good(channel):
     """One write this channel can take."""
     return ["x"] if isinstance(channel, BinaryOperatorAggregate) else "a"
 
@@ -372,11 +372,11 @@ def test_overwrite_survives_json():
 
 
 class NeedsArguments:
-    def __init__(self, needed: int) -> None: ...
+    def __init__(self, needed): ...
 
 
 class Explodes:
-    def __init__(self) -> None:
+    def __init__(self):
         raise RuntimeError
 
 
@@ -418,7 +418,7 @@ def test_an_empty_reducer_takes_the_first_write_unreduced():
 
 
 def test_a_reducer_may_take_an_item_or_a_list():
-    def extend(value: list[int], write: int | list[int]) -> list[int]:
+    def extend(value, write):
         return value + (write if isinstance(write, list) else [write])
 
     made = BinaryOperatorAggregate(list[int], extend)
@@ -433,7 +433,7 @@ def test_a_builtin_without_signature_is_a_reducer():
 
 
 def test_reducers_are_equal_by_their_operator_alone():
-    def of(reducer: Any) -> BinaryOperatorAggregate[Any]:
+    def of(reducer) -> BinaryOperatorAggregate[Any]:
         return BinaryOperatorAggregate(int, reducer)
 
     bound = deque[int]()
@@ -477,13 +477,13 @@ def test_a_preview_never_touches_the_value_or_the_writes(typ):
 class Bag:
     """Deep inside, `copy.copy` would share the items; its own `copy` does not."""
 
-    def __init__(self, *items: int) -> None:
+    def __init__(self, *items):
         self.items = list(items)
 
     def copy(self) -> Bag:
         return Bag(*self.items)
 
-    def add(self, item: int) -> Bag:
+    def add(self, item) -> Bag:
         self.items.append(item)
         return self
 
@@ -652,7 +652,7 @@ def test_a_barrier_returns_copies(kind):
 
 
 class Highest(LastValue[int]):
-    def update(self, values: Sequence[int]) -> bool:
+    def update(self, values):
         return super().update([max(values)]) if values else False
 
 
@@ -661,17 +661,17 @@ class Logged(BinaryOperatorAggregate[int]):
 
     __slots__ = ("__dict__", "__private", "log")
 
-    def __init__(self, typ: Any) -> None:
+    def __init__(self, typ):
         super().__init__(typ, operator.add)
         self.log: list[Any] = []
         self.extra = "kept"
         self.__private = 1
 
-    def update(self, values: Sequence[Any]) -> bool:
+    def update(self, values):
         self.log.extend(values)
         return super().update(values)
 
-    def private(self) -> int:
+    def private(self):
         return self.__private
 
 
@@ -702,7 +702,7 @@ def test_a_subclass_is_copied_whole():
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_every_channel_can_be_subclassed(make):
-    sub: Any = type("Sub", (make.func,), {})
+    sub = type("Sub", (make.func,), {})
     made = sub(*make.args, **make.keywords)
     made.note = [1]
     made.update([good(made)])
@@ -717,16 +717,16 @@ def test_a_channel_from_scratch_needs_three_methods():
     class Counter(BaseChannel[int, Any, int]):
         __slots__ = ("count",)
 
-        def get(self) -> int:
+        def get(self):
             if not getattr(self, "count", 0):
                 raise EmptyChannelError
             return self.count
 
-        def update(self, values: Sequence[Any]) -> bool:
+        def update(self, values):
             self.count = getattr(self, "count", 0) + len(values)
             return bool(values)
 
-        def from_checkpoint(self, stored: Any) -> Counter:
+        def from_checkpoint(self, stored):
             new = Counter(self.typ, self.key)
             new.count = 0 if stored is MISSING else stored
             return new
@@ -748,7 +748,7 @@ writes = st.one_of(values, values.map(Overwrite), lists.map(lambda v: {"__overwr
 steps = st.lists(st.one_of(st.sampled_from(["consume", "finish"]), st.lists(writes, max_size=3)), max_size=6)
 
 
-def play(channel: Any, steps: list[Any]) -> Any:
+def play(channel, steps):
     """The channel after `steps`, run as the engine runs them: on copies, which are dropped if they raise."""
     for step in steps:
         held, twin = state(channel), channel.copy()
@@ -795,14 +795,14 @@ def test_an_accumulating_topic_is_the_sum_of_its_steps(first, second):
 
 
 class Louder(LastValue[Any]):
-    def get(self) -> Any:
+    def get(self):
         return f"{super().get()}!"
 
 
 @pytest.mark.parametrize("updates", [[], ["a"], [Overwrite("a")], ["a", "b"]], ids=str)
 @pytest.mark.parametrize("make", [*MAKERS.values(), partial(Louder, Any, key="k")], ids=[*MAKERS, "a subclass"])
 def test_a_preview_is_what_an_update_would_give_and_changes_nothing(make, updates):
-    def outcome(channel: Any, *steps: str) -> Any:
+    def outcome(channel, *steps):
         try:
             return [getattr(channel, step)(*[updates] * (step != "get")) for step in steps][-1]
         except (InvalidUpdateError, EmptyChannelError, TypeError) as error:

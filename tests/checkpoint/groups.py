@@ -25,12 +25,12 @@ def saver(tmp_path):
         yield opened
 
 
-def first_commit(saver: SqliteSaver, thread: str, **values: Any) -> Commit:
+def first_commit(saver: SqliteSaver, thread: str, **values) -> Commit:
     run = Commits(lambda *_: None, saver, thread)
     return run.made("0", None, (), values or {"a": 1})[0]
 
 
-def heads(path: Any) -> dict[str, str]:
+def heads(path) -> dict[str, str]:
     """What is stored, seen by another connection."""
     with closing(sqlite3.connect(path)) as other, other:
         return dict(other.execute("SELECT thread_id, head_id FROM spaces WHERE head_id IS NOT NULL"))
@@ -60,9 +60,9 @@ def write_together(saver: SqliteSaver, commits: list[Commit], is_async: bool) ->
     """`together`, for commits: of coroutines, or of threads that wait for them."""
     if is_async:
         return asyncio.run(together(saver, [lambda c=c: saver.acommit([c]) for c in commits]))
-    ended: list[Any] = [None] * len(commits)
+    ended = [None] * len(commits)
 
-    def write(place: int) -> None:
+    def write(place: int):
         try:
             saver.commit([commits[place]])
         except Exception as error:

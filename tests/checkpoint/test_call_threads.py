@@ -10,12 +10,9 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kit.graphs import Count, thread_config
@@ -37,12 +34,12 @@ WAIT = 20
 class Refusing(ThreadPoolExecutor):
     """asyncio's default pool, when nobody may use it."""
 
-    def submit(self, *args: Any, **named: Any) -> Any:
+    def submit(self, *args, **named):
         raise AssertionError("asyncio's default pool was used")
 
 
-def chain_of_three(saver: Any) -> Any:
-    async def tick(state: Any) -> dict[str, int]:
+def chain_of_three(saver):
+    async def tick(state):
         return {"n": state["n"] + 1}
 
     graph = StateGraph(Count)
@@ -60,27 +57,27 @@ class OwnSaver(InMemorySaver):
 class OwnStore(BaseStore):
     """A store of a user's that knows of sync code only."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._inner = InMemoryStore()
 
-    def batch(self, ops: Any) -> Any:
+    def batch(self, ops):
         return self._inner.batch(ops)
 
 
 class OwnCache(BaseCache):
     """A cache of a user's that knows of sync code only."""
 
-    def get(self, keys: Any) -> Any:
+    def get(self, keys):
         return {}
 
-    def set(self, pairs: Any) -> None:
+    def set(self, pairs):
         pass
 
-    def clear(self, namespaces: Any = None) -> None:
+    def clear(self, namespaces=None):
         pass
 
 
-async def use_saver(saver: BaseCheckpointSaver) -> None:
+async def use_saver(saver: BaseCheckpointSaver):
     app = chain_of_three(saver)
     config = thread_config("1")
     assert await app.ainvoke({"n": 0}, config) == {"n": 3}
@@ -92,29 +89,29 @@ async def use_saver(saver: BaseCheckpointSaver) -> None:
     await saver.adelete_thread("1")
 
 
-async def use_store(store: BaseStore) -> None:
+async def use_store(store: BaseStore):
     await store.aput(("a",), "k", {"text": "tea"})
     assert (await store.aget(("a",), "k")).value == {"text": "tea"}  # type: ignore[union-attr]
     assert len(await store.asearch(("a",), query="tea" if getattr(store, "_index", None) else None)) == 1
 
 
-async def use_cache(cache: BaseCache) -> None:
+async def use_cache(cache: BaseCache):
     await cache.aset({(("n",), "k"): (("raw", b"1"), None)})
     await cache.aget([(("n",), "k")])
     await cache.aclear()
 
 
-def embed(texts: list[str]) -> list[list[float]]:
+def embed(texts):
     return [[1.0, float(len(text))] for text in texts]
 
 
 @asynccontextmanager
-async def as_it_is(made: Any) -> AsyncIterator[Any]:
+async def as_it_is(made):
     yield made
 
 
-INDEX: Any = {"dims": 2, "embed": embed}
-USES: dict[str, tuple[Callable[[Path, str], Any], Callable[[Any], Any]]] = {
+INDEX = {"dims": 2, "embed": embed}
+USES = {
     "SqliteSaver": (lambda path, _: SqliteSaver.from_conn_string(str(path)), use_saver),
     "PostgresSaver": (lambda _, url: PostgresSaver.from_conn_string(url), use_saver),
     "a saver of a user's": (lambda *_: OwnSaver(), use_saver),
@@ -156,14 +153,14 @@ def threads():
     made.join()
 
 
-def alive(threads: CallThreads) -> int:
+def alive(threads: CallThreads):
     return len(threads._threads)
 
 
 async def test_no_more_calls_are_made_at_once_than_there_may_be_threads(threads):
     both, order = threading.Barrier(2), []
 
-    def call(number: int) -> int:
+    def call(number):
         if number < 2:
             both.wait(WAIT)  # these two are made at once
         order.append(number)
@@ -177,7 +174,7 @@ async def test_no_more_calls_are_made_at_once_than_there_may_be_threads(threads)
 async def test_a_call_sees_the_context_of_its_caller_and_cannot_change_it(threads):
     name = ContextVar("name", default="nobody")
 
-    def call() -> str:
+    def call():
         found = name.get()
         name.set("changed")
         return found
@@ -188,7 +185,7 @@ async def test_a_call_sees_the_context_of_its_caller_and_cannot_change_it(thread
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt("no"), StopIteration("no")])
 async def test_what_a_call_raises_its_caller_gets(threads, error):
-    def fail() -> None:
+    def fail():
         raise error
 
     try:
@@ -203,11 +200,11 @@ async def test_what_a_call_raises_its_caller_gets(threads, error):
 def test_several_event_loops_call_at_once(threads):
     both = threading.Barrier(2)
 
-    async def go() -> str:
+    async def go():
         await threads.call(both.wait, WAIT)
         return threading.current_thread().name
 
-    names: list[str] = []
+    names = []
     loops = [threading.Thread(target=lambda: names.append(asyncio.run(go()))) for _ in range(2)]
     for each in loops:
         each.start()
@@ -220,7 +217,7 @@ async def test_a_cancelled_call_that_has_started_completes_and_one_that_has_not_
     one, made = CallThreads(1), []
     begun, release = threading.Event(), threading.Event()
 
-    def slow() -> None:
+    def slow():
         begun.set()
         release.wait(WAIT)
         made.append("slow")
@@ -242,11 +239,11 @@ async def test_a_cancelled_call_that_has_started_completes_and_one_that_has_not_
 def test_a_loop_that_is_closed_meanwhile_ends_no_thread(threads):
     begun, release = threading.Event(), threading.Event()
 
-    def slow() -> None:
+    def slow():
         begun.set()
         release.wait(WAIT)
 
-    async def leave() -> None:
+    async def leave():
         call = asyncio.ensure_future(threads.call(slow))
         while not begun.is_set():
             await asyncio.sleep(0)
@@ -286,7 +283,7 @@ def test_threads_hold_no_saver_alive(tmp_path):
     gone = threading.Event()
 
     class Watched(SqliteSaver):
-        def __del__(self) -> None:
+        def __del__(self):
             gone.set()
 
     saver = Watched(str(tmp_path / "db"))
@@ -298,7 +295,7 @@ def test_threads_hold_no_saver_alive(tmp_path):
 
 
 def test_a_call_on_a_thread_of_its_own_leaves_none():
-    used: list[threading.Thread] = []
+    used = []
     asyncio.run(call_on_thread(lambda: used.append(threading.current_thread())))
     assert used[0].daemon
     used[0].join(WAIT)

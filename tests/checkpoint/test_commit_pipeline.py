@@ -7,8 +7,6 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import psycopg
 import pytest
@@ -37,17 +35,17 @@ def saver(postgres):
         yield opened
 
 
-def warm_up(saver: PostgresSaver) -> None:
+def warm_up(saver: PostgresSaver):
     """Commit often enough that its statements are prepared. A pool on a busy machine may have opened a second connection
     at the beginning, and uses them by turns."""
     runs = start(saver, "warm", 1)
-    pool: Any = saver._server.pool
+    pool = saver._server.pool
     until(lambda: pool.get_stats()["pool_available"] == pool.get_stats()["pool_size"])
     for step in range(1, 4 * pool.get_stats()["pool_size"] + 1):
         assert go_on(saver, runs, str(step)) == [None]
 
 
-def start(saver: PostgresSaver, name: str, count: int = MANY) -> list[Commits]:
+def start(saver: PostgresSaver, name, count=MANY) -> list[Commits]:
     """Runs that have stored a checkpoint."""
     runs = [Commits(lambda _, commit: saver.commit(commit), saver, f"{name} {number}") for number in range(count)]
     for run in runs:
@@ -55,11 +53,11 @@ def start(saver: PostgresSaver, name: str, count: int = MANY) -> list[Commits]:
     return runs
 
 
-def advance(run: Commits, id: str = "1", **values: Any) -> Commit:
+def advance(run: Commits, id="1", **values) -> Commit:
     return run.made(id, "head", (), values or {"a": 2})[0]
 
 
-def go_on(saver: PostgresSaver, runs: list[Commits], id: str, **values: Any) -> list[Any]:
+def go_on(saver: PostgresSaver, runs: list[Commits], id, **values):
     """Let these runs store a further checkpoint together."""
     made = [run.made(id, "head", (), values or {"a": 2}) for run in runs]
     ended = store_together(saver, [commit for commit, _ in made])
@@ -68,17 +66,17 @@ def go_on(saver: PostgresSaver, runs: list[Commits], id: str, **values: Any) -> 
     return ended
 
 
-def store_together(saver: PostgresSaver, commits: list[Commit]) -> list[Any]:
+def store_together(saver: PostgresSaver, commits: list[Commit]):
     """Commit as many coroutines of one turn of the event loop; how each ended."""
 
-    async def go() -> list[Any]:
+    async def go():
         writes = (saver.acommit([commit]) for commit in commits)
         return await asyncio.wait_for(asyncio.gather(*writes, return_exceptions=True), WAIT)
 
     return asyncio.run(go())
 
 
-def heads(saver: PostgresSaver) -> dict[str, str]:
+def heads(saver: PostgresSaver):
     """What is stored, seen by another connection; without what warmed up."""
     with psycopg.connect(saver._server.address()[0]) as other:
         rows = other.execute("SELECT thread_id, head_id FROM stategraph_spaces").fetchall()
@@ -89,11 +87,11 @@ def heads(saver: PostgresSaver) -> dict[str, str]:
 class Pipelines:
     """Counts the pipelines that are sent, and the statements of each."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch):
         self.sizes: list[int] = []
         real = PreparedStatements.rows_together
 
-        def rows_together(prepared: Any, calls: Any) -> Any:
+        def rows_together(prepared, calls):
             self.sizes.append(len(calls))
             return real(prepared, calls)
 
@@ -182,7 +180,7 @@ def test_two_of_one_thread_one_wins(saver):
 def test_a_lock_of_another_session_blocks_only_the_commit_that_needs_it(saver):
     runs = start(saver, "t")
 
-    async def go() -> None:
+    async def go():
         writes = {run.thread: asyncio.ensure_future(saver.acommit([advance(run)])) for run in runs}
         locked = writes.pop(runs[0].thread)
         await asyncio.wait_for(asyncio.gather(*writes.values()), WAIT)
@@ -201,7 +199,7 @@ def test_when_the_connection_breaks_each_is_stored_once(saver, monkeypatch, arri
     runs = start(saver, "t")
     real = PreparedStatements.rows_together
 
-    def rows_together(prepared: Any, calls: Any) -> Any:
+    def rows_together(prepared, calls):
         monkeypatch.setattr(PreparedStatements, "rows_together", real)
         if arrived:
             real(prepared, calls)
@@ -215,7 +213,7 @@ def test_when_the_connection_breaks_each_is_stored_once(saver, monkeypatch, arri
 
 
 def test_when_the_server_does_not_answer_all_waiting_commits_fail(saver, monkeypatch):
-    def rows_together(prepared: Any, calls: Any) -> Any:
+    def rows_together(prepared, calls):
         raise LateError("the server did not answer in time")
 
     runs = start(saver, "t")
@@ -230,7 +228,7 @@ async def test_no_commit_returns_before_the_server_has_committed(saver, monkeypa
     reached, release = threading.Event(), threading.Event()
     real = PreparedStatements.rows_together
 
-    def rows_together(prepared: Any, calls: Any) -> Any:
+    def rows_together(prepared, calls):
         reached.set()
         assert release.wait(WAIT)
         return real(prepared, calls)
@@ -252,7 +250,7 @@ async def test_no_commit_returns_before_the_server_has_committed(saver, monkeypa
 def test_a_cancelled_commit_that_has_not_started_is_dropped(saver):
     runs = start(saver, "t", 3)
 
-    async def go() -> None:
+    async def go():
         tasks = [asyncio.ensure_future(saver.acommit([advance(run)])) for run in runs]
         await asyncio.sleep(0)
         tasks[1].cancel()
@@ -261,7 +259,7 @@ def test_a_cancelled_commit_that_has_not_started_is_dropped(saver):
     saver._pipeline._started = True  # it is busy
     loop = asyncio.new_event_loop()
 
-    async def release() -> None:
+    async def release():
         running = asyncio.ensure_future(go())
         for _ in range(5):
             await asyncio.sleep(0)
@@ -279,7 +277,7 @@ def test_commits_that_wait_for_a_closed_saver_fail(postgres):
     warm_up(saver)
     runs = start(saver, "t", 3)
 
-    async def go() -> list[Any]:
+    async def go():
         saver._pipeline._started = True  # it is busy
         tasks = [asyncio.ensure_future(saver.acommit([advance(run)])) for run in runs]
         while len(saver._pipeline.waiting) < 3:
@@ -294,7 +292,7 @@ def test_commits_that_wait_for_a_closed_saver_fail(postgres):
 
 def test_two_event_loops_at_once(saver):
     here, there = start(saver, "here"), start(saver, "there")
-    ended: list[Any] = []
+    ended = []
     other = threading.Thread(target=lambda: ended.extend(store_together(saver, [advance(run) for run in there])))
     other.start()
     ended += store_together(saver, [advance(run) for run in here])
@@ -305,13 +303,13 @@ def test_two_event_loops_at_once(saver):
 
 @pytest.mark.parametrize("method", ["commit", "put"])
 def test_what_a_subclass_overrides_is_called(postgres, method):
-    called: list[str] = []
+    called = []
 
-    def override(self: Any, *args: Any, **named: Any) -> Any:
+    def override(self, *args, **named):
         called.append(method)
         return getattr(PostgresSaver, method)(self, *args, **named)
 
-    own: Any = type("Own", (PostgresSaver,), {method: override})
+    own = type("Own", (PostgresSaver,), {method: override})
     with own.from_conn_string(postgres) as saver:
         runs = start(saver, "t")
         called.clear()
@@ -326,8 +324,8 @@ def test_retention_prunes_as_ever(postgres):
         assert len([*saver.list(address("1", ""))]) < 100
 
 
-def loop(saver: PostgresSaver, steps: int) -> Any:
-    async def tick(state: Any) -> dict[str, int]:
+def loop(saver: PostgresSaver, steps):
+    async def tick(state):
         return {"n": state["n"] + 1}
 
     return (
@@ -339,10 +337,10 @@ def loop(saver: PostgresSaver, steps: int) -> Any:
 
 async def test_many_live_runs_are_stored_in_few_transactions(saver, monkeypatch):
     steps, count = 10, 60
-    sizes: list[int] = []
+    sizes = []
     real = saver._commit_together
 
-    def store_far_away(commits: list[Commit]) -> list[bool]:
+    def store_far_away(commits: list[Commit]):
         time.sleep(0.005)  # else a quick server has answered before a second run wants to commit
         sizes.append(len(commits))
         stored = real(commits)
@@ -350,7 +348,7 @@ async def test_many_live_runs_are_stored_in_few_transactions(saver, monkeypatch)
         return stored
 
     monkeypatch.setattr(saver._pipeline, "_store", store_far_away)
-    config: Callable[[int], Any] = lambda number: {"configurable": {"thread_id": str(number)}}  # noqa: E731
+    config = lambda number: {"configurable": {"thread_id": str(number)}}  # noqa: E731
     app = loop(saver, steps)
     ended = await asyncio.gather(*(app.ainvoke({"n": 0}, config(number)) for number in range(count)))
     assert ended == [{"n": steps}] * count

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from stategraph.testing.conformance import GROUPS
 class TestSqliteSaverInMemory(Ours):
     durable = False
 
-    def open(self, folder: Path) -> Any:
+    def open(self, folder):
         return SqliteSaver.from_conn_string(":memory:")
 
 
@@ -44,11 +43,11 @@ class TestSqliteSaverInMemory(Ours):
 class Wrong(SaverChecks):
     """Opens a wrong saver; other processes can find it."""
 
-    def __init__(self, saver: Any) -> None:
+    def __init__(self, saver):
         self.saver = saver
         self.durable = not issubclass(saver, InMemorySaver)
 
-    def open(self, folder: Path) -> Any:
+    def open(self, folder):
         if issubclass(self.saver, InMemorySaver):
             return self.saver()
         return self.saver.from_conn_string(str(folder / "threads.db"), synchronous="off")
@@ -58,13 +57,13 @@ class Wrong(SaverChecks):
     full = TestSqliteSaver.full
 
 
-BUGS: list[Any] = []
+BUGS = []
 
 
-def caught_by(*checks: str) -> Any:
+def caught_by(*checks):
     """Plant a bug, and name the checks of which each must fail."""
 
-    def plant(saver: type) -> type:
+    def plant(saver):
         for check in checks:
             marks = [pytest.mark.trial] if check in LONG else []
             BUGS.append(pytest.param(saver, check, id=f"{saver.__name__}-{check}", marks=marks))
@@ -77,7 +76,7 @@ def caught_by(*checks: str) -> Any:
 class NoSwap(InMemorySaver):
     """Commits whatever head the run had seen."""
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         super().commit([replace(commit, head=self.head(address(commit.thread_id, commit.checkpoint_ns))) for commit in commits])
 
 
@@ -85,7 +84,7 @@ class NoSwap(InMemorySaver):
 class RequiresNothing(InMemorySaver):
     """Checks the head of a commit's own namespace only."""
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         super().commit([replace(commit, requires=()) for commit in commits])
 
 
@@ -93,7 +92,7 @@ class RequiresNothing(InMemorySaver):
 class OneByOne(SqliteSaver):
     """Stores several commits in a transaction each."""
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         for commit in commits:
             super().commit([commit])
 
@@ -102,7 +101,7 @@ class OneByOne(SqliteSaver):
 class CheckThenAct(SqliteSaver):
     """Looks at the head, and moves it a moment later."""
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         commit = commits[-1]
         place = address(commit.thread_id, commit.checkpoint_ns)
         head = self.head(place)
@@ -119,7 +118,7 @@ class CheckThenAct(SqliteSaver):
 
 @caught_by("the_latest_is_what_was_committed_last_whatever_the_time")
 class LatestByClock(InMemorySaver):
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         if coordinates(config)[2] is not None:
             return super().get_tuple(config)
         return max(self.list(config), key=lambda found: found.checkpoint["ts"], default=None)
@@ -127,19 +126,19 @@ class LatestByClock(InMemorySaver):
 
 @caught_by("newest_is_what_was_committed_last", "the_latest_is_what_was_committed_last_whatever_the_time")
 class OrderById(InMemorySaver):
-    def list(self, config: Any, **options: Any) -> Any:
+    def list(self, config: Any, **options):
         return iter(sorted(super().list(config, **options), key=lambda found: found.checkpoint["id"], reverse=True))
 
 
 @caught_by("a_commit_stores_checkpoint_writes_and_head")
 class LostWrites(InMemorySaver):
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         super().commit([replace(commit, writes=[]) for commit in commits])
 
 
 @caught_by("sending_writes_again_keeps_the_first", "writes_recorded_early_and_again_in_the_commit_count_once")
 class LastWriteCounts(InMemorySaver):
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         found = super().get_tuple(config)
         if found is None:
             return None
@@ -153,7 +152,7 @@ class LastWriteCounts(InMemorySaver):
 class ReplacesByCall(InMemorySaver):
     """Only a call with nothing but control writes replaces."""
 
-    def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+    def put_writes(self, config: Any, writes, task_id, task_path=""):
         found = self.get_tuple(config)
         known = {channel for task, channel, _ in (found.pending_writes if found else ()) if task == task_id}
         if not all(channel in CONTROL_WRITES for channel, _ in writes):
@@ -163,7 +162,7 @@ class ReplacesByCall(InMemorySaver):
 
 @caught_by("writes_are_ordered_by_path_task_and_place")
 class OrderOfArrival(InMemorySaver):
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         found = super().get_tuple(config)
         if found is None or not found.pending_writes:
             return found
@@ -175,7 +174,7 @@ class OrderOfArrival(InMemorySaver):
 class PruneBreaksDeltas(SqliteSaver):
     """Deletes rows on which others build."""
 
-    def prune(self, thread_ids: Any = None, *, keep_last: Any = None, older_than: Any = None) -> None:
+    def prune(self, thread_ids=None, *, keep_last=None, older_than=None):
         execute = self._database.connection.execute
         edge = "SELECT seq FROM checkpoints ORDER BY seq DESC LIMIT 1 OFFSET ?"
         last = execute(edge, (keep_last or 1,)).fetchone()
@@ -185,13 +184,13 @@ class PruneBreaksDeltas(SqliteSaver):
 
 @caught_by("copy_and_source_share_nothing")
 class CopyShares(InMemorySaver):
-    def copy_thread(self, source: str, target: str) -> None:
+    def copy_thread(self, source, target):
         self._threads[target] = self._threads[source]
 
 
 @caught_by("copy_thread_copies_everything")
 class CopiesTheHeadOnly(InMemorySaver):
-    def copy_thread(self, source: str, target: str) -> None:
+    def copy_thread(self, source, target):
         for name in self._threads[source]:
             found = self.get_tuple(address(source, name))
             self.put(address(target, name), found.checkpoint, found.metadata, {})
@@ -199,7 +198,7 @@ class CopiesTheHeadOnly(InMemorySaver):
 
 @caught_by("a_commit_that_fails_leaves_nothing")
 class HalfDoneOnError(InMemorySaver):
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         commit = commits[-1]
         if commit.writes:
             self.record((commit.thread_id, commit.checkpoint_ns), None, {commit.parent_id: commit.writes})
@@ -210,11 +209,11 @@ class HalfDoneOnError(InMemorySaver):
 class Listing(Serializer):
     """Gives lists for tuples, as JSON does."""
 
-    def loads(self, blob: Any) -> Any:
+    def loads(self, blob):
         return _listed(super().loads(blob))
 
 
-def _listed(value: Any) -> Any:
+def _listed(value):
     if isinstance(value, (list, tuple)):
         return [_listed(each) for each in value]
     return {key: _listed(each) for key, each in value.items()} if type(value) is dict else value
@@ -222,17 +221,17 @@ def _listed(value: Any) -> Any:
 
 @caught_by("values_come_back_equal_and_of_the_same_type", "a_run_leaves_the_same_history_as_in_memory")
 class TuplesBecomeLists(InMemorySaver):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(serde=Listing())
 
 
 @caught_by("history_does_not_change_with_what_it_was_made_of")
 class KeepsLiveValues(InMemorySaver):
-    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+    def put(self, config: Any, checkpoint, metadata, new_versions):
         self.live = checkpoint
         return super().put(config, checkpoint, metadata, new_versions)
 
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         found = super().get_tuple(config)
         return found and found._replace(checkpoint=self.live)
 
@@ -241,27 +240,27 @@ class KeepsLiveValues(InMemorySaver):
 class GivesItsOwn(InMemorySaver):
     """A cache that hands out the very objects it keeps."""
 
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         self.__dict__.setdefault("cache", super().get_tuple(config))
         return self.cache
 
 
 @caught_by("namespaces_and_threads_are_apart")
 class IgnoresCase(InMemorySaver):
-    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+    def put(self, config: Any, checkpoint, metadata, new_versions):
         return super().put(address(*map(_lower, coordinates(config))), checkpoint, metadata, new_versions)
 
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         return super().get_tuple(address(*map(_lower, coordinates(config))))
 
 
-def _lower(text: str | None) -> Any:
+def _lower(text):
     return text and text.lower()
 
 
 @caught_by("hostile_texts_are_only_texts")
 class FormatsSql(SqliteSaver):
-    def head(self, config: Any) -> Any:
+    def head(self, config: Any):
         thread_id, checkpoint_ns, _ = coordinates(config)
         where = f"thread_id = '{thread_id}' AND checkpoint_ns = '{checkpoint_ns}'"
         row = self._database.connection.execute(f"SELECT head_id FROM spaces WHERE {where}").fetchone()
@@ -272,7 +271,7 @@ class FormatsSql(SqliteSaver):
 class Pattern(InMemorySaver):
     """Finds filters by LIKE."""
 
-    def list(self, config: Any, *, filter: Any = None, before: Any = None, limit: Any = None) -> Any:
+    def list(self, config: Any, *, filter=None, before=None, limit=None):
         for found in super().list(config, before=before, limit=limit if not filter else None):
             pattern = {k: re.escape(str(v)).replace("%", ".*").replace("_", ".") for k, v in (filter or {}).items()}
             if all(re.fullmatch(pattern[k], str(found.metadata.get(k))) for k in pattern):
@@ -281,14 +280,14 @@ class Pattern(InMemorySaver):
 
 @caught_by("texts_that_a_database_cannot_hold_are_kept_or_refused")
 class StripsNul(InMemorySaver):
-    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+    def put(self, config: Any, checkpoint, metadata, new_versions):
         metadata = {key: value.replace("\0", "") if isinstance(value, str) else value for key, value in metadata.items()}
         return super().put(config, checkpoint, metadata, new_versions)
 
 
 @caught_by("what_was_acknowledged_survives_a_kill")
 class TwoTransactions(SqliteSaver):
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         commit = commits[-1]
         if commit.writes:
             self.record((commit.thread_id, commit.checkpoint_ns), None, {commit.parent_id: commit.writes})
@@ -299,31 +298,31 @@ class TwoTransactions(SqliteSaver):
 class StoresLater(SqliteSaver):
     """Returns before it has stored; stores when several wait, when somebody reads, and when it is closed."""
 
-    def __init__(self, conn: Any, **options: Any) -> None:
+    def __init__(self, conn, **options):
         super().__init__(conn, **options)
         self.waiting: list[Any] = []
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         self.later(super().commit, commits)
 
-    def record(self, *args: Any) -> None:
+    def record(self, *args):
         self.later(super().record, *args)
 
-    def later(self, *call: Any) -> None:
+    def later(self, *call):
         self.waiting.append(call)
         if len(self.waiting) > 8:
             self.flush()
 
-    def flush(self) -> None:
+    def flush(self):
         while self.waiting:
             call, *args = self.waiting.pop(0)
             call(*args)
 
-    def close(self) -> None:
+    def close(self):
         self.flush()
         super().close()
 
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         self.flush()
         return super().get_tuple(config)
 
@@ -332,10 +331,10 @@ class StoresLater(SqliteSaver):
 class RecordsInMemory(SqliteSaver):
     """Early writes, questions among them, are kept in this process only."""
 
-    def record(self, where: Any, expected: Any, writes: Any) -> None:
+    def record(self, where, expected, writes):
         self.__dict__.setdefault("early", InMemorySaver()).record(where, None, writes)
 
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         found = super().get_tuple(config)
         early = self.__dict__.get("early")
         if found is None or early is None:
@@ -350,13 +349,13 @@ class RecordsInMemory(SqliteSaver):
 class Blind(Integrity):
     """Looks at nothing."""
 
-    def unprotect(self, data: bytes, place: bytes) -> bytes:
+    def unprotect(self, data, place):
         return data[:-DIGEST_SIZE]
 
 
 @caught_by("damaged_bytes_are_never_believed")
 class NoChecksum(SqliteSaver):
-    def __init__(self, conn: Any, **options: Any) -> None:
+    def __init__(self, conn, **options):
         super().__init__(conn, integrity=Blind(), **options)
 
 
@@ -364,13 +363,13 @@ class NoChecksum(SqliteSaver):
 class Lenient(SqliteSaver):
     """Takes what it finds for all there is."""
 
-    def _newest_first(self, spaces: Any, edge: int) -> Any:
+    def _newest_first(self, spaces, edge):
         return iter(self._page(spaces, edge))
 
 
 @caught_by("forgetting_and_copying_are_whole_when_killed")
 class CopiesOneByOne(SqliteSaver):
-    def copy_thread(self, source: str, target: str) -> None:
+    def copy_thread(self, source, target):
         for found in reversed([*self.list(address(source, ""))]):
             where = address(target, "", found.parent_config and found.parent_config["configurable"]["checkpoint_id"])
             self.put(where, found.checkpoint, found.metadata, found.checkpoint["channel_versions"])
@@ -378,17 +377,17 @@ class CopiesOneByOne(SqliteSaver):
 
 @caught_by("an_answer_is_taken_once", "an_answer_is_taken_once_by_many_processes")
 class ClaimsAfterALook(SqliteSaver):
-    def record(self, where: Any, expected: Any, writes: Any) -> Any:
+    def record(self, where, expected, writes):
         time.sleep(0.05)  # as if it had looked before
         return super().record(where, None, writes)
 
 
 @caught_by("a_call_that_is_delivered_twice_is_one_run")
 class KnowsNoRuns(InMemorySaver):
-    def run_of(self, config: Any, run_id: str) -> Any:
+    def run_of(self, config: Any, run_id):
         return None
 
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         found = super().get_tuple(config)
         if found is not None:
             found.metadata.pop("run_id", None)
@@ -397,7 +396,7 @@ class KnowsNoRuns(InMemorySaver):
 
 @caught_by("a_full_storage_refuses_whole_steps_and_goes_on_when_there_is_room")
 class SwallowsErrors(SqliteSaver):
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         try:
             super().commit(commits)
         except CheckpointConflictError:
@@ -408,11 +407,11 @@ class SwallowsErrors(SqliteSaver):
 
 @caught_by("appending_to_a_list_takes_bytes_as_the_list_grows")
 class StoresEverythingAgain(SqliteSaver):
-    def __init__(self, conn: Any, **options: Any) -> None:
+    def __init__(self, conn, **options):
         super().__init__(conn, **options)
         self.file = Path(conn).with_name("whole")
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         commit = commits[-1]
         super().commit(commits)
         with open(self.file, "a") as file:
@@ -421,20 +420,20 @@ class StoresEverythingAgain(SqliteSaver):
 
 @caught_by("before_is_strict_and_limit_counts_what_is_left")
 class LimitZeroIsNone(InMemorySaver):
-    def list(self, config: Any, **options: Any) -> Any:
+    def list(self, config: Any, **options):
         return super().list(config, **{**options, "limit": options.get("limit") or None})
 
 
 @caught_by("filters_mean_equality_of_all_keys")
 class AbsentIsNone(InMemorySaver):
-    def list(self, config: Any, *, filter: Any = None, **options: Any) -> Any:
+    def list(self, config: Any, *, filter=None, **options):
         found = super().list(config, **options)
         return (each for each in found if all(each.metadata.get(k) == v for k, v in (filter or {}).items()))
 
 
 @caught_by("a_search_finds_what_a_thread_was_and_is")
 class LabelsNewThreadsOnly(SqliteSaver):
-    def _insert(self, session: Any, namespace_id: int, rows: Any) -> int:
+    def _insert(self, session, namespace_id, rows):
         if session.rows("has_labels", namespace_id):
             rows.labels = []
         return super()._insert(session, namespace_id, rows)
@@ -442,14 +441,14 @@ class LabelsNewThreadsOnly(SqliteSaver):
 
 @caught_by("a_search_finds_all_values_that_are_equal")
 class FindsTextsOfNumbers(InMemorySaver):
-    def list(self, config: Any, *, filter: Any = None, **options: Any) -> Any:
+    def list(self, config: Any, *, filter=None, **options):
         found = super().list(config, **options)
         return (each for each in found if all(str(each.metadata.get(k, ...)) == str(v) for k, v in (filter or {}).items()))
 
 
 @caught_by("delete_thread_forgets_all_of_it_and_nothing_else")
 class DeleteKeepsWrites(InMemorySaver):
-    def delete_thread(self, thread_id: str) -> None:
+    def delete_thread(self, thread_id):
         for space in self._threads.get(thread_id, {}).values():
             space.records.clear()
             space.head = None
@@ -457,7 +456,7 @@ class DeleteKeepsWrites(InMemorySaver):
 
 @caught_by("only_one_run_may_bring_an_answer")
 class ClaimsBlindly(InMemorySaver):
-    def record(self, where: Any, expected: Any, writes: Any) -> Any:
+    def record(self, where, expected, writes):
         return super().record(where, None, writes)
 
 
@@ -465,13 +464,13 @@ class ClaimsBlindly(InMemorySaver):
 class CountsWhereItStands(InMemorySaver):
     """What is recorded beside an earlier checkpoint leaves the head as it was."""
 
-    def record(self, where: Any, expected: Any, writes: Any) -> Any:
+    def record(self, where, expected, writes):
         return super().record(where, None, writes)
 
 
 @caught_by("a_kill_leaves_records_beside_all_checkpoints_or_none")
 class RecordsOneByOne(SqliteSaver):
-    def record(self, where: Any, expected: Any, writes: Any) -> Any:
+    def record(self, where, expected, writes):
         for id, tasks in writes.items():
             super().record(where, None, {id: tasks})
 
@@ -480,7 +479,7 @@ class RecordsOneByOne(SqliteSaver):
 class DoesNotAwait(InMemorySaver):
     """Only its async face is wrong."""
 
-    async def acommit(self, commits: Any) -> None:
+    async def acommit(self, commits):
         asyncio.get_running_loop().call_later(60, self.commit, commits)
 
 
@@ -488,7 +487,7 @@ class DoesNotAwait(InMemorySaver):
 class RemembersTooEarly(SqliteSaver):
     """A bug that ours had: what is being read is given to the next commit, which changes it."""
 
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         found = self._find(*coordinates(config))
         if found is None:
             return None
@@ -500,7 +499,7 @@ class RemembersTooEarly(SqliteSaver):
 class PutDropsWrites(InMemorySaver):
     """Another bug that ours had."""
 
-    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+    def put(self, config: Any, checkpoint, metadata, new_versions):
         thread_id, checkpoint_ns, _ = coordinates(config)
         space = self._threads.get(thread_id, {}).get(checkpoint_ns)
         if space is not None and checkpoint["id"] in space.records:
@@ -512,7 +511,7 @@ class PutDropsWrites(InMemorySaver):
 class ReadsHalf(InMemorySaver):
     """Moves the values of a step one by one."""
 
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         one, two = super().get_tuple(config), super().get_tuple(config)
         if one is None:
             return None
@@ -556,7 +555,7 @@ def test_the_readmes_example_works_with_pytest_and_from_the_command_line(tmp_pat
 
 
 def test_the_readmes_check_of_a_custom_saver_passes(tmp_path):
-    names: dict[str, Any] = {}
+    names = {}
     exec(EXAMPLES[1], names)
     names["run"](tmp_path)
 
@@ -584,15 +583,15 @@ def test_each_group_has_checks_and_most_custom_savers_need_few_of_them():
 class Bare(BaseCheckpointSaver):
     """What a user's own saver needs at least."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         inner = self.inner = InMemorySaver()
         self.get_tuple, self.put, self.put_writes = inner.get_tuple, inner.put, inner.put_writes  # type: ignore[method-assign]
 
-    def list(self, config: Any, **options: Any) -> Any:
+    def list(self, config: Any, **options):
         return self.inner.list(config, **options)
 
-    def delete_thread(self, thread_id: str) -> None:
+    def delete_thread(self, thread_id):
         self.inner.delete_thread(thread_id)
 
 
@@ -649,7 +648,7 @@ def test_the_command_reports_failure_by_its_exit_code(capsys):
         main(["test_conformance:TestInMemorySaver", "--only", "lost"])
 
 
-def wrong(folder: Path) -> Any:
+def wrong(folder):
     return LastWriteCounts()
 
 
@@ -670,7 +669,7 @@ def test_every_shipped_saver_passes_the_suite_and_is_shown_in_the_readme():
     assert [name for name in savers if f"Test{name}" not in globals() or f"`{name}`" not in shown] == []
 
 
-def leaves(cls: type) -> Iterator[type]:
+def leaves(cls):
     """The classes below one that have none below them, of those that users choose from."""
     below = [each for each in cls.__subclasses__() if each.__module__.startswith("stategraph.checkpoint.")]
     for each in below:

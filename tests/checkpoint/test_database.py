@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from typing import Any
 
 import pytest
 from kit.graphs import CONFIG
@@ -23,15 +22,15 @@ class Interrupted(sqlite3.Connection):
 
     armed = False
 
-    def cursor(self) -> Any:  # type: ignore[override]
+    def cursor(self):  # type: ignore[override]
         return super().cursor(_Cursor)
 
-    def execute(self, *args: Any) -> Any:
+    def execute(self, *args):
         return self.cursor().execute(*args)
 
 
 class _Cursor(sqlite3.Cursor):
-    def execute(self, statement: str, *args: Any) -> Any:
+    def execute(self, statement, *args):
         done = super().execute(statement, *args)
         if self.connection.armed and statement.startswith("BEGIN"):
             self.connection.armed = False
@@ -95,7 +94,7 @@ def test_a_damaged_schema_is_a_storage_error(tmp_path):
         SqliteSaver(file)
 
 
-USES: dict[Any, Any] = {
+USES = {
     SqliteSaver: lambda saver: saver.get_tuple(CONFIG),
     SqliteStore: lambda store: store.get(("a",), "b"),
     SqliteCache: lambda cache: cache.get([(("a",), "b")]),
@@ -169,9 +168,9 @@ def test_a_file_that_others_write_to_is_tried_often(tmp_path, polls, monkeypatch
     other = sqlite3.connect(tmp_path / "t.db", isolation_level=None)
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db")) as saver:
         run = Commits(lambda _, commit: saver.commit(commit), saver)
-        slept: list[float] = []
+        slept = []
 
-        def sleep(seconds: float) -> None:
+        def sleep(seconds):
             slept.append(seconds)
             if len(slept) == polls:
                 other.execute("COMMIT")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +25,7 @@ ITEMS = st.one_of(TEXTS, st.integers(), st.booleans(), st.none(), st.dictionarie
 VALUES = st.one_of(st.lists(ITEMS, max_size=80), st.dictionaries(TEXTS, ITEMS, max_size=80), st.sets(TEXTS, max_size=80))
 
 
-def payload(value: Any) -> bytes:
+def payload(value):
     return serializer.dumps(value)[1]
 
 

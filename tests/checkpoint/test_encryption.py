@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from itertools import combinations
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kit.graphs import thread_config
@@ -22,11 +20,11 @@ KEY, OTHER = bytes(range(32)), bytes(32)
 COLUMNS = {"checkpoints": "body", "channel_values": "data", "writes": "data"}
 
 
-def opened(file: Path, integrity: Any) -> SqliteSaver:
+def opened(file, integrity) -> SqliteSaver:
     return SqliteSaver(file, synchronous="off", integrity=integrity)
 
 
-def app_of(saver: Any) -> Any:
+def app_of(saver):
     return graph({"q": asks("q"), "z": says("z")}, (START, "q"), ("q", "z"), checkpointer=saver)
 
 
@@ -74,7 +72,7 @@ def test_what_was_never_encrypted_is_refused(tmp_path, drive):
     saver.close()
 
 
-def everything(saver: Any) -> Any:
+def everything(saver):
     return [[*saver.list(thread_config(thread))] for thread in ("1", "2")]
 
 
@@ -191,7 +189,7 @@ def test_a_thread_is_read_with_keys_of_a_file_or_of_the_environment(file, tmp_pa
     for words in (["show", "--thread", "1"], ["threads"], ["show", "--thread", "1", "--keys", str(tmp_path / "none")]):
         capsys.readouterr()
         try:
-            code: Any = main([words[0], "--db", str(file), *words[1:]])
+            code = main([words[0], "--db", str(file), *words[1:]])
         except SystemExit as left:
             code = left.code
         shown = capsys.readouterr()

@@ -6,9 +6,7 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 
 import pytest
 from groups import WAIT, first_commit, heads, path_of, together, write_together
@@ -31,11 +29,11 @@ MANY = 20
 class Trace:
     """Counts statements by their first word."""
 
-    def __init__(self, saver: SqliteSaver) -> None:
+    def __init__(self, saver: SqliteSaver):
         self.counts: dict[str, int] = {}
         saver._database.connection.set_trace_callback(self._add)
 
-    def _add(self, statement: str) -> None:
+    def _add(self, statement):
         word = statement.split()[0]
         self.counts[word] = self.counts.get(word, 0) + 1
 
@@ -119,9 +117,9 @@ def test_a_transaction_that_could_not_be_committed_is_made_again_one_by_one(save
         run.step("0", a=1)
     commits = [run.made("1", "head", (), {"a": 2})[0] for run in runs]
     fails = [StorageError("the group"), None, None, StorageError("this one"), None, None]
-    asked: list[str] = []
+    asked = []
 
-    def check_files() -> None:
+    def check_files():
         asked.append("")
         error = fails[len(asked) - 1]
         if error is not None:
@@ -138,10 +136,10 @@ def test_a_transaction_that_could_not_be_committed_is_made_again_one_by_one(save
 
 @both
 def test_no_write_returns_before_the_transaction_is_committed(saver, is_async, monkeypatch):
-    seen: list[dict[str, str]] = []
+    seen = []
     answer = module.answer
 
-    def watched(made: Any) -> None:
+    def watched(made):
         seen.append(heads(path_of(saver)))
         answer(made)
 
@@ -154,7 +152,7 @@ def test_no_write_returns_before_the_transaction_is_committed(saver, is_async, m
 async def test_no_task_continues_before_the_transaction_is_committed(saver, monkeypatch):
     reached, release = threading.Event(), threading.Event()
 
-    def check_files() -> None:  # just before COMMIT
+    def check_files():  # just before COMMIT
         reached.set()
         assert release.wait(WAIT)
 
@@ -191,7 +189,7 @@ async def test_a_guarded_record_is_checked_again_when_its_group_was_undone(saver
     writes = [TaskWrites("task", "", [("a", saver.serde.dumps(1))])]
     failing = [True]
 
-    def check_files() -> None:
+    def check_files():
         if failing.pop() if failing else False:
             # Another process records as well, before the group is made again one by one.
             saver._database.grouped = False
@@ -202,7 +200,7 @@ async def test_a_guarded_record_is_checked_again_when_its_group_was_undone(saver
             other.close()
             raise StorageError("the group")
 
-    async def record() -> None:
+    async def record():
         await saver.arecord(("t", ""), Expected("0", 0), {"0": writes})
 
     monkeypatch.setattr(saver._database, "check_files", check_files)
@@ -214,12 +212,12 @@ async def test_a_guarded_record_is_checked_again_when_its_group_was_undone(saver
 
 async def test_what_a_subclass_does_after_its_commit_finds_it_on_disk(tmp_path):
     class Telling(SqliteSaver):
-        def commit(self, commits: Any) -> None:
+        def commit(self, commits):
             commit = commits[-1]
             super().commit(commits)
             found.append(commit.thread_id in heads(tmp_path / "db"))
 
-    found: list[bool] = []
+    found = []
     async with Telling.from_conn_string(str(tmp_path / "db")) as saver:
         await asyncio.gather(*(saver.acommit([first_commit(saver, str(number))]) for number in range(MANY)))
     assert found == [True] * MANY
@@ -239,7 +237,7 @@ async def test_a_cancelled_commit_that_has_not_started_is_dropped(saver):
 def test_commits_that_wait_for_a_closed_saver_fail(tmp_path):
     saver = SqliteSaver(str(tmp_path / "db"))
 
-    async def go() -> list[Any]:
+    async def go():
         with saver._lock:
             tasks = [asyncio.ensure_future(saver.acommit([first_commit(saver, str(number))])) for number in range(3)]
             while len(saver._group.waiting) < 3:
@@ -253,7 +251,7 @@ def test_commits_that_wait_for_a_closed_saver_fail(tmp_path):
 async def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(saver, monkeypatch):
     steps, runs = 10, 100
 
-    async def tick(state: Any) -> dict[str, int]:
+    async def tick(state):
         return {"n": state["n"] + 1}
 
     app = (
@@ -261,11 +259,11 @@ async def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_t
         .add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
         .compile(checkpointer=saver)
     )
-    hops: list[Any] = []  # each wakes a thread, and hands the interpreter lock to another core
+    hops = []  # each wakes a thread, and hands the interpreter lock to another core
     submit = module.CallThreads.submit
     monkeypatch.setattr(module.CallThreads, "submit", lambda self, job: hops.append(job) or submit(self, job))
     trace = Trace(saver)
-    config: Callable[[int], Any] = lambda number: {"configurable": {"thread_id": str(number)}}  # noqa: E731
+    config = lambda number: {"configurable": {"thread_id": str(number)}}  # noqa: E731
     ended = await asyncio.gather(*(app.ainvoke({"n": 0}, config(number)) for number in range(runs)))
     assert ended == [{"n": steps}] * runs
     stored = runs * (steps + 2)  # the input, START, the steps
@@ -285,7 +283,7 @@ def store(saver):
 
 def test_what_a_store_writes_is_one_transaction_with_commits(saver, store):
     trace = Trace(saver)
-    writes: list[Callable[[], Awaitable[Any]]] = []
+    writes = []
     for number in range(MANY):
         writes.append(lambda n=number: saver.acommit([first_commit(saver, str(n))]))  # type: ignore[misc]
         writes.append(lambda n=number: store.aput(("a",), str(n), {"n": n}))  # type: ignore[misc]
@@ -304,7 +302,7 @@ def test_a_store_alone_writes_without_a_savepoint(saver, store):
 
 def test_a_refused_batch_of_a_store_fails_no_other(saver, store):
     stale = [UnchangedOp(("a",), "1", {"n": 0}), PutOp(("a",), "1", {"n": 2}), PutOp(("a",), "2", {"n": 2})]
-    writes: list[Callable[[], Awaitable[Any]]] = [
+    writes = [
         lambda: store.aput(("a",), "1", {"n": 1}),
         lambda: store.abatch(stale),
         lambda: saver.acommit([first_commit(saver, "t")]),
@@ -327,7 +325,7 @@ def test_what_a_store_wrote_is_made_again_if_its_group_is_undone(saver, store):
     tries = []
 
     @contextmanager
-    def undo_once() -> Iterator[None]:
+    def undo_once():
         with undone():
             yield
             tries.append(1)
@@ -335,7 +333,7 @@ def test_what_a_store_wrote_is_made_again_if_its_group_is_undone(saver, store):
                 raise StorageError("it was undone")
 
     saver._group._group = undo_once
-    writes: list[Callable[[], Awaitable[Any]]] = [
+    writes = [
         lambda: store.aput(("a",), "1", {"n": 1}),
         lambda: saver.acommit([first_commit(saver, "t")]),
     ]

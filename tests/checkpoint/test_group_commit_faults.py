@@ -9,9 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 
 import pytest
 from groups import WAIT, first_commit, heads, path_of, saver, write_together
@@ -28,11 +26,11 @@ both = pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
 
 
 @contextmanager
-def held(saver: SqliteSaver) -> Iterator[None]:
+def held(saver: SqliteSaver):
     """Another thread uses the database."""
     holding, release = threading.Event(), threading.Event()
 
-    def hold() -> None:
+    def hold():
         with saver._lock:
             holding.set()
             release.wait(WAIT)
@@ -51,7 +49,7 @@ def held(saver: SqliteSaver) -> Iterator[None]:
 def test_if_no_thread_can_be_started_waiting_writes_fail_and_the_next_are_stored(saver, is_async, monkeypatch):
     submit = saver._group._threads.submit
 
-    def refuse(job: Any) -> None:
+    def refuse(job):
         monkeypatch.setattr(saver._group._threads, "submit", submit)
         raise RuntimeError("can't start new thread")
 
@@ -67,7 +65,7 @@ def test_a_write_inside_a_write_does_not_wait_for_those_that_wait_for_it(tmp_pat
     class Noting(SqliteSaver):
         """Records something each time it prunes, which is while a commit is made."""
 
-        def prune(self, *args: Any, **options: Any) -> None:
+        def prune(self, *args, **options):
             others.start()
             while not self._group.waiting:
                 pass
@@ -78,8 +76,8 @@ def test_a_write_inside_a_write_does_not_wait_for_those_that_wait_for_it(tmp_pat
         others = threading.Thread(target=saver.commit, args=([other],), daemon=True)
         saver.commit([first_commit(saver, "notes")])
 
-        def write(commit: Commit) -> None:
-            def commit_and_prune(given: Commit) -> None:
+        def write(commit: Commit):
+            def commit_and_prune(given: Commit):
                 SqliteSaver._commit(saver, [given])
                 saver.prune(["t"])
 
@@ -101,13 +99,13 @@ def test_what_cannot_be_undone_alone_is_undone_with_its_group(saver, is_async, m
     bad = first_commit(saver, "bad", a="long " * 100)
     real, broken = saver._insert, [True]
 
-    def insert(session: Any, namespace_id: int, rows: Any) -> int:
+    def insert(session, namespace_id, rows):
         seq = real(session, namespace_id, rows)
         if rows.checkpoint_id == bad.id and rows.long_values:
             raise sqlite3.OperationalError("disk I/O error")
         return seq
 
-    def roll_back(statement: str, values: Any = ()) -> Any:
+    def roll_back(statement, values=()):
         if statement == database._ROLLBACK_TO and broken:
             broken.clear()
             raise sqlite3.OperationalError("disk I/O error")
@@ -126,7 +124,7 @@ def test_what_cannot_be_undone_alone_is_undone_with_its_group(saver, is_async, m
 
 
 def test_ctrl_c_before_the_wait_takes_the_write_back(saver, monkeypatch):
-    def interrupt() -> None:
+    def interrupt():
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -9,7 +9,6 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, StrEnum
 from pathlib import PurePosixPath
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -50,11 +49,11 @@ def serde() -> Serializer:
     return made
 
 
-def back(value: Any) -> Any:
+def back(value):
     return from_json(json.loads(json.dumps(to_json(value, serde()), allow_nan=False)), serde())
 
 
-VALUES: list[Any] = [
+VALUES = [
     None, True, 1, 2**70, 1.5, -0.0, float("inf"), float("nan"), "text", b"bytes", bytearray(b"b"),
     [1, [2]], {"a": {"b": [1]}}, {1: "one", (1, 2): "pair"}, {"$type": "no", "value": 1}, {},
     (1, (2, [3])), {1, 2}, frozenset({"a"}), deque([1]), Counter("aab"), OrderedDict(a=1), defaultdict(list, a=[1]),

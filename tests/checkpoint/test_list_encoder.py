@@ -48,7 +48,7 @@ serializer.register(Model)
 serializer.register(Record)
 serializer.register(Letter)
 
-EQUALS: list[Any] = [
+EQUALS = [
     0, False, 0.0, -0.0, 1, True, 1.0, None, "", "a", Letter.A, "b", b"a", bytearray(b"a"), (), [], {}, OrderedDict(), set(), frozenset(),
     defaultdict(list), ["a"], ("a",), {"a": 1}, {"a": True}, OrderedDict(a=1), {"a"}, frozenset("a"), [[1]], [[True]],
 ]  # fmt: skip
@@ -56,19 +56,19 @@ EQUALS: list[Any] = [
 VALUES = st.one_of(st.sampled_from(EQUALS), st.text(max_size=3)).map(copy.deepcopy)
 
 
-def make(kind: str, n: int) -> Any:
+def make(kind, n):
     if kind == "model":
         return Model(content=f"text {n}", id=str(n))
     if kind == "record":
         return Record(f"text {n}", str(n))
-    message: dict[str, Any] = {"role": "user", "content": f"text {n}", "id": str(n)}
+    message = {"role": "user", "content": f"text {n}", "id": str(n)}
     return message if kind == "flat" else {**message, "calls": [{"name": "f", "args": {"n": n}}], "time": n / 2}
 
 
 KINDS = st.sampled_from(["flat", "deep", "model", "record"])
 
 
-def edit(items: list[Any], how: str, at: int, value: Any) -> None:
+def edit(items, how, at, value):
     """Change a list as nodes and reducers do."""
     item = items[at % len(items)]
     fields = item if isinstance(item, dict) else item.__dict__
@@ -112,11 +112,11 @@ def small(monkeypatch):
     monkeypatch.setattr(room, "BLOCK", 5)
 
 
-def encoded(encoder: Any, items: list[Any]) -> Any:
+def encoded(encoder, items):
     return tuple(encoder.dumps(items))
 
 
-def warm(items: list[Any]) -> room.ListEncoder:
+def warm(items) -> room.ListEncoder:
     """An encoder that has frozen these items."""
     encoder = serializer.make_list_encoder()
     assert encoder is not None
@@ -157,13 +157,13 @@ def test_each_kind_of_change_is_noticed(kind, how):
 @pytest.mark.parametrize("place", ["field", "list", "dict", "model", "record"])
 def test_a_value_is_distinguished_from_an_equal_one_of_another_type(place):
     """Each of `EQUALS` is put in the place of each."""
-    holders: dict[str, Any] = {"field": {}, "list": [None], "dict": {}, "model": Model(content=0), "record": Record(0)}
+    holders = {"field": {}, "list": [None], "dict": {}, "model": Model(content=0), "record": Record(0)}
     holder = holders[place]
-    items: list[Any] = [{"role": "user", "content": holder}, *(make("flat", n) for n in range(11))]
+    items = [{"role": "user", "content": holder}, *(make("flat", n) for n in range(11))]
     if place == "field":
         holder = items[0]
 
-    def put(value: Any) -> None:
+    def put(value):
         if isinstance(holder, (Model, Record)):
             holder.__dict__["content"] = value
         else:
@@ -205,7 +205,7 @@ def test_what_is_appended_is_encoded_alone(kind, count, monkeypatch):
             pytest.skip("long lists differ in their openings only")
     items = [make(kind, n) for n in range(count)]
     encoder = warm(items)
-    asked: list[int] = []
+    asked = []
     monkeypatch.setattr(encoder, "_dumps", lambda value: asked.append(len(value)) or serializer.dumps(value))
     for n in range(3):
         old = encoder.dumps(items)
@@ -220,7 +220,7 @@ def test_what_is_appended_is_encoded_alone(kind, count, monkeypatch):
 def test_a_replaced_item_costs_its_block(monkeypatch):
     items = [make("flat", n) for n in range(100)]
     encoder = warm(items)
-    asked: list[int] = []
+    asked = []
     monkeypatch.setattr(encoder, "_dumps", lambda value: asked.append(len(value)) or serializer.dumps(value))
     items[50] = make("deep", 50)
     blob = encoder.dumps(items)
@@ -251,7 +251,7 @@ def test_an_item_that_cannot_be_stored_is_named_by_its_place_in_the_whole_list()
 
 def test_values_that_cannot_be_compared_are_encoded():
     class Array:
-        def __eq__(self, other: object) -> bool:
+        def __eq__(self, other):
             raise ValueError("ambiguous")
 
         __hash__ = None  # type: ignore[assignment]
@@ -265,7 +265,7 @@ def test_values_that_cannot_be_compared_are_encoded():
 
 def test_a_serializer_with_dumps_of_its_own_is_asked_for_whole_values():
     class Mine(Serializer):
-        def dumps(self, value: Any) -> Any:
+        def dumps(self, value):
             return super().dumps(value)
 
     assert Mine().make_list_encoder() is None
@@ -279,7 +279,7 @@ class Chat(TypedDict):
 def test_history_shows_in_place_changes_at_the_step_that_made_them(drive, kind):
     """What a node changes in an old message is stored with the next write of the key, as if all were encoded."""
 
-    def speak(state: Chat) -> Any:
+    def speak(state: Chat):
         messages = state["messages"]
         messages[len(messages) % 7]["content"] += f" {len(messages)}"
         expected.append(copy.deepcopy(messages))
@@ -289,10 +289,10 @@ def test_history_shows_in_place_changes_at_the_step_that_made_them(drive, kind):
     graph = chain_of(Chat, speak=speak).add_conditional_edges(
         "speak", lambda state: END if len(state["messages"]) == 40 else "speak"
     )
-    expected: list[Any] = []
+    expected = []
     with SqliteSaver.from_conn_string(":memory:") as sqlite:
         app = graph.compile(checkpointer=sqlite if kind == "sqlite" else InMemorySaver())
-        thread: Any = {"configurable": {"thread_id": "1"}}
+        thread = {"configurable": {"thread_id": "1"}}
         drive.invoke(app, {"messages": [make("flat", n) for n in range(20)]}, thread)
         stored = [snapshot.values["messages"] for snapshot in app.get_state_history(thread)]
     assert stored[: len(expected)] == expected[::-1] and len(expected) == 20

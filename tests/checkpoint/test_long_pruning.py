@@ -9,12 +9,10 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from contextlib import closing
 from itertools import pairwise
-from pathlib import Path
 from random import Random
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import chain_of
@@ -39,7 +37,7 @@ class Inside(TypedDict, total=False):
     note: str
 
 
-def graph(saver: Any) -> CompiledStateGraph:
+def graph(saver) -> CompiledStateGraph:
     """A loop whose list grows; a graph inside a node stores, too, and may ask."""
     inner = chain_of(
         Inside,
@@ -53,11 +51,11 @@ def graph(saver: Any) -> CompiledStateGraph:
     )
 
 
-def on(thread: str = "t", **more: Any) -> Any:
+def on(thread="t", **more):
     return {"configurable": {"thread_id": thread, **more}, "recursion_limit": 1000, "metadata": {"number": 1}}
 
 
-def grow(saver: Any, random: Random, calls: int = 12) -> None:
+def grow(saver, random, calls=12):
     """Runs, answers, forks from anywhere, edits."""
     app = graph(saver)
     for number in range(calls):
@@ -73,12 +71,12 @@ def grow(saver: Any, random: Random, calls: int = 12) -> None:
             app.invoke({"n": random.randrange(4)}, {**on(), **config})
 
 
-def shown(saver: Any) -> list[Any]:
+def shown(saver):
     """All that can be read."""
     return [tuple(found) for found in saver.list(None)]
 
 
-def stored(file: Path) -> list[Any]:
+def stored(file):
     """How many rows there are of each kind, and the counts of namespaces."""
     with closing(sqlite3.connect(file)) as raw, raw:
         counts = [raw.execute(f"SELECT count(*) FROM {name}").fetchone() for name in ("checkpoints", "channel_values", "labels")]
@@ -130,11 +128,11 @@ def test_the_checks_of_savers_hold_where_every_thread_is_long(in_steps):
     assert report.ok, str(report)
 
 
-def steps(monkeypatch: pytest.MonkeyPatch, between: Callable[[int], Any]) -> list[int]:
+def steps(monkeypatch, between):
     """Do something between the transactions of a prune."""
     count = [0]
 
-    def sleep(seconds: float) -> None:
+    def sleep(seconds):
         count[0] += 1
         between(count[0])
 
@@ -149,9 +147,9 @@ def test_the_thread_is_whole_after_each_transaction(tmp_path, in_steps, monkeypa
         app = graph(saver)
         all_states = {found.config["configurable"]["checkpoint_id"]: found for found in saver.list(on())}
         head = app.get_state(on())
-        seen: list[set[str]] = []
+        seen = []
 
-        def look(number: int) -> None:
+        def look(number):
             found = {each.config["configurable"]["checkpoint_id"]: each for each in saver.list(on())}
             assert all(found[id].checkpoint == all_states[id].checkpoint for id in found)
             last = {id: found[id].pending_writes for id in found}
@@ -174,9 +172,9 @@ def test_what_others_store_meanwhile_stays(tmp_path, in_steps, monkeypatch):
         for _ in range(8):
             app.invoke({"n": 4}, on())
         old = [*app.get_state_history(on())]
-        made: dict[str, Any] = {}
+        made = {}
 
-        def work(number: int) -> None:
+        def work(number):
             history = [*app.get_state_history(on())]
             left = [state for state in history if state.config in [each.config for each in old]]
             source = left[-1] if number % 2 else history[0]
@@ -205,7 +203,7 @@ def test_a_thread_that_is_deleted_meanwhile_stays_deleted_or_is_another(tmp_path
         for _ in range(5):
             app.invoke({"n": 4}, on())
 
-        def work(number: int) -> None:
+        def work(number):
             if number == 6:
                 saver.delete_thread("t")
                 for _ in range(4 * again):
@@ -226,7 +224,7 @@ def test_two_that_prune_at_once(tmp_path, in_steps, monkeypatch):
         head = graph(saver).get_state(on())
         step = [None]
 
-        def work(number: int) -> None:
+        def work(number):
             if number == 7:
                 next(step[0] or iter([0.0]), None)
                 for _ in other._prune_in_steps(["t"], pruner_module.RetentionLimits(keep_last=1)):

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 from types import MemberDescriptorType
-from typing import Any
 
 import pytest
 from kit.lossless_values import (
@@ -197,7 +196,7 @@ def test_an_encoder_is_for_one_class():
 # -- NumPy --------------------------------------------------------------------------------------------------------------
 
 
-def seen_in(array: Any) -> Any:
+def seen_in(array):
     flags = array.flags
     order = (flags.c_contiguous, flags.f_contiguous, flags.writeable)
     return type(array), array.dtype, array.dtype.char, array.dtype.byteorder, array.shape, order, array.tobytes("A")

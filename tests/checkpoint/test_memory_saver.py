@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,10 +33,10 @@ class InMemory(SaverChecks):
 
     durable = False
 
-    def __init__(self, saver: Any = None) -> None:
+    def __init__(self, saver=None):
         self.saver = saver
 
-    def open(self, folder: Path) -> Any:
+    def open(self, folder):
         return self.saver or InMemorySaver()
 
 
@@ -47,7 +46,7 @@ def desk(drive, tmp_path):
         yield opened
 
 
-def threads(desk: Harness) -> Any:
+def threads(desk: Harness):
     return desk.saver._threads  # type: ignore[attr-defined]
 
 
@@ -130,7 +129,7 @@ def test_prune_lets_go_of_what_it_drops(desk):
     assert [desk.values(id)["a"] for id in desk.ids()] == [10, 9, 8, 7]
 
 
-def held(saver: Any) -> set[str]:
+def held(saver):
     """The ids of all records that can be reached from the saver."""
     waiting = [r for spaces in saver._threads.values() for space in spaces.values() for r in space.records.values()]
     for record in waiting:
@@ -167,7 +166,7 @@ def test_a_long_thread_has_a_keyframe_every_so_many_records(desk):
     assert sum(record.link is None for record in records) == -(-200 // KEYFRAME)
 
 
-def stored_entries(saver: Any) -> int:
+def stored_entries(saver):
     """How many values, versions and seen entries all records hold together."""
     records = [r for spaces in saver._threads.values() for space in spaces.values() for r in space.records.values()]
     return sum(len(r.values) + len(r.versions) + len(r.seen) for r in records)
@@ -207,7 +206,7 @@ operations = st.lists(
 def test_any_history_reads_back_as_a_plain_dict_would(script):
     saver = InMemorySaver()
     run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
-    left: list[str] = []
+    left = []
     for number, (kind, one, two) in enumerate(script):
         id = str(number)
         if kind == "prune":
@@ -243,7 +242,7 @@ def test_any_history_reads_back_as_a_plain_dict_would(script):
 # -- long values ------------------------------------------------------------------------------------------------
 
 
-def stored_values(saver: Any) -> list[Any]:
+def stored_values(saver):
     """The long values of all records, as they are stored."""
     records = [r for spaces in saver._threads.values() for space in spaces.values() for r in space.records.values()]
     return [each for record in records for name, each in record.values.items() if name == "log"]
@@ -344,14 +343,14 @@ def test_the_inherited_commit_works_on_put_and_put_writes(drive, tmp_path):
     class Bare(BaseCheckpointSaver):
         """What a user's own saver needs at least."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.inner = InMemorySaver()
             self.get_tuple = self.inner.get_tuple  # type: ignore[method-assign]
             self.put = self.inner.put  # type: ignore[method-assign]
             self.put_writes = self.inner.put_writes  # type: ignore[method-assign]
 
-        def list(self, config: Any, **options: Any) -> Any:
+        def list(self, config: Any, **options):
             return self.inner.list(config, **options)
 
     with Harness(InMemory(Bare()), tmp_path, "async" if drive.is_async else "sync") as desk:

@@ -43,12 +43,12 @@ class State(TypedDict, total=False):
     fail: bool
 
 
-def begin(state: State) -> Any:
+def begin(state: State):
     note = Note("x" * 200, datetime(2026, 1, 1, tzinfo=UTC))
     return {"log": ["begin"], "notes": {f"note {i}": note for i in range(3)}, "tags": {"a", "b"}}
 
 
-def work(state: Any) -> Any:
+def work(state):
     if state.get("fail"):
         raise ValueError("as told")
     return {"log": [("work", state["i"])]}
@@ -58,11 +58,11 @@ def spread(state: State) -> list[Send]:
     return [Send("work", {"i": i, "fail": state.get("fail") and i == 1}) for i in range(3)]
 
 
-def count(state: State) -> Any:
+def count(state: State):
     return {"n": state.get("n", 0) + 1, "log": ["y" * 100]}
 
 
-def graph(saver: Any) -> Any:
+def graph(saver):
     inner = chain_of(State, ask=lambda state: {"log": [interrupt("inside?")]})
     builder = StateGraph(State)
     builder.add_node("begin", begin).add_node("work", work).add_node("count", count)
@@ -76,7 +76,7 @@ def graph(saver: Any) -> Any:
 DONE = ["begin", ("work", 0), ("work", 1), ("work", 2), "yes", *["y" * 100] * 40]
 
 
-def write(file: Path) -> None:
+def write(file):
     """Four threads: done, asking inside a nested graph, failed beside finished siblings, pruned and copied."""
     with SqliteSaver.from_conn_string(str(file)) as saver:
         app = graph(saver)
@@ -126,7 +126,7 @@ def test_a_list_that_grew_before_deltas_were_joined_grows_on(tmp_path):
     file = tmp_path / "threads.db"
     shutil.copy(FOLDER / "threads-0.1.0-deltas.db", file)
 
-    def more(state: State) -> Any:
+    def more(state: State):
         return {"log": [f"{len(state['log']):040}"]}
 
     builder = chain_of(State, more=more).add_conditional_edges(

@@ -63,28 +63,28 @@ class State(TypedDict, total=False):
     topic: Annotated[list[str], Topic(str, accumulate=True)]
 
 
-CALLED: list[str] = []
+CALLED = []
 
 
-def config(thread: str) -> Any:
+def config(thread):
     return {"configurable": {"thread_id": thread}, "metadata": {"customer": "Ada"}}
 
 
-def chat(state: State) -> Any:
+def chat(state: State):
     messages = [{"role": "user", "content": "hello", "id": "1"}, {"role": "assistant", "content": "hi", "id": "2"}]
     return {"messages": messages, "order": Order(item="tea", color=Color.RED), "topic": ["a", "b"]}
 
 
-def shorten(state: State) -> Any:
+def shorten(state: State):
     return {"messages": [RemoveMessage("1")]}
 
 
-def charge(state: State, runtime: Runtime[Any]) -> Any:
+def charge(state: State, runtime: Runtime[Any]):
     receipt = runtime.once("charge", lambda: CALLED.append("charge") or "receipt 1")
     return {"log": [receipt, interrupt("ship it?", key="ship")]}
 
 
-def features(saver: Any) -> Any:
+def features(saver):
     """Messages, models, an accumulating topic; then an effect that is had once and a question, beside a node that has
     finished; then a join of the two."""
     builder = StateGraph(State)
@@ -101,7 +101,7 @@ def double(number: int) -> int:
     return 2 * number
 
 
-def workflow(saver: Any) -> Any:
+def workflow(saver):
     """Calls of tasks, a question, and a value for the next call."""
 
     @entrypoint(checkpointer=saver)
@@ -113,7 +113,7 @@ def workflow(saver: Any) -> Any:
     return run
 
 
-def write(file: Path, **options: Any) -> None:
+def write(file, **options):
     with SqliteSaver.from_conn_string(str(file), **options) as saver:
         features(saver).invoke({"log": []}, config("features"))
         flow = workflow(saver)
@@ -123,20 +123,20 @@ def write(file: Path, **options: Any) -> None:
     _close(file)
 
 
-def write_store(file: Path) -> None:
+def write_store(file):
     with SqliteStore.from_conn_string(str(file)) as store:
         store.put(("users", "1"), "food", {"likes": "tea", "cups": 3})
         store.put(("users", "2"), "food", {"likes": "coffee"})
     _close(file)
 
 
-def write_cache(file: Path) -> None:
+def write_cache(file):
     with closing(SqliteCache(str(file))) as cache:
         cache.set({(("node", "a"), "key"): (Serializer().dumps(CACHED), None)})
     _close(file)
 
 
-def _close(file: Path) -> None:
+def _close(file):
     """One file, without a journal beside it."""
     with closing(sqlite3.connect(file)) as raw, raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -159,7 +159,7 @@ def test_this_version_has_its_file(kind):
     assert file.exists()
 
 
-def copy(kind: str, version: str, folder: Path) -> str:
+def copy(kind, version, folder):
     return shutil.copy(FOLDER / f"{kind}-{version}.db", folder / f"{kind}.db")
 
 
@@ -168,7 +168,7 @@ def copy(kind: str, version: str, folder: Path) -> str:
 def test_threads_load_and_resume(kind, version, tmp_path, drive):
     if kind == "encrypted":
         pytest.importorskip("cryptography")
-    options: Any = {"integrity": Encryption(KEY)} if kind == "encrypted" else {}
+    options = {"integrity": Encryption(KEY)} if kind == "encrypted" else {}
     CALLED.clear()
     with SqliteSaver.from_conn_string(copy(kind, version, tmp_path), **options) as saver:
         app = features(saver)
@@ -198,5 +198,5 @@ def test_a_store_is_read_and_written(version, tmp_path, drive):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_cache_is_read(version, tmp_path):
     with closing(SqliteCache(copy("cache", version, tmp_path))) as cache:
-        key: Any = (("node", "a"), "key")
+        key = (("node", "a"), "key")
         assert Serializer().loads(cache.get([key])[key]) == CACHED

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -14,7 +12,7 @@ from stategraph.checkpoint import StorageError
 from stategraph.checkpoint.base import address
 
 
-def opened(name: str, tmp_path: Path) -> list[Any]:
+def opened(name, tmp_path):
     """The ways to open one."""
     cls = getattr(stategraph, name)
     if name.startswith("InMemory"):
@@ -23,7 +21,7 @@ def opened(name: str, tmp_path: Path) -> list[Any]:
     return [cls(place), cls.from_conn_string(place), cls.from_conn_string(conn_string=place)]
 
 
-def use(one: Any) -> None:
+def use(one):
     one.get(("a",), "b") if hasattr(one, "search") else one.head(address("t", ""))
 
 
@@ -34,7 +32,7 @@ def test_with_and_async_with_open_and_close(place, kind, asynchronous, tmp_path)
     if place == "Postgres":
         cluster.found()  # or skip
 
-    async def block(opening: Any) -> Any:
+    async def block(opening):
         async with opening as one:
             await asyncio.to_thread(use, one)
             return one

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -30,10 +29,10 @@ def kind(request):
 @pytest.fixture
 def opened(tmp_path):
     """Opens savers of a class; those with the same name of a place keep their threads together."""
-    places: dict[str, str] = {}
+    places = {}
     with ExitStack() as stack:
 
-        def open_(cls: Any, place: str = "threads", **options: Any) -> Any:
+        def open_(cls, place="threads", **options):
             if issubclass(cls, InMemorySaver):
                 return cls(**options)
             if issubclass(cls, SqliteSaver):
@@ -48,7 +47,7 @@ def opened(tmp_path):
         yield open_
 
 
-def cases() -> Iterator[Any]:
+def cases():
     for name in SYNC:
         yield pytest.param((name,), ("sync", "async"), id=name)
         yield pytest.param(("a" + name,), ("async",), id="a" + name)
@@ -69,7 +68,7 @@ def test_what_a_subclass_overrides_is_called_and_changes_nothing(kind, names, wo
 
 def test_what_an_overridden_put_changes_is_stored(drive, kind, opened):
     class Stamped(kind):  # type: ignore[misc, valid-type]
-        def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        def put(self, config: Any, checkpoint, metadata, new_versions):
             return super().put(config, checkpoint, {**metadata, "host": "here"}, new_versions)
 
     app = build(opened(Stamped))
@@ -83,7 +82,7 @@ def test_one_writer_wins_where_put_is_overridden(kind, name, durability, opened)
     saver = opened(counting(kind, (name,)))
     app = build(saver)
 
-    def overtaken(state: State) -> Any:
+    def overtaken(state: State):
         app.update_state(THREAD, {"log": ["other"]}, as_node="last")
         return {"log": ["late"]}
 
@@ -103,7 +102,7 @@ def test_a_commit_that_was_overtaken_after_its_look_is_refused(kind, opened):
     class Overtaken(kind):  # type: ignore[misc, valid-type]
         armed = False
 
-        def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        def put(self, config: Any, checkpoint, metadata, new_versions):
             if self.armed:
                 self.armed = False
                 other.update_state(THREAD, {"log": ["other"]}, as_node="last")
@@ -124,14 +123,14 @@ def test_a_commit_that_was_overtaken_after_its_look_is_refused(kind, opened):
 
 @pytest.mark.parametrize("name", [*SYNC, "threads", "prune"])
 def test_a_sync_method_that_is_a_coroutine_is_refused_when_the_class_is_made(name):
-    async def method(self: Any) -> None: ...
+    async def method(self): ...
 
     with pytest.raises(TypeError, match=rf"Audit\.{name}\(\) must be a plain method, got `async def`"):
         type("Audit", (SqliteSaver,), {name: method})
 
 
 def test_an_alist_that_is_no_generator_is_refused_when_the_class_is_made():
-    async def alist(self: Any, config: Any) -> Any: ...
+    async def alist(self, config: Any): ...
 
     with pytest.raises(TypeError, match="must be an async generator"):
         type("Audit", (InMemorySaver,), {"alist": alist})
@@ -141,17 +140,17 @@ def test_a_saver_with_async_methods_alone_serves_async_runs():
     inner = InMemorySaver()
 
     class Distant(BaseCheckpointSaver):
-        async def aget_tuple(self, config: Any) -> Any:
+        async def aget_tuple(self, config: Any):
             return await inner.aget_tuple(config)
 
-        async def alist(self, config: Any, **named: Any) -> Any:
+        async def alist(self, config: Any, **named):
             async for found in inner.alist(config, **named):
                 yield found
 
-        async def aput(self, *args: Any) -> Any:
+        async def aput(self, *args):
             return await inner.aput(*args)
 
-        async def aput_writes(self, *args: Any) -> None:
+        async def aput_writes(self, *args):
             await inner.aput_writes(*args)
 
     app = build(Distant())
@@ -176,7 +175,7 @@ def test_a_retention_applies_where_put_is_overridden(kind, name, opened):
 def test_several_records_at_one_checkpoint_are_no_race_where_put_writes_is_overridden(kind, name, opened):
     """Two tasks recorded at once are two calls of `put_writes`; a third that is recorded later is no other run's."""
 
-    def fails(state: State) -> Any:
+    def fails(state: State):
         raise ValueError("no")
 
     graph = StateGraph(State)
@@ -200,7 +199,7 @@ def test_a_commit_made_of_puts_alone_checks_the_head_first(world):
         get_tuple, list, put, put_writes = inner.get_tuple, inner.list, inner.put, inner.put_writes
         aget_tuple, alist, aput, aput_writes = inner.aget_tuple, inner.alist, inner.aput, inner.aput_writes
 
-    def overtaken(state: State) -> Any:
+    def overtaken(state: State):
         build(saver).update_state(THREAD, {"log": ["other"]}, as_node="last")
         return {"log": ["late"]}
 

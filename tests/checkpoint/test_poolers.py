@@ -9,10 +9,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -38,7 +36,7 @@ def database():
 
 
 @contextmanager
-def bouncer(folder: Path, mode: str) -> Iterator[int]:
+def bouncer(folder, mode):
     """The port of a PgBouncer before the tests' server, with fewer sessions than its clients want."""
     program = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
     if program is None:
@@ -52,7 +50,7 @@ def bouncer(folder: Path, mode: str) -> Iterator[int]:
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
         f"auth_file = {folder / 'users'}\npool_mode = {mode}\ndefault_pool_size = 4\n"
     )
-    user: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
+    user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
     temporary = Path(tempfile.gettempdir())
     for path in (folder, *folder.parents):  # as many as pytest has made; it runs as another user
         if path == temporary or not path.is_relative_to(temporary):
@@ -66,7 +64,7 @@ def bouncer(folder: Path, mode: str) -> Iterator[int]:
             process.kill()
 
 
-def answers(port: int) -> bool:
+def answers(port):
     try:
         psycopg.connect(f"host=127.0.0.1 port={port} user=tester dbname=postgres").close()
     except psycopg.OperationalError:
@@ -80,10 +78,10 @@ def pooled(database, tmp_path):
         yield f"{database} port={port}"
 
 
-def at_once(work: Any, number: int = 8) -> None:
-    failed: list[BaseException] = []
+def at_once(work, number=8):
+    failed = []
 
-    def run(number: int) -> None:
+    def run(number):
         try:
             work(number)
         except BaseException as error:
@@ -101,8 +99,8 @@ def test_a_saver_works_by_its_url_alone(pooled):
     with PostgresSaver.from_conn_string(pooled) as saver:
         app = counting.copy({"checkpointer": saver})
 
-        def run(number: int) -> None:
-            config: Any = {"configurable": {"thread_id": f"t{number}"}}
+        def run(number):
+            config = {"configurable": {"thread_id": f"t{number}"}}
             for _ in range(4):  # a statement is prepared when it is used for the sixth time
                 assert app.invoke({"log": [], "left": 5}, config)["log"][:5] == [0, 1, 2, 3, 4]
             assert len([*saver.list(config)]) > 10
@@ -115,7 +113,7 @@ def test_a_saver_works_by_its_url_alone(pooled):
 def test_a_store_works_by_its_url_alone(pooled):
     with PostgresStore.from_conn_string(pooled) as store:
 
-        def run(number: int) -> None:
+        def run(number):
             for key in range(20):
                 store.put(("a", str(number)), str(key), {"n": key})
                 found = store.get(("a", str(number)), str(key))
@@ -129,7 +127,7 @@ def test_a_store_works_by_its_url_alone(pooled):
 def test_a_queue_works_by_its_url_alone_and_its_workers_by_the_servers_own(pooled, database):
     with Queue.from_conn_string(pooled, counting) as queue, working(counting, database):
 
-        def run(number: int) -> None:
+        def run(number):
             for _ in range(3):
                 queue.submit(f"t{number}", {"log": [], "left": 2})
                 assert queue.result(f"t{number}", wait=60).status == "done"
@@ -142,7 +140,7 @@ def test_a_queue_works_by_its_url_alone_and_its_workers_by_the_servers_own(poole
 def test_a_pooler_that_shares_sessions_is_found_whatever_it_has_lent_before(pooled):
     """It lends first what came back last: here not the session that the connection had."""
 
-    taken: list[bool] = []
+    taken = []
 
     def connect() -> Patient:
         with Patient.connect(pooled) as one, Patient.connect(pooled) as two:

@@ -60,12 +60,12 @@ def proxy(server):
     made.close()
 
 
-def running(saver: PostgresSaver, thread: str = "t") -> Run:
+def running(saver: PostgresSaver, thread="t") -> Run:
     """Commits supersteps as the engine does."""
     return Run(lambda method, *args: getattr(saver, method)(*args), saver, thread)
 
 
-def ids(saver: PostgresSaver, thread: str = "t") -> list[str]:
+def ids(saver: PostgresSaver, thread="t"):
     return [found.checkpoint["id"] for found in saver.list(address(thread, ""))]
 
 
@@ -76,7 +76,7 @@ class State(TypedDict):
     log: Annotated[list[str], add]
 
 
-def graph(saver: Any) -> Any:
+def graph(saver):
     """A loop with a nested graph in it, which asks."""
     nested = chain_of(State, ask=lambda state: {"log": [interrupt(len(state["log"]))]}).compile()
     return (
@@ -202,7 +202,7 @@ def test_a_statement_that_is_known_takes_one_round_trip_and_no_cursor(postgres, 
     made = []
 
     class Watched(psycopg.RawCursor[Any]):
-        def __init__(self, *args: Any, **options: Any) -> None:
+        def __init__(self, *args, **options):
             made.append(self)
             super().__init__(*args, **options)
 
@@ -217,10 +217,10 @@ def test_a_statement_that_is_known_takes_one_round_trip_and_no_cursor(postgres, 
 
 
 def test_the_set_of_sql_texts_is_fixed():
-    sent: set[str] = set()
+    sent = set()
 
     class Watched(psycopg.RawCursor[Any]):
-        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        def execute(self, query, *args, **kwargs):
             sent.add(query)
             return super().execute(query, *args, **kwargs)
 
@@ -293,7 +293,7 @@ def test_runs_are_forgotten_by_their_ids_in_all_threads(saver):
 # -- races ------------------------------------------------------------------------------------------------------
 
 
-def contend(saver: PostgresSaver, name: str, rounds: int) -> list[str]:
+def contend(saver: PostgresSaver, name, rounds):
     """Move a thread on again and again, from whatever head there is; the ids that were stored."""
     won = []
     for number in range(rounds):
@@ -308,13 +308,13 @@ def contend(saver: PostgresSaver, name: str, rounds: int) -> list[str]:
     return won
 
 
-def contend_in_a_process(conninfo: str, name: int) -> list[str]:
+def contend_in_a_process(conninfo, name):
     with PostgresSaver.from_conn_string(conninfo, pool_size=2) as saver:
         saver.setup()
         return contend(saver, str(name), 10)
 
 
-def check_chain(saver: PostgresSaver, won: list[str]) -> None:
+def check_chain(saver: PostgresSaver, won):
     """Every commit that was told it won is there, once, and each builds on the one before."""
     stored = [*saver.list(address("t", ""))]
     assert sorted(found.checkpoint["id"] for found in stored) == sorted(won)
@@ -349,7 +349,7 @@ def test_of_commits_sent_at_once_on_one_head_one_wins(saver):
         each.get_tuple(address("t", ""))  # all know the head, so all go the short way
     gate = threading.Barrier(7)
 
-    def race(one: PostgresSaver, name: int) -> bool:
+    def race(one: PostgresSaver, name):
         run = running(one)
         run.head, run.expected = "0", {"0": checkpoint("0", {"a": 1}, {"a": 1})}
         gate.wait()
@@ -369,7 +369,7 @@ def test_a_namespace_is_started_by_one_of_two_runs(saver):
     saver.setup()
     gate = threading.Barrier(6)
 
-    def begin(name: int) -> bool:
+    def begin(name):
         gate.wait()
         try:
             running(saver).step(f"by {name}", a=LONG)
@@ -388,7 +388,7 @@ def test_reads_during_a_prune_are_consistent(saver, monkeypatch):
         run.step(str(step), a=LONG + str(step))
     rows = wire_module.Wire.rows
 
-    def pruned_meanwhile(wire: Any, statement: str, *values: Any) -> Any:
+    def pruned_meanwhile(wire, statement, *values):
         found = rows(wire, statement, *values)
         if statement == tables.STATEMENTS["look"]:
             monkeypatch.undo()
@@ -401,7 +401,7 @@ def test_reads_during_a_prune_are_consistent(saver, monkeypatch):
     assert saver.get(address("t", "")) == run.expected["5"]
 
 
-def conninfo_of(saver: PostgresSaver) -> str:
+def conninfo_of(saver: PostgresSaver):
     return psycopg.conninfo.make_conninfo(**{k: v for k, v in saver._server._options.items() if k in ("host", "port", "user", "dbname", "options")})
 
 
@@ -422,7 +422,7 @@ def test_damage_is_reported_and_not_taken_for_a_prune(saver):
 def test_a_run_continues_after_its_server_was_restarted(drive, server, postgres, mode):
     builder = StateGraph(State)
 
-    def say(state: State) -> Any:
+    def say(state: State):
         if len(state["log"]) in (3, 6):
             server.restart(mode)
         return {"log": [LONG]}
@@ -583,7 +583,7 @@ def test_an_interruption_at_any_statement_leaves_a_step_whole_or_nothing(postgre
     execute = psycopg.RawCursor.execute
 
     class Interrupted(psycopg.RawCursor[Any]):
-        def execute(self, *args: Any, **kwargs: Any) -> Any:
+        def execute(self, *args, **kwargs):
             left[0] -= 1
             if left[0] == 0 and when == "before":
                 raise KeyboardInterrupt
@@ -632,7 +632,7 @@ def test_a_database_error_keeps_its_message(saver):
 # -- opening ----------------------------------------------------------------------------------------------------
 
 
-def set_up(conninfo: str) -> None:
+def set_up(conninfo):
     with PostgresSaver.from_conn_string(conninfo) as saver:
         saver.setup()
         saver.setup()
@@ -747,7 +747,7 @@ def test_many_may_set_up_one_new_schema_at_once():
     for _ in range(5):
         place, barrier = cluster.shared().schema(), threading.Barrier(8)
 
-        def set_up(place: str = place, barrier: threading.Barrier = barrier) -> None:
+        def set_up(place=place, barrier=barrier):
             with PostgresSaver.from_conn_string(place, pool_size=1) as saver:
                 barrier.wait(30)
                 saver.setup()
@@ -760,14 +760,14 @@ def test_many_may_set_up_one_new_schema_at_once():
 # -- searches by metadata ---------------------------------------------------------------------------------------
 
 
-def users(saver: PostgresSaver, user: str) -> list[str]:
+def users(saver: PostgresSaver, user):
     """The threads of a user, by a search."""
     return [found.config["configurable"]["thread_id"] for found in saver.list(None, filter={"user": user})]
 
 
-def put_users(saver: PostgresSaver) -> None:
+def put_users(saver: PostgresSaver):
     for number in range(130):  # more than get their labels in one transaction
-        metadata: Any = {"source": "loop", "step": 0, "parents": {}, "user": f"user {number % 50}"}
+        metadata = {"source": "loop", "step": 0, "parents": {}, "user": f"user {number % 50}"}
         saver.put(address(f"{number}", ""), checkpoint(f"{number}", {}, {}), metadata, {})
 
 
@@ -801,7 +801,7 @@ def test_labels_are_part_of_the_one_statement_of_a_commit(traced):
     run = running(saver)
     made = run.made
 
-    def labelled(*args: Any, **more: Any) -> Any:
+    def labelled(*args, **more):
         commit, whole = made(*args, **more)
         commit.metadata["user"] = "ann"
         return commit, whole

@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import textwrap
-from typing import Any
 
 import pytest
 from kit.graphs import Count, chain_of, thread_config
@@ -17,7 +16,7 @@ from stategraph.checkpoint.errors import DamagedError
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 
-def counting(saver: Any) -> CompiledStateGraph:
+def counting(saver) -> CompiledStateGraph:
     return (
         chain_of(Count, add=lambda state: {"n": state["n"] + 1})
         .add_conditional_edges("add", lambda state: "add" if state["n"] % 5 else END)
@@ -46,11 +45,11 @@ def test_others_write_between_the_steps_of_a_prune(file, is_async, monkeypatch):
     with SqliteSaver.from_conn_string(file) as saver, SqliteSaver.from_conn_string(file, timeout=0.0) as other:
         turns = []
 
-        def work(seconds: float) -> None:
+        def work(seconds):
             assert seconds > 0
             turns.append(counting(other).invoke({"n": 5 * len(turns)}, thread_config("other"))["n"])
 
-        async def awork(seconds: float) -> None:
+        async def awork(seconds):
             work(seconds)
 
         if is_async:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import operator
 import tracemalloc
-from collections.abc import Callable
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import chain_of
@@ -19,7 +18,7 @@ class Log(TypedDict):
     log: Annotated[list[str], operator.add]
 
 
-def growing(saver: Any, length: int) -> CompiledStateGraph:
+def growing(saver, length) -> CompiledStateGraph:
     """A loop whose list grows by a text of 200 characters a superstep."""
     return (
         chain_of(Log, add=lambda state: {"log": [f"{len(state['log']):0200}"]})
@@ -28,7 +27,7 @@ def growing(saver: Any, length: int) -> CompiledStateGraph:
     )
 
 
-THREAD: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 10_000}
+THREAD = {"configurable": {"thread_id": "t"}, "recursion_limit": 10_000}
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +47,13 @@ class Counted:
         rows, bytes: what they gave.
     """
 
-    def __init__(self, saver: SqliteSaver, call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, saver: SqliteSaver, call, monkeypatch):
         self.selects = self.rows = self.bytes = 0
         from stategraph.checkpoint.sqlite import _SqliteSession
 
         read = _SqliteSession.rows
 
-        def rows(session: Any, statement: str, *values: Any) -> list[Any]:
+        def rows(session, statement, *values):
             found = read(session, statement, *values)
             self.selects += 1
             self.rows += len(found)
@@ -92,7 +91,7 @@ def test_what_is_read_of_a_grown_list_is_copied_once(saver):
     assert peak <= 3.6 * 203 * 1000
 
 
-def growing_config(saver: SqliteSaver, at: int) -> Any:
+def growing_config(saver: SqliteSaver, at):
     """The config of the checkpoint at which the list is so long; the head's names no checkpoint."""
     if at == 1000:
         return THREAD

@@ -16,12 +16,12 @@ from stategraph.checkpoint.sqlite import SqliteSaver
 NOW = datetime.now(UTC)
 
 
-def aged(*days: float) -> list[tuple[str, float]]:
+def aged(*days):
     """Checkpoints of these ages in days, named by them."""
     return [(str(each), (NOW - timedelta(days=each)).timestamp()) for each in days]
 
 
-def kept(limits: RetentionLimits, *days: float) -> list[str]:
+def kept(limits: RetentionLimits, *days):
     return sorted(limits.choose_kept("", aged(*days), {}, {}), key=float)
 
 

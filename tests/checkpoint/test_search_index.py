@@ -12,7 +12,7 @@ import textwrap
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 
@@ -30,20 +30,20 @@ class State(TypedDict):
     items: Annotated[list[int], operator.add]
 
 
-def graph(saver: Any) -> CompiledStateGraph:
+def graph(saver) -> CompiledStateGraph:
     builder = StateGraph(State).add_node("a", lambda state: {"items": [1]}).add_node("b", lambda state: {"items": [2]})
     return builder.add_edge(START, "a").add_edge("a", "b").add_edge("b", END).compile(checkpointer=saver)
 
 
-def on(thread: str, **metadata: Any) -> Any:
+def on(thread, **metadata):
     return {"configurable": {"thread_id": thread}, "metadata": metadata}
 
 
-def places(found: Any) -> list[tuple[str, str]]:
+def places(found):
     return [(each.config["configurable"]["thread_id"], each.checkpoint["id"]) for each in found]
 
 
-def scan(saver: Any, wanted: dict[str, Any]) -> list[tuple[str, str]]:
+def scan(saver, wanted):
     """What a search that looks at each checkpoint finds."""
     gone = object()
     return places(
@@ -51,17 +51,17 @@ def scan(saver: Any, wanted: dict[str, Any]) -> list[tuple[str, str]]:
     )
 
 
-def search(saver: Any, wanted: dict[str, Any]) -> list[tuple[str, str]]:
+def search(saver, wanted):
     return places(saver.list(None, filter=wanted))
 
 
-def fill(saver: Any, threads: int = 20) -> None:
+def fill(saver, threads=20):
     app = graph(saver)
     for number in range(threads):
         app.invoke({"items": [number]}, on(f"{number}", user=f"user {number % 7}", number=number))
 
 
-def make_old(file: Path) -> None:
+def make_old(file):
     """As the version before the index has left it."""
     with closing(sqlite3.connect(file)) as raw, raw:
         raw.execute("DROP INDEX spaces_unlabelled")
@@ -80,8 +80,8 @@ def old(tmp_path):
     return file
 
 
-def statements(saver: SqliteSaver, call: Any) -> list[str]:
-    texts: list[str] = []
+def statements(saver: SqliteSaver, call):
+    texts = []
     saver._database.connection.set_trace_callback(texts.append)
     try:
         call()
@@ -97,7 +97,7 @@ class Text(str):
     """Equal to a text, and none."""
 
 
-EQUAL: list[tuple[Any, Any]] = [
+EQUAL = [
     (1, 1.0), (1, True), (0, -0.0), (0, False), (2**70, float(2**70)), ("a", "a"), (None, None), (1.5, 1.5),
     ({"a": 1}, {"a": 1.0}), ([1], [True]), (Text("a"), "a"), ("a", Text("a")), (float("inf"), float("inf")),
     ("\ud800", "\ud800"), ((1,), (1,)),
@@ -126,7 +126,7 @@ def test_a_search_finds_what_a_scan_finds(saver_type, tmp_path):
     """Runs, edits, copies, prunes, deletions in a random order."""
     random = Random(7)
     values = ["ann", "bob", 1, True, 1.5, "1"]
-    saver: Any = InMemorySaver() if saver_type == "memory" else SqliteSaver(tmp_path / "t.db", synchronous="off")
+    saver = InMemorySaver() if saver_type == "memory" else SqliteSaver(tmp_path / "t.db", synchronous="off")
     app = graph(saver)
     for _ in range(150):
         thread = f"{random.randrange(8)}"

@@ -78,7 +78,7 @@ from stategraph.checkpoint.serde.codec import MAX_OBJECTS, key_of
 from stategraph.pregel.errors import GraphWarning
 
 
-def back(value: Any, *classes: Any) -> Any:
+def back(value, *classes):
     serializer = fresh(*classes)
     return serializer.loads(serializer.dumps(value))
 
@@ -125,7 +125,7 @@ def test_unset_field_stays_unset():
 def test_attributes_that_are_no_fields_are_kept_but_not_caches():
     class Child(Plain):  # no dataclass itself
         @cached_property
-        def size(self) -> Any:
+        def size(self):
             return threading.Lock()
 
     child = Child(1)
@@ -194,7 +194,7 @@ def test_group_of_exceptions_keeps_its_members():
 
 
 class Unspeakable(Exception):
-    def __str__(self) -> str:
+    def __str__(self):
         raise RuntimeError
 
 
@@ -249,20 +249,20 @@ class MyZone(tzinfo):
     pass
 
 
-def refusal(value: Any, *classes: Any) -> str:
+def refusal(value, *classes):
     with pytest.raises(UnserializableError) as caught:
         fresh(*classes).dumps(value)
     return str(caught.value)
 
 
-def cycle() -> list[Any]:
-    loop: list[Any] = []
+def cycle():
+    loop = []
     loop.append({"again": loop})
     return loop
 
 
-def deep(levels: int, wrap: Callable[[Any], Any]) -> Any:
-    value: Any = 1
+def deep(levels, wrap):
+    value = 1
     for _ in range(levels):
         value = wrap(value)
     return value
@@ -303,7 +303,7 @@ def test_refused_with_the_place_and_what_to_do(value, text):
     assert text in refusal(value, Plain, Pair, Model, Node)
 
 
-def subclassed(base: type, *args: Any) -> Any:
+def subclassed(base, *args):
     return type(f"My{base.__name__}", (base,), {"__module__": __name__})(*args)
 
 
@@ -332,7 +332,7 @@ class Rank(IntEnum):
 
 @pytest.mark.parametrize("value", [*SUBCLASSED, marked("x"), Both.LOW, Mode.FAST, Rank.FIRST], ids=lambda value: type(value).__name__)
 def test_instances_of_unregistered_subclasses_are_refused_at_any_depth(value):
-    places: list[Any] = [value, [value], (value,), {"a": value}, {1: value}, [{"a": 1}] * 300 + [value]]
+    places = [value, [value], (value,), {"a": value}, {1: value}, [{"a": 1}] * 300 + [value]]
     if isinstance(value, Hashable):
         places += [{value: 1}, {value: 1, 2: 3}, {(value,): 1}, {value}, frozenset({value})]
     for place in places:
@@ -419,7 +419,7 @@ def test_an_encoder_that_fails_is_a_refusal_with_the_place():
 
 
 def test_an_interrupt_in_an_encoder_is_not_swallowed():
-    def stop(_: Any) -> None:
+    def stop(_):
         raise KeyboardInterrupt
 
     serializer = fresh()
@@ -445,7 +445,7 @@ def test_refusal_seen_from_further_out():
 
 def test_register_with_own_encoder_and_name():
     class Money:
-        def __init__(self, cents: int) -> None:
+        def __init__(self, cents):
             self.cents = cents
 
     serializer = fresh()
@@ -507,7 +507,7 @@ def test_typed_dict_needs_no_registering():
     assert back(State(a=1), State) == {"a": 1}
 
 
-def local_class(**fields: Any) -> Any:
+def local_class(**fields):
     @dataclass
     class Local:
         __annotations__ = dict.fromkeys(fields, int)
@@ -760,7 +760,7 @@ def test_the_first_error_is_forgotten_by_the_next_load():
         serializer.loads(("msgpack", b""))
 
 
-def nested_bytes(objects: int, levels: int) -> tuple[str, bytes]:
+def nested_bytes(objects, levels):
     payload = b"\xc0"
     for _ in range(objects):
         payload = packed(ormsgpack.Ext(1, b"\x91" * levels + payload))[1]
@@ -772,9 +772,9 @@ def nested_bytes(objects: int, levels: int) -> tuple[str, bytes]:
 def test_bytes_that_nest_deep_do_not_overflow_the_stack(objects, levels):
     if objects * levels > 10_000_000:
         pytest.skip("takes too long")
-    found: list[Any] = []
+    found = []
 
-    def load() -> None:
+    def load():
         try:
             found.append(fresh().loads(nested_bytes(objects, levels)))
         except DamagedError as error:
@@ -843,9 +843,9 @@ def test_any_bytes_load_or_fail_cleanly(payload):
 
 def test_many_threads_share_one_serializer():
     serializer = fresh(Plain)
-    wrong: list[Any] = []
+    wrong = []
 
-    def work(number: int) -> None:
+    def work(number):
         for i in range(300):
             value = {"n": (number, [Plain(i)]), i: "x"}
             try:
@@ -866,10 +866,10 @@ def test_many_threads_share_one_serializer():
 
 def test_the_other_names_are_the_same_methods():
     class Sealed(Serializer):
-        def dumps(self, value: Any) -> tuple[str, bytes]:
+        def dumps(self, value):
             return "sealed", super().dumps(value)[1]
 
-        def loads(self, blob: tuple[str, bytes]) -> Any:
+        def loads(self, blob):
             return super().loads(("msgpack", blob[1]))
 
     assert Sealed().dumps_typed(1)[0] == "sealed"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import CONFIG, chain_of
@@ -23,7 +23,7 @@ def saver():
         yield opened
 
 
-def checkpoint(id: str, value: Any) -> Any:
+def checkpoint(id, value):
     return {
         "v": 1, "id": id, "ts": "2024-01-01T00:00:00+00:00", "channel_values": {"a": value},
         "channel_versions": {"a": 1}, "versions_seen": {}, "updated_channels": None,
@@ -69,7 +69,7 @@ class Shouted(TypedDict):
     log: Annotated[list[str], lambda old, new: old + [f"{word}!" for word in new]]
 
 
-def looped(saver: Any, word: str = "x", steps: int = 4, schema: Any = Log, **place: str) -> Any:
+def looped(saver, word="x", steps=4, schema=Log, **place):
     """A thread of some supersteps, each of which adds a word."""
     app = (
         chain_of(schema, add=lambda state: {"log": [word]})
@@ -80,7 +80,7 @@ def looped(saver: Any, word: str = "x", steps: int = 4, schema: Any = Log, **pla
     return app
 
 
-def written(saver: Any) -> list[list[Any]]:
+def written(saver):
     """What was written in each superstep of the thread, as listed, oldest first; read one by one, it is the same."""
     listed = [*saver.list(address("t", ""))]
     for found in listed:
@@ -88,7 +88,7 @@ def written(saver: Any) -> list[list[Any]]:
     return [[write[1:] for write in found.pending_writes] for found in listed][::-1]
 
 
-def rows(saver: SqliteSaver, table: str) -> int:
+def rows(saver: SqliteSaver, table):
     return saver._database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 
@@ -173,7 +173,7 @@ def test_a_missing_file_is_detected_at_the_next_commit(drive, tmp_path, fault, w
     """Else steps are told stored that nobody can find again: SQLite goes on writing into a file without a name."""
     file = tmp_path / f"threads.db{which}"
 
-    def spoil(state: Any) -> Any:
+    def spoil(state):
         if fault == "moved":
             file.rename(tmp_path / "elsewhere")
         else:
@@ -237,7 +237,7 @@ def test_the_loser_of_a_race_gets_the_same_error_in_each_durability(drive, tmp_p
         winner = graph({"x": says("x"), "y": says("y")}, (START, "x"), ("x", "y"), checkpointer=theirs)
         told = []
 
-        def overtaken(state: Any) -> Any:
+        def overtaken(state):
             if not told:
                 told.append(winner.invoke(None, CONFIG, durability=durability))
             return {"log": ["x"]}

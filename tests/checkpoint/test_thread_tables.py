@@ -3,7 +3,7 @@ added and forgotten in one of these fails."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import psycopg
 import pytest
@@ -12,7 +12,7 @@ from kit.savers import opened_saver
 
 from stategraph import START, Command, Send, StateGraph, interrupt
 
-ONE: str = CONFIG["configurable"]["thread_id"]
+ONE = CONFIG["configurable"]["thread_id"]
 COLUMNS = {
     "sqlite": "SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info(m.name) AS c WHERE m.type = 'table'",
     "postgres": "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()",
@@ -30,16 +30,16 @@ class Stored:
         run: runs a statement and gives its rows.
     """
 
-    def __init__(self, saver: Any, kind: str, run: Any) -> None:
+    def __init__(self, saver, kind, run):
         self.saver, self._run = saver, run
         self._columns: dict[str, list[str]] = {}
         for table, column in run(COLUMNS[kind]):
             self._columns.setdefault(table, []).append(column)
         self._prefix = "stategraph_" if kind == "postgres" else ""
 
-    def count(self) -> dict[str, dict[str, int]]:
+    def count(self):
         spaces = {id: as_text(name) for id, name in self._run(f"SELECT id, thread_id FROM {self._prefix}spaces")}
-        counts: dict[str, dict[str, int]] = {}
+        counts = {}
         for table, columns in self._columns.items():
             for column in {"thread_id", "space"}.intersection(columns):
                 mine = counts.setdefault(table.removeprefix(self._prefix), {})
@@ -49,7 +49,7 @@ class Stored:
         return counts
 
 
-def as_text(name: Any) -> str:
+def as_text(name):
     return name if isinstance(name, str) else bytes(name).decode()
 
 
@@ -64,7 +64,7 @@ def stored(request, tmp_path):
                 yield Stored(saver, "postgres", lambda statement: connection.execute(statement).fetchall())
 
 
-def fill(saver: Any) -> None:
+def fill(saver):
     """A thread with steps, a value that grows, a nested graph, a finished task, a question, a post, and metadata."""
     inner = StateGraph(State).add_node("ask", lambda state: {"log": [interrupt("?")]}).add_edge(START, "ask").compile()
     graph = StateGraph(State).add_node("a", lambda state: {"log": ["a" * 400]}).add_node("inner", inner)

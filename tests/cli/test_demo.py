@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -31,13 +30,13 @@ def folder(tmp_path):
     return tmp_path / "code"
 
 
-def demo(cwd: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def demo(cwd, *words) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *map(str, words)], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
     )
 
 
-def number_in(pattern: str, shown: str) -> int:
+def number_in(pattern, shown):
     found = re.search(pattern, shown)
     assert found, shown
     return int(found[1])

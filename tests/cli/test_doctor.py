@@ -20,12 +20,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def examine(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+def examine(capsys, *words):
     code = main(["doctor", *words])
     return code, capsys.readouterr().out
 
 
-def line_of(shown: str, name: str) -> str:
+def line_of(shown, name):
     [line] = [line for line in shown.splitlines() if line[2:].startswith(f"{name} ")]
     return line
 
@@ -121,7 +121,7 @@ def test_bash_completes_commands_and_options(capsys, tmp_path):
         "$(complete -p stategraph | sed 's/.*-F \\([^ ]*\\).*/\\1/'); echo ${{COMPREPLY[*]}}"
     )
 
-    def complete(*words: str) -> list[str]:
+    def complete(*words):
         line = ask.format(words=" ".join(words), at=len(words))
         done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=30, check=True)
         return done.stdout.split()

@@ -67,7 +67,7 @@ def here(tmp_path, monkeypatch):
     forget_modules(tmp_path)
 
 
-def draw(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def draw(capsys, *words):
     assert main(["draw", *words]) == 0
     return capsys.readouterr().out
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from kit.drive import forget_modules
@@ -39,7 +38,7 @@ def only_here(tmp_path, monkeypatch):
     forget_modules(tmp_path)
 
 
-def store(folder: Path, word: str = "") -> Path:
+def store(folder, word=""):
     """A program, and a thread of it in a database; the program's path."""
     program = folder / "shop.py"
     program.write_text(PROGRAM.format(word=word))
@@ -59,12 +58,12 @@ def store(folder: Path, word: str = "") -> Path:
     return program
 
 
-def write(folder: Path, program: Path, *more: str) -> int:
+def write(folder, program, *more):
     db = ["--db", str(folder / "shop.db"), "--thread", "order 7"]
     return main(["pytest", *db, *more, f"{program}:graph"])
 
 
-def run_test(path: Path) -> subprocess.CompletedProcess[str]:
+def run_test(path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)]
     return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=120)
 

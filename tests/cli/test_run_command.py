@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,7 +71,7 @@ def here(tmp_path, monkeypatch):
 class Ended:
     """How a command ended: its exit code, and what it wrote."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str], *words: str) -> None:
+    def __init__(self, capsys, *words):
         try:
             self.code: Any = main(words)
         except SystemExit as ended:
@@ -80,7 +79,7 @@ class Ended:
         self.out, self.err = capsys.readouterr()
 
     @property
-    def result(self) -> Any:
+    def result(self):
         return json.loads(self.out)
 
 
@@ -196,7 +195,7 @@ def test_bad_use_is_a_sentence_and_exit_code_2(call, words, complaint):
     assert complaint in ended.err and "Traceback" not in ended.err
 
 
-def run_at_a_terminal(here: Path, graph: str, said: bytes) -> tuple[Any, str]:
+def run_at_a_terminal(here, graph, said):
     """How the command ends for a person who has said this, and what they were shown."""
     person, terminal = os.openpty()
     os.write(person, said)

@@ -34,7 +34,7 @@ def db(tmp_path):
     return file
 
 
-def run(capsys: Any, *words: str) -> list[str]:
+def run(capsys, *words):
     assert main(list(words)) == 0
     return capsys.readouterr().out.splitlines()
 
@@ -73,9 +73,9 @@ def test_a_question_inside_a_task_is_printed_once(tmp_path, capsys):
 def test_a_task_started_some_checkpoints_ago_is_shown(tmp_path, capsys, fails):
     """With schedule="ready", its questions and errors are recorded beside the checkpoint at which it started."""
     file = str(tmp_path / "threads.db")
-    config: Any = CONFIG
+    config = CONFIG
 
-    def long(state: Any) -> Any:
+    def long(state):
         interrupt("really?")
         raise ValueError("no luck")
 
@@ -168,7 +168,7 @@ def test_read_commands_create_no_file(tmp_path, capsys):
 # -- looking changes nothing; one bad row stops nothing ---------------------------------------------------------
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -200,7 +200,7 @@ def test_what_another_process_is_writing_is_seen(db, capsys):
         assert run(capsys, "threads", "--db", db)[0].startswith("new\t")
 
 
-def damage(db: str, thread: str) -> None:
+def damage(db, thread):
     with closing(sqlite3.connect(db)) as connection, connection:
         connection.execute(
             "UPDATE checkpoints SET body = x'00' WHERE space = (SELECT id FROM spaces WHERE thread_id = ?)", (thread,)

@@ -28,7 +28,7 @@ app = StateGraph(State).add_sequence([NODES]).add_edge(START, "FIRST").compile()
 """
 
 
-def write(folder: Path, *nodes: str) -> str:
+def write(folder, *nodes):
     folder.mkdir()
     path = folder / "shop.py"
     path.write_text(GRAPH.replace("NODES", ", ".join(nodes)).replace("FIRST", nodes[0]))

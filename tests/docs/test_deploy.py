@@ -23,7 +23,7 @@ COMMANDS = [json.loads(found) for found in re.findall(r"^    command: (\[.*\])$"
 
 
 @contextmanager
-def running(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(words, folder) -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "API_TOKEN": "s3cret"}
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen([sys.executable, "-m", "stategraph", *words], cwd=folder, env=environment, stdout=log, stderr=log)
@@ -58,11 +58,11 @@ def test_the_commands_of_the_compose_file_serve_a_run_and_survive_a_killed_worke
         assert httpx.get(f"http://127.0.0.1:{ports[0]}/threads/{thread}").status_code == 401
 
 
-def client_of(port: int) -> httpx.Client:
+def client_of(port):
     return httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"authorization": "Bearer s3cret"}, timeout=60)
 
 
-def wait_until_ready(client: httpx.Client) -> None:
+def wait_until_ready(client):
     while True:
         try:
             if client.get("/ok", params={"check_db": 1}).status_code == 200:
@@ -71,7 +71,7 @@ def wait_until_ready(client: httpx.Client) -> None:
             time.sleep(0.05)
 
 
-def docker_works() -> bool:
+def docker_works():
     return bool(shutil.which("docker")) and subprocess.run(["docker", "info"], capture_output=True).returncode == 0
 
 

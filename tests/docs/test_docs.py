@@ -38,7 +38,7 @@ PROGRAMS = [page for page in PAGES if any(kind == "python" for kind, _, _ in blo
 @pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_python_of_a_page_runs_top_to_bottom_as_one_program(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+):
     """A block marked `output` shows what the python since the last one has printed."""
     program = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", program)  # so that annotations in it can be resolved
@@ -50,7 +50,7 @@ def test_the_python_of_a_page_runs_top_to_bottom_as_one_program(
         run_blocks(page, program, capsys)
 
 
-def run_blocks(page: Path, program: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def run_blocks(page: Path, program: ModuleType, capsys: pytest.CaptureFixture[str]):
     for kind, code, above in blocks_of(page.read_text()):
         if kind == "output":
             assert capsys.readouterr().out.rstrip() == code.rstrip(), f"{page}:{above}"

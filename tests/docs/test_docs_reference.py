@@ -42,12 +42,12 @@ def public_errors() -> set[str]:
     return {name for name, value in named if inspect.isclass(value) and issubclass(value, BaseException)}
 
 
-def test_each_exception_has_a_row_with_its_cause_and_remedy() -> None:
+def test_each_exception_has_a_row_with_its_cause_and_remedy():
     found = first_cells((DOCS / "reference/errors.md").read_text())
     assert sorted(found) == sorted(public_errors()), "docs/reference/errors.md: one row for each, and none left over"
 
 
-def test_each_row_says_what_to_do() -> None:
+def test_each_row_says_what_to_do():
     text = (DOCS / "reference/errors.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if re.match(r"\| `", line)]
     assert not [row for row in rows if not all(cell.strip() for cell in row) or len(row) < 2]
@@ -62,11 +62,11 @@ def test_each_row_says_what_to_do() -> None:
     ],
     ids=["config", "configurable", "options"],
 )
-def test_each_setting_has_one_row(title: str, names: set[str]) -> None:
+def test_each_setting_has_one_row(title: str, names: set[str]):
     assert sorted(first_cells(section("reference/config.md", title))) == sorted(names)
 
 
-def test_the_api_pages_cover_every_public_module() -> None:
+def test_the_api_pages_cover_every_public_module():
     """A module with public names that no page of docs/reference/api shows would be left out of the site."""
     pages = "".join(page.read_text() for page in (DOCS / "reference/api").glob("*.md"))
     shown = set(re.findall(r"^\.\. public-names:: (\S+)$", pages, re.MULTILINE))
@@ -76,7 +76,7 @@ def test_the_api_pages_cover_every_public_module() -> None:
     assert not listed - shown, "docs/reference/api: a page, and its line in extensions/public_names.py"
 
 
-def test_thirty_questions_of_newcomers_have_a_page_that_answers() -> None:
+def test_thirty_questions_of_newcomers_have_a_page_that_answers():
     rows = [line for line in (DOCS / "newcomers.md").read_text().splitlines() if re.match(r"\| \d", line)]
     for number, row in enumerate(rows, 1):
         cells = [cell.strip() for cell in row.strip("|").split("|")]

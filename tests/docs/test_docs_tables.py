@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -35,7 +35,7 @@ def channel_names() -> list[str]:
     return [name for name, kind in public if isinstance(kind, type) and issubclass(kind, BaseChannel)]
 
 
-def constants(module: Any, begin: str) -> set[str]:
+def constants(module, begin: str) -> set[str]:
     """The texts of a module's constants that begin so."""
     values = [value for name, value in vars(module).items() if name.isupper()]
     return {value for value in values if isinstance(value, str) and value.startswith(begin)}
@@ -58,7 +58,7 @@ METADATA -= {reserved.METADATA_PREFIX}
     ],
     ids=["channels", "joins", "stream modes", "control writes", "metadata"],
 )
-def test_each_has_one_row_and_no_row_is_left_over(page: str, title: str, names: Collection[str]) -> None:
+def test_each_has_one_row_and_no_row_is_left_over(page: str, title: str, names: Collection[str]):
     found = rows(page, title)
     missing, left = sorted(set(names) - set(found)), sorted(set(found) - set(names))
     assert not missing, f"docs/{page}, under {title!r}: add a row for {missing}"

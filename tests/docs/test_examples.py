@@ -12,7 +12,7 @@ TESTED = {"approval", "demo", "map_reduce", "newton", "research", "supervisor"}
 QUIET = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}  # no test asks outside
 
 
-def start(name: str, *words: str, cwd: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+def start(name, *words, cwd, **settings) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-W", "error", "-m", f"stategraph.examples.{name}", *words]
     env = {**QUIET, **settings}
     return subprocess.run(
@@ -20,7 +20,7 @@ def start(name: str, *words: str, cwd: Path, **settings: str) -> subprocess.Comp
     )
 
 
-def run(name: str, *words: str, cwd: Path, **settings: str) -> str:
+def run(name, *words, cwd, **settings):
     done = start(name, *words, cwd=cwd, **settings)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

@@ -7,10 +7,8 @@ import re
 import shutil
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,15 +30,15 @@ SVG = "{http://www.w3.org/2000/svg}"
 AGAIN = "if this is as it should be, `make notebooks` keeps the new outputs"
 
 
-def stored(name: str) -> Any:
+def stored(name):
     return json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
 
 
-def code_cells(notebook: Any) -> list[Any]:
+def code_cells(notebook):
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def text(value: str | list[str]) -> str:
+def text(value):
     """In a file a text is a list of its lines."""
     return value if isinstance(value, str) else "".join(value)
 
@@ -48,14 +46,14 @@ def text(value: str | list[str]) -> str:
 # -- as they are kept -----------------------------------------------------------------------------------------
 
 
-def test_the_notebooks_are_those_that_the_first_one_leads_to() -> None:
+def test_the_notebooks_are_those_that_the_first_one_leads_to():
     assert NAMES == KNOWN
     tour = (FOLDER / "01_tour.ipynb").read_text(encoding="utf-8")
     assert [name for name in NAMES[1:] if f"({name}.ipynb)" not in tour] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_stored_outputs_have_no_errors_and_no_machine_names(name: str) -> None:
+def test_stored_outputs_have_no_errors_and_no_machine_names(name):
     for cell in code_cells(stored(name)):
         for output in cell["outputs"]:
             assert output["output_type"] != "error" and output.get("name") != "stderr", cell["id"]
@@ -66,7 +64,7 @@ def test_stored_outputs_have_no_errors_and_no_machine_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_files_hold_nothing_that_a_second_run_would_change(name: str) -> None:
+def test_the_files_hold_nothing_that_a_second_run_would_change(name):
     notebook = stored(name)
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     assert notebook["metadata"] == {
@@ -81,13 +79,13 @@ def test_the_files_hold_nothing_that_a_second_run_would_change(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_lines_of_code_fit_the_page(name: str) -> None:
+def test_lines_of_code_fit_the_page(name):
     wide = [line for cell in code_cells(stored(name)) for line in text(cell["source"]).split("\n") if len(line) > WIDEST]
     assert not wide, wide
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_is_a_lesson_with_a_goal_a_picture_and_an_exercise(name: str) -> None:
+def test_a_notebook_is_a_lesson_with_a_goal_a_picture_and_an_exercise(name):
     cells = stored(name)["cells"]
     assert text(cells[0]["source"]).split("\n\n")[1].startswith("**Goal.** You ")
     assert any("text/html" in output.get("data", {}) for cell in code_cells({"cells": cells}) for output in cell["outputs"])
@@ -100,7 +98,7 @@ def test_a_notebook_is_a_lesson_with_a_goal_a_picture_and_an_exercise(name: str)
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def ran(tmp_path_factory: pytest.TempPathFactory):
     """All notebooks, run in a copy of their folder; an error is among the outputs of its cell."""
     pytest.importorskip("nbclient", reason="the notebooks run where nbclient is installed (extra: dev)")
     pytest.importorskip("ipykernel", reason="the notebooks run where ipykernel is installed (extra: dev)")
@@ -114,11 +112,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     assert files_in(folder) == before, "a notebook wrote into its folder"
 
 
-def files_in(folder: Path) -> set[Path]:
+def files_in(folder):
     return {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
 
 
-def runner() -> Any:
+def runner():
     """notebooks/run.py, which is no part of the package."""
     spec = spec_from_file_location("notebooks_run", FOLDER / "run.py")
     assert spec is not None and spec.loader is not None
@@ -130,7 +128,7 @@ def runner() -> Any:
 
 @pytest.mark.trial
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_runs_from_top_to_bottom(ran: dict[str, Any], name: str) -> None:
+def test_a_notebook_runs_from_top_to_bottom(ran, name):
     failed = [
         f"{cell.id}: {output.ename}: {output.evalue}"
         for cell in code_cells(ran[name])
@@ -142,7 +140,7 @@ def test_a_notebook_runs_from_top_to_bottom(ran: dict[str, Any], name: str) -> N
 
 @pytest.mark.trial
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_shows_what_it_is_kept_with(ran: dict[str, Any], name: str) -> None:
+def test_a_notebook_shows_what_it_is_kept_with(ran, name):
     for kept, new in zip(code_cells(stored(name)), code_cells(ran[name]), strict=True):
         exact = "varies" not in kept["metadata"].get("tags", ())
         assert [seen(output, exact) for output in new.outputs] == [
@@ -150,13 +148,13 @@ def test_a_notebook_shows_what_it_is_kept_with(ran: dict[str, Any], name: str) -
         ], f"{kept['id']} shows something else; {AGAIN}"
 
 
-def seen(output: Any, exact: bool) -> Any:
+def seen(output, exact):
     """What must be the same in every run: the kinds of output, the texts, and what is written in pictures."""
     shown = output.get("data", {"stream": output.get("text", "")})
     return output["output_type"], {mime: essence(mime, text(shown[mime]), exact) for mime in sorted(shown)}
 
 
-def essence(mime: str, value: str, exact: bool) -> Any:
+def essence(mime, value, exact):
     if mime == "image/svg+xml":  # where things stand depends on who lays them out
         drawn = ET.fromstring(value)
         return sorted("".join(t.itertext()) for t in drawn.iter(SVG + "text")) if exact else drawn.tag

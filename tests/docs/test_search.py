@@ -73,7 +73,7 @@ def search(tmp_path_factory):
         yield browser
 
 
-def pages_found(search: Browser, query: str) -> list[str]:
+def pages_found(search: Browser, query):
     """The pages that a query finds, the best first."""
     found = search.run(
         "document.getElementById('search-results').insertAdjacentHTML('beforeend', '<p id=\"search-progress\">'),"
@@ -93,7 +93,7 @@ def test_a_query_finds_its_page_among_the_first_three(search):
 @needs_chromium
 def test_a_result_has_an_excerpt_without_a_server(search):
     search.run("Search.performSearch('idempotency')")
-    excerpts: list[str] = []
+    excerpts = []
     while not excerpts:
         excerpts = search.texts(".search .context")
     assert any("idempotency" in text.lower() for text in excerpts)

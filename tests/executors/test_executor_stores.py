@@ -9,7 +9,6 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +59,7 @@ class Silent(BaseStore):
 class Ducks:
     """A store by its methods only."""
 
-    def put(self, *args: Any) -> None: ...
+    def put(self, *args): ...
 
 
 @pytest.mark.parametrize("store", [InMemoryStore(), SqliteStore(":memory:"), SqliteStore(""), Silent(), Ducks()])
@@ -113,7 +112,7 @@ def test_a_subclass_is_opened_as_what_it_is(one, tmp_path):
 # -- what travels along -------------------------------------------------------------------------------------------
 
 
-async def far_lengths(texts: list[str]) -> list[list[float]]:
+async def far_lengths(texts):
     return lengths(texts)
 
 
@@ -129,10 +128,10 @@ def test_what_finds_by_meaning_goes_along(one, tmp_path, embed):
 class Listed:
     """An object that can be called."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner):
         self.inner = inner
 
-    def __call__(self, texts: list[str]) -> Any:
+    def __call__(self, texts):
         return list(self.inner(texts))
 
 
@@ -168,7 +167,7 @@ def test_it_is_opened_once_in_a_process_for_all_runs(drive, one, log):
     assert log.read_text().split() == ["opened"]
 
 
-def opens_its_store_again(state: State, runtime: Any) -> State:
+def opens_its_store_again(state: State, runtime: Any):
     return {"log": [type(runtime.override(previous=1).store).__name__]}
 
 
@@ -180,7 +179,7 @@ def test_a_worker_keeps_its_connections(drive, one, postgres):
     assert mine.isdisjoint(found)
 
 
-def tells_its_connection(state: State, store: Any) -> State:
+def tells_its_connection(state: State, store: Any):
     with store._server.statements() as wire:
         return {"log": wire.rows("SELECT pg_backend_pid()")}
 
@@ -211,7 +210,7 @@ def test_a_missing_file_is_reported_and_not_created(drive, tmp_path):
 class Far(SqliteStore):
     """As a worker on another machine sees it."""
 
-    def reopen(self) -> Any:
+    def reopen(self):
         return dataclasses.replace(super().reopen(), machine="another")  # type: ignore[type-var]
 
 
@@ -223,14 +222,14 @@ def test_a_worker_on_another_machine_says_what_to_do(drive, one, tmp_path):
     assert any("while node 'opens_and_reads' opened the graph's store in process" in n for n in caught.value.__notes__)
 
 
-def opens_and_reads(state: State, runtime: Any) -> State:
+def opens_and_reads(state: State, runtime: Any):
     return {"log": [runtime.store.get(("a",), "b")]}
 
 
 # -- what a worker has opened -------------------------------------------------------------------------------------
 
 
-def recipes(log: Path, count: int) -> list[bytes]:
+def recipes(log, count):
     return [pickling.dumps(functools.partial(Noted, log, str(n))) for n in range(count)]
 
 
@@ -238,7 +237,7 @@ def test_threads_that_ask_at_once_share_one(log):
     stores, (recipe,) = OpenStores(), recipes(log, 1)
     together = threading.Barrier(8)
 
-    def take(user: int) -> Any:
+    def take(user):
         together.wait()
         return stores.take(recipe, user)
 
@@ -277,7 +276,7 @@ def test_all_are_closed_in_the_end_whatever_one_of_them_says(log):
 
 
 class Defiant(InMemoryStore):
-    def close(self) -> None:
+    def close(self):
         raise OSError("no")
 
 

@@ -41,7 +41,7 @@ def process_pool() -> Executor:
     return ProcessPoolExecutor(2, mp_context=forkserver())
 
 
-def forkserver() -> Any:
+def forkserver():
     """There is one in this process, for workers of a queue too: it has loaded what all of them need."""
     fleet.warm_up()
     return fleet.PROCESSES
@@ -150,18 +150,18 @@ def test_a_function_that_a_task_has_wrapped_goes_by_name():
 
 
 class KeywordOnly(Exception):
-    def __init__(self, a: int, *, b: int) -> None:
+    def __init__(self, a, *, b):
         super().__init__(f"{a} and {b}")
         self.b = b
 
 
 class NoSuchFile(OSError):
-    def __init__(self, path: str) -> None:
+    def __init__(self, path):
         super().__init__(2, "gone", path)
 
 
 class WithAHint(KeyError):
-    def __init__(self, key: str, hint: str) -> None:
+    def __init__(self, key, hint):
         super().__init__(key)
         self.hint = hint
 
@@ -204,7 +204,7 @@ def test_a_task_may_die_three_times_in_each_run(processes, drive, tmp_path):
 def test_stopped_pools_leave_no_thread_and_no_file_behind(drive, pool):
     app = row(speaks)
 
-    def listen(pool: Any) -> tuple[int, int]:
+    def listen(pool):
         assert list(drive.stream(app, {"n": 0}, stream_mode="custom", executor=pool))[-1] == "last"
         return threading.active_count(), len(os.listdir("/proc/self/fd"))
 
@@ -226,7 +226,7 @@ def test_a_pool_that_is_shut_down_amid_a_run_says_so(tmp_path, drive, made):
     graph = StateGraph(State).add_node(stays)
     graph.add_conditional_edges(START, lambda state: [Send("stays", state)] * 4, ["stays"])
 
-    def shut_down() -> None:
+    def shut_down():
         due = time.monotonic() + LONG
         while not [*tmp_path.iterdir()] and time.monotonic() < due:
             time.sleep(0.01)
@@ -266,7 +266,7 @@ def test_a_script_needs_no_guard(tmp_path, way):
         "try:\n    app.invoke({'n': 2})\nexcept Oops:\n    print('oops')\n"
     )
     (tmp_path / "script.py").write_text(code)
-    words: list[Any] = {"script": [tmp_path / "script.py"], "module": ["-m", "script"], "stdin": ["-"], "-c": ["-c", code]}[way]
+    words = {"script": [tmp_path / "script.py"], "module": ["-m", "script"], "stdin": ["-"], "-c": ["-c", code]}[way]
     command = [sys.executable, "-W", "error", *words]
     done = subprocess.run(command, cwd=tmp_path, input=code, capture_output=True, text=True)
     assert (done.stdout.split("\n"), done.stderr) == (["{'n': 2}", "oops", ""], "")
@@ -288,7 +288,7 @@ def test_unpicklable_globals_of_a_scripts_function_are_reported_at_compile():
     ) in told
 
 
-def speaks_of_what_is_only_there(state: State) -> None:
+def speaks_of_what_is_only_there(state: State):
     module = sys.modules["only_there"] = types.ModuleType("only_there")
     exec("class Thing: ...", vars(module))
     stategraph.get_stream_writer()(module.Thing())
@@ -300,11 +300,11 @@ def test_an_event_that_the_driver_cannot_load_names_its_node(drive, far):
         drive.stream(row(speaks_of_what_is_only_there, executor=far), {}, stream_mode="custom")
 
 
-def tells_later(state: State) -> None:
+def tells_later(state: State):
     """Leaves a thread behind that speaks when it is let."""
     write, folder = stategraph.get_stream_writer(), Path(state["texts"][0])
 
-    def speak() -> None:
+    def speak():
         while not (folder / "go").exists():
             time.sleep(0.01)
         write("of a call that is over")
@@ -313,7 +313,7 @@ def tells_later(state: State) -> None:
     threading.Thread(target=speak, daemon=True).start()
 
 
-def lets_it_tell(state: State) -> None:
+def lets_it_tell(state: State):
     folder = Path(state["texts"][0])
     (folder / "go").touch()
     while not (folder / "told").exists():
@@ -329,7 +329,7 @@ def test_late_messages_of_a_call_are_not_taken_for_another_runs(tmp_path):
 
 
 def test_a_value_nested_too_deep_is_named_briefly(processes):
-    deep: list[Any] = []
+    deep = []
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(ShippingError, match=r'state\["log"\]: .*recursion') as caught:
@@ -388,7 +388,7 @@ def test_a_task_runs_where_it_says_or_where_the_run_does(drive, processes):
 
 
 def test_a_large_value_goes_once_to_each_process_and_is_let_go(drive, monkeypatch):
-    sizes: list[int] = []
+    sizes = []
     put = frames.Frames.put
     monkeypatch.setattr(frames.Frames, "put", lambda self, frame: (sizes.append(len(frame.body)), put(self, frame))[1])
     graph = StateGraph(State)
@@ -412,7 +412,7 @@ def hears_ctrl_c():
 
 @pytest.mark.parametrize("made", [two_stay, two_tasks_stay])
 def test_ctrl_c_ends_the_calls_under_way(hears_ctrl_c, tmp_path, made):
-    def interrupt() -> None:
+    def interrupt():
         due = time.monotonic() + LONG
         while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < due:
             time.sleep(0.01)
@@ -443,12 +443,12 @@ def test_ctrl_c_at_any_line_costs_the_executor_no_worker():
                 assert not gone and len(pool._workers) <= 1, f"line {line}"
 
 
-def interrupted_at(place: int, functions: set[str], work: Callable[[], Any]) -> int:
+def interrupted_at(place, functions, work):
     """The line of `processes` where the work was interrupted, the so many'th that is run in these functions; 0 if there
     are fewer."""
-    lines: list[int] = []
+    lines = []
 
-    def look(frame: Any, event: str, _: Any) -> Any:
+    def look(frame, event, _):
         if event == "line" and frame.f_code.co_name in functions:
             lines.append(frame.f_lineno)
             if len(lines) == place:
@@ -469,7 +469,7 @@ def interrupted_at(place: int, functions: set[str], work: Callable[[], Any]) -> 
 def test_an_executor_that_is_closed_while_a_worker_starts_leaves_none(drive, monkeypatch):
     pool, started, start = ProcessExecutor(1), [], processes_module._Worker.start
 
-    def start_late(worker: Any) -> None:
+    def start_late(worker):
         pool.close()
         start(worker)
         started.append(worker)
@@ -486,7 +486,7 @@ def test_a_child_of_a_fork_has_workers_of_its_own(processes):
     (ours,) = app.invoke({})["log"]
     end, theirs = multiprocessing.Pipe()
 
-    def run() -> None:
+    def run():
         theirs.send((app.invoke({})["log"][0], [worker.frames.closed for worker in processes_module._inherited]))
 
     child = multiprocessing.get_context("fork").Process(target=run)
@@ -513,23 +513,23 @@ class Inline(stategraph.executors.Executor):
 
     name = "inline"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls: list[RemoteCall] = []
         self.shared: list[bytes] = []
 
-    def submit(self, call: RemoteCall, on_event: Any) -> Any:
+    def submit(self, call: RemoteCall, on_event):
         self.calls.append(call)
         answer = serve(call.payload, [self.shared[part] for part in call.parts], on_event)
 
         class Flight:
-            def result(self, timeout: float | None = None) -> bytes:
+            def result(self, timeout=None):
                 return answer
 
-            def cancel(self) -> None: ...
+            def cancel(self): ...
 
         return Flight()
 
-    def share(self, blob: bytes) -> int:
+    def share(self, blob):
         self.shared.append(blob)
         return len(self.shared) - 1
 
@@ -572,7 +572,7 @@ def test_only_the_keys_that_a_node_names_go_along(drive):
     class Few(TypedDict):
         n: int
 
-    def few(state: Few) -> Any:
+    def few(state: Few):
         return {"log": [sorted(state)]}
 
     inline = Inline()
@@ -589,7 +589,7 @@ def test_bytes_are_not_pickled(drive):
         text: str
         found: list[Any]
 
-    def see(state: Blobs) -> Any:
+    def see(state: Blobs):
         return {"found": [state["large"], state["small"], state["text"]]}
 
     inline = Inline()
@@ -603,10 +603,10 @@ def test_a_send_of_nothing_but_bytes_arrives(drive):
     class Found(TypedDict, total=False):
         found: Annotated[list[int], operator.add]
 
-    def measure(blob: bytes) -> Any:
+    def measure(blob):
         return {"found": [len(blob)]}
 
-    def sends(state: Found) -> Any:
+    def sends(state: Found):
         return [Send("measure", b"x" * size) for size in (1, 100_000)]
 
     graph = StateGraph(Found).add_node(measure).add_conditional_edges(START, sends, ["measure"])
@@ -622,7 +622,7 @@ def test_without_an_executor_nothing_of_it_is_loaded():
 # -- drivers that die ---------------------------------------------------------------------------------------------
 
 
-def is_free(path: Path) -> bool:
+def is_free(path):
     """Whether no process holds the lock of this file."""
     with path.open() as file:
         try:

@@ -27,7 +27,7 @@ ONE = HEAD.pack(MARK, ID, ANSWER, 3) + b"one" + ID
 def frames_of(end: socket.socket) -> Frames:
     """What never waits."""
 
-    def wait(events: int, due: float | None) -> None:
+    def wait(events, due):
         poll = select.poll()
         poll.register(end, events)
         if not poll.poll(0):
@@ -104,7 +104,7 @@ def test_what_does_not_fit_into_the_pipe_is_sent_as_there_is_room(ends, size):
     sent = [Frame(ID, EVENT, bytes(size)), Frame(ID, ANSWER, b"end")]
     for frame in sent:
         frames.put(frame)
-    found: list[Frame] = []
+    found = []
     while len(found) < 2:
         with suppress(TimeoutError):
             frames.flush()

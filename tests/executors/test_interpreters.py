@@ -250,7 +250,7 @@ def test_a_pool_that_was_shut_down_says_so(drive):
         drive.invoke(app, {"n": 0})
 
 
-def refuses() -> None:
+def refuses():
     raise ValueError("not today")
 
 

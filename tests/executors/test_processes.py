@@ -8,9 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kit import forking_nodes, hostile_nodes
@@ -34,11 +32,11 @@ def one():
         yield found
 
 
-def within_patience(work: Callable[[], Any]) -> Any:
+def within_patience(work):
     """What a call returns, or raises, that may never do so."""
-    found: list[Any] = []
+    found = []
 
-    def run() -> None:
+    def run():
         try:
             found.append((work(), None))
         except BaseException as error:
@@ -54,7 +52,7 @@ def within_patience(work: Callable[[], Any]) -> Any:
     return result
 
 
-def until_gone(pid: int) -> None:
+def until_gone(pid):
     """Wait for the end of a process that is not our child; its parent may take its time with what is left of it."""
     due = time.monotonic() + PATIENCE
     while is_alive(pid):
@@ -62,7 +60,7 @@ def until_gone(pid: int) -> None:
         time.sleep(0.01)
 
 
-def is_alive(pid: int) -> bool:
+def is_alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -172,7 +170,7 @@ def test_a_worker_that_dies_while_it_is_sent_a_large_call_is_noticed(sentinel, t
         (worker,) = one._workers
         os.kill(worker.process.pid, signal.SIGSTOP)
 
-        def kill_amid() -> None:
+        def kill_amid():
             while not worker.frames._unsent:
                 time.sleep(0.01)
             os.kill(worker.process.pid, signal.SIGKILL)

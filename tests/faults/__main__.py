@@ -9,7 +9,6 @@ import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from . import rooms  # noqa: F401  # fills TRIALS
 from .campaign import FULL, Bench, Record, Round, Trial, chosen, run_round, run_trial
@@ -47,7 +46,7 @@ def main(given: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def carried(trial: Trial, asked: Any, folder: Path) -> Record:
+def carried(trial: Trial, asked, folder: Path) -> Record:
     """Do the rounds of a trial that are left, and print its line."""
     path = folder / f"{trial.name}.json"
     if asked.fresh or asked.planted:
@@ -66,7 +65,7 @@ def line(trial: Trial, record: Record) -> str:
     return "\n".join([head, *(f"  {each}" for each in record.failures)])
 
 
-def again(trials: Sequence[Trial], asked: Any) -> int:
+def again(trials: Sequence[Trial], asked) -> int:
     """Do one round once more."""
     failures = 0
     for each in trials:

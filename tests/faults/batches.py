@@ -40,7 +40,7 @@ def opened(round: Round, stack: ExitStack, kind: str) -> Callable[[], Any]:
     return lambda: stack.enter_context(PostgresStore.from_conn_string(address, pool_size=2))
 
 
-def look(store: Any, where: str) -> None:
+def look(store: Any, where: str):
     """All places, or none, are there, and of one batch.
 
     Raises:
@@ -51,7 +51,7 @@ def look(store: Any, where: str) -> None:
         raise CheckFailed(f"{where}: a part of a batch: {found}")
 
 
-def held_up(address: str) -> None:
+def held_up(address: str):
     """A batch deletes all places, and is held up in the middle, when another comes that puts them: none is left of the
     one, or all of the other."""
     with ExitStack() as stack:
@@ -60,7 +60,7 @@ def held_up(address: str) -> None:
         one.put(("a",), middle, {"by": "before"})
         watching = stack.enter_context(psycopg.connect(address, autocommit=True))
 
-        def wait(sessions: int, *others: threading.Thread) -> None:
+        def wait(sessions: int, *others: threading.Thread):
             deadline = time.monotonic() + 20
             text = "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted"
             while watching.execute(text).fetchone()[0] < sessions and all(each.is_alive() for each in others):  # type: ignore[index]

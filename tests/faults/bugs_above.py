@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from hashlib import blake2b
-from typing import Any
 
 import stategraph.checkpoint.sql.saver as sql
 import stategraph.checkpoint.sql.transaction as transactions
@@ -38,7 +37,7 @@ from .planted import bug, swap
 def finisher_not_recorded(stack: ExitStack) -> None:
     """Who ends first in a superstep is marked as recorded and is not."""
 
-    def record(self: Any, tasks: Any) -> Any:
+    def record(self, tasks):
         for each in tasks if self._run.records_early else ():
             each.recorded = True
         return
@@ -57,7 +56,7 @@ def recorded_work_repeated(stack: ExitStack) -> None:
 def nested_replay_starts_over(stack: ExitStack) -> None:
     """A graph inside does not go on from the checkpoint that was named, but takes its input anew."""
 
-    def load_seed(run: Any) -> Any:
+    def load_seed(run):
         return None
         yield
 
@@ -78,7 +77,7 @@ def answers_kept_for_later(stack: ExitStack) -> None:
     """An answer that was taken is given to the next question too."""
     real = Answers.take
 
-    def take(self: Any, question: str, by: Any, inside: Any = ()) -> Any:
+    def take(self, question: str, by, inside=()):
         taken = real(self, question, by, inside)
         if taken and self.first is MISSING:
             self.first = taken[0]
@@ -110,7 +109,7 @@ def unawaited_writes(stack: ExitStack) -> None:
 def saves_pile_up(stack: ExitStack) -> None:
     """The run goes on while saves wait in a queue."""
 
-    async def aflush(self: Any) -> None:
+    async def aflush(self):
         return
 
     swap(stack, journal.Journal, "flush", lambda self: None)
@@ -122,7 +121,7 @@ def key_of_an_attempt(stack: ExitStack) -> None:
     """The idempotency key changes with every attempt."""
     real = task.Task.begin_attempt
 
-    def begin_attempt(self: Any) -> None:
+    def begin_attempt(self):
         real(self)
         self._id = f"{self.id}-{self.attempt}"
 
@@ -134,7 +133,7 @@ def fork_reuses_keys(stack: ExitStack) -> None:
     """The key does not know the checkpoint, so a fork has the keys of its past."""
     real = task.task_id
 
-    def reuse(checkpoint_id: str, ns: str, step: int, each: Any) -> str:
+    def reuse(checkpoint_id: str, ns: str, step: int, each) -> str:
         # Of a task that holds a graph the id names the place of its checkpoints, too: those of a fork stay apart.
         if getattr(each.node.source, "is_stategraph", False):
             return real(checkpoint_id, ns, step, each)
@@ -153,14 +152,14 @@ def retry_repeats_children(stack: ExitStack) -> None:
 @bug("any_order_of_ends", 6)
 def order_of_arrival(stack: ExitStack) -> None:
     """Writes are applied as tasks end, not in path order."""
-    ended: list[Any] = []
+    ended = []
     real = threads.run_task
 
-    def run_task(each: Any) -> None:
+    def run_task(each):
         real(each)
         ended.append(id(each))
 
-    def in_path_order(tasks: Any) -> Any:
+    def in_path_order(tasks):
         return sorted(tasks, key=lambda each: ended.index(id(each)) if id(each) in ended else -1)
 
     swap(stack, threads.ThreadDriver, "executes", (run_task, run_task))
@@ -211,7 +210,7 @@ def messages_repeated(stack: ExitStack) -> None:
 def calls_by_place(stack: ExitStack) -> None:
     """A call is known by its name and its place among its caller's calls, whatever it was called with."""
 
-    def call_id(parent: Any, node: Any, digest: str) -> str:
+    def call_id(parent, node, digest: str) -> str:
         return ids.uuid_text(blake2b(f"{parent.id} {node.name} {len(parent.current.calls)}".encode(), digest_size=16).hexdigest())
 
     swap(stack, calls, "call_id", call_id)
@@ -229,7 +228,7 @@ def places_tell_questions_apart(stack: ExitStack) -> None:
     """A question is known by its value and its place among its task's questions."""
     real = interrupts.identify
 
-    def identify(ns: str, place: int, content: str, equal: int) -> Any:
+    def identify(ns: str, place: int, content: str, equal: int):
         return interrupts.Question(real(ns, place, content, equal).earlier[0])
 
     swap(stack, interrupts, "identify", identify)
@@ -246,7 +245,7 @@ def unanswered_calls_run(stack: ExitStack) -> None:
     """A call runs again though nobody has answered what it asks."""
     real = calls.Calls._find_recorded
 
-    def find_recorded(self: Any, child: Any) -> Any:
+    def find_recorded(self, child):
         record = self.run.position.records.get(child.id)
         return real(self, child) if record is not None and record.finished else None
 
@@ -258,7 +257,7 @@ def answers_lost_with_their_attempt(stack: ExitStack) -> None:
     """What a call was answered is forgotten when its caller is tried again."""
     real = calls.Calls._made_before
 
-    def made_before(self: Any, child: Any) -> Any:
+    def made_before(self, child):
         future = real(self, child)
         if future is None:
             child.answers = None
@@ -271,7 +270,7 @@ def answers_lost_with_their_attempt(stack: ExitStack) -> None:
 def effect_kept_in_memory(stack: ExitStack) -> None:
     """What an effect returned is remembered by its run, and recorded nowhere else."""
 
-    def save(record: Any, result: Any) -> None:
+    def save(record, result):
         record._results[record._id] = record._encode(result)
 
     swap(stack, side_effects.StoredEffect, "save", save)
@@ -291,7 +290,7 @@ def effect_record_under_another_id(stack: ExitStack) -> None:
 def transaction_recorded_in_a_second_one(stack: ExitStack) -> None:
     """What the function of a transaction has written is committed before its record is made."""
 
-    def transact(saver: Any, place: Any, function: Any) -> Any:
+    def transact(saver, place, function):
         connection = saver._database.connection
         with saver._session(write=True) as session:
             record = transactions.UserFunction(saver, function).call(connection, transactions.OWN_TABLES)

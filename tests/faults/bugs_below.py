@@ -31,7 +31,7 @@ from stategraph.checkpoint.serde import Serializer
 from .planted import bug, swap
 
 
-def statement(stack: ExitStack, name: str, text: str, module: Any = sqlite) -> None:
+def statement(stack: ExitStack, name: str, text: str, module=sqlite):
     """Another text for an SQL statement."""
     swap(stack, module, "STATEMENTS", {**module.STATEMENTS, name: text})
 
@@ -74,7 +74,7 @@ def swallowed_error(stack: ExitStack) -> None:
     """A step that could not be stored is told as stored."""
     real = sqlite.SqliteSaver.commit
 
-    def commit(self: Any, commits: Any) -> None:
+    def commit(self, commits):
         try:
             real(self, commits)
         except CheckpointConflictError:
@@ -98,7 +98,7 @@ def conflict_told_as_ok(stack: ExitStack) -> None:
     """The loser of a race is told ok."""
     real = sqlite.SqliteSaver.commit
 
-    def commit(self: Any, commits: Any) -> None:
+    def commit(self, commits):
         try:
             real(self, commits)
         except CheckpointConflictError:
@@ -112,7 +112,7 @@ def clock_order(stack: ExitStack) -> None:
     """The newest checkpoint is the one with the highest time."""
     real = reader.SqlReader.get_tuple
 
-    def get_tuple(self: Any, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         if config["configurable"].get("checkpoint_id") is not None:
             return real(self, config)
         return max(self.list(config), key=lambda found: found.checkpoint["ts"], default=None)
@@ -125,7 +125,7 @@ def id_order(stack: ExitStack) -> None:
     """Lists are ordered by the ids of checkpoints."""
     real = reader.SqlReader.list
 
-    def listed(self: Any, config: Any, **options: Any) -> Any:
+    def listed(self, config: Any, **options):
         return iter(sorted(real(self, config, **options), key=lambda each: each.checkpoint["id"], reverse=True))
 
     swap(stack, reader.SqlReader, "list", listed)
@@ -155,7 +155,7 @@ def swapped_rows(stack: ExitStack) -> None:
 def formatted_sql(stack: ExitStack) -> None:
     """A thread's name becomes part of a statement."""
 
-    def head(self: Any, config: Any) -> Any:
+    def head(self, config: Any):
         thread_id, ns = config["configurable"]["thread_id"], config["configurable"].get("checkpoint_ns", "")
         where = " AND ".join(f"{k} = '{v.replace(chr(39), chr(39) * 2)}'" for k, v in (("thread_id", thread_id), ("checkpoint_ns", ns)))
         row = self._database.execute(f"SELECT head_id FROM spaces WHERE {where}").fetchone()
@@ -179,9 +179,9 @@ def names_cut(stack: ExitStack) -> None:
 def delta_on_the_wrong_base(stack: ExitStack) -> None:
     """A change is stored against a value that is one older than it says."""
     real = write_rows.find_delta
-    last: list[Any] = []
+    last = []
 
-    def find_delta(old: Any, new: Any) -> Any:
+    def find_delta(old, new):
         base = last[-1] if last else old
         last[:] = [old]
         return real(base, new)
@@ -194,7 +194,7 @@ def keyframe_misses_a_key(stack: ExitStack) -> None:
     """A complete row lacks one channel."""
     real = rows.pack_body
 
-    def pack_body(key: Any, id: str, parent_id: Any, body: Any, complete: bool, *more: Any) -> bytes:
+    def pack_body(key, id: str, parent_id, body, complete: bool, *more) -> bytes:
         if complete and len(body.values) > 1:
             body = body._replace(values=dict([*body.values.items()][1:]))
         return real(key, id, parent_id, body, complete, *more)
@@ -208,13 +208,13 @@ def prune_drops_bases(stack: ExitStack) -> None:
     real = pruning.Pruning._free
 
     class Blind:
-        def __init__(self, session: Any) -> None:
+        def __init__(self, session):
             self.session = session
 
-        def rows(self, name: str, *values: Any) -> Any:
+        def rows(self, name: str, *values):
             return values[1] if name == "value_chains" else self.session.rows(name, *values)
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str):
             return getattr(self.session, name)
 
     swap(stack, pruning.Pruning, "_free", lambda self, session, *args: real(self, Blind(session), *args))
@@ -224,7 +224,7 @@ def prune_drops_bases(stack: ExitStack) -> None:
 def copy_shares(stack: ExitStack) -> None:
     """A copied thread is the same thread under two names."""
 
-    def copy_thread(self: Any, source: str, target: str) -> None:
+    def copy_thread(self, source: str, target: str):
         self._threads[target] = self._threads[source]
 
     swap(stack, InMemorySaver, "copy_thread", copy_thread)
@@ -238,7 +238,7 @@ def pickle_fallback(stack: ExitStack) -> None:
     """What cannot be read otherwise is given to pickle."""
     real = Serializer.loads
 
-    def loads(self: Any, blob: Any) -> Any:
+    def loads(self, blob):
         try:
             return real(self, blob)
         except Exception:
@@ -255,7 +255,7 @@ def tuples_become_lists(stack: ExitStack) -> None:
     """As with JSON."""
     real = Serializer.loads
 
-    def listed(value: Any) -> Any:
+    def listed(value):
         if type(value) in (list, tuple):
             return [listed(each) for each in value]
         return {key: listed(each) for key, each in value.items()} if type(value) is dict else value
@@ -273,7 +273,7 @@ def causes_forgotten(stack: ExitStack) -> None:
 def only_fields(stack: ExitStack) -> None:
     """Of a dataclass only its fields are stored."""
 
-    def unusual(cls: Any, state: Any, fields: Any, slots: Any) -> Any:
+    def unusual(cls, state, fields, slots):
         return {field.name: state[field.name] for field in fields if field.name in state}
 
     swap(stack, class_codecs, "_unusual", unusual)
@@ -283,7 +283,7 @@ def only_fields(stack: ExitStack) -> None:
 def namespaces_as_text(stack: ExitStack) -> None:
     """Namespaces are joined with dots, and found as prefixes of texts."""
 
-    def below(prefix: Any) -> Any:
+    def below(prefix):
         low = ".".join(prefix).encode()
         return low, low + b"\xff"
 
@@ -296,7 +296,7 @@ def namespaces_as_text(stack: ExitStack) -> None:
 # -- the queue --------------------------------------------------------------------------------------------------
 
 
-def queued(stack: ExitStack, name: str, old: str, new: str) -> None:
+def queued(stack: ExitStack, name: str, old: str, new: str):
     """Another text in a statement of the queue."""
     text = queue.STATEMENTS[name]
     assert old in text
@@ -342,7 +342,7 @@ def schedules_moved_first(stack: ExitStack) -> None:
     """A schedule moves on in a transaction, and its jobs are stored in another one."""
     real = scheduler.Scheduler._store
 
-    def store(self: Any, wire: Any, due: Any, moments: Any, after: Any) -> bool:
+    def store(self, wire, due, moments, after) -> bool:
         moved = real(self, wire, due, [], after)
         time.sleep(0.3)  # as long as a busy database takes
         if moved and moments:

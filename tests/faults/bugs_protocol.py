@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from typing import Any
 
 import stategraph.checkpoint.sql.saver as sql
 import stategraph.pregel.drivers.ajournal as ajournal
@@ -42,16 +41,16 @@ def records_past_the_journal(stack: ExitStack) -> None:
     records_before_their_checkpoint(stack)
 
 
-def _record_at_once(self: Any, entry: Any) -> None:
+def _record_at_once(self, entry):
     self._thread.saver.record(self._where, None, entry.records())
 
 
-def _record_at_once_in_either_world(self: Any, entry: Any) -> Any:
+def _record_at_once_in_either_world(self, entry):
     on_loop = asyncio._get_running_loop() is self._loop
     return (_arecord_at_once if on_loop else _record_at_once)(self, entry)
 
 
-async def _arecord_at_once(self: Any, entry: Any) -> None:
+async def _arecord_at_once(self, entry):
     await self._thread.saver.arecord(self._where, None, entry.records())
 
 
@@ -59,7 +58,7 @@ async def _arecord_at_once(self: Any, entry: Any) -> None:
 def failures_of_calls_not_told(stack: ExitStack) -> None:
     """Whether the result of a `@task` call could be stored is told to its caller only, who may not look."""
 
-    def fail(self: Any, entry: Any, error: BaseException) -> None:
+    def fail(self, entry, error: BaseException):
         seen = self.unreported
         real(self, entry, error)
         if not entry.posted:
@@ -74,7 +73,7 @@ def answers_by_position_only(stack: ExitStack) -> None:
     """An answer goes to whichever question is asked first."""
     real = Answers._take
 
-    def take(self: Any, question: str, by: Any) -> Any:
+    def take(self, question: str, by):
         if self.by_id:
             return (self.by_id.popitem()[1],)
         return real(self, question, by)
@@ -86,7 +85,7 @@ def answers_by_position_only(stack: ExitStack) -> None:
 def claim_outlives_its_question(stack: ExitStack) -> None:
     """A claim holds until its superstep is over, also once its answers are recorded."""
 
-    def undelivered(claim: Any, open_ids: Any, given: Any) -> Any:
+    def undelivered(claim, open_ids, given):
         return dict(claim["answers"]) if claim is not None else {}
 
     swap(stack, task_records, "find_undelivered", undelivered)
@@ -99,7 +98,7 @@ def answers_not_stored_first(stack: ExitStack) -> None:
     """A run goes on with its answers without having stored them: whoever comes next knows nothing of them."""
     real = journal.Journal._store_records
 
-    def store_records(self: Any, entries: Any) -> Any:
+    def store_records(self, entries):
         if not isinstance(entries[0], Claim):
             yield from real(self, entries)
 
@@ -117,7 +116,7 @@ def siblings_run_again(stack: ExitStack) -> None:
     """Finished siblings to which an edit leads again are run again."""
     real = update_tasks.OpenWork.__init__
 
-    def init(self: Any, run: Any, pending: Any, again: Any) -> None:
+    def init(self, run, pending, again):
         real(self, run, pending, again)
         self.tasks = [(task, known) for task, known in self.tasks if not known.finished]
 
@@ -135,7 +134,7 @@ def two_updates_speak_for_one_task(stack: ExitStack) -> None:
     """Updates for two tasks of one node both stand for the first of them: the other stays pending, and runs."""
     real = update_tasks._task
 
-    def task(run: Any, machine: Any, update: Any, place: int, pending: Any) -> Any:
+    def task(run, machine, update, place: int, pending):
         open_ = [each for each in pending if pending.count(each) > 1]
         return real(run, machine, update, place, [*in_path_order(open_), *pending])
 
@@ -171,7 +170,7 @@ def posts_taken_at_the_last_barrier(stack: ExitStack) -> None:
 def posts_deleted_when_they_are_read(stack: ExitStack) -> None:
     """What was posted is deleted as a run reads it, not in the transaction of the step: a kill between loses it."""
 
-    def read_posts(self: Any, thread_id: str) -> Any:
+    def read_posts(self, thread_id: str):
         found = read(self, thread_id)
         if found:
             with self._session(write=True) as session:
@@ -212,7 +211,7 @@ def ids_by_durability(stack: ExitStack) -> None:
     """A call with durability "sync" gives each checkpoint a new id, though a call with "async" may have made and lost it."""
     real = CommitBuilder._make_id
 
-    def make_id(self: Any, *given: Any) -> str:
+    def make_id(self, *given) -> str:
         return real(self, *given) if self._settings.durability == "async" else new_checkpoint_id(self._position.saved_id)
 
     swap(stack, CommitBuilder, "_make_id", make_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import stategraph.checkpoint.overrides as overrides
 import stategraph.checkpoint.postgres as postgres
@@ -34,9 +33,9 @@ def files_not_watched(stack: ExitStack) -> None:
 def answered_before_commit(stack: ExitStack) -> None:
     """Who has made its write in a group is told so before the group is committed."""
     make, answer = group_commit.QueuedWrite.make, group_commit.answer
-    answered: list[Any] = []
+    answered = []
 
-    def make_and_answer(self: Any) -> None:
+    def make_and_answer(self):
         make(self)
         answered.append(self)
         answer([self])
@@ -56,11 +55,11 @@ def groups_sink_together(stack: ExitStack) -> None:
     """If a group cannot be committed, all its writes have failed."""
     make_next = group_commit.GroupCommit._make_next
 
-    def make_or_fail(self: Any) -> Any:
-        undone: list[BaseException] = []
+    def make_or_fail(self):
+        undone = []
         group = self._group
 
-        def noting() -> Any:
+        def noting():
             return note(group(), undone)
 
         self._group = noting
@@ -76,7 +75,7 @@ def groups_sink_together(stack: ExitStack) -> None:
 
 
 @contextmanager
-def note(group: Any, undone: list[BaseException]) -> Iterator[None]:
+def note(group, undone: list[BaseException]) -> Iterator[None]:
     """The same context; what it raises is noted."""
     try:
         with group:
@@ -98,7 +97,7 @@ def answered_before_sync(stack: ExitStack) -> None:
     """Who waits for a pipeline is told when it is taken up."""
     take = pipeline.CommitPipeline._take
 
-    def take_and_answer(self: Any, most: int) -> Any:
+    def take_and_answer(self, most: int):
         writes = [*take(self, most)]
         pipeline.answer(writes)
         return iter(writes)
@@ -110,7 +109,7 @@ def answered_before_sync(stack: ExitStack) -> None:
 def pipelines_sink_together(stack: ExitStack) -> None:
     """If one of a pipeline must wait for a lock, or fails, all have failed."""
 
-    def fail(self: Any, write: Any) -> bool:
+    def fail(self, write) -> bool:
         write.fail(RuntimeError("the pipeline"))
         return False
 

@@ -66,7 +66,7 @@ IN_FLIGHT = 27
 
 def drawn_steps(random: Random, depth: int, name: str) -> Steps:
     """What a body does. Some of its calls are equal to each other."""
-    steps: Steps = []
+    steps = []
     for number in range(random.randrange(1, 3)):
         here = f"{name}.{number}"
         kind = random.choice(["ask", "call", "call", "run"] if depth else ["ask"])
@@ -94,11 +94,11 @@ def ask(question: str) -> str:
 class Program:
     """A graph or an entrypoint, drawn by chance. Each `@task` notes its id when it has done its work."""
 
-    def __init__(self, play: Play, ledger: Any) -> None:
+    def __init__(self, play: Play, ledger):
         self.play, self.ledger = play, ledger
         self.work = task_of(self._body(self._task), name="work")
 
-    def build(self, saver: Any) -> Any:
+    def build(self, saver):
         random = Random(self.play.seed)
         if self.play.flow:
             steps = drawn_steps(random, 2, "flow")
@@ -114,22 +114,22 @@ class Program:
             before = names
         return graph.compile(checkpointer=saver)
 
-    def node(self, steps: Steps) -> Any:
-        def node(_: Any) -> Iterator[Any]:
+    def node(self, steps: Steps):
+        def node(_) -> Iterator[Any]:
             return {"log": [(yield from self.perform(steps))]}
 
         return self._body(node)
 
-    def nested(self, inside: list[Steps]) -> Any:
+    def nested(self, inside: list[Steps]):
         graph, before = StateGraph(State), START
         for number, steps in enumerate(inside):
             graph.add_node(str(number), self.node(steps)).add_edge(before, str(number))
             before = str(number)
         return graph.compile()
 
-    def perform(self, steps: Steps) -> Any:
+    def perform(self, steps: Steps):
         """A body as a generator of what is to be waited for."""
-        found: list[Any] = []
+        found = []
         for kind, what in steps:
             if kind == "ask":
                 found.append(ask(what))
@@ -140,15 +140,15 @@ class Program:
                 found.append((yield "invoke", self.nested(what)))
         return found
 
-    def _task(self, steps: Steps) -> Any:
+    def _task(self, steps: Steps):
         found = yield from self.perform(steps)
         self.ledger.note(get_runtime().idempotency_key, str(steps))
         return found
 
-    def _body(self, perform: Any, name: str = "body") -> Any:
+    def _body(self, perform, name: str = "body"):
         """The function that performs what a generator says, a coroutine or not."""
 
-        def body(given: Any) -> Any:
+        def body(given):
             going, sent = perform(given), None
             while True:
                 try:
@@ -157,7 +157,7 @@ class Program:
                     return end.value
                 sent = waited.result() if kind == "result" else waited.invoke({"log": []})["log"]
 
-        async def abody(given: Any) -> Any:
+        async def abody(given):
             going, sent = perform(given), None
             while True:
                 try:
@@ -177,26 +177,26 @@ class Program:
 class Outbox:
     """A file in which a client keeps the call that it has made and not heard of."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path):
         self.path = path
 
-    def read(self) -> Any:
+    def read(self):
         return json.loads(self.path.read_text()) if self.path.exists() else None
 
-    def write(self, call: Any) -> None:
+    def write(self, call):
         beside = self.path.with_suffix(".new")
         beside.write_text(json.dumps(call))
         beside.replace(self.path)
 
-    def clear(self) -> None:
+    def clear(self):
         self.path.unlink(missing_ok=True)
 
 
-def client(app: Any, play: Play, world: Mode, outbox: Outbox, random: Random) -> int:
+def client(app, play: Play, world: Mode, outbox: Outbox, random: Random) -> int:
     """Begin, answer some or all of what is asked, go on, until nothing is left. What an earlier process of this client
     had called and not heard of is delivered again under its run id, or the state of the thread is asked first."""
 
-    def call(run_id: str, answers: Any, begins: bool) -> None:
+    def call(run_id: str, answers, begins: bool):
         given = {"log": []} if begins else Command(resume=answers) if answers else None
         world.call(app, "invoke", given, config(run_id=run_id), durability=play.durability)
         outbox.clear()
@@ -224,7 +224,7 @@ def client(app: Any, play: Play, world: Mode, outbox: Outbox, random: Random) ->
 
 
 @contextmanager
-def slowed(saver: Any, play: Play, random: Random, passing: Any) -> Iterator[None]:
+def slowed(saver, play: Play, random: Random, passing) -> Iterator[None]:
     """Inside, every storing call of a saver takes a while, and is counted."""
     lock = threading.Lock()
 
@@ -232,15 +232,15 @@ def slowed(saver: Any, play: Play, random: Random, passing: Any) -> Iterator[Non
         with lock:
             return play.slowest * random.random() ** 2
 
-    def around(method: Any) -> Any:
-        def call(*args: Any) -> Any:
+    def around(method):
+        def call(*args):
             passing("before")
             time.sleep(wait())
             result = method(*args)
             passing("after")
             return result
 
-        async def acall(*args: Any) -> Any:
+        async def acall(*args):
             passing("before")
             await asyncio.sleep(wait())
             result = await method(*args)
@@ -263,12 +263,12 @@ def live(storage: Storage, play: Play, ledger: Path, outbox: Path, plan: Kill, s
         return carried(saver, play, ledger, outbox, plan, seed)[0]
 
 
-def carried(saver: Any, play: Play, ledger: Path, outbox: Path, plan: Kill, seed: int) -> tuple[dict[str, int], Any]:
+def carried(saver, play: Play, ledger: Path, outbox: Path, plan: Kill, seed: int) -> tuple[dict[str, int], Any]:
     """A client's calls on a saver, to the end; what it ends with."""
     killer = Killer(plan)
 
     class Noting(Ledger):
-        def note(self, *words: Any) -> None:
+        def note(self, *words):
             super().note(*words)
             killer.passing("effect")
 
@@ -302,7 +302,7 @@ def unbroken(round: Round, play: Play) -> tuple[dict[str, int], Any, list[list[A
     return passed, values, Ledger(ledger).read()
 
 
-def _compare(play: Play, values: Any, wanted: Any, notes: list[list[Any]], noted: list[list[Any]]) -> None:
+def _compare(play: Play, values, wanted, notes: list[list[Any]], noted: list[list[Any]]):
     assert_same(values, wanted, f"{play}: what it ends with")
     kinds = [{str(words) for _, *words in each} for each in (notes, noted)]
     assert_same(kinds[0], kinds[1], f"{play}: effects")
@@ -331,13 +331,13 @@ def slow_commits(round: Round) -> None:
         round.count({"calls": "calls", "before": "storing calls"}[what], passed[what])
 
 
-def killed_calls(round: Round, storage: Storage) -> None:
+def killed_calls(round: Round, storage: Storage):
     """Kill one play one to three times, then let it end."""
     random, play = round.random, drawn(round, 8)
     most, wanted, noted = unbroken(round, play)
     ledger, outbox = round.folder / "ledger", round.folder / "outbox"
-    done: set[str] = set()
-    counts: Counter[str] = Counter()
+    done = set()
+    counts = Counter()
     plans = [_drawn_kill(random, most) for _ in range(random.choice([1, 1, 2, 3]))]
     for plan in [*plans, NEVER]:
         where = f"{play}, {plan} of {plans} on {storage.kind}"

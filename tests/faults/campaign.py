@@ -55,7 +55,7 @@ class Trial:
         return int({QUICK: self.quick, FULL: self.full}.get(size, size))
 
 
-TRIALS: dict[str, Trial] = {}
+TRIALS = {}
 """All by name, in the order of their promises."""
 
 
@@ -81,7 +81,7 @@ class Bench:
         processes: those that other benches use as well; own ones are started when the first is needed.
     """
 
-    def __init__(self, bug: str | None = None, processes: Processes | None = None) -> None:
+    def __init__(self, bug: str | None = None, processes: Processes | None = None):
         self.bug = bug
         self._shared = processes
         self._stack = ExitStack()
@@ -90,20 +90,20 @@ class Bench:
     def __enter__(self) -> Bench:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self._stack.close()
 
     @cached_property
     def _processes(self) -> Processes:
         return self._shared or self._stack.enter_context(Processes())
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def once(self, key, make: Callable[[], Any]):
         """What `make` gave when this was asked for the first time."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
 
-    def keep(self, key: Any, opened: Callable[[], AbstractContextManager[Any]]) -> Any:
+    def keep(self, key, opened: Callable[[], AbstractContextManager[Any]]):
         """Something that is open until the bench is closed."""
         return self.once(key, lambda: self._stack.enter_context(opened()))
 
@@ -111,7 +111,7 @@ class Bench:
         """Do jobs side by side, each in a process of its own, with the planted bug in it."""
         return self._processes.run(*((in_child, self.bug, *job) for job in jobs))
 
-    def one(self, *job: Any) -> Any:
+    def one(self, *job):
         """Do one job that must not fail; its result."""
         (ended,) = self.run(job)
         if ended.killed or ended.error:
@@ -119,7 +119,7 @@ class Bench:
         return ended.result
 
 
-def in_child(bug: str | None, function: Callable[..., Any], *args: Any) -> Any:
+def in_child(bug: str | None, function: Callable[..., Any], *args):
     """What a process of its own does."""
     from .planted import planted
 
@@ -135,7 +135,7 @@ class Round:
         tally: what was done, in words; added up over all rounds.
     """
 
-    def __init__(self, bench: Bench, name: str, seed: int, number: int) -> None:
+    def __init__(self, bench: Bench, name: str, seed: int, number: int):
         self.bench = bench
         self.number = number
         self.random = Random(f"{seed}/{name}/{number}")
@@ -146,11 +146,11 @@ class Round:
         """An empty folder, gone after the round."""
         return Path(tempfile.mkdtemp(prefix="chaos-"))
 
-    def count(self, what: str, number: int = 1) -> None:
+    def count(self, what: str, number: int = 1):
         """Note that so many things were done."""
         self.tally[what] += number
 
-    def close(self) -> None:
+    def close(self):
         """Forget the folder."""
         if "folder" in self.__dict__:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -171,7 +171,7 @@ class Record:
         """What was kept, or a fresh one."""
         return cls(**json.loads(path.read_text())) if path is not None and path.exists() else cls()
 
-    def write(self, path: Path | None) -> None:
+    def write(self, path: Path | None):
         """Keep it. A stop in the middle leaves the one before."""
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -255,7 +255,7 @@ def chosen(only: Iterable[str]) -> Iterator[Trial]:
 
 
 @contextmanager
-def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+def patched(owner, name: str, value) -> Iterator[None]:
     """Inside, an attribute is another one."""
     there = name in vars(owner) if hasattr(owner, "__dict__") else True
     old = vars(owner)[name] if there and hasattr(owner, "__dict__") else getattr(owner, name)

@@ -35,7 +35,7 @@ def killed_schedulers(round: Round) -> None:
     each of their jobs ends with each of its steps once."""
     url = cluster.shared().schema()
     hour = (datetime.now(UTC) + DAY / 2).replace(minute=0, second=0, microsecond=0)  # nothing comes due meanwhile
-    expected: list[str] = []
+    expected = []
     with (
         Queue.from_conn_string(url, fleet.counting) as queue,
         fleet.Fleet(url, round.folder, round.bench.bug, concurrency=4) as workers,

@@ -46,35 +46,35 @@ class Told(NamedTuple):
 class Recorder(apsw.VFS):
     """Passes everything on to the real files, and remembers it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str):
         self.events: list[Any] = []
         self.name = name
         super().__init__(name, "")
 
-    def xOpen(self, name: Any, flags: Any) -> Any:
+    def xOpen(self, name, flags):
         return _File(self, name, flags)
 
-    def xDelete(self, filename: str, syncdir: bool) -> None:
+    def xDelete(self, filename: str, syncdir: bool):
         super().xDelete(filename, syncdir)
         self.events.append(Gone(Path(filename).name))
 
 
 class _File(apsw.VFSFile):
-    def __init__(self, disk: Recorder, name: Any, flags: Any) -> None:
+    def __init__(self, disk: Recorder, name, flags):
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
         self._name = Path(path).name if path else ""
         self._disk = disk
         super().__init__("", name, flags)
 
-    def xWrite(self, data: bytes, offset: int) -> None:
+    def xWrite(self, data: bytes, offset: int):
         super().xWrite(data, offset)
         self._disk.events.append(Write(self._name, offset, bytes(data)))
 
-    def xTruncate(self, newsize: int) -> None:
+    def xTruncate(self, newsize: int):
         super().xTruncate(newsize)
         self._disk.events.append(Write(self._name, newsize, None))
 
-    def xSync(self, flags: int) -> None:
+    def xSync(self, flags: int):
         super().xSync(flags)
         self._disk.events.append(Sync(self._name))
 
@@ -82,31 +82,31 @@ class _File(apsw.VFSFile):
 class _Connection:
     """An apsw connection with the few words of sqlite3's that `Database` uses."""
 
-    def __init__(self, name: str, vfs: str) -> None:
+    def __init__(self, name: str, vfs: str):
         self._real = apsw.Connection(name, vfs=vfs)
         self._real.set_busy_timeout(5000)
 
-    def cursor(self) -> Any:
+    def cursor(self):
         return _Cursor(self._real)
 
-    def execute(self, statement: str, values: Any = ()) -> Any:
+    def execute(self, statement: str, values=()):
         return self.cursor().execute(statement, values)
 
     @property
     def in_transaction(self) -> bool:
         return self._real.in_transaction
 
-    def close(self) -> None:
+    def close(self):
         self._real.close()
 
 
 class _Cursor:
-    def __init__(self, real: Any) -> None:
+    def __init__(self, real):
         self._real = real
         self._rows: list[Any] = []
         self.lastrowid, self.rowcount = 0, 0
 
-    def execute(self, statement: str, values: Any = ()) -> Any:
+    def execute(self, statement: str, values=()):
         try:
             self._rows = [*self._real.cursor().execute(statement, tuple(values))]
         except apsw.Error as error:
@@ -115,13 +115,13 @@ class _Cursor:
         self.rowcount = self._real.changes()
         return self
 
-    def fetchall(self) -> Any:
+    def fetchall(self):
         return self._rows
 
-    def fetchone(self) -> Any:
+    def fetchone(self):
         return self._rows[0] if self._rows else None
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
@@ -136,13 +136,13 @@ def recording(name: str) -> Iterator[Recorder]:
         disk.unregister()
 
 
-def image(events: list[Any], at: int, random: Random, folder: Path) -> None:
+def image(events: list[Any], at: int, random: Random, folder: Path):
     """The files as a loss of power after so many events may leave them: all that was synced, and of the rest any part.
     What was written is torn in runs of 512 or 4096 bytes, each of which is there or not."""
-    files: dict[str, bytearray] = {}
-    loose: dict[str, list[Write]] = {}
-    known: set[str] = set()  # synced since they were made
-    ghosts: dict[str, bytearray | None] = {}  # deleted, but the folder was not synced since
+    files = {}
+    loose = {}
+    known = set()  # synced since they were made
+    ghosts = {}  # deleted, but the folder was not synced since
     for event in events[:at]:
         if isinstance(event, Write):
             loose.setdefault(event.file, []).append(event)
@@ -182,7 +182,7 @@ def _torn(write: Write, sector: int) -> Iterator[Write]:
         start = end
 
 
-def _apply(file: bytearray, write: Write) -> None:
+def _apply(file: bytearray, write: Write):
     if write.data is None:
         if len(file) > write.at:
             del file[write.at :]

@@ -65,7 +65,7 @@ class State(TypedDict, total=False):
     done: Annotated[list[str], lambda old, new: sorted({*old, *new})]
 
 
-def build(shape: Shape, effects: Counter[str], saver: Any) -> Any:
+def build(shape: Shape, effects: Counter[str], saver):
     """The graph of a shape; its bodies count what they have done."""
 
     @task_of
@@ -73,7 +73,7 @@ def build(shape: Shape, effects: Counter[str], saver: Any) -> Any:
         effects[f"charge {name}"] += 1
         return name
 
-    def ask(question: str) -> None:
+    def ask(question: str):
         answer = interrupt(question)
         if answer != f"to {question}":
             raise CheckFailed(f"{question!r} was given {answer!r}")
@@ -86,11 +86,11 @@ def build(shape: Shape, effects: Counter[str], saver: Any) -> Any:
         effects[name] += 1
         return {"done": [name]} if kind == "nested" else {"log": [name], "done": [name]}
 
-    def node(name: str, kind: str) -> Any:
+    def node(name: str, kind: str):
         return nested(name) if kind == "nested" else lambda _: act(name, kind)
 
-    def nested(name: str) -> Any:
-        def first(_: Any) -> Any:
+    def nested(name: str):
+        def first(_):
             effects[f"first {name}"] += 1
             return {"done": [name]}
 
@@ -125,7 +125,7 @@ class Inside(TypedDict, total=False):
 class Model:
     """What a paused thread of a shape is: who is open with which question, who has finished, whom an edit speaks for."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape):
         self.shape = shape
         self.left = {name: KINDS[kind] for name, kind in zip(shape.names, shape.kinds, strict=True)}
         self.given = dict.fromkeys(shape.names, 0)
@@ -136,7 +136,7 @@ class Model:
     def open(self) -> list[str]:
         return [name for name, left in self.left.items() if left and name not in self.spoken]
 
-    def answer(self, question: str) -> None:
+    def answer(self, question: str):
         self.left[question[:-1]] -= 1
         self.given[question[:-1]] += 1
 
@@ -144,7 +144,7 @@ class Model:
     def next(self) -> list[str]:
         if self.shape.lead == "sends":
             return ["w"] * len(self.open)
-        after: list[str] = []
+        after = []
         finished = [name for name, left in self.left.items() if not left and name not in self.spoken]
         if self.spoken and self.shape.tail == "each":
             after = [f"{name}z" for name in [*finished, *self.spoken]]
@@ -179,20 +179,20 @@ class Model:
 class Client:
     """Calls a thread, each call on a saver and a graph made anew if asked, and holds what it sees against the model."""
 
-    def __init__(self, shape: Shape, world: Mode, opened: Any, stack: ExitStack, reopens: bool) -> None:
+    def __init__(self, shape: Shape, world: Mode, opened, stack: ExitStack, reopens: bool):
         self.shape, self.world, self.opened, self.stack, self.reopens = shape, world, opened, stack, reopens
         self.model, self.effects = Model(shape), Counter[str]()
         self.trace: list[str] = [str(shape)]
         self.ids: dict[str, str] = {}
         self.app: Any = None
 
-    def call(self, method: str, *args: Any) -> Any:
+    def call(self, method: str, *args):
         if self.app is None or self.reopens:
             self.stack.close()
             self.app = build(self.shape, self.effects, self.stack.enter_context(self.opened()))
         return self.world.call(self.app, method, *args)
 
-    def look(self) -> None:
+    def look(self):
         """The thread shows what the model says; what was asked before is asked under the same id."""
         state, where = self.call("get_state", config()), " > ".join(self.trace)
         assert_same(sorted(state.next), self.model.next, f"{where}: next")
@@ -201,13 +201,13 @@ class Client:
         assert_same({q: ids[q] for q in self.ids if q in ids}, {q: self.ids[q] for q in self.ids if q in ids}, f"{where}: ids")
         self.ids.update(ids)
 
-    def answer(self, questions: list[str]) -> None:
+    def answer(self, questions: list[str]):
         self.trace.append(f"answer {questions}")
         self.call("invoke", Command(resume={self.ids[q]: f"to {q}" for q in questions}), config())
         for question in questions:
             self.model.answer(question)
 
-    def edit(self, random: Random) -> None:
+    def edit(self, random: Random):
         """One of the edits that the model knows the outcome of: as a node that asks, two of them at once, as the one
         before, twice, without `as_node`."""
         model, entries = self.model, [f"e{len(self.model.edits)}", f"e{len(self.model.edits) + 1}"]
@@ -238,7 +238,7 @@ class Client:
         self.call("update_state", config(), {"log": entries[:1]}, *(["a"] if way == "as a" else []))
         model.edits += entries[:1]
 
-    def end(self) -> None:
+    def end(self):
         """Go on until nothing is left; in the end all is there once."""
         for _ in range(10):
             self.trace.append("on")
@@ -296,8 +296,8 @@ def edits_of_live_runs(round: Round) -> None:
     random, tried, edited = round.random, list[str](), list[str]()
     durability, place, many = random.choice(["sync", "async", "exit"]), random.randrange(3), random.choice([1, 2])
 
-    def says(name: str, at: int) -> Any:
-        def body(_: Any) -> Any:
+    def says(name: str, at: int):
+        def body(_):
             if at == place and not tried:
                 for number in range(many):
                     tried.append(f"e{number}")
@@ -308,7 +308,7 @@ def edits_of_live_runs(round: Round) -> None:
 
         return body
 
-    def ask(_: Any) -> Any:
+    def ask(_):
         return {"log": [interrupt("go on?")]}
 
     graph = chain_of(State, a=says("a", 5), ask=ask)
@@ -317,8 +317,8 @@ def edits_of_live_runs(round: Round) -> None:
     graph.add_node("z", says("z", 0)).add_edge("p", "z")
     with Mode(random.choice(["sync", "async"])) as world, sqlite(round).open() as saver:
         app = graph.compile(checkpointer=saver if random.random() < 0.6 else InMemorySaver())
-        told: list[str] = []
-        given: Any = {"log": []}
+        told = []
+        given = {"log": []}
         for _ in range(8):
             try:
                 world.call(app, "invoke", given, config(), durability=durability)
@@ -414,7 +414,7 @@ class Fanned:
     """Calls a thread of a `Fan`, and holds it against the rule: a plain edit is refused or keeps all that was under way,
     and in the end everything is in the log once."""
 
-    def __init__(self, fan: Fan, durability: str, call: Any, saver: Any) -> None:
+    def __init__(self, fan: Fan, durability: str, call, saver):
         self.fan, self.ran, self.failed = fan, Counter[str](), set[str]()
         self.durability = durability
         self.now = 2_000_000_000.0
@@ -425,12 +425,12 @@ class Fanned:
         self.edits, self.refused = 0, 0
         self.spoken = False
 
-    def build(self, saver: Any) -> Any:
+    def build(self, saver):
         fan = self.fan
         items = [Send("w", {"name": f"w{place}"}) for place in range(len(fan.sends))]
         p = ["p"] * bool(fan.beside)
 
-        def act(name: str) -> Any:
+        def act(name: str):
             kind = fan.kinds.get(name, "says")
             if kind == "asks" and interrupt(name) != f"to {name}":
                 raise CheckFailed(f"{name} was given another answer")
@@ -442,7 +442,7 @@ class Fanned:
             self.ran[name] += 1
             return {"log": [name]}
 
-        def a(_: Any) -> Any:
+        def a(_):
             goto = {"goto": [*items, *p], "mixed": items}.get(fan.lead, [])
             return Command(update=act("a"), goto=goto)
 
@@ -471,14 +471,14 @@ class Fanned:
             warnings.simplefilter("ignore", GraphWarning)  # its join waits for what only Sends lead to
             return graph.compile(saver, schedule=fan.schedule, interrupt_before=stops)  # type: ignore[arg-type]
 
-    def look(self) -> Any:
+    def look(self):
         return self.call("get_state", config())
 
-    def run(self, given: Any, config: Any) -> None:
+    def run(self, given, config: Any):
         with suppress(OSError):
             self.call("invoke", given, config, durability=self.durability)
 
-    def plain(self, where: Any = None) -> bool:
+    def plain(self, where=None) -> bool:
         """An edit that does not say as whom: whether it was taken."""
         before = self.call("get_state", where or config())
         self.trace.append(f"plain edit at {before.next}")
@@ -498,7 +498,7 @@ class Fanned:
         self.edits += 1
         return True
 
-    def speak(self, names: list[str]) -> None:
+    def speak(self, names: list[str]):
         """An edit as nodes whose tasks are open, one for each."""
         before = self.look()
         self.trace.append(f"as {names}")
@@ -509,7 +509,7 @@ class Fanned:
         left = Counter(before.next) - Counter(names)
         assert_same(Counter(self.look().next), left, f"{self.trace}: next")
 
-    def end(self) -> Any:
+    def end(self):
         """Go on to the end."""
         for _ in range(12):
             state = self.look()
@@ -520,7 +520,7 @@ class Fanned:
         raise CheckFailed(f"{self.trace}: still {state.next}")
 
 
-def edit_beside_sends(fan: Fan, random: Random, call: Any, saver: Any) -> Fanned:
+def edit_beside_sends(fan: Fan, random: Random, call, saver) -> Fanned:
     """Edit a thread where it stops, and once more at a checkpoint of its history."""
     thread = Fanned(fan, random.choice(["sync", "async", "exit"]), call, saver)
     with patched(CLOCK, "time", lambda: thread.now):

@@ -37,7 +37,7 @@ class Trap:
         spring: what to do; may raise.
     """
 
-    def __init__(self, at: int = 0, spring: Callable[[], None] | None = None, after: bool = False) -> None:
+    def __init__(self, at: int = 0, spring: Callable[[], None] | None = None, after: bool = False):
         self.at, self.spring, self.after = at, spring, after
         self.passed = 0
 
@@ -47,7 +47,7 @@ class Trap:
         trap = self
 
         class Cursor(sqlite3.Cursor):
-            def execute(self, *args: Any) -> Any:
+            def execute(self, *args):
                 trap.passed += 1
                 here = trap.passed == trap.at
                 if here and not trap.after and trap.spring is not None:
@@ -58,13 +58,13 @@ class Trap:
                 return done
 
         class Connection(sqlite3.Connection):
-            def cursor(self) -> Any:  # type: ignore[override]
+            def cursor(self):  # type: ignore[override]
                 return super().cursor(Cursor)
 
-            def execute(self, *args: Any) -> Any:
+            def execute(self, *args):
                 return self.cursor().execute(*args)
 
-        def connect(database: Any, name: str, timeout: float) -> Any:
+        def connect(database, name: str, timeout: float):
             return sqlite3.connect(
                 name, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Connection
             )
@@ -82,11 +82,10 @@ def expected(round: Round) -> list[Any]:
             carry_through(app, {"left": ROUNDS, "log": []}, config(), world, "sync")
         return shown([*app.get_state_history(config())])
 
-    found: list[Any] = round.bench.once("undisturbed", make)
-    return found
+    return round.bench.once("undisturbed", make)
 
 
-def judge(round: Round, saver: Any, world: Mode, durability: str, where: str) -> None:
+def judge(round: Round, saver, world: Mode, durability: str, where: str):
     """What is stored is whole, and the journey goes on to its end."""
     app = journey(saver, Ledger(round.folder / "ledger"), ASK)
     until = time.monotonic() + 10
@@ -114,23 +113,23 @@ def left_running(before: set[threading.Thread]) -> list[str]:
     return [each.name for each in more if each.is_alive()]
 
 
-def io_error() -> None:
+def io_error():
     raise sqlite3.OperationalError("disk I/O error")
 
 
-def no_space() -> None:
+def no_space():
     raise sqlite3.OperationalError("database or disk is full")
 
 
-def os_error() -> None:
+def os_error():
     raise OSError(errno.EIO, "Input/output error")
 
 
-def interrupted() -> None:
+def interrupted():
     raise KeyboardInterrupt
 
 
-ERRORS: dict[str, tuple[Callable[[], None], type[BaseException]]] = {
+ERRORS = {
     "EIO": (io_error, StorageError),
     "ENOSPC": (no_space, StorageError),
     "OSError": (os_error, OSError),
@@ -169,13 +168,13 @@ def failing_statements(round: Round) -> None:
             round.count("faults", trap.passed >= at)
 
 
-def _tried(round: Round, world: Mode, durability: str, trap: Trap, where: str = "no fault") -> None:
+def _tried(round: Round, world: Mode, durability: str, trap: Trap, where: str = "no fault"):
     """A journey into a trap, and what comes after it.
 
     Raises:
         BaseException: what the caller of the run was told.
     """
-    told: BaseException | None = None
+    told = None
     with trap.set():
         try:
             saver = SqliteSaver(":memory:", synchronous="off")
@@ -204,10 +203,10 @@ class SignalAt:
         at: which; None never.
     """
 
-    def __init__(self, number: int, at: int | None) -> None:
+    def __init__(self, number: int, at: int | None):
         self.number, self.at, self.calls = number, at, 0
 
-    def _count(self, _frame: Any, event: str, _arg: Any) -> None:
+    def _count(self, _frame, event: str, _arg):
         if event in ("call", "c_return"):  # where Python looks for signals; never before a lock's __exit__
             self.calls += 1
             if self.calls == self.at:
@@ -215,14 +214,14 @@ class SignalAt:
                 signal.raise_signal(self.number)
 
     def __enter__(self) -> SignalAt:
-        def end(*_: Any) -> None:
+        def end(*_):
             raise SystemExit(143)
 
         self._old = signal.signal(signal.SIGTERM, end) if self.number == signal.SIGTERM else None
         sys.setprofile(self._count)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         sys.setprofile(None)
         if self._old is not None:
             signal.signal(signal.SIGTERM, self._old)
@@ -252,17 +251,17 @@ def signals(round: Round) -> None:
         raise CheckFailed(f"{where}: threads were left running: {left}")
 
 
-def _signalled(round: Round, kind: str, durability: Any, number: int, at: int | None, where: str) -> int:
-    told: BaseException | None = None
+def _signalled(round: Round, kind: str, durability, number: int, at: int | None, where: str) -> int:
+    told = None
     saver = SqliteSaver(":memory:", synchronous="off")
     try:
         app = journey(saver, Ledger(round.folder / "ledger"), ASK)
         sent = SignalAt(number, at)
 
-        async def all_of_it() -> None:
+        async def all_of_it():
             # A signal inside a callback of asyncio's own makes it complain; the caller is told all the same.
             asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-            given: Any = {"left": ROUNDS, "log": []}
+            given = {"left": ROUNDS, "log": []}
             with sent:
                 await app.ainvoke(given, config(), durability=durability)
                 await app.ainvoke(None, config(), durability=durability)
@@ -290,15 +289,15 @@ def _signalled(round: Round, kind: str, durability: Any, number: int, at: int | 
 def cancelled_calls(round: Round) -> None:
     """The awaiting task is cancelled when the k-th statement is reached: the same, and no asyncio task is left."""
     random = round.random
-    durability: Any = random.choice(["sync", "sync", "async", "exit"])
+    durability = random.choice(["sync", "sync", "async", "exit"])
     most = round.bench.once(("cancel", durability), lambda: _cancelled(round, durability, 0, ""))
     at = random.randrange(20, most + 1)
     _cancelled(round, durability, at, f"cancelled at statement {at} of {most}, {durability}")
     round.count("cancellations")
 
 
-def _cancelled(round: Round, durability: Any, at: int, where: str) -> int:
-    async def cancelled() -> None:
+def _cancelled(round: Round, durability, at: int, where: str) -> int:
+    async def cancelled():
         loop, me = asyncio.get_running_loop(), asyncio.current_task()
         assert me is not None
         trap.spring = lambda: loop.call_soon_threadsafe(me.cancel)  # type: ignore[assignment,return-value]
@@ -335,7 +334,7 @@ def full_databases(round: Round) -> None:
     """The file may grow by some pages only (`max_page_count` swept): a StorageError, the newest step can be read, and
     with room the journey goes on to its end."""
     storage = sqlite(round)
-    durability: Any = round.random.choice(["sync", "async", "exit"])
+    durability = round.random.choice(["sync", "async", "exit"])
     with storage.open() as saver, Mode(round.random.choice(["sync", "async"])) as world:
         execute = saver._database.connection.execute
         (pages,) = execute("PRAGMA page_count").fetchone()
@@ -368,7 +367,7 @@ def full_disks(round: Round) -> None:
     if done.returncode:
         raise Skipped(f"no small file system may be mounted here: {done.stderr.strip()}")
     try:
-        durability: Any = round.random.choice(["sync", "async", "exit"])
+        durability = round.random.choice(["sync", "async", "exit"])
         with SqliteSaver.from_conn_string(str(folder / "threads.db")) as saver, Mode("sync") as world:
             (folder / "filler").write_bytes(b"x" * 1000 * round.random.randrange(1, 300))
             app = journey(saver, Ledger(round.folder / "ledger"), ASK)

@@ -44,7 +44,7 @@ def fleet_of(round: Round, concurrency: int = 4) -> Iterator[tuple[Queue, fleet.
         yield queue, workers
 
 
-def until_all_ended(queue: Queue, disturb: Callable[[], None], seconds: float = PATIENCE) -> None:
+def until_all_ended(queue: Queue, disturb: Callable[[], None], seconds: float = PATIENCE):
     """Disturb again and again, until nothing is left to do."""
     deadline = time.monotonic() + seconds
     while not fleet.all_ended(queue):
@@ -53,11 +53,11 @@ def until_all_ended(queue: Queue, disturb: Callable[[], None], seconds: float = 
         disturb()
 
 
-def kill_at_random(round: Round, queue: Queue, workers: fleet.Fleet, threads: int) -> None:
+def kill_at_random(round: Round, queue: Queue, workers: fleet.Fleet, threads: int):
     """Of three workers one is killed again and again; every thread must end as if none had been."""
     names = [f"t{number}" for number in range(threads)]
 
-    def disturb() -> None:
+    def disturb():
         time.sleep(round.random.uniform(0.1, 0.5))
         workers.kill(round.random.choice(workers.processes))
         workers.start()
@@ -91,7 +91,7 @@ def poisoned_jobs(round: Round) -> None:
     round.random.shuffle(order)
     with fleet_of(round, concurrency) as (queue, workers):
 
-        def disturb() -> None:
+        def disturb():
             workers.reap()
             while len(workers.processes) < WORKERS:
                 workers.start()
@@ -153,13 +153,13 @@ def workers_that_fail(round: Round) -> None:
 class Cables:
     """Three workers' machines and the server's, each with its cable; and what can happen to them."""
 
-    def __init__(self, round: Round, network: machines.Network, workers: fleet.Fleet, server: machines.Host) -> None:
+    def __init__(self, round: Round, network: machines.Network, workers: fleet.Fleet, server: machines.Host):
         self._round, self._random = round, round.random
         self._workers, self._server = workers, server
         self._hosts = [network.host() for _ in range(WORKERS)]
         self._running = {host: workers.start(host) for host in self._hosts}
 
-    def disturb(self) -> None:
+    def disturb(self):
         """Mostly a cable is pulled for a moment; now and then for so long that TCP gives up; or a machine's power goes."""
         for host, process in self._running.items():
             if not process.is_alive():  # whoever is cut off as it starts says so and ends

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from kit.forking_nodes import (
     FORKING,
@@ -26,14 +25,14 @@ from stategraph.testing import CheckFailed, assert_same
 
 from .campaign import Round, trial
 
-KINDS: list[Any] = [*FORKING, plain, dies_beside_a_child, answers_twice, hostile, leaves_a_child_of_c]
+KINDS = [*FORKING, plain, dies_beside_a_child, answers_twice, hostile, leaves_a_child_of_c]
 WORKERS, DRIVERS, CALLS = 2, 3, 6
 """So many threads make so many calls each, on fewer workers."""
 NOTICED = 10.0
 """Seconds; two are promised, on a machine that has the time."""
 
 
-def one_call(round: Round, executor: ProcessExecutor, token: str, wish: int) -> None:
+def one_call(round: Round, executor: ProcessExecutor, token: str, wish: int):
     """A call with a token of its own. Its answer must be its own, and of the worker, not of a child."""
     folder = str(round.folder)
     kind = KINDS[wish]
@@ -51,15 +50,15 @@ def one_call(round: Round, executor: ProcessExecutor, token: str, wish: int) -> 
         assert_same(found[2:], seen, f"what {kind.__name__} has seen")
 
 
-def side_by_side(works: list[Callable[[], None]], patience: float) -> None:
+def side_by_side(works: list[Callable[[], None]], patience: float):
     """Do all of it on threads.
 
     Raises:
         CheckFailed: what was raised, or that one does not come to an end.
     """
-    errors: list[BaseException] = []
+    errors = []
 
-    def guarded(work: Callable[[], None]) -> None:
+    def guarded(work: Callable[[], None]):
         try:
             work()
         except BaseException as error:
@@ -87,11 +86,11 @@ def forking_nodes(round: Round) -> None:
     wishes = [[random.randrange(len(KINDS)) for _ in range(CALLS)] for _ in range(DRIVERS)]
     pause = random.uniform(0.05, 0.5)
 
-    def drive(number: int) -> None:
+    def drive(number: int):
         for place, wish in enumerate(wishes[number]):
             one_call(round, executor, f"{round.number}-{number}-{place}", wish)
 
-    def kill_one() -> None:
+    def kill_one():
         time.sleep(pause)
         for worker in [*executor._workers][:1]:
             if worker.started:
@@ -114,10 +113,10 @@ def lost_beside_a_child(round: Round) -> None:
         amid = round.random.random() < 0.7
         if amid:
             os.kill(worker.process.pid, signal.SIGSTOP)  # so that the call is sent, and not answered
-        died: list[float] = []
+        died = []
         limit = NOTICED if round.bench.bug is None else 3.0
 
-        def kill() -> None:
+        def kill():
             while amid and worker.handle is None:
                 time.sleep(0.001)
             time.sleep(round.random.uniform(0, 0.05) if amid else 0)
@@ -129,7 +128,7 @@ def lost_beside_a_child(round: Round) -> None:
                 time.sleep(0.001)
             round.count("milliseconds until noticed, summed", int((time.monotonic() - died[0]) * 1000) + 1)
 
-        def call() -> None:
+        def call():
             while not amid and not died:
                 time.sleep(0.001)
             found = app.invoke({"token": "after"})["answers"]

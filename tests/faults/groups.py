@@ -10,7 +10,6 @@ import threading
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from stategraph.checkpoint import CheckpointConflictError, StorageError
 from stategraph.checkpoint.records import Commit, address
@@ -29,7 +28,7 @@ def rivals(live: Live, run: Commits) -> Commit:
     old, run.head, run.saver_state = run.head, f"{run.head} before", None
     run.expected[run.head] = run.expected[old]
     stale = run.made(f"{old} stale", "head", (), {"a": "stale"})[0]
-    state: Any = found.saver_state  # type: ignore[attr-defined]
+    state = found.saver_state  # type: ignore[attr-defined]
     state.id = run.head  # so that it is found out in the database only
     stale.saver_state, run.head = state, old
     return stale
@@ -44,18 +43,18 @@ class Live:
         refused: how many commits were told that there is no room.
     """
 
-    def __init__(self, saver: SqliteSaver, folder: Path, random: Random) -> None:
+    def __init__(self, saver: SqliteSaver, folder: Path, random: Random):
         self.saver, self.folder, self.random = saver, folder, random
         self.stored: dict[str, list[str]] = {}
         self.images = self.refused = self.overtaken = 0
         self._lock = threading.Lock()
         self._other = sqlite3.connect(folder / "db", isolation_level=None, check_same_thread=False)
 
-    def close(self) -> None:
+    def close(self):
         """Close the connection by which it looks."""
         self._other.close()
 
-    def check(self, commit: Commit) -> None:
+    def check(self, commit: Commit):
         """Whoever else opens the file finds what somebody has just been told is stored."""
         with self._lock:
             found = self._other.execute("SELECT head_id FROM spaces WHERE thread_id = ?", (commit.thread_id,)).fetchone()
@@ -68,16 +67,16 @@ class Live:
         self.refused += full
         return full
 
-    async def acommit(self, commit: Commit, awaited: bool) -> None:
+    async def acommit(self, commit: Commit, awaited: bool):
         """Store as a coroutine does, or on a thread of its own."""
         if awaited:
             await self.saver.acommit([commit])
             self.check(commit)
             return
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        errors: list[Exception] = []
+        errors = []
 
-        def store() -> None:
+        def store():
             try:
                 self.saver.commit([commit])
                 self.check(commit)
@@ -91,7 +90,7 @@ class Live:
         if errors:
             raise errors[0]
 
-    async def play(self, number: int) -> None:
+    async def play(self, number: int):
         """One thread: some steps, one after the other."""
         random = Random(self.random.random())
         run = Commits(lambda *_: None, self.saver, str(number))
@@ -119,7 +118,7 @@ class Live:
                 else:
                     raise CheckFailed(f"thread {run.thread}: a run that was overtaken was told that it had stored a step")
 
-    def look(self) -> None:
+    def look(self):
         """Copy the file as a kill at this moment would leave it: what somebody was told is there."""
         told = {thread: ids[-1] for thread, ids in self.stored.items()}
         copy = self.folder / f"image {self.images}"
@@ -153,7 +152,7 @@ def grouped_commits(round: Round) -> None:
             pages = ask(saver, "PRAGMA page_count") + round.random.randint(100, 500)
             ask(saver, f"PRAGMA max_page_count={pages}")
 
-        async def go() -> None:
+        async def go():
             players = [asyncio.create_task(live.play(number)) for number in range(THREADS)]
             try:
                 await asyncio.wait_for(asyncio.gather(*players), 120)

@@ -27,15 +27,15 @@ class State(TypedDict, total=False):
 class Clock:
     """Moved on by work only, so that a busy machine makes no difference."""
 
-    def __init__(self, round: Round) -> None:
+    def __init__(self, round: Round):
         self.random = round.random
         self.now = 1000.0
 
-    def work(self) -> None:
+    def work(self):
         self.now += self.random.choice([0.0, 0.0001, 0.001, LONGEST])
 
 
-def busy(clock: Clock, saver: Any, rounds: int, width: int) -> Any:
+def busy(clock: Clock, saver, rounds: int, width: int):
     """So many times: a wide superstep, then a nested graph of several supersteps. No node ever waits."""
 
     async def one(state: State) -> State:
@@ -50,7 +50,7 @@ def busy(clock: Clock, saver: Any, rounds: int, width: int) -> Any:
         clock.work()
         return {}
 
-    def fan_out(state: State) -> Any:
+    def fan_out(state: State):
         return [Send("one", {"left": state["left"], "piece": n}) for n in range(width)] if state["left"] else END
 
     inner = StateGraph(State).add_sequence([rest, count]).add_edge(START, "rest").compile()
@@ -69,19 +69,19 @@ def shared_loops(round: Round) -> None:
     cancelled at any moment: the loop sees to that within 20 ms of work, and the run goes on to the same end."""
     random, clock = round.random, Clock(round)
     app = busy(clock, InMemorySaver(), rounds := random.randrange(1, 8), width := random.randrange(1, 40))
-    config: Any = {"configurable": {"thread_id": "1"}}
+    config = {"configurable": {"thread_id": "1"}}
     durability = random.choice(["sync", "async", "exit"])
     mode = random.choice([None, "updates", ["values", "debug"]])
     moment = clock.now + random.random() * 0.0013 * rounds * (width + 2)
 
-    async def run() -> None:
+    async def run():
         if mode is None:
             await app.ainvoke({"left": rounds}, config, durability=durability)
         else:
             async for _ in app.astream({"left": rounds}, config, durability=durability, stream_mode=mode):
                 pass
 
-    async def main() -> None:
+    async def main():
         call = asyncio.create_task(run())
         while clock.now < moment and not call.done():
             await asyncio.sleep(0)

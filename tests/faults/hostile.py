@@ -31,7 +31,7 @@ from .travel import drawn
 # -- R14 --------------------------------------------------------------------------------------------------------
 
 PAYLOADS = 500
-GADGETS: tuple[Any, ...] = (
+GADGETS = (
     ["os:system", "true"],
     ["builtins:eval", ["1"]],
     ["builtins:exec", "1", [], ormsgpack.packb([["1"], {}, {}])],
@@ -78,7 +78,7 @@ def loaded(seed: str, count: int) -> tuple[int, int]:
     return count, most
 
 
-def _load(serializer: Serializer, payload: bytes) -> None:
+def _load(serializer: Serializer, payload: bytes):
     try:
         serializer.loads(("msgpack", payload))
     except (DamagedError, UnknownTypeError):
@@ -124,7 +124,7 @@ def namespaces(round: Round) -> None:
     texts = [each for each in (name() for _ in range(60)) if "\0" not in each]  # a saver refuses these
     places = [(random.choice(texts), random.choice(["", *texts])) for _ in range(30)]
     for number, (thread, ns) in enumerate(dict.fromkeys(places)):
-        checkpoint: Any = {
+        checkpoint = {
             "v": 1, "id": f"{number}", "ts": "2024-01-01T00:00:00+00:00", "channel_values": {"a": number},
             "channel_versions": {"a": 1}, "versions_seen": {}, "updated_channels": None,
         }  # fmt: skip
@@ -143,7 +143,7 @@ ODD = st.sampled_from(
 VALUES = st.one_of(stored_values.values, stored_values.values, st.lists(stored_values.values | ODD, max_size=3), st.sampled_from(ATTACKS))
 
 
-def saver_of(round: Round, serde: Serializer) -> Any:
+def saver_of(round: Round, serde: Serializer):
     """In memory, SQLite and, now and then, Postgres."""
     kind = ("memory", "sqlite", "sqlite", "postgres")[round.number % 4]
     if kind == "memory":
@@ -153,10 +153,10 @@ def saver_of(round: Round, serde: Serializer) -> Any:
     return PostgresSaver(postgres(round).address, serde=serde)
 
 
-def stored(saver: Any, last: int, value: Any) -> list[Any]:
+def stored(saver, last: int, value) -> list[Any]:
     """Store a value as the next checkpoint of a thread, in channels, metadata and writes; what then is read of it."""
     id = f"{last + 1}"
-    checkpoint: Any = {
+    checkpoint = {
         "v": 1, "id": id, "ts": "2024-01-01T00:00:00+00:00", "channel_values": {"a": value, "many": [value] * 3},
         "channel_versions": {"a": int(id), "many": int(id)}, "versions_seen": {}, "updated_channels": None,
     }  # fmt: skip
@@ -176,7 +176,7 @@ def round_trips(round: Round) -> None:
     saver = saver_of(round, stored_values.fresh(*stored_values.KNOWN))
     last = 0
 
-    def check(value: Any) -> None:
+    def check(value):
         nonlocal last
         try:
             found = stored(saver, last, value)

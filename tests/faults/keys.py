@@ -37,33 +37,33 @@ class State(TypedDict, total=False):
 class Unlucky:
     """Fails now and then, by chance; notes the key of every attempt under the place where it was made."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random):
         self.random = random
         self.seen: dict[Any, list[str]] = {}
         self.luck = True
 
-    def __call__(self, place: Any, key: str) -> None:
+    def __call__(self, place, key: str):
         self.seen.setdefault(place, []).append(key)
         if self.luck and self.random.random() < 0.3:
             raise ValueError("bad luck")
 
 
-def built(note: Unlucky, saver: Any) -> Any:
+def built(note: Unlucky, saver):
     """Sends, a nested graph, and nodes that are tried again."""
 
-    def work(given: Any, runtime: Runtime) -> Any:
+    def work(given, runtime: Runtime):
         note(("work", given["left"], given["lane"]), runtime.idempotency_key)
         return {"log": [given["lane"]]}
 
-    def inner(state: State, runtime: Runtime) -> Any:
+    def inner(state: State, runtime: Runtime):
         note(("inner", state["left"]), runtime.idempotency_key)
         return {"left": state["left"]}
 
-    def gather(state: State, runtime: Runtime) -> Any:
+    def gather(state: State, runtime: Runtime):
         note(("gather", state["left"]), runtime.idempotency_key)
         return {"left": state["left"] - 1}
 
-    def spread(state: State) -> Any:
+    def spread(state: State):
         return [Send("work", {"left": state["left"], "lane": n}) for n in range(4)] if state["left"] else END
 
     class Only(TypedDict, total=False):
@@ -78,7 +78,7 @@ def built(note: Unlucky, saver: Any) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def carried(app: Any, given: Any, at: Any) -> None:
+def carried(app, given, at):
     """Go on after each failure, until nothing is left."""
     while True:
         try:
@@ -109,13 +109,13 @@ def keys_are_stable(round: Round) -> None:
     _unique(round, {("fork", *place): keys[0] for place, keys in note.seen.items()})
 
 
-def _single(seen: dict[Any, list[str]]) -> None:
+def _single(seen: dict[Any, list[str]]):
     for place, keys in seen.items():
         assert_same(set(keys), {keys[0]}, f"keys of {place} over {len(keys)} attempts")
 
 
-def _unique(round: Round, keys: dict[Any, str]) -> None:
-    known: dict[str, Any] = round.bench.once("keys", dict)
+def _unique(round: Round, keys: dict[Any, str]):
+    known = round.bench.once("keys", dict)
     for place, key in keys.items():
         owner = known.setdefault(key, (round.number, place))
         assert_same(owner, (round.number, place), f"what key {key} means")
@@ -126,7 +126,7 @@ def _unique(round: Round, keys: dict[Any, str]) -> None:
 def children_are_not_repeated(round: Round) -> None:
     """A function calls tasks and fails afterwards, by chance: the next attempt finds those that had finished."""
     random = round.random
-    ran: dict[Any, list[str]] = {}
+    ran = {}
 
     @task
     def child(number: int) -> int:
@@ -142,7 +142,7 @@ def children_are_not_repeated(round: Round) -> None:
             raise ValueError("bad luck")
         return done
 
-    given: Any = random.randrange(1, 6)
+    given = random.randrange(1, 6)
     count = given
     for _ in range(4):
         try:
@@ -157,29 +157,29 @@ def children_are_not_repeated(round: Round) -> None:
 class Noted:
     """The keys under which each place was passed; says when one is passed."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.keys: dict[Any, set[str]] = {}
         self.passed = threading.Event()
 
-    def node(self, name: str) -> Any:
-        def run(state: State, runtime: Runtime) -> Any:
+    def node(self, name: str):
+        def run(state: State, runtime: Runtime):
             self.passed.set()
             self.keys.setdefault((name, state["left"]), set()).add(runtime.idempotency_key)
             return {"log": [name]}
 
         return run
 
-    def wait(self) -> None:
+    def wait(self):
         """The call that dies takes until another node has begun, if one can."""
         self.passed.clear()
         self.passed.wait(0.02)
 
 
-def nested_in_a_loop(noted: Noted, saver: Any, random: Random) -> Any:
+def nested_in_a_loop(noted: Noted, saver, random: Random):
     """Twice: a node, then one beside a graph of three, one of which is a graph, then one that joins them."""
-    schedule: Any = random.choice(["supersteps", "ready"])
+    schedule = random.choice(["supersteps", "ready"])
 
-    def graph(*names: str) -> Any:
+    def graph(*names: str):
         builder = StateGraph(State)
         for name in names:
             builder.add_node(name, noted.node(name))
@@ -189,10 +189,10 @@ def nested_in_a_loop(noted: Noted, saver: Any, random: Random) -> Any:
     inner = graph("i1", "i2").add_node("deep", deep).add_edge(START, "i1").add_edge("i1", "deep").add_edge("deep", "i2")
     below = inner.compile(schedule=schedule, checkpointer=random.choice([None, None, True]))
 
-    def call(state: State) -> Any:
+    def call(state: State):
         return {"log": below.invoke({"left": state["left"], "log": []})["log"]}
 
-    def count(state: State) -> Any:
+    def count(state: State):
         return {**noted.node("count")(state, get_runtime()), "left": state["left"] - 1}
 
     outer = graph("a", "b").add_node("inner", random.choice([below, call])).add_node("count", count)
@@ -212,10 +212,10 @@ def keys_of_mixed_durabilities(round: Round) -> None:
     random, noted = round.random, Noted()
     named = random.random() < 0.3
     at = config(run_id="r") if named else config()
-    given: Any = {"left": 2, "log": []}
+    given = {"left": 2, "log": []}
     with sqlite(round).open() as saver:
         app = nested_in_a_loop(noted, saver, random)
-        modes: list[Any] = []
+        modes = []
         deaths = random.choice([1, 1, 2, 3])
         for last in [False] * deaths + [True]:
             if app.get_state(config()).created_at is None:

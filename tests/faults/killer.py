@@ -28,34 +28,34 @@ class Kill(NamedTuple):
 class Killer:
     """Counts how often each place is passed, and kills where the plan says."""
 
-    def __init__(self, plan: Kill) -> None:
+    def __init__(self, plan: Kill):
         self._plan = plan
         self._passed: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._inside = KillAt(plan.at if plan.how == "saver" else None)
 
-    def start(self) -> None:
+    def start(self):
         """Begin to count the milliseconds, if the plan does."""
         if self._plan.how == "moment":
             timer = threading.Timer(self._plan.at / 1000, kill)
             timer.daemon = True
             timer.start()
 
-    def passing(self, how: str) -> None:
+    def passing(self, how: str):
         """This place is passed."""
         with self._lock:
             self._passed[how] += 1
             if self._plan == (how, self._passed[how]):
                 kill()
 
-    def watch(self, saver: Any, methods: tuple[str, ...] = WRITING) -> None:
+    def watch(self, saver, methods: tuple[str, ...] = WRITING):
         """Pass "before" and "after" around each of a saver's methods, and "saver" at each call inside."""
         self._inside.around(saver, *methods)
         for name in methods:
             setattr(saver, name, self._around(getattr(saver, name)))
 
-    def _around(self, method: Any) -> Any:
-        def call(*args: Any) -> Any:
+    def _around(self, method):
+        def call(*args):
             self.passing("before")
             result = method(*args)
             self.passing("after")
@@ -72,7 +72,7 @@ class Killer:
 NEVER = Kill("", 0)
 
 
-def carry(storage: Storage, play: Any, given: Any, plan: Kill, make: Callable[[Any, Killer], Any], *methods: str) -> dict[str, int]:
+def carry(storage: Storage, play, given, plan: Kill, make: Callable[[Any, Killer], Any], *methods: str) -> dict[str, int]:
     """Carry the graph that is made through, in a process that may be killed; how often each place was passed."""
     killer = Killer(plan)
     with storage.open() as saver, Mode(play.world) as world:
@@ -94,7 +94,7 @@ class Kills:
         number: how many processes were killed.
     """
 
-    def __init__(self, round: Round, play: Any, job: tuple[Any, ...], dry: tuple[Any, ...], key: Any = None) -> None:
+    def __init__(self, round: Round, play, job: tuple[Any, ...], dry: tuple[Any, ...], key=None):
         self.round, self.play, self.job = round, play, job
         self.most = round.bench.once(key or play, lambda: round.bench.one(*dry, NEVER))
         self.number = 0

@@ -48,9 +48,9 @@ class Play(NamedTuple):
 def travel(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, int]:
     """What the process does that may be killed; how often each of the places was passed."""
 
-    def make(saver: Any, killer: Killer) -> Any:
+    def make(saver, killer: Killer):
         class Noting(Synced):
-            def note(self, *words: Any) -> None:
+            def note(self, *words):
                 super().note(*words)
                 killer.passing("effect")
 
@@ -66,7 +66,7 @@ def recorded(storage: Storage) -> set[str]:
     return {task for task, channel, _ in writes if channel not in CONTROL_WRITES and task != NULL_TASK_ID}
 
 
-def unbroken(play: Play, folder: Path) -> Any:
+def unbroken(play: Play, folder: Path):
     """What a journey ends with that nobody disturbs."""
     app = journey(InMemorySaver(), Ledger(folder / "unbroken"), play.ask_at)
     with Mode("sync") as world:
@@ -74,7 +74,7 @@ def unbroken(play: Play, folder: Path) -> Any:
     return ending(app, play)
 
 
-def ending(app: Any, play: Play) -> Any:
+def ending(app, play: Play):
     """The state in the end, and the history if every step was to be stored."""
     rows = shown([*app.get_state_history(config())])
     return app.get_state(config()).values, None if play.durability == "exit" else rows
@@ -85,7 +85,7 @@ def repeats(notes: list[list[Any]]) -> int:
     return len(notes) - len({str(each) for each in notes})
 
 
-def killed_journey(round: Round, storage: Storage, steps: int) -> None:
+def killed_journey(round: Round, storage: Storage, steps: int):
     """Kill one journey one to three times, then let it end; look at everything."""
     random = round.random
     play = Play(
@@ -96,8 +96,8 @@ def killed_journey(round: Round, storage: Storage, steps: int) -> None:
     dry = travel, sqlite(round, "dry"), play, round.folder / "dry"
     key = storage.kind, steps, play.durability, play.world
     kills = Kills(round, play, (travel, storage, play, ledger), dry, key)
-    done: set[str] = set()
-    counts: Counter[str] = Counter()
+    done = set()
+    counts = Counter()
     for _ in range(random.choice([1, 1, 2, 3])):
         how = random.choice(["saver", "saver", "before", "after", "effect", "moment"])
         before = repeats(Ledger(ledger).read())
@@ -120,24 +120,24 @@ def killed_journey(round: Round, storage: Storage, steps: int) -> None:
     round.count("effects repeated, all in flight", repeats(notes))
 
 
-def _repeated(ledger: Path, before: int, most: int | None, where: str) -> None:
+def _repeated(ledger: Path, before: int, most: int | None, where: str):
     """One resume repeats no more than was in flight."""
     more = repeats(Ledger(ledger).read()) - before
     if most is not None and more > most:
         raise CheckFailed(f"{where}: {more} effects were repeated, {most} tasks may have been in flight")
 
 
-def _unmoved(done: set[str], before: Counter[str], after: Counter[str], where: str) -> None:
+def _unmoved(done: set[str], before: Counter[str], after: Counter[str], where: str):
     """A task that is stored as done is not done again."""
     again = [key for key in done if after[key] > before[key]]
     if again:
         raise CheckFailed(f"{where}: {len(again)} tasks were done again that were recorded as done")
 
 
-def _one_key_each(notes: list[list[Any]], play: Play) -> None:
+def _one_key_each(notes: list[list[Any]], play: Play):
     """Every effect was had, and what was repeated can be told by its key, but for "exit": there is no checkpoint then
     that it could come from."""
-    keys: dict[tuple[Any, ...], set[str]] = {}
+    keys = {}
     for key, *words in notes:
         keys.setdefault(tuple(words), set()).add(key)
     assert_same(set(keys), effects(play.rounds, play.ask_at), f"{play}: effects")
@@ -164,15 +164,15 @@ def killed_on_postgres(round: Round) -> None:
 def failed_siblings(round: Round) -> None:
     """Of five tasks side by side some fail, by chance, again and again: a task that ended well is not done again."""
     random = round.random
-    ended: Counter[int] = Counter()
+    ended = Counter()
 
-    def work(given: dict[str, int]) -> Any:
+    def work(given: dict[str, int]):
         if random.random() < 0.4:
             raise ValueError("bad luck")
         ended[given["lane"]] += 1
         return {"log": [given["lane"]]}
 
-    async def awork(given: dict[str, int]) -> Any:
+    async def awork(given: dict[str, int]):
         await asyncio.sleep(0)
         return work(given)
 
@@ -180,7 +180,7 @@ def failed_siblings(round: Round) -> None:
     graph = StateGraph(State).add_node("work", work if kind == "sync" else awork)
     graph.add_conditional_edges(START, lambda state: [Send("work", {"lane": n}) for n in range(5)], ["work"])
     with sqlite(round).open() as saver, Mode(kind) as world:
-        given: Any = {"log": []}
+        given = {"log": []}
         durability = random.choice(["sync", "async"])
         for _ in range(100):
             app = graph.compile(checkpointer=saver)
@@ -199,10 +199,10 @@ def deaths_amid_races(round: Round) -> None:
     """A process dies at one of its storing calls, between a win and the end of the losers among others: `next` is empty
     only if the next call does nothing, and names what that call runs."""
     random, ran, release = round.random, list[str](), threading.Event()
-    schedule: Any = random.choice(["supersteps", "ready"])
+    schedule = random.choice(["supersteps", "ready"])
 
-    def act(name: str) -> Any:
-        def run(state: Any) -> Any:
+    def act(name: str):
+        def run(state):
             ran.append(name)
             if state.get("what") == "hang":
                 release.wait(20)
@@ -223,7 +223,7 @@ def deaths_amid_races(round: Round) -> None:
     else:
         graph.add_edge("beside", "after")
     graph.add_edge("first", "beside")
-    durability: Any = random.choice(["sync", "sync", "async"])
+    durability = random.choice(["sync", "sync", "async"])
     with sqlite(round).open() as saver:
         app = graph.compile(checkpointer=saver, schedule=schedule)
         for at in range(1, 12):

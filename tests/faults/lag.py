@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from typing import Any
 
 from kit.graphs import chain_of
 
@@ -20,10 +19,10 @@ from .stages import config
 STEPS = 200
 
 
-def counting(saver: Any, ran: list[int], after: Any) -> Any:
+def counting(saver, ran: list[int], after):
     """One task a superstep, which notes that it ran."""
 
-    def step(state: LogState) -> Any:
+    def step(state: LogState):
         ran.append(state["left"])
         after()
         return {"left": state["left"] - 1, "log": [state["left"]]}
@@ -41,11 +40,11 @@ def failing_saves(round: Round) -> None:
     thread goes on from its last stored step once saves work again."""
     random = round.random
     broken_at = 1 + random.randrange(STEPS // (5 if round.number < 12 else 1))
-    ran: list[int] = []
-    commits: list[int] = []  # how many had run when it came
+    ran = []
+    commits = []  # how many had run when it came
 
     class Failing(SqliteSaver):
-        def commit(self, given: Any) -> None:
+        def commit(self, given):
             commits.append(len(ran))
             if len(commits) > broken_at:
                 raise StorageError("planted")
@@ -75,13 +74,13 @@ def hanging_saves(round: Round) -> None:
     """The n-th save hangs: at most one superstep runs meanwhile."""
     random = round.random
     hang_at = 1 + random.randrange(30)
-    ran: list[int] = []
-    more: list[int] = []
+    ran = []
+    more = []
     moved = threading.Event()
-    commits: list[None] = []
+    commits = []
 
     class Hanging(SqliteSaver):
-        def commit(self, given: Any) -> None:
+        def commit(self, given):
             commits.append(None)
             if len(commits) == hang_at:
                 before = len(ran)

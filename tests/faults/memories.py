@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 from kit.graphs import chain_of
 
@@ -42,20 +42,20 @@ class Talk(TypedDict, total=False):
     news: str
 
 
-def talking(saver: Any, shape: str, schedule: Any, world: str, pause: Callable[[], None], *, asks: bool = False) -> Any:
+def talking(saver, shape: str, schedule, world: str, pause: Callable[[], None], *, asks: bool = False):
     """A node that runs a graph with a memory, once or twice in one call, and notes what it was told."""
 
-    def hear(state: Memory) -> Any:
+    def hear(state: Memory):
         pause()
         return {"heard": [state["news"] + (f" {interrupt('?')}" if asks else "")]}
 
-    def runs(graph: Any) -> Any:
-        def run(state: Any) -> Any:
+    def runs(graph):
+        def run(state):
             pause()
             graph.invoke({"news": state["news"]})
             return {"log": [state["news"]]}
 
-        async def arun(state: Any) -> Any:
+        async def arun(state):
             pause()
             await graph.ainvoke({"news": state["news"]})
             return {"log": [state["news"]]}
@@ -73,12 +73,12 @@ def talking(saver: Any, shape: str, schedule: Any, world: str, pause: Callable[[
     return builder.add_edge("talk", "after").compile(checkpointer=saver, schedule=schedule)
 
 
-def heard(saver: Any, shape: str) -> list[str]:
+def heard(saver, shape: str) -> list[str]:
     found = saver.get_tuple(address("t", PLACES[shape]))
     return [] if found is None else found.checkpoint["channel_values"].get("heard", [])
 
 
-def check_order(saver: Any, shape: str, plan: Any) -> None:
+def check_order(saver, shape: str, plan):
     """What a memory holds came about in the order of the thread."""
     order = [each.checkpoint["id"] for each in saver.list(address("t", ""))][::-1]
     made = [each.metadata["parents"][""] for each in saver.list(address("t", PLACES[shape]))][::-1]
@@ -87,7 +87,7 @@ def check_order(saver: Any, shape: str, plan: Any) -> None:
         raise CheckFailed(f"{plan}: the memory was made under the checkpoints {places} of the thread, in this order")
 
 
-def raced(round: Round, saver: Any) -> None:
+def raced(round: Round, saver):
     random = round.random
     shape, schedule = random.choice([*PLACES]), random.choice(SCHEDULES)
     only = random.choice(["sync", "async", "exit", None])
@@ -96,9 +96,9 @@ def raced(round: Round, saver: Any) -> None:
         for _ in range(random.choice([2, 3, 4]))
     ]
     plan = shape, schedule, callers
-    told: list[str] = []
+    told = []
 
-    def call(number: int) -> None:
+    def call(number: int):
         world, durabilities = callers[number]
         app = talking(saver, shape, schedule, world, lambda: time.sleep(random.choice([0, 0, 0.001, 0.004])))
         with Mode(world) as mode:
@@ -149,13 +149,13 @@ class Died(BaseException):
 STORING = ["commit", "record"]
 
 
-def die_after(saver: Any, number: int) -> list[str]:
+def die_after(saver, number: int) -> list[str]:
     """Let a saver store so often, and nothing after it; what it was asked for then is listed."""
-    stored: list[str] = []
-    lost: list[str] = []
+    stored = []
+    lost = []
 
-    def count(name: str, method: Any) -> Any:
-        def store(*args: Any) -> Any:
+    def count(name: str, method):
+        def store(*args):
             if len(stored) >= number:
                 lost.append(name)
                 raise Died
@@ -170,7 +170,7 @@ def die_after(saver: Any, number: int) -> list[str]:
     return lost
 
 
-def revive(saver: Any) -> None:
+def revive(saver):
     for name in STORING:
         delattr(saver, name)
 
@@ -184,10 +184,10 @@ def exit_inside_and_outside(round: Round) -> None:
     saver = InMemorySaver() if round.number % 2 else None
     with sqlite(round).open() if saver is None else nullcontext(saver) as opened:
         app = talking(opened, shape, schedule, "sync", lambda: None, asks=asks)
-        turns: list[str] = []
+        turns = []
         for number in range(4):
             turns.append(f"turn {number}")
-            given: list[Any] = [{"news": turns[-1]}, *([Command(resume="yes")] if asks else [])]
+            given = [{"news": turns[-1]}, *([Command(resume="yes")] if asks else [])]
             for part, each in enumerate(given):
                 at = config(run_id=f"run {number} {part}")
                 lost = die_after(opened, number)

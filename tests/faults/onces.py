@@ -43,7 +43,7 @@ class Play(NamedTuple):
 class Till:
     """Has effects, and notes them: ("had", key, effect) within `once`, ("kept", key, effect) after it."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger):
         self.ledger = ledger
 
     def have(self, key: str, effect: str) -> str:
@@ -60,15 +60,15 @@ class Till:
         self.ledger.note("failed", key)
         return True
 
-    def keep(self, key: str, effect: str) -> None:
+    def keep(self, key: str, effect: str):
         self.ledger.note("kept", key, effect)
 
 
-def shop(saver: Any, till: Till, is_async: bool) -> Any:
+def shop(saver, till: Till, is_async: bool):
     """`TURNS` times: three tasks side by side with two effects each, of which some fail at first; then one with an
     effect, which asks in one of the turns."""
 
-    def pay(task: dict[str, int], runtime: Runtime) -> Any:
+    def pay(task: dict[str, int], runtime: Runtime):
         key = runtime.idempotency_key
         for effect in EFFECTS:
             runtime.once(effect, till.have, key, effect)
@@ -77,7 +77,7 @@ def shop(saver: Any, till: Till, is_async: bool) -> Any:
             raise ConnectionError
         return {"log": [("paid", task["turn"], task["lane"])]}
 
-    async def apay(task: dict[str, int], runtime: Runtime) -> Any:
+    async def apay(task: dict[str, int], runtime: Runtime):
         key = runtime.idempotency_key
         for effect in EFFECTS:
             await runtime.aonce(effect, till.ahave, key, effect)
@@ -86,7 +86,7 @@ def shop(saver: Any, till: Till, is_async: bool) -> Any:
             raise ConnectionError
         return {"log": [("paid", task["turn"], task["lane"])]}
 
-    def close(state: State, runtime: Runtime) -> Any:
+    def close(state: State, runtime: Runtime):
         key = runtime.idempotency_key
         runtime.once("close", till.have, key, "close")
         till.keep(key, "close")
@@ -94,7 +94,7 @@ def shop(saver: Any, till: Till, is_async: bool) -> Any:
             interrupt("go on?")
         return {"left": state["left"] - 1, "log": [("closed", state["left"])]}
 
-    def sends(state: State) -> Any:
+    def sends(state: State):
         return [Send("pay", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
 
     graph = StateGraph(State).add_node("pay", apay if is_async else pay, retry_policy=AGAIN).add_node("close", close)
@@ -105,14 +105,14 @@ def shop(saver: Any, till: Till, is_async: bool) -> Any:
 def sell(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, int]:
     """Carry a shop through, in a process that may be killed; how often each place was passed."""
 
-    def make(saver: Any, killer: Killer) -> Any:
+    def make(saver, killer: Killer):
         class Watched(Till):
             def have(self, key: str, effect: str) -> str:
                 found = super().have(key, effect)
                 killer.passing("effect")
                 return found
 
-            def keep(self, key: str, effect: str) -> None:
+            def keep(self, key: str, effect: str):
                 super().keep(key, effect)
                 killer.passing("kept")
 
@@ -133,9 +133,9 @@ def had(notes: Iterable[list[Any]]) -> Counter[str]:
     return Counter(effect_id(key, ONCE, effect) for kind, key, *rest in notes if kind == "had" for effect in rest)
 
 
-def check_kept(notes: list[list[Any]], where: str) -> None:
+def check_kept(notes: list[list[Any]], where: str):
     """No effect was had after `once` had returned."""
-    kept: set[tuple[str, str]] = set()
+    kept = set()
     for kind, key, *rest in notes:
         if kind == "kept":
             kept.add((key, rest[0]))
@@ -143,14 +143,14 @@ def check_kept(notes: list[list[Any]], where: str) -> None:
             raise CheckFailed(f"{where}: {rest[0]!r} of {key} was had again after `once` had returned")
 
 
-def killed_shop(round: Round, storage: Storage) -> None:
+def killed_shop(round: Round, storage: Storage):
     """Kill a shop one to four times, then let it end; look at every effect."""
     random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]))
     path = round.folder / "ledger"
     kills = Kills(round, play, (sell, storage, play, path), (sell, sqlite(round, "dry"), play, round.folder / "dry"))
-    done: set[str] = set()
-    before: Counter[str] = Counter()
+    done = set()
+    before = Counter()
     for _ in range(random.choice([1, 2, 3, 4])):
         how = random.choice(["saver", "before", "after", "effect", "kept", "moment"])
         _unmoved(done, before, had(Ledger(path).read()), kills.kill(how, 200))
@@ -170,7 +170,7 @@ def killed_shop(round: Round, storage: Storage) -> None:
     round.count("repeated between effect and record", repeated)
 
 
-def _unmoved(done: set[str], before: Counter[str], after: Counter[str], where: str) -> None:
+def _unmoved(done: set[str], before: Counter[str], after: Counter[str], where: str):
     again = [record for record in done if after[record] > before[record]]
     if again:
         raise CheckFailed(f"{where}: {len(again)} effects were had again that were recorded")
@@ -197,7 +197,7 @@ def effects_of_killed_workers(round: Round) -> None:
     names = [f"t{number}" for number in range(60 if round.number else 8)]
     url = cluster.shared().schema()
 
-    def disturb() -> None:
+    def disturb():
         time.sleep(round.random.uniform(0.1, 0.5))
         workers.kill(round.random.choice(workers.processes))
         workers.start()

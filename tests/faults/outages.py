@@ -29,7 +29,7 @@ class State(TypedDict):
     log: Annotated[list[int], operator.add]
 
 
-def counting(saver: Any) -> Any:
+def counting(saver):
     return (
         chain_of(State, add=lambda state: {"log": [len(state["log"])]})
         .add_conditional_edges("add", lambda state: "add" if len(state["log"]) < STEPS else END, ["add", END])
@@ -37,12 +37,12 @@ def counting(saver: Any) -> Any:
     )
 
 
-def carried(app: Any, config: Any) -> Any:
+def carried(app, config: Any):
     """A run to its end; whoever is told that the server is away goes on from what is stored."""
     return told(lambda: app.invoke(None if app.get_state(config).values else {"log": []}, config))
 
 
-def judged(app: Any, thread: str) -> None:
+def judged(app, thread: str):
     """Run a thread; it must hold each step once."""
     config = {"configurable": {"thread_id": thread}}
     assert_same(carried(app, config)["log"], [*range(STEPS)], f"the log of thread {thread}")
@@ -50,7 +50,7 @@ def judged(app: Any, thread: str) -> None:
     assert_same(steps, [*range(STEPS, -2, -1)], f"the steps of thread {thread}")
 
 
-def told(call: Callable[[], Any]) -> Any:
+def told(call: Callable[[], Any]):
     """What a call answers, made again while the server is away."""
     for _ in range(20):
         try:
@@ -68,14 +68,14 @@ def restarted_under_load(round: Round) -> None:
     if found is None:
         raise Skipped("no programs of a Postgres server here")
     server = cluster.Cluster(found)
-    failed: list[BaseException] = []
+    failed = []
     over = threading.Event()
     try:
         with PostgresSaver.from_conn_string(server.schema(), timeout=20) as saver:
             app = counting(saver)
             saver.setup()
 
-            def work(name: str) -> None:
+            def work(name: str):
                 try:
                     for run in count():
                         if over.is_set():
@@ -119,7 +119,7 @@ def given_up(round: Round) -> None:
                 stored_in_turn(round, store, desk, 10 * turn)
 
 
-def stored_in_turn(round: Round, store: PostgresStore, desk: machines.Host, number: int) -> None:
+def stored_in_turn(round: Round, store: PostgresStore, desk: machines.Host, number: int):
     """Store numbers, from this one on, across a pulled cable, until some time after it is back."""
     store.put(PLACE, "key", {"number": number})
     desk.pull()

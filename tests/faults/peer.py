@@ -18,7 +18,7 @@ from collections import Counter
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
@@ -104,7 +104,7 @@ def lag(folder, steps=200):
     """Durability async: saves fail from the 10th on; the 10th takes half a second. Supersteps that ran after it began."""
     told = []
     for fails in (True, False):
-        ran: list[int] = []
+        ran = []
 
         class Broken(SqliteSaver):
             saves = 0
@@ -253,7 +253,7 @@ def damage(folder, count=200):
 def values(folder):
     """What comes back as something else."""
     changed = []
-    tried: list[Any] = [(1, 2), {"a": (1,)}, {1, 2}, frozenset({1}), 2**70, b"x", bytearray(b"x"), float("nan"), {1: "a"}]
+    tried = [(1, 2), {"a": (1,)}, {1, 2}, frozenset({1}), 2**70, b"x", bytearray(b"x"), float("nan"), {1: "a"}]
     tried += [timedelta(1), {(1, 2): 3}, "a\0b", [None, True], complex(1, 2), range(3)]
     with SqliteSaver.from_conn_string(f"{folder}/values.db") as saver:
         for number, value in enumerate(tried):

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from contextlib import closing, suppress
 from random import Random
-from typing import Any
 
 import psycopg
 
@@ -31,7 +30,7 @@ CUT = """
 class Live:
     """Threads of one saver that all commit at once, while connections are cut and others hold locks."""
 
-    def __init__(self, saver: PostgresSaver, where: str, random: Random) -> None:
+    def __init__(self, saver: PostgresSaver, where: str, random: Random):
         self.saver, self.random = saver, random
         self.other = psycopg.connect(where, autocommit=True, application_name="trial")
         self.holder = psycopg.connect(where, application_name="trial")
@@ -40,7 +39,7 @@ class Live:
         self._free = threading.Lock()
         self._under_way: set[str] = set()
 
-    def close(self) -> None:
+    def close(self):
         """Close the connections by which it looks and locks."""
         self.other.close()
         self.holder.close()
@@ -50,20 +49,20 @@ class Live:
         found = self.other.execute(LOOK, (thread.encode(),)).fetchone()
         return found[0].decode() if found and found[0] else None
 
-    def lock(self, thread: str) -> None:
+    def lock(self, thread: str):
         """Hold the lock of a thread's row for longer than a group waits for it."""
         if not self._free.acquire(blocking=False):
             return
         self.held += 1
         self.holder.execute(LOCK, (thread.encode(),))
 
-        def release() -> None:
+        def release():
             self.holder.rollback()
             self._free.release()
 
         asyncio.get_running_loop().call_later(0.15, release)
 
-    async def acommit(self, commit: Commit) -> None:
+    async def acommit(self, commit: Commit):
         """Store, and look whether it is there."""
         name = f"{commit.thread_id} {commit.id}"
         self._under_way.add(name)
@@ -74,14 +73,14 @@ class Live:
         if (found := self.look(commit.thread_id)) != commit.id:
             raise CheckFailed(f"thread {commit.thread_id}: step {commit.id} was told stored, and is not: {found}")
 
-    async def overtake(self, run: Commits) -> None:
+    async def overtake(self, run: Commits):
         """A run that was overtaken, and brings what its saver had left with it, is refused."""
         found = self.saver.get_tuple(address(run.thread, ""))
         assert found is not None and run.head is not None
         old, run.head, run.saver_state = run.head, f"{run.head} before", None
         run.expected[run.head] = run.expected[old]
         stale = run.made(f"{old} stale", "head", (), {"a": "stale"})[0]
-        state: Any = found.saver_state  # type: ignore[attr-defined]
+        state = found.saver_state  # type: ignore[attr-defined]
         state.id = run.head
         state.seq -= 1  # so that it is found out in the database only
         stale.saver_state, run.head = state, old
@@ -95,7 +94,7 @@ class Live:
         finally:
             self._under_way.discard(f"{run.thread} {stale.id}")
 
-    async def play(self, number: int) -> None:
+    async def play(self, number: int):
         """One thread: some steps, one after the other."""
         random = Random(self.random.random())
         run = Commits(lambda *_: None, self.saver, str(number))
@@ -110,7 +109,7 @@ class Live:
             if random.random() < 0.2:
                 await self.overtake(run)
 
-    async def cut_connections(self) -> None:
+    async def cut_connections(self):
         """Cut a connection of the saver, again and again, but no commit's twice: that may fail."""
         while True:
             while not self._under_way:
@@ -128,7 +127,7 @@ def pipelined_commits(round: Round) -> None:
     where = postgres(round).address
     with closing(PostgresSaver(where, pool_size=4)) as saver, closing(Live(saver, where, round.random)) as live:
 
-        async def go() -> None:
+        async def go():
             players = [asyncio.create_task(live.play(number)) for number in range(THREADS)]
             cutting = asyncio.create_task(live.cut_connections()) if round.number % 2 == 1 else None
             try:

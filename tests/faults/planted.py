@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .campaign import patched
 
@@ -28,7 +28,7 @@ class Bug(NamedTuple):
     plant: Callable[[ExitStack], None]
 
 
-BUGS: dict[str, Bug] = {}
+BUGS = {}
 
 
 def bug(caught_by: str, rounds: int = 3) -> Callable[[Callable[[ExitStack], None]], Callable[[ExitStack], None]]:
@@ -53,6 +53,6 @@ def planted(name: str | None) -> Iterator[None]:
         yield
 
 
-def swap(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+def swap(stack: ExitStack, owner, name: str, value):
     """Put another value in place until the stack is closed."""
     stack.enter_context(patched(owner, name, value))

@@ -37,16 +37,16 @@ class Play(NamedTuple):
     schedule: Any = "supersteps"
 
 
-def talk(saver: Any, pause: float = 0.0, schedule: Any = "supersteps") -> Any:
+def talk(saver, pause: float = 0.0, schedule="supersteps"):
     """Two nodes in turn, `left` times; one of the turns asks. Each node notes how many words it has seen."""
 
-    def listen(state: State) -> Any:
+    def listen(state: State):
         time.sleep(pause)
         if state["left"] == 2:
             interrupt("go on?", key="go on")
         return {"log": [("saw", len(state["log"]))]}
 
-    def count(state: State) -> Any:
+    def count(state: State):
         return {"left": state["left"] - 1}
 
     return (
@@ -56,7 +56,7 @@ def talk(saver: Any, pause: float = 0.0, schedule: Any = "supersteps") -> Any:
     )
 
 
-def speak(storage: Storage, world: str, name: str, ledger: Path, pause: float) -> None:
+def speak(storage: Storage, world: str, name: str, ledger: Path, pause: float):
     """Post words one after another; note each one as it is stored."""
     told = Synced(ledger)
     with storage.open() as saver, Mode(world) as mode:
@@ -72,7 +72,7 @@ def listen(storage: Storage, play: Play, pause: float, plan: Kill) -> dict[str, 
     return carry(storage, play, {"left": TURNS, "log": []}, plan, lambda saver, _: talk(saver, pause, play.schedule))
 
 
-def check_steps(saver: Any, told: list[list[Any]], where: str) -> int:
+def check_steps(saver, told: list[list[Any]], where: str) -> int:
     """Each word that was told is in one step and once in the state, in the order of whoever spoke; what took it was
     gone on from. How many there are."""
     app = talk(saver)
@@ -86,11 +86,11 @@ def check_steps(saver: Any, told: list[list[Any]], where: str) -> int:
     return len(spoken)
 
 
-def check_last_word(saver: Any, where: str) -> None:
+def check_last_word(saver, where: str):
     """What is posted while the last node runs is not taken at the last barrier: it waits for the next call."""
-    late: Any = {"configurable": {"thread_id": "late"}}
+    late = {"configurable": {"thread_id": "late"}}
 
-    def speak(state: State) -> Any:
+    def speak(state: State):
         if state["left"] == 2:
             app.post(late, {"log": ["late"]})
         return {"left": 1}
@@ -101,13 +101,13 @@ def check_last_word(saver: Any, where: str) -> None:
     assert_same(app.invoke({"left": 1}, late)["log"], ["late"], f"{where}: the last word, in the next call")
 
 
-def check_writes(saver: Any, where: str, durabilities: Collection[str]) -> None:
+def check_writes(saver, where: str, durabilities: Collection[str]):
     """In the history each word is a write of one step, after which something ran. Of a run that stores once, and of one
     that was resumed before its last step, the second half cannot be seen there."""
     stored = [*saver.list(config())]
     known = {each.checkpoint["id"]: each for each in stored}
     steps = {each.config["configurable"]["checkpoint_id"]: each for each in talk(saver).get_state_history(config())}
-    found: Counter[Any] = Counter()
+    found = Counter()
     for each in stored:
         before = each.parent_config and known.get(each.parent_config["configurable"]["checkpoint_id"])
         words = [
@@ -123,7 +123,7 @@ def check_writes(saver: Any, where: str, durabilities: Collection[str]) -> None:
     assert_same(twice, [], f"{where}: words in two steps")
 
 
-def killed_talk(round: Round, storage: Storage) -> None:
+def killed_talk(round: Round, storage: Storage):
     """Speakers post from processes of their own while the run is killed up to three times; then it is carried through."""
     random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "sync", "async", "exit"]))

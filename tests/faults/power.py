@@ -18,7 +18,7 @@ IMAGES = 20
 """Images of one recording."""
 
 
-def _disk() -> Any:
+def _disk():
     try:
         from . import disk
     except ModuleNotFoundError as error:
@@ -26,7 +26,7 @@ def _disk() -> Any:
     return disk
 
 
-def recorded(folder: Path, random: Random, synchronous: Any) -> tuple[list[Any], dict[str, Any]]:
+def recorded(folder: Path, random: Random, synchronous) -> tuple[list[Any], dict[str, Any]]:
     """A thread of many steps on a disk that remembers: its events, and what each step must hold."""
     disk = _disk()
     folder.mkdir()
@@ -44,7 +44,7 @@ def recorded(folder: Path, random: Random, synchronous: Any) -> tuple[list[Any],
         return vfs.events, run.expected
 
 
-def losing_power(round: Round, synchronous: Any) -> None:
+def losing_power(round: Round, synchronous):
     """Record one thread, cut the power at any places, and look at what is left."""
     disk, random = _disk(), round.random
     events, expected = recorded(round.folder / "real", random, synchronous)

@@ -23,7 +23,7 @@ def run_ids_of_others(round: Round) -> None:
     """20 jobs of two graphs, three threads and two run ids, at random: each is a job of its own, the same job again, or
     refused because the thread's job of that name is another graph's."""
     url = cluster.shared().schema()
-    known: dict[tuple[str, str], str] = {}
+    known = {}
     with ExitStack() as stack:
         queues = {name: stack.enter_context(Queue.from_conn_string(url, name)) for name in GRAPHS}
         for _ in range(20):

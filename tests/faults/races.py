@@ -31,12 +31,12 @@ REFUSED = (CheckpointConflictError, UnknownInterruptError)
 class Gate:
     """Where processes wait for each other: a file that each makes a byte longer when it comes."""
 
-    def __init__(self, path: Path, count: int) -> None:
+    def __init__(self, path: Path, count: int):
         self.path = path
         self.count = count
         self.turn = 0
 
-    def __call__(self) -> None:
+    def __call__(self):
         """Wait until all have come as often as this one."""
         self.turn += 1
         deadline = time.monotonic() + 60
@@ -71,7 +71,7 @@ def appended(storage: Storage, name: str, rounds: int) -> list[str]:
     return won
 
 
-def raced(round: Round, storage: Storage, turns: int) -> None:
+def raced(round: Round, storage: Storage, turns: int):
     with storage.open():
         pass  # the tables are there
     ended = round.bench.run(*((racing, storage, Gate(round.folder / "gate", 8), f"p{n}", turns) for n in range(8)))
@@ -120,10 +120,10 @@ class Asked(TypedDict):
     log: Annotated[list[Any], operator.add]
 
 
-def asking(saver: Any, ledger: Ledger, thread: str) -> Any:
+def asking(saver, ledger: Ledger, thread: str):
     """A node that asks, and has an effect."""
 
-    def ask(state: Asked) -> Any:
+    def ask(state: Asked):
         answer = interrupt("pay?")
         ledger.note("paid", thread, answer)
         return {"log": [answer]}
@@ -146,7 +146,7 @@ def answered(storage: Storage, folder: Path, name: str, count: int, threads: lis
     return won
 
 
-def answers_in_processes(round: Round, storage: Storage, turns: int) -> None:
+def answers_in_processes(round: Round, storage: Storage, turns: int):
     count = round.random.choice([2, 4, 8])
     threads = [f"{n}" for n in range(turns)]
     with storage.open() as saver:
@@ -158,7 +158,7 @@ def answers_in_processes(round: Round, storage: Storage, turns: int) -> None:
     _paid_once(round, threads, sum(each.result for each in ended))
 
 
-def _paid_once(round: Round, threads: list[str], won: int) -> None:
+def _paid_once(round: Round, threads: list[str], won: int):
     paid = [thread for _, thread, _ in Ledger(round.folder / "effects").read()]
     for thread in threads:
         assert_same(paid.count(thread), 1, f"how often the effect of thread {thread!r} fired")
@@ -200,7 +200,7 @@ def answers_of_threads(round: Round) -> None:
 # -- R8 ---------------------------------------------------------------------------------------------------------
 
 
-def delivered(app: Any, given: Any, at: Any) -> Any:
+def delivered(app, given, at):
     """A queue delivers a call until it was accepted."""
     for _ in range(1000):
         try:
@@ -217,8 +217,8 @@ def delivered_again(round: Round) -> None:
     random = round.random
     with sqlite(round).open() as saver:
         app = appending(saver, "x")
-        wanted: list[str] = []
-        calls: list[Any] = []
+        wanted = []
+        calls = []
         for number in range(4):
             at = config(run_id=f"r{number}")
             given = {"left": 1, "log": [f"input {number}"]}
@@ -246,7 +246,7 @@ def delivered_together(storage: Storage, folder: Path, name: str, threads: list[
     with storage.open() as saver:
         load, waits = saver.get_tuple, [False]
 
-        def get_tuple(*given: Any) -> Any:
+        def get_tuple(*given):
             found = load(*given)
             if waits[0]:
                 waits[0] = False
@@ -256,7 +256,7 @@ def delivered_together(storage: Storage, folder: Path, name: str, threads: list[
         saver.get_tuple = get_tuple
         for thread, (durability, schedule) in zip(threads, how, strict=True):
 
-            def node(state: Asked, thread: str = thread) -> Any:
+            def node(state: Asked, thread: str = thread):
                 bodies.note(thread, name)
                 return {"log": ["x"]}
 
@@ -272,7 +272,7 @@ def delivered_together(storage: Storage, folder: Path, name: str, threads: list[
     return refused
 
 
-def run_ids_together(round: Round, storage: Storage) -> None:
+def run_ids_together(round: Round, storage: Storage):
     threads = [f"{n}" for n in range(20)]
     how = [(round.random.choice(["sync", "async", "exit"]), round.random.choice(["supersteps", "ready"])) for _ in threads]
     with storage.open():

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from contextlib import suppress
 from random import Random
-from typing import Any
 
 from stategraph import START, Command, InMemorySaver, MessagesState, StateGraph, interrupt
 from stategraph.testing import assert_same
@@ -18,17 +17,17 @@ from .stages import config
 class Drawn:
     """Nested graphs drawn by chance, whose nodes each say one message, with or without an id, and may ask or fail."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random):
         self.random = random
         self.is_async = random.random() < 0.5
         self.failed: set[str] = set()
         self.said: list[str] = []
 
-    def speaker(self, name: str) -> Any:
+    def speaker(self, name: str):
         asks, named, fails = (self.random.random() < share for share in (0.4, 0.5, 0.2))
         message = {"role": "assistant", "content": name, **({"id": name} if named else {})}
 
-        def node(_: Any) -> Any:
+        def node(_):
             if asks:
                 interrupt(name)
             if fails and name not in self.failed:
@@ -39,7 +38,7 @@ class Drawn:
         self.said.append(name)
         return node
 
-    def graph(self, name: str, depth: int, saver: Any = None) -> Any:
+    def graph(self, name: str, depth: int, saver=None):
         graph, before = StateGraph(MessagesState), START
         in_a_row = self.random.random() < 0.6
         for number in range(self.random.randrange(1, 4)):
@@ -50,12 +49,12 @@ class Drawn:
             before = node if in_a_row else START
         return graph.compile(checkpointer=saver)
 
-    def nested(self, name: str, depth: int) -> Any:
+    def nested(self, name: str, depth: int):
         child = self.graph(f"{name}.", depth)
         if self.random.random() < 0.6:
             return child
 
-        async def acall(_: Any) -> Any:
+        async def acall(_):
             return {"messages": (await child.ainvoke({"messages": []}))["messages"]}
 
         return acall if self.is_async else lambda _: {"messages": child.invoke({"messages": []})["messages"]}
@@ -67,22 +66,22 @@ def messages_shown_once(round: Round) -> None:
     that it takes, with `subgraphs` and without, in each durability, each message is streamed once."""
     drawn = Drawn(round.random)
     app = drawn.graph("n", round.random.randrange(1, 4), InMemorySaver())
-    options: Any = {
+    options = {
         "stream_mode": "messages",
         "subgraphs": (subgraphs := round.random.random() < 0.6),
         "durability": round.random.choice(["sync", "async", "exit"]),
     }
-    shown: list[str] = []
+    shown = []
 
-    def note(chunk: Any) -> None:
+    def note(chunk):
         message, _ = chunk[1] if subgraphs else chunk
         shown.append(message["content"])
 
-    async def read(given: Any) -> None:
+    async def read(given):
         async for chunk in app.astream(given, config(), **options):
             note(chunk)
 
-    given: Any = {"messages": []}
+    given = {"messages": []}
     while True:
         with suppress(ValueError):
             if drawn.is_async:

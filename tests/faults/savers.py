@@ -9,7 +9,6 @@ import threading
 from contextlib import closing
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from kit.counting_saver import SYNC, THREAD, State, counting, play
 from kit.graphs import chain_of
@@ -112,7 +111,7 @@ def flipped_bits(round: Round) -> None:
         round.count("flipped bits")
 
 
-def _read_all(desk: Harness, was: Reading) -> None:
+def _read_all(desk: Harness, was: Reading):
     """All that is read, and copied or kept by pruning, is what was stored, or it is told."""
     now = Reading(desk, [*was.each])
     _invented(was, now)
@@ -139,7 +138,7 @@ def _read_all(desk: Harness, was: Reading) -> None:
             pass
 
 
-def opening(folder: str, gate: Any, rounds: int) -> list[str]:
+def opening(folder: str, gate, rounds: int) -> list[str]:
     """Open new files, each at the same moment as all others do; the errors."""
     errors = []
     for turn in range(rounds):
@@ -183,16 +182,16 @@ def losers(round: Round) -> None:
         round.count("races")
 
 
-def logging(saver: Any, first: Any) -> Any:
+def logging(saver, first):
     """A graph of two nodes; the first is given."""
     return chain_of(State, first=first, second=lambda state: {"log": ["y"]}).compile(checkpointer=saver)
 
 
-def lost_race(mine: Any, theirs: Any, durability: Any, asynchronous: bool) -> str:
+def lost_race(mine, theirs, durability, asynchronous: bool) -> str:
     """The name of the error that the loser gets."""
-    won: list[Any] = []
+    won = []
 
-    def overtaken(state: Any) -> Any:
+    def overtaken(state):
         if not won:
             won.append(logging(theirs, lambda state: {"log": ["x"]}).invoke(None, THREAD, durability=durability))
         return {"log": ["x"]}

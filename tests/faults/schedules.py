@@ -37,18 +37,18 @@ class State(TypedDict, total=False):
 class Turns:
     """Lets the tasks of a superstep end in an order drawn by chance: each waits until the one before has ended."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random):
         self.random = random
         self.changed = threading.Condition()
         self.orders: dict[Any, list[Any]] = {}
 
-    def order(self, step: Any, names: list[Any]) -> list[Any]:
+    def order(self, step, names: list[Any]) -> list[Any]:
         """The order in which the tasks of a superstep end."""
         if step not in self.orders:
             self.orders[step] = self.random.sample(names, len(names))
         return self.orders[step]
 
-    def end(self, step: Any, names: list[Any], me: Any) -> None:
+    def end(self, step, names: list[Any], me):
         """Wait for my turn."""
         with self.changed:
             order = self.order(step, names)
@@ -56,7 +56,7 @@ class Turns:
             order.remove(me)
             self.changed.notify_all()
 
-    async def aend(self, step: Any, names: list[Any], me: Any) -> None:
+    async def aend(self, step, names: list[Any], me):
         """The same for coroutines."""
         order = self.order(step, names)
         while order[0] != me:
@@ -68,21 +68,21 @@ LANES = [0, 1, 2, 3]
 SIDES = ["b", "c", "nested"]
 
 
-def built(turns: Turns, saver: Any, is_async: bool) -> Any:
+def built(turns: Turns, saver, is_async: bool):
     """Sends, nodes side by side and a nested graph, three rounds of it."""
 
-    def node(step: Any, names: list[Any], me: Any, log: Any) -> Any:
-        def ends(state: Any) -> Any:
+    def node(step, names: list[Any], me, log):
+        def ends(state):
             turns.end((step(state), names[0]), names, me(state))
             return {"log": [log(state)]}
 
-        async def aends(state: Any) -> Any:
+        async def aends(state):
             await turns.aend((step(state), names[0]), names, me(state))
             return {"log": [log(state)]}
 
         return aends if is_async else ends
 
-    def left(state: Any) -> Any:
+    def left(state):
         return state["left"]
 
     class Told(TypedDict, total=False):
@@ -93,10 +93,10 @@ def built(turns: Turns, saver: Any, is_async: bool) -> Any:
     inner.add_node("own", lambda state: {"log": ["own"]}).add_edge(START, "i").add_edge("i", "own")
     nested = inner.compile()
 
-    def call(state: Any) -> Any:
+    def call(state):
         return {"log": nested.invoke({"left": state["left"], "log": []})["log"]}
 
-    async def acall(state: Any) -> Any:
+    async def acall(state):
         return {"log": (await nested.ainvoke({"left": state["left"], "log": []}))["log"]}
 
     graph = StateGraph(State)
@@ -107,7 +107,7 @@ def built(turns: Turns, saver: Any, is_async: bool) -> Any:
         graph.add_edge("work", name)
     graph.add_edge(SIDES, "spread")
 
-    def sends(state: Any) -> Any:
+    def sends(state):
         return [Send("work", {"left": state["left"], "lane": n}) for n in LANES] if state["left"] else "__end__"
 
     graph.add_conditional_edges(START, sends, ["work", "__end__"])
@@ -115,20 +115,20 @@ def built(turns: Turns, saver: Any, is_async: bool) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def _side(node: Any, left: Any, name: str) -> Any:
+def _side(node, left, name: str):
     return node(left, SIDES, lambda state: name, lambda state: (name, state["left"]))
 
 
-def story(app: Any, is_async: bool) -> str:
+def story(app, is_async: bool) -> str:
     """A hash of everything that can be seen of a run, without ids and times."""
-    given: Any = {"left": 2, "log": []}
+    given = {"left": 2, "log": []}
     modes = ["values"]
     chunks = asyncio.run(_read(app, given, modes)) if is_async else [*app.stream(given, config(), stream_mode=modes)]
     told = repr((chunks, shown([*app.get_state_history(config())])))
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-async def _read(app: Any, given: Any, modes: Any) -> list[Any]:
+async def _read(app, given, modes) -> list[Any]:
     return [chunk async for chunk in app.astream(given, config(), stream_mode=modes)]
 
 
@@ -160,11 +160,11 @@ class Retyped(TypedDict, total=False):
     n: int
 
 
-def chain(names: list[str], asks: str, saver: Any, schema: Any = Kept, nested: str = "") -> Any:
+def chain(names: list[str], asks: str, saver, schema=Kept, nested: str = ""):
     """Nodes one after the other, one of which asks."""
 
-    def body(name: str) -> Any:
-        def node(state: Any) -> Any:
+    def body(name: str):
+        def node(state):
             return {"log": [(name, interrupt(name)) if name == asks else name]}
 
         return node

@@ -37,25 +37,25 @@ class Play(NamedTuple):
     pauses: bool
 
 
-def napping(saver: Any, play: Play, ledger: Ledger) -> Any:
+def napping(saver, play: Play, ledger: Ledger):
     """`TURNS` times: three tasks side by side which sleep twice."""
     durable_after = 0 if play.pauses else 10
 
-    def nap(task: dict[str, int], runtime: Runtime) -> Any:
+    def nap(task: dict[str, int], runtime: Runtime):
         ledger.note("began", runtime.idempotency_key, time.time())
         for seconds in SECONDS:
             runtime.sleep(seconds, durable_after=durable_after)
         ledger.note("woke", runtime.idempotency_key, time.time())
         return {"log": [(task["turn"], task["lane"])]}
 
-    async def anap(task: dict[str, int], runtime: Runtime) -> Any:
+    async def anap(task: dict[str, int], runtime: Runtime):
         ledger.note("began", runtime.idempotency_key, time.time())
         for seconds in SECONDS:
             await runtime.asleep(seconds, durable_after=durable_after)
         ledger.note("woke", runtime.idempotency_key, time.time())
         return {"log": [(task["turn"], task["lane"])]}
 
-    def sends(state: State) -> Any:
+    def sends(state: State):
         return [Send("nap", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
 
     graph = StateGraph(State).add_node("nap", anap if play.world == "async" else nap)
@@ -77,10 +77,10 @@ def sleep_through(storage: Storage, play: Play, path: Path, plan: Kill) -> dict[
     return killer.passed
 
 
-def _carry_through(app: Any, play: Play, world: Mode, ledger: Ledger) -> None:
+def _carry_through(app, play: Play, world: Mode, ledger: Ledger):
     """Begin, or go on; call again when the time has come that was returned. In between call once too early."""
     begun = bool(world.call(app, "get_state", config()).created_at)
-    given: Any = None if begun else {"left": TURNS, "log": []}
+    given = None if begun else {"left": TURNS, "log": []}
     pauses = 0
     while given or world.call(app, "get_state", config()).next:
         output = world.call(app, "invoke", given, {**config(), "run_id": "first"}, durability=play.durability)
@@ -106,14 +106,14 @@ def recorded(storage: Storage) -> dict[str, float]:
     }
 
 
-def killed_nap(round: Round, storage: Storage) -> None:
+def killed_nap(round: Round, storage: Storage):
     """Kill a graph that sleeps one to four times, then let it end; look at every sleep."""
     random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]), random.random() < 0.7)
     path = round.folder / "ledger"
     dry = sleep_through, sqlite(round, "dry"), play, round.folder / "dry"
     kills = Kills(round, play, (sleep_through, storage, play, path), dry)
-    before: dict[str, float] = {}
+    before = {}
     for _ in range(random.choice([1, 2, 3, 4])):
         where = kills.kill(random.choice(["saver", "before", "after", "moment"]), 400)
         after = recorded(storage)
@@ -127,10 +127,10 @@ def killed_nap(round: Round, storage: Storage) -> None:
     round.count("sleeps", TURNS * LANES * len(SECONDS))
 
 
-def _check_sleeps(storage: Storage, play: Play, notes: list[list[Any]], where: str) -> None:
+def _check_sleeps(storage: Storage, play: Play, notes: list[list[Any]], where: str):
     times = recorded(storage)
     assert_same(len(times), TURNS * LANES * len(SECONDS), f"{where}: times recorded, one for each sleep")
-    began: dict[str, float] = {}
+    began = {}
     for kind, key, at in notes:
         if kind == "began":
             began.setdefault(key, at)

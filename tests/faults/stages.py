@@ -43,7 +43,7 @@ class Storage(NamedTuple):
     synchronous: str = "off"
 
     @contextmanager
-    def open(self, **options: Any) -> Iterator[Any]:
+    def open(self, **options) -> Iterator[Any]:
         """A saver on it."""
         if self.kind == "postgres":
             opened = PostgresSaver.from_conn_string(self.address, pool_size=4, **options)
@@ -63,7 +63,7 @@ def postgres(round: Round) -> Storage:
     return Storage("postgres", cluster.shared().schema())
 
 
-def config(thread: str = "t", **more: Any) -> Any:
+def config(thread: str = "t", **more):
     """The config of a thread."""
     return {"configurable": {"thread_id": thread}, "recursion_limit": 100_000, **more}
 
@@ -71,7 +71,7 @@ def config(thread: str = "t", **more: Any) -> Any:
 class Synced(Ledger):
     """A ledger whose lines are on the disk when `note` returns."""
 
-    def note(self, *words: Any) -> None:
+    def note(self, *words):
         super().note(*words)
         with open(self.path, "rb") as file:
             os.fsync(file.fileno())
@@ -90,35 +90,35 @@ class State(TypedDict, total=False):
 LANES = 3
 
 
-def journey(saver: Any, ledger: Any, ask_at: int, nest_every: int = 5) -> Any:
+def journey(saver, ledger, ask_at: int, nest_every: int = 5):
     """As often as `left` says: three tasks side by side, then one that gathers. Now and then a nested graph of two
     steps; once a question. Every node notes its key and its place before it returns: that is its effect."""
 
-    def work(task: dict[str, int], runtime: Runtime) -> Any:
+    def work(task: dict[str, int], runtime: Runtime):
         ledger.note(runtime.idempotency_key, "work", task["round"], task["lane"])
         return {"log": [("work", task["round"], task["lane"])]}
 
-    def gather(state: State, runtime: Runtime) -> Any:
+    def gather(state: State, runtime: Runtime):
         left = state["left"]
         ledger.note(runtime.idempotency_key, "gather", left)
         return {"left": left - 1, "seen": set(range(left % 7)), "size": (len(state["log"]),)}
 
-    def ask(state: State, runtime: Runtime) -> Any:
+    def ask(state: State, runtime: Runtime):
         answer = interrupt("go on?")
         ledger.note(runtime.idempotency_key, "ask", state["left"])
         return {"log": [("answer", answer)]}
 
-    def inner(name: str) -> Any:
-        def node(state: State, runtime: Runtime) -> Any:
+    def inner(name: str):
+        def node(state: State, runtime: Runtime):
             ledger.note(runtime.idempotency_key, name, state["left"])
             return {"log": [(name, state["left"])]}
 
         return node
 
-    def spread(state: State) -> Any:
+    def spread(state: State):
         return [Send("work", {"round": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
 
-    def after(state: State) -> Any:
+    def after(state: State):
         if state["left"] == ask_at:
             return "ask"
         return "nested" if state["left"] % nest_every == 2 else spread(state)
@@ -138,13 +138,13 @@ class Nested(TypedDict, total=False):
     size: tuple[int, ...]
 
 
-def told(state: State) -> Any:
+def told(state: State):
     return {"size": (len(state["log"]), -1)}
 
 
 def effects(rounds: int, ask_at: int, nest_every: int = 5) -> set[tuple[Any, ...]]:
     """What an unbroken journey notes, without keys."""
-    wanted: set[tuple[Any, ...]] = set()
+    wanted = set()
     for left in range(rounds, 0, -1):
         wanted |= {("work", left, lane) for lane in range(LANES)} | {("gather", left)}
         if left - 1 == ask_at:
@@ -154,7 +154,7 @@ def effects(rounds: int, ask_at: int, nest_every: int = 5) -> set[tuple[Any, ...
     return wanted
 
 
-def carry_through(app: Any, given: Any, at: Any, world: Mode, durability: Any) -> None:
+def carry_through(app, given, at, world: Mode, durability):
     """What a program does that finds a thread in any state: begin, answer, go on, until nothing is left."""
     if not world.call(app, "get_state", at).created_at:
         world.call(app, "invoke", given, {**at, "run_id": "first"}, durability=durability)

@@ -19,7 +19,7 @@ from stategraph.testing.harness import Harness
 from .campaign import Round, Skipped, patched, trial
 
 
-def checked(round: Round, suite: type[SaverChecks], only: list[str]) -> None:
+def checked(round: Round, suite: type[SaverChecks], only: list[str]):
     """Run some checks, sync and async."""
     mine = suite()
     mine.seed, mine.scale = round.random.getrandbits(32), 1
@@ -129,7 +129,7 @@ def sql_texts_are_constants(round: Round) -> None:
     import stategraph.checkpoint.sql.sqlite_database as database
     import stategraph.checkpoint.sqlite as product
 
-    said: set[str] = set()
+    said = set()
 
     class Cursor(sqlite3.Cursor):
         def execute(self, statement: str, *args: object) -> sqlite3.Cursor:
@@ -158,7 +158,7 @@ def sql_texts_are_constants(round: Round) -> None:
 
 def constants(values: object) -> set[str]:
     """All texts in constants, tuples and dicts."""
-    found: set[str] = set()
+    found = set()
     for value in values:  # type: ignore[attr-defined]
         if isinstance(value, str):
             found.add(value)

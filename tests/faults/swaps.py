@@ -51,7 +51,7 @@ class Party(NamedTuple):
 class Program:
     """Parties, the order in which they come in each run, and what they saw."""
 
-    def __init__(self, random: Random, is_async: bool) -> None:
+    def __init__(self, random: Random, is_async: bool):
         self.random = random
         self.is_async = is_async
         count = random.randrange(2, 6)
@@ -70,19 +70,19 @@ class Program:
         shuffled = self.runs <= SHUFFLED
         return self.random.sample(self.parties, len(self.parties)) if shuffled else [*self.parties]
 
-    def fail(self) -> None:
+    def fail(self):
         """Fail now and then, while the order changes."""
         if self.failing and self.runs <= SHUFFLED and self.random.random() < 0.5:
             raise ConnectionError("bad luck")
 
-    def note(self, party: Party) -> None:
+    def note(self, party: Party):
         """A call has begun."""
         self.ran[party] += 1
         self.keys.setdefault(party, set()).add(get_runtime().idempotency_key)
 
     # -- what a party does ----------------------------------------------------------------------------------
 
-    def begin(self, party: Party) -> Any:
+    def begin(self, party: Party):
         """Ask, or call; a call is given back to be waited for."""
         if party.kind == "keyed":
             return own(party, interrupt({"name": party.name, "run": self.runs}, key=party.name))
@@ -112,14 +112,14 @@ class Program:
 
     # -- the body -------------------------------------------------------------------------------------------
 
-    def body(self, _: Any) -> Any:
+    def body(self, _):
         """All parties side by side, each on a thread; they begin in this run's order."""
         order = self.order()
         turns = [threading.Event() for _ in (*order, None)]
         turns[0].set()
-        ends: list[Any] = [None] * len(order)
+        ends = [None] * len(order)
 
-        def work(place: int) -> None:
+        def work(place: int):
             turns[place].wait()
             try:
                 begun = self.begin(order[place])
@@ -137,17 +137,17 @@ class Program:
             thread.join()
         return self.ended(order, ends)
 
-    async def abody(self, _: Any) -> Any:
+    async def abody(self, _):
         """All parties side by side, gathered in this run's order."""
         order = self.order()
 
-        async def work(party: Party) -> Any:
+        async def work(party: Party):
             begun = self.begin(party)
             return begun if isinstance(begun, tuple) else await begun
 
         return self.ended(order, await asyncio.gather(*map(work, order), return_exceptions=True))
 
-    def ended(self, order: list[Party], ends: list[Any]) -> Any:
+    def ended(self, order: list[Party], ends: list[Any]):
         """What the body returns, or raises."""
         self.fail()
         for end in sorted((end for end in ends if isinstance(end, BaseException)), key=_is_signal):
@@ -158,7 +158,7 @@ class Program:
         return {"done": sorted(end[0] for end in ends)}
 
 
-def own(party: Party, answer: Any) -> tuple[str, ...]:
+def own(party: Party, answer) -> tuple[str, ...]:
     """The answer, if it is this party's."""
     if answer != f"yes, {party.name}":
         raise CheckFailed(f"{party} was given the answer {answer!r}")
@@ -170,7 +170,7 @@ def _is_signal(error: BaseException) -> bool:
 
 
 def _coroutine(function: Callable[[str], Any]) -> Callable[[str], Any]:
-    async def call(name: str) -> Any:
+    async def call(name: str):
         return function(name)
 
     call.__qualname__, call.__module__ = function.__qualname__, function.__module__
@@ -181,7 +181,7 @@ class State(TypedDict, total=False):
     done: list[str]
 
 
-def built(program: Program, shape: str, saver: Any) -> Any:
+def built(program: Program, shape: str, saver):
     """The body as an entrypoint, as a task of one, or as a node."""
     body = program.abody if program.is_async else program.body
     retry = AGAIN if program.retried else None
@@ -191,17 +191,17 @@ def built(program: Program, shape: str, saver: Any) -> Any:
         return StateGraph(State).add_node("body", body, retry_policy=retry).add_edge(START, "body").compile(saver)
     called = task(name="body", retry_policy=retry)(body)
 
-    async def aflow(given: Any) -> Any:
+    async def aflow(given):
         return await called(1)
 
-    def flow(given: Any) -> Any:
+    def flow(given):
         return called(1).result()
 
     return entrypoint(checkpointer=saver)(aflow if program.is_async else flow)
 
 
 @contextmanager
-def _opened(round: Round, kind: str, memory: Any) -> Iterator[Any]:
+def _opened(round: Round, kind: str, memory) -> Iterator[Any]:
     """The saver; one on a file is opened anew for each call, as after a kill."""
     if kind == "memory":
         yield memory
@@ -220,8 +220,8 @@ def swapped_calls_and_questions(round: Round) -> None:
     program = Program(random, random.random() < 0.5)
     shape, kind = random.choice(["entrypoint", "node", "task"]), random.choice(["memory", "memory", "sqlite"])
     durability, memory, given = random.choice(["sync", "async", "exit"]), InMemorySaver(), {"done": []}
-    answered: Counter[str] = Counter()
-    of_calls: set[str] = set()
+    answered = Counter()
+    of_calls = set()
     for _ in range(100):
         with _opened(round, kind, memory) as saver, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it is told that an answer was not delivered
@@ -249,7 +249,7 @@ def swapped_calls_and_questions(round: Round) -> None:
     round.count("calls", sum(program.ran.values()))
 
 
-def _called(app: Any, given: Any, durability: Any, is_async: bool) -> Any:
+def _called(app, given, durability, is_async: bool):
     """One call's result; None if the body has failed."""
     try:
         if is_async:
@@ -259,7 +259,7 @@ def _called(app: Any, given: Any, durability: Any, is_async: bool) -> Any:
         return None
 
 
-def _effects(program: Program, answered: Counter[str]) -> None:
+def _effects(program: Program, answered: Counter[str]):
     count = Counter(program.parties)
     for party, ran in program.ran.items():
         assert_same(len(program.keys[party]), count[party], f"keys of {party}")
@@ -279,7 +279,7 @@ class InTurn(Program):
     """Parties that ask one after the other, in another order in every run of the node, which pauses once it has come to
     `width` questions without an answer. At most one of them is a graph inside: graphs are known by their order."""
 
-    def __init__(self, random: Random, is_async: bool) -> None:
+    def __init__(self, random: Random, is_async: bool):
         super().__init__(random, is_async)
         kinds = ["keyed", "worded", "equal", "ask", "ask_keyed"]
         self.parties = [Party(random.choice(kinds), f"p{number}") for number in range(random.randrange(2, 6))]
@@ -299,7 +299,7 @@ class InTurn(Program):
         self.runs += 1
         return self.random.sample(self.parties, len(self.parties))
 
-    def begin(self, party: Party) -> Any:
+    def begin(self, party: Party):
         if party.kind == "equal":
             self.equal.append(interrupt({"name": SHARED}))
             return (party.name,)
@@ -310,7 +310,7 @@ class InTurn(Program):
             return app.ainvoke({"done": []}) if self.is_async else tuple(app.invoke({"done": []})["done"])
         return super().begin(party)
 
-    def body(self, _: Any) -> Any:
+    def body(self, _):
         order, width = self.order(), self.random.randrange(1, 4)
         self.equal, ends, signals = [], [], list[GraphInterrupt]()
         for party in order:
@@ -323,7 +323,7 @@ class InTurn(Program):
                     break
         return self.closed(order, ends, signals)
 
-    async def abody(self, _: Any) -> Any:
+    async def abody(self, _):
         order, width = self.order(), self.random.randrange(1, 4)
         self.equal, ends, signals = [], [], list[GraphInterrupt]()
         for party in order:
@@ -338,7 +338,7 @@ class InTurn(Program):
                     break
         return self.closed(order, ends, signals)
 
-    def closed(self, order: list[Party], ends: list[Any], signals: list[GraphInterrupt]) -> Any:
+    def closed(self, order: list[Party], ends: list[Any], signals: list[GraphInterrupt]):
         """What the body returns, or raises."""
         self.fail()
         if signals:
@@ -402,5 +402,5 @@ def reordered_questions(round: Round) -> None:
     round.count("runs", program.runs)
 
 
-def _break() -> None:
+def _break():
     raise sqlite3.OperationalError("disk I/O error")

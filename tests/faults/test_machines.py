@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -33,7 +31,7 @@ SLACK = 10
 """Seconds that are allowed on top, since this machine is busy."""
 
 
-def five(pause: float = 0.0) -> dict[str, Any]:
+def five(pause=0.0):
     """An input of five steps."""
     return {"log": [], "left": 5, "pause": pause}
 
@@ -45,14 +43,14 @@ class Site:
         desk: the machine at which the test itself sits.
     """
 
-    def __init__(self, network: Network, server: Host, postgres: cluster.Cluster) -> None:
+    def __init__(self, network: Network, server: Host, postgres: cluster.Cluster):
         self.network, self.server, self.postgres = network, server, postgres
         self.desk = network.host()
 
-    def schema(self) -> str:
+    def schema(self):
         return self.postgres.schema()
 
-    def seen(self, host: Host) -> int:
+    def seen(self, host: Host):
         """How many connections with a machine the server believes to have; not one that was just being opened, which
         was not told yet what to do when nobody answers."""
         with psycopg.connect(self.postgres.console(self.postgres.address), autocommit=True) as console:
@@ -79,13 +77,13 @@ def site(built):
         host.plug()
 
 
-def took(call: Callable[[], Any]) -> float:
+def took(call):
     began = time.monotonic()
     call()
     return time.monotonic() - began
 
 
-def underway(workers: Fleet, threads: int) -> bool:
+def underway(workers: Fleet, threads):
     """Whether so many threads have begun their second step."""
     return len({thread for thread, number, _ in workers.notes.read() if number}) == threads
 
@@ -134,7 +132,7 @@ class Scene:
 
     MOVED, KEPT, AFTER = ([f"{kind} {number}" for number in range(4)] for kind in ("moved", "kept", "after"))
 
-    def __init__(self, site: Site, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, site: Site, folder, stack):
         self.site, self.story, self.stack = site, Story(), stack
         self.lost, self.cut, self.stays, self.alone = (site.network.host() for _ in range(4))
         self.url = site.schema()
@@ -143,13 +141,13 @@ class Scene:
         saver = stack.enter_context(PostgresSaver.from_conn_string(self.url, timeout=60))
         self.app = counting.copy({"checkpointer": saver})
 
-    def opened(self, url: str, folder: Path, **options: Any) -> tuple[Queue, Fleet]:
+    def opened(self, url, folder, **options) -> tuple[Queue, Fleet]:
         folder.mkdir()
         queue = self.stack.enter_context(Queue.from_conn_string(url, counting))
         queue.setup()
         return queue, self.stack.enter_context(Fleet(url, folder, **options))
 
-    def begin(self) -> None:
+    def begin(self):
         self.workers.start(self.lost)
         self.returning = self.workers.start(self.cut)
         self.hermits.start(self.alone)
@@ -158,7 +156,7 @@ class Scene:
         self.other_queue.submit_many([(name, five(0.6)) for name in self.KEPT])
         until(lambda: underway(self.workers, 4) and underway(self.hermits, 4))
 
-    def cut_off(self) -> None:
+    def cut_off(self):
         story, others = self.story, []
         with self.a_row_locked():
             self.lost.lose_power()
@@ -178,7 +176,7 @@ class Scene:
         judged(self.queue, self.workers, self.MOVED)
 
     @contextmanager
-    def a_row_locked(self) -> Iterator[None]:
+    def a_row_locked(self):
         """By the machine that will be lost, in the middle of a transaction."""
         with self.lost.inside():
             saver = self.stack.enter_context(PostgresSaver.from_conn_string(self.url))
@@ -186,7 +184,7 @@ class Scene:
         session.rows("lock_namespace", "locked", "")
         yield
 
-    def come_back(self) -> None:
+    def come_back(self):
         story = self.story
         self.alone.plug()
         story.before = self.stored()
@@ -204,12 +202,12 @@ class Scene:
         story.moved = [self.queue.result(name) for name in self.MOVED]
         story.kept = [self.other_queue.result(name) for name in self.KEPT]
 
-    def stored(self) -> list[Any]:
+    def stored(self):
         return [[each.config for each in self.app.get_state_history(thread_config(name))] for name in self.MOVED]
 
 
 @contextmanager
-def suppressed(opened: Any) -> Iterator[Any]:
+def suppressed(opened):
     """A transaction whose connection breaks before its end."""
     with suppress(StorageError), opened as session:
         yield session
@@ -266,10 +264,10 @@ def test_a_server_that_is_cut_off_from_all_loses_nothing(site, tmp_path):
 class Both:
     """The notes of several fleets, read as one."""
 
-    def __init__(self, fleets: list[Fleet]) -> None:
+    def __init__(self, fleets: list[Fleet]):
         self._all = [each.notes for each in fleets]
 
-    def read(self) -> list[Any]:
+    def read(self):
         return [note for each in self._all for note in each.read()]
 
 
@@ -306,7 +304,7 @@ def test_a_worker_cut_off_from_the_queue_gets_an_error_in_time_and_polls_again(s
         assert queue.counts() == {"counting": {"waiting": 2}}
 
 
-def answered(call: Callable[[], Any]) -> bool:
+def answered(call):
     try:
         call()
     except StorageError:
@@ -319,7 +317,7 @@ def test_a_queue_is_closed_in_time_though_its_server_is_out_of_reach(site, monke
     """Even if that happens while it begins to listen."""
     listening, execute = threading.Event(), Connection.execute
 
-    def cut(self: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
+    def cut(self, query, *args, **kwargs):
         if "LISTEN" in str(query):
             site.desk.pull()
             listening.set()
@@ -377,7 +375,7 @@ def test_a_server_that_lost_its_power_is_reconnected(site):
         app = counting.copy({"checkpointer": saver})
         together = threading.Barrier(5)
 
-        def use() -> None:
+        def use():
             with saver._statements() as session:
                 session.rows("all_namespaces")
                 together.wait()

@@ -36,7 +36,7 @@ def test_every_planted_bug_has_a_row_in_the_docs():
     assert sorted(rows) == sorted((_words(name), _words(bug.caught_by)) for name, bug in BUGS.items())
 
 
-def _words(name: str) -> str:
+def _words(name):
     return name.replace("_", " ")
 
 

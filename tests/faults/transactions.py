@@ -46,7 +46,7 @@ class Play(NamedTuple):
     schedule: Any
 
 
-def connect(storage: Storage) -> Any:
+def connect(storage: Storage):
     return sqlite3.connect(storage.address, timeout=30) if storage.kind == "sqlite" else psycopg.connect(storage.address)
 
 
@@ -59,13 +59,13 @@ def found(storage: Storage, statement: str) -> list[Any]:
             return []
 
 
-def shop(saver: Any, books: Storage, play: Play, notes: Ledger, passing: Any) -> Any:
+def shop(saver, books: Storage, play: Play, notes: Ledger, passing):
     """`TURNS` times: three tasks side by side with two rows each, of which some fail at first; then one with a row, which
     asks in one of the turns."""
     mark = "?" if books.kind == "sqlite" else "%s"
     on = partial(connect, books) if play.own else None
 
-    def enter(connection: Any, turn: int, lane: int, what: str) -> str:
+    def enter(connection, turn: int, lane: int, what: str) -> str:
         passing("begun")
         connection.execute(f"INSERT INTO books VALUES ({mark}, {mark}, {mark})", (turn, lane, what))
         passing("written")
@@ -78,30 +78,30 @@ def shop(saver: Any, books: Storage, play: Play, notes: Ledger, passing: Any) ->
         notes.note(turn, lane)
         return True
 
-    def end(task: dict[str, int]) -> Any:
+    def end(task: dict[str, int]):
         passing("returned")
         if fails(task["turn"], task["lane"]):
             raise ConnectionError
         return {"log": [("paid", task["turn"], task["lane"])]}
 
-    def pay(task: dict[str, int], runtime: Runtime) -> Any:
+    def pay(task: dict[str, int], runtime: Runtime):
         for what in ENTRIES:
             runtime.transaction(what, enter, task["turn"], task["lane"], what, on=on)
         return end(task)
 
-    async def apay(task: dict[str, int], runtime: Runtime) -> Any:
+    async def apay(task: dict[str, int], runtime: Runtime):
         for what in ENTRIES:
             await runtime.atransaction(what, enter, task["turn"], task["lane"], what, on=on)
         return end(task)
 
-    def close(state: State, runtime: Runtime) -> Any:
+    def close(state: State, runtime: Runtime):
         runtime.transaction("close", enter, state["left"], -1, "close", on=on)
         passing("returned")
         if state["left"] == 2:
             interrupt("go on?")
         return {"left": state["left"] - 1, "log": [("closed", state["left"])]}
 
-    def sends(state: State) -> Any:
+    def sends(state: State):
         return [Send("pay", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
 
     is_async = play.world == "async"
@@ -112,7 +112,7 @@ def shop(saver: Any, books: Storage, play: Play, notes: Ledger, passing: Any) ->
     )
 
 
-def watch_commits(saver: Any, killer: Killer) -> Callable[[str], None]:
+def watch_commits(saver, killer: Killer) -> Callable[[str], None]:
     """Pass "committed" after each transaction of an SQLite saver in which a row was written; what passes all else."""
     session, thread = saver._session, threading.local()
 
@@ -124,7 +124,7 @@ def watch_commits(saver: Any, killer: Killer) -> Callable[[str], None]:
         if thread.written:
             killer.passing("committed")
 
-    def passing(how: str) -> None:
+    def passing(how: str):
         thread.written = how == "written"
         killer.passing(how)
 
@@ -138,7 +138,7 @@ def sell(storage: Storage, books: Storage, play: Play, notes: Path, plan: Kill) 
         connection.execute("CREATE TABLE IF NOT EXISTS books (turn INT, lane INT, what TEXT)")
         connection.commit()
 
-    def make(saver: Any, killer: Killer) -> Any:
+    def make(saver, killer: Killer):
         return shop(saver, books, play, Synced(notes), watch_commits(saver, killer))
 
     return carry(storage, play, {"left": TURNS, "log": []}, plan, make, *WRITING, "_transact")
@@ -163,7 +163,7 @@ def check(storage: Storage, books: Storage, play: Play, where: str) -> list[Any]
     return rows
 
 
-def killed_books(round: Round, storage: Storage, other: Storage) -> None:
+def killed_books(round: Round, storage: Storage, other: Storage):
     """Kill a shop one to four times, then let it end; look at every row."""
     random = round.random
     schedule = random.choice(["ready", "supersteps"])

@@ -22,7 +22,7 @@ from .campaign import Round, trial
 from .stages import Storage, postgres, sqlite
 
 
-def drawn(random: Random, examples: int, strategy: Any, check: Any) -> None:
+def drawn(random: Random, examples: int, strategy, check):
     """Call `check` with so many drawn values; a failing one is made small."""
 
     @seed(random.getrandbits(64))
@@ -45,7 +45,7 @@ def calls_on_threads(round: Round) -> None:
         runner = stack.enter_context(asyncio.Runner()) if round.random.random() < 0.3 else None
         storage = round.random.choice([None, sqlite(round)])
 
-        def check(steps: Any) -> None:
+        def check(steps):
             with ExitStack() as inner:
                 saver = InMemorySaver() if storage is None else inner.enter_context(storage.open())
                 if storage is not None:
@@ -77,7 +77,7 @@ def calls_inside(round: Round) -> None:
 class Model:
     """One thread as a dict would keep it: the commits it is made by, what tasks wrote beside them, who follows whom."""
 
-    def __init__(self, run: Commits) -> None:
+    def __init__(self, run: Commits):
         self.run = run
         self.order: list[str] = []
         self.parents: dict[str, str | None] = {}
@@ -92,7 +92,7 @@ class Model:
         other.writes = copy.deepcopy(self.writes)
         return other
 
-    def keep(self, ids: list[str]) -> None:
+    def keep(self, ids: list[str]):
         """Forget the others."""
         for id in ids:
             parent = self.parents[id]
@@ -110,7 +110,7 @@ class Model:
 class _Dumps:
     """Stands for a saver where only its serializer is asked for."""
 
-    def __init__(self, dumps: Any) -> None:
+    def __init__(self, dumps):
         self.serde = self
         self.dumps = dumps
 
@@ -118,7 +118,7 @@ class _Dumps:
 class Threads:
     """A saver and its model: every call goes to both."""
 
-    def __init__(self, random: Random, storage: Storage | None) -> None:
+    def __init__(self, random: Random, storage: Storage | None):
         self.random, self.storage = random, storage
         self.stack = ExitStack()
         self.saver: Any = self.opened()
@@ -126,13 +126,13 @@ class Threads:
         self.number = 0
         self.done: list[str] = []
 
-    def opened(self) -> Any:
+    def opened(self):
         return InMemorySaver() if self.storage is None else self.stack.enter_context(self.storage.open())
 
-    def call(self, method: str, *args: Any) -> Any:
+    def call(self, method: str, *args):
         return getattr(self.saver, method)(*args)
 
-    def step(self) -> None:
+    def step(self):
         """Do anything."""
         random = self.random
         name = random.choice("ab")
@@ -142,7 +142,7 @@ class Threads:
         self.done.append(f"{kind} {name}")
         getattr(self, kind)(model, name)
 
-    def commit(self, model: Model, name: str, parent: str | None = "head") -> None:
+    def commit(self, model: Model, name: str, parent: str | None = "head"):
         run, random = model.run, self.random
         parent = run.head if parent == "head" else parent
         self.number += 1
@@ -157,21 +157,21 @@ class Threads:
         for task, pairs in writes:
             model.writes.setdefault(parent or "", []).extend((task, *pair) for pair in pairs)
 
-    def fork(self, model: Model, name: str) -> None:
+    def fork(self, model: Model, name: str):
         self.commit(model, name, self.random.choice(model.order))
 
-    def write(self, model: Model, name: str) -> None:
+    def write(self, model: Model, name: str):
         self.number += 1
         id, task = self.random.choice(model.order), f"t{self.number}"
         self.saver.put_writes(address(name, "", id), [("u", self.number), ("w", {"k": "v" * 99})], task)
         model.writes.setdefault(id, []).extend([(task, "u", self.number), (task, "w", {"k": "v" * 99})])
 
-    def prune(self, model: Model, name: str) -> None:
+    def prune(self, model: Model, name: str):
         last = self.random.choice([1, 3, 10, 40])
         self.saver.prune([name], keep_last=last)
         model.keep(model.order[-last:])
 
-    def copy(self, model: Model, name: str) -> None:
+    def copy(self, model: Model, name: str):
         for other in "cd":
             if other not in self.models:
                 self.saver.copy_thread(name, other)
@@ -183,17 +183,17 @@ class Threads:
         self.saver.delete_thread("c")
         self.models[name] = swapped.copied(name)
 
-    def delete(self, model: Model, name: str) -> None:
+    def delete(self, model: Model, name: str):
         if self.random.random() < 0.2:
             self.saver.delete_thread(name)
             del self.models[name]
 
-    def reopen(self, model: Model, name: str) -> None:
+    def reopen(self, model: Model, name: str):
         if self.storage is not None:
             self.stack.close()
             self.saver = self.opened()
 
-    def compare(self) -> None:
+    def compare(self):
         """Everything that can be read is what the model says."""
         after = f"after {len(self.done)} steps ({' '.join(self.done[-6:])}): "
         for name, model in self.models.items():
@@ -210,7 +210,7 @@ class Threads:
                 assert_same([tuple(w) for w in each.pending_writes or ()], wanted, f"{after}writes beside {id!r}")
 
 
-def mutated(value: Any, random: Random) -> Any:
+def mutated(value, random: Random):
     """Another value of a channel: mostly the old one with a little changed."""
     if value is None or random.random() < 0.15:
         return random.choice([..., random.randrange(9), ["x" * 40] * random.randrange(1, 40), {"k": "v" * 200}])

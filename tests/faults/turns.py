@@ -20,10 +20,10 @@ class State(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
 
 
-def line(saver: Any) -> Any:
+def line(saver):
     """Three nodes, each of which takes a moment."""
 
-    def work(state: State) -> Any:
+    def work(state: State):
         time.sleep(0.002)
         return {}
 
@@ -38,11 +38,11 @@ def calls_that_take_turns(round: Round) -> None:
     random = round.random
     ways = ["reject", "enqueue", "interrupt", *(["rollback"] if round.number % 2 else [])]
     plan = [(random.choice(ways), random.choice(["sync", "async"]), random.random() / 100) for _ in range(8)]
-    ended: dict[int, Any] = {}
+    ended = {}
     with sqlite(round).open() as saver:
         app = line(saver)
 
-        def call(number: int) -> None:
+        def call(number: int):
             how, world, pause = plan[number]
             time.sleep(pause)
             try:

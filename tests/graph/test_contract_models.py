@@ -44,17 +44,17 @@ from stategraph import (
     interrupt,
 )
 
-CONFIG: Any = thread_config("1")
-EVERYWHERE: Any = ["input", "nodes", "writes"]
+CONFIG = thread_config("1")
+EVERYWHERE = ["input", "nodes", "writes"]
 T = TypeVar("T")
 
 
-def one(schema: Any, node: Callable[..., Any], *, validate: Any = EVERYWHERE, **options: Any) -> Any:
+def one(schema, node: Callable[..., Any], *, validate=EVERYWHERE, **options):
     graph = StateGraph(schema, validate=validate, **options).add_node("node", node).add_edge(START, "node")
     return graph.compile(InMemorySaver())
 
 
-def refused(drive: Drive, app: Any, given: Any) -> str:
+def refused(drive: Drive, app, given) -> str:
     with pytest.raises(InvalidUpdateError) as caught:
         drive.invoke(app, given, CONFIG)
     return str(caught.value)
@@ -145,7 +145,7 @@ class Derived:
     n: int
     twice: int = field(init=False, default=0)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.twice = 2 * self.n
 
 
@@ -332,7 +332,7 @@ class Validated(BaseModel):
 
 
 def test_what_validators_return_is_written_and_seen(drive):
-    seen: list[Any] = []
+    seen = []
     app = one(Validated, lambda state: seen.append(state) or {"name": "ANNE", "again": "anne"})
     assert drive.invoke(app, {"name": 3}, CONFIG) == {"name": "anne", "again": "anne"}
     assert seen == [Validated(name="3")]
@@ -388,7 +388,7 @@ class AliasedData:
 )
 @pytest.mark.parametrize("validate", [(), EVERYWHERE], ids=["off", "on"])
 def test_an_input_may_use_every_name(schema, name, validate, drive):
-    seen: list[Any] = []
+    seen = []
     app = one(schema, lambda state: seen.append(state) or {"n": 4}, validate=validate)
     assert drive.invoke(app, {name: 3}, CONFIG) == {"n": 4}
     assert (seen[0]["n"] if schema is AliasedDict else seen[0].n) == 3
@@ -453,7 +453,7 @@ def test_what_a_node_needs_and_the_state_has_not_is_named(drive):
 @pytest.mark.parametrize("saver", ["memory", "sqlite"])
 def test_a_refused_write_after_a_resume_leaves_the_thread_as_it_was(schema, saver, drive, tmp_path):
     key = "pet" if schema is Owner else "n"
-    good: Any = {"kind": "cat", "lives": 1} if schema is Owner else 1
+    good = {"kind": "cat", "lives": 1} if schema is Owner else 1
     answers = iter(["nothing", good])
     asking = StateGraph(schema, validate=EVERYWHERE).add_node("ask", lambda _: interrupt("go on?") and {key: next(answers)})
     asking.add_node("beside", lambda state: {key: good} if schema is Owner else {"log": [5]})
@@ -489,14 +489,14 @@ def test_a_graph_that_validates_is_pickled(schema):
         pickle.loads(pickle.dumps(graph)).invoke({key: "many"})
 
 
-def _nothing(state: Any) -> None: ...
+def _nothing(state): ...
 
 
 def test_validators_are_compiled_once(monkeypatch):
-    made: list[Any] = []
+    made = []
     adapter = pydantic.TypeAdapter
 
-    def counted(hint: Any, **options: Any) -> Any:
+    def counted(hint, **options):
         made.append(hint)
         return adapter(hint, **options)
 

@@ -26,7 +26,7 @@ from stategraph import (
 T = TypeVar("T")
 
 
-def chain(schema: Any, *nodes: Any, saver: Any = None, **options: Any) -> Any:
+def chain(schema, *nodes, saver=None, **options):
     graph = StateGraph(schema, **options).add_sequence([(f"node{n}", node) for n, node in enumerate(nodes, 1)])
     return graph.add_edge(START, "node1").compile(saver)
 
@@ -128,7 +128,7 @@ def test_state_validation_error_with_generic_model(drive):
     class State(BaseModel):
         envelope: Envelope[Letter]
 
-    seen: list[Any] = []
+    seen = []
     app = chain(State, lambda state: seen.append(state) or {}, validate=["input", "writes"])
     found = drive.invoke(app, {"envelope": {"content": {"text": "hello"}}})
     assert seen[0].envelope.content == Letter(text="hello") == found["envelope"].content

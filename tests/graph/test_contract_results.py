@@ -38,19 +38,19 @@ class Typed(TypedDict, total=False):
 CLASSES = pytest.mark.parametrize("schema", [Model, Data], ids=["pydantic", "dataclass"])
 
 
-def count(state: Any) -> dict[str, Any]:
+def count(state) -> dict[str, Any]:
     return {"n": state.n + 1, "log": ["counted"]}
 
 
-def ask(state: Any) -> dict[str, Any]:
+def ask(state) -> dict[str, Any]:
     return {"answer": interrupt("yes?")}
 
 
-def counting(schema: Any, **options: Any) -> StateGraph[Any]:
+def counting(schema, **options) -> StateGraph[Any]:
     return StateGraph(schema, **options).add_node("count", count).add_edge(START, "count")
 
 
-def values_of(drive: Drive, app: Any, given: Any, **options: Any) -> list[Any]:
+def values_of(drive: Drive, app, given, **options) -> list[Any]:
     return [part["data"] for part in drive.stream(app, given, stream_mode="values", version="v2", **options)]
 
 
@@ -162,7 +162,7 @@ def test_an_entrypoint_returns_what_its_function_does(drive):
 
 
 def test_an_unknown_version_is_refused():
-    app: Any = counting(Model).compile(InMemorySaver())
+    app = counting(Model).compile(InMemorySaver())
     for look in (app.get_state, lambda config, **more: list(app.get_state_history(config, **more))):
         with pytest.raises(ValueError, match='version must be "v1" or "v2", got 2'):
             look(CONFIG, version=2)
@@ -182,7 +182,7 @@ def rename(state: Camel) -> dict[str, Any]:
     return {"user_name": state.user_name.title(), "user_age": 3}
 
 
-def camel(**options: Any) -> StateGraph[Any]:
+def camel(**options) -> StateGraph[Any]:
     return StateGraph(Camel, **options).add_node("rename", rename).add_edge(START, "rename")
 
 

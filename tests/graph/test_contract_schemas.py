@@ -142,7 +142,7 @@ class Pair(NamedTuple):
     text: str = "t"
 
 
-SCHEMAS: Any = [
+SCHEMAS = [
     Model, Forbidding, Aliased, Generic_[int], Root, Recursive, Data, GenericData[int], Checked, Typed, Partial,
     Closed, Pair,
 ]  # fmt: skip
@@ -154,7 +154,7 @@ class State(TypedDict, total=False):
     result: int
 
 
-def graph_of(schema: Any) -> Any:
+def graph_of(schema):
     graph = StateGraph(State, input_schema=schema, output_schema=schema, context_schema=Data, validate="input")
     return graph.add_node("node", lambda state: {}).add_edge(START, "node").compile()
 
@@ -175,7 +175,7 @@ def inputs(draw: st.DrawFn, described: dict[str, Any]) -> dict[str, Any]:
     target = described["$defs"][described["$ref"].split("/")[-1]] if "$ref" in described else described
     known = {key: fitting(each, described) for key, each in target["properties"].items()}
     required = {key: known.pop(key) for key in target.get("required", ())}
-    found: dict[str, Any] = draw(st.fixed_dictionaries(required, optional=known))
+    found = draw(st.fixed_dictionaries(required, optional=known))
     key = draw(st.sampled_from(list(target["properties"])))
     match draw(st.sampled_from(["", "", "missing", "other", "value", "value"])):
         case "missing":
@@ -301,7 +301,7 @@ def test_a_context_fits_its_json_schema_if_and_only_if_its_class_takes_it(schema
     assert jsonschema.Draft202012Validator(described).is_valid(value) is taken
 
 
-def schema_of(schema: Any) -> Any:
+def schema_of(schema):
     return pydantic.TypeAdapter(schema).json_schema()
 
 
@@ -315,7 +315,7 @@ def test_an_answer_fits_the_schema_of_its_interrupt_if_and_only_if_it_is_accepte
         return {"result": 1}
 
     app = chain_of(State, ask=ask).compile(InMemorySaver())
-    config: Any = thread_config("1")
+    config = thread_config("1")
     [question] = app.invoke({}, config, version="v2").interrupts
     described = question.response_schema
     value = data.draw(inputs(described) if "properties" in described else st.one_of(fitting(described, described), VALUES))

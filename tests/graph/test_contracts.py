@@ -44,12 +44,12 @@ class State(TypedDict, total=False):
     messages: Annotated[list[Any], add_messages]
 
 
-def one(schema: Any, node: Callable[..., Any], **options: Any) -> Any:
+def one(schema, node: Callable[..., Any], **options):
     graph = StateGraph(schema, **options).add_node("node", node).add_edge(START, "node")
     return graph.compile(InMemorySaver())
 
 
-CONFIG: Any = thread_config("1")
+CONFIG = thread_config("1")
 
 
 # -- defaults ------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def test_a_graph_with_defaults_is_pickled():
     assert pickle.loads(pickle.dumps(graph)).invoke({"n": 1})["log"] == ["first"]
 
 
-def _nothing(state: Any) -> None: ...
+def _nothing(state): ...
 
 
 # -- returned models -----------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_the_input_is_validated_before_anything_is_stored(schema, drive):
 
 @pytest.mark.parametrize("schema", [State, Data], ids=["TypedDict", "dataclass"])
 def test_what_nodes_are_given_is_validated(schema, drive):
-    seen: list[Any] = []
+    seen = []
     app = one(schema, seen.append, validate="nodes")
     drive.invoke(app, {"n": "3"}, CONFIG)
     assert (seen[0]["n"] if isinstance(seen[0], dict) else seen[0].n) == 3

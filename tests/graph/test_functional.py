@@ -36,7 +36,7 @@ class State(TypedDict, total=False):
     log: Annotated[list, operator.add]
 
 
-def answers(result: Any) -> list[Any]:
+def answers(result) -> list[Any]:
     """The questions in a result, by value."""
     return [question.value for question in result["__interrupt__"]]
 
@@ -72,15 +72,15 @@ def test_it_is_named_after_what_it_was_made_of():
 
 
 def test_what_cannot_be_an_entrypoint():
-    def no_input() -> None: ...
+    def no_input(): ...
 
-    def gives(x: int) -> Any:
+    def gives(x: int):
         yield x
 
-    async def gives_async(x: int) -> Any:
+    async def gives_async(x: int):
         yield x
 
-    def two(x: int, y: int) -> None: ...
+    def two(x: int, y: int): ...
 
     with pytest.raises(InvalidGraphError, match="first parameter"):
         entrypoint()(no_input)
@@ -109,7 +109,7 @@ def test_any_value_can_be_returned(drive, value):
 
 def test_what_it_may_take(drive):
     store = InMemoryStore()
-    seen: dict[str, Any] = {}
+    seen = {}
 
     @entrypoint(store=store)
     def flow(x: int, config: Any, runtime: Runtime, writer: Any, store: Any, previous: Any) -> None:
@@ -154,7 +154,7 @@ def test_final_separates_the_returned_value_from_the_stored_one(drive):
 
 
 def test_final_may_be_none_on_both_sides(drive):
-    seen: list[Any] = []
+    seen = []
 
     @entrypoint(checkpointer=InMemorySaver())
     def flow(x: int, previous: Any) -> Any:
@@ -216,7 +216,7 @@ def test_tasks_mode_shows_start_and_end_of_calls(drive):
 
 
 def test_two_calls_of_an_inner_one_have_namespaces_of_their_own(drive):
-    spaces: list[tuple[str, ...]] = []
+    spaces = []
 
     @entrypoint()
     def inner(x: int, writer: Any) -> int:
@@ -252,7 +252,7 @@ def test_as_a_node_of_a_graph(drive):
 
 def test_in_a_task_of_another_with_a_saver(drive):
     """Finished work of the inner one is not repeated when the outer one goes on."""
-    log: list[str] = []
+    log = []
 
     @task
     def step(x: int) -> int:
@@ -292,10 +292,10 @@ def test_in_a_task_of_another_with_a_saver(drive):
 
 
 def test_the_name_of_a_task():
-    def plain() -> None: ...
+    def plain(): ...
 
     class Callable_:
-        def __call__(self) -> None: ...
+        def __call__(self): ...
 
     assert task(plain).name == "plain"
     assert task(Callable_()).name == "Callable_"
@@ -368,7 +368,7 @@ def test_a_task_keeps_the_face_of_its_function():
 # -- replay ---------------------------------------------------------------------------------------------------
 
 
-def in_steps(log: list[Any], saver: Any = None) -> Pregel:
+def in_steps(log: list[Any], saver=None) -> Pregel:
     """Task, question, task, question, task."""
 
     @task
@@ -385,7 +385,7 @@ def in_steps(log: list[Any], saver: Any = None) -> Pregel:
 
 
 def test_the_body_runs_again_and_finished_tasks_do_not(drive):
-    log: list[Any] = []
+    log = []
     flow = in_steps(log)
     assert answers(drive.invoke(flow, 1, ONE)) == ["a?"]
     assert answers(drive.invoke(flow, Command(resume="A"), ONE)) == ["b?"]
@@ -395,7 +395,7 @@ def test_the_body_runs_again_and_finished_tasks_do_not(drive):
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_replay_in_every_durability(drive, durability):
-    log: list[Any] = []
+    log = []
     flow = in_steps(log)
     drive.invoke(flow, 1, ONE, durability=durability)
     drive.invoke(flow, Command(resume="A"), ONE, durability=durability)
@@ -407,7 +407,7 @@ VALUES = [None, False, 0, "", [], {}, (1, (2, 3)), {"a": (1,)}, {1, 2}, b"x", 2*
 
 
 def test_stored_results_are_restored_equal_and_of_their_type(drive):
-    log: list[int] = []
+    log = []
 
     @task
     def give(i: int) -> Any:
@@ -447,7 +447,7 @@ def test_types_that_a_task_says_it_returns_are_stored(drive):
 
 
 def test_a_failed_task_runs_again_and_finished_ones_do_not(drive):
-    log: list[str] = []
+    log = []
     broken = [True]
 
     @task
@@ -509,7 +509,7 @@ def test_another_name_in_a_calls_place_is_another_call(drive):
 
 
 def test_new_input_repeats_everything(drive):
-    log: list[Any] = []
+    log = []
     flow = in_steps(log)
     drive.invoke(flow, 1, ONE)
     drive.invoke(flow, 1, ONE)
@@ -520,7 +520,7 @@ def test_a_retried_body_finds_its_finished_tasks(drive):
     """Calls are numbered anew in every attempt, with a saver or without."""
     from stategraph import RetryPolicy
 
-    log: list[str] = []
+    log = []
 
     @task
     def child(name: str) -> str:
@@ -546,7 +546,7 @@ def test_a_retried_body_finds_its_finished_tasks(drive):
 
 
 def asks_twice() -> tuple[Pregel, list[str]]:
-    log: list[str] = []
+    log = []
 
     @task
     def ask(name: str) -> str:
@@ -627,7 +627,7 @@ def test_except_exception_cannot_swallow_a_tasks_question(drive):
 # -- tasks in the nodes of a graph ----------------------------------------------------------------------------
 
 
-def graph_of(*nodes: Callable[..., Any], saver: Any = None) -> Any:
+def graph_of(*nodes: Callable[..., Any], saver=None):
     graph = StateGraph(State)
     for node in nodes:
         graph.add_node(node).add_edge(START, node.__name__)
@@ -647,7 +647,7 @@ def test_a_nodes_tasks_stream_before_the_node(drive):
 
 def test_parallel_nodes_may_call_the_same_task(drive):
     """A call belongs to its caller: each gets its own result, and keeps it over a resume."""
-    log: list[Any] = []
+    log = []
 
     @task
     def show(x: Any) -> Any:

@@ -4,7 +4,7 @@ import operator
 import threading
 import typing
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple, NotRequired
+from typing import Annotated, NamedTuple, NotRequired
 
 import pytest
 from kit.graphs import chain_of
@@ -56,7 +56,7 @@ class Managed(BaseModel):
     left: RemainingSteps
 
 
-def app_of(schema: Any, **given: Any) -> Any:
+def app_of(schema, **given):
     return StateGraph(schema, **given).add_node("n", lambda state: None).add_edge(START, "n").compile()
 
 

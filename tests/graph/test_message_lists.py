@@ -50,7 +50,7 @@ IN_PLACE = st.sampled_from(["none", "pop", "append", "swap", "replace", "edit"])
 """What a node does to the list that it was given."""
 
 
-def change(messages: list[Any], how: str) -> None:
+def change(messages: list[Any], how: str):
     if how == "pop" and messages:
         messages.pop()
     elif how == "append":
@@ -104,9 +104,9 @@ def test_routers_on_several_threads_may_preview_one_channel():
     channel = MESSAGES.from_checkpoint([says(str(n)) for n in range(200)])
     channel.update([says("new")])
     together = threading.Barrier(8)
-    found: list[int] = []
+    found = []
 
-    def preview(n: int) -> None:
+    def preview(n: int):
         together.wait(10)
         found.append(len(channel.preview([says("new", "again"), says(f"mine {n}")])))
 
@@ -128,14 +128,14 @@ def test_a_copied_or_pickled_channel_continues(make, reducer):
     assert other.get() == [says("1"), says("2")] and channel.get() == [says("1")]
 
 
-def chat(saver: Any = None) -> Any:
+def chat(saver=None):
     """One node that adds the next number, says in the first message how many there were, and goes round up to 9."""
 
-    def speak(state: Any) -> Any:
+    def speak(state):
         messages = state["messages"]
         return {"messages": [says(str(int(messages[-1]["id"]) + 1)), says("0", f"seen {len(messages)}")]}
 
-    def route(state: Any) -> str:
+    def route(state) -> str:
         return END if state["messages"][-1]["id"] == "9" else "speak"
 
     return (
@@ -154,7 +154,7 @@ def test_routers_of_nested_graphs_see_what_is_merged(drive):
 
 def test_forks_and_time_travel_merge_into_the_list_of_their_checkpoint(drive):
     app = chat(InMemorySaver())
-    thread: Any = {"configurable": {"thread_id": "1"}}
+    thread = {"configurable": {"thread_id": "1"}}
     drive.invoke(app, {"messages": [says("0")]}, thread)
     past = next(s for s in app.get_state_history(thread) if len(s.values["messages"]) == 4)
     fork = app.update_state(past.config, {"messages": [RemoveMessage("1"), says("2", "edited")]})

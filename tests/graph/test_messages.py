@@ -53,14 +53,14 @@ CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)
 MESSAGES = BinaryOperatorAggregate(list, add_messages)
 
 
-def says(id: str | None, content: Any = "", role: str = "user") -> dict[str, Any]:
+def says(id: str | None, content="", role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": content} | ({} if id is None else {"id": id})
 
 
 class Plain:
     """A message that knows neither pydantic nor dataclasses."""
 
-    def __init__(self, content: str, id: str | None = None) -> None:
+    def __init__(self, content: str, id: str | None = None):
         self.content, self.id = content, id
 
 
@@ -163,7 +163,7 @@ def test_both_sides_are_needed():
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abcd-!"), st.sampled_from("123456")), max_size=4), max_size=8))
 def test_merging_is_what_its_rules_say(batches):
     """Against a slow model; called, and as the reducer of a channel, which keeps an index."""
-    left: list[Any] = []
+    left = []
     channel = MESSAGES.from_checkpoint(MISSING)
     for batch in batches:
         right = [CLEAR if w == "!" else RemoveMessage(id) if w == "-" else says(id, w) for w, id in batch]
@@ -284,7 +284,7 @@ def test_appending_to_a_long_list_touches_only_what_is_new(long, monkeypatch):
     real = room.Normalizer.read
     monkeypatch.setattr(room.Normalizer, "read", lambda self, message: touched.append(message) or real(self, message))
 
-    def write(message: Any) -> Any:
+    def write(message):
         channel.preview([message])  # as for a router
         updated = channel.copy()
         updated.update([message])
@@ -346,7 +346,7 @@ def test_a_collected_list_is_released():
 
 def test_a_reducer_that_wraps_add_messages_is_called():
     @functools.wraps(add_messages)
-    def last_two(left: Any, right: Any) -> Any:
+    def last_two(left, right):
         return add_messages(left, right)[-2:]
 
     channel = BinaryOperatorAggregate(list, last_two)
@@ -423,7 +423,7 @@ class Formatted(TypedDict):
     messages: Annotated[list, add_messages(format="openai")]
 
 
-def graph(node: Any, schema: Any = MessagesState, **options: Any) -> Any:
+def graph(node, schema=MessagesState, **options):
     builder = StateGraph(schema)
     builder.add_node("say", node)
     builder.add_edge(START, "say")
@@ -431,7 +431,7 @@ def graph(node: Any, schema: Any = MessagesState, **options: Any) -> Any:
     return builder.compile(**options)
 
 
-def seen(drive: Drive, app: Any, input: Any = "hi", **options: Any) -> list[Any]:
+def seen(drive: Drive, app, input="hi", **options) -> list[Any]:
     """The messages that a reader of the stream got."""
     return [m for m, _ in drive.stream(app, {"messages": input}, stream_mode="messages", **options)]
 
@@ -463,7 +463,7 @@ def test_a_remove_message_can_be_stored():
 
 
 def test_a_pushed_message_is_streamed_and_written(drive):
-    def node(state: Any) -> Any:
+    def node(state):
         assert push_message(says("p", "one")) == says("p", "one")
         return {"messages": says("r", "two")}
 
@@ -472,7 +472,7 @@ def test_a_pushed_message_is_streamed_and_written(drive):
 
 
 def test_a_message_can_be_pushed_to_readers_only(drive):
-    def node(state: Any) -> None:
+    def node(state):
         push_message(says("p"), state_key=None)
 
     assert seen(drive, graph(node)) == [says("p")]
@@ -501,7 +501,7 @@ def test_outside_of_a_node_nothing_can_be_sent(call):
 # -- told part by part -----------------------------------------------------------------------------------------
 
 
-def telling(*deltas: Any, **options: Any) -> Any:
+def telling(*deltas, **options):
     return lambda state: {"messages": stream_text(deltas, **options)}
 
 
@@ -521,11 +521,11 @@ def test_the_parts_of_a_text_share_a_random_id(drive):
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
 def test_async_text(kind):
-    async def tokens() -> Any:
+    async def tokens():
         for token in "ab":
             yield token
 
-    async def node(state: Any) -> Any:
+    async def node(state):
         return {"messages": await astream_text(tokens() if kind == "async" else "ab", id="x")}
 
     app = graph(node)
@@ -534,7 +534,7 @@ def test_async_text(kind):
 
 
 def test_single_deltas(drive):
-    def node(state: Any) -> None:
+    def node(state):
         emit_message_delta("1", "a")
         emit_message_delta("1", content=["b"], role="tool")
 
@@ -543,7 +543,7 @@ def test_single_deltas(drive):
 
 
 def test_nostream_sends_no_tokens_but_what_is_pushed(drive):
-    def node(state: Any) -> Any:
+    def node(state):
         push_message(says("p"))
         emit_message_delta("q", "x")
         stream_text("abc")
@@ -566,32 +566,32 @@ def test_a_nested_graph_is_streamed_on_request(drive):
 class FakeModel:
     """Answers in two chunks, or at once. `chunk_id`: what its chunks are called."""
 
-    def __init__(self, chunk_id: str | None = "m") -> None:
+    def __init__(self, chunk_id: str | None = "m"):
         self.chunk_id = chunk_id
         self.calls: list[str] = []
 
-    def invoke(self, messages: Any, **options: Any) -> Model:
+    def invoke(self, messages, **options) -> Model:
         self.calls.append("invoke")
         return Model(content="hello", id=self.chunk_id)
 
-    async def ainvoke(self, messages: Any, **options: Any) -> Model:
+    async def ainvoke(self, messages, **options) -> Model:
         return self.invoke(messages, **options)
 
-    def stream(self, messages: Any, *, stop: str = "") -> Any:
+    def stream(self, messages, *, stop: str = ""):
         self.calls.append(f"stream {stop}")
         yield ModelChunk(content="he", id=self.chunk_id)
         yield ModelChunk(content="llo")
 
-    async def astream(self, messages: Any, *, stop: str = "") -> Any:
+    async def astream(self, messages, *, stop: str = ""):
         for chunk in self.stream(messages, stop=stop):
             yield chunk
 
 
-def asking(model: Any, drive: Drive) -> Any:
-    def node(state: Any) -> Any:
+def asking(model, drive: Drive):
+    def node(state):
         return {"messages": call_model(model, state["messages"], stop=".")}
 
-    async def anode(state: Any) -> Any:
+    async def anode(state):
         return {"messages": await acall_model(model, state["messages"], stop=".")}
 
     return graph(anode if drive.is_async else node)
@@ -616,10 +616,10 @@ def test_a_model_is_invoked_if_messages_are_not_requested(drive):
 
 def test_a_model_without_a_stream_is_invoked(drive):
     class Mute:
-        def invoke(self, messages: Any, **options: Any) -> Model:
+        def invoke(self, messages, **options) -> Model:
             return Model(content="mute", id="m")
 
-        async def ainvoke(self, messages: Any, **options: Any) -> Model:
+        async def ainvoke(self, messages, **options) -> Model:
             return self.invoke(messages)
 
     got = drive.stream(asking(Mute(), drive), {"messages": "hi"}, stream_mode=["messages", "values"])
@@ -633,7 +633,7 @@ def test_a_model_can_be_called_outside_of_a_graph():
 
 def test_an_empty_stream_is_an_error(drive):
     class Empty(FakeModel):
-        def stream(self, messages: Any, *, stop: str = "") -> Any:
+        def stream(self, messages, *, stop: str = ""):
             return iter(())
 
     with pytest.raises(ValueError, match="without a chunk"):
@@ -718,14 +718,14 @@ class FakeTask:
 
     attempt = 1
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.config: Any = {"metadata": {"k": 1}}
         self.heard: list[Any] = []
 
     def listens(self, mode: str) -> bool:
         return mode == "messages"
 
-    def emit(self, mode: str, data: Any) -> None:
+    def emit(self, mode: str, data):
         self.heard.append(data)
 
 
@@ -794,15 +794,15 @@ def test_what_is_removed_may_be_said_in_any_attribute(declared):
 
     class Computed(Extras):
         @property
-        def role(self) -> Any:
+        def role(self):
             return declared.get("role")
 
         @property
-        def type(self) -> Any:
+        def type(self):
             return declared.get("type")
 
     class OnDemand(Extras):
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str):
             return declared.get(name)
 
     for removal in (Declared(**declared), Extras(**declared), Attribute(), Computed(), OnDemand()):

@@ -51,56 +51,56 @@ class Model(BaseModel):
     x: int = Field(default=0, alias="ex")
 
 
-def plain(state: Any) -> Any:
+def plain(state):
     return {"log": ["plain"], "box": Box([1])}
 
 
-def given(state: Any, config: RunnableConfig, runtime: Runtime, writer: Any, store: Any, previous: Any) -> Any:
+def given(state, config: RunnableConfig, runtime: Runtime, writer: Any, store: Any, previous: Any):
     return {"log": [config["metadata"]["stategraph_node"], runtime.store is store]}
 
 
-def yields(state: Any) -> Any:
+def yields(state):
     yield {"log": ["first"]}
     yield {"log": ["second"]}
 
 
-def adds(state: Any) -> Any:
+def adds(state):
     return {"x": state.x + 1}
 
 
-def route(state: Any) -> Any:
+def route(state):
     return [Send("b", state)] if len(state["log"]) < 3 else END
 
 
-def broken(error: Any) -> Any:
+def broken(error: Any):
     raise ValueError("no")
 
 
-def handles(state: Any) -> Any:
+def handles(state):
     return {"log": ["handled"]}
 
 
-def app_of(node: Any = plain, schema: Any = State, **options: Any) -> Any:
+def app_of(node=plain, schema=State, **options):
     return chain_of(schema, a=node).compile(**options)
 
 
-def routed() -> Any:
+def routed():
     graph = StateGraph(State).add_node("a", plain).add_node("b", plain).add_edge(START, "a")
     return graph.add_conditional_edges("a", route, ["b", END]).compile()
 
 
-def joined() -> Any:
+def joined():
     graph = StateGraph(State).add_node("a", plain).add_node("b", broken, error_handler=handles).add_node("c", plain, defer=True)
     return graph.add_edge(START, "a").add_edge(START, "b").add_edge(["a", "b"], "c").compile()
 
 
-def raw() -> Any:
+def raw():
     node = NodeBuilder().subscribe_only("i").do(len).do(range).do(list).write_to("o")
     channels = {"i": EphemeralValue(str), "o": BinaryOperatorAggregate(list, operator.add)}
     return Pregel(nodes={"n": node}, channels=channels, input_channels="i", output_channels="o")
 
 
-GRAPHS: dict[str, tuple[Any, Any]] = {
+GRAPHS = {
     "plain": (app_of(), {"x": 1}),
     "what a node is given": (app_of(given), {"x": 1}),
     "generator": (app_of(yields), {"x": 1}),

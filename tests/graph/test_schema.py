@@ -60,7 +60,7 @@ class S(TypedDict, total=False):
     l: Annotated[list[Any], add]
 
 
-def app_of(schema: Any, *nodes: Callable[..., Any], **schemas: Any) -> Any:
+def app_of(schema, *nodes: Callable[..., Any], **schemas):
     """START -> the first node -> ... -> the last."""
     graph = StateGraph(schema, **schemas).add_sequence([(f"n{i}", node) for i, node in enumerate(nodes)])
     return graph.add_edge(START, "n0").compile()
@@ -69,28 +69,28 @@ def app_of(schema: Any, *nodes: Callable[..., Any], **schemas: Any) -> Any:
 class Seen(list[Any]):
     """A node that keeps what it was given."""
 
-    def node(self, state: Any) -> None:
+    def node(self, state):
         self.append(state)
 
 
-def channel(hint: Any) -> Any:
+def channel(hint):
     """The channel of a key with this annotation."""
     return StateGraph(TypedDict("One", {"key": hint})).channels["key"]  # type: ignore[operator]
 
 
 class Adder:
-    def __call__(self, value: Any, update: Any) -> Any:
+    def __call__(self, value, update):
         return value + update
 
 
 class Pair:
-    def __init__(self, value: Any, update: Any) -> None:
+    def __init__(self, value, update):
         self.both = value, update
 
 
 # -- one annotation, one channel -------------------------------------------------------------------------------
 
-REDUCERS: dict[str, Any] = {
+REDUCERS = {
     "last": Annotated[int, "doc", add],
     "not last": Annotated[int, add, "doc"],
     "not required": typing_extensions.NotRequired[Annotated[list, add]],
@@ -115,7 +115,7 @@ def test_a_callable_of_two_values_in_the_annotation_is_the_reducer(hint):
     assert type(channel(hint)) is BinaryOperatorAggregate
 
 
-PLAIN: dict[str, Any] = {
+PLAIN = {
     "type": int,
     "optional": Optional[int],
     "any": Any,
@@ -132,7 +132,7 @@ def test_any_other_annotation_keeps_the_last_value(hint):
     assert type(channel(hint)) is LastValue
 
 
-NOT_REDUCERS: dict[str, Any] = {
+NOT_REDUCERS = {
     "one argument": lambda a: a,
     "three arguments": lambda a, b, c: a,
     "three with a default": lambda a, b, c=1: a,
@@ -181,7 +181,7 @@ def test_one_channel_instance_under_two_keys_makes_two_channels(drive):
 
 # -- reducers --------------------------------------------------------------------------------------------------
 
-INITIAL: dict[str, tuple[Any, Any]] = {
+INITIAL = {
     "int": (int, 0),
     "str": (str, ""),
     "list": (list[int], []),
@@ -199,9 +199,9 @@ def test_a_reduced_key_starts_as_its_type_called(typ, value, drive):
 
 @pytest.mark.parametrize("typ", [Optional[int], Union[int, str], Any, Literal["x"]], ids=str)
 def test_a_type_that_cannot_be_called_starts_empty_and_takes_the_first_write_as_it_is(typ, drive):
-    calls: list[Any] = []
+    calls = []
 
-    def reduce(value: Any, update: Any) -> Any:
+    def reduce(value, update):
         calls.append((value, update))
         return update
 
@@ -377,7 +377,7 @@ def test_a_root_model_has_one_key_named_root(drive):
     assert seen == [Root([1])]
 
 
-NONSENSE: dict[str, Any] = {
+NONSENSE = {
     "string": "State",
     "number": 3,
     "Any": Any,
@@ -544,7 +544,7 @@ def test_private_keys_reach_only_the_nodes_that_name_them(drive):
 def test_a_node_schema_given_by_argument_wins_over_the_annotation(drive):
     seen = Seen()
 
-    def node(state: Private) -> None:
+    def node(state: Private):
         seen.append(state)
 
     graph = StateGraph(Whole).add_node("n", node, input_schema=Question).add_edge(START, "n")
@@ -815,7 +815,7 @@ class Update:
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="before Python 3.14 such names cannot be written without quotes")
 def test_names_that_only_type_checkers_see_spoil_no_graph(drive):
-    there: dict[str, Any] = {"__name__": __name__, "TypedDict": TypedDict, "Annotated": Annotated}
+    there = {"__name__": __name__, "TypedDict": TypedDict, "Annotated": Annotated}
     exec(compile(LAZY, "<lazy>", "exec", dont_inherit=True), there)
     app = StateGraph(there["State"]).add_node(there["node"]).add_edge(START, "node").compile(checkpointer=InMemorySaver())
     thread = {"configurable": {"thread_id": "1", "mine": 7}}

@@ -251,7 +251,7 @@ class Invokable:
         return {"log": ["invoked"]}
 
 
-NAMES: list[tuple[Any, str]] = [
+NAMES = [
     (plain, "plain"),
     (coroutine, "coroutine"),
     (Callable_().method, "method"),

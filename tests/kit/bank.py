@@ -26,7 +26,7 @@ class Bank:
 
     method = "transaction"
 
-    def __init__(self, kind: str, target: str, saver: Any) -> None:
+    def __init__(self, kind: str, target: str, saver):
         self.kind, self.target, self.saver = kind, target, saver
         self.calls: list[str] = []
         self.fails: list[Exception] = []
@@ -35,10 +35,10 @@ class Bank:
             connection.commit()
         connection.close()
 
-    def connect(self) -> Any:
+    def connect(self):
         return sqlite3.connect(self.target) if self.kind == "sqlite" else psycopg.connect(self.target)
 
-    def pay(self, connection: Any, what: str = "book") -> str:
+    def pay(self, connection, what: str = "book") -> str:
         """The function of a transaction: one row."""
         self.calls.append(what)
         connection.execute(INSERT[self.kind], (what,))
@@ -54,7 +54,7 @@ class Bank:
             connection.close()
 
 
-def open_bank(kind: str, saver: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Bank:
+def open_bank(kind: str, saver, request: pytest.FixtureRequest, tmp_path: Path) -> Bank:
     """A bank beside the tables of a saver of this kind."""
     return Bank(kind, request.getfixturevalue("emptied") if kind == "postgres" else str(tmp_path / "threads.db"), saver)
 
@@ -70,7 +70,7 @@ class Till:
 
     method = "once"
 
-    def __init__(self, saver: Any) -> None:
+    def __init__(self, saver):
         self.saver = saver
         self.calls: list[str] = []
         self.fails: list[Exception] = []
@@ -95,10 +95,10 @@ def effects(request, tmp_path):
         yield Till(saver) if method == "once" else open_bank(kind, saver, request, tmp_path)
 
 
-def node_of(drive: Any, body: Callable[[Any], Any], method: str = "transaction") -> Any:
+def node_of(drive, body: Callable[[Any], Any], method: str = "transaction"):
     """A node. `body` is a generator that yields what `transaction` or `once` is called with, and is sent what that returned."""
 
-    def node(state: Any, runtime: Runtime) -> Any:
+    def node(state, runtime: Runtime):
         steps = body(state)
         try:
             asked = next(steps)
@@ -107,7 +107,7 @@ def node_of(drive: Any, body: Callable[[Any], Any], method: str = "transaction")
         except StopIteration as end:
             return end.value
 
-    async def anode(state: Any, runtime: Runtime) -> Any:
+    async def anode(state, runtime: Runtime):
         steps = body(state)
         try:
             asked = next(steps)
@@ -119,13 +119,13 @@ def node_of(drive: Any, body: Callable[[Any], Any], method: str = "transaction")
     return anode if drive.is_async else node
 
 
-def one_node(drive: Any, body: Any, saver: Any, method: str = "transaction", **policies: Any) -> Any:
+def one_node(drive, body, saver, method: str = "transaction", **policies):
     """A graph of one node, made of a body: see `node_of`."""
     builder = StateGraph(Log).add_node("pay", node_of(drive, body, method), **policies)
     return builder.add_edge(START, "pay").compile(checkpointer=saver)
 
 
-def asking(drive: Any, effects: Any) -> Any:
+def asking(drive, effects):
     """a, then a node that pays and asks; it pays under a key, and by a @task."""
 
     @task
@@ -133,11 +133,11 @@ def asking(drive: Any, effects: Any) -> Any:
         effects.calls.append("task")
         return "charged"
 
-    def ask(state: Log, runtime: Runtime) -> Any:
+    def ask(state: Log, runtime: Runtime):
         receipt = getattr(runtime, effects.method)("pay", effects.pay)
         return {"log": [receipt, charge().result(), interrupt("content?")]}
 
-    async def aask(state: Log, runtime: Runtime) -> Any:
+    async def aask(state: Log, runtime: Runtime):
         receipt = await getattr(runtime, f"a{effects.method}")("pay", effects.pay)
         return {"log": [receipt, await charge(), interrupt("content?")]}
 
@@ -145,10 +145,10 @@ def asking(drive: Any, effects: Any) -> Any:
     return graph.compile(checkpointer=effects.saver)
 
 
-def failing(drive: Any, effects: Any, *calls: Any, **options: Any) -> Any:
+def failing(drive, effects, *calls, **options):
     """What a node comes to that makes these calls one after the other."""
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         got = []
         for call in calls:
             got.append((yield call))
@@ -163,7 +163,7 @@ def lose(monkeypatch: pytest.MonkeyPatch, statement: str, *, arrives: bool) -> l
 
     armed, run = [statement], postgres_wire.Wire.run
 
-    def breaks(self: Any, text: str, *values: Any) -> int:
+    def breaks(self, text: str, *values) -> int:
         if [text] != armed or not was_called(text):
             return run(self, text, *values)
         armed.clear()
@@ -175,6 +175,6 @@ def lose(monkeypatch: pytest.MonkeyPatch, statement: str, *, arrives: bool) -> l
     def was_called(text: str) -> bool:
         return bool(calls)
 
-    calls: list[str] = []
+    calls = []
     monkeypatch.setattr(postgres_wire.Wire, "run", breaks)
     return calls

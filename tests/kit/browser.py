@@ -46,7 +46,7 @@ PATIENCE = 30.0  # seconds that an answer may take on a busy machine
 class Browser:
     """One Chromium with one page. `said` holds what its console said, `asked_for` the addresses that it requested."""
 
-    def __init__(self, dark: bool = False, size: tuple[int, int] = (1280, 900)) -> None:
+    def __init__(self, dark: bool = False, size: tuple[int, int] = (1280, 900)):
         assert CHROMIUM is not None, "no Chromium: apt-get install chromium"
         self.folder = tempfile.mkdtemp()
         read_end, self.commands = os.pipe()
@@ -83,7 +83,7 @@ class Browser:
         """Load the same address again."""
         return self._load("Page.reload")
 
-    def _load(self, method: str, **params: Any) -> float:
+    def _load(self, method: str, **params) -> float:
         self.loaded = False
         began = time.monotonic()
         self.tell(method, **params)
@@ -91,7 +91,7 @@ class Browser:
             self._note(self._read(began + PATIENCE))
         return time.monotonic() - began
 
-    def run(self, script: str) -> Any:
+    def run(self, script: str):
         """The value of a JavaScript expression on the page."""
         found = self.tell("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
@@ -101,7 +101,7 @@ class Browser:
         """The texts of all elements that fit, in order."""
         return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.textContent)")  # type: ignore[no-any-return]
 
-    def click(self, selector: str) -> None:
+    def click(self, selector: str):
         """Click with the mouse on the middle of the first element that fits."""
         place = self.run(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e) return null;"
@@ -112,7 +112,7 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.tell("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
 
-    def press(self, key: str, text: str = "") -> None:
+    def press(self, key: str, text: str = ""):
         """Press a key, by its name."""
         codes = {"Enter": 13, "Escape": 27, "ArrowDown": 40, "ArrowUp": 38}
         text = "\r" if key == "Enter" else text or (key if len(key) == 1 else "")
@@ -121,11 +121,11 @@ class Browser:
         self.tell("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **more)
         self.tell("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
-    def screenshot(self, path: Path) -> None:
+    def screenshot(self, path: Path):
         """The visible part of the page as PNG."""
         path.write_bytes(base64.b64decode(self.tell("Page.captureScreenshot", format="png")["data"]))
 
-    def close(self) -> None:
+    def close(self):
         """End this Chromium, and only this one."""
         with contextlib.suppress(OSError, EOFError, TimeoutError):
             self.tell("Browser.close")
@@ -139,10 +139,10 @@ class Browser:
             select.select([], [], [], 0.01)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def tell(self, method: str, **params: Any) -> dict[str, Any]:
+    def tell(self, method: str, **params) -> dict[str, Any]:
         """Give a command and wait for its answer."""
         self.number += 1
-        message: dict[str, Any] = {"id": self.number, "method": method, "params": params}
+        message = {"id": self.number, "method": method, "params": params}
         if self.session and not method.startswith(("Target", "Browser")):
             message["sessionId"] = self.session
         os.write(self.commands, json.dumps(message).encode() + b"\0")
@@ -154,7 +154,7 @@ class Browser:
                 return found["result"]  # type: ignore[no-any-return]
             self._note(found)
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _note(self, event: dict[str, Any]):
         method, params = event.get("method"), event.get("params", {})
         if method == "Page.loadEventFired":
             self.loaded = True

@@ -24,10 +24,10 @@ def whole(message: dict[str, Any]) -> Answer:
 @contextmanager
 def server(answers: list[Answer]) -> Iterator[tuple[str, list[tuple[str, str | None, dict[str, Any]]]]]:
     """A stand-in for a model's server on this machine, and what it was asked: path, key, body. At the end: error 500."""
-    requests: list[tuple[str, str | None, dict[str, Any]]] = []
+    requests = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             requests.append((self.path, self.headers["Authorization"], body))
             if len(requests) > len(answers):
@@ -40,7 +40,7 @@ def server(answers: list[Answer]) -> Iterator[tuple[str, list[tuple[str, str | N
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_):
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:

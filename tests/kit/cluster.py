@@ -71,7 +71,7 @@ def programs() -> Path | None:
 class Cluster:
     """A server. It listens on one address, loopback by default, and on a socket in its folder."""
 
-    def __init__(self, bin: Path, host: str = "127.0.0.1") -> None:
+    def __init__(self, bin: Path, host: str = "127.0.0.1"):
         self._bin, self._host = bin, host
         self.folder = Path(tempfile.mkdtemp(prefix="stategraph-postgres-"))
         # initdb refuses to be run by root.
@@ -92,27 +92,27 @@ class Cluster:
         self._idle: list[str] = []
         self.start()
 
-    def _call(self, program: str, *args: object) -> None:
+    def _call(self, program: str, *args: object):
         command = [str(self._bin / program), *map(str, args)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, check=False, **self._user)  # type: ignore[call-overload]
         assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
 
-    def start(self) -> None:
+    def start(self):
         """Start it and wait until it answers. A pipe would be kept open by the server, so its output goes to a file."""
         self._ctl("start", "-l", self.folder / "log")
 
-    def stop(self, mode: str = "fast") -> None:
+    def stop(self, mode: str = "fast"):
         """`fast` tells clients; `immediate` is a crash."""
         self._ctl("stop", "-m", mode)
 
-    def _ctl(self, *args: object) -> None:
+    def _ctl(self, *args: object):
         command = [str(self._bin / "pg_ctl"), "-D", str(self._data), "-w", "-t", "60", *map(str, args)]
         done = subprocess.run(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder, check=False, **self._user,  # type: ignore[call-overload]
         )  # fmt: skip
         assert done.returncode == 0, f"pg_ctl {args}: {(self.folder / 'log').read_text()[-2000:]}"
 
-    def restart(self, mode: str = "fast") -> None:
+    def restart(self, mode: str = "fast"):
         """Stop it and start it again, on the same port."""
         self.stop(mode)
         self.start()
@@ -144,7 +144,7 @@ class Cluster:
     def _address_of(self, schema: str) -> str:
         return f"{self.address} options='-c search_path={schema}'"
 
-    def _execute(self, statement: str) -> None:
+    def _execute(self, statement: str):
         """On a connection that is kept: a new one takes longer than all statements of most tests."""
         for _ in range(2):
             if self._console is None:
@@ -157,7 +157,7 @@ class Cluster:
                 self._console = None
         raise ConnectionError(f"{statement} finds no server at {self.address}")
 
-    def remove(self) -> None:
+    def remove(self):
         """Stop it and delete its folder."""
         if self._console is not None:
             self._console.close()
@@ -169,8 +169,7 @@ class Cluster:
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return probe.getsockname()[1]
 
 
 def found() -> Path:
@@ -191,7 +190,7 @@ def shared() -> Cluster:
     return made
 
 
-def remove_shared() -> None:
+def remove_shared():
     """Remove that server, if there is one."""
     if shared.cache_info().currsize:
         shared().remove()
@@ -219,7 +218,7 @@ class Proxy:
     of these pass first. `lose = "both"`: nothing passes any more, and nothing is cut.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int):
         self._server = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -234,7 +233,7 @@ class Proxy:
         """The connection string of the server, by way of this proxy."""
         return f"{conninfo} port={self.port}"
 
-    def _accept(self) -> None:
+    def _accept(self):
         while True:
             try:
                 client, _ = self._listener.accept()
@@ -247,7 +246,7 @@ class Proxy:
             for thread in self._threads[-2:]:
                 thread.start()
 
-    def _pass_on(self, source: socket.socket, target: socket.socket, what: str) -> None:
+    def _pass_on(self, source: socket.socket, target: socket.socket, what: str):
         try:
             while data := source.recv(65536):
                 if self.lose == "both":
@@ -269,7 +268,7 @@ class Proxy:
             except OSError:
                 pass
 
-    def close(self) -> None:
+    def close(self):
         """End all connections."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -287,7 +286,7 @@ class Proxy:
 class Traced:
     """A connection that writes down what it sends; each `Sync` or `Query` is a round trip."""
 
-    def __init__(self, conninfo: str, path: Any) -> None:
+    def __init__(self, conninfo: str, path):
         self.connection = psycopg.connect(conninfo, autocommit=True)
         self._path = path
         self._file = open(path, "w")  # noqa: SIM115
@@ -302,6 +301,6 @@ class Traced:
         self.connection.pgconn.trace(self._file.fileno())
         return sum(line.split("\t")[1:2] == ["F"] and line.split("\t")[3:4] in (["Sync"], ["Query"]) for line in lines)
 
-    def close(self) -> None:
+    def close(self):
         self.connection.close()
         self._file.close()

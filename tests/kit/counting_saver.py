@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated
 
 from typing_extensions import TypedDict
 
 from stategraph import END, START, Command, StateGraph, interrupt
 
 SYNC = ("get_tuple", "list", "head", "run_of", "put", "put_writes", "commit", "record")
-THREAD: Any = {"configurable": {"thread_id": "t"}}
+THREAD = {"configurable": {"thread_id": "t"}}
 
 
 class State(TypedDict):
@@ -22,10 +22,10 @@ class State(TypedDict):
 def counting(base: type, names: tuple[str, ...]) -> type:
     """A subclass that counts the calls of these methods and does what its base does."""
 
-    def method(name: str) -> Any:
+    def method(name: str):
         if name == "alist":
 
-            async def alist(self: Any, *args: Any, **named: Any) -> Any:
+            async def alist(self, *args, **named):
                 self.calls[name] += 1
                 async for found in base.alist(self, *args, **named):  # type: ignore[attr-defined]
                     yield found
@@ -33,13 +33,13 @@ def counting(base: type, names: tuple[str, ...]) -> type:
             return alist
         if inspect.iscoroutinefunction(getattr(base, name)):
 
-            async def acall(self: Any, *args: Any, **named: Any) -> Any:
+            async def acall(self, *args, **named):
                 self.calls[name] += 1
                 return await getattr(base, name)(self, *args, **named)
 
             return acall
 
-        def call(self: Any, *args: Any, **named: Any) -> Any:
+        def call(self, *args, **named):
             self.calls[name] += 1
             return getattr(base, name)(self, *args, **named)
 
@@ -48,7 +48,7 @@ def counting(base: type, names: tuple[str, ...]) -> type:
     return type("Counting", (base,), {"calls": Counter(), **{name: method(name) for name in names}})
 
 
-def script(app: Any) -> Any:
+def script(app):
     """A run that stores, records, pauses, is answered twice by the same delivery, and forks from an older checkpoint."""
     yield "invoke", ({"log": ["in"]}, {**THREAD, "run_id": "a"})
     yield "invoke", (Command(resume="yes"), {**THREAD, "run_id": "b"})
@@ -58,8 +58,8 @@ def script(app: Any) -> Any:
     yield "invoke", (Command(resume="again"), THREAD)
 
 
-def build(saver: Any, first: Any = lambda state: {"log": ["first"]}) -> Any:
-    def ask(state: State) -> Any:
+def build(saver, first=lambda state: {"log": ["first"]}):
+    def ask(state: State):
         return {"log": [interrupt("?")]}
 
     graph = StateGraph(State)
@@ -73,7 +73,7 @@ def build(saver: Any, first: Any = lambda state: {"log": ["first"]}) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def play(saver: Any, world: str) -> Any:
+def play(saver, world: str):
     app = build(saver)
     done = None
     for method, args in script(app):

@@ -19,7 +19,7 @@ class Died(Exception):
 class Death:
     """When a process dies: at its storing call number `at`, before or after that has stored."""
 
-    def __init__(self, at: int, *, stores_first: bool = False, meanwhile: Callable[[], Any] = bool) -> None:
+    def __init__(self, at: int, *, stores_first: bool = False, meanwhile: Callable[[], Any] = bool):
         self.left = at
         self.dead = False
         self._stores_first = stores_first
@@ -36,7 +36,7 @@ class Death:
             return not self.dead
 
     def around(self, store: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
+        def call(*given):
             if self.passes():
                 return store(*given)
             if self._stores_first:
@@ -47,7 +47,7 @@ class Death:
         return call
 
     def around_async(self, store: Callable[..., Any]) -> Callable[..., Any]:
-        async def call(*given: Any) -> Any:
+        async def call(*given):
             if self.passes():
                 return await store(*given)
             if self._stores_first:
@@ -59,7 +59,7 @@ class Death:
 
 
 @contextmanager
-def dying(saver: Any, death: Death) -> Iterator[None]:
+def dying(saver, death: Death) -> Iterator[None]:
     """Inside, what stores by this saver is a process that dies."""
     with ExitStack() as stack:
         for name in STORING:

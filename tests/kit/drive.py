@@ -17,20 +17,20 @@ class Drive:
     `asyncio.run(app.ainvoke(1))`. A test that takes `drive` runs in both worlds and must see the same.
     """
 
-    def __init__(self, is_async: bool) -> None:
+    def __init__(self, is_async: bool):
         self.is_async = is_async
 
-    def call(self, owner: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    def call(self, owner, method: str, *args, **kwargs):
         """`owner.method(...)`, or `await owner.amethod(...)`."""
         if not self.is_async:
             return getattr(owner, method)(*args, **kwargs)
 
-        async def wait() -> Any:
+        async def wait():
             return await getattr(owner, "a" + method)(*args, **kwargs)
 
         return asyncio.run(wait())
 
-    def items(self, owner: Any, method: str, *args: Any, take: int | None = None, **kwargs: Any) -> list[Any]:
+    def items(self, owner, method: str, *args, take: int | None = None, **kwargs) -> list[Any]:
         """What the iterator `owner.method(...)` or `owner.amethod(...)` gives, or its first `take` items."""
         if not self.is_async:
             source = getattr(owner, method)(*args, **kwargs)
@@ -41,7 +41,7 @@ class Drive:
 
         async def read() -> list[Any]:
             source = getattr(owner, "a" + method)(*args, **kwargs)
-            found: list[Any] = []
+            found = []
             while take is None or len(found) < take:
                 try:
                     found.append(await anext(source))
@@ -52,24 +52,24 @@ class Drive:
 
         return asyncio.run(read())
 
-    def invoke(self, app: Any, input: Any, config: Any = None, **kwargs: Any) -> Any:
+    def invoke(self, app, input, config: Any = None, **kwargs):
         return self.call(app, "invoke", input, config, **kwargs)
 
-    def batch(self, app: Any, inputs: Sequence[Any], config: Any = None, **kwargs: Any) -> list[Any]:
+    def batch(self, app, inputs: Sequence[Any], config: Any = None, **kwargs) -> list[Any]:
         return self.call(app, "batch", inputs, config, **kwargs)
 
-    def stream(self, app: Any, input: Any, config: Any = None, **kwargs: Any) -> list[Any]:
+    def stream(self, app, input, config: Any = None, **kwargs) -> list[Any]:
         """Every chunk, or the first `take=` ones and then an early close."""
         return self.items(app, "stream", input, config, **kwargs)
 
-    def get_state(self, app: Any, config: Any, **kwargs: Any) -> Any:
+    def get_state(self, app, config: Any, **kwargs):
         return self.call(app, "get_state", config, **kwargs)
 
-    def history(self, app: Any, config: Any, **kwargs: Any) -> list[Any]:
+    def history(self, app, config: Any, **kwargs) -> list[Any]:
         """Every snapshot of the thread, newest first."""
         return self.items(app, "get_state_history", config, **kwargs)
 
-    def update_state(self, app: Any, config: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
+    def update_state(self, app, config: Any, values, *args, **kwargs):
         return self.call(app, "update_state", config, values, *args, **kwargs)
 
 
@@ -81,7 +81,7 @@ def each_case(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]
     def make(test: Callable[..., None]) -> Callable[..., None]:
         @wraps(test)
         def try_all(**fixtures: Any) -> None:
-            failed: list[Exception] = []
+            failed = []
             for case in cases:
                 try:
                     test(**fixtures, **dict(zip(arguments, case if len(arguments) > 1 else [case], strict=True)))

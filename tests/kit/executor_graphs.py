@@ -45,7 +45,7 @@ from stategraph.graph.messages import push_message
 from stategraph.store import BaseStore, PutOp
 
 AT_ONCE = RetryPolicy(initial_interval=0.0, jitter=False)
-ONE_BY_ONE: Any = {"configurable": {"thread_id": "1"}, "max_concurrency": 1}
+ONE_BY_ONE = {"configurable": {"thread_id": "1"}, "max_concurrency": 1}
 
 
 class State(TypedDict, total=False):
@@ -58,7 +58,7 @@ class State(TypedDict, total=False):
 class Oops(Exception):
     """Its arguments are not those of its `__init__`."""
 
-    def __init__(self, code: int, *, place: str = "here") -> None:
+    def __init__(self, code: int, *, place: str = "here"):
         super().__init__(f"oops {code}")
         self.code, self.place = code, place
 
@@ -104,7 +104,7 @@ def goes_on(state: State) -> Command[Literal["word_count", "note_b"]]:
     return Command(update={"log": ["went"]}, goto=[Send("word_count", {"text": "x y"}), "note_b"])
 
 
-def yields(state: State) -> Any:
+def yields(state: State):
     yield {"log": ["first"]}
     yield {"log": ["second"]}
 
@@ -222,67 +222,67 @@ def square_or_fail(n: int) -> int:
 # -- the graphs -----------------------------------------------------------------------------------------------
 
 
-def row(*nodes: Any, schema: Any = State, **options: Any) -> Any:
+def row(*nodes, schema=State, **options):
     graph = StateGraph(schema).add_sequence(list(nodes))
     return graph.add_edge(START, next(iter(graph.nodes))).compile(**options)
 
 
-def map_reduce(**options: Any) -> Any:
+def map_reduce(**options):
     graph = StateGraph(State).add_node(word_count).add_node(total).add_edge("word_count", "total")
     return graph.add_conditional_edges(START, spread, ["word_count"]).compile(**options)
 
 
-def loop(**options: Any) -> Any:
+def loop(**options):
     return chain_of(State, count=count).add_conditional_edges("count", below_three).compile(**options)
 
 
-def joins(**options: Any) -> Any:
+def joins(**options):
     graph = StateGraph(State).add_node(note_a).add_node(note_b).add_node(note_c).add_node(count, defer=True)
     graph.add_edge(START, "note_a").add_edge(START, "note_b").add_edge(["note_a", "note_b"], "note_c")
     return graph.add_edge("note_c", "count").add_edge("note_a", "count").compile(**options)
 
 
-def commands(**options: Any) -> Any:
+def commands(**options):
     graph = StateGraph(State).add_node(goes_on).add_node(note_b).add_node(word_count)
     return graph.add_edge(START, "goes_on").compile(**options)
 
 
-def questions(**options: Any) -> Any:
+def questions(**options):
     graph = StateGraph(State).add_node(asks_twice).add_node(asks_once).add_node(note_c)
     graph.add_edge(START, "asks_twice").add_edge(START, "asks_once")
     return graph.add_edge(["asks_twice", "asks_once"], "note_c").compile(**options)
 
 
-def retries(**options: Any) -> Any:
+def retries(**options):
     graph = StateGraph(State).add_node(fails_twice, retry_policy=AT_ONCE).add_edge(START, "fails_twice")
     return graph.compile(**options)
 
 
-def handled(**options: Any) -> Any:
+def handled(**options):
     """In a row: what is shown first of a handler and of a sibling is chance."""
     graph = StateGraph(State).add_node(fails, error_handler=takes_over).add_node(note_b)
     return graph.add_edge(START, "note_b").add_edge("note_b", "fails").compile(**options)
 
 
-def unhandled(**options: Any) -> Any:
+def unhandled(**options):
     graph = StateGraph(State).add_node(fails).add_node(note_a)
     return graph.add_edge(START, "fails").add_edge(START, "note_a").compile(**options)
 
 
-def nested(**options: Any) -> Any:
+def nested(**options):
     """A graph as a node, whose own nodes run where its parent's do."""
     graph = StateGraph(State).add_node("inside", row(count, asks_once)).add_node(note_a).add_node(note_b)
     graph.add_edge(START, "inside").add_edge(START, "note_a").add_edge(["inside", "note_a"], "note_b")
     return graph.compile(**options)
 
 
-def cached(**options: Any) -> Any:
+def cached(**options):
     graph = StateGraph(State).add_node(count, cache_policy=CachePolicy()).add_edge(START, "count")
     return graph.compile(cache=InMemoryCache(), **options)
 
 
-def squares(function: Any) -> Callable[..., Any]:
-    def build(**options: Any) -> Any:
+def squares(function) -> Callable[..., Any]:
+    def build(**options):
         @entrypoint(**options)
         def flow(ns: list[int], previous: Any) -> Any:
             return [future.result() for future in [function(n) for n in ns]], previous
@@ -292,19 +292,19 @@ def squares(function: Any) -> Callable[..., Any]:
     return build
 
 
-def gives_a_lock(state: State) -> Any:
+def gives_a_lock(state: State):
     return {"log": [1, {"lock": threading.Lock()}]}
 
 
-def puts(state: State, runtime: Runtime) -> None:
+def puts(state: State, runtime: Runtime):
     runtime.store.put(("a",), "b", {})
 
 
-def gets(state: State) -> None:
+def gets(state: State):
     get_store().get(("a",), "b")
 
 
-def remembers(state: State, *, store: BaseStore) -> None:
+def remembers(state: State, *, store: BaseStore):
     """Twice the same, so that it may be done again."""
     n = state.get("n", 0)
     store.batch([PutOp(("notes", str(n)), "n", {"n": n}), PutOp(("notes", "all"), str(n), {"text": "x" * n}, ttl=5)])
@@ -343,20 +343,20 @@ def opens_its_store(state: State) -> State:
 class Noted(InMemoryStore):
     """Notes in a file when it is opened elsewhere, and when it is closed."""
 
-    def __init__(self, log: Any, name: str | None = None) -> None:
+    def __init__(self, log, name: str | None = None):
         super().__init__()
         self._log, self._name = log, name
         if name is not None:
             self._note("opened")
 
-    def _note(self, what: str) -> None:
+    def _note(self, what: str):
         with Path(self._log).open("a") as file:
             file.write(f"{what}{self._name} ")
 
     def reopen(self) -> Callable[[], InMemoryStore]:
         return partial(Noted, self._log, "")
 
-    def close(self) -> None:
+    def close(self):
         self._note("closed")
 
 
@@ -365,15 +365,15 @@ def lengths(texts: list[str]) -> list[list[float]]:
     return [[len(text), 1] for text in texts]
 
 
-INDEX: Any = {"dims": 2, "embed": lengths, "fields": ["text"]}
+INDEX = {"dims": 2, "embed": lengths, "fields": ["text"]}
 
 
-def memories(**options: Any) -> Any:
+def memories(**options):
     """What nodes write is read by others, by parameter, runtime and function."""
     return row(remembers, recalls, forgets, **options)
 
 
-def runs_a_graph(state: State) -> Any:
+def runs_a_graph(state: State):
     return row(count).invoke(state)
 
 
@@ -390,7 +390,7 @@ def kills_its_worker(state: State) -> State:
     return {"log": ["survived"]}
 
 
-def deadly(**options: Any) -> Any:
+def deadly(**options):
     graph = StateGraph(State).add_node(kills_its_worker).add_node(note_a)
     return graph.add_edge(START, "kills_its_worker").add_edge(START, "note_a").compile(**options)
 
@@ -416,12 +416,12 @@ def stays(state: State) -> State:
     return {"log": ["stayed"]}
 
 
-def two_stay(**options: Any) -> Any:
+def two_stay(**options):
     graph = StateGraph(State).add_node("a", stays).add_node("b", stays)
     return graph.add_edge(START, "a").add_edge(START, "b").compile(**options)
 
 
-def two_tasks_stay(executor: Any) -> Any:
+def two_tasks_stay(executor):
     called = task(stays, executor=executor)
 
     @entrypoint()
@@ -431,7 +431,7 @@ def two_tasks_stay(executor: Any) -> Any:
     return both
 
 
-def limited(seconds: float, **options: Any) -> Any:
+def limited(seconds: float, **options):
     graph = StateGraph(State).add_node(waits_for_a_file, timeout=seconds, retry_policy=AT_ONCE)
     return graph.add_edge(START, "waits_for_a_file").compile(**options)
 
@@ -474,12 +474,12 @@ def six(state: State) -> list[Send]:
     return [Send("works_or_waits", {"n": n, "folder": state["texts"][0]}) for n in range(6)]
 
 
-def six_tasks(**options: Any) -> Any:
+def six_tasks(**options):
     graph = StateGraph(State).add_node(works_or_waits).add_node(total).add_edge("works_or_waits", "total")
     return graph.add_conditional_edges(START, six, ["works_or_waits"]).compile(**options)
 
 
-def be_a_driver(folder: str) -> None:
+def be_a_driver(folder: str):
     """What a process does that will be killed."""
     with SqliteSaver.from_conn_string(f"{folder}/threads.db") as saver:
         app = six_tasks(checkpointer=saver, executor="processes")

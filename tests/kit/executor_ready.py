@@ -7,14 +7,14 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from typing_extensions import TypedDict
 
 from stategraph import START, InMemorySaver, StateGraph
 
-READY_THREAD: Any = {"configurable": {"thread_id": "ready"}}
+READY_THREAD = {"configurable": {"thread_id": "ready"}}
 
 
 class Branches(TypedDict, total=False):
@@ -48,14 +48,14 @@ def outlasts_and_dies(state: Branches) -> Branches:
     return outlasts_the_chain(state)
 
 
-def branches(long: Any, executor: Any) -> Any:
+def branches(long, executor):
     graph = StateGraph(Branches)
     graph.add_node("a", starts_a_chain).add_node("b", ends_a_chain).add_node("long", long)
     graph.add_edge(START, "a").add_edge("a", "b").add_edge(START, "long")
     return graph.compile(InMemorySaver(), schedule="ready", executor=executor)
 
 
-def check_steps(app: Any) -> None:
+def check_steps(app):
     """a has ended a step; b and long may have ended together, and long has read the state at which it started."""
     logs = [each.values.get("log", []) for each in app.get_state_history(READY_THREAD)]
     assert ["a"] in logs and sorted(logs[0]) == ["a", "b", "long saw 0"]

@@ -49,15 +49,15 @@ LONG = 30.0
 """Seconds after which a test that hangs gives up."""
 
 
-def calls(*inputs: Any) -> Callable[[Any], None]:
-    def script(play: Any) -> None:
+def calls(*inputs) -> Callable[[Any], None]:
+    def script(play):
         for input in inputs:
             play.call(input)
 
     return script
 
 
-def asked(play: Any) -> None:
+def asked(play):
     """One of two questions is answered; then the next one as well, wrongly, rightly."""
     play.call({"n": 0})
     play.call(Command(resume="which of the two?"))
@@ -66,18 +66,18 @@ def asked(play: Any) -> None:
     play.answer(s="7", o="O")
 
 
-def asked_in_a_group(play: Any) -> None:
+def asked_in_a_group(play):
     play.call({"n": 0})
     play.answer(o="1", t="2")
 
 
-def mended(play: Any) -> None:
+def mended(play):
     play.call({"n": 0})
     play.call(None)
     play.call(None, context=True)
 
 
-def forked(play: Any) -> None:
+def forked(play):
     """An answer that comes after a change from outside goes to the first question asked."""
     play.call({"n": 0})
     play.drive.update_state(play.app, play.config, {"n": 5})
@@ -85,7 +85,7 @@ def forked(play: Any) -> None:
 
 
 ONE = {"n": 0}
-STORIES: dict[str, tuple[Callable[..., Any], Callable[[Any], None]]] = {
+STORIES = {
     "map-reduce": (map_reduce, calls({"texts": ["one two", "three", "four five six"]})),
     "loop": (loop, calls(ONE)),
     "joins": (joins, calls(ONE)),
@@ -112,7 +112,7 @@ STORIES: dict[str, tuple[Callable[..., Any], Callable[[Any], None]]] = {
 }
 
 
-def told(chunk: Any) -> str:
+def told(chunk) -> str:
     """A chunk without what differs from run to run."""
     mode, data = chunk
     if mode == "tasks" and data.get("error") is not None:
@@ -122,21 +122,21 @@ def told(chunk: Any) -> str:
     return f"{mode}: {without_ids(data)}"
 
 
-def without_ids(value: Any) -> str:
+def without_ids(value) -> str:
     return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}", "ID", repr(value))
 
 
 class Play:
     """A story as it is told: chunks (in order, mode by mode: a reader and a task's thread race), errors, history."""
 
-    def __init__(self, drive: Drive, build: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, drive: Drive, build: Callable[..., Any], **options):
         self.drive = drive
         self.app = build(checkpointer=InMemorySaver(), **options)
         own = {"thread_id": "1", "mine": 1, "assistant_id": "a"}
         self.config = {"configurable": own, "run_id": "run", "tags": ["t"], "max_concurrency": 1}
         self.seen: list[str] = []
 
-    def call(self, input: Any, **options: Any) -> None:
+    def call(self, input, **options):
         try:
             chunks = self.drive.stream(self.app, input, self.config, stream_mode=MODES, **options)
             self.seen += sorted((told(chunk) for chunk in chunks), key=lambda text: text.partition(":")[0])
@@ -144,7 +144,7 @@ class Play:
             notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
             self.seen.append(without_ids((type(error), str(error), vars(error).get("code"), notes)))
 
-    def answer(self, **answers: Any) -> None:
+    def answer(self, **answers):
         """Answer pending questions, each known by its first letter."""
         pending = self.drive.get_state(self.app, self.config).interrupts
         of = {str(q.value if isinstance(q.value, str) else "second")[0]: q.id for q in pending}
@@ -157,7 +157,7 @@ class Play:
         return self.seen
 
 
-def play(drive: Drive, story: str, **options: Any) -> list[str]:
+def play(drive: Drive, story: str, **options) -> list[str]:
     build, script = STORIES[story]
     told = Play(drive, build, **options)
     script(told)
@@ -199,7 +199,7 @@ def test_the_executor_of_a_node_wins_over_that_of_the_run(drive, executor, elsew
 def new_store(request, tmp_path):
     """Opens an empty store each time."""
     if request.param == "postgres":
-        opens: Callable[[], Any] = lambda: PostgresStore(cluster.shared().schema(), index=INDEX)  # noqa: E731
+        opens = lambda: PostgresStore(cluster.shared().schema(), index=INDEX)  # noqa: E731
     else:
         names = (tmp_path / f"{n}.db" for n in itertools.count())
         opens = lambda: SqliteStore(next(names), index=INDEX)  # noqa: E731
@@ -308,7 +308,7 @@ def test_a_cancelled_run_ends_its_calls(world, far, ends_for_real, tmp_path):
     (tmp_path / "go").touch()
 
 
-def until_gone(pid: int) -> None:
+def until_gone(pid: int):
     due = time.monotonic() + LONG
     while Path(f"/proc/{pid}").exists() and time.monotonic() < due:
         time.sleep(0.01)
@@ -325,8 +325,8 @@ def test_a_large_value_is_packed_once_a_superstep(drive, far, monkeypatch):
         texts: list
         n: Annotated[int, operator.add]
 
-    shared: list[int] = []
-    there: Executor = resolve_executor(far)
+    shared = []
+    there = resolve_executor(far)
     share = there.share
     monkeypatch.setattr(there, "share", lambda blob: (shared.append(len(blob)), share(blob))[1])
     graph = StateGraph(Sum)
@@ -345,10 +345,10 @@ def test_a_large_value_that_one_task_is_sent_is_attached_and_shared_once_another
         n: Annotated[int, operator.add]
 
     calls = {"attach": 0, "share": 0}
-    there: Executor = resolve_executor(far)
+    there = resolve_executor(far)
 
-    def count(name: str, result: Any) -> None:
-        def counted(blob: bytes) -> Any:
+    def count(name: str, result):
+        def counted(blob: bytes):
             calls[name] += 1
             return result(blob)
 
@@ -371,7 +371,7 @@ def test_a_large_value_that_one_task_is_sent_is_attached_and_shared_once_another
 # -- effects ------------------------------------------------------------------------------------------------------
 
 
-def paying(node: Any, far: Any, saver: Any = None) -> Any:
+def paying(node, far, saver=None):
     again = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
     graph = StateGraph(State).add_node("pay", node, retry_policy=again).add_edge(START, "pay")
     return graph.compile(checkpointer=saver, executor=far)

@@ -45,12 +45,12 @@ class State(TypedDict, total=False):
     pause: float
 
 
-def note(*words: Any) -> None:
+def note(*words):
     if NOTES in os.environ:
         Ledger(Path(os.environ[NOTES])).note(*words)
 
 
-def count(state: State, runtime: Any) -> Any:
+def count(state: State, runtime: Any):
     """One step: has an effect, under its key."""
     number = len(state["log"])
     note(runtime.execution_info.thread_id, number, runtime.idempotency_key)
@@ -75,7 +75,7 @@ def looped(node: Callable[..., Any], name: str = "counting") -> Pregel:
 counting = looped(count)
 
 
-def pay(state: State, runtime: Any) -> Any:
+def pay(state: State, runtime: Any):
     """One step: has an effect, once."""
     number, key = len(state["log"]), runtime.idempotency_key
 
@@ -97,7 +97,7 @@ def branch(name: str) -> Callable[..., Any]:
     """A node of `branches`: notes that it began, has an effect once, and then waits for a file, if the input names
     one."""
 
-    def run(state: State, runtime: Any) -> Any:
+    def run(state: State, runtime: Any):
         key = runtime.idempotency_key
         note(name, "began", key)
         runtime.once("effect", lambda: note(name, "had", key))
@@ -122,7 +122,7 @@ def build_branches() -> Pregel:
 branches = build_branches()
 
 
-def asks(state: State) -> Any:
+def asks(state: State):
     """Two questions in one node, and one in another."""
     return {"log": [interrupt("first"), interrupt("second")]}
 
@@ -132,12 +132,12 @@ def asking() -> Pregel:
 
 
 @contextmanager
-def working(graph: Pregel, url: str, number: int = 1, **options: Any) -> Iterator[list[Worker]]:
+def working(graph: Pregel, url: str, number: int = 1, **options) -> Iterator[list[Worker]]:
     """Workers on threads of this process; stopped in good order."""
     made = [Worker(graph, url, **{**QUICK, **options}) for _ in range(number)]
-    failed: list[BaseException] = []
+    failed = []
 
-    def run(worker: Worker) -> None:
+    def run(worker: Worker):
         try:
             worker.run()
         except BaseException as error:
@@ -157,7 +157,7 @@ def working(graph: Pregel, url: str, number: int = 1, **options: Any) -> Iterato
     assert not failed, failed
 
 
-def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str | None, host: str | None) -> None:
+def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str | None, host: str | None):
     """What a worker process does: as `python -m stategraph work`, without reading a command line."""
     if host is not None:
         machines.enter(host)
@@ -176,7 +176,7 @@ def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str |
 
 
 @cache
-def warm_up() -> None:
+def warm_up():
     """Let worker processes begin with this module loaded. `sys.path` is given by hand, since Python 3.11 forgets it."""
     PROCESSES.set_forkserver_preload([__name__])
     with pytest.MonkeyPatch.context() as patch, machines.outside():
@@ -194,7 +194,7 @@ class Fleet:
         options: those of `Worker`; and `graph`, by name.
     """
 
-    def __init__(self, url: str, folder: Path, bug: str | None = None, **options: Any) -> None:
+    def __init__(self, url: str, folder: Path, bug: str | None = None, **options):
         warm_up()
         self._bug = bug
         self._url, self._folder, self._options = url, folder, options
@@ -205,12 +205,12 @@ class Fleet:
     def __enter__(self) -> Fleet:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         for process in self.processes:
             process.kill()
             process.join()
 
-    def start(self, host: machines.Host | None = None) -> Any:
+    def start(self, host: machines.Host | None = None):
         """One more worker, on a machine or here."""
         self.started += 1
         own = self._folder / f"machine-{self.started}"
@@ -222,13 +222,13 @@ class Fleet:
         self.processes.append(process)
         return process
 
-    def kill(self, process: Any) -> None:
+    def kill(self, process):
         """As a loss of power does."""
         process.kill()
         process.join()
         self.processes.remove(process)
 
-    def reap(self) -> None:
+    def reap(self):
         """Forget those that died."""
         self.processes = [process for process in self.processes if process.is_alive()]
 
@@ -238,7 +238,7 @@ class Fleet:
         return len(notes) - len({str(each) for each in notes})
 
 
-def until(what: Callable[[], Any], seconds: float = 60) -> Any:
+def until(what: Callable[[], Any], seconds: float = 60):
     """What it gives as soon as that is true."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
@@ -252,12 +252,12 @@ def all_ended(queue: Queue) -> bool:
     return not queue.jobs(("waiting", "running"), limit=1)
 
 
-def judged(queue: Queue, workers: Fleet, names: list[str], steps: int = 5) -> None:
+def judged(queue: Queue, workers: Fleet, names: list[str], steps: int = 5):
     """Every thread has each step once, and every step one key, however often it was tried."""
     for name in names:
         found = queue.result(name, wait=60)
         assert found.unwrap()["log"] == [*range(steps)], found
-    keys: dict[tuple[str, int], set[str]] = {}
+    keys = {}
     for thread, number, key in workers.notes.read():
         keys.setdefault((thread, number), set()).add(key)
     assert len(keys) == steps * len(names)
@@ -266,7 +266,7 @@ def judged(queue: Queue, workers: Fleet, names: list[str], steps: int = 5) -> No
     assert len({key for each in keys.values() for key in each}) == len(keys)
 
 
-def job_of(form: JobCodec, given: Any, attempt: int = 1, **more: Any) -> Job:
+def job_of(form: JobCodec, given, attempt: int = 1, **more) -> Job:
     name = JobName("counting", "t", "r")
     task = form.write("task", name, {"input": given, "config": {}, "context": None})
     return Job(1, attempt, 1, True, name, task, **more)

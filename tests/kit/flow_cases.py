@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kit.flow_graphs import Script, build
 from stategraph import (
@@ -71,7 +71,7 @@ CASES = {
 }
 
 
-def compiled(case: Case | str, script: Script | None = None, saver: Any = None, **options: Any) -> Any:
+def compiled(case: Case | str, script: Script | None = None, saver=None, **options):
     graph, script = (case.graph, case.script) if isinstance(case, Case) else (case, script)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what compile says of such graphs is tested where it is said

@@ -31,8 +31,8 @@ Script = Mapping[str, Sequence[Any]]
 
 def read_graph(text: str) -> tuple[list[Any], dict[str, Any]]:
     """The edges in order, and what else is said of nodes."""
-    edges: list[Any] = []
-    said: dict[str, Any] = {"routers": {}, "destinations": {}, "deferred": set(), "handled": set(), "names": {}}
+    edges = []
+    said = {"routers": {}, "destinations": {}, "deferred": set(), "handled": set(), "names": {}}
 
     def name(found: str) -> str:
         if found not in ("S", "END"):
@@ -53,7 +53,7 @@ def read_graph(text: str) -> tuple[list[Any], dict[str, Any]]:
         elif part.startswith("["):
             sources, rest = part[1:].split("]")
             kind, target = rest.split(">")
-            wait: Any = int(kind) if kind.isdigit() else kind
+            wait = int(kind) if kind.isdigit() else kind
             edges.append(([name(source) for source in sources.split(",")], name(target), wait))
         else:
             names = [name(each) for each in part.split(">")]
@@ -61,19 +61,19 @@ def read_graph(text: str) -> tuple[list[Any], dict[str, Any]]:
     return edges, said
 
 
-def build(text: str, script: Script | None = None, **options: Any) -> StateGraph:
+def build(text: str, script: Script | None = None, **options) -> StateGraph:
     """The builder of a graph. `state["log"]` gathers the runs of the nodes, `d(a+b)` with what was joined."""
     edges, said = read_graph(text)
     script = script or {}
     builder = StateGraph(State, **options)
 
-    def turn(name: str, state: State) -> Any:
+    def turn(name: str, state: State):
         """What the script says of this run: which one it is, the state tells."""
         mine = script.get(name, ())
         return mine[min(count_runs(state, name), len(mine) - 1)] if mine else None
 
-    def node(name: str) -> Any:
-        def run(state: State, runtime: Runtime[None]) -> Any:
+    def node(name: str):
+        def run(state: State, runtime: Runtime[None]):
             doing = turn(name, state)
             if doing == "fail":
                 raise Boom(name)
@@ -87,8 +87,8 @@ def build(text: str, script: Script | None = None, **options: Any) -> StateGraph
 
         return run
 
-    def router(name: str) -> Any:
-        def choose(state: State) -> Any:
+    def router(name: str):
+        def choose(state: State):
             # Its own run stands in the log already, START has none.
             mine = script.get(name, ())
             doing = mine[min(max(0, count_runs(state, name) - 1), len(mine) - 1)] if mine else None
@@ -96,7 +96,7 @@ def build(text: str, script: Script | None = None, **options: Any) -> StateGraph
 
         return choose
 
-    def handler(state: State, error: NodeError) -> Any:
+    def handler(state: State, error: NodeError):
         return None
 
     for name in said["names"]:
@@ -116,7 +116,7 @@ def build(text: str, script: Script | None = None, **options: Any) -> StateGraph
 
 def show(log: Sequence[tuple[int, str]]) -> str:
     """The log as the tables of the tests have it: supersteps separated by slashes."""
-    steps: dict[int, list[str]] = {}
+    steps = {}
     for step, text in log:
         steps.setdefault(step, []).append(text)
     return " / ".join(" ".join(texts) for _, texts in sorted(steps.items()))

@@ -33,7 +33,7 @@ class State(TypedDict, total=False):
     answers: Annotated[list, operator.add]
 
 
-def answer(state: State, *more: Any) -> State:
+def answer(state: State, *more) -> State:
     """The token, who answers (in a child the process differs from its session), and what else was seen."""
     return {"answers": [(state["token"], os.getpid() == os.getsid(0), *more)]}
 
@@ -173,7 +173,7 @@ def first(state: State) -> bool:
     return True
 
 
-RAW: dict[Callable[..., Any], tuple[Any, ...]] = {
+RAW = {
     child_returns: (0,),
     child_raises: (1,),
     child_exits: (7,),
@@ -181,7 +181,7 @@ RAW: dict[Callable[..., Any], tuple[Any, ...]] = {
     child_returns_to_a_loop: (0,),
 }
 """Nodes that fork by hand, and what each has seen in the end: the exit code of its child."""
-FORKING: dict[Callable[..., Any], tuple[Any, ...]] = {
+FORKING = {
     **RAW,
     child_of_c_returns: (0,),
     uses_multiprocessing: ([0, 2, 4, 6],),
@@ -192,6 +192,6 @@ FORKING: dict[Callable[..., Any], tuple[Any, ...]] = {
 """All of them."""
 
 
-def graph_of(node: Callable[..., Any], **options: Any) -> Any:
+def graph_of(node: Callable[..., Any], **options):
     """A graph of one such node."""
     return StateGraph(State).add_node(node.__name__, node).add_edge(START, node.__name__).compile(**options)

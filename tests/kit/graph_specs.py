@@ -32,7 +32,7 @@ from typing_extensions import TypedDict
 Described = dict[str, Any]
 Probe = Callable[[str, Any], None]
 
-KINDS: dict[str, Any] = {"list": Annotated[list, operator.add], "int": Annotated[int, operator.add], "last": object}
+KINDS = {"list": Annotated[list, operator.add], "int": Annotated[int, operator.add], "last": object}
 
 
 class Boom(Exception):
@@ -44,15 +44,15 @@ class Boom(Exception):
 
 def build(
     graph: Described,
-    api: Any,
+    api,
     *,
     is_async: bool = False,
-    saver: Any = None,
+    saver=None,
     probe: Probe | None = None,
     kinds: dict[str, Any] = KINDS,
     prefix: str = "",
-    **options: Any,
-) -> Any:
+    **options,
+):
     """The described graph, compiled.
 
     Args:
@@ -63,10 +63,10 @@ def build(
     """
     keys = graph["keys"]
 
-    def schema(names: Any) -> Any:
+    def schema(names):
         return TypedDict("State", {key: kinds[keys[key]] for key in names})
 
-    narrow: dict[str, Any] = {}
+    narrow = {}
     if graph["input_keys"] is not None:
         narrow["input_schema"] = schema(graph["input_keys"])
     if graph["output_keys"] is not None:
@@ -80,7 +80,7 @@ def build(
             )  # fmt: skip
         else:
             body = _body(node, graph, api, is_async, probe, prefix)
-        settings: dict[str, Any] = {"defer": node["defer"]}
+        settings = {"defer": node["defer"]}
         if node["reads"] is not None:
             settings["input_schema"] = schema(node["reads"])
         if node["retry"]:
@@ -98,12 +98,12 @@ def build(
     return builder.compile(checkpointer=saver, **options)
 
 
-def _body(node: Described, graph: Described, api: Any, is_async: bool, probe: Probe | None, prefix: str) -> Any:
+def _body(node: Described, graph: Described, api, is_async: bool, probe: Probe | None, prefix: str):
     name = node["name"]
     # Bound to the state and not to a count of calls: siblings of a task that fails may or may not have been called.
     failures = [node["fail_at"]] if node["fail_at"] is not None else []
 
-    def act(given: dict[str, Any]) -> Any:
+    def act(given: dict[str, Any]):
         if probe is not None:
             probe(prefix + name, given)
         if failures and given["n"] >= failures[0]:
@@ -111,7 +111,7 @@ def _body(node: Described, graph: Described, api: Any, is_async: bool, probe: Pr
             raise Boom(name)
         return _returned(node, graph, api, given)
 
-    async def async_act(given: dict[str, Any]) -> Any:
+    async def async_act(given: dict[str, Any]):
         for _ in range(node["naps"]):
             await asyncio.sleep(0)
         return act(given)
@@ -119,7 +119,7 @@ def _body(node: Described, graph: Described, api: Any, is_async: bool, probe: Pr
     return async_act if is_async else act
 
 
-def _returned(node: Described, graph: Described, api: Any, given: dict[str, Any]) -> Any:
+def _returned(node: Described, graph: Described, api, given: dict[str, Any]):
     """What the node makes of its input; it depends on nothing else. The marks it writes say what it has seen."""
     n = given["n"]
     act = node["acts"][n % len(node["acts"])]
@@ -151,7 +151,7 @@ def _returned(node: Described, graph: Described, api: Any, given: dict[str, Any]
     raise ValueError(form)
 
 
-def _targets(targets: list[Any], n: int, api: Any) -> list[Any]:
+def _targets(targets: list[Any], n: int, api) -> list[Any]:
     # A Send's n is further on than the sender's, so that senders that send to each other come to rest.
     return [
         api.Send(t["send"], {"n": n + 2, "log": ["sent"], "arg": t["arg"]}) if isinstance(t, dict) else t
@@ -159,19 +159,19 @@ def _targets(targets: list[Any], n: int, api: Any) -> list[Any]:
     ]
 
 
-def _router(router: Described, graph: Described, api: Any, is_async: bool, name: str) -> tuple[Any, Any]:
+def _router(router: Described, graph: Described, api, is_async: bool, name: str) -> tuple[Any, Any]:
     choices, mapped = router["choices"], router["mapped"]
 
-    def label(target: Any) -> Any:
+    def label(target):
         return f"to {target}" if mapped and isinstance(target, str) else target
 
-    def route(state: dict[str, Any]) -> Any:
+    def route(state: dict[str, Any]):
         n = state["n"]
         targets = [label(t) for t in (choices[n % len(choices)] if n < graph["bound"] else ["__end__"])]
         found = _targets(targets, n, api)
         return found[0] if router["bare"] and len(found) == 1 else found
 
-    async def async_route(state: dict[str, Any]) -> Any:
+    async def async_route(state: dict[str, Any]):
         for _ in range(router["naps"]):
             await asyncio.sleep(0)
         return route(state)
@@ -182,7 +182,7 @@ def _router(router: Described, graph: Described, api: Any, is_async: bool, name:
     return chosen, {label(t): t for t in names} if mapped else None
 
 
-def given(value: Any, api: Any) -> Any:
+def given(value, api):
     """An input as the engine takes it."""
     if not isinstance(value, dict):
         return value
@@ -194,11 +194,11 @@ def given(value: Any, api: Any) -> Any:
 MODES = ["values", "updates", "tasks"]
 
 
-def chunks(app: Any, value: Any, config: Any, is_async: bool, **options: Any) -> tuple[list[Any], str | None]:
+def chunks(app, value, config: Any, is_async: bool, **options) -> tuple[list[Any], str | None]:
     """All chunks of a run, and the name of the error that ended it."""
-    found: list[Any] = []
+    found = []
 
-    async def read() -> None:
+    async def read():
         async for chunk in app.astream(value, config, **options):
             found.append(chunk)
 
@@ -212,7 +212,7 @@ def chunks(app: Any, value: Any, config: Any, is_async: bool, **options: Any) ->
     return found, None
 
 
-def _each(stream: Any, found: list[Any]) -> list[Any]:
+def _each(stream, found: list[Any]) -> list[Any]:
     """Append chunk by chunk, so that those before an error are kept."""
     for chunk in stream:
         found.append(chunk)
@@ -247,7 +247,7 @@ def story(found: list[Any], error: str | None, *, resumed: bool = False) -> Desc
     return plain({"values": values, "steps": steps, "error": error})
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     """As data that JSON can carry, the same for both engines' classes."""
     if isinstance(value, dict):
         return {key: plain(v) for key, v in value.items()}
@@ -258,7 +258,7 @@ def plain(value: Any) -> Any:
     return {"$": type(value).__name__, "value": plain(getattr(value, "value", None))}
 
 
-def history(app: Any, config: Any) -> list[Any]:
+def history(app, config: Any) -> list[Any]:
     """The thread's checkpoints, oldest first: source, step, what comes next, values."""
     return plain(
         [
@@ -269,7 +269,7 @@ def history(app: Any, config: Any) -> list[Any]:
 
 
 def whole_story(
-    graph: Described, api: Any, *, is_async: bool, bodies_async: bool | None = None, more_steps: int = 0
+    graph: Described, api, *, is_async: bool, bodies_async: bool | None = None, more_steps: int = 0
 ) -> list[Described]:
     """Each input in turn on one thread, resumed after each failure of a node; then the history, and `invoke`.
 
@@ -285,7 +285,7 @@ def whole_story(
     config = {"configurable": {"thread_id": "1"}, "recursion_limit": graph["limit"] + more_steps}
     # The peer's default durability stores joins as they are when it comes to writing them, not as they were.
     options = {"stream_mode": MODES, "durability": "sync"}
-    told: list[Described] = []
+    told = []
     for value in graph["inputs"]:
         told.append(story(*chunks(app, given(value, api), config, is_async, **options)))
         last = told[-1]
@@ -304,7 +304,7 @@ def whole_story(
     return told
 
 
-def outcome(app: Any, value: Any, config: Any, is_async: bool, **options: Any) -> Described:
+def outcome(app, value, config: Any, is_async: bool, **options) -> Described:
     """What `invoke` returns or raises."""
     try:
         if is_async:

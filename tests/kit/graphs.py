@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 
 from stategraph import START, StateGraph
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
+CONFIG = {"configurable": {"thread_id": "t"}}
 
 
 class Log(TypedDict, total=False):
@@ -18,11 +18,11 @@ class Count(TypedDict):
     n: int
 
 
-def chain_of(state: Any, /, **nodes: Any) -> StateGraph[Any, Any, Any, Any]:
+def chain_of(state, /, **nodes) -> StateGraph[Any, Any, Any, Any]:
     """Return the builder of a graph whose nodes run one after the other."""
     return StateGraph(state).add_sequence([*nodes.items()]).add_edge(START, next(iter(nodes)))
 
 
-def thread_config(thread: str) -> Any:
+def thread_config(thread: str):
     """Return the config of a thread."""
     return {"configurable": {"thread_id": thread}}

@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
 
 from kit import forking_nodes
 from kit.forking_nodes import State, answer
@@ -34,43 +32,43 @@ def pipe() -> Frames:
     return found
 
 
-def writes_no_frame(state: State) -> None:
+def writes_no_frame(state: State):
     pipe()._end.sendall(b"x" * 100)
 
 
-def writes_too_long_a_frame(state: State) -> None:
+def writes_too_long_a_frame(state: State):
     pipe()._end.sendall(HEAD.pack(MARK, _own_call(), ANSWER, LONGEST + 1))
 
 
-def writes_a_frame_of_another_call(state: State) -> None:
+def writes_a_frame_of_another_call(state: State):
     pipe().put(Frame(new_call_id(), ANSWER, b"of another call"))
     pipe().flush()
 
 
-def writes_an_event_of_another_call(state: State) -> None:
+def writes_an_event_of_another_call(state: State):
     pipe().put(Frame(new_call_id(), EVENT, b"of another call"))
     pipe().flush()
 
 
-def writes_amid_a_frame(state: State) -> None:
+def writes_amid_a_frame(state: State):
     """As two that write at once."""
     head = HEAD.pack(MARK, _own_call(), ANSWER, 1000)
     pipe()._end.sendall(head + b"a" * 500 + b"of another" + b"a" * 500 + _own_call())
 
 
-def writes_a_call(state: State) -> None:
+def writes_a_call(state: State):
     pipe().put(Frame(_own_call(), CALL, b""))
     pipe().flush()
 
 
-def cuts_its_answer(state: State) -> None:
+def cuts_its_answer(state: State):
     """A worker that dies amid its answer, while a child holds the pipe."""
     pipe()._end.sendall(HEAD.pack(MARK, _own_call(), ANSWER, 1_000_000) + b"a" * 500)
     forking_nodes.leaves_a_child_of_c(state)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def hangs_up(state: State) -> None:
+def hangs_up(state: State):
     os.close(pipe()._end.fileno())
     while True:
         signal.pause()
@@ -78,13 +76,13 @@ def hangs_up(state: State) -> None:
 
 def _own_call() -> bytes:
     """The id of the call that is served."""
-    frame: Any = sys._getframe()
+    frame = sys._getframe()
     while frame.f_code.co_name != "main":
         frame = frame.f_back
     return frame.f_locals["call"]  # type: ignore[no-any-return]
 
 
-HOSTILE: dict[Callable[[State], None], str] = {
+HOSTILE = {
     writes_no_frame: "its pipe delivered something that is not a frame: b'xxx.*; the worker was ended",
     writes_too_long_a_frame: "its pipe delivered something that is not a frame",
     writes_a_frame_of_another_call: "its pipe delivered a frame of another call",

@@ -21,7 +21,7 @@ class Talk(TypedDict, total=False):
     when: datetime
 
 
-def build(lib: Any) -> dict[str, Any]:
+def build(lib) -> dict[str, Any]:
     """The graphs by name.
 
     Args:
@@ -36,7 +36,7 @@ def build(lib: Any) -> dict[str, Any]:
     def ask(state: Talk) -> Talk:
         return {"facts": [lib.interrupt("ok?")]}
 
-    def spread(state: Talk) -> Any:
+    def spread(state: Talk):
         return [lib.Send("study", {"topics": [topic]}) for topic in state["topics"]]
 
     fan = lib.StateGraph(Talk)
@@ -76,7 +76,7 @@ def build(lib: Any) -> dict[str, Any]:
     return {"fan": fan, "outer": outer, "join": join}
 
 
-def main() -> None:
+def main():
     from langgraph import graph as lib
     from langgraph import types
 
@@ -93,7 +93,7 @@ def main() -> None:
         for name, made in build(lib).items():
             app = made.compile(checkpointer=saver)
             for number in range(3):
-                config: Any = {"configurable": {"thread_id": f"{name}-{number}", "kind": name}}
+                config = {"configurable": {"thread_id": f"{name}-{number}", "kind": name}}
                 for turn in range(1 + number % 2):
                     done = app.invoke({"topics": ["a", "b", "c"][: number + 1], "facts": [f"turn {turn}"]}, config)
                     if "__interrupt__" in done and number < 2:

@@ -12,7 +12,6 @@ import struct
 import uuid
 import zoneinfo
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta, timezone
 from enum import Enum, Flag, IntFlag
@@ -38,7 +37,7 @@ _IN_C = ("name", "path", "errno", "strerror", "filename", "filename2", "value", 
          "msg", "exceptions", "print_file_and_line", "characters_written")  # fmt: skip
 
 
-def everything(value: Any, seen: dict[int, int] | None = None) -> Any:
+def everything(value, seen: dict[int, int] | None = None):
     """A description of a value: the same for two values only if nothing tells them apart."""
     seen = {} if seen is None else seen
     kind = type(value)
@@ -49,7 +48,7 @@ def everything(value: Any, seen: dict[int, int] | None = None) -> Any:
     if id(value) in seen and isinstance(value, BaseException):
         return "again", seen[id(value)]
     seen[id(value)] = len(seen)
-    parts: list[Any] = [kind]
+    parts = [kind]
     if isinstance(value, BaseException):
         links = (value.__cause__, value.__context__, value.__suppress_context__)
         parts += [everything(each, seen) for each in (*value.args, *links)]
@@ -122,15 +121,15 @@ class Shadowed:
 class Lying:
     x: int = 0
 
-    def __getattribute__(self, name: str) -> Any:
+    def __getattribute__(self, name: str):
         return 99 if name == "x" else object.__getattribute__(self, name)
 
 
 class Doubled:
-    def __get__(self, owner: Any, cls: Any = None) -> Any:
+    def __get__(self, owner, cls=None):
         return 0 if owner is None else owner._x * 2
 
-    def __set__(self, owner: Any, value: Any) -> None:
+    def __set__(self, owner, value):
         owner._x = value if type(value) is int else 0
 
 
@@ -177,7 +176,7 @@ class Color(Enum):
     RED = 1
 
     @classmethod
-    def _missing_(cls, value: object) -> Any:
+    def _missing_(cls, value: object):
         made = object.__new__(cls)
         made._value_, made._name_ = value, f"made of {value}"
         return made
@@ -201,7 +200,7 @@ class SlotError(Exception):
 
 
 class TwoArguments(Exception):
-    def __init__(self, a: int, b: int) -> None:
+    def __init__(self, a: int, b: int):
         super().__init__(f"{a} and {b}")
         self.a = a
 
@@ -232,26 +231,26 @@ def serializer() -> Serializer:
     return made
 
 
-def having(value: Any, /, **attributes: Any) -> Any:
+def having(value, /, **attributes):
     """The value with these attributes, whatever its class thinks of that."""
     for name, each in attributes.items():
         object.__setattr__(value, name, each)
     return value
 
 
-def set_in(value: Any, /, **attributes: Any) -> Any:
+def set_in(value, /, **attributes):
     for name, each in attributes.items():
         setattr(value, name, each)
     return value
 
 
-def without(value: Any, *names: str) -> Any:
+def without(value, *names: str):
     for name in names:
         object.__delattr__(value, name)
     return value
 
 
-def raised(handled: BaseException, error: BaseException, *, cause: Any = ...) -> BaseException:
+def raised(handled: BaseException, error: BaseException, *, cause=...) -> BaseException:
     """The error as it was raised while another was handled."""
     try:
         try:
@@ -264,7 +263,7 @@ def raised(handled: BaseException, error: BaseException, *, cause: Any = ...) ->
         return error
 
 
-def noted(notes: Any) -> BaseException:
+def noted(notes) -> BaseException:
     return set_in(ValueError(1), __notes__=notes)
 
 
@@ -285,13 +284,13 @@ def quiet_nan(bits: int) -> float:
     return float(struct.unpack("d", struct.pack("Q", 0x7FF8000000000000 | bits))[0])
 
 
-def zone_of_a_file() -> Any:
+def zone_of_a_file():
     folder = next(Path(each) for each in zoneinfo.TZPATH if Path(each, "UTC").exists())
     with open(folder / "UTC", "rb") as file:
         return zoneinfo.ZoneInfo.from_file(file, key="Europe/Berlin")
 
 
-COMES_BACK: dict[str, Callable[[], Any]] = {
+COMES_BACK = {
     "dataclass, another attribute": lambda: having(Point(1), z=[1]),
     "dataclass, its subclass's attribute": lambda: having(Taller(1), z=1),
     "dataclass on slots, another attribute": lambda: having(Wider(1, 2), z=3),
@@ -364,7 +363,7 @@ COMES_BACK: dict[str, Callable[[], Any]] = {
     "network that was asked": lambda: [network := ipaddress.ip_network("10.0.0.0/8"), network.is_private][:1],
     "keys": lambda: {1: 1, "1": 2, None: 3, (1,): 4, 1.5: 5, Color.RED: 6, quiet_nan(1): 7},
 }  # fmt: skip
-REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+REFUSED = {
     "dataclass, odd attribute": (lambda: having(Point(1), **{"|unset": 1}), "named '|unset'"),
     "dataclass, key that is no text": (lambda: (value := Point(1), vars(value).update({5: 1}))[0], "named 5"),
     "named tuple, attribute": (lambda: having(NamedPair(1), z=1), "attributes that are not fields"),

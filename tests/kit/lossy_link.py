@@ -31,7 +31,7 @@ class BadLine:
         loss: how many of the frames are lost, from 0 to 1.
     """
 
-    def __init__(self, ends: tuple[int, int], delay: float, loss: float) -> None:
+    def __init__(self, ends: tuple[int, int], delay: float, loss: float):
         self._ends, self._delay, self._loss = ends, delay, loss
         self._random = Random(5)
         self._under_way: list[tuple[float, int, int, bytes]] = []  # due, number, where to, what
@@ -39,14 +39,14 @@ class BadLine:
         self._thread = threading.Thread(target=self._carry, name="bad-line")
         self._thread.start()
 
-    def close(self) -> None:
+    def close(self):
         """Both cards vanish."""
         os.close(self._stop)
         self._thread.join()
         for each in (*self._ends, self._over):
             os.close(each)
 
-    def _carry(self) -> None:
+    def _carry(self):
         number, (one, other) = 0, self._ends
         with selectors.DefaultSelector() as selector:
             for each in (one, other, self._over):
@@ -60,12 +60,12 @@ class BadLine:
                     self._take(ready, other if ready == one else one, number)
                 self._deliver()
 
-    def _take(self, source: int, target: int, number: int) -> None:
+    def _take(self, source: int, target: int, number: int):
         frame = os.read(source, 65536)
         if self._random.random() >= self._loss:
             heapq.heappush(self._under_way, (time.monotonic() + self._delay, number, target, frame))
 
-    def _deliver(self) -> None:
+    def _deliver(self):
         while self._under_way and self._under_way[0][0] <= time.monotonic():
             _, _, target, frame = heapq.heappop(self._under_way)
             try:

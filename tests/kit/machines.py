@@ -39,13 +39,13 @@ def ip(*words: object) -> str:
     return done.stdout
 
 
-def enter(name: str) -> None:
+def enter(name: str):
     """Move this thread, and those that it starts, to a machine. Connections stay where they were made."""
     with (NAMED / name).open() as place:
         _move(place.fileno())
 
 
-def _move(place: int) -> None:
+def _move(place: int):
     libc = ctypes.CDLL(None, use_errno=True)  # os.setns is there from Python 3.12 on
     if libc.setns(place, NETWORK):
         raise OSError(ctypes.get_errno(), "this thread cannot be moved to another network namespace")
@@ -77,13 +77,13 @@ class Host:
         address: where others reach it.
     """
 
-    def __init__(self, switch: str, number: int, quality: tuple[float, float] | None = None) -> None:
+    def __init__(self, switch: str, number: int, quality: tuple[float, float] | None = None):
         self._switch, self._port, self._number = switch, f"port{number}", number
         self.name, self.address = f"{switch}-{number}", f"10.77.0.{number}"
         self._quality, self._line = quality, None
         self.switch_on()
 
-    def switch_on(self) -> None:
+    def switch_on(self):
         """Start the machine, with nothing on it; again after a loss of power."""
         ip("netns", "add", self.name)
         self._cable()
@@ -94,7 +94,7 @@ class Host:
         ip("-n", self._switch, "link", "set", self._port, "up")
         self.plug()
 
-    def _cable(self) -> None:
+    def _cable(self):
         if self._quality is None:
             peer = ("peer", "name", self._port, "netns", self._switch)
             ip("-n", self.name, "link", "add", "eth0", "type", "veth", *peer)
@@ -105,15 +105,15 @@ class Host:
             there = tap(self._port)
         self._line = BadLine((here, there), *self._quality)
 
-    def plug(self) -> None:
+    def plug(self):
         """Put the cable into the switch."""
         ip("-n", self._switch, "link", "set", self._port, "master", "switch")
 
-    def pull(self) -> None:
+    def pull(self):
         """Pull the cable at the far end, behind the switch: what is sent vanishes, and no side hears of it."""
         ip("-n", self._switch, "link", "set", self._port, "nomaster")
 
-    def lose_power(self) -> None:
+    def lose_power(self):
         """All that runs here ends, and nothing of that gets out: no connection is closed for the other side."""
         self.pull()
         if self._line is not None:
@@ -139,7 +139,7 @@ class Host:
 class Network:
     """A switch, and the hosts that are plugged into it. A context manager; nothing of it is left afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._name, self._numbers = f"stategraph-{os.getpid()}-{next(NUMBERS)}", count(1)
         self.hosts: list[Host] = []
 
@@ -152,11 +152,11 @@ class Network:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self.remove(self.hosts)
         ip("netns", "delete", self._name)
 
-    def remove(self, hosts: Iterable[Host]) -> None:
+    def remove(self, hosts: Iterable[Host]):
         """Take machines away, with all that runs on them."""
         for host in [*hosts]:
             self.hosts.remove(host)
@@ -193,7 +193,7 @@ def missing() -> str | None:
     return None
 
 
-def require() -> None:
+def require():
     """Skip the test, or fail it if these tests are required, where there can be no such network."""
     if reason := missing():
         if os.environ.get(REQUIRED):

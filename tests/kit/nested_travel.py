@@ -43,17 +43,17 @@ CALLS = ["replay", "answer", "update"]
 KEY = {"": "log", "mid": "m", "mid|in": "i"}
 
 
-def node(name: str, ran: list[str]) -> Any:
+def node(name: str, ran: list[str]):
     key = KEY[LEVEL[name]]
 
-    def body(state: Any) -> Any:
+    def body(state):
         ran.append(name)
         return {key: [(name, interrupt(f"{name}?")) if name in GIVEN else name]}
 
     return body
 
 
-def chain(schema: Any, bodies: dict[str, Any], checkpointer: Any) -> Any:
+def chain(schema, bodies: dict[str, Any], checkpointer):
     builder = StateGraph(schema)
     for last, (name, body) in zip([START, *bodies], bodies.items(), strict=False):
         builder.add_node(name, body).add_edge(last, name)
@@ -63,7 +63,7 @@ def chain(schema: Any, bodies: dict[str, Any], checkpointer: Any) -> Any:
         return builder.compile(checkpointer=checkpointer)
 
 
-def nest(ran: list[str], mid: Any, inmost: Any, saver: Any) -> Any:
+def nest(ran: list[str], mid, inmost, saver):
     """The root, with `mid` in it, with `in` in that; each with its `checkpointer`."""
     below = chain(Inmost, {name: node(name, ran) for name in "sijt"}, inmost)
     middle = chain(Middle, {"m": node("m", ran), "in": below, "n": node("n", ran)}, mid)
@@ -95,7 +95,7 @@ class Stop:
 class Nest:
     """The three graphs after two turns of questions and answers on one thread."""
 
-    def __init__(self, drive: Any, mid: Any, inmost: Any, saver: Any = None) -> None:
+    def __init__(self, drive, mid, inmost, saver=None):
         self.drive, self.ran = drive, Ran()
         self.keeps = {"mid": mid, "mid|in": inmost}
         self.savers = saver or InMemorySaver(), InMemorySaver()
@@ -110,7 +110,7 @@ class Nest:
         self.threads = [copy.deepcopy(saver._threads) for saver in self.savers]
         self.stops = self.find_stops()
 
-    def rewind(self) -> None:
+    def rewind(self):
         """Make the savers what they were after the two turns."""
         self.ran.clear()
         for saver, threads in zip(self.savers, self.threads, strict=True):
@@ -133,7 +133,7 @@ class Nest:
 
     def find_stops(self) -> list[Stop]:
         """Every checkpoint of all three graphs, the oldest first."""
-        found: list[Stop] = []
+        found = []
         for ns in self.before:
             turn, level = 0, names(ns)
             for snapshot in reversed(self.snapshots[ns]):
@@ -159,12 +159,12 @@ class Nest:
         """What a graph holds at the end of a turn that went on from a checkpoint, by the model."""
         nodes = [name for name in ORDER if LEVEL[name] == level]
 
-        def said(name: str, from_: int, turn: int) -> Any:
+        def said(name: str, from_: int, turn: int):
             changed = answers.get(name) if turn == stop.turn and from_ >= stop.start else None
             return (name, changed or self.given(name, turn)) if name in GIVEN else name
 
         keeps = level == "" or self.keeps[level] is True
-        log: list[Any] = []
+        log = []
         for each in range(1, turn + 1):
             if not keeps:
                 log = []
@@ -180,7 +180,7 @@ class Nest:
                 log = log + added
         return log
 
-    def go_on(self, given: Any, config: Any, stop: Stop) -> Any:
+    def go_on(self, given, config: Any, stop: Stop):
         """Call, and answer what is asked as in the original run."""
         found = self.drive.invoke(self.app, given, config)
         while "__interrupt__" in found:
@@ -188,7 +188,7 @@ class Nest:
             found = self.drive.invoke(self.app, Command(resume=self.given(question.value[0], stop.turn)), CFG)
         return found
 
-    def check(self, found: Any, stop: Stop, added: list[Any], answers: dict[str, Any]) -> None:
+    def check(self, found, stop: Stop, added: list[Any], answers: dict[str, Any]):
         """What followed ran, nothing else did; each graph holds what the model says; all that was there still is."""
         repeated = [*dict.fromkeys(self.ran)]
         following = ORDER[stop.start :]
@@ -206,15 +206,15 @@ class Nest:
                 assert newest[0][0].get(KEY[level], []) == self.whole(level, stop.turn, stop, added, answers), f"{stop} {level}"
 
 
-def config_of(ns: str) -> Any:
+def config_of(ns: str):
     return {"configurable": {"thread_id": "1", "checkpoint_ns": ns}}
 
 
-def travel(nest: Nest, stop: Stop, call: str) -> None:
+def travel(nest: Nest, stop: Stop, call: str):
     """Go back to one checkpoint, and compare what follows with the model."""
     nest.rewind()
-    added: list[Any] = []
-    answers: dict[str, Any] = {}
+    added = []
+    answers = {}
     given, config = None, stop.config
     if call == "answer":
         answers = dict.fromkeys([name for name in ORDER[stop.start :] if name in GIVEN][:1], "new")

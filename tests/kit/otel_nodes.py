@@ -19,31 +19,31 @@ from stategraph.otel import OpenTelemetry
 from stategraph.testing import ScriptedModel
 
 
-def context_of(span: Any) -> list[str]:
+def context_of(span) -> list[str]:
     found = span.get_span_context()
     return [f"{found.trace_id:032x}", f"{found.span_id:016x}"]
 
 
-def where(state: Any) -> Any:
+def where(state):
     return {"x": [context_of(trace.get_current_span())]}
 
 
-async def awhere(state: Any) -> Any:
+async def awhere(state):
     return {"x": [context_of(trace.get_current_span())]}
 
 
-def elsewhere(state: Any) -> Any:
+def elsewhere(state):
     """In a worker process: the current span, and the one around it."""
-    span: Any = trace.get_current_span()
+    span = trace.get_current_span()
     parent = getattr(span, "parent", None)
     return {"x": [[*context_of(span), None if parent is None else f"{parent.span_id:016x}"]]}
 
 
-TOLD: list[str] = []
+TOLD = []
 
 
 class Telling(Observer):
-    def around_operation(self, task: Any, operation: Any, call: Any) -> Any:
+    def around_operation(self, task, operation, call):
         TOLD.append(f"before {operation.kind} {operation.options['whose']}")
         answer = call()
         TOLD.append("after")
@@ -53,13 +53,13 @@ class Telling(Observer):
 told = Telling()
 
 
-def ask(state: Any) -> Any:
+def ask(state):
     """In a worker process: a model, and what an observer was told of it."""
     call_model(ScriptedModel(["yes"]), [], whose="ScriptedModel's")
     return {"x": [TOLD]}
 
 
-def set_up() -> None:
+def set_up():
     trace.set_tracer_provider(TracerProvider())
 
 
@@ -70,7 +70,7 @@ class State(TypedDict):
 class Travelling(OpenTelemetry):
     """Where it arrives, there is a real provider."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return arrive, ()
 
 
@@ -80,11 +80,11 @@ def arrive() -> OpenTelemetry:
     return OpenTelemetry()
 
 
-def fan_out(state: Any) -> Any:
+def fan_out(state):
     return [Send("a", {}) for _ in range(3)]
 
 
-def check_trace(drive: Any, executor: Any) -> None:
+def check_trace(drive, executor):
     """Run on an executor: the span that is current in each node is one attempt's, in its process, below the task's span
     here; all are of one trace."""
     spans = InMemorySpanExporter()
@@ -107,7 +107,7 @@ def check_trace(drive: Any, executor: Any) -> None:
 class Traced:
     """A provider, and what it has exported."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from stategraph import Command, InMemorySaver, StateGraph, interrupt
 
-CFG: Any = {"configurable": {"thread_id": "1"}}
+CFG = {"configurable": {"thread_id": "1"}}
 
 
 class State(TypedDict, total=False):
@@ -35,7 +35,7 @@ class Ran(list[str]):
 def says(name: str, ran: list[str] | None = None) -> Node:
     """A node that logs its name."""
 
-    def node(state: Any) -> Any:
+    def node(state):
         if ran is not None:
             ran.append(name)
         return {"log": [name]}
@@ -43,10 +43,10 @@ def says(name: str, ran: list[str] | None = None) -> Node:
     return node
 
 
-def asks(name: str, ran: list[str] | None = None, count: int = 1, **options: Any) -> Node:
+def asks(name: str, ran: list[str] | None = None, count: int = 1, **options) -> Node:
     """A node that asks `count` questions and logs the answers."""
 
-    def node(state: Any) -> Any:
+    def node(state):
         if ran is not None:
             ran.append(name)
         return {"log": [(name, *(interrupt(f"{name}{i or ''}?", **options) for i in range(count)))]}
@@ -58,7 +58,7 @@ def fails(name: str, times: int, ran: list[str] | None = None) -> Node:
     """A node that raises so many times before it logs its name."""
     left = [times]
 
-    def node(state: Any) -> Any:
+    def node(state):
         if ran is not None:
             ran.append(name)
         if left[0]:
@@ -69,7 +69,7 @@ def fails(name: str, times: int, ran: list[str] | None = None) -> Node:
     return node
 
 
-def graph(nodes: dict[str, Any], *edges: tuple[Any, str], aside: Iterable[str] = (), **compiled: Any) -> Any:
+def graph(nodes: dict[str, Any], *edges: tuple[Any, str], aside: Iterable[str] = (), **compiled):
     """A compiled graph; it saves unless it is told otherwise. To the nodes `aside` only commands lead."""
     builder = StateGraph(State)
     for number, (name, body) in enumerate(nodes.items()):
@@ -79,18 +79,18 @@ def graph(nodes: dict[str, Any], *edges: tuple[Any, str], aside: Iterable[str] =
     return builder.compile(**{"checkpointer": InMemorySaver(), **compiled})
 
 
-def asked(result: Any) -> list[Any]:
+def asked(result) -> list[Any]:
     """What a paused call asks."""
     return [question.value for question in result["__interrupt__"]]
 
 
-def ids(result: Any) -> dict[Any, str]:
+def ids(result) -> dict[Any, str]:
     """Question → id, of a paused call or a snapshot."""
     found = result["__interrupt__"] if isinstance(result, dict) else result.interrupts
     return {question.value: question.id for question in found}
 
 
-def answer(**by_question: Any) -> Callable[[Any], Command[Any]]:
+def answer(**by_question) -> Callable[[Any], Command[Any]]:
     """From a paused call to the command that answers some of its questions by id: `answer(p=1)` answers `p?`."""
     return lambda paused: Command(resume={ids(paused)[f"{name}?"]: value for name, value in by_question.items()})
 
@@ -102,7 +102,7 @@ def rows(snapshots: Iterable[Any]) -> list[tuple[str, int, list[Any], tuple[str,
     ]
 
 
-def at(drive: Any, app: Any, step: int, source: str = "loop", config: Any = CFG) -> Any:
+def at(drive, app, step: int, source: str = "loop", config: Any = CFG):
     """The config of the oldest checkpoint with this step and source."""
     found = [s for s in drive.history(app, config) if (s.metadata["source"], s.metadata["step"]) == (source, step)]
     return found[-1].config

@@ -42,7 +42,7 @@ def graphs(draw: DrawFn, *, peer: bool = False, nested: bool = True, failures: b
     sends, defers = style in ("sends", "both"), style in ("defers", "both")
 
     def targets(most: int) -> SearchStrategy[list[Any]]:
-        kinds: list[SearchStrategy[Any]] = [st.sampled_from([*names, END])]
+        kinds = [st.sampled_from([*names, END])]
         if sends:
             # D4: no Send to END, no unknown names; no Send to START (WART-26).
             kinds.append(st.fixed_dictionaries({"send": st.sampled_from(names), "arg": st.integers(0, 3)}))
@@ -164,7 +164,7 @@ def joins(draw: DrawFn, names: list[str]) -> list[Any]:
 @st.composite
 def inputs(draw: DrawFn, keys: dict[str, str]) -> Described:
     """An input; log and n are always there."""
-    found: Described = {"log": {"overwrite": ["new"]} if draw(rarely(8)) else ["in"]}
+    found = {"log": {"overwrite": ["new"]} if draw(rarely(8)) else ["in"]}
     # Not 0: a nested graph that does nothing still gives its n back, and so counts as well.
     found["n"] = draw(st.integers(1, 3))
     if "x" in keys and draw(rarely(2)):

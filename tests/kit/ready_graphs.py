@@ -33,13 +33,13 @@ class ChosenBatch(Batch[Task]):
 
     rank: Rank
 
-    def call_worker(self) -> None:
+    def call_worker(self):
         pass
 
-    def wake(self) -> None:
+    def wake(self):
         pass
 
-    def cancel(self) -> None:
+    def cancel(self):
         self._waiting.clear()  # type: ignore[attr-defined]
         self.open = len(self.ended)
 
@@ -48,23 +48,23 @@ class ChosenBatch(Batch[Task]):
         self._waiting.remove(chosen)
         return chosen
 
-    def _end(self, task: Task) -> None:
+    def _end(self, task: Task):
         self._done(task, None)
         self.ended.append(task)
 
-    def wait(self, seconds: float | None = None) -> None:
+    def wait(self, seconds: float | None = None):
         task = self._choose()
         copy_context().run(run_task, task)
         self._end(task)
 
-    def join(self) -> Any:
+    def join(self):
         pass
 
 
 class JointBatch(ChosenBatch):
     """Runs all tasks that are at work: they end together, as in a superstep."""
 
-    def wait(self, seconds: float | None = None) -> None:
+    def wait(self, seconds: float | None = None):
         while self._waiting:  # type: ignore[attr-defined]
             super().wait()
 
@@ -73,12 +73,12 @@ class ChosenAsyncBatch(ChosenBatch):
     def wait(self, seconds: float | None = None) -> Awaitable[None]:  # type: ignore[override]
         return self._wait()
 
-    async def _wait(self) -> None:
+    async def _wait(self):
         task = self._choose()
         await asyncio.create_task(arun_task(task))
         self._end(task)
 
-    async def join(self) -> None:
+    async def join(self):
         pass
 
 
@@ -87,7 +87,7 @@ def ends_by(rank: Rank) -> Iterator[None]:
     """Inside, tasks end one by one, in the order of their ranks."""
     before = ThreadDriver.make_open_batch, AsyncDriver.make_open_batch
 
-    def make(batch_class: type[ChosenBatch], driver: Any) -> ChosenBatch:
+    def make(batch_class: type[ChosenBatch], driver) -> ChosenBatch:
         batch = batch_class((), 10**6, driver.end)
         batch.rank = rank
         return batch
@@ -105,7 +105,7 @@ def ends_together() -> Iterator[None]:
     """Inside, all tasks that are at work end together, in calls that are not async."""
     before = ThreadDriver.make_open_batch
 
-    def make(driver: Any) -> ChosenBatch:
+    def make(driver) -> ChosenBatch:
         batch = JointBatch((), 10**6, driver.end)
         batch.rank = lambda task: task.path
         return batch
@@ -132,7 +132,7 @@ def build(
     `routes`; without one it goes to all. `deferred` are letters. Each node writes its name down, unless `nodes` has a function."""
     builder = StateGraph(State)
     edges, routers = [], []
-    names: set[str] = set()
+    names = set()
     for word in graph.split():
         if word.startswith("r:"):
             source, _, ends = word[2:].partition("=")
@@ -154,13 +154,13 @@ def build(
     return builder
 
 
-def beside_a_chain(saver: Any, node: Any = None, schedule: Any = "ready", **options: Any) -> Any:
+def beside_a_chain(saver, node=None, schedule="ready", **options):
     """`long` beside a > b > c, and d behind both."""
     return build("S>a>b>c>d S>long>d", nodes={"long": node}).compile(saver, schedule=schedule, **options)
 
 
 def writer(name: str) -> Callable[[Any], Any]:
-    def write(state: Any) -> Any:
+    def write(state):
         value = state.get("n", "") if isinstance(state, dict) else state
         return {"log": [f"{name}{value}"]}
 
@@ -173,7 +173,7 @@ def times(count: int, *ends: str, node: str) -> Callable[[Any], Any]:
     return lambda state: list(ends) if state["log"].count(node) < count else END
 
 
-def sends(node: str, *values: Any) -> Callable[[Any], Any]:
+def sends(node: str, *values) -> Callable[[Any], Any]:
     return lambda _: [Send(node, {"n": value}) for value in values]
 
 

@@ -10,7 +10,7 @@ from zlib import crc32
 from kit.ready_graphs import State
 from stategraph import START, InMemorySaver, Send, StateGraph, interrupt
 
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 
 
 class Died(BaseException):
@@ -22,13 +22,13 @@ class MortalSaver(InMemorySaver):
 
     left = -1
 
-    def commit(self, commits: Any) -> Any:
+    def commit(self, commits):
         if self.left == 0:
             raise Died
         self.left -= 1
         return super().commit(commits)
 
-    async def acommit(self, commits: Any) -> Any:
+    async def acommit(self, commits):
         return self.commit(commits)
 
 
@@ -57,7 +57,7 @@ def make_graph(
     levels = [[f"n{depth}{place}" for place in range(dice.randint(1, 3))] for depth in range(dice.randint(2, 4))]
     names = [name for level in levels for name in level]
     late = f"n{crc32(str(seed).encode()) % len(levels)}" if even else "n"
-    builder: Any = StateGraph(State)
+    builder = StateGraph(State)
     for name in names:
         node = _asking(name) if asks and dice.random() < 0.2 else _node(name, wait)
         builder.add_node(name, node, defer=defers and name.startswith(late) and crc32(f"{seed}{name}".encode()) % 4 == 0)
@@ -89,7 +89,7 @@ def make_graph(
 
 
 def _node(name: str, wait: Callable[[str], Any]) -> Callable[[Any], Any]:
-    def run(state: Any) -> Any:
+    def run(state):
         wait(f"{name}{state.get('n', '')}")
         if state.get("n", "").endswith("!"):
             raise ArithmeticError("it never wins")
@@ -99,7 +99,7 @@ def _node(name: str, wait: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 
 def _asking(name: str) -> Callable[[Any], Any]:
-    def run(state: Any) -> Any:
+    def run(state):
         return {"log": [f"{name}({interrupt(name)}{len(state['log'])})"]}
 
     return run
@@ -127,7 +127,7 @@ def _up(name: str, top: str, ends: list[str]) -> Callable[[Any], Any]:
 def by_chance(seed: int) -> Callable[[Any], Any]:
     """An order of ends that depends on the tasks and on the state in which they are at work."""
 
-    def rank(task: Any) -> Any:
+    def rank(task):
         now = task.run.output  # of the whole call
         origin = task.run.machine
         return crc32(f"{seed}{task.name}{task.path[1:]}{origin.step}{type(now).__name__}".encode()), task.path, origin.step

@@ -13,12 +13,12 @@ from stategraph.visualize.live.progress import Progress
 class Seen:
     """A view that keeps what it was given to draw. `on_draw` is called each time."""
 
-    def __init__(self, on_draw: Any = None) -> None:
+    def __init__(self, on_draw=None):
         self.on_draw = on_draw
         self.headlines: list[str] = []
         self.marks: list[dict[str, tuple[str, str]]] = []
 
-    def draw(self, progress: Progress, now: float) -> None:
+    def draw(self, progress: Progress, now: float):
         self.progress = progress
         self.headlines.append(progress.headline(now))
         self.marks.append({id: (mark.state, mark.text) for id, mark in progress.marks().items()})
@@ -34,7 +34,7 @@ class Seen:
 class Log(Observer):
     """Notes every event, in few words."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.events: list[Any] = []
 
     def run_started(self, run):

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import psycopg
 import pytest
@@ -34,7 +33,7 @@ class Ours(SaverChecks):
     scale = SCALE
     quick: tuple[str, ...] = ()
 
-    def pytest_generate_tests(self, metafunc: Any) -> None:
+    def pytest_generate_tests(self, metafunc):
         if "case" in metafunc.fixturenames:
             long = LONG.difference(self.quick) if self.durable else ()
             marks = {name: [pytest.mark.trial] for name in long}
@@ -45,14 +44,14 @@ class Ours(SaverChecks):
 class TestInMemorySaver(Ours):
     durable = False
 
-    def open(self, folder: Path) -> Any:
+    def open(self, folder: Path):
         return InMemorySaver()
 
 
 class TestSqliteSaver(Ours):
     quick = ("what_was_acknowledged_survives_a_kill", "damaged_bytes_are_never_believed")
 
-    def open(self, folder: Path) -> Any:
+    def open(self, folder: Path):
         return SqliteSaver.from_conn_string(str(folder / "threads.db"), synchronous="off")
 
     def damage(self, folder: Path, random: Random) -> str:
@@ -62,7 +61,7 @@ class TestSqliteSaver(Ours):
         return sum(file.stat().st_size for file in folder.iterdir())
 
     @contextmanager
-    def full(self, saver: Any, room: int) -> Iterator[None]:
+    def full(self, saver, room: int) -> Iterator[None]:
         connection = saver._database.connection
         (pages,), (size,) = (connection.execute(f"PRAGMA page_{what}").fetchone() for what in ("count", "size"))
         connection.execute(f"PRAGMA max_page_count = {pages + room // size}")
@@ -98,16 +97,16 @@ class TestPostgresSaver(Ours):
     def schema(self, folder: Path) -> str:
         return "checks_" + hashlib.sha1(str(folder).encode()).hexdigest()
 
-    def connect(self, folder: Path) -> Any:
+    def connect(self, folder: Path):
         return closing(psycopg.connect(self.where(folder), autocommit=True))
 
-    def open(self, folder: Path) -> Any:
+    def open(self, folder: Path):
         if folder not in self.emptied:
             with self.connect(folder) as connection:
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema(folder)}")
         return PostgresSaver.from_conn_string(self.where(folder), pool_size=4)
 
-    def tables(self, connection: Any) -> list[str]:
+    def tables(self, connection) -> list[str]:
         found = connection.execute(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
         )
@@ -144,5 +143,5 @@ class TestPostgresSaver(Ours):
                 return "altered nothing"
             return f"altered byte {at} of {column} of row {row} of {table}"
 
-    def rows(self, connection: Any, table: str) -> list[str]:
+    def rows(self, connection, table: str) -> list[str]:
         return [row for (row,) in connection.execute(f"SELECT ctid::text FROM {table} ORDER BY ctid")]

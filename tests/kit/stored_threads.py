@@ -32,11 +32,11 @@ class Log(TypedDict, total=False):
     count: int
 
 
-def note(text: Any) -> Any:
+def note(text):
     return lambda state: {"log": [text]}
 
 
-def compiled(graph: StateGraph[Any], name: str, **kwargs: Any) -> CompiledStateGraph:
+def compiled(graph: StateGraph[Any], name: str, **kwargs) -> CompiledStateGraph:
     return graph.compile(checkpointer=InMemorySaver(), name=name, **kwargs)
 
 
@@ -44,7 +44,7 @@ def map_reduce(pages: int = 9, failing: tuple[int, ...] = (3, 3, 7)) -> StoredTh
     """A fan-out whose tasks fail and are tried again, and a reduce."""
     left = list(failing)
 
-    def fetch(state: Any) -> Any:
+    def fetch(state):
         if state["page"] in left:
             left.remove(state["page"])
             raise ConnectionError("lost")
@@ -72,7 +72,7 @@ def asking() -> CompiledStateGraph:
     return compiled(graph, "approval")
 
 
-def asked(answer: Any = None) -> StoredThread:
+def asked(answer=None) -> StoredThread:
     """A question beside another task; with an answer, the run after it as well."""
     app = asking()
     app.invoke({"log": []}, CONFIG)
@@ -84,7 +84,7 @@ def asked(answer: Any = None) -> StoredThread:
 def failed() -> StoredThread:
     """Two tasks side by side: one is done, the other fails for good."""
 
-    def bad(state: Any) -> Any:
+    def bad(state):
         error = ValueError("</script><b>boom</b>")
         error.add_note("a note")
         raise error from KeyError("the cause")
@@ -113,15 +113,15 @@ def renamed(node: Callable[[Any], Any], after: str = "pay") -> StoredThread:
     return build(after), CONFIG
 
 
-def declined(state: Any) -> Any:
+def declined(state):
     raise ValueError("card declined")
 
 
-def confirmed(state: Any) -> Any:
+def confirmed(state):
     return {"log": [interrupt("charge it?")]}
 
 
-def rescue(state: Any) -> Any:
+def rescue(state):
     return {"log": ["rescued"]}
 
 
@@ -136,7 +136,7 @@ def rescued() -> StoredThread:
 def looping(fails: int, runs: int) -> StoredThread:
     """One node that runs so many times, its task being fanned out; so many of them fail for good, in the first step."""
 
-    def work(state: Any) -> Any:
+    def work(state):
         if state.get("count", 0) < fails:
             raise ValueError("lost")
         return {"log": ["ok"]}
@@ -190,13 +190,13 @@ def questions(app: CompiledStateGraph) -> tuple[Interrupt, ...]:
 class Timeless(InMemorySaver):
     """What another saver holds, without times."""
 
-    def __init__(self, other: Any) -> None:
+    def __init__(self, other):
         super().__init__()
         self.other = other
 
-    def get_tuple(self, config: Any) -> Any:
+    def get_tuple(self, config: Any):
         found = self.other.get_tuple(config)
         return found and found._replace(spans={})
 
-    def list(self, config: Any, **kwargs: Any) -> Any:
+    def list(self, config: Any, **kwargs):
         return (found._replace(spans={}) for found in self.other.list(config, **kwargs))

@@ -37,7 +37,7 @@ from stategraph.checkpoint import (
 )
 
 
-def fresh(*classes: Any) -> Serializer:
+def fresh(*classes) -> Serializer:
     """A serializer that knows these classes and nothing of what other tests registered."""
     serializer = Serializer(Registry())
     for cls in classes:
@@ -45,7 +45,7 @@ def fresh(*classes: Any) -> Serializer:
     return serializer
 
 
-def same(one: Any, two: Any) -> bool:
+def same(one, two) -> bool:
     """Equal and of the same type, all the way down; nan equals itself, -0.0 is not 0.0."""
     if type(one) is not type(two):
         return False
@@ -121,7 +121,7 @@ class Late:
     double: int = field(init=False)
     extra: InitVar[int] = 5
 
-    def __post_init__(self, extra: int) -> None:
+    def __post_init__(self, extra: int):
         self.double = self.a * 2 + extra
 
 
@@ -231,7 +231,7 @@ KNOWN = (
 
 
 class AppError(Exception):
-    def __init__(self, code: int, *, detail: Any) -> None:
+    def __init__(self, code: int, *, detail):
         super().__init__(f"code {code}")
         self.code = code
         self.detail = detail
@@ -286,11 +286,11 @@ class Thing:
     pass
 
 
-def packed(value: Any) -> tuple[str, bytes]:
+def packed(value) -> tuple[str, bytes]:
     return "msgpack", ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS)
 
 
-def ext(code: int, value: Any) -> ormsgpack.Ext:
+def ext(code: int, value) -> ormsgpack.Ext:
     return ormsgpack.Ext(code, packed(value)[1])
 
 
@@ -300,11 +300,11 @@ class Watch:
     on = False
     events: list[str]
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.events = []
         sys.addaudithook(self.hook)
 
-    def hook(self, event: str, args: tuple[Any, ...]) -> None:
+    def hook(self, event: str, args: tuple[Any, ...]):
         if self.on and not (event == "open" and "zoneinfo" in str(args[0])):
             self.events.append(f"{event} {args!r:.100}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import Any
 
 from hypothesis import HealthCheck, assume, event, settings
 
@@ -31,13 +30,13 @@ PATIENCE = 80  # calls that a run may be stopped for
 class Calls:
     """Counts the calls of every task, by its id; raises on those whose number in the run is given."""
 
-    def __init__(self, *failing: int) -> None:
+    def __init__(self, *failing: int):
         self.count: Counter[str] = Counter()
         self.failing = set(failing)
         self.failed: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def __call__(self, name: str, given: Any) -> None:
+    def __call__(self, name: str, given):
         """The probe that `build` takes."""
         task_id = stategraph.get_runtime().idempotency_key
         with self._lock:
@@ -55,7 +54,7 @@ class Calls:
 class Thread:
     """One thread of one graph, in one world, to be run in pieces."""
 
-    def __init__(self, graph: Described, drive: Drive, *failing: int, **build_options: Any) -> None:
+    def __init__(self, graph: Described, drive: Drive, *failing: int, **build_options):
         self.drive = drive
         self.calls = Calls(*failing)
         saver = stategraph.InMemorySaver()
@@ -65,7 +64,7 @@ class Thread:
         self.config = {"configurable": {"thread_id": "1"}, "recursion_limit": graph["limit"]}
         self.input = taken(graph["inputs"][0], stategraph)
 
-    def invoke(self, value: Any, **options: Any) -> str | None:
+    def invoke(self, value, **options) -> str | None:
         """Run on; the name of the error that ended it."""
         try:
             self.drive.invoke(self.app, value, self.config, **options)
@@ -73,7 +72,7 @@ class Thread:
             return type(error).__name__
         return None
 
-    def finish(self, **options: Any) -> None:
+    def finish(self, **options):
         """Resume until nothing is left to do."""
         for _ in range(PATIENCE):
             if not self.state.next:
@@ -83,16 +82,16 @@ class Thread:
         raise AssertionError(f"does not come to an end; next is {self.state.next}")
 
     @property
-    def state(self) -> Any:
+    def state(self):
         return self.drive.get_state(self.app, self.config)
 
     @property
-    def values(self) -> Any:
+    def values(self):
         """The thread's state."""
         return plain(self.state.values)
 
     @property
-    def stored(self) -> Any:
+    def stored(self):
         """The state of the newest checkpoint, with nothing of what its tasks have written since."""
         return plain(self.drive.history(self.app, self.config)[0].values)
 

@@ -6,7 +6,7 @@ import json
 import operator
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from typing_extensions import TypedDict
@@ -38,7 +38,7 @@ from stategraph.pregel.task.observers import EVERYWHERE, add_observer, extend_jo
 from stategraph.testing import ScriptedModel, tool_call
 from stategraph.workers import Queue, When
 
-THREAD: Any = {"configurable": {"thread_id": "1"}}
+THREAD = {"configurable": {"thread_id": "1"}}
 QUICK = RetryPolicy(initial_interval=0.001, jitter=False)
 
 
@@ -51,7 +51,7 @@ def traced():
     return Traced()
 
 
-def one(function: Any, **options: Any) -> StateGraph:
+def one(function, **options):
     return StateGraph(State).add_node("a", function, **options).add_edge(START, "a")
 
 
@@ -65,7 +65,7 @@ def test_the_span_of_an_attempt_is_current_in_its_node(drive, traced, timeout):
 
 
 class FakeSpan:
-    def __init__(self, span: Any) -> None:
+    def __init__(self, span):
         self.get_span_context = lambda: span.context
 
 
@@ -77,10 +77,10 @@ def test_parallel_tasks_calls_nested_graphs_and_clients_have_the_right_parents(d
         with tracer.start_as_current_span(f"client {n}"):
             return n
 
-    async def acall(state: Any) -> Any:
+    async def acall(state):
         return {"x": [await ask(state["n"])]}
 
-    def call(state: Any) -> Any:
+    def call(state):
         return {"x": [ask(state["n"]).result()]}
 
     inner = StateGraph(State).add_node("each", acall if drive.is_async else call)
@@ -108,7 +108,7 @@ def test_parallel_tasks_calls_nested_graphs_and_clients_have_the_right_parents(d
 
 
 def test_retries_and_failures_are_on_the_spans(drive, traced):
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise ConnectionError("down")
 
     policy = QUICK._replace(max_attempts=2)
@@ -175,7 +175,7 @@ def test_depth_and_age_of_a_queue_are_gauges(traced, postgres):
     with Queue.from_conn_string(postgres, graph) as queue:
         stop = instrument_queue(queue, traced.meters)
 
-        def jobs() -> dict[str, int]:
+        def jobs():
             return {point.attributes["status"]: point.value for point in traced.points("stategraph.queue.jobs")}
 
         none = {"waiting": 0, "delayed": 0, "running": 0, "sleeping": 0, "parked": 0}
@@ -226,15 +226,15 @@ def test_what_is_measured(drive, traced):
 @pytest.fixture
 def receiver():
     """An OTLP receiver: the bodies that were posted to it."""
-    bodies: list[bytes] = []
+    bodies = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *args: Any) -> None: ...
+        def log_message(self, *args): ...
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
@@ -272,7 +272,7 @@ def test_an_otlp_receiver_gets_the_spans(drive, receiver):
 # -- models and tools -----------------------------------------------------------------------------
 
 
-def height(name: str) -> int:
+def height(name):
     """Height in metres."""
     return {"Etna": 3369}[name]
 
@@ -281,7 +281,7 @@ def height(name: str) -> int:
 def test_models_and_tools_of_an_agent_have_spans_by_the_semantic_conventions(drive, traced, streamed):
     model = ScriptedModel([{"tool_calls": [tool_call("height", id="c1", name="Etna")]}, "3369 m"])
     app = create_agent(model, [height])
-    question: Any = {"messages": [{"role": "user", "content": "How high?"}]}
+    question = {"messages": [{"role": "user", "content": "How high?"}]}
     if streamed:
         drive.stream(app, question, THREAD, stream_mode="messages", observer=traced.observer)
     else:
@@ -327,7 +327,7 @@ def test_what_a_server_says_of_its_answer_is_on_the_span_and_measured(drive, tra
     with server([answer]) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         app = create_agent(OpenAIModel("m", temperature=0.5), [])
-        question: Any = {"messages": [{"role": "user", "content": "Hi"}]}
+        question = {"messages": [{"role": "user", "content": "Hi"}]}
         mode = "messages" if streamed else "updates"
         drive.stream(app, question, stream_mode=mode, observer=traced.observer)
     span = traced.spans["chat m"]

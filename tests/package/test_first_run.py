@@ -29,7 +29,7 @@ HEAVY = {"asyncio", "concurrent.futures", "difflib", "graphlib", "logging", "net
 """What a first run does not need: each costs 1-5 % of its time, some far more."""
 
 
-def loaded(program: str) -> set[str]:
+def loaded(program):
     """The modules that a program loads beside those of a bare Python."""
     program += "print(*({*sys.modules} - before))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

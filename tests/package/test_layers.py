@@ -52,15 +52,15 @@ BACK = {
 }
 
 
-def room(name: str) -> str:
+def room(name):
     return name.split(".")[1]
 
 
-def is_for_checkers(node: ast.AST) -> bool:
+def is_for_checkers(node: ast.AST):
     return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
 
 
-def import_nodes(node: ast.AST, deferred: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+def import_nodes(node: ast.AST, deferred=False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     """Every import that runs, and whether it waits inside a function; not what only type checkers see."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):  # most of a tree, and no place for an import
@@ -74,7 +74,7 @@ def import_nodes(node: ast.AST, deferred: bool = False) -> Iterator[tuple[ast.Im
             yield from import_nodes(child, deferred or inside)
 
 
-def imports(name: str, tree: ast.AST | None = None) -> Iterator[tuple[str, bool, str]]:
+def imports(name, tree: ast.AST | None = None):
     """(what is imported, deferred?, file:line) for each import; our own modules begin with a dot."""
     for node, deferred in import_nodes(tree_of(name) if tree is None else tree):
         where = f"{FILES[name].relative_to(ROOT)}:{node.lineno}"
@@ -91,14 +91,14 @@ def imports(name: str, tree: ast.AST | None = None) -> Iterator[tuple[str, bool,
 
 
 @cache
-def all_imports() -> list[tuple[str, str, bool, str]]:
+def all_imports():
     """(the module, what it imports, deferred?, file:line) for each import of the package."""
     return [(name, *found) for name in FILES for found in imports(name)]
 
 
-def imports_for_checkers(name: str) -> Iterator[tuple[str, bool, str]]:
+def imports_for_checkers(name):
     """As `imports`, of those under `if TYPE_CHECKING`."""
-    left: list[ast.AST] = [tree_of(name)]
+    left = [tree_of(name)]
     while left:
         node = left.pop()
         if isinstance(node, ast.If) and is_for_checkers(node):
@@ -106,7 +106,7 @@ def imports_for_checkers(name: str) -> Iterator[tuple[str, bool, str]]:
         left += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
 
 
-def points_down(name: str, target: str) -> bool:
+def points_down(name, target):
     if room(name) not in MAY_IMPORT:
         return True
     if room(target) == room(name):
@@ -114,12 +114,12 @@ def points_down(name: str, target: str) -> bool:
     return target == EVERYWHERE or any(target == may or target.startswith(may + ".") for may in MAY_IMPORT[room(name)])
 
 
-def layer(name: str) -> int:
+def layer(name):
     inner = (name.split(".")[2:] or ["__init__"])[0]
     return LAYERS.index(inner if inner in LAYERS else NOT_AT_THE_BOTTOM.get(inner, ""))
 
 
-def may_run_back(name: str, target: str) -> bool:
+def may_run_back(name, target):
     return any(name == who and (target == what or target.startswith(what + ".")) for who, what in BACK)
 
 
@@ -135,7 +135,7 @@ def test_imports_point_one_way():
 
 def test_imports_make_no_circle():
     """Those inside functions and those for type checkers included. Where one closes a circle, a protocol is missing."""
-    arrows: dict[str, set[str]] = {}
+    arrows = {}
     for name in FILES:
         for target, _, _ in imports_for_checkers(name):
             if target.startswith("."):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from kit.graphs import Count, chain_of, thread_config
@@ -50,7 +49,7 @@ def texts(tree: ast.AST) -> Iterator[ast.Constant]:
             yield node
 
 
-def spelled(name: str) -> Iterator[tuple[str, int]]:
+def spelled(name):
     """(text, line) of each text that a module spells."""
     yield from ((str(node.value), node.lineno) for node in texts(tree_of(name)))
 
@@ -94,13 +93,13 @@ def test_namespaces_are_parsed_in_one_file():
 
 @pytest.mark.parametrize("name", ["7", "\u00b2"])  # str.isdigit holds for both, int() takes the first only
 def test_a_node_named_like_a_number_may_hold_a_graph_with_a_history(name, drive):
-    def ask(state: Count) -> Any:
+    def ask(state: Count):
         return {"n": state["n"] + interrupt("how many?")}
 
-    inner: Any = chain_of(Count, ask=ask).compile(checkpointer=True)
-    middle: Any = chain_of(Count, inner=inner).compile(checkpointer=True)
+    inner = chain_of(Count, ask=ask).compile(checkpointer=True)
+    middle = chain_of(Count, inner=inner).compile(checkpointer=True)
     app = StateGraph(Count).add_node(name, middle).add_edge(START, name).compile(checkpointer=InMemorySaver())
-    config: Any = thread_config("1")
+    config = thread_config("1")
     drive.invoke(app, {"n": 1}, config)
     nested = app.get_state(config, subgraphs=True).tasks[0].state
     assert nested.next == ("inner",)
@@ -110,8 +109,8 @@ def test_a_node_named_like_a_number_may_hold_a_graph_with_a_history(name, drive)
 
 
 def test_a_name_that_would_be_parsed_as_a_number_is_refused(drive):
-    inner: Any = chain_of(Count, a=lambda state: None).compile(checkpointer=True)
-    middle: Any = StateGraph(Count).add_node("7", inner).add_edge(START, "7").compile(checkpointer=True)
+    inner = chain_of(Count, a=lambda state: None).compile(checkpointer=True)
+    middle = StateGraph(Count).add_node("7", inner).add_edge(START, "7").compile(checkpointer=True)
     app = chain_of(Count, m=middle).compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="the name of node '7' must not be a number"):
         drive.invoke(app, {"n": 1}, thread_config("1"))

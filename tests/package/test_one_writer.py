@@ -28,11 +28,11 @@ GROWN_BY_WRITERS = ("Task", "writes")
 """Writers and functions of nodes append to it: that is what it is for. Only the task puts another list in its place."""
 
 
-def classes(file: str) -> list[ast.ClassDef]:
+def classes(file) -> list[ast.ClassDef]:
     return [node for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.ClassDef)]
 
 
-def own_fields(made: ast.ClassDef) -> set[str]:
+def own_fields(made: ast.ClassDef):
     """The fields of a class: its `__slots__`, and what it annotates."""
     found = set()
     for node in made.body:
@@ -43,7 +43,7 @@ def own_fields(made: ast.ClassDef) -> set[str]:
     return found
 
 
-def fields(kind: str) -> set[str]:
+def fields(kind):
     """Those of a class and of its bases, which stand in the files of its owner."""
     made = {each.name: each for file in OWNED[kind][0] for each in classes(file)}
     found, left = set(), [kind]
@@ -71,7 +71,7 @@ def changed(tree: ast.AST) -> Iterator[ast.expr]:
                 yield value
 
 
-def part_of(target: ast.expr) -> tuple[str, str] | None:
+def part_of(target: ast.expr):
     """The record and its field that a change reaches: `run.position.head = ...`, but also
     `commits.metadata[key] = ...`; None if it reaches none."""
     while isinstance(target, ast.Subscript):
@@ -82,7 +82,7 @@ def part_of(target: ast.expr) -> tuple[str, str] | None:
     return (kind, target.attr) if kind is not None and target.attr in FIELDS[kind] else None
 
 
-def foreign_changes() -> Iterator[str]:
+def foreign_changes():
     """What is changed outside of the file of its class, and of those of its bases."""
     for folder in ("pregel", "executors", "graph", "visualize", "workers"):
         for path in sorted((ROOT / folder).rglob("*.py")):

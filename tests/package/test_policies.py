@@ -27,11 +27,11 @@ ABSENT = {
 }
 
 
-def names_of(function: object) -> set[str]:
+def names_of(function):
     return set(inspect.signature(function).parameters) - {"self", "function", "name"}  # type: ignore[arg-type]
 
 
-def builder_names() -> set[str]:
+def builder_names():
     methods = {name for name in vars(NodeBuilder) if name.startswith(("add_", "set_"))}
     spelt = {"add_retry_policies": "retry_policy"}
     return {spelt.get(name, name.removeprefix("add_").removeprefix("set_")) for name in methods}
@@ -41,7 +41,7 @@ IN_RECORDS = {"retry_policy": "retry", "cache_policy": "cache", "error_handler":
 """What records call a policy that is not called as in `add_node`."""
 
 
-def recorded(cls: type) -> set[str]:
+def recorded(cls):
     """The policies that a node of this class has, itself or in its `NodePolicies`."""
     kept = {each.name for each in fields(cls)} | set(NodePolicies._fields)  # type: ignore[arg-type]
     return {name for name in POLICIES if name in kept or IN_RECORDS.get(name) in kept}

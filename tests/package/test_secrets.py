@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import traceback
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
@@ -55,10 +54,10 @@ URLS = [
 ]
 
 
-def told(error: BaseException) -> str:
+def told(error: BaseException):
     """All that anybody could print of an error."""
     parts = traceback.format_exception(error)
-    seen: list[BaseException | None] = [error]
+    seen = [error]
     while seen:
         each = seen.pop()
         if each is not None:
@@ -77,7 +76,7 @@ def test_no_error_shows_a_password(url, caplog, capsys, tmp_path, monkeypatch):
     caplog.set_level(logging.DEBUG)
     text = []
     for cls in (PostgresSaver, PostgresStore, Queue, SqliteSaver):
-        opened: Any = None
+        opened = None
         try:
             options = {} if cls in (SqliteSaver, Queue) else {"timeout": 2.0}
             opened = cls(url, *(["graph"] if cls is Queue else []), **options)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ def run(command: list[str], home: Path) -> str:
 
 def mypy(home: Path) -> Found:
     printed = run([sys.executable, "-m", "mypy", "--strict", "--config-file=", *NAMES], home)
-    found: Found = defaultdict(dict)
+    found = defaultdict(dict)
     for file, line, text in ERROR.findall(printed):
         found[file][int(line)] = text
     return found
@@ -49,7 +48,7 @@ def pyright(home: Path) -> Found:
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(home)]
     report = json.loads(run(command, home))
     assert report["summary"]["filesAnalyzed"] == len(NAMES)
-    found: Found = defaultdict(dict)
+    found = defaultdict(dict)
     for each in report["generalDiagnostics"]:
         found[Path(each["file"]).name][each["range"]["start"]["line"] + 1] = each["message"]
     return found
@@ -59,7 +58,7 @@ def pyrefly(home: Path) -> Found:
     (home / "pyrefly.toml").touch()  # without one, it checks little
     command = [sys.executable, "-m", "pyrefly", "check", "--python-interpreter-path", sys.executable]
     report = json.loads(run([*command, "--output-format=json", *NAMES], home))
-    found: Found = defaultdict(dict)
+    found = defaultdict(dict)
     for each in report["errors"]:
         found[Path(each["path"]).name][each["line"]] = each["description"]
     return found
@@ -70,8 +69,7 @@ CHECKERS = [mypy, pyright, pyrefly]
 
 @pytest.fixture(scope="module", params=CHECKERS, ids=lambda checker: checker.__name__)
 def checker(request):
-    found: Callable[[Path], Found] = request.param
-    return found
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +113,7 @@ KINDS = {
 
 def count_by_kind(checker: str = "") -> Counter[str]:
     """How many mistakes of each kind a checker finds, or there are."""
-    counts: Counter[str] = Counter()
+    counts = Counter()
     for name in NAMES:
         headings = list(HEADING.finditer((PROGRAMS / name).read_text())) if name.startswith("wrong") else []
         lines = {at.string.count("\n", 0, at.start()) + 1: KINDS[at[1]] for at in headings}
@@ -144,7 +142,7 @@ def langchain() -> str:
     return subprocess.run([python, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def install(home: Path) -> None:
+def install(home: Path):
     """Put there what the wheel has, and nothing that merely lies beside it."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     for package in settings["packages"]:

@@ -51,7 +51,7 @@ def enough(state: State) -> str:
     return "close" if state["total"] >= 3 else "count"
 
 
-def main() -> None:
+def main():
     assert not Path(stategraph.__file__).is_relative_to(CHECKOUT), "this is the checkout, not the wheel"
     assert installed() == listed(), f"differs from pyproject.toml: {sorted(installed() ^ listed())}"
     builder = StateGraph(State)

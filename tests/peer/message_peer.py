@@ -19,7 +19,7 @@ ALL = "__remove_all__"
 class Engine:
     """The names that both have."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str):
         graph = import_module(f"{root}.graph")
         self.add_messages = graph.message.add_messages if root == "langgraph" else graph.add_messages
         self.StateGraph, self.MessagesState, self.START, self.END = graph.StateGraph, graph.MessagesState, graph.START, graph.END
@@ -28,7 +28,7 @@ class Engine:
         )
 
 
-def message(id: str, content: str) -> Any:
+def message(id: str, content: str):
     return (HumanMessage if id[-1] in "02468" else AIMessage)(content, id=id)
 
 
@@ -49,14 +49,14 @@ def built(write: list[Any]) -> list[Any]:
     return [makers[kind](id, content) for kind, id, content in write]
 
 
-def shown(messages: list[Any]) -> Any:
+def shown(messages: list[Any]):
     return [(type(m).__name__, m.id, m.content) for m in messages]
 
 
-def reduced(engine: Engine, writes: list[Any]) -> Any:
+def reduced(engine: Engine, writes: list[Any]):
     """The list after each write, or the kind of error."""
-    story: list[Any] = []
-    left: list[Any] = []
+    story = []
+    left = []
     for write in writes:
         try:
             left = engine.add_messages(left, built(write))
@@ -67,24 +67,24 @@ def reduced(engine: Engine, writes: list[Any]) -> Any:
     return story
 
 
-def chatted(engine: Engine, writes: list[Any], edits: list[Any], nested: bool, fork: Any) -> Any:
+def chatted(engine: Engine, writes: list[Any], edits: list[Any], nested: bool, fork):
     """A loop with a router that sees the merged list, perhaps as a nested graph; nodes edit old messages in place; then a
     fork from its past, and that checkpoint run again."""
-    seen: list[Any] = []
+    seen = []
     turn = {"n": 0}
 
-    def node(state: Any) -> Any:
+    def node(state):
         n = turn["n"] = turn["n"] + 1
         messages, edit = state["messages"], edits[n % len(edits)]
         if messages and edit is not None:
             messages[edit % len(messages)].content += "!"
         return {"messages": built(writes[n % len(writes)])}
 
-    def route(state: Any) -> str:
+    def route(state) -> str:
         seen.append(shown(state["messages"]))
         return "node" if turn["n"] % len(writes) else engine.END
 
-    def loop() -> Any:
+    def loop():
         graph = engine.StateGraph(engine.MessagesState)
         graph.add_node("node", node)
         graph.add_edge(engine.START, "node")
@@ -98,7 +98,7 @@ def chatted(engine: Engine, writes: list[Any], edits: list[Any], nested: bool, f
         app = outer.compile(checkpointer=engine.Saver())
     else:
         app = loop().compile(checkpointer=engine.Saver())
-    thread: Any = {"configurable": {"thread_id": "1"}}
+    thread = {"configurable": {"thread_id": "1"}}
     try:
         app.invoke({"messages": built([("say", id, "start") for id in IDS])}, thread, durability="sync")
         # An update before the input was taken is another matter: see the tests of `update_state`.
@@ -118,7 +118,7 @@ def chatted(engine: Engine, writes: list[Any], edits: list[Any], nested: bool, f
     return seen, [shown(snapshot.values.get("messages", [])) for snapshot in app.get_state_history(thread)]
 
 
-def main(chats: int, seed: int) -> None:
+def main(chats: int, seed: int):
     ours, peer = Engine("stategraph"), Engine("langgraph")
     for number in range(seed, seed + chats):
         rng = random.Random(number)

@@ -19,7 +19,7 @@ PEER = SimpleNamespace(
 )  # fmt: skip
 
 
-def main() -> None:
+def main():
     """One answer per line, until the input ends."""
     warnings.simplefilter("ignore")
     answers, sys.stdout = sys.stdout, sys.stderr  # nothing else may speak on the line

@@ -6,18 +6,17 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from typing import Any
 
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.pregel.remote import RemoteGraph
 from langgraph.types import Command
 
 url = sys.argv[1]
-found: dict[str, Any] = {}
-hi: Any = {"messages": [("human", "hi")]}
+found = {}
+hi = {"messages": [("human", "hi")]}
 
 
-def texts(state: Any) -> list[str]:
+def texts(state) -> list[str]:
     return [each["content"] for each in state["messages"]]
 
 
@@ -27,7 +26,7 @@ found["streamed"] = [[*each] for each in chat.stream(hi, stream_mode="updates")]
 found["drawn"] = [*chat.get_graph().nodes]
 
 asks = RemoteGraph("asks", url=url)
-config: Any = {"configurable": {"thread_id": asks.sync_client.threads.create()["thread_id"]}}
+config = {"configurable": {"thread_id": asks.sync_client.threads.create()["thread_id"]}}
 found["asked"] = asks.invoke(hi, config)["__interrupt__"][0]["value"]
 found["next"] = asks.get_state(config).next
 found["answered"] = texts(asks.invoke(Command(resume="yes"), config))

@@ -22,21 +22,21 @@ def add(x: int, y: int) -> int:
     return x + y
 
 
-def ask(state: Any) -> Any:
+def ask(state):
     answer = (RunnableLambda(lambda given: given, name="before") | model()).invoke("q")
     add.invoke({"x": 1, "y": 2})
     dispatch_custom_event("here", {"n": 1})
     return {"messages": [answer], "pid": os.getpid()}
 
 
-async def aask(state: Any, config: Any) -> Any:
+async def aask(state, config: Any):
     answer = await model().ainvoke("q", config)
     return {"messages": [answer], "pid": os.getpid()}
 
 
-def fail(state: Any) -> Any:
+def fail(state):
     return RunnableLambda(lambda given: 1 / 0, name="broken").invoke("q")
 
 
-def plain(state: Any) -> Any:
+def plain(state):
     return {"pid": os.getpid()}

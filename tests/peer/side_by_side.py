@@ -13,7 +13,6 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,7 +37,7 @@ def start(program: str) -> dict[str, subprocess.Popen[str]]:
     """The program's processes, by engine: both run at the same time."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LANGSMITH_", "LANGCHAIN_"))}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / ".types"), str(PROGRAMS)])
-    options: dict[str, Any] = {"env": env, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    options = {"env": env, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     own, path = ["-m", "stategraph", "langgraph"], str(PROGRAMS / program)
     return {
         engine: subprocess.Popen([sys.executable, *arguments, path], **options)
@@ -67,23 +66,23 @@ def run_by(engine: str, program: str) -> dict[str, list[str]]:
 
 def read_cases(output: str) -> dict[str, list[str]]:
     """What each case has printed, without ids."""
-    cases: dict[str, list[str]] = json.loads(output.splitlines()[-1])
+    cases = json.loads(output.splitlines()[-1])
     return {name: [IDS.sub("ID", line) for line in lines] for name, lines in cases.items()}
 
 
 class Quiet(Observer):
     """An observer that only notes what it surrounds."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.seen: list[str] = []
 
-    def run_started(self, run: Any) -> None:
+    def run_started(self, run):
         self.seen.append("run")
 
-    def around(self, task: Any, call: Any) -> Any:
+    def around(self, task, call):
         self.seen.append(task.node)
         return call()
 
-    async def aaround(self, task: Any, call: Any) -> Any:
+    async def aaround(self, task, call):
         self.seen.append(task.node)
         return await call()

@@ -33,13 +33,13 @@ def public_modules() -> list[str]:
     return sorted(found)
 
 
-def public_names(module: Any) -> list[str]:
+def public_names(module) -> list[str]:
     """What a module exports: `__all__`, what it defines, and what it takes from another public module."""
     exported = getattr(module, "__all__", ())
     return sorted({*exported, *(name for name in dir(module) if _is_own(module, name))})
 
 
-def _is_own(module: Any, name: str) -> bool:
+def _is_own(module, name: str) -> bool:
     value = getattr(module, name)
     if name.startswith("_") or isinstance(value, types.ModuleType):
         return False
@@ -51,7 +51,7 @@ def _is_own(module: Any, name: str) -> bool:
     return name.isupper() and name != "TYPE_CHECKING"
 
 
-def parameters(function: Any) -> list[str]:
+def parameters(function) -> list[str]:
     """The names of a callable's parameters, `**` if it takes any; `?` if they cannot be known."""
     try:
         found = inspect.signature(function).parameters.values()
@@ -70,7 +70,7 @@ def fields(value: type) -> list[str]:
     return []
 
 
-def describe(value: Any) -> dict[str, Any]:
+def describe(value) -> dict[str, Any]:
     """The parameters of a callable; of a class its members, their parameters and its fields, too."""
     if type(value).__name__ == "_Absent":
         return {"absent": True}
@@ -125,7 +125,7 @@ found |= {
 
 def specimens() -> dict[str, Any]:
     """The attributes of objects as programs meet them; of tuples, their items as well."""
-    space: dict[str, Any] = {}
+    space = {}
     exec(SPECIMENS, space)
     return {
         name: {
@@ -148,7 +148,7 @@ def surface(module: str, names: list[str] | None) -> dict[str, Any] | None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    asked: dict[str, list[str] | None] = json.loads(sys.stdin.read() or "null") or dict.fromkeys(public_modules())
+    asked = json.loads(sys.stdin.read() or "null") or dict.fromkeys(public_modules())
     asked.pop("an object", None)
     everything = {module: surface(module, names) for module, names in asked.items()}
     print(json.dumps({**everything, "an object": specimens()}))

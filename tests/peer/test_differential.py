@@ -14,7 +14,6 @@ import subprocess
 import threading
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")  # ra
 class Peer:
     """The other engine, in its own process."""
 
-    def __init__(self, python: Path) -> None:
+    def __init__(self, python):
         self._process = subprocess.Popen(
             [str(python), "-W", "ignore", str(HERE / "peer_worker.py")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -48,16 +47,16 @@ class Peer:
         for ear in self._ears:
             ear.start()
 
-    def _listen(self) -> None:
+    def _listen(self):
         for line in self._process.stdout or ():
             self._answers.put(line)
         self._answers.put("")
 
-    def _hear_errors(self) -> None:
+    def _hear_errors(self):
         for line in self._process.stderr or ():
             self._last_words[-30:] = [*self._last_words[-29:], line]
 
-    def tell(self, graph: Described, is_async: bool) -> list[Described]:
+    def tell(self, graph: Described, is_async) -> list[Described]:
         """The story of this graph there."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended, and its last words say why
@@ -71,7 +70,7 @@ class Peer:
         assert isinstance(told, list), told
         return told
 
-    def close(self) -> None:
+    def close(self):
         """End the process and what listens to it."""
         assert self._process.stdin and self._process.stdout and self._process.stderr
         with contextlib.suppress(BrokenPipeError):
@@ -101,7 +100,7 @@ def peer():
     found.close()
 
 
-def comparable(ours: list[Described], theirs: list[Described], is_async: bool) -> tuple[Any, Any]:
+def comparable(ours: list[Described], theirs: list[Described], is_async):
     """Both stories as far as they can be the same."""
     mine, other = [], []
     for a, b in zip(ours, theirs, strict=False):
@@ -138,7 +137,7 @@ def test_random_graphs_run_as_on_the_peer(peer, graph, is_async):
     assert mine == other
 
 
-def orders_deferred(graph: Described) -> bool:
+def orders_deferred(graph: Described):
     """Whether deferred nodes wake in order of dependency here, and all together there."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from side_by_side import IDS, PROGRAMS, ROOT
@@ -32,15 +32,15 @@ def workers():
         yield executor
 
 
-def one_node(function: Any, executor: Any) -> Any:
+def one_node(function, executor):
     graph = StateGraph(State)
     graph.add_node("a", function, executor=executor)
     return graph.add_edge(START, "a").compile()
 
 
-def told(function: Any, executor: Any) -> list[str]:
+def told(function, executor):
     """What a handler hears of a run."""
-    heard: list[str] = []
+    heard = []
     handler = Handler(lambda *words: heard.append(" ".join(map(str, words))))
     app, config = one_node(function, executor), {"callbacks": [handler], "metadata": {"mine": 1}}
     try:
@@ -59,7 +59,7 @@ def test_callback_handlers_get_events_of_workers(node, workers):
 
 
 def test_tokens_of_a_worker_are_streamed(workers):
-    def chunks(executor: Any) -> list[Any]:
+    def chunks(executor):
         return [(m.content, m.id, meta["stategraph_node"]) for m, meta in one_node(remote_nodes.ask, executor).stream({}, stream_mode="messages")]
 
     assert chunks(workers) == chunks("threads")
@@ -69,7 +69,7 @@ def test_tokens_of_a_worker_are_streamed(workers):
 def test_events_of_a_worker_reach_astream_events(workers):
     from stategraph.compat.langchain.runnable import as_runnable
 
-    async def names(executor: Any) -> list[Any]:
+    async def names(executor):
         app = as_runnable(one_node(remote_nodes.aask, executor))
         return [(e["event"], e["name"], len(e["parent_ids"])) async for e in app.astream_events({}, version="v2")]
 

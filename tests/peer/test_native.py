@@ -33,18 +33,18 @@ def saying(text: str = "a b") -> Scripted:
     return Scripted(messages=iter([AIMessage(text, id=f"i{n}") for n in range(9)]))
 
 
-def one_node(function: Any) -> Any:
+def one_node(function):
     graph = StateGraph(State)
     graph.add_node("a", function)
     graph.add_edge(START, "a")
     return graph.compile()
 
 
-async def read_all(chunks: Any) -> list[Any]:
+async def read_all(chunks) -> list[Any]:
     return [chunk async for chunk in chunks]
 
 
-def contents(chunks: Any) -> list[Any]:
+def contents(chunks) -> list[Any]:
     return [(message.content, message.id) for message, _ in chunks]
 
 
@@ -62,7 +62,7 @@ def test_the_tokens_of_a_model_are_sent_once(call):
 def test_the_tokens_of_an_awaited_model_are_sent_once(call):
     model = saying()
 
-    async def node(state: Any) -> Any:
+    async def node(state):
         return {"messages": [await call(model)]}
 
     chunks = asyncio.run(read_all(one_node(node).astream({"messages": []}, stream_mode="messages")))
@@ -78,7 +78,7 @@ def test_a_text_that_a_model_streams_is_sent_once():
 def test_a_text_that_a_model_streams_on_an_event_loop_is_sent_once():
     model = saying()
 
-    async def node(state: Any) -> Any:
+    async def node(state):
         return {"messages": [await astream_text(part.text async for part in model.astream("q"))]}
 
     chunks = asyncio.run(read_all(one_node(node).astream({"messages": []}, stream_mode="messages")))
@@ -88,7 +88,7 @@ def test_a_text_that_a_model_streams_on_an_event_loop_is_sent_once():
 def test_a_long_answer_does_not_hold_up_the_event_loop_of_its_reader():
     model = saying("x " * 600)
 
-    async def node(state: Any) -> Any:
+    async def node(state):
         return {"messages": [await model.ainvoke("q")]}
 
     chunks = asyncio.run(asyncio.wait_for(read_all(one_node(node).astream({}, stream_mode="messages")), 60))
@@ -104,7 +104,7 @@ def test_metadata_names_the_node_by_the_names_of_this_engine():
 
 
 def test_handlers_get_events_of_native_graphs_with_the_right_parents():
-    heard: list[str] = []
+    heard = []
     model = saying()
     app = one_node(lambda state: {"messages": [model.invoke("q")]})
     handler = Handler(lambda *words: heard.append(" ".join(map(str, words[:4]))))
@@ -114,9 +114,9 @@ def test_handlers_get_events_of_native_graphs_with_the_right_parents():
 
 
 def test_a_handler_that_the_context_configures_is_found():
-    variable: ContextVar[Any] = ContextVar("handler", default=None)
+    variable = ContextVar("handler", default=None)
     register_configure_hook(variable, True)
-    heard: list[Any] = []
+    heard = []
     app = one_node(lambda state: None)
     app.invoke({})
     assert not heard
@@ -146,9 +146,9 @@ def test_a_runnable_graph_is_a_node_of_another_engines_graph():
     from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.graph import StateGraph as Theirs
 
-    heard: list[str] = []
+    heard = []
     inner = as_runnable(one_node(lambda state: {"messages": [AIMessage("x", id="1")]}))
-    outer: Any = Theirs(State)
+    outer = Theirs(State)
     outer.add_node("sub", inner)
     outer.add_edge(START, "sub")
     handler = Handler(lambda *words: heard.append(" ".join(map(str, words[:4]))))
@@ -158,7 +158,7 @@ def test_a_runnable_graph_is_a_node_of_another_engines_graph():
     assert "chain StateGraph in sub" in heard and "chain a in StateGraph" in heard
 
 
-def routed(model: Any) -> Any:
+def routed(model):
     """A graph with a router of each kind, and one that calls a model."""
     graph = StateGraph(State)
     graph.add_node("a", lambda state: {"messages": [model.invoke("q")]})
@@ -172,7 +172,7 @@ def routed(model: Any) -> Any:
 @pytest.mark.parametrize("is_async", [False, True])
 def test_handlers_get_the_same_events_with_an_observer(is_async):
     def told() -> list[str]:
-        heard: list[str] = []
+        heard = []
         handler = Handler(lambda *words: heard.append(" ".join(map(str, words[:5]))))
         app, config = routed(saying()), {"callbacks": [handler], "run_id": "00000000-0000-4000-8000-000000000001"}
         if is_async:

@@ -87,7 +87,7 @@ def calling(*calls: tuple[str, dict[str, Any]]) -> AIMessage:
     return AIMessage("", tool_calls=[{"name": n, "args": a, "id": f"c{i}"} for i, (n, a) in enumerate(calls)], id="ai")
 
 
-def run_tools(tools: Sequence[Any], message: Any, schema: Any = MessagesState, *, is_async: bool = False, **options: Any) -> Any:
+def run_tools(tools: Sequence[Any], message, schema=MessagesState, *, is_async: bool = False, **options):
     graph = StateGraph(schema, dict)
     graph.add_node("tools", ToolNode(tools, **options)).add_conditional_edges(START, tools_condition, ["tools", END])
     app, given = graph.compile(), {"messages": [HumanMessage("hi", id="h"), message]}
@@ -156,7 +156,7 @@ def test_an_async_tool_of_langchain_runs_in_an_async_run():
 
 
 def test_handlers_hear_of_tools_below_the_node():
-    heard: list[str] = []
+    heard = []
     handler = Handler(lambda *words: heard.append(" ".join(map(str, words[:4]))))
     graph = StateGraph(MessagesState).add_node("tools", ToolNode([add])).add_edge(START, "tools")
     graph.compile().invoke({"messages": [calling(("add", {"a": 1, "b": 2}))]}, {"callbacks": [handler]})
@@ -164,7 +164,7 @@ def test_handlers_hear_of_tools_below_the_node():
 
 
 def test_an_approval_of_a_langchain_tool_survives_the_resume():
-    thread: Any = {"configurable": {"thread_id": "1"}}
+    thread = {"configurable": {"thread_id": "1"}}
     graph = StateGraph(MessagesState).add_node("tools", ToolNode([add], approve=True)).add_edge(START, "tools")
     app = graph.compile(InMemorySaver())
     (question,) = app.invoke({"messages": [calling(("add", {"a": 1, "b": 2}))]}, thread)["__interrupt__"]

@@ -7,19 +7,18 @@ import os
 import subprocess
 import sys
 from importlib.metadata import Distribution
-from pathlib import Path
 
 import pytest
 from side_by_side import ROOT
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(folder, *arguments) -> subprocess.CompletedProcess[str]:
     """Run Python with the drop-in at hand and a folder on its path."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / ".types"), str(folder)])}
     return subprocess.run([sys.executable, *arguments], env=env, cwd=folder, capture_output=True, text=True, timeout=60)
 
 
-def in_the_drop_in(folder: Path, code: str) -> str:
+def in_the_drop_in(folder, code):
     done = run(folder, "-c", f"import stategraph.compat.langgraph\n{code}")
     return done.stdout + done.stderr.strip().rpartition("\n")[2]
 

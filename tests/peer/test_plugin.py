@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from side_by_side import ROOT
 
@@ -45,7 +44,7 @@ def test_which_engine_runs():
 """
 
 
-def run_pytest(folder: Path, *options: str, module: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder, *options, module) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_suite.py").write_text(SUITE.replace("{module}", module))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(folder)]

@@ -14,7 +14,7 @@ UNCAUGHT = "uncaught"
 """How the line of a case begins that has failed by a mistake in the program itself; see programs/program_cases.py."""
 
 
-def cases() -> list[tuple[str, str]]:
+def cases():
     """Every case of every program."""
     found = []
     for path in sorted(PROGRAMS.glob("*.py")):

@@ -43,7 +43,7 @@ asks = StateGraph(MessagesState).add_sequence([talk, confirm]).add_edge(START, "
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    folder: Path = tmp_path_factory.mktemp("served")
+    folder = tmp_path_factory.mktemp("served")
     (folder / "served.py").write_text(SERVED)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

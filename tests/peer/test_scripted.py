@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
@@ -46,7 +44,7 @@ def test_it_streams_tokens_and_pieces_of_tool_calls():
     scripted = ScriptedModel([line, line, AIMessage("Whole.")])
     model = scripted.as_langchain()
 
-    async def read() -> list[Any]:
+    async def read():
         return [part async for part in model.astream("?")]
 
     for parts in (list(model.stream("?")), asyncio.run(read())):

@@ -17,7 +17,6 @@ from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
     AnyMessage,
-    BaseMessage,
     ChatMessage,
     FunctionMessage,
     HumanMessage,
@@ -37,7 +36,7 @@ from stategraph import START, StateGraph  # noqa: E402
 from stategraph.checkpoint import UnknownTypeError, UnserializableError  # noqa: E402
 from stategraph.checkpoint.sqlite import SqliteSaver  # noqa: E402
 
-THREAD: Any = {"configurable": {"thread_id": "1"}}
+THREAD = {"configurable": {"thread_id": "1"}}
 ARRAY = np.arange(6.0).reshape(2, 3)
 CALL = {"name": "f", "args": {"a": 1}, "id": "1"}
 USED = {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}
@@ -90,7 +89,7 @@ VALUES = {
 }  # fmt: skip
 
 
-def same(left: Any, right: Any) -> bool:
+def same(left, right):
     """Whether two values are equal and of the same types all the way down."""
     if type(left) is not type(right):
         return False
@@ -107,11 +106,11 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def parts(model: BaseModel) -> dict[str, Any]:
+def parts(model: BaseModel):
     return {**model.__dict__, **(model.__pydantic_extra__ or {})}
 
 
-def writing(value: Any, saver: Any) -> Any:
+def writing(value, saver):
     graph = StateGraph(State)
     graph.add_node("writer", lambda state: {"value": value})
     return graph.add_edge(START, "writer").compile(checkpointer=saver)
@@ -172,7 +171,7 @@ def test_a_custom_message_class_is_stored_where_the_state_names_it(saver):
     graph.add_node("writer", lambda state: {"messages": [Note("x", mood="wild")]})
     app = graph.add_edge(START, "writer").compile(checkpointer=saver)
     app.invoke({"messages": []}, THREAD)
-    found: list[BaseMessage] = app.get_state(THREAD).values["messages"]
+    found = app.get_state(THREAD).values["messages"]
     assert same(found, [Note("x", mood="wild")])
     with pytest.raises(UnserializableError, match=r"cannot store .*Plain"):
         writing(type("Plain", (HumanMessage,), {"__module__": __name__})("x"), saver).invoke({}, THREAD)
@@ -196,7 +195,7 @@ def test_another_process_needs_the_library_loaded_and_no_more(tmp_path):
     with SqliteSaver.from_conn_string(path) as saver:
         writing(Document("x"), saver).invoke({}, THREAD)
 
-    def read(load: str) -> str:
+    def read(load):
         code = READ.format(load=load, path=path)
         return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
 

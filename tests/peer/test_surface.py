@@ -7,11 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from side_by_side import ROOT
 
@@ -62,22 +60,21 @@ EXCUSED = {
 
 
 @cache
-def surfaces() -> tuple[dict[str, Any], dict[str, Any]]:
+def surfaces():
     """Of the release, and of this engine for the same names."""
     theirs = run([sys.executable, str(SCRIPT)], "")
     names = {module: list(found) for module, found in theirs.items()}
     return theirs, run([sys.executable, "-m", "stategraph", "langgraph", str(SCRIPT)], json.dumps(names))
 
 
-def run(command: list[str], given: str) -> dict[str, Any]:
+def run(command, given):
     env = {**os.environ, "PYTHONPATH": str(ROOT / ".types")}
     done = subprocess.run(command, env=env, input=given, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
-def differences() -> Iterator[str]:
+def differences():
     """`module`, `module.name`, `...name(parameter)`, `...name.member`, `...name[]`, `...name: fields`."""
     theirs, ours = surfaces()
     for module, names in theirs.items():
@@ -94,7 +91,7 @@ def differences() -> Iterator[str]:
                 yield from missing(path, wanted, ours[module][name])
 
 
-def missing(path: str, wanted: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
+def missing(path, wanted, found):
     yield from lacking(path, wanted.get("parameters", ()), found.get("parameters", ()))
     if wanted.get("subscripted") and not found.get("subscripted"):
         yield f"{path}[]"
@@ -107,12 +104,12 @@ def missing(path: str, wanted: dict[str, Any], found: dict[str, Any]) -> Iterato
             yield from lacking(f"{path}.{member}", parameters, found["members"][member] or ())
 
 
-def lacking(path: str, wanted: list[str], taken: list[str]) -> Iterator[str]:
+def lacking(path, wanted, taken):
     if "**" not in taken and "?" not in (*wanted, *taken):
         yield from (f"{path}({name})" for name in wanted if name not in taken and name != "**")
 
 
-def matches(what: str, pattern: str) -> bool:
+def matches(what, pattern):
     return fnmatch(what.replace("[]", "()"), pattern.replace("[]", "()"))
 
 

@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / ".types")]
 from stategraph import START, InMemorySaver, MessagesState, StateGraph, add_messages  # noqa: E402
 from stategraph import RemoveMessage as NativeRemoval  # noqa: E402
 
-THREAD: Any = {"configurable": {"thread_id": "1"}}
+THREAD = {"configurable": {"thread_id": "1"}}
 
 
 class Chat(TypedDict):
@@ -49,7 +49,7 @@ class Two(TypedDict):
 TYPED = [Chat, Model, Base, Two]
 
 
-def answering(schema: Any, answer: Any, **options: Any) -> Any:
+def answering(schema, answer, **options):
     graph = StateGraph(schema)
     graph.add_node("a", lambda state: {"messages": answer})
     return graph.add_edge(START, "a").compile(**options)

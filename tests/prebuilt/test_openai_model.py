@@ -28,7 +28,7 @@ def environment(monkeypatch):
     monkeypatch.setenv("OPENAI_MODEL", "m")
 
 
-def named(finish: str, content: str | None, *calls: Any) -> Answer:
+def named(finish: str, content: str | None, *calls) -> Answer:
     """An answer as OpenAI's server gives it in one piece."""
     message = {"role": "assistant", "content": content, "refusal": None, **({"tool_calls": calls} if calls else {})}
     choice = {"index": 0, "finish_reason": finish, "message": message}
@@ -50,7 +50,7 @@ STREAMED = [
 WHOLE = [named("tool_calls", None, CALL), named("stop", "3369 metres.")]
 
 
-def check(requests: list[Any], *, stream: bool) -> None:
+def check(requests: list[Any], *, stream: bool):
     """Both requests were of the protocol: nothing in them that is only ours."""
     assert {(path, key) for path, key, _ in requests} == {("/v1/chat/completions", "Bearer k")}
     first, second = [body for _, _, body in requests]
@@ -110,7 +110,7 @@ def test_a_custom_client_is_used():
         client = openai.OpenAI(base_url=url, api_key="mine", max_retries=0)
         assert OpenAIModel("m", client=client).invoke([])["content"] == "Hi."
 
-        async def ask() -> Any:
+        async def ask():
             async with openai.AsyncOpenAI(base_url=url, api_key="mine", max_retries=0) as other:
                 return await OpenAIModel("m", async_client=other).ainvoke([])
 

@@ -56,19 +56,18 @@ def fail(text: str) -> str:
     raise KeyError(text)
 
 
-def asking(*calls: Any, content: str = "") -> dict[str, Any]:
+def asking(*calls, content: str = "") -> dict[str, Any]:
     return {"role": "assistant", "content": content, "tool_calls": list(calls)}
 
 
-def answers(state: Any) -> list[Any]:
+def answers(state) -> list[Any]:
     return [message["content"] for message in state["messages"] if message["role"] == "tool"]
 
 
-def call_tools(drive: Drive, node: ToolNode, *calls: Any, **options: Any) -> dict[str, Any]:
+def call_tools(drive: Drive, node: ToolNode, *calls, **options) -> dict[str, Any]:
     """The state after the calls of one message."""
     graph = chain_of(MessagesState, tools=node)
-    state: dict[str, Any] = drive.invoke(graph.compile(**options), {"messages": [asking(*calls)]})
-    return state
+    return drive.invoke(graph.compile(**options), {"messages": [asking(*calls)]})
 
 
 # -- what a model is told of a function -----------------------------------------------------------------------
@@ -105,7 +104,7 @@ class Place(BaseModel):
 
 
 def test_arguments_arrive_with_the_types_that_the_function_declares():
-    def book(place: Place, day: date, tags: set[str]) -> None: ...
+    def book(place: Place, day: date, tags: set[str]): ...
 
     read = Tool(book).read('{"place": {"city": "Rome"}, "day": "2026-01-02", "tags": ["a", "a"]}')
     assert read == {"place": Place(city="Rome"), "day": date(2026, 1, 2), "tags": {"a"}}
@@ -126,7 +125,7 @@ def test_what_the_graph_fills_the_model_does_not_see():
         runtime: Runtime[Any],
         memory: BaseStore | None,
         say: StreamWriter,
-    ) -> None: ...
+    ): ...
 
     assert list(Tool(act).schema["function"]["parameters"]["properties"]) == ["x"]
 
@@ -339,7 +338,7 @@ def test_streamed_or_not_the_messages_are_the_same(drive):
     assert strip_messages(last["messages"]) == strip_messages(plain["messages"])
 
 
-def approving(model: ScriptedModel, saver: Any, done: list[str], approve: Any = True) -> Any:
+def approving(model: ScriptedModel, saver, done: list[str], approve=True):
     def delete(file: str) -> str:
         done.append(file)
         return f"deleted {file}"
@@ -348,7 +347,7 @@ def approving(model: ScriptedModel, saver: Any, done: list[str], approve: Any = 
 
 
 def test_a_call_waits_for_approval_and_no_call_is_made_twice(drive):
-    done: list[str] = []
+    done = []
     asked = asking(tool_call("delete", file="a"), tool_call("delete", file="b"), tool_call("delete", file="c"))
     app = approving(ScriptedModel([asked, "Well."]), InMemorySaver(), done)
     state = drive.invoke(app, {"messages": "Tidy up"}, THREAD)
@@ -365,7 +364,7 @@ def test_a_call_waits_for_approval_and_no_call_is_made_twice(drive):
 
 
 def test_an_answer_that_is_no_decision_is_asked_for_again(drive):
-    done: list[str] = []
+    done = []
     app = approving(ScriptedModel([asking(tool_call("delete", file="a")), "Well."]), InMemorySaver(), done)
     drive.invoke(app, {"messages": "Tidy up"}, THREAD)
     for wrong in ({"decision": "perhaps"}, True):
@@ -395,7 +394,7 @@ def test_wrong_arguments_are_not_put_before_a_person(drive):
 
 
 def test_after_a_crash_a_tool_that_had_finished_is_not_called_again(drive, tmp_path):
-    done: list[int] = []
+    done = []
     broken = [True]
 
     def count(x: int) -> int:
@@ -436,7 +435,7 @@ def test_tools_run_where_the_graph_says_and_ask_from_there(drive):
 
 def test_a_model_that_is_only_sync_serves_async_runs_too():
     class Echo:
-        def invoke(self, messages: list[Any], **_: Any) -> dict[str, Any]:
+        def invoke(self, messages: list[Any], **_) -> dict[str, Any]:
             return {"role": "assistant", "content": messages[-1]["content"]}
 
     assert Drive(True).invoke(create_agent(Echo()), {"messages": "hi"})["messages"][-1]["content"] == "hi"
@@ -444,7 +443,7 @@ def test_a_model_that_is_only_sync_serves_async_runs_too():
 
 def test_an_answer_that_is_no_dict_is_refused_with_the_way_out(drive):
     class Foreign:
-        def invoke(self, messages: Any) -> object:
+        def invoke(self, messages) -> object:
             return object()
 
     with pytest.raises(TypeError, match="the model must answer with a dict, got object"):
@@ -455,20 +454,20 @@ def test_an_answer_that_is_no_dict_is_refused_with_the_way_out(drive):
 
 
 def test_parts_of_tool_calls_are_put_together():
-    def piece(name: str = "", arguments: str = "", **more: Any) -> dict[str, Any]:
+    def piece(name: str = "", arguments: str = "", **more) -> dict[str, Any]:
         call = {**more, "function": {"name": name, "arguments": arguments}}
         return {"role": "assistant", "content": "", "tool_calls": [call]}
 
     class Model:
-        def __init__(self, *parts: Any) -> None:
+        def __init__(self, *parts):
             self.parts = parts
 
-        def invoke(self, messages: Any) -> Any: ...
+        def invoke(self, messages): ...
 
-        def stream(self, messages: Any) -> Any:
+        def stream(self, messages):
             yield from self.parts
 
-    def said(*parts: Any) -> list[Any]:
+    def said(*parts) -> list[Any]:
         chunks = (
             chain_of(MessagesState, a=lambda state: {"messages": call_model(Model(*parts), state["messages"])})
             .compile()

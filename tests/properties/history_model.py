@@ -55,9 +55,9 @@ class Point:
     update: tuple[Any, ...] = ()
     touched: bool = False
 
-    def bare(self, **changes: Any) -> Point:
+    def bare(self, **changes) -> Point:
         """The state alone, a command's update folded in."""
-        beside: dict[str, Any] = {"done": {}, "answers": {}, "asked": {}, "update": (), "touched": False}
+        beside = {"done": {}, "answers": {}, "asked": {}, "update": (), "touched": False}
         return replace(self, log=self.log + self.update, **beside, **changes)
 
     @property
@@ -66,11 +66,11 @@ class Point:
         start = ("__start__",) if self.given is not None else ()
         return (*start, *sorted(self.pending), *(("z",) if self.z else ()))
 
-    def shown(self) -> Any:
+    def shown(self):
         """The row that history shows."""
         return (self.source, self.step, self.parent, [*self.log, *self.update], self.tasks)
 
-    def live(self) -> Any:
+    def live(self):
         """What the head shows: log, next and open questions."""
         log = [*self.log, *self.update, *(item for t in sorted(self.done) for item in self.done[t])]
         following = tuple(t for t in self.tasks if t not in self.done)
@@ -80,7 +80,7 @@ class Point:
 class Thread:
     """The model: a list of points, the last committed being the head."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.points: list[Point] = []
         self._forked = False
 
@@ -90,7 +90,7 @@ class Thread:
 
     # -- calls ------------------------------------------------------------------------------------------------
 
-    def input(self, at: int | None, items: tuple[Any, ...]) -> Any:
+    def input(self, at: int | None, items: tuple[Any, ...]):
         """New input, at the head or at an old point: what was pending is dropped."""
         base = self.points[self.head if at is None else at].bare() if self.points else Point("", -2, None)
         joined = frozenset() if base.z else base.joined
@@ -99,7 +99,7 @@ class Thread:
         self.points.append(replace(point, joined=joined, z=False))
         return self._run({}, NOTHING)
 
-    def go_on(self, at: int | None) -> Any:
+    def go_on(self, at: int | None):
         """None: at the head, or (named) done anew."""
         if not self.points:
             raise Refused
@@ -109,7 +109,7 @@ class Thread:
                 return self._result(self.points[at], live=False)
         return self._run({}, NOTHING)
 
-    def update(self, items: tuple[Any, ...]) -> Any:
+    def update(self, items: tuple[Any, ...]):
         """A command with an update, at the head."""
         head = self.points[self.head]
         self.points[self.head] = replace(head, update=head.update + items, touched=True)
@@ -121,7 +121,7 @@ class Thread:
         again = at is not None and at != self.head
         return {t: k for t, k in sorted(point.asked.items()) if again or t not in point.done}
 
-    def answer(self, at: int | None, answers: dict[str, Any], single: Any = NOTHING) -> Any:
+    def answer(self, at: int | None, answers: dict[str, Any], single=NOTHING):
         """Answers by task (their open question), or a single one."""
         if not self.points:
             raise Refused
@@ -136,7 +136,7 @@ class Thread:
             self._fork(where, kept)
         return self._run(answers, single)
 
-    def edit(self, at: int | None, as_node: str, items: tuple[Any, ...]) -> None:
+    def edit(self, at: int | None, as_node: str, items: tuple[Any, ...]):
         """update_state."""
         where = self.head if at is None else at
         point = self.points[where] if self.points else Point("", -1, None)
@@ -173,7 +173,7 @@ class Thread:
 
     # -- what follows -----------------------------------------------------------------------------------------
 
-    def _fork(self, at: int, answers: dict[str, Any] | None = None) -> None:
+    def _fork(self, at: int, answers: dict[str, Any] | None = None):
         """A branch of its own, unless there is nothing to do or the head was made for it and is untouched."""
         point = self.points[at]
         fresh = at == self.head and point.source in ("update", "fork") and not point.touched
@@ -182,7 +182,7 @@ class Thread:
             fork = point.bare(source="fork", step=point.step + 1, parent=at)
             self.points.append(replace(fork, answers=dict(answers or {})))
 
-    def _run(self, answers: dict[str, Any], single: Any) -> Any:
+    def _run(self, answers: dict[str, Any], single):
         """Superstep after superstep, from the head."""
         while True:
             here = self.points[self.head]
@@ -217,13 +217,13 @@ class Thread:
             joined = (frozenset() if here.z else base.joined) | here.pending
             self.points.append(replace(base, log=base.log + items, pending=frozenset(), z=joined == ALL, joined=joined))
 
-    def _result(self, point: Point, live: bool) -> Any:
+    def _result(self, point: Point, live: bool):
         """What the call returns: the log, and the questions that are open."""
         log, _, questions = point.live() if live else ([*point.log, *point.update], (), [])
         return log, questions
 
 
-CFG: Any = {"configurable": {"thread_id": "1"}}
+CFG = {"configurable": {"thread_id": "1"}}
 CALLS = 40  # of one thread
 
 
@@ -231,7 +231,7 @@ class State(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
 
 
-def asks(name: str) -> Any:
+def asks(name: str):
     return lambda state: {"log": [(name, *(interrupt(f"{name}{k}") for k in range(ASKED[name])))]}
 
 
@@ -245,13 +245,13 @@ def the_graph() -> StateGraph:
 class World:
     """The engine's side: the same calls, in one world."""
 
-    def __init__(self, runner: asyncio.Runner | None, saver: Any = None) -> None:
+    def __init__(self, runner: asyncio.Runner | None, saver=None):
         self.app = the_graph().compile(checkpointer=saver or InMemorySaver())
         self.runner = runner
         self.ids: list[str] = []  # of the checkpoints, in the order in which they were made
         self.known: dict[str, Any] = {}
 
-    def call(self, method: str, *args: Any) -> Any:
+    def call(self, method: str, *args):
         if self.runner is None:
             return getattr(self.app, method)(*args)
         return self.runner.run(getattr(self.app, "a" + method)(*args))
@@ -259,10 +259,10 @@ class World:
     def history(self, limit: int | None = None) -> list[Any]:
         return list(self.app.get_state_history(CFG, limit=limit))
 
-    def config(self, at: int | None) -> Any:
+    def config(self, at: int | None):
         return CFG if at is None else {"configurable": {"thread_id": "1", "checkpoint_id": self.ids[at]}}
 
-    def result(self, *args: Any) -> Any:
+    def result(self, *args):
         result = self.call("invoke", *args) or {}
         return result.get("log", []), [q.value for q in result.get("__interrupt__", ())]
 
@@ -271,7 +271,7 @@ class World:
         state = self.call("get_state", self.config(at))
         return {q.value[0]: q.id for q in state.interrupts}
 
-    def row(self, snapshot: Any) -> Any:
+    def row(self, snapshot):
         parent = snapshot.parent_config
         return (
             snapshot.metadata["source"], snapshot.metadata["step"],
@@ -299,7 +299,7 @@ STEPS = st.lists(
 )
 
 
-def expected(model: Thread, step: Any) -> Any:
+def expected(model: Thread, step):
     """What the model says the call returns.
 
     Raises:
@@ -321,7 +321,7 @@ def expected(model: Thread, step: Any) -> Any:
     return model.edit(at, what, () if what in (END, "__copy__") else (f"as {what}",))
 
 
-def observed(world: World, step: Any, known: dict[str, str]) -> Any:
+def observed(world: World, step, known: dict[str, str]):
     """What the engine returns."""
     kind, at, what = step
     config = world.config(at)
@@ -344,7 +344,7 @@ def observed(world: World, step: Any, known: dict[str, str]) -> Any:
     return None
 
 
-def possible(model: Thread, step: Any) -> Any:
+def possible(model: Thread, step):
     """The step with a place that exists; None if its outcome is left open."""
     kind, at, what = step
     if not model.points:
@@ -359,7 +359,7 @@ def possible(model: Thread, step: Any) -> Any:
     return kind, at, what
 
 
-def same(world: World, model: Thread, before: int) -> None:
+def same(world: World, model: Thread, before: int):
     """The new checkpoints and the head are as the model says."""
     added = len(model.points) - before
     fresh = world.history(added + 1)[:added] if added else []
@@ -372,7 +372,7 @@ def same(world: World, model: Thread, before: int) -> None:
         assert (state.values.get("log", []), state.next, [q.value for q in state.interrupts]) == model.points[-1].live()
 
 
-def untouched(world: World, model: Thread, moving: set[int]) -> None:
+def untouched(world: World, model: Thread, moving: set[int]):
     """Every checkpoint is as it was when it was last looked at; only those that calls went on from have more results."""
     now = {s.config["configurable"]["checkpoint_id"]: s for s in world.history()}
     assert len(now) == len(model.points)
@@ -394,10 +394,10 @@ def runner(request):
         yield runner
 
 
-def follow(world: World, steps: list[Any]) -> None:
+def follow(world: World, steps: list[Any]):
     """Make the calls in the engine and in the model, and compare after each."""
     model = Thread()
-    moving: set[int] = set()
+    moving = set()
     for count, drawn in enumerate(steps):
         step = possible(model, drawn)
         if step is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,11 +19,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 
 
 @st.composite
-def acyclic(draw: Any, *, routers: bool = True, defer: bool = False) -> tuple[str, Script]:
+def acyclic(draw, *, routers=True, defer=False) -> tuple[str, Script]:
     """A graph whose edges lead on in the alphabet, all nodes of which something leads to."""
     names = NAMES[: draw(st.integers(3, len(NAMES)))]
-    parts: list[str] = []
-    script: dict[str, Any] = {}
+    parts = []
+    script = {}
     for place, name in enumerate(names):
         before = ["S", *names[:place]]
         sources = draw(st.lists(st.sampled_from(before), min_size=1, max_size=2, unique=True))
@@ -47,7 +46,7 @@ def acyclic(draw: Any, *, routers: bool = True, defer: bool = False) -> tuple[st
     return " ".join(parts), script
 
 
-def joined_graph(draw: Any, kinds: list[str]) -> tuple[str, Script, list[str], str]:
+def joined_graph(draw, kinds) -> tuple[str, Script, list[str], str]:
     text, script = draw(acyclic())
     names = [name for name in NAMES if f">{name}" in text or f"|{name}" in text or f"={name}" in text]
     sources = draw(st.lists(st.sampled_from(names), min_size=min(2, len(names)), max_size=3, unique=True))
@@ -56,11 +55,11 @@ def joined_graph(draw: Any, kinds: list[str]) -> tuple[str, Script, list[str], s
 
 
 @st.composite
-def joins(draw: Any) -> tuple[str, Script, list[str], str]:
+def joins(draw) -> tuple[str, Script, list[str], str]:
     return joined_graph(draw, ["any", "reachable"])
 
 
-def run(text: str, script: Script, drive: Any) -> list[tuple[int, str]]:
+def run(text, script: Script, drive):
     return drive.invoke(build(text, script).compile(), {"log": []})["log"]
 
 
@@ -78,7 +77,7 @@ def test_a_join_runs_once_if_enough_sources_arrived_and_names_them(drive, made):
 
 
 @st.composite
-def loops(draw: Any) -> tuple[str, Script]:
+def loops(draw) -> tuple[str, Script]:
     """A graph with two joins, the first of which leads back into the graph a few times."""
     text, script, sources, _ = joined_graph(draw, ["any", "reachable"])
     back = draw(st.lists(st.sampled_from(sources), min_size=1, max_size=2, unique=True))
@@ -104,7 +103,7 @@ def test_stopped_anywhere_and_resumed_it_is_as_never_stopped(drive, made, stops)
     text, script = made
     straight = show(run(text, script, drive))
     saver, config = InMemorySaver(), {"configurable": {"thread_id": "t"}}
-    given: Any = {"log": []}
+    given = {"log": []}
     for step in range(60):
         before = "*" if stops >> (step % 12) & 1 or step == 0 else None
         app = build(text, script).compile(checkpointer=saver, interrupt_before=before or [])
@@ -118,7 +117,7 @@ def test_stopped_anywhere_and_resumed_it_is_as_never_stopped(drive, made, stops)
 # -- the sentence at compile -----------------------------------------------------------------------------------------
 
 
-def told(text: str) -> set[str]:
+def told(text):
     """The nodes that compile says will run more than once."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from operator import add
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import pytest
 from hypothesis import assume, event, given
@@ -39,7 +39,7 @@ DURABILITIES = st.sampled_from(get_args(Durability))
 ALL_MODES = [mode for mode in get_args(StreamMode) if mode != "messages"]
 
 
-def ended(found: list[Any]) -> set[str]:
+def ended(found):
     """The ids of the tasks that a reader has seen end well."""
     return {data["id"] for mode, data in found if mode == "tasks" and "result" in data and not data["error"]}
 
@@ -68,8 +68,8 @@ def test_sync_and_async_have_the_same_history(graph, bodies_async):
 def test_a_stream_closed_anywhere_is_resumed_as_if_never_stopped(drive, graph, stops, modes, durability):
     whole, thread = unbroken(graph, drive), Thread(graph, drive)
     options = {"stream_mode": [*sorted(modes - {"tasks"}), "tasks"], "durability": durability}
-    seen: set[str] = set()
-    value: Any = thread.input
+    seen = set()
+    value = thread.input
     for stop in stops:
         found = drive.stream(thread.app, value, thread.config, take=stop, **options)
         seen |= ended(found)
@@ -125,7 +125,7 @@ def test_a_run_whose_nodes_fail_is_resumed_to_the_same_end(drive, graph, failing
 # -- storing --------------------------------------------------------------------------------------------------
 
 
-def told(graph: Described, drive: Drive, **options: Any) -> Described:
+def told(graph: Described, drive: Drive, **options) -> Described:
     """The story of one run, with or without a saver."""
     config = {"configurable": {"thread_id": "1"}, "recursion_limit": graph["limit"], **options.pop("config", {})}
     app = build(graph, stategraph, is_async=drive.is_async, saver=options.pop("saver", None))
@@ -167,7 +167,7 @@ def test_the_same_input_makes_the_same_history(drive, graph):
 # -- watching -------------------------------------------------------------------------------------------------
 
 
-def scribble(value: Any) -> None:
+def scribble(value):
     """Spoil whatever a reader can reach in a chunk."""
     if isinstance(value, dict):
         for inner in list(value.values()):
@@ -196,8 +196,8 @@ def test_a_reader_never_changes_the_run(drive, graph, subgraphs, version):
     assert history(thread.app, thread.config) == history(whole.app, whole.config)
 
 
-def read_and_scribble_async(thread: Thread, options: Any) -> None:
-    async def read() -> None:
+def read_and_scribble_async(thread, options):
+    async def read():
         async for chunk in thread.app.astream(thread.input, thread.config, **options):
             scribble(chunk)
 
@@ -210,10 +210,10 @@ def read_and_scribble_async(thread: Thread, options: Any) -> None:
 class FailingAdd:
     """A reducer that fails on one of its calls."""
 
-    def __init__(self, failing: int) -> None:
+    def __init__(self, failing):
         self.left = failing
 
-    def __call__(self, a: Any, b: Any) -> Any:
+    def __call__(self, a, b):
         self.left -= 1
         if self.left == 0:
             raise Boom("reducer")

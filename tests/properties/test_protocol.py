@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from properties.explorer.search import RULES, Bounds, Explorer, Found
 
 PLAIN, RACES, NAMED = Bounds(races=False), Bounds(), Bounds(named=True, races=False)
 
-CASES: dict[str, tuple[Any, ...]] = {
+CASES = {
     "pair": ("pair", "model", "sync", PLAIN, True),
     "pair-threads": ("busy", "model", "sync", PLAIN, False),
     "alone-memory": ("alone", "memory", "sync", PLAIN, True),
@@ -51,7 +50,7 @@ MANY = {
 
 
 @cache
-def explored(case: str) -> Found:
+def explored(case) -> Found:
     program, storage, durability, bounds, is_async = CASES[case]
     explorer = Explorer(PROGRAMS[program], storage, durability, bounds, is_async=is_async)
     try:

@@ -18,7 +18,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from pathlib import PurePosixPath
-from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -42,10 +41,10 @@ TWO = ("raw", b"2")
 class Clock:
     """Seconds that move only when told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 1000.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -222,14 +221,14 @@ class Checked:
 
 
 class Plain:
-    def __init__(self, x: Any) -> None:
+    def __init__(self, x):
         self.x = x
 
 
 class Slotted:
     __slots__ = ("x", "y")
 
-    def __init__(self, x: Any) -> None:
+    def __init__(self, x):
         self.x = x
 
 
@@ -241,9 +240,9 @@ class Numbers(list):  # type: ignore[type-arg]
     pass
 
 
-def local_class(result: Any) -> Any:
+def local_class(result):
     class Local:
-        def run(self) -> Any:
+        def run(self):
             return result
 
         __call__ = run
@@ -370,17 +369,17 @@ def test_sharing_does_not_count():
 
 
 def test_a_value_within_itself_has_a_key():
-    one: list[Any] = [1]
+    one = [1]
     one.append(one)
-    other: list[Any] = [1]
+    other = [1]
     other.append(other)
-    longer: list[Any] = [1, [1]]
+    longer = [1, [1]]
     longer[1].append(longer)
     assert canonical_key(one) == canonical_key(other) != canonical_key(longer)
 
 
-def nested(levels: int) -> Any:
-    value: Any = 0
+def nested(levels):
+    value = 0
     for _ in range(levels):
         value = [value]
     return value
@@ -416,7 +415,7 @@ json = st.recursive(
 )
 
 
-def shuffled(value: Any, chance: random.Random) -> Any:
+def shuffled(value, chance: random.Random):
     if isinstance(value, list):
         return [shuffled(item, chance) for item in value]
     if isinstance(value, dict):
@@ -440,69 +439,69 @@ def test_keys_are_equal_only_for_equal_values(one, other):
 # -- identity of functions ------------------------------------------------------------------------------------------
 
 
-def make(bound: Any) -> Any:
-    def inner(x: int) -> Any:
+def make(bound):
+    def inner(x):
         return (x, bound)
 
     return inner
 
 
-def default(value: Any) -> Any:
-    def inner(x: Any = value) -> Any:
+def default(value):
+    def inner(x=value):
         return x
 
     return inner
 
 
-def logged(fn: Any) -> Any:
+def logged(fn):
     @functools.wraps(fn)
-    def wrapper(*args: Any) -> Any:
+    def wrapper(*args):
         return fn(*args)
 
     return wrapper
 
 
 class Tool:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         self.name = name
 
-    def run(self, x: int) -> Any:
+    def run(self, x):
         return (self.name, x)
 
-    def walk(self, x: int) -> Any:
+    def walk(self, x):
         return (self.name, x)
 
-    def __call__(self, x: int) -> Any:
+    def __call__(self, x):
         return (self.name, x)
 
     @classmethod
-    def build(cls) -> Any:
+    def build(cls):
         return cls
 
     @staticmethod
-    def still(x: int) -> int:
+    def still(x):
         return x
 
 
-async def coroutine(x: int) -> int:
+async def coroutine(x):
     return x
 
 
-def one() -> Any:
-    def inner(x: int) -> int:
+def one():
+    def inner(x):
         return x
 
     return inner
 
 
-def other() -> Any:
-    def inner(x: int) -> int:
+def other():
+    def inner(x):
         return x + 1
 
     return inner
 
 
-FUNCTIONS: dict[str, Any] = {
+FUNCTIONS = {
     "plain": lambda: nested,
     "coroutine": lambda: coroutine,
     "class": lambda: Tool,

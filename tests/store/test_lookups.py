@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import closing
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -69,8 +68,8 @@ documents = st.builds(
 
 
 @st.composite
-def filters(draw: Any) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+def filters(draw):
+    made = {}
     if draw(st.booleans()):
         made["owner"] = {"$in": [draw(owners), None]}
     if draw(st.booleans()):
@@ -122,14 +121,14 @@ def store(request, stores):
 everywhere = pytest.mark.parametrize("store", KINDS, indirect=True)
 
 
-def fill(store: LocalStore, each: list[dict[str, Any]]) -> None:
+def fill(store: LocalStore, each):
     store.batch([PutOp(item.namespace, item.key, None) for item in store.search((), limit=1000)])
     for number, value in enumerate(each):
         store.put(SPACE, str(number), {**value, "thread_id": str(number)})
 
 
-def found(store: LocalStore, lookup: Lookup) -> tuple[list[tuple[str, Any]], int]:
-    async def look() -> Any:
+def found(store: LocalStore, lookup: Lookup):
+    async def look():
         items, untested = await store.alook_up(lookup), lookup._replace(test=None, text="")
         keys = await store.alook_up_keys(untested)
         assert len(keys) == await store.acount(untested)
@@ -154,7 +153,7 @@ def test_databases_find_what_memory_finds(stores, each, asked, text):
         answers = [found(store, lookup) for store in stores.values()]
         assert answers[0] == answers[1] == answers[2], (lookup, understand(lookup))
 
-    def has(key: str, value: Any) -> bool:
+    def has(key, value):
         known = json.dumps([key, value["metadata"], value["error"]], ensure_ascii=False)
         return text.lower() in known.replace("\\u0000", "\ufffd").lower()  # "0" is no part of a NUL
 
@@ -165,7 +164,7 @@ def test_databases_find_what_memory_finds(stores, each, asked, text):
         assert answers[0] == answers[1] == answers[2]
 
 
-def threads(number: int) -> list[dict[str, Any]]:
+def threads(number):
     return [
         {"owner": f"u{n % 2}", "status": "idle", "metadata": {"topic": f"n{n}"}, "error": None, "created_at": f"{n:05}", "updated_at": f"{n:05}"}
         for n in range(number)
@@ -192,7 +191,7 @@ COMMON = {
 @pytest.mark.parametrize("store", KINDS[1:], indirect=True)
 def test_a_database_reads_only_the_rows_that_it_returns(store, name, monkeypatch):
     fill(store, threads(100))
-    rows: list[Any] = []
+    rows = []
     read = store._row  # type: ignore[attr-defined]
     monkeypatch.setattr(store, "_row", lambda row: rows.append(row) or read(row))
     monkeypatch.setattr(store, "_scan", None)
@@ -205,7 +204,7 @@ def test_a_database_reads_only_the_rows_that_it_returns(store, name, monkeypatch
 
 
 def test_no_text_of_a_user_becomes_sql():
-    texts: dict[str, set[str]] = {}
+    texts = {}
     for word in ("idle", "'; DROP TABLE store_items; --", "?", "%s"):
         with SqliteStore(":memory:") as store:
             store.index_fields(SPACE)
@@ -251,7 +250,7 @@ def test_other_namespaces_are_searched_with_those_below_them(store):
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_items_that_other_programs_wrote_are_found(kind, tmp_path, request):
-    def opened() -> Any:
+    def opened():
         return (
             SqliteStore(tmp_path / "a.db")
             if kind == "sqlite"
@@ -283,7 +282,7 @@ def test_an_old_sqlite_reads_all_items(monkeypatch):
 
 
 def test_a_role_that_may_not_alter_tables_reads_all_items(postgres, monkeypatch):
-    def refuse(*_: Any) -> None:
+    def refuse(*_):
         raise NoPermissionError("no")
 
     with PostgresStore(postgres) as store:
@@ -295,7 +294,7 @@ def test_a_role_that_may_not_alter_tables_reads_all_items(postgres, monkeypatch)
 
 
 def test_memory_tests_only_items_with_the_text():
-    tested: list[str] = []
+    tested = []
     lookup = Lookup(SPACE, {}, ("created_at",), limit=5, test=lambda key, _: tested.append(key) or True, text="n77")  # type: ignore[func-returns-value]
     with InMemoryStore() as store:
         fill(store, [*threads(100), threads(1)[0] | {"status": "error"}])
@@ -305,10 +304,10 @@ def test_memory_tests_only_items_with_the_text():
 
 @pytest.mark.parametrize("order", [(), ("status", "created_at")])
 def test_a_look_up_in_memory_gives_way_to_others(order):
-    async def look() -> int:
+    async def look():
         turns = 0
 
-        async def others() -> None:
+        async def others():
             nonlocal turns
             while True:
                 turns += 1

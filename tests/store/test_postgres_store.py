@@ -33,12 +33,12 @@ def store(postgres):
         yield opened
 
 
-def found_keys(store: PostgresStore, *prefix: str, **options: Any) -> list[str]:
+def found_keys(store: PostgresStore, *prefix, **options):
     return [item.key for item in store.search(prefix, **options)]
 
 
 def test_a_database_keeps_all_and_all_see_it(postgres):
-    index: Any = {"dims": 2, "embed": lambda texts: [[len(text), 1] for text in texts], "fields": ["text"]}
+    index = {"dims": 2, "embed": lambda texts: [[len(text), 1] for text in texts], "fields": ["text"]}
     with PostgresStore.from_conn_string(postgres, index=index) as one:
         one.put(("a", "b"), "k", {"text": "cat"}, ttl=5)
         before = one.search((), query="cat")
@@ -105,7 +105,7 @@ def test_a_search_sees_one_state_however_long_it_is(store, postgres):
     rows = wire_module.Wire.rows
     pages = []
 
-    def put_meanwhile(wire: Any, statement: str, *values: Any) -> Any:
+    def put_meanwhile(wire, statement, *values):
         found = rows(wire, statement, *values)
         if statement == store_module._SCAN and not pages:
             pages.append(1)
@@ -127,7 +127,7 @@ def test_batches_in_each_others_way_all_arrive(store, monkeypatch):
     names = [str(number) for number in range(20)]
     gate = threading.Barrier(4)
 
-    def work(name: int) -> None:
+    def work(name):
         for turn in range(10):
             gate.wait()
             order = names if name % 2 else names[::-1]
@@ -178,14 +178,14 @@ def test_reads_survive_a_lost_response_and_writes_raise_that_the_outcome_is_unkn
 
 
 def test_the_set_of_sql_texts_is_fixed(postgres):
-    sent: set[str] = set()
+    sent = set()
 
     class Watched(psycopg.RawCursor[Any]):
-        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        def execute(self, query, *args, **kwargs):
             sent.add(query)
             return super().execute(query, *args, **kwargs)
 
-        def executemany(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        def executemany(self, query, *args, **kwargs):
             sent.add(query)
             return super().executemany(query, *args, **kwargs)
 
@@ -220,12 +220,11 @@ def test_a_pool_and_a_connection_handed_in_stay_open(postgres):
 
 
 def again(store: PostgresStore) -> PostgresStore:
-    opened: PostgresStore = pickle.loads(pickle.dumps(store.reopen()))()
-    return opened
+    return pickle.loads(pickle.dumps(store.reopen()))()
 
 
 def test_the_same_tables_are_opened_again(postgres):
-    index: Any = {"dims": 1, "embed": embed_lengths}
+    index = {"dims": 1, "embed": embed_lengths}
     with PostgresStore.from_conn_string(postgres, index=index, ttl={"default_ttl": 3}, pool_size=2, timeout=5) as store:
         store.put(("a",), "k", {"n": 1})
         with closing(again(store)) as other:
@@ -235,7 +234,7 @@ def test_the_same_tables_are_opened_again(postgres):
             }  # fmt: skip
 
 
-def embed_lengths(texts: list[str]) -> list[list[float]]:
+def embed_lengths(texts):
     return [[len(text)] for text in texts]
 
 
@@ -269,13 +268,13 @@ def test_of_a_connection_handed_in_its_session_counts(postgres, pooled):
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"GRANT ALL ON SCHEMA {schema} TO pg_monitor")  # type: ignore[arg-type]
 
-    def configure(connection: Any) -> None:
+    def configure(connection):
         connection.autocommit = True
         connection.execute(told)
 
     with ExitStack() as stack:
         if pooled:
-            given: Any = stack.enter_context(ConnectionPool(address, min_size=1, configure=configure, name="stategraph"))
+            given = stack.enter_context(ConnectionPool(address, min_size=1, configure=configure, name="stategraph"))
         else:
             given = stack.enter_context(psycopg.connect(f"{address} password=secret"))
             configure(given)
@@ -334,12 +333,12 @@ def test_a_batch_of_deletes_is_done_whole_before_or_after_puts(store, postgres, 
     assert found_keys(store) in outcomes
 
 
-def waiting(watch: psycopg.Connection[Any]) -> int:
+def waiting(watch: psycopg.Connection[Any]):
     """How many sessions wait for a lock."""
     return watch.execute("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").fetchone()[0]  # type: ignore[index]
 
 
-def wait_until(true: Any) -> None:
+def wait_until(true):
     deadline = time.monotonic() + 20
     while not true():
         assert time.monotonic() < deadline
@@ -353,7 +352,7 @@ def test_reads_that_renew_and_puts_do_not_wait_for_each_other(postgres, monkeypa
         store.batch([PutOp(("a",), key, {}) for key in "abcdef"])
         gate = threading.Barrier(4, timeout=20)
 
-        def work(name: int) -> None:
+        def work(name):
             for _ in range(20):
                 gate.wait()
                 keys = "abcdef" if name % 2 else "fedcba"
@@ -368,11 +367,11 @@ def test_reads_that_renew_and_puts_do_not_wait_for_each_other(postgres, monkeypa
 def test_round_trips_of_batches_on_connections_of_its_own(postgres, monkeypatch):
     trips, wait = [], Patient.wait
 
-    def count(self: Patient, *args: Any, **kwargs: Any) -> Any:
+    def count(self: Patient, *args, **kwargs):
         trips.append(args)
         return wait(self, *args, **kwargs)
 
-    def write(n: int) -> list[Any]:
+    def write(n):
         seen = UnchangedOp(("a",), "1", {"n": n - 1} if n else None)
         return [seen, PutOp(("a",), "1", {"n": n}), PutOp(("a",), "2", {"n": n}), PutOp(("a",), "3", None)]
 
@@ -385,7 +384,7 @@ def test_round_trips_of_batches_on_connections_of_its_own(postgres, monkeypatch)
         store.batch(write(5))
         assert len(trips) == 4  # begin; locks and numbers; what is there; writes and commit
         trips.clear()
-        found: Any = store.batch(read)
+        found = store.batch(read)
         assert len(trips) == 1
         assert [each and each.value["n"] for each in found] == [5, None, 5, 5]
         with pytest.raises(ItemChangedError):

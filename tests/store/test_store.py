@@ -14,7 +14,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
@@ -57,38 +56,38 @@ NOW = 1_700_000_000.0
 class Clock:
     """Seconds that move only when told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = NOW
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
-    def wait(self, minutes: float) -> None:
+    def wait(self, minutes):
         self.now += 60 * minutes
 
 
 class Driven:
     """A store seen through one face: the async one is driven by a runner, so that tests read the same."""
 
-    def __init__(self, store: BaseStore, runner: asyncio.Runner | None) -> None:
+    def __init__(self, store: BaseStore, runner: asyncio.Runner | None):
         self.store = store
         self.runner = runner
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         if self.runner is None or name == "sweep_ttl":
             return getattr(self.store, name)
         call = getattr(self.store, f"a{name}")
         return lambda *args, **kwargs: self.runner.run(call(*args, **kwargs))
 
 
-def open_store(backend: str, place: str | None = None, **config: Any) -> Any:
+def open_store(backend, place=None, **config: Any):
     """A store; in Postgres in this schema, or in a new one."""
     if backend == "postgres":
         return PostgresStore(place or cluster.shared().schema(), **config)
     return InMemoryStore(**config) if backend == "memory" else SqliteStore(":memory:", **config)
 
 
-def close_store(store: Any) -> None:
+def close_store(store: Any):
     if not isinstance(store, InMemoryStore):
         store.close()
 
@@ -109,7 +108,7 @@ def make(request, backend, clock):
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner()) if request.param == "async" else None
 
-        def make(**config: Any) -> Any:
+        def make(**config: Any):
             place = stack.enter_context(cluster.shared().emptied()) if backend == "postgres" else None
             opened = open_store(backend, place, clock=clock, **config)
             stack.callback(close_store, opened)
@@ -123,7 +122,7 @@ def store(make):
     return make()
 
 
-def keys(items) -> list[str]:
+def keys(items):
     return [item.key for item in items]
 
 
@@ -202,8 +201,8 @@ class Color(IntEnum):
     RED = 1
 
 
-def deep(levels: int) -> Any:
-    value: Any = 0
+def deep(levels):
+    value = 0
     for _ in range(levels):
         value = [value]
     return value
@@ -236,7 +235,7 @@ def test_a_value_that_is_not_json_is_refused_with_its_place(store, value, place)
 
 
 def test_a_value_within_itself_is_refused(store):
-    value: dict[str, Any] = {}
+    value = {}
     value["me"] = value
     with pytest.raises(ValueError, match="within itself"):
         store.put(("a",), "k", value)
@@ -558,7 +557,7 @@ def test_a_filter_without_meaning_is_refused_even_by_an_empty_store(store, filte
 
 
 def test_a_filter_of_any_depth_raises_nothing_else():
-    nested: Any = 1
+    nested = 1
     for _ in range(5000):
         nested = {"a": nested}
     with pytest.raises(ValueError, match="nested deeper"):
@@ -938,7 +937,7 @@ def test_no_change_of_many_threads_is_lost(backend):
     store = open_store(backend)
     store.put(("shared",), "k", {"n": 0})
 
-    def add() -> None:
+    def add():
         read = store.get(("shared",), "k").value
         try:
             store.batch([UnchangedOp(("shared",), "k", read), PutOp(("shared",), "k", {"n": read["n"] + 1})])
@@ -1136,7 +1135,7 @@ def letters(texts):
     return [[text.count("a"), text.count("b"), 1] for text in texts]
 
 
-def run(store, clock, steps, batch) -> list[Any]:
+def run(store, clock, steps, batch):
     """What a store answers, errors included."""
     answers = []
     for step in steps:
@@ -1152,7 +1151,7 @@ def run(store, clock, steps, batch) -> list[Any]:
     return answers
 
 
-def compare(steps, batch, other="sqlite") -> None:
+def compare(steps, batch, other="sqlite"):
     config = {
         "index": {"dims": 3, "embed": letters, "fields": ["$"]},
         "ttl": {"default_ttl": 3, "sweep_interval_minutes": 2},
@@ -1193,7 +1192,7 @@ def test_the_set_of_sql_texts_is_fixed(steps):
         assert set(connection.statements) <= known
 
 
-def constants(module: str) -> set[str]:
+def constants(module):
     found = vars(importlib.import_module(module)).values()
     return {
         text for value in found for text in (value if isinstance(value, tuple) else [value]) if isinstance(text, str)
@@ -1288,7 +1287,7 @@ def test_a_batch_in_memory_that_is_interrupted_leaves_nothing(after):
     store.put(("b",), "gone", {"n": 0})
     before = store.search((), limit=100, refresh_ttl=False)
 
-    def numbers() -> Iterator[int]:
+    def numbers():
         yield from range(100, 100 + after)
         raise KeyboardInterrupt
 
@@ -1304,7 +1303,7 @@ def test_a_batch_in_memory_that_is_interrupted_leaves_nothing(after):
 # -- other distances --------------------------------------------------------------------------------------------------
 
 
-def plane(texts: list[str]) -> list[list[float]]:
+def plane(texts):
     """A text of two numbers is a point."""
     return [[float(number) for number in text.split()] for text in texts]
 
@@ -1350,8 +1349,8 @@ def test_stores_compute_the_same_scores(clock, backend):
 
 
 def test_vectors_of_another_distance_do_not_count(tmp_path):
-    def opened(distance: str) -> SqliteStore:
-        index: Any = {"dims": 2, "embed": plane, "fields": ["at"], "distance_type": distance}
+    def opened(distance) -> SqliteStore:
+        index = {"dims": 2, "embed": plane, "fields": ["at"], "distance_type": distance}
         return SqliteStore(str(tmp_path / "store.db"), index=index)
 
     with closing(opened("cosine")) as store:
@@ -1399,7 +1398,7 @@ def test_a_sweeper_continues_after_an_error(clock, caplog):
     tries = []
     gone = threading.Event()
 
-    def sweep() -> int:
+    def sweep():
         tries.append(1)
         if len(tries) == 1:
             raise StorageError("away")

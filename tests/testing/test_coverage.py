@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import pytest
 from kit.graphs import chain_of, thread_config
@@ -29,19 +29,19 @@ class State(TypedDict, total=False):
     kind: str
 
 
-def sort(state: State) -> dict[str, Any]:
+def sort(state: State):
     return {}
 
 
-def work(state: Any) -> dict[str, Any]:
+def work(state):
     return {}
 
 
-def route(state: State) -> Any:
+def route(state: State):
     return [Send("work", state)] if state["kind"] == "many" else state["kind"]
 
 
-def build(name: str = "shop") -> Any:
+def build(name="shop"):
     graph = StateGraph(State).add_node(sort).add_node("one", work).add_node("two", work).add_node("work", work)
     graph.add_edge(START, "sort").add_conditional_edges("sort", route, {"one": "one", "two": "two", "stop": END, "work": "work"})
     return graph.add_edge("one", "two").compile(name=name)
@@ -90,7 +90,7 @@ def test_a_graph_that_does_not_run_is_reported_if_it_is_named():
 
 
 def test_commands_joins_handlers_and_questions_count(drive):
-    def fail(state: State) -> None:
+    def fail(state: State):
         raise ValueError("no")
 
     def mend(state: State, error: NodeError) -> Command:
@@ -166,7 +166,7 @@ def test_attempts_count_and_calls_of_tasks_and_cached_results_do_not(drive):
             raise failures.pop(0)
         return "found"
 
-    def first(state: State) -> State:
+    def first(state: State):
         kind = look().result()
         if failures:
             raise failures.pop()
@@ -211,7 +211,7 @@ def test_a_thread_with_schedule_ready_counts_all_that_a_router_behind_start_has_
     app = graph.compile(None if is_nested else InMemorySaver(), schedule="ready")
     if is_nested:
         app = chain_of(State, inside=app).compile(InMemorySaver())
-    thread: Any = {"configurable": {"thread_id": "1"}, "max_concurrency": 1}
+    thread = {"configurable": {"thread_id": "1"}, "max_concurrency": 1}
     drive.invoke(app, {"kind": ""}, thread)
     found = Coverage()
     found.add_thread(app, thread)

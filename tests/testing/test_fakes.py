@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import add
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 from unittest.mock import Mock
 
 import pytest
@@ -27,15 +27,15 @@ class State(TypedDict, total=False):
     log: Annotated[list[str], add]
 
 
-def forbidden(state: State) -> dict[str, Any]:
+def forbidden(state: State):
     raise AssertionError("the real node has run")
 
 
-def end(state: State) -> dict[str, Any]:
+def end(state: State):
     return {"log": ["end"]}
 
 
-def build(**options: Any) -> Any:
+def build(**options):
     graph = StateGraph(State).add_node("model", forbidden, **options).add_node(end)
     return graph.add_edge(START, "model").add_edge("model", "end").compile(cache=InMemoryCache())
 
@@ -48,7 +48,7 @@ def test_a_node_returns_a_value_instead(drive):
 
 
 def test_a_function_is_called_as_the_node_was(drive):
-    def fake(state: State, runtime: Runtime[str]) -> dict[str, Any]:
+    def fake(state: State, runtime: Runtime[str]):
         return {"log": [f"{len(state['log'])} {runtime.context}"]}
 
     assert drive.invoke(replace(APP, model=fake), {"log": ["x"]}, context="c")["log"] == ["x", "1 c", "end"]
@@ -57,7 +57,7 @@ def test_a_function_is_called_as_the_node_was(drive):
 def test_an_async_function_may_replace_a_sync_one():
     import asyncio
 
-    async def fake(state: State) -> dict[str, Any]:
+    async def fake(state: State):
         return {"log": ["async"]}
 
     assert asyncio.run(replace(APP, model=fake).ainvoke({}))["log"] == ["async", "end"]
@@ -71,7 +71,7 @@ def test_a_mock_remembers_its_calls(drive):
 
 
 def test_an_exception_is_raised_and_meets_the_policies_of_the_node(drive):
-    def handle(state: State, error: NodeError) -> dict[str, Any]:
+    def handle(state: State, error: NodeError):
         return {"log": [f"handled {error.error}"]}
 
     fake = Mock(side_effect=[ConnectionError("down"), ConnectionError("still down")])
@@ -135,7 +135,7 @@ def test_the_graph_itself_is_changed_for_a_while(drive):
 def test_debug_watches_fakes(drive):
     from stategraph import InPlaceEditError
 
-    def careless(state: State) -> dict[str, Any]:
+    def careless(state: State):
         state["log"].append("oops")
         return {}
 

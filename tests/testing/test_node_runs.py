@@ -35,19 +35,19 @@ class State(TypedDict, total=False):
     messages: Annotated[list[Any], add_messages]
 
 
-def price(state: State) -> dict[str, Any]:
+def price(state: State):
     return {"log": [f"{state['item']}: 9.50"]}
 
 
-def approve(state: State) -> dict[str, Any]:
+def approve(state: State):
     return {"log": [f"{interrupt('Buy it?')}, {interrupt({'how': 'many?'})}"]}
 
 
-def route(state: State) -> str:
+def route(state: State):
     return "price" if "again" in state["log"][-1] else END
 
 
-def build() -> Any:
+def build():
     return (
         chain_of(State, price=price, approve=approve).add_conditional_edges("approve", route, ["price", END]).compile()
     )
@@ -56,13 +56,13 @@ def build() -> Any:
 APP = build()
 
 
-def alone(drive: Drive, app: Any, node: str, state: Any = None, **options: Any) -> NodeRun:
+def alone(drive: Drive, app, node, state=None, **options) -> NodeRun:
     if drive.is_async:
         return asyncio.run(arun_node(app, node, state, **options))
     return run_node(app, node, state, **options)
 
 
-def graph_of(node: Any, **options: Any) -> Any:
+def graph_of(node, **options):
     return StateGraph(State).add_node("node", node, **options).add_edge(START, "node").compile()
 
 
@@ -75,7 +75,7 @@ def test_a_node_is_given_the_state_and_shows_what_it_did(drive):
 
 
 def test_the_state_is_used_without_its_reducers(drive):
-    def fold(old: int, new: int) -> int:
+    def fold(old, new):
         return old - new
 
     class Count(TypedDict):
@@ -113,7 +113,7 @@ def test_its_router_is_asked_with_what_it_wrote(drive):
 
 
 def test_it_finds_config_context_store_and_writer(drive):
-    def look(state: State, runtime: Runtime[Any], config: Any) -> dict[str, Any]:
+    def look(state: State, runtime: Runtime[Any], config: Any):
         runtime.stream_writer({"half": "done"})
         found = runtime.store.get(("a",), "k").value["v"]
         return {"log": [runtime.context["user"], config["configurable"]["tenant"], found]}
@@ -128,7 +128,7 @@ def test_it_finds_config_context_store_and_writer(drive):
 
 
 def test_commands_and_sends_are_shown(drive):
-    def spread(state: State) -> Any:
+    def spread(state: State):
         return [Command(update={"log": ["x"]}, goto="price"), Send("approve", {"item": "tea"})]
 
     graph = StateGraph(State).add_node(price).add_node(approve).add_edge(START, "spread")
@@ -155,13 +155,13 @@ def test_a_command_for_the_graph_around_is_what_it_returned(drive):
 
 def test_its_error_reaches_the_test_at_once(drive):
     """Neither its error handler nor its retry policy keeps it back."""
-    attempts: list[int] = []
+    attempts = []
 
-    def fail(state: State) -> None:
+    def fail(state: State):
         attempts.append(1)
         raise ConnectionError("down")
 
-    def handle(state: State, error: NodeError) -> dict[str, Any]:
+    def handle(state: State, error: NodeError):
         return {"log": ["handled"]}
 
     policy = RetryPolicy(max_attempts=3, initial_interval=0, jitter=False)
@@ -184,7 +184,7 @@ def test_tasks_that_it_calls_run(drive):
     def double(n: int) -> int:
         return 2 * n
 
-    def call(state: State) -> dict[str, Any]:
+    def call(state: State):
         return {"log": [str(double(4).result())]}
 
     if not drive.is_async:
@@ -192,7 +192,7 @@ def test_tasks_that_it_calls_run(drive):
 
 
 def test_async_nodes_run_in_an_async_test():
-    async def wait(state: State) -> dict[str, Any]:
+    async def wait(state: State):
         await asyncio.sleep(0)
         return {"log": ["waited"]}
 

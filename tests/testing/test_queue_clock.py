@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +14,7 @@ from stategraph.testing import queue_clock
 from stategraph.workers import Queue, When
 
 postgres = cluster.emptied
-ONE: Any = {"log": [], "left": 1}
+ONE = {"log": [], "left": 1}
 DAY = timedelta(days=1)
 
 

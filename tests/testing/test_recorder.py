@@ -57,11 +57,11 @@ class State(TypedDict, total=False):
     log: Annotated[list[str], add]
 
 
-def price(state: State) -> dict[str, Any]:
+def price(state: State):
     return {"order": Order(state["item"], 9.5)}
 
 
-def check(state: State) -> dict[str, Any]:
+def check(state: State):
     return {"log": [f"checked {state['order'].item}"]}
 
 
@@ -70,15 +70,15 @@ def approve(state: State) -> Command:
     return Command(update={"log": [f"approved: {answer}"]}, goto=[Send("ship", ("a", 1)), Send("ship", ("b", 2))])
 
 
-def ship(part: tuple[str, int]) -> dict[str, Any]:
+def ship(part):
     return {"log": [f"shipped {part}"]}
 
 
-def route(state: State) -> str:
+def route(state: State):
     return "approve" if state["order"].price < 100 else END
 
 
-def build() -> Any:
+def build():
     desk = StateGraph(State).add_node(check).add_node(approve, destinations=["ship"]).add_node(ship)
     desk = desk.add_edge(START, "check").add_conditional_edges("check", route, ["approve", END]).compile()
     return chain_of(State, price=price, desk=desk).compile()
@@ -91,18 +91,18 @@ RUN = record(APP, {"item": "tea"}, {"item": "mate"}, answers=["yes", "no"])
 class Player:
     """`record` and `replay`, or their async twins."""
 
-    def __init__(self, drive: Drive) -> None:
+    def __init__(self, drive: Drive):
         self.is_async = drive.is_async
 
-    def record(self, app: Any, *inputs: Any, **options: Any) -> Recording:
+    def record(self, app, *inputs, **options) -> Recording:
         return asyncio.run(arecord(app, *inputs, **options)) if self.is_async else record(app, *inputs, **options)
 
-    def replay(self, recording: Any, app: Any, **options: Any) -> Recording:
+    def replay(self, recording, app, **options) -> Recording:
         if self.is_async:
             return asyncio.run(areplay(recording, app, **options))
         return replay(recording, app, **options)
 
-    def differs(self, recording: Any, app: Any, **options: Any) -> str:
+    def differs(self, recording, app, **options):
         with pytest.raises(ReplayDiffers) as found:
             self.replay(recording, app, **options)
         return str(found.value)
@@ -156,7 +156,7 @@ def test_questions_that_a_node_asks_one_after_another_get_their_recorded_answers
     survives(graph, {"log": []}, answers=["yes", "no", "later"])
 
 
-def ask_twice(state: State) -> dict[str, Any]:
+def ask_twice(state: State):
     return {"log": [interrupt({"buy": "nothing"})]}
 
 
@@ -220,7 +220,7 @@ def test_a_node_that_runs_more_often_than_recorded_is_reported(player):
 def test_a_failed_run_can_be_replayed(player):
     saver = InMemorySaver()
     app = replace(APP, price=ValueError("out of stock")).copy({"checkpointer": saver})
-    thread: Any = thread_config("failed")
+    thread = thread_config("failed")
     with pytest.raises(ValueError, match="out of stock"):
         app.invoke({"item": "tea"}, thread)
     recording = read_thread(app, thread)
@@ -231,10 +231,10 @@ def test_a_failed_run_can_be_replayed(player):
 
 
 def test_a_failure_with_a_handler_is_recorded(player):
-    def handle(state: State, error: NodeError) -> dict[str, Any]:
+    def handle(state: State, error: NodeError):
         return {"log": [str(error.error)]}
 
-    def fail(state: State) -> None:
+    def fail(state: State):
         raise ValueError("no")
 
     app = StateGraph(State).add_node("fail", fail, error_handler=handle).add_edge(START, "fail").compile()
@@ -244,10 +244,10 @@ def test_a_failure_with_a_handler_is_recorded(player):
 
 
 def test_random_ids_may_differ_but_not_their_owners(player):
-    def speak(state: MessagesState) -> dict[str, Any]:
+    def speak(state: MessagesState):
         return {"messages": [{"role": "assistant", "content": "Hello.", "id": str(uuid.uuid4())}]}
 
-    def edit(state: MessagesState) -> dict[str, Any]:
+    def edit(state: MessagesState):
         return {"messages": [{"role": "assistant", "content": "Bye.", "id": state["messages"][place]["id"]}]}
 
     app, place = chain_of(MessagesState, speak=speak, edit=edit).compile(), 1
@@ -282,11 +282,11 @@ def test_functional_graphs_are_recorded(player):
 
 
 def test_context_and_config_reach_the_nodes(player):
-    def look(state: State, config: Any, runtime: Any) -> dict[str, Any]:
+    def look(state: State, config: Any, runtime: Any):
         return {"log": [config["configurable"]["tenant"], runtime.context]}
 
     app = chain_of(State, look=look).compile()
-    given: Any = {"config": {"configurable": {"tenant": "t"}}, "context": "c"}
+    given = {"config": {"configurable": {"tenant": "t"}}, "context": "c"}
     recording = player.record(app, {}, **given)
     assert recording.runs[0].state["log"] == ["t", "c"]
     player.replay(recording, app, **given)
@@ -295,7 +295,7 @@ def test_context_and_config_reach_the_nodes(player):
 def test_unrecordable_runs_are_errors():
     app = APP.copy({"checkpointer": InMemorySaver()})
 
-    def thread(name: str) -> Any:
+    def thread(name):
         return thread_config(name)
 
     with pytest.raises(ThreadError, match="nothing is stored of thread 'none'"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
 
 import pytest
 
@@ -36,9 +35,9 @@ def test_an_unused_response_is_found():
 
 
 def test_a_response_is_streamed_by_word():
-    line: dict[str, Any] = {"content": "Let me see.", "tool_calls": [tool_call("height", name="Etna")]}
+    line = {"content": "Let me see.", "tool_calls": [tool_call("height", name="Etna")]}
 
-    async def read() -> list[Any]:
+    async def read():
         return [part async for part in ScriptedModel([line]).astream([])]
 
     for parts in (list(ScriptedModel([line]).stream([])), asyncio.run(read())):

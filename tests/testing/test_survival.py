@@ -21,28 +21,28 @@ class State(TypedDict, total=False):
 class Outbox:
     """What was done outside."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.sent: list[str] = []
 
-    def send(self, text: str) -> str:
+    def send(self, text):
         self.sent.append(text)
         return text
 
-    def take(self) -> list[str]:
+    def take(self):
         taken, self.sent = self.sent, []
         return taken
 
 
-def in_a_row(*nodes: Any) -> Any:
+def in_a_row(*nodes):
     graph = StateGraph(State).add_sequence(list(nodes)).add_edge(START, nodes[0].__name__)
     return graph.compile()
 
 
-def start(state: State) -> dict[str, Any]:
+def start(state: State):
     return {"log": ["start"]}
 
 
-def end(state: State) -> dict[str, Any]:
+def end(state: State):
     return {"log": ["end"]}
 
 
@@ -53,17 +53,17 @@ def test_a_graph_survives():
 
 
 def test_an_async_graph_survives():
-    async def wait(state: State) -> dict[str, Any]:
+    async def wait(state: State):
         return {"log": ["waited"]}
 
     assert survives(in_a_row(start, wait), {}).trials == 16
 
 
 def test_questions_sends_loops_and_nested_graphs_survive():
-    def ask(state: State) -> dict[str, Any]:
+    def ask(state: State):
         return {"log": [interrupt("Go on?")]}
 
-    def again(state: State) -> str:
+    def again(state: State):
         return "ask" if state["log"][-1] == "again" else END
 
     desk = chain_of(State, ask=ask).add_conditional_edges("ask", again, ["ask", END])
@@ -78,7 +78,7 @@ def test_questions_sends_loops_and_nested_graphs_survive():
 def test_effects_are_compared_and_repeats_counted():
     outbox = Outbox()
 
-    def mail(state: State) -> dict[str, Any]:
+    def mail(state: State):
         return {"log": [outbox.send("mail")]}
 
     app = in_a_row(mail, end)
@@ -94,10 +94,10 @@ def test_effects_are_compared_and_repeats_counted():
 
 
 def test_a_receiver_that_drops_repeats_has_each_effect_once():
-    keys: set[str] = set()
+    keys = set()
     outbox = Outbox()
 
-    def mail(state: State, runtime: Runtime[Any]) -> dict[str, Any]:
+    def mail(state: State, runtime: Runtime[Any]):
         if runtime.idempotency_key not in keys:
             keys.add(runtime.idempotency_key)
             outbox.send("mail")
@@ -107,13 +107,13 @@ def test_a_receiver_that_drops_repeats_has_each_effect_once():
 
 
 def test_state_outside_of_the_graph_is_found():
-    memory: dict[str, int] = {}
+    memory = {}
 
-    def remember(state: State) -> dict[str, Any]:
+    def remember(state: State):
         memory["n"] = memory.get("n", 0) + 1
         return {"log": ["remembered"]}
 
-    def recall(state: State) -> dict[str, Any]:
+    def recall(state: State):
         return {"log": [str(memory.pop("n", None))]}
 
     with pytest.raises(CheckFailed) as failed:
@@ -129,12 +129,12 @@ def test_state_outside_of_the_graph_is_found():
 def test_another_effect_is_found():
     outbox, numbers = Outbox(), count()
 
-    def begin(state: State) -> dict[str, Any]:
+    def begin(state: State):
         nonlocal numbers
         numbers = count(1)
         return {}
 
-    def mail(state: State) -> dict[str, Any]:
+    def mail(state: State):
         outbox.send(f"mail {next(numbers)}")
         return {}
 
@@ -146,7 +146,7 @@ def test_another_effect_is_found():
 def test_nondeterministic_nodes_are_reported_as_such():
     numbers = count()
 
-    def draw(state: State) -> dict[str, Any]:
+    def draw(state: State):
         return {"log": [f"drew {next(numbers)}"]}
 
     with pytest.raises(CheckFailed, match="a node is not deterministic: .*\n.*node 'draw': the write to 'log' differs"):
@@ -157,7 +157,7 @@ def test_nondeterministic_nodes_are_reported_as_such():
 def test_nondeterministic_effects_are_reported_as_such():
     outbox, numbers = Outbox(), count()
 
-    def mail(state: State) -> dict[str, Any]:
+    def mail(state: State):
         outbox.send(f"mail {next(numbers)}")
         return {}
 
@@ -168,7 +168,7 @@ def test_nondeterministic_effects_are_reported_as_such():
 def test_errors_say_what_was_done():
     runs = count()
 
-    def fail_at_the_third(state: State) -> dict[str, Any]:
+    def fail_at_the_third(state: State):
         if next(runs) == 2:
             raise ValueError("no")
         return {}
@@ -179,7 +179,7 @@ def test_errors_say_what_was_done():
 
 
 def test_an_unanswered_interrupt_may_stay_open():
-    def ask(state: State) -> Any:
+    def ask(state: State):
         return Command(update={"log": [interrupt("?")]})
 
     assert survives(in_a_row(ask), {}).trials > 0

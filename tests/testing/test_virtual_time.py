@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from kit.graphs import CONFIG, Log
@@ -34,17 +33,17 @@ from stategraph.testing import virtual_time
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def napper(drive: Any, *seconds: float, note: Any = None, **options: Any) -> Any:
+def napper(drive, *seconds, note=None, **options):
     """A node that sleeps so long, in place."""
 
-    def node(state: Any, runtime: Runtime) -> Any:
+    def node(state, runtime: Runtime):
         for each in seconds:
             runtime.sleep(each, durable_after=1e9, **options)
         if note is not None:
             note()
         return {"log": ["woke"]}
 
-    async def anode(state: Any, runtime: Runtime) -> Any:
+    async def anode(state, runtime: Runtime):
         for each in seconds:
             await runtime.asleep(each, durable_after=1e9, **options)
         if note is not None:
@@ -54,7 +53,7 @@ def napper(drive: Any, *seconds: float, note: Any = None, **options: Any) -> Any
     return anode if drive.is_async else node
 
 
-def graph(nodes: dict[str, Any], saver: Any = None, **policies: Any) -> Any:
+def graph(nodes, saver=None, **policies):
     builder = StateGraph(Log)
     for name, node in nodes.items():
         builder.add_node(name, node, **policies).add_edge(START, name)
@@ -64,10 +63,10 @@ def graph(nodes: dict[str, Any], saver: Any = None, **policies: Any) -> Any:
 @pytest.mark.parametrize("saver", [None, InMemorySaver()], ids=["unsaved", "saved"])
 def test_tasks_side_by_side_wake_in_the_order_of_their_times(drive, saver):
     for _ in range(5):
-        woke: list[tuple[str, float]] = []
+        woke = []
         with virtual_time() as clock:
 
-            def noting(name: str, clock: Any = clock, woke: Any = woke) -> Any:
+            def noting(name, clock=clock, woke=woke):
                 return lambda: woke.append((name, round(clock.elapsed, 3)))
 
             times = {"a": (300, 300), "b": (10,), "c": (50, 1, 1), "d": (400,)}
@@ -78,16 +77,16 @@ def test_tasks_side_by_side_wake_in_the_order_of_their_times(drive, saver):
 
 def test_virtual_time_waits_for_computing_tasks(drive):
     """A sibling that is at work keeps the time where it is, however long the others sleep."""
-    seen: list[float] = []
+    seen = []
     with virtual_time() as clock:
 
-        def work(state: Log) -> Any:
+        def work(state: Log):
             until = time.monotonic() + 0.05
             while time.monotonic() < until:
                 seen.append(clock.elapsed)
             return {"log": ["worked"]}
 
-        async def awork(state: Log) -> Any:
+        async def awork(state: Log):
             return work(state)
 
         drive.invoke(graph({"work": awork if drive.is_async else work, "nap": napper(drive, 3600)}), {})
@@ -95,17 +94,17 @@ def test_virtual_time_waits_for_computing_tasks(drive):
 
 
 def test_the_backoff_of_retries(drive):
-    attempts: list[float] = []
+    attempts = []
     policy = RetryPolicy(
         max_attempts=4, initial_interval=60, backoff_factor=2, max_interval=1e6, jitter=False, retry_on=OSError
     )
     with virtual_time() as clock:
 
-        def fail(state: Log) -> Any:
+        def fail(state: Log):
             attempts.append(round(clock.elapsed))
             raise OSError
 
-        async def afail(state: Log) -> Any:
+        async def afail(state: Log):
             fail(state)
 
         with pytest.raises(OSError):
@@ -141,14 +140,14 @@ def test_the_deadline_of_a_run(drive):
 
 
 def test_a_limit_per_time(drive):
-    begun: list[int] = []
+    begun = []
     with virtual_time() as clock:
         builder = StateGraph(Log)
 
-        def work(state: Any) -> Any:
+        def work(state):
             begun.append(round(clock.elapsed))
 
-        async def awork(state: Any) -> Any:
+        async def awork(state):
             work(state)
 
         builder.add_node("work", awork if drive.is_async else work, limit=Limit(2, per=60))
@@ -185,7 +184,7 @@ def test_calls_of_tasks(drive):
 
 
 def test_timers_of_asyncio_are_moved_with_it():
-    async def node(state: Log) -> Any:
+    async def node(state: Log):
         await asyncio.sleep(3600)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.Event().wait(), 60)
@@ -200,7 +199,7 @@ def test_timers_of_asyncio_are_moved_with_it():
 
 
 def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive):
-    def body(state: Log, runtime: Runtime) -> Any:
+    def body(state: Log, runtime: Runtime):
         runtime.sleep(timedelta(days=3))
         return {"log": ["woke"]}
 
@@ -216,7 +215,7 @@ def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive):
 def test_a_day_is_a_day_whatever_the_time_was():
     """Without a start it is some fraction of a second, which a `datetime` does not tell."""
 
-    def body(state: Log, runtime: Runtime) -> Any:
+    def body(state: Log, runtime: Runtime):
         runtime.sleep(timedelta(days=1))
         return {"log": ["woke"]}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import strategies as st
 
 
@@ -21,7 +19,7 @@ class Broken:
     def __len__(self) -> int:
         raise RuntimeError("no len")
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str):
         raise RuntimeError("no " + name)
 
 

@@ -23,10 +23,10 @@ def node(state: State) -> NoReturn:
     raise AssertionError("a node was called")
 
 
-def router(name: str, returns: Any = None) -> Callable[[State], Any]:
+def router(name: str, returns=None) -> Callable[[State], Any]:
     """A router of this name, with this return annotation."""
 
-    def route(state: State) -> Any:
+    def route(state: State):
         raise AssertionError("a router was called")
 
     route.__name__ = name
@@ -35,7 +35,7 @@ def router(name: str, returns: Any = None) -> Callable[[State], Any]:
     return route
 
 
-def graph(*names: str, **options: Any) -> StateGraph:
+def graph(*names: str, **options) -> StateGraph:
     """A builder with these nodes, of which the first is the entry."""
     builder = StateGraph(State)
     for name in names:
@@ -92,7 +92,7 @@ def map_reduce() -> Drawing:
     return joined(builder, ("count", "sum")).compile().get_graph()
 
 
-def inner(name: str = "child", *names: str) -> Any:
+def inner(name: str = "child", *names: str):
     names = names or ("first", "second")
     return joined(graph(*names), *pairwise(names)).compile(name=name)
 
@@ -115,7 +115,7 @@ def subgraph_two_levels() -> Drawing:
 
 
 def error_handlers() -> Drawing:
-    def clean_up(state: State) -> Any:
+    def clean_up(state: State):
         raise AssertionError("a handler was called")
 
     builder = StateGraph(State).add_node("risky", node, error_handler=clean_up).add_node("next", node)
@@ -197,7 +197,7 @@ def wide() -> Drawing:
     return joined(graph("split", *many), *(("split", name) for name in many)).compile().get_graph()
 
 
-DRAWN: dict[str, Callable[[], Drawing]] = {
+DRAWN = {
     make.__name__: make
     for make in (
         chain, one_router, loop, two_in_a_circle, tool_agent, join, fan, deferred, map_reduce, subgraph_closed,

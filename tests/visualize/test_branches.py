@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kit import stored_threads as threads
 from kit.graphs import thread_config
@@ -13,7 +11,7 @@ from stategraph.visualize import branches, compare
 from stategraph.visualize.render.report import draw_report
 
 
-def labels(made: threads.StoredThread) -> list[str]:
+def labels(made: threads.StoredThread):
     return [node.label.replace("\n", " | ") for node in branches(*made).model.node_records]
 
 
@@ -93,7 +91,7 @@ def test_a_branch_is_the_same_as_itself():
 
 def test_two_threads_can_be_compared_too():
     app, thread = threads.asked("yes")
-    other: Any = thread_config("another")
+    other = thread_config("another")
     app.invoke({"log": []}, other)
     app.invoke(Command(resume="no"), other)
     found = compare(app, thread, other)

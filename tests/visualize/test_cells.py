@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stategraph.visualize.layout.cells import CellSizes, TooWideError, arrange_cells
-from stategraph.visualize.layout.geometry import Box, GraphLayout
+from stategraph.visualize.layout.geometry import GraphLayout
 from stategraph.visualize.layout.measure import Size
 from stategraph.visualize.layout.pixels import arrange
 from stategraph.visualize.layout.tracks import LevelRun, assign_tracks
@@ -22,16 +22,16 @@ FLAT = [
 ]  # fmt: skip
 
 
-def in_cells(model: GraphModel, widest: int = 1000) -> GraphLayout:
+def in_cells(model: GraphModel, widest=1000) -> GraphLayout:
     edges = tuple(edge for edge in model.edge_records if edge.source != edge.target)
     sizes = {node.id: Size(9, 3) for node in model.node_records}
     model = GraphModel(model.name, model.node_records, edges)
     return arrange_cells(model, CellSizes(sizes, [len(edge.label) for edge in edges]), widest)
 
 
-def layers(layout: GraphLayout) -> list[set[str]]:
+def layers(layout: GraphLayout):
     """The nodes of each layer, from the top: those that overlap in height."""
-    found: list[tuple[Box, set[str]]] = []
+    found = []
     for box in sorted(layout.boxes.values(), key=lambda box: box.middle[1]):
         if found and found[-1][0].bottom > box.y:
             found[-1][1].add(box.id)
@@ -67,11 +67,11 @@ def test_what_does_not_fit_is_an_error():
 # -- tracks -------------------------------------------------------------------------------------------------
 
 
-def drawn_cells(ends: dict[int, tuple[int, int]]) -> list[tuple[int, int, str]]:
+def drawn_cells(ends):
     """Every cell of every line in a gap, with the direction in which it is drawn there."""
     tracks = assign_tracks(ends)
     bottom = max(tracks.values(), default=0) + 1
-    cells: set[tuple[int, int, int, str]] = set()
+    cells = set()
     for line, (x, to) in ends.items():
         y = -1
         for run in sorted((run for run in tracks if run.line == line), key=lambda run: run.part):

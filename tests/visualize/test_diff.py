@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 from broken_values import JSON, Broken, BrokenError
@@ -27,29 +26,29 @@ class Model(BaseModel):
 
 
 class Plain:
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields):
         vars(self).update(fields)
 
 
 class Array:
     """Compares item by item, and has no truth, as arrays do."""
 
-    def __init__(self, *items: int) -> None:
+    def __init__(self, *items):
         self.items = items
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other):
         return Array(*(one == two for one, two in zip(self.items, other.items, strict=True)))  # type: ignore[attr-defined]
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return f"Array{self.items}"
 
-    def __bool__(self) -> bool:
+    def __bool__(self):
         raise ValueError("ambiguous")
 
 
-def told(before: Any, after: Any, limits: DiffLimits | None = None) -> list[str]:
+def told(before, after, limits: DiffLimits | None = None):
     return draw_text(diff(before, after, limits or DiffLimits())).split("\n")
 
 
@@ -141,9 +140,9 @@ def test_objects_with_broken_methods_do_not_break_a_diff(make):
 
 
 def test_self_referential_values_do_not_break_a_diff():
-    one: dict[str, Any] = {"a": 1}
+    one = {"a": 1}
     one["self"] = one
-    two: dict[str, Any] = {"a": 2}
+    two = {"a": 2}
     two["self"] = two
     assert "~ a: 1 → 2" in told(one, two)
 
@@ -156,16 +155,16 @@ def test_equal_states_have_no_changes_and_different_ones_have_some(before, after
 
 
 class Tags(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.seen: set[str] = set()
         self.text = ""
 
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
+    def handle_starttag(self, tag, attrs):
         self.seen.add(tag)
         assert not attrs
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text += data
 
 

@@ -18,12 +18,12 @@ from stategraph.visualize.model import GraphEdge, GraphModel, GraphNode
 from stategraph.visualize.svg import draw_svg
 
 
-def chain(count: int) -> GraphModel:
+def chain(count) -> GraphModel:
     names = [f"n{number}" for number in range(count)]
     return GraphModel("", map(GraphNode, names, names), map(GraphEdge, names, names[1:]))
 
 
-def star(count: int) -> GraphModel:
+def star(count) -> GraphModel:
     """A hub with so many nodes, each of which leads back and to END."""
     names = [f"n{number}" for number in range(count)]
     nodes = [GraphNode("s", "START", "start"), GraphNode("hub", "hub"), *map(GraphNode, names, names), GraphNode("e", "END", "end")]
@@ -32,15 +32,15 @@ def star(count: int) -> GraphModel:
     return GraphModel("", nodes, edges)
 
 
-def inside(inner: Box, outer: Box) -> bool:
+def inside(inner: Box, outer: Box):
     return outer.x <= inner.x and inner.right <= outer.right and outer.y <= inner.y and inner.bottom <= outer.bottom
 
 
-def apart(one: Box, other: Box) -> bool:
+def apart(one: Box, other: Box):
     return one.right <= other.x or other.right <= one.x or one.bottom <= other.y or other.bottom <= one.y
 
 
-def check(model: GraphModel, layout: GraphLayout) -> None:
+def check(model: GraphModel, layout: GraphLayout):
     """Everything has a place, in its cluster and beside the others; each edge ends at its node."""
     assert list(layout.boxes) == [node.id for node in model.node_records]
     assert [route.edge for route in layout.routes] == list(model.edge_records)

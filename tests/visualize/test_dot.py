@@ -6,7 +6,6 @@ import shutil
 import warnings
 from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from example_graphs import DRAWN, graph, joined
@@ -38,7 +37,7 @@ def no_path(monkeypatch, tmp_path):
     return tmp_path
 
 
-def program(folder: Path, script: str) -> None:
+def program(folder, script):
     """Put a `dot` there."""
     path = folder / "dot"
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -95,8 +94,8 @@ def test_a_png_without_any_graphviz_says_what_to_install(no_path, monkeypatch):
     ],
 )
 def test_a_broken_graphviz_warns_and_there_is_no_picture(
-    no_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
-) -> None:
+    no_path, monkeypatch, script, reason
+):
     monkeypatch.setattr(dot, "find_spec", lambda name: None)
     monkeypatch.setattr(dot, "TIMEOUT", 0.2)
     program(no_path, script)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import warnings
 from importlib.util import find_spec
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 from xml.etree import ElementTree
 
 import pytest
@@ -93,7 +93,7 @@ def test_metadata_of_any_kind_is_drawn_without_running_its_code():
 
 
 def test_drawing_opens_no_connection(monkeypatch):
-    def refuse(*_: Any, **__: Any) -> NoReturn:
+    def refuse(*_, **__) -> NoReturn:
         raise AssertionError("a connection was opened")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)

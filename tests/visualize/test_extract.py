@@ -8,7 +8,7 @@ import asyncio
 import operator
 import pickle
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NoReturn, TypedDict
+from typing import Annotated, Literal, NoReturn, TypedDict
 
 import networkx
 import pytest
@@ -42,21 +42,21 @@ from stategraph.visualize.model import GraphEdge, GraphModel
 Edges = set[tuple[str, str, str, str]]
 
 
-def refuse(name: str, given: Any) -> NoReturn:
+def refuse(name, given) -> NoReturn:
     raise AssertionError("a node was called")
 
 
 # -- the whole ------------------------------------------------------------------------------------------------
 
 
-def declared(described: Described, levels: int, inside: str = "") -> tuple[set[str], Edges]:
+def declared(described: Described, levels, inside="") -> tuple[set[str], Edges]:
     """The ids and edges that a drawing of the described graph must have; thought out anew, from the description alone."""
     names = [node["name"] for node in described["nodes"]]
-    edges: Edges = {(start, end, "plain", "") for start, end in described["edges"]}
+    edges = {(start, end, "plain", "") for start, end in described["edges"]}
     for starts, end in described["joins"]:
         gate = f"join:{'+'.join(starts)}:{end}"
         edges |= {(start, gate, "join", "") for start in starts} | {(gate, end, "join", "")}
-    guesses: dict[str, list[str]] = {}
+    guesses = {}
     for number, asked in enumerate(described["routers"]):
         if asked["mapped"]:
             edges |= {(asked["source"], end, "conditional", f"to {end}") for end in (*names, END)}
@@ -73,10 +73,10 @@ def declared(described: Described, levels: int, inside: str = "") -> tuple[set[s
     ids |= {END} if inside else set()
     prefix = f"{inside}:" if inside else ""
 
-    def begin(name: str) -> str:
+    def begin(name):
         return f"{prefix}{name}:{START}" if name in subs else prefix + name
 
-    def finish(name: str) -> str:
+    def finish(name):
         return f"{prefix}{name}:{END}" if name in subs else prefix + name
 
     found = {(finish(source), begin(end), kind, label) for source, end, kind, label in edges}
@@ -100,7 +100,7 @@ def test_a_drawing_shows_what_was_declared_and_nothing_else(described, xray):
     assert {node.inside for node in drawing.model.node_records} <= {None, *drawing.clusters}
 
 
-def holders(name: str) -> list[str]:
+def holders(name):
     if name.startswith("join:"):
         return []
     above = name.split(":join:")[0] + ":join" if ":join:" in name else name
@@ -148,15 +148,15 @@ def test_drawing_twice_gives_the_same(name):
 # -- parts ----------------------------------------------------------------------------------------------------
 
 
-def model(built: StateGraph | Pregel, xray: bool | int = False, **options: Any) -> GraphModel:
+def model(built: StateGraph | Pregel, xray=False, **options) -> GraphModel:
     return extract(built.compile(**options) if isinstance(built, StateGraph) else built, xray)
 
 
-def edges(built: StateGraph | Pregel, xray: bool | int = False) -> list[GraphEdge]:
+def edges(built: StateGraph | Pregel, xray=False) -> list[GraphEdge]:
     return list(model(built, xray).edge_records)
 
 
-def kinds(built: StateGraph) -> dict[str, str]:
+def kinds(built):
     """Of the edges, by their ends."""
     return {f"{edge.source} {edge.target}": edge.kind for edge in edges(built)}
 
@@ -275,11 +275,11 @@ class Talk(stategraph.MessagesState):
     seen: Annotated[list[str], operator.add]
 
 
-def ask_person(state: State) -> Any:
+def ask_person(state: State):
     return interrupt("ok?")
 
 
-def ask_model(state: State) -> Any:
+def ask_model(state: State):
     return call_model(ScriptedModel([]), [])
 
 
@@ -305,7 +305,7 @@ def test_what_a_node_is_for_is_known_by_its_code_its_object_or_its_metadata():
     assert "other<br/><small>kind = etl</small>" in drawn
 
 
-def ask_something(question: str) -> str:
+def ask_something(question):
     """Ask."""
     return question
 
@@ -354,7 +354,7 @@ def test_a_graph_that_runs_itself_is_opened_once():
     class Depth(TypedDict):
         n: int
 
-    def again(state: Depth) -> Any:
+    def again(state: Depth):
         return {"n": app.invoke({"n": state["n"] - 1})["n"]} if state["n"] else {"n": 0}
 
     app = chain_of(Depth, again=again).compile()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import operator
 import re
 from itertools import pairwise
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from example_graphs import node
@@ -26,7 +26,7 @@ class State(TypedDict, total=False):
     seen: Annotated[list[int], operator.add]
 
 
-def fan(count: int, depth: int = 1, work: Any = node) -> StateGraph:
+def fan(count, depth=1, work=node):
     """So many branches of so many nodes each, between `plan` and `gather`."""
     builder = StateGraph(State).add_node("plan", work).add_node("gather", work).add_edge(START, "plan")
     for number in range(count):
@@ -38,11 +38,11 @@ def fan(count: int, depth: int = 1, work: Any = node) -> StateGraph:
     return builder.add_edge("gather", END)
 
 
-def drawing(builder: StateGraph) -> Drawing:
+def drawing(builder) -> Drawing:
     return builder.compile().get_graph()
 
 
-def words(svg: str) -> list[str]:
+def words(svg):
     return re.findall(r"<text [^>]*>([^<]*)</text>", svg)
 
 
@@ -123,7 +123,7 @@ def test_the_model_of_a_drawing_is_never_folded():
 def test_marks_of_folded_nodes_add_up():
     homes = {f"a{n}": "a0 … a9" for n in range(10)}
     states = ["failed", "failed", *["done"] * 6, "waiting", "running"]
-    marks: dict[str, Any] = {f"a{n}": Mark(state) for n, state in enumerate(states)}  # type: ignore[arg-type]
+    marks = {f"a{n}": Mark(state) for n, state in enumerate(states)}  # type: ignore[arg-type]
     assert fold_marks(marks | {"plan": Mark("done")}, homes) == {
         "plan": Mark("done"), "a0 … a9": Mark("failed", "2 of 10 failed")
     }  # fmt: skip
@@ -181,9 +181,9 @@ def test_a_width_that_fits_nothing_is_refused():
 # -- runs ----------------------------------------------------------------------------------------------------
 
 
-def ran(count: int) -> tuple[Any, Any]:
+def ran(count):
     app = fan(count, work=lambda state: {"seen": [1]}).compile(checkpointer=MemorySaver())
-    config: Any = {"configurable": {"thread_id": "t"}}
+    config = {"configurable": {"thread_id": "t"}}
     app.invoke({}, config)
     return app, config
 

@@ -18,7 +18,7 @@ from example_graphs import DRAWN
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def drawn(name: str) -> str:
+def drawn(name):
     """The drawing of a graph in all forms."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some graphs look wrong on purpose

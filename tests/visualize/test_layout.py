@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from itertools import combinations, pairwise
-from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -32,21 +30,21 @@ HALF = settings.default.max_examples // 2
 
 
 @st.composite
-def models(draw: DrawFn, most: int = 60) -> GraphModel:
+def models(draw: DrawFn, most=60) -> GraphModel:
     """Any nodes and edges, and graphs inside graphs: as `extract` makes them, edges lead to the start inside."""
-    nodes: list[GraphNode] = []
-    edges: list[GraphEdge] = []
+    nodes = []
+    edges = []
     _level(draw, "", draw(st.integers(1, most)), nodes, edges)
     unique = {edge[:3]: edge for edge in edges}
     clusters = tuple(node for node in nodes if node.kind == "cluster")
     return GraphModel("any", tuple(n for n in nodes if n.kind != "cluster"), tuple(unique.values()), clusters)
 
 
-def _level(draw: DrawFn, inside: str, count: int, nodes: list[GraphNode], edges: list[GraphEdge]) -> None:
+def _level(draw: DrawFn, inside, count, nodes: list[GraphNode], edges: list[GraphEdge]):
     holder = inside or None
     start, end = f"{inside}/start", f"{inside}/end"
     nodes.append(GraphNode(start, "START", "start", holder))
-    ways: list[tuple[str, str]] = []  # where edges come in and go out
+    ways = []  # where edges come in and go out
     while count > 0:
         count -= 1
         name = f"{inside}/{len(nodes)}"
@@ -93,7 +91,7 @@ def test_nothing_lies_on_anything_else_in_drawings_of_compiled_graphs(described)
         check(model, arrange(model))
 
 
-def check(model: GraphModel, layout: GraphLayout) -> None:
+def check(model: GraphModel, layout: GraphLayout):
     """All that holds for any layout."""
     assert list(layout.boxes) == [node.id for node in model.node_records]
     assert list(layout.clusters) == [node.id for node in model.clusters]
@@ -108,7 +106,7 @@ def check(model: GraphModel, layout: GraphLayout) -> None:
     check_routes(model, layout)
 
 
-def check_clusters(model: GraphModel, layout: GraphLayout) -> None:
+def check_clusters(model: GraphModel, layout: GraphLayout):
     around = {node.id: above(node, model) for node in (*model.node_records, *model.clusters)}
     everything = {**layout.boxes, **layout.clusters}
     for cluster, box in layout.clusters.items():
@@ -119,7 +117,7 @@ def check_clusters(model: GraphModel, layout: GraphLayout) -> None:
                 assert not overlap(box, room), f"{other} lies on {cluster}"
 
 
-def check_labels(layout: GraphLayout) -> None:
+def check_labels(layout: GraphLayout):
     labels = [label_box(route) for route in layout.routes if route.edge.label]
     for label in labels:
         for box in layout.boxes.values():
@@ -128,7 +126,7 @@ def check_labels(layout: GraphLayout) -> None:
         assert not overlap(one, other), f"two labels lie on each other: {one}, {other}"
 
 
-def check_routes(model: GraphModel, layout: GraphLayout) -> None:
+def check_routes(model: GraphModel, layout: GraphLayout):
     around = {node.id: above(node, model) for node in model.node_records}
     labels = [label_box(route) for route in layout.routes if route.label_at]
     for route in layout.routes:
@@ -148,7 +146,7 @@ def check_routes(model: GraphModel, layout: GraphLayout) -> None:
                 assert not hit, f"{route.edge} goes through {box} at {hit[0]}"
 
 
-def above(node: GraphNode, model: GraphModel) -> list[str]:
+def above(node: GraphNode, model: GraphModel):
     """The clusters that a node is in."""
     found = []
     known = {cluster.id: cluster for cluster in model.clusters}
@@ -164,25 +162,25 @@ def label_box(route: Route) -> Box:
     return Box(str(route.edge), x - width / 2, y - height / 2, width, height)
 
 
-def overlap(one: Box, other: Box) -> bool:
+def overlap(one: Box, other: Box):
     aside = min(one.x + one.width, other.x + other.width) - max(one.x, other.x)
     return aside > 0.01 and min(one.y + one.height, other.y + other.height) - max(one.y, other.y) > 0.01
 
 
-def holds(outer: Box, inner: Box) -> bool:
+def holds(outer: Box, inner: Box):
     right, low = outer.x + outer.width, outer.y + outer.height
     return (
         outer.x <= inner.x and inner.x + inner.width <= right and outer.y <= inner.y and inner.y + inner.height <= low
     )
 
 
-def inside(box: Box, point: Point) -> bool:
+def inside(box: Box, point: Point):
     x, y = point
     near_x = box.x + TOUCH < x < box.x + box.width - TOUCH
     return near_x and box.y + TOUCH < y < box.y + box.height - TOUCH
 
 
-def distance(box: Box, point: Point) -> float:
+def distance(box: Box, point: Point):
     """From the border of a box; 0 for a point on the circle inside it, for joins."""
     x, y = point
     aside = max(box.x - x, 0, x - box.x - box.width)
@@ -205,25 +203,25 @@ def crossings(layout: GraphLayout) -> list[tuple[GraphEdge, GraphEdge]]:
     return [(a, b) for (a, one, _), (b, _, other) in combinations(lines, 2) if lines_cross(one, other)]
 
 
-def lines_cross(one: list[Point], other: list[Point]) -> bool:
+def lines_cross(one: list[Point], other: list[Point]):
     return any(cross(a, b, c, d) for a, b in pairwise(one) for c, d in pairwise(other))
 
 
-def cross(a: Point, b: Point, c: Point, d: Point) -> bool:
-    def turn(p: Point, q: Point, r: Point) -> float:
+def cross(a: Point, b: Point, c: Point, d: Point):
+    def turn(p: Point, q: Point, r: Point):
         return (q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0])
 
     return turn(a, b, c) * turn(a, b, d) < 0 and turn(c, d, a) * turn(c, d, b) < 0
 
 
-def drawn(text: str, **kinds: str) -> GraphModel:
+def drawn(text, **kinds) -> GraphModel:
     """A model from "a b c, a d": each part a chain of nodes; `<name>=kind` for special nodes."""
-    nodes: dict[str, GraphNode] = {}
-    edges: dict[tuple[str, str], GraphEdge] = {}
+    nodes = {}
+    edges = {}
     for part in text.split(","):
         names = part.split()
         for name in names:
-            kind: Any = kinds.get(name) or {"S": "start", "E": "end", "?": "unknown"}.get(name, "node")
+            kind = kinds.get(name) or {"S": "start", "E": "end", "?": "unknown"}.get(name, "node")
             nodes.setdefault(name, GraphNode(name, name * 3, kind))
         for pair in pairwise(names):
             edges.setdefault(pair, GraphEdge(*pair))
@@ -233,7 +231,7 @@ def drawn(text: str, **kinds: str) -> GraphModel:
     return GraphModel(text, tuple(nodes.values()), tuple(edges.values()))
 
 
-def labelled(model: GraphModel, **labels: str) -> GraphModel:
+def labelled(model: GraphModel, **labels) -> GraphModel:
     edges = [edge._replace(label=labels.get(edge.source + edge.target, "")) for edge in model.edge_records]
     return GraphModel(model.name, model.node_records, tuple(edges))
 
@@ -410,7 +408,7 @@ def test_an_edge_without_its_node_is_refused():
 # -- size -----------------------------------------------------------------------------------------------------
 
 
-def big(count: int, reach: int) -> GraphModel:
+def big(count, reach) -> GraphModel:
     """A graph that goes on from one or two of the last nodes each time."""
     nodes = [GraphNode("S", "START", "start"), *(GraphNode(str(n), f"node {n}") for n in range(count)), GraphNode("E", "END", "end")]
     edges = [GraphEdge("S", "0")]
@@ -425,13 +423,13 @@ def big(count: int, reach: int) -> GraphModel:
     return GraphModel("big", tuple(nodes), tuple(edges))
 
 
-def lasts(work: Callable[[], Any]) -> float:
+def lasts(work):
     """Seconds of a machine that does a million plain turns in 0.05 s, however busy this one is."""
     plain = min(spent(lambda: sum(n * n for n in range(1_000_000))) for _ in range(3))
     return 0.05 * spent(work) / plain
 
 
-def spent(work: Callable[[], Any]) -> float:
+def spent(work):
     start = time.process_time()
     work()
     return time.process_time() - start
@@ -444,7 +442,7 @@ def test_500_nodes_are_laid_out_within_two_seconds(reach):
     assert len(arrange(model).routes) == len(model.edge_records)
 
 
-def tangled(count: int, more: int) -> GraphModel:
+def tangled(count, more) -> GraphModel:
     """A chain whose nodes also lead anywhere."""
     chance = random.Random(1)
     nodes = [GraphNode("S", "START", "start"), *(GraphNode(str(n), f"node {n}") for n in range(count))]

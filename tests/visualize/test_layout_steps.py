@@ -29,11 +29,11 @@ COUNT = 12
 pairs = st.lists(st.tuples(st.integers(0, COUNT - 1), st.integers(0, COUNT - 1)), max_size=40)
 
 
-def without(edges: list[Pair], dropped: set[int]) -> list[Pair]:
+def without(edges: list[Pair], dropped) -> list[Pair]:
     return [edge for number, edge in enumerate(edges) if number not in dropped]
 
 
-def grid_of(edges: list[Pair], count: int = COUNT) -> tuple[Grid, list[GridLink]]:
+def grid_of(edges: list[Pair], count=COUNT) -> tuple[Grid, list[GridLink]]:
     links = [GridLink(GraphEdge(str(a), str(b)), a, b, label_size("")) for a, b in edges]
     return build_grid([GridItem(30, 30, 40) for _ in range(count)], links, None, None), links
 

@@ -57,7 +57,7 @@ class State(TypedDict):
     log: Annotated[list[str], add]
 
 
-def graph(*names: str, **bodies: Any) -> StateGraph[Any, Any, Any, Any]:
+def graph(*names, **bodies):
     """A chain of nodes in the order of the alphabet: those that have no body log their name."""
     builder = StateGraph(State)
     chain = sorted([*names, *bodies])
@@ -68,7 +68,7 @@ def graph(*names: str, **bodies: Any) -> StateGraph[Any, Any, Any, Any]:
     return builder
 
 
-def shown(drive: Drive, app: Any, value: Any, config: Any = None, **options: Any) -> tuple[Any, Seen]:
+def shown(drive: Drive, app, value, config: Any = None, **options) -> tuple[Any, Seen]:
     """What `watch` returns, and what the view has seen."""
     seen = options.setdefault("view", Seen())
     return drive.call(visualize, "watch", app, value, config, **options), seen
@@ -77,11 +77,11 @@ def shown(drive: Drive, app: Any, value: Any, config: Any = None, **options: Any
 # -- the run is the same --------------------------------------------------------------------------------------
 
 
-def format_error(drive: Drive, described: Described, owner: Any, method: str, **options: Any) -> Any:
+def format_error(drive: Drive, described: Described, owner, method, **options):
     """How each input ends on one thread, up to the first error, and the thread's history."""
     app = build(described, stategraph, is_async=drive.is_async, saver=InMemorySaver())
     config = {**CONFIG, "recursion_limit": 7}  # nested graphs double what they are given
-    ends: list[Any] = []
+    ends = []
     for value in described["inputs"]:
         call = (owner or app, method, *([app] if owner else []), taken(value, stategraph), config)
         try:
@@ -107,7 +107,7 @@ def test_watching_any_graph_gives_the_same_result_and_the_same_history(drive, de
 @given(described=graphs(), xray=st.booleans())
 def test_what_is_marked_as_done_is_what_was_called(drive, described, xray):
     """Each node as often as its body was called; nodes of graphs that are not shown, for the node around them."""
-    calls: Counter[str] = Counter()
+    calls = Counter()
     app = build(described, stategraph, is_async=drive.is_async, probe=lambda name, given: calls.update([name]))
     seen = Seen()
     try:
@@ -145,7 +145,7 @@ def test_options_of_invoke_mean_the_same(drive, options):
 
 
 def test_a_lone_node_runs_on_the_thread_that_it_runs_on_without_a_view():
-    threads: list[Any] = []
+    threads = []
     app = graph(a=lambda state: threads.append(threading.current_thread())).compile()
     watch(app, {"log": []}, view=Seen())
     assert threads == [threading.current_thread()]
@@ -165,7 +165,7 @@ def test_an_interrupt_is_returned_as_from_invoke_and_shown(drive):
 def test_an_error_is_raised_as_it_is_and_shown(drive):
     wrong = ValueError("no luck")
 
-    def fail(state: State) -> None:
+    def fail(state: State):
         raise wrong
 
     seen = Seen()
@@ -177,7 +177,7 @@ def test_an_error_is_raised_as_it_is_and_shown(drive):
 
 
 def test_ctrl_c_in_a_node_ends_the_run_and_the_view_says_so():
-    def stop(state: State) -> None:
+    def stop(state: State):
         raise KeyboardInterrupt
 
     seen = Seen()
@@ -192,7 +192,7 @@ async def test_a_cancelled_run_is_shown_as_stopped():
     seen = Seen()
     entered = asyncio.Event()
 
-    async def hang(state: State) -> None:
+    async def hang(state: State):
         entered.set()
         await asyncio.Event().wait()
 
@@ -262,7 +262,7 @@ def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive):
 
 
 def test_a_view_that_is_slow_to_draw_is_drawn_less_often():
-    def pause(seconds: float) -> float:
+    def pause(seconds):
         clock = itertools.count(0.0, seconds).__next__
         show = live_view.ViewUpdater(extract(graph("a").compile()), Seen(), clock)
         show.start()
@@ -286,7 +286,7 @@ def test_a_resume_distinguishes_restored_tasks_from_those_it_runs(drive):
     lines = io.StringIO()
     failing = [True]
 
-    def charge(state: Any) -> Any:
+    def charge(state):
         if state["log"] == ["2"] and failing:
             raise ValueError("declined")
         return {"log": ["paid"]}
@@ -339,7 +339,7 @@ def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(driv
 
 
 def test_a_stream_can_be_watched_and_read_at_once(drive):
-    events: list[Any] = []
+    events = []
     observer = run_events.RunEvents(events.append, lambda: 0.0)
     app = graph("a").compile()
     assert drive.stream(app, {"log": []}, stream_mode="updates", observer=observer) == [{"a": {"log": ["a"]}}]
@@ -349,7 +349,7 @@ def test_a_stream_can_be_watched_and_read_at_once(drive):
 def test_graphs_run_by_a_function_are_shown_once_known():
     first, second = graph("x").compile(), graph("y").compile()
 
-    def both(state: State) -> Any:
+    def both(state: State):
         return {"log": first.invoke(state)["log"] + second.invoke(state)["log"]}
 
     app = graph(both=both).compile()
@@ -380,15 +380,15 @@ def test_a_breakpoint_inside_marks_the_node_around_it_too(drive):
 
 
 def test_retries_and_handlers_are_shown(drive):
-    tries: list[int] = []
+    tries = []
 
-    def flaky(state: State) -> Any:
+    def flaky(state: State):
         tries.append(1)
         if len(tries) < 3:
             raise ConnectionError
         return {"log": ["flaky"]}
 
-    def fail(state: State) -> Any:
+    def fail(state: State):
         raise OSError("disk")
 
     builder = StateGraph(State)
@@ -434,7 +434,7 @@ def test_functions_that_an_entrypoint_calls_are_counted(drive):
 
 
 def test_a_view_that_breaks_is_left_alone_with_one_warning(drive):
-    def broken(seen: Seen) -> None:
+    def broken(seen: Seen):
         raise OSError("the screen is gone")
 
     seen = Seen(broken)
@@ -446,7 +446,7 @@ def test_a_view_that_breaks_is_left_alone_with_one_warning(drive):
 
 def test_where_warnings_are_errors_a_broken_view_still_does_not_reach_the_run(drive):
     class Broken:
-        def draw(self, progress: Progress, now: float) -> None:
+        def draw(self, progress: Progress, now):
             raise OSError
 
     with warnings.catch_warnings():
@@ -457,7 +457,7 @@ def test_where_warnings_are_errors_a_broken_view_still_does_not_reach_the_run(dr
 class Unspeakable:
     """A value and an error that cannot be shown."""
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise RuntimeError
 
     __str__ = __repr__
@@ -522,13 +522,13 @@ def test_a_map_reduce_shows_tasks_done_of_known_rate_and_remaining_time(drive, s
     """The last ten tasks wait until it has been seen that the others have ended."""
     told, paces = threading.Event(), []
 
-    def look(view: Seen) -> None:
+    def look(view: Seen):
         if view.headlines[-1].startswith("superstep 1 · 40 of 50 tasks"):
             paces.append(view.progress.pace(time.monotonic()))
             if "left" in paces[-1]:
                 told.set()
 
-    def work(number: Any) -> Any:
+    def work(number):
         if number >= 40:
             assert told.wait(PATIENCE)
         return {"log": [str(number)]}
@@ -544,11 +544,11 @@ def test_a_map_reduce_shows_tasks_done_of_known_rate_and_remaining_time(drive, s
 def test_a_retry_is_counted_while_its_task_still_runs(drive, seen):
     told, tries = threading.Event(), itertools.count()
 
-    def look(view: Seen) -> None:
+    def look(view: Seen):
         if view.progress.pace(time.monotonic()).endswith("1 retry"):
             told.set()
 
-    def work(number: Any) -> Any:
+    def work(number):
         if number == 0 and next(tries) == 0:
             raise ConnectionError
         assert told.wait(PATIENCE)
@@ -562,7 +562,7 @@ def test_a_retry_is_counted_while_its_task_still_runs(drive, seen):
 
 
 def test_other_observers_of_the_call_get_events_too(drive, seen):
-    events: list[Any] = []
+    events = []
     other = run_events.RunEvents(events.append, lambda: 0.0)
     drive.invoke(graph("a").compile(), {"log": []}, progress=True, observer=other)
     assert [type(event) for event in events] == [TaskStarted, TaskEnded] and seen.states == {"a": "done"}
@@ -583,7 +583,7 @@ def test_a_reader_that_leaves_early_ends_the_view(drive, seen):
 
 
 def test_a_batch_is_shown_as_a_whole_with_its_inputs_counted(drive, seen):
-    def choose(state: State) -> State:
+    def choose(state: State):
         if state["log"] == ["7"]:
             raise ValueError("no luck")
         return {"log": ["x"]}
@@ -625,7 +625,7 @@ def test_a_batch_in_a_terminal_is_a_table_of_rich(monkeypatch):
     class Terminal(io.StringIO):
         encoding = "utf-8"
 
-        def isatty(self) -> bool:
+        def isatty(self):
             return True
 
     monkeypatch.setattr(sys, "stderr", Terminal())

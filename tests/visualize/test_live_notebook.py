@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from base64 import b64decode
-from typing import Any
 
 import pytest
 
@@ -21,18 +20,18 @@ SHAPE = GraphModel("g", (GraphNode("__start__", "START", "start"), GraphNode("a"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def progressed(*events: Any) -> Progress:
+def progressed(*events) -> Progress:
     progress = Progress(SHAPE)
     for event in events:
         progress.take(event)
     return progress
 
 
-def texts(svg: str) -> list[str]:
+def texts(svg):
     return [element.text or "" for element in ET.fromstring(svg).iter(SVG + "text")]
 
 
-def drawn(progress: Progress, now: float = 0.0) -> str:
+def drawn(progress: Progress, now=0.0):
     return draw_picture(progress, now, fit(SHAPE))
 
 
@@ -146,10 +145,10 @@ def cells():
         "build(second).invoke({'n': 3}, progress=True)",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    messages: dict[int, list[Any]] = {}
+    messages = {}
 
     class Client(nbclient.NotebookClient):  # type: ignore[misc,name-defined]
-        def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
+        def process_message(self, msg, cell, cell_index):
             messages.setdefault(cell_index, []).append(msg)
             return super().process_message(msg, cell, cell_index)
 
@@ -157,7 +156,7 @@ def cells():
     return notebook.cells, messages
 
 
-def pictures(cell: Any) -> list[Any]:
+def pictures(cell):
     return [output for output in cell.outputs if output.output_type == "display_data"]
 
 
@@ -206,5 +205,5 @@ def test_the_picture_is_updated_in_place_during_the_run(cells):
     assert any('is-running" data-node="second' in within(data["text/html"]) for data in sent)
 
 
-def within(image: str) -> str:
+def within(image):
     return b64decode(image.partition("base64,")[2].partition('"')[0]).decode()

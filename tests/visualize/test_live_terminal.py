@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from stategraph.visualize.svg import Mark
 NODES = ("plan", "count", "sum")
 
 
-def progressed(*events: Any, names: tuple[str, ...] = NODES) -> Progress:
+def progressed(*events, names=NODES) -> Progress:
     progress = Progress(GraphModel("g", tuple(GraphNode(name, name) for name in names), ()))
     for event in events:
         progress.take(event)
@@ -32,13 +31,13 @@ SECOND = [*[TaskStarted(0.5, (), "count", 2)] * 3, *[TaskEnded(2.0, (), "count")
 class Terminal(io.StringIO):
     """A terminal of this encoding."""
 
-    def __init__(self, encoding: str) -> None:
+    def __init__(self, encoding):
         super().__init__()
         self.shown_encoding = encoding
 
     encoding = property(lambda self: self.shown_encoding)  # type: ignore[assignment]
 
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
@@ -123,7 +122,7 @@ def test_what_users_wrote_steers_no_table():
 # -- the table ------------------------------------------------------------------------------------------------
 
 
-def as_text(progress: Progress, now: float, room: int | None = None) -> list[str]:
+def as_text(progress: Progress, now, room=None):
     console = pytest.importorskip("rich.console").Console(file=io.StringIO(), width=100, height=40)
     console.print(render_rich(progress, now, room))
     return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
@@ -147,7 +146,7 @@ def test_interrupts_and_the_error_are_shown_below_the_table():
     assert as_text(progress, 0.0)[-2:] == ["plan asks: really [bold]?", "ValueError: [/] no"]
 
 
-def row(state: Any) -> NodeRow:
+def row(state) -> NodeRow:
     return NodeRow(state, 0, Mark(state), 0, 0, 0.0)
 
 
@@ -181,7 +180,7 @@ def test_a_table_that_breaks_gives_stdout_back():
     pytest.importorskip("rich")
 
     class Broken(Progress):
-        def headline(self, now: float) -> str:
+        def headline(self, now):
             raise OSError("broken")
 
     stdout = sys.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, Literal, NoReturn, TypedDict
+from typing import Annotated, Literal, NoReturn, TypedDict
 
 import pytest
 from kit.graphs import chain_of
@@ -24,26 +24,26 @@ def node(state: State) -> NoReturn:
     raise AssertionError("a node was called")
 
 
-def graph(*names: str) -> StateGraph:
+def graph(*names):
     builder = StateGraph(State)
     for name in names:
         builder.add_node(name, node)
     return builder.add_edge(START, names[0])
 
 
-def lines(builder: StateGraph | Pregel) -> list[str]:
+def lines(builder: StateGraph | Pregel):
     """Of its drawing, without the styles at the end."""
     app = builder.compile() if isinstance(builder, StateGraph) else builder
     drawn = [line.strip() for line in app.get_graph().draw_mermaid().splitlines()]
     return [line for line in drawn if not line.startswith("class")]
 
 
-def styles(builder: StateGraph) -> list[str]:
+def styles(builder):
     drawn = [line.strip() for line in builder.compile().get_graph().draw_mermaid().splitlines()]
     return [line for line in drawn if line.startswith("class")]
 
 
-def arrows(builder: StateGraph | Pregel) -> list[str]:
+def arrows(builder: StateGraph | Pregel):
     return [line for line in lines(builder) if "->" in line]
 
 
@@ -75,7 +75,7 @@ def test_the_end_is_drawn_only_if_something_leads_there():
 
 
 def test_the_declared_ends_of_a_router_are_dashed_and_labelled_where_the_label_says_more():
-    def named(state: State) -> str:
+    def named(state: State):
         raise AssertionError("a router was called")
 
     builder = graph("a", "b", "c").add_conditional_edges("a", named, {"go": "b", "c": "c", True: END})
@@ -95,7 +95,7 @@ def test_a_router_at_start():
 
 
 def test_a_router_that_does_not_say_where_it_goes():
-    def anywhere(state: State) -> Any:
+    def anywhere(state: State):
         raise AssertionError("a router was called")
 
     builder = graph("a", "b").add_conditional_edges("a", anywhere)
@@ -203,7 +203,7 @@ def test_writes_that_may_be_left_out_are_dashed():
 # -- how it is to look --------------------------------------------------------------------------------------------
 
 
-def drawn(**how: Any) -> list[str]:
+def drawn(**how):
     builder = graph("a", "b")
     builder.add_conditional_edges("a", lambda state: "b", {"one two three four five": "b"})
     return builder.compile().get_graph().draw_mermaid(**how).splitlines()
@@ -214,7 +214,7 @@ def test_it_may_be_without_styles():
 
 
 def test_labels_are_wrapped_after_a_number_of_words():
-    def label(most: int) -> str:
+    def label(most):
         [line] = [line for line in drawn(wrap_label_n_words=most) if "one" in line]
         return line.split('"')[1]
 

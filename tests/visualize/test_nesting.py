@@ -14,7 +14,7 @@ def nested(*edges: GraphEdge) -> GraphModel:
     return GraphModel("", tuple(nodes), edges, (GraphNode("c", "c", "cluster"), GraphNode("c:d", "d", "cluster", "c")))
 
 
-def ends(*edges: GraphEdge) -> list[tuple[str, str]]:
+def ends(*edges: GraphEdge):
     return [edge[:2] for edge in lift_edges(nested(*edges))]  # type: ignore[misc]
 
 

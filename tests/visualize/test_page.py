@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import warnings
 from html.parser import HTMLParser
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -27,7 +26,7 @@ from timelines import START, step, task, told_of
 from stategraph.visualize.labels import EDGE_KINDS, NODE_KINDS
 
 
-def page(name: str, **options: Any) -> str:
+def page(name, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return DRAWN[name]().draw_html(**options)
@@ -36,22 +35,22 @@ def page(name: str, **options: Any) -> str:
 class Elements(HTMLParser):
     """The tags of a page with their attributes, and the texts of its legend."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.found.append((tag, dict(attrs)))
         if tag not in ("meta", "link", "img", "br"):
             self.open.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag, f"</{tag}> closes something else"
 
 
-def legend(text: str) -> list[str]:
+def legend(text):
     return re.findall(r"<span>(.*?)</span>", text.partition("<aside>")[2])
 
 
@@ -116,11 +115,11 @@ def shown(browser, tmp_path):
     return browser
 
 
-def view(browser: Browser) -> list[float]:
+def view(browser: Browser):
     return [float(number) for number in browser.run("document.querySelector('#view>svg').getAttribute('viewBox')").split()]
 
 
-def hover(browser: Browser, selector: str) -> None:
+def hover(browser: Browser, selector):
     place = browser.run(
         f"(() => {{ const b = document.querySelector('{selector}').getBoundingClientRect();"
         "return {x: b.x + b.width / 2, y: b.y + b.height / 2}; })()"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.live.progress import NodeRow, Progress, split_mark
-from stategraph.visualize.live.tally import BreakpointHit, Event, Superstep, TaskEnded, TaskStarted
+from stategraph.visualize.live.tally import BreakpointHit, Superstep, TaskEnded, TaskStarted
 from stategraph.visualize.model import GraphModel, GraphNode
 
 FLAT = GraphModel(
@@ -27,26 +25,26 @@ NESTED = GraphModel(
 )
 
 
-def on(at: float, name: str, step: int = 1, place: tuple[str, ...] = ()) -> TaskStarted:
+def on(at, name, step=1, place=()) -> TaskStarted:
     return TaskStarted(at, place, name, step)
 
 
-def off(at: float, name: str, place: tuple[str, ...] = (), **more: Any) -> TaskEnded:
+def off(at, name, place=(), **more) -> TaskEnded:
     return TaskEnded(at, place, name, **more)
 
 
-def after(*events: Event, model: GraphModel = FLAT) -> Progress:
+def after(*events, model: GraphModel = FLAT) -> Progress:
     progress = Progress(model, 0.0)
     for event in events:
         progress.take(event)
     return progress
 
 
-def marked(progress: Progress) -> dict[str, tuple[str, str]]:
+def marked(progress: Progress):
     return {id: tuple(mark) for id, mark in progress.marks().items()}
 
 
-def row(progress: Progress, label: str, now: float = 0.0) -> NodeRow:
+def row(progress: Progress, label, now=0.0) -> NodeRow:
     return next(row for row in progress.rows(now) if row.label == label)
 
 
@@ -271,7 +269,7 @@ def test_a_stopped_run_says_so():
 # -- how fast, and how long it will take ----------------------------------------------------------------------
 
 
-def fan_out(count: int, ended: int, every: float = 1.0, **more: Any) -> Progress:
+def fan_out(count, ended, every=1.0, **more) -> Progress:
     """A superstep of so many tasks, of which one ends at each such time."""
     return after(*[on(0.0, "a")] * count, *(off((n + 1) * every, "a", **more) for n in range(ended)))
 

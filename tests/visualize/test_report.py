@@ -28,7 +28,7 @@ from stategraph.visualize.trace.diff import diff
 HOSTILE = "</script><img src=x onerror=\"document.title='pwned'\">&amp;'`${1}\u202e\x00\x1b\u2028"
 
 
-def data_of(page: str) -> Any:
+def data_of(page):
     [text] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     return json.loads(text)
 
@@ -42,13 +42,13 @@ def hostile() -> threads.StoredThread:
     name = HOSTILE.replace(":", "").replace("|", "").replace("\x00", "")
     graph.add_edge(START, name).add_edge(name, "ask").add_edge(name, "bad")
     app = graph.compile(checkpointer=InMemorySaver(), name=HOSTILE)
-    thread: Any = {"configurable": {"thread_id": "<b>\u202e\"'&"}, "metadata": {"who": "<script>alert(1)</script>"}}
+    thread = {"configurable": {"thread_id": "<b>\u202e\"'&"}, "metadata": {"who": "<script>alert(1)</script>"}}
     with pytest.raises(ValueError, match="onerror"):
         app.invoke({"log": []}, thread)
     return app, thread
 
 
-def failing(state: Any) -> Any:
+def failing(state):
     raise ValueError(HOSTILE)
 
 
@@ -60,7 +60,7 @@ def test_steps_show_number_headline_nodes_and_the_state_after_them():
     assert [(s["n"], s["h"], s.get("w")) for s in found.steps] == [
         (0, "input", None), (1, "plan", ["plan"]), (2, "fetch \u00d72", ["fetch"]), (3, "gather", ["gather"]),
     ]  # fmt: skip
-    states: dict[str, str] = {}
+    states = {}
     for step in found.steps:
         states.update({key: found.values[number] for key, number in step["v"].items()})
     assert states == {"log": "['plan', 'page 0', 'page 1']", "count": "3"}
@@ -93,16 +93,16 @@ def test_an_error_is_shown_with_its_notes_and_its_step():
 
 def test_an_interrupt_is_shown_once_at_its_deepest_level():
     app = threads.nested()[0]
-    thread: Any = thread_config("other")
+    thread = thread_config("other")
     app.invoke({"log": []}, thread)
     [question] = gather(app, thread).questions
     assert (question.node, question.text, question.step) == ("holder:deep:ask", "deep?", 2)
 
 
-def broken_map(count: int, broken: set[int]) -> threads.StoredThread:
+def broken_map(count, broken) -> threads.StoredThread:
     """A fan-out in which some of the tasks fail."""
 
-    def check(state: Any) -> Any:
+    def check(state):
         if state["n"] in broken:
             raise ValueError(f"item {state['n']} is broken")
         return {"log": [f"item {state['n']}"]}
@@ -148,7 +148,7 @@ def test_an_answered_interrupt_is_not_shown_as_open():
 def test_an_error_that_a_later_call_got_past_is_not_called_handled():
     broken = [True]
 
-    def fail_once(state: Any) -> Any:
+    def fail_once(state):
         if broken:
             raise ValueError(f"broken: {broken.pop()}")
         return {"log": ["repaired"]}
@@ -180,14 +180,14 @@ def test_objects_with_broken_methods_do_not_break_a_report():
     class Live(InMemorySaver):
         """Hands out something that cannot be touched."""
 
-        def get_tuple(self, config: Any) -> Any:
+        def get_tuple(self, config: Any):
             found = super().get_tuple(config)
             return found and spoil(found)
 
-        def list(self, config: Any, **kwargs: Any) -> Any:
+        def list(self, config: Any, **kwargs):
             return (spoil(found) for found in super().list(config, **kwargs))
 
-    def spoil(found: Any) -> Any:
+    def spoil(found):
         values = {**found.checkpoint["channel_values"], "count": Broken()}
         return found._replace(checkpoint={**found.checkpoint, "channel_values": values})
 
@@ -312,7 +312,7 @@ Open = Callable[[threads.StoredThread], Browser]
 @pytest.fixture
 def page(request, tmp_path):
     """Opens a thread's report. Afterwards: the console said nothing, and nothing but the file was loaded."""
-    browser: Browser = request.getfixturevalue("chromium")
+    browser = request.getfixturevalue("chromium")
     browser.said.clear()
     browser.asked_for.clear()
     path = tmp_path / "report.html"
@@ -327,12 +327,12 @@ def page(request, tmp_path):
     assert {address.partition("#")[0] for address in browser.asked_for} == {path.as_uri()}
 
 
-def heads(browser: Browser) -> list[str]:
+def heads(browser: Browser):
     return browser.texts("#steps .head .h")
 
 
-def classes(browser: Browser, node: str) -> set[str]:
-    found: str = browser.run(f"document.querySelector('#graph [data-node=\"{node}\"]').getAttribute('class')")
+def classes(browser: Browser, node):
+    found = browser.run(f"document.querySelector('#graph [data-node=\"{node}\"]').getAttribute('class')")
     return set(found.split())
 
 

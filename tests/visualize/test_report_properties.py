@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -20,7 +19,7 @@ from stategraph.visualize.trace.changes import changes
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")  # random graphs need not make sense
 
 
-def finished(graph: Any, drive: Drive, failing: list[int]) -> Thread:
+def finished(graph, drive: Drive, failing):
     """The thread after as many resumes as it needs; a graph that cannot come to its end by itself is left out."""
     unbroken(graph, drive)
     thread = Thread(graph, drive, *failing)
@@ -49,7 +48,7 @@ def test_every_stored_step_is_in_the_report_once_and_its_changes_lead_from_state
     history = reversed([*thread.app.get_state_history(thread.config)])
     stored = [snapshot for snapshot in history if (snapshot.metadata or {})["source"] == "loop"]
     assert [step.checkpoint for step in found.steps] == [s.config["configurable"]["checkpoint_id"] for s in stored]
-    before: Any = {}
+    before = {}
     for step, snapshot in zip(found.steps, stored, strict=True):
         assert bool(step.changes) == (before != snapshot.values)
         before = snapshot.values

@@ -70,30 +70,30 @@ SHAPE = GraphModel(
 )
 
 
-def parsed(text: str) -> ElementTree.Element:
+def parsed(text) -> ElementTree.Element:
     return ElementTree.fromstring(text)
 
 
-def groups(root: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
+def groups(root: ElementTree.Element, name) -> Iterator[ElementTree.Element]:
     return (g for g in root.iter(f"{NS}g") if name in g.get("class", "").split())
 
 
-def of_node(root: ElementTree.Element, node: str) -> ElementTree.Element:
+def of_node(root: ElementTree.Element, node) -> ElementTree.Element:
     return next(g for g in root.iter(f"{NS}g") if g.get("data-node") == node)
 
 
-def title(element: ElementTree.Element) -> str:
+def title(element: ElementTree.Element):
     return element.findtext(f"{NS}title", "")
 
 
-def texts(element: ElementTree.Element) -> list[str | None]:
+def texts(element: ElementTree.Element):
     return [text.text for text in element.iter(f"{NS}text")]
 
 
 # -- what is in it --------------------------------------------------------------------------------------------
 
 
-def check(model: GraphModel) -> None:
+def check(model: GraphModel):
     """Each node, cluster and edge is there once, and can be found."""
     root = parsed(draw_svg(model))
     assert [g.get("data-node") for g in groups(root, "node")] == [node.id for node in model.node_records]
@@ -289,10 +289,10 @@ def test_text_can_be_read(colours):
         assert contrast(colours[line], colours["page"]) >= 3, line
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(one, other):
     """After WCAG 2: 4.5 is enough for text, 3 for lines."""
 
-    def light(colour: str) -> float:
+    def light(colour):
         parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
         red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue

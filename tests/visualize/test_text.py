@@ -6,7 +6,6 @@ import random
 import re
 import unicodedata
 import warnings
-from typing import Any
 
 import pytest
 from example_graphs import State, graph, inner, joined, node, router
@@ -27,7 +26,7 @@ LINES = {
 }  # fmt: skip
 
 
-def lines(built: StateGraph, xray: bool | int = False, **options: Any) -> list[str]:
+def lines(built, xray=False, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return built.compile(**options).get_graph(xray=xray).draw_ascii().splitlines()
@@ -158,13 +157,13 @@ def test_no_line_is_hidden_however_the_edges_run():
         assert None not in begins and len(set(begins)) == len(begins), text
 
 
-def drawn_cells(text: str) -> dict[tuple[int, int], str]:
+def drawn_cells(text):
     """The characters of a drawing; the blanks inside of ends, joins and the titles of nested graphs as dots."""
     text = re.sub(r"[(<] +(\S+|any node) +[)>]|[┌╔] \S+ [─═]", lambda found: found[0].replace(" ", "."), text)
     return {(x, y): c for y, line in enumerate(text.splitlines()) for x, c in enumerate(line)}
 
 
-def follow(cells: dict[tuple[int, int], str], tip: tuple[int, int]) -> tuple[int, int] | None:
+def follow(cells, tip):
     """Where the line of a tip comes from: the cell of a box, beyond its last one."""
     way = "N" if cells[tip] == "▼" else "S"
     x, y = tip

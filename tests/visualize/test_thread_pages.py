@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,19 +31,19 @@ def paused_beside() -> threads.StoredThread:
     return app, thread
 
 
-THREADS: list[Callable[[], threads.StoredThread]] = [
+THREADS = [
     threads.map_reduce, threads.asked, threads.failed, threads.forked, threads.nested, threads.rescued,
     lambda: threads.asked("yes"), lambda: threads.long(30), lambda: threads.renamed(threads.declined), dropped, paused_beside,
 ]  # fmt: skip
 
 
-def pages_of(app: Any, thread: Any) -> ThreadPages:
+def pages_of(app, thread) -> ThreadPages:
     index = ThreadIndex(thread["configurable"]["thread_id"])
     index.refresh(app)
     return ThreadPages(app, index)
 
 
-def bare(step: Any) -> Any:
+def bare(step):
     """What a step says in a list and in a report alike; nested graphs are read for the report only."""
     return {key: step.get(key) for key in "nhslcamf"}
 
@@ -76,10 +75,10 @@ def test_one_step_by_itself_says_what_the_report_says_of_it(make):
 
 
 def test_a_page_of_a_long_thread_reads_only_its_own_checkpoints():
-    read: list[Any] = []
+    read = []
 
     class Counting(InMemorySaver):
-        def list(self, config: Any, **kwargs: Any) -> Any:
+        def list(self, config: Any, **kwargs):
             for found in super().list(config, **kwargs):
                 read.append(found)
                 yield found
@@ -177,7 +176,7 @@ def test_an_open_step_is_read_again_when_new_writes_were_recorded():
     assert [task["row"][1] for task in pages.tasks("open")["tasks"]] == ["done", "paused"]
 
 
-def standing(app: Any, busy_since: float | None) -> dict[str, str]:
+def standing(app, busy_since):
     """How each task of the open step stands, while a run is in progress that began then."""
     pages = pages_of(app, CONFIG)
     pages.busy_since = busy_since
@@ -203,9 +202,9 @@ def test_a_failure_that_a_handler_resolved_is_not_shown_as_running():
 
 
 def test_an_answered_question_of_a_nested_graph_runs_at_each_level():
-    seen: list[Any] = []
+    seen = []
 
-    def ask(state: Any) -> Any:
+    def ask(state):
         answer = interrupt("deep?")
         pages = pages_of(app, CONFIG)
         pages.busy_since = 1e12

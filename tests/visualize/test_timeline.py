@@ -15,11 +15,11 @@ from stategraph.visualize.render.timeline import Timeline, timeline
 from stategraph.visualize.render.timeline_scale import ScaleRoom, build_scale
 
 
-def gaps(found: Timeline) -> list[tuple[int, float, float, str]]:
+def gaps(found: Timeline):
     return [tuple(gap) for gap in found.gaps]  # type: ignore[misc]
 
 
-def calls(found: Timeline) -> list[tuple[str, int, float]]:
+def calls(found: Timeline):
     return [tuple(call) for call in found.calls]  # type: ignore[misc]
 
 
@@ -110,7 +110,7 @@ def test_another_run_id_is_another_call():
 # -- steps that overlap (schedule="ready") --------------------------------------------------------------------------
 
 
-def asked_beside(answered: float) -> Timeline:
+def asked_beside(answered) -> Timeline:
     """`ask` starts beside a > b, asks after both have ended, and is answered then."""
     paused = task("ask", (100, 2.5), state="paused", questions=(QUESTION,))
     return told_of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -21,11 +20,11 @@ from stategraph.visualize.render.timeline_svg import LANES
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(found: Timeline, **kwargs: Any) -> ElementTree.Element:
+def drawn(found: Timeline, **kwargs) -> ElementTree.Element:
     return ElementTree.fromstring(found.draw_svg(**kwargs))
 
 
-def boxes(root: ElementTree.Element, node: str) -> list[tuple[str, float, float]]:
+def boxes(root: ElementTree.Element, node):
     """(look, left, right) of the bars of a node."""
     return [
         (rect.get("class", ""), float(rect.get("x", "")), float(rect.get("x", "")) + float(rect.get("width", "")))
@@ -35,7 +34,7 @@ def boxes(root: ElementTree.Element, node: str) -> list[tuple[str, float, float]
     ]
 
 
-def texts(root: ElementTree.Element) -> list[str]:
+def texts(root: ElementTree.Element):
     return [text.text or "" for text in root.iter(f"{SVG}text")]
 
 
@@ -79,7 +78,7 @@ def test_an_error_handler_is_called_as_in_the_drawing_of_the_graph():
 
 
 def test_a_wait_for_an_answer_has_one_width_however_long_it_was():
-    def right_end(answered: float) -> float:
+    def right_end(answered):
         return boxes(drawn(told_of(START, step(1, task("a", (100, 1), (answered, 1), questions=(QUESTION,))))), "a")[
             -1
         ][2]
@@ -95,7 +94,7 @@ def test_a_retry_wait_that_dwarfs_everything_is_shortened_and_labelled():
 
 
 def test_tasks_side_by_side_have_lanes_up_to_a_limit():
-    def tops(count: int) -> set[str | None]:
+    def tops(count):
         tasks = [task("work", (100, 1), id=str(n)) for n in range(count)]
         root = drawn(told_of(START, step(1, *tasks)))
         return {r.get("y") for g in root.iter(f"{SVG}g") if g.get("class") == "bar" for r in g.iter(f"{SVG}rect")}
@@ -106,7 +105,7 @@ def test_tasks_side_by_side_have_lanes_up_to_a_limit():
 def test_tasks_of_one_node_that_end_in_different_steps_have_lanes():
     """With schedule="ready", each ends in a step of its own."""
 
-    def tops(count: int) -> set[str | None]:
+    def tops(count):
         ends = [overlapping(n, task("w", (100, n), id=str(n)), since=99.0 + n) for n in range(1, count + 1)]
         root = drawn(told_of(START, *ends))
         return {box.get("y") for bar in root.iter(f"{SVG}g") if bar.get("class") == "bar" for box in bar.iter(f"{SVG}rect")}
@@ -203,7 +202,7 @@ def test_whatever_the_times_are_everything_stays_within_the_picture_and_steps_st
     found.draw_text(60)
 
 
-def scale_width(root: ElementTree.Element) -> float:
+def scale_width(root: ElementTree.Element):
     return float(root.get("width", ""))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kit import stored_threads as threads
 from kit.graphs import CONFIG, chain_of
@@ -14,7 +12,7 @@ from stategraph.visualize.trace.reader import read_trace
 from stategraph.visualize.trace.records import Trace, TraceStep, TraceTask
 
 
-def lines(steps: tuple[TraceStep, ...]) -> list[str]:
+def lines(steps: tuple[TraceStep, ...]):
     """A step a line: number, source, each task with its state and number of attempts."""
     return [f"{s.number} {s.source}: " + " ".join(f"{t.node} {t.state} {len(t.spans)}" for t in s.tasks) for s in steps]
 
@@ -142,14 +140,14 @@ def test_nested_graphs_are_below_the_task_that_ran_them():
 
 def test_a_nested_interrupt_is_in_the_trace_at_each_level():
     app = threads.nested()[0]
-    thread: Any = {"configurable": {"thread_id": "other"}}
+    thread = {"configurable": {"thread_id": "other"}}
     app.invoke({"log": []}, thread)
     found = [(t.node, t.state) for t in every(read_trace(app, thread).steps) if t.state == "paused"]
     assert found == [("holder", "paused"), ("holder:deep", "paused"), ("holder:deep:ask", "paused")]
 
 
 def test_states_are_shown_around_each_step_newest_first():
-    seen: list[Any] = []
+    seen = []
     read_trace(*threads.asked("yes"), visit=lambda step, before, after: seen.append((step.number, before, after)))
     assert seen == [
         (3, {"log": ["draft", "yes", "checked"]}, {"log": ["draft", "yes", "checked", "published"]}),
@@ -160,7 +158,7 @@ def test_states_are_shown_around_each_step_newest_first():
 
 
 def test_around_an_open_step_the_state_gains_what_is_done_already():
-    seen: list[Any] = []
+    seen = []
     read_trace(*threads.asked(), visit=lambda step, before, after: seen.append((step.source, before, after)))
     assert seen[-1] == ("open", {"log": ["draft"]}, {"log": ["draft", "checked"]})
 

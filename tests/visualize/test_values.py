@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
 
 import pytest
 from broken_values import JSON, Broken, BrokenError
@@ -45,7 +44,7 @@ def test_a_huge_text_is_shortened_with_its_length():
 
 
 def test_a_self_referential_list_is_shown():
-    endless: list[Any] = [1]
+    endless = [1]
     endless.append(endless)
     assert format_value(endless, 5000).startswith("[1, [1, ")
 

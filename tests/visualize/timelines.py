@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stategraph import Interrupt
 from stategraph.checkpoint.base import UNDER_WAY
 from stategraph.visualize.render.timeline import Timeline, build_timeline
@@ -12,12 +10,12 @@ from stategraph.visualize.trace.records import Source, TaskState, Trace, TraceSt
 QUESTION = Interrupt("ok?", "q1")
 
 
-def task(node: str, *spans: tuple[float, float], state: TaskState = "done", **kwargs: Any) -> TraceTask:
+def task(node: str, *spans: tuple[float, float], state: TaskState = "done", **kwargs) -> TraceTask:
     waits = (kwargs.pop("wait", 0.0),) * len(spans)
     return TraceTask(kwargs.pop("id", node), node, node.rpartition(":")[2], state, spans, waits, **kwargs)
 
 
-def step(number: int, *tasks: TraceTask, source: Source = "loop", at: float | None = None, **kwargs: Any) -> TraceStep:
+def step(number: int, *tasks: TraceTask, source: Source = "loop", at: float | None = None, **kwargs) -> TraceStep:
     return TraceStep(number, source, tasks, None if source == "open" else f"c{number}", at, **kwargs)
 
 
@@ -28,6 +26,6 @@ def told_of(*steps: TraceStep) -> Timeline:
 START = step(0, task("__start__", (100.0, 0.0)), source="input")
 
 
-def overlapping(number: int, *tasks: TraceTask, **kwargs: Any) -> TraceStep:
+def overlapping(number: int, *tasks: TraceTask, **kwargs) -> TraceStep:
     """A step after which other tasks go on."""
     return step(number, *tasks, metadata={UNDER_WAY: True, **kwargs.pop("metadata", {})}, **kwargs)

@@ -15,11 +15,11 @@ BERLIN = ZoneInfo("Europe/Berlin")
 NEW_YORK = ZoneInfo("America/New_York")
 
 
-def utc(text: str) -> datetime:
+def utc(text):
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def planned(cron: str, zone: ZoneInfo, start: str, number: int) -> list[str]:
+def planned(cron, zone: ZoneInfo, start, number):
     found = islice(Cron(cron, zone).after(utc(start)), number)
     return [f"{each:%Y-%m-%dT%H:%M}" for each in found]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import psycopg
 import pytest
@@ -21,11 +20,11 @@ from stategraph.workers.session import MOST_WOKEN, Terms, WorkerSession
 postgres = cluster.emptied
 TERMS = Terms("counting", "tester", 3, 20)
 DAY = timedelta(days=1)
-LONG: Any = {"poll": 300.0}
+LONG = {"poll": 300.0}
 """No looks in between: whatever wakes the worker is a notice or its own timer."""
 
 
-def one(**more: Any) -> dict[str, Any]:
+def one(**more):
     """An input of one step."""
     return {"log": [], "left": 1, **more}
 
@@ -46,7 +45,7 @@ def session(postgres, queue):
     opened.close()
 
 
-def let_pass(url: str, run_id: str, seconds: float = 0) -> None:
+def let_pass(url, run_id, seconds=0):
     """As if so much time had passed: a job is due that many seconds from now."""
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(
@@ -55,7 +54,7 @@ def let_pass(url: str, run_id: str, seconds: float = 0) -> None:
         )  # fmt: skip
 
 
-def claims(session: WorkerSession, room: int = 10) -> list[str]:
+def claims(session: WorkerSession, room=10):
     return [job.name.run_id for job in session.claim(room)]
 
 
@@ -99,7 +98,7 @@ def test_a_worker_that_starts_later_knows_what_is_delayed(postgres, queue):
 
 def test_a_worker_that_waits_for_a_time_asks_the_database_nothing_meanwhile(session, queue, monkeypatch):
     queue.submit("t", one(), when=When(delay=0.3))
-    sent: list[str] = []
+    sent = []
     run = WorkerSession._rows
     monkeypatch.setattr(
         WorkerSession, "_rows", lambda self, name, *values: sent.append(name) or run(self, name, *values)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -27,32 +25,32 @@ JOBS = [("pays", "ann", "r"), ("pays", "bob", "r"), ("pays", "ann", "s"), ("asks
 """Graph, thread and run id: each pair differs in one of them, or in more."""
 
 
-def app(name: str) -> Any:
+def app(name):
     """A graph that says whose approval it has got, and whose order it is."""
     return looped(lambda state, runtime: {"log": [runtime.execution_info.thread_id]}, name)
 
 
 @contextmanager
-def opened(url: str, name: str, *keys: bytes) -> Iterator[Queue]:
+def opened(url, name, *keys):
     with Queue.from_conn_string(url, name, integrity=Encryption(*(keys or (KEY,)))) as queue:
         yield queue
 
 
-def submit_all(url: str) -> None:
+def submit_all(url):
     for graph, thread, run in JOBS:
         with opened(url, graph) as queue:
             queue.submit(thread, {"log": [f"{graph} {thread} {run}"], "left": 2}, run_id=run)
 
 
 @contextmanager
-def both(url: str) -> Iterator[None]:
+def both(url):
     with ExitStack() as stack:
         for name in ("pays", "asks"):
             stack.enter_context(working(app(name), url, integrity=Encryption(KEY)))
         yield
 
 
-def move(url: str, column: str, source: tuple[str, str, str], target: tuple[str, str, str]) -> None:
+def move(url, column, source, target):
     """Put what one job has in a column in place of what the other has."""
     with psycopg.connect(url, autocommit=True) as admin:
         where = "graph = %s AND thread_id = %s AND run_id = %s"

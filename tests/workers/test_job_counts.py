@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -30,17 +29,17 @@ from stategraph.workers.session import Terms, WorkerSession
 
 postgres = cluster.emptied
 NAMES = {text: name for texts in (tables.STATEMENTS, postgres_tables.STATEMENTS) for name, text in texts.items()}
-ALONE: Any = {"concurrency": 1, "poll": 300.0}
+ALONE = {"concurrency": 1, "poll": 300.0}
 """One job after the other, and no looks in between."""
 
 
-def chain(nodes: int, last: Callable[[], None] = lambda: None, name: str = "counted") -> Pregel:
+def chain(nodes, last=lambda: None, name="counted"):
     """A graph of so many nodes; it says when its last one runs."""
 
-    def step(state: State) -> Any:
+    def step(state: State):
         return {"log": [len(state["log"])]}
 
-    def final(state: State) -> Any:
+    def final(state: State):
         last()
         return step(state)
 
@@ -56,27 +55,27 @@ def chain(nodes: int, last: Callable[[], None] = lambda: None, name: str = "coun
 class Watch:
     """What was sent, while jobs run: names of statements, and marks between jobs."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.seen: list[str] = []
         self.trips = 0
         bind, wait = PreparedStatements._bind, Patient.wait
 
-        def watched(statements: PreparedStatements, text: str, values: Any) -> Any:
+        def watched(statements: PreparedStatements, text, values):
             self.seen.append(NAMES.get(text, text))
             return bind(statements, text, values)
 
-        def counted(connection: Patient, *args: Any, **options: Any) -> Any:
+        def counted(connection: Patient, *args, **options):
             self.trips += 1
             return wait(connection, *args, **options)
 
         monkeypatch.setattr(PreparedStatements, "_bind", watched)
         monkeypatch.setattr(Patient, "wait", counted)
 
-    def mark(self) -> None:
+    def mark(self):
         """A job's last node runs."""
         self.seen.append(f"-- {self.trips}")
 
-    def jobs(self) -> list[tuple[list[str], int]]:
+    def jobs(self):
         """Statements and round trips from each mark to the next."""
         marks = [at for at, name in enumerate(self.seen) if name.startswith("--")]
         return [
@@ -85,7 +84,7 @@ class Watch:
         ]
 
 
-def hold_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def hold_for_as_long_as_it_takes(monkeypatch):
     """What is held is stored with what comes next, and not by itself after a moment."""
     monkeypatch.setattr(journal.HELD, "submit", lambda entry, store: None)
 
@@ -136,7 +135,7 @@ def test_a_thread_is_the_same_whether_a_job_or_a_call_made_it(postgres, size):
         app = graph.copy({"checkpointer": saver})
         app.invoke(given, {"configurable": {"thread_id": "call"}, "run_id": "r"})
 
-        def history(thread: str) -> list[Any]:
+        def history(thread):
             found = app.get_state_history(thread_config(thread))
             return [(s.values, s.next, s.metadata["source"], s.metadata["step"], s.metadata["run_id"]) for s in found]
 
@@ -148,13 +147,13 @@ def test_a_thread_is_the_same_whether_a_job_or_a_call_made_it(postgres, size):
 
 
 @contextmanager
-def run_past(graph: Pregel, postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def run_past(graph: Pregel, postgres, monkeypatch):
     """Somebody runs each job's thread past the queue, once, after it was claimed and before it begins."""
     running = WorkerSaver.running
     with PostgresSaver.from_conn_string(postgres) as saver:
         app = graph.copy({"checkpointer": saver})
 
-        def late(self: WorkerSaver, job: Any, *, trusted: bool) -> Any:
+        def late(self: WorkerSaver, job, *, trusted):
             if trusted:
                 app.invoke({"log": ["past"]}, thread_config(job.name.thread_id))
             return running(self, job, trusted=trusted)
@@ -194,7 +193,7 @@ def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postg
 def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(postgres, monkeypatch):
     commit, lost = WorkerSaver._commit, []
 
-    def answer_lost(*args: Any) -> Any:
+    def answer_lost(*args):
         commit(*args)
         if not lost:
             lost.append(True)
@@ -215,7 +214,7 @@ def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres, 
     hold_for_as_long_as_it_takes(monkeypatch)
     keys, begun, release = [], threading.Event(), threading.Event()
 
-    def step(state: State, runtime: Runtime) -> Any:
+    def step(state: State, runtime: Runtime):
         keys.append(runtime.idempotency_key)
         if len(keys) == 1:
             begun.set()
@@ -239,7 +238,7 @@ def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres, 
     assert keys[0] == keys[1] != keys[2]
 
 
-def take_from_its_worker(postgres: str) -> None:
+def take_from_its_worker(postgres):
     """Give the job that runs to whoever claims it next, as if its worker were dead."""
     with psycopg.connect(postgres) as admin:
         admin.execute("UPDATE stategraph_jobs SET state = 'waiting', worker = NULL WHERE state = 'running'")
@@ -249,7 +248,7 @@ def take_from_its_worker(postgres: str) -> None:
 def test_a_first_node_that_takes_long_has_its_input_stored_meanwhile(postgres):
     release = threading.Event()
     graph = chain(1, lambda: release.wait(60))
-    thread: Any = CONFIG
+    thread = CONFIG
     with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
         app = graph.copy({"checkpointer": saver})
         with working(graph, postgres):
@@ -287,7 +286,7 @@ def test_a_run_that_asks_at_its_first_node_has_its_input_stored(postgres):
 
 
 def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postgres):
-    def route(state: State) -> str:
+    def route(state: State):
         raise ValueError("no way")
 
     builder = StateGraph(State)
@@ -308,7 +307,7 @@ def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postg
 def test_a_claim_that_conflicts_with_another_loses_no_job_ends(postgres, monkeypatch):
     refused = []
 
-    def meet(self: Wire, *calls: Any) -> Any:
+    def meet(self: Wire, *calls):
         refused.append(calls)
         raise errors.UniqueViolation("another worker took a job of the same thread at this moment")
 
@@ -323,7 +322,7 @@ def test_a_claim_that_conflicts_with_another_loses_no_job_ends(postgres, monkeyp
 def test_a_refused_notification_loses_no_claims(postgres, monkeypatch):
     refused = []
 
-    def full(self: WorkerSession, stored: list[Any], rows: list[Any]) -> None:
+    def full(self: WorkerSession, stored, rows):
         refused.append(stored)
         raise errors.ProgramLimitExceeded("too many notifications in the NOTIFY queue")
 
@@ -352,7 +351,7 @@ def test_a_thread_s_next_job_is_claimed_as_the_one_before_ends(postgres, monkeyp
     claimed = []
     real = WorkerSession.end_and_claim
 
-    def watched(self: WorkerSession, ended: Any, room: int) -> Any:
+    def watched(self: WorkerSession, ended, room):
         found = real(self, ended, room)
         claimed.append((len(ended), len(found)))
         return found
@@ -372,26 +371,26 @@ def test_a_thread_s_next_job_is_claimed_as_the_one_before_ends(postgres, monkeyp
 def test_a_job_with_only_its_input_stored_gets_the_same_idempotency_keys(postgres, monkeypatch):
     """The moment for which the input is held has passed before START has ended, and the worker dies while START's
     checkpoint is held in its turn: the first node has run, and runs again."""
-    held: list[Any] = []
+    held = []
 
-    def store_the_input(entry: Any, store: Any) -> None:
+    def store_the_input(entry, store: Any):
         if not held:
             store.__self__._drain()
         held.append(entry)
 
-    def die(self: Any, commits: Any) -> None:
+    def die(self, commits):
         if len(held) > 1:
             raise StorageError("the worker has died")
         PostgresSaver.commit(self, commits)
 
-    def note(state: State, runtime: Runtime) -> Any:
+    def note(state: State, runtime: Runtime):
         keys.append(runtime.idempotency_key)
         return {"log": [0]}
 
-    keys: list[str] = []
+    keys = []
     builder = chain_of(State, note=note)
     job = Job(1, 1, 1, True, JobName("counted", "t", "r"), b"")
-    config: Any = {"configurable": {"thread_id": "t"}, "run_id": "r"}
+    config = {"configurable": {"thread_id": "t"}, "run_id": "r"}
     with WorkerSaver.from_conn_string(postgres) as saver:
         saver.setup()
         graph = builder.compile(checkpointer=saver)
@@ -407,19 +406,19 @@ def test_a_job_with_only_its_input_stored_gets_the_same_idempotency_keys(postgre
 
 
 def test_an_effect_of_a_job_s_first_node_is_recorded_though_its_checkpoint_was_deferred(postgres):
-    charged: list[str] = []
+    charged = []
 
-    def pay(state: State, runtime: Runtime) -> Any:
+    def pay(state: State, runtime: Runtime):
         runtime.once("charge", charged.append, "book")
         if not died:
             died.append(True)
             raise ConnectionError
         return {"log": [0]}
 
-    died: list[bool] = []
+    died = []
     builder = chain_of(State, pay=pay)
     job = Job(1, 1, 1, True, JobName("counted", "t", "r"), b"")
-    config: Any = {"configurable": {"thread_id": "t"}, "run_id": "r"}
+    config = {"configurable": {"thread_id": "t"}, "run_id": "r"}
     with WorkerSaver.from_conn_string(postgres) as saver:
         saver.setup()
         graph = builder.compile(checkpointer=saver)
@@ -434,7 +433,7 @@ def test_an_effect_of_a_job_s_first_node_is_recorded_though_its_checkpoint_was_d
 
 
 def test_a_lost_attempt_ends_during_the_next_attempt_in_the_same_worker(postgres):
-    def claimed(attempt: int) -> Job:
+    def claimed(attempt) -> Job:
         return Job(1, attempt, 1, True, JobName("counted", "t", "r"), b"")
 
     with WorkerSaver(postgres) as saver:
@@ -452,7 +451,7 @@ def test_an_answer_is_not_given_before_it_is_bound(postgres, monkeypatch):
     graph = chain_of(State, ask=lambda state: {"log": [interrupt("what?")]}).compile(name="asks")
     real, bound = Queue.bind, []
 
-    def late(self: Queue, job: Job, task: bytes) -> None:
+    def late(self, job: Job, task):
         worker = job.worker
         if not bound:
             job.worker = 0
@@ -474,7 +473,7 @@ def test_an_answer_is_not_given_before_it_is_bound(postgres, monkeypatch):
 def test_a_death_in_the_first_step_counts_whether_its_input_was_stored_by_then_or_not(postgres):
     graph, thread = chain(2), CONFIG
 
-    def die() -> int:
+    def die():
         """A worker dies that has claimed the job; of how many it has died at this step."""
         with psycopg.connect(postgres) as admin:
             admin.execute("""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kit import cluster
 from kit.fleet import Fleet, counting, until, working
@@ -15,11 +13,11 @@ postgres = cluster.emptied
 STEPS = 3
 
 
-def given(**more: Any) -> dict[str, Any]:
+def given(**more):
     return {"log": [], "left": STEPS, **more}
 
 
-def stored(postgres: str, thread: str) -> int:
+def stored(postgres, thread):
     """How many checkpoints a thread has."""
     with PostgresSaver.from_conn_string(postgres) as saver:
         return len([*saver.list({"configurable": {"thread_id": thread}})])
@@ -37,7 +35,7 @@ def test_a_job_s_durability_is_its_own_or_that_of_the_queue(drive, postgres, of_
 
 
 def test_a_durability_that_does_not_exist_is_refused_where_it_is_given(postgres):
-    wrong: Any = "never"
+    wrong = "never"
     match = r"durability must be one of 'sync', 'async', 'exit', got 'never'"
     with pytest.raises(ValueError, match=match):
         Queue(postgres, counting, durability=wrong)

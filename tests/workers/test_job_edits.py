@@ -15,7 +15,7 @@ from stategraph.checkpoint import CheckpointConflictError
 from stategraph.checkpoint.integrity import Integrity
 from stategraph.checkpoint.serde import Serializer
 from stategraph.pregel.clock import CLOCK
-from stategraph.workers.jobs import Job, JobCodec
+from stategraph.workers.jobs import JobCodec
 from stategraph.workers.runner import JobRunner
 
 FORM = JobCodec(Serializer(), Integrity())
@@ -24,26 +24,26 @@ FORM = JobCodec(Serializer(), Integrity())
 class World:
     """A graph of two nodes on a thread with a past, and a job of it. Something happens in its second node."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.ahead: list[Callable[[World], Any]] = []
         self.naps = False
         self.app = chain_of(Log, first=self.first, second=self.second).compile(checkpointer=InMemorySaver())
         self.app.invoke({"log": ["past"]}, CONFIG)
         self.runner = JobRunner(self.app, FORM, lambda job, task: None)
 
-    def first(self, state: Log) -> Any:
+    def first(self, state: Log):
         return {"log": ["first"]}
 
-    def second(self, state: Log, runtime: Runtime) -> Any:
+    def second(self, state: Log, runtime: Runtime):
         if self.ahead:
             self.ahead.pop()(self)
         if self.naps:
             runtime.sleep(timedelta(days=1))
         return {"log": ["second"]}
 
-    def run(self, attempt: int = 1) -> tuple[str, Any]:
+    def run(self, attempt=1):
         """How the job ends, and its value or its error."""
-        job: Job = job_of(FORM, {"log": ["job"]}, attempt)
+        job = job_of(FORM, {"log": ["job"]}, attempt)
         end = self.runner.run(job)
         if end.status == "waiting":
             return end.status, None
@@ -51,28 +51,28 @@ class World:
         return end.status, error or value
 
     @property
-    def log(self) -> list[str]:
+    def log(self):
         """What the thread holds after its past."""
-        log: list[str] = self.app.get_state(CONFIG).values["log"]
+        log = self.app.get_state(CONFIG).values["log"]
         return log[log.index("past") + 3 :]
 
 
-def edit(world: World) -> None:
+def edit(world: World):
     """The state is changed; what was to run still is."""
     world.app.update_state(CONFIG, {"log": ["edit"]}, as_node="first")
 
 
-def finish_by_hand(world: World) -> None:
+def finish_by_hand(world: World):
     """The edit leaves nothing to do."""
     world.app.update_state(CONFIG, {"log": ["edit"]}, as_node="second")
 
 
-def call(world: World) -> None:
+def call(world: World):
     """Another run drops what was to do."""
     world.app.invoke({"log": ["call"]}, CONFIG)
 
 
-def die(world: World) -> None:
+def die(world: World):
     raise KeyboardInterrupt
 
 

@@ -81,7 +81,7 @@ def test_a_job_claimed_while_a_client_starts_to_wait_is_noticed(postgres, queue,
         admin.execute("""CREATE TRIGGER slow AFTER UPDATE ON stategraph_jobs FOR EACH ROW
             WHEN (NEW.awaited AND NOT OLD.awaited) EXECUTE FUNCTION dawdle()""")
         queue.submit("t", GIVEN)
-        found: list[str] = []
+        found = []
         waiter = threading.Thread(target=lambda: found.append(queue.result("t", wait=30).status))
         waiter.start()
         held = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
@@ -154,8 +154,8 @@ def test_other_sessions_may_hold_any_lock_while_tables_are_made_and_limited_jobs
 def test_many_that_make_the_tables_at_once_make_them_once(postgres):
     gate, failed = threading.Barrier(12), []
 
-    def start(number: int) -> None:
-        maker: Any = Queue(postgres, "any") if number % 2 else PostgresSaver(postgres)
+    def start(number):
+        maker = Queue(postgres, "any") if number % 2 else PostgresSaver(postgres)
         gate.wait()
         try:
             maker.setup()
@@ -186,7 +186,7 @@ def test_evicting_a_dead_worker_terminates_no_other_session(postgres, queue):
 # -- the mailbox of pools ---------------------------------------------------------------------------------------
 
 
-def speaks(state: dict[str, Any], writer: Any) -> Any:
+def speaks(state, writer: Any):
     writer("hello")
     return {"n": 1}
 

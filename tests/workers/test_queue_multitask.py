@@ -6,7 +6,7 @@ import operator
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from kit import cluster
@@ -26,14 +26,14 @@ class Log(TypedDict, total=False):
 
 
 class Gate:
-    def __init__(self) -> None:
+    def __init__(self):
         self.reached, self.opened = threading.Event(), threading.Event()
 
 
-def make_flow(gate: Gate) -> Any:
+def make_flow(gate: Gate):
     """a → b → c; b waits at the gate, if the input says so, or until its run is asked to stop."""
 
-    def b(state: Log, runtime: Runtime) -> Log:
+    def b(state: Log, runtime: Runtime):
         if state.get("waits"):
             gate.reached.set()
             until = time.monotonic() + 30
@@ -64,7 +64,7 @@ def busy(postgres, gate):
             gate.opened.set()
 
 
-def log_of(queue: Queue, run_id: str) -> list[str]:
+def log_of(queue, run_id):
     return list(queue.result("t", run_id=run_id, wait=30).unwrap()["log"])
 
 
@@ -159,7 +159,7 @@ def test_of_many_that_reject_at_the_same_time_one_gets_in(postgres, gate):
     flow = make_flow(gate)
     with Queue.from_conn_string(postgres, flow) as queue, ThreadPoolExecutor(8) as pool:
 
-        def submit(number: int) -> bool:
+        def submit(number):
             try:
                 queue.submit("t", {"log": [str(number)]}, multitask="reject")
             except ThreadBusyError:

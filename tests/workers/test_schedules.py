@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import psycopg
@@ -28,7 +27,7 @@ from stategraph.workers.session import Terms, WorkerSession
 pytest.importorskip("cronsim")
 postgres = cluster.emptied
 MINUTE = timedelta(minutes=1)
-ONE: Any = {"log": [], "left": 1}
+ONE = {"log": [], "left": 1}
 
 
 @pytest.fixture
@@ -47,13 +46,13 @@ def session(postgres, queue):
     opened.close()
 
 
-def open_session(url: str, graph: str = "counting", integrity: Integrity | None = None) -> WorkerSession:
+def open_session(url, graph="counting", integrity: Integrity | None = None) -> WorkerSession:
     """What a worker has, without its thread."""
     codec = JobCodec(counting.serde if graph == "counting" else Serializer(), integrity or Integrity())
     return WorkerSession(url, Terms(graph, "tester", 3, 20), scheduler=Scheduler(graph, codec)).open()
 
 
-def miss(url: str, minutes: int, name: str = "daily") -> datetime:
+def miss(url, minutes, name="daily"):
     """As if no worker had been there since: the first planned time of a schedule for each minute."""
     with psycopg.connect(url, autocommit=True) as admin:
         ((first,), *_) = admin.execute(
@@ -63,13 +62,13 @@ def miss(url: str, minutes: int, name: str = "daily") -> datetime:
     return first.astimezone(UTC)
 
 
-def runs(name: str, first: datetime, last: datetime) -> list[str]:
+def runs(name, first, last):
     """The run ids of a schedule for each minute, between two planned times."""
     number = (last - first) // MINUTE + 1
     return [f"{name}@{first + index * MINUTE:%Y-%m-%dT%H:%M:%SZ}" for index in range(number)]
 
 
-def last_fired(queue: Queue) -> datetime:
+def last_fired(queue):
     (schedule,) = queue.schedules()
     assert schedule.last_at is not None and schedule.next_at == schedule.last_at + MINUTE
     return schedule.last_at
@@ -184,7 +183,7 @@ def test_a_schedule_that_changes_while_it_is_fired_is_not_fired_as_it_was(postgr
     miss(postgres, 3)
     find = scheduler_module.find_moments
 
-    def change(*given: Any) -> Any:
+    def change(*given):
         monkeypatch.setattr(scheduler_module, "find_moments", find)
         queue.schedule("daily", "* * * * *", ONE, priority=2)
         return find(*given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 import pytest
@@ -19,16 +18,16 @@ postgres = cluster.emptied
 DAY = timedelta(days=1)
 
 
-RAN: list[str] = []
+RAN = []
 
 
-def nap(state: Log, runtime: Runtime) -> Any:
+def nap(state: Log, runtime: Runtime):
     RAN.append("nap")
     runtime.sleep(DAY)
     return {"log": ["woke"]}
 
 
-def ask(state: Log) -> Any:
+def ask(state: Log):
     return {"log": [interrupt("content?")]}
 
 
@@ -46,7 +45,7 @@ def queue(postgres):
         yield opened
 
 
-def let_a_day_pass(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def let_a_day_pass(url, monkeypatch):
     """For the engine and, as far as jobs that wait for a time are concerned, for the database."""
     ahead = CLOCK.time() + 2 * DAY.total_seconds()
     monkeypatch.setattr(CLOCK, "time", lambda: ahead)
@@ -68,7 +67,7 @@ def test_a_sleeping_job_is_resumed_by_another_worker(postgres, queue, monkeypatc
     assert (ended.status, ended.value, RAN) == ("done", {"log": ["woke"]}, ["nap", "nap"])
 
 
-def napping_state(url: str, thread_id: str = "t") -> Any:
+def napping_state(url, thread_id="t"):
     from stategraph.checkpoint.postgres import PostgresSaver
 
     with PostgresSaver.from_conn_string(url) as saver:

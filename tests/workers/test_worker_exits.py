@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,25 +34,25 @@ class Stage:
     """A graph whose nodes hold still in the worker that is to end, and pass in the one after it. One thread, "quick",
     passes in both."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.begun = threading.Semaphore(0)
         self.ended, self.release = threading.Event(), threading.Event()
         self.graph = looped(self.step)
 
-    def step(self, state: State, runtime: Any) -> Any:
+    def step(self, state: State, runtime: Any):
         if not self.ended.is_set() and runtime.execution_info.thread_id != "quick":
             self.begun.release()
             assert self.release.wait(60)
         return {"log": [len(state["log"])]}
 
     @contextmanager
-    def failing(self, url: str) -> Iterator[list[BaseException]]:
+    def failing(self, url):
         """A worker that runs until something ends it; how it ended. The error lives as long as this block, as it does in
         a notebook, with all that its frames hold."""
-        failed: list[BaseException] = []
+        failed = []
         worker = Worker(self.graph, url, **QUICK)
 
-        def run() -> None:
+        def run():
             try:
                 worker.run()
             except BaseException as error:
@@ -71,11 +70,11 @@ class Stage:
             until(lambda: not any(each.name == "stategraph-job" for each in threading.enumerate()))
 
 
-def fail_once(patch: pytest.MonkeyPatch, name: str, when: str, error: type[BaseException], armed: Callable[[], bool]) -> None:
+def fail_once(patch, name, when, error: type[BaseException], armed):
     """The next call of this method of the session fails, before it has done anything or after."""
     real, left = getattr(WorkerSession, name), [1]
 
-    def call(self: WorkerSession, *args: Any) -> Any:
+    def call(self: WorkerSession, *args):
         fails = bool(left) and armed()
         if fails:
             left.clear()
@@ -153,7 +152,7 @@ def test_an_async_run_is_cancelled_when_its_worker_fails(postgres):
 
     begun, cancelled = threading.Event(), threading.Event()
 
-    async def step(state: State) -> Any:
+    async def step(state: State):
         begun.set()
         try:
             await asyncio.sleep(60)
@@ -244,7 +243,7 @@ def test_an_outcome_that_the_database_refuses_fails_its_job_and_no_other(postgre
     with psycopg.connect(postgres) as admin:
         admin.execute("ALTER TABLE stategraph_jobs ADD CHECK (length(outcome) < 100000)")
 
-    def step(state: State, runtime: Any) -> Any:
+    def step(state: State, runtime: Any):
         return {"log": ["x" * 200_000 if runtime.execution_info.thread_id == "t1" else "y"]}
 
     with working(looped(step), postgres):
@@ -256,10 +255,10 @@ def test_an_outcome_that_the_database_refuses_fails_its_job_and_no_other(postgre
 
 def test_an_error_that_cannot_be_stored_ends_its_job(postgres, queue):
     class Odd(Exception):
-        def __str__(self) -> str:
+        def __str__(self):
             raise RuntimeError("no words")
 
-    def step(state: State) -> Any:
+    def step(state: State):
         raise Odd
 
     with working(looped(step), postgres):
@@ -273,12 +272,12 @@ def test_a_lost_run_does_not_end_the_job_its_worker_claimed_again(postgres, monk
     release = [threading.Event(), threading.Event(), threading.Event()]
     calls, real = [], JobRunner.run
 
-    def run(self: JobRunner, job: Any) -> Any:
+    def run(self: JobRunner, job):
         end = real(self, job)
         ended.release()
         return end
 
-    def step(state: State, runtime: Any) -> Any:
+    def step(state: State, runtime: Any):
         if runtime.execution_info.thread_id != "quick":
             calls.append(runtime)
             begun.release()

@@ -6,7 +6,7 @@ import asyncio
 import operator
 import threading
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from kit.fleet import until, working
@@ -38,24 +38,24 @@ class Places(TypedDict):
 class Gate:
     """Node b waits here, if it is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.opened, self.reached = threading.Event(), threading.Event()
         self.opened.set()
         self.calls = 0
 
 
-def make_graph(gate: Gate, *, is_async: bool) -> Any:
-    def a(state: Log) -> Log:
+def make_graph(gate: Gate, *, is_async):
+    def a(state: Log):
         get_stream_writer()({"from": "a"})
         return {"log": ["a"]}
 
-    def b(state: Log) -> Log:
+    def b(state: Log):
         gate.reached.set()
         assert gate.opened.wait(60)
         answer = interrupt("name?") if state.get("asks") else "b"
         return {"log": [answer]}
 
-    async def ab(state: Log) -> Log:
+    async def ab(state: Log):
         gate.reached.set()
         gate.calls += 1
         while not gate.opened.is_set() and gate.calls == 1:
@@ -65,7 +65,7 @@ def make_graph(gate: Gate, *, is_async: bool) -> Any:
     return chain_of(Log, a=a, b=ab if is_async else b).compile(name="flow")
 
 
-MODES: Any = ["updates", "custom", "values"]
+MODES = ["updates", "custom", "values"]
 ALL = [
     (1, "values", {"log": ["x"]}),
     (2, "custom", {"from": "a"}),
@@ -92,7 +92,7 @@ def test_a_stream_is_read_while_the_job_runs_and_afterwards(postgres, is_async):
         assert [each.seq for each in queue.stream("t", run_id=run, after=4)] == [5, 6]
         assert queue.result("t", run_id=run).value == {"log": ["x", "a", "b"]}
 
-        async def read() -> list[int]:
+        async def read():
             return [each.seq async for each in queue.astream("t", after=2)]
 
         assert asyncio.run(read()) == [3, 4, 5, 6]
@@ -172,7 +172,7 @@ def test_streams_share_statements_and_each_reader_gets_its_own(postgres, monkeyp
     gate.opened.clear()
     read, adds, reads = ChunkTable.read_many, [], []
 
-    def slow(self: Any, asked: Any) -> Any:
+    def slow(self, asked):
         reads.append(len(asked))
         threading.Event().wait(0.02)
         return read(self, asked)
@@ -182,10 +182,10 @@ def test_streams_share_statements_and_each_reader_gets_its_own(postgres, monkeyp
     monkeypatch.setattr(ChunkTable, "add", lambda self, chunks: [adds.append(len(chunks)), add(self, chunks)][1])
     graph = make_graph(gate, is_async=True)
 
-    async def follow(queue: Any, name: str) -> list[Any]:
+    async def follow(queue, name):
         return [(each.seq, each.data) async for each in queue.astream(name)]
 
-    async def follow_all(queue: Any, names: list[str]) -> list[Any]:
+    async def follow_all(queue, names):
         readers = [asyncio.create_task(follow(queue, name)) for name in names]
         while not gate.reached.is_set():
             await asyncio.sleep(0.01)
@@ -214,18 +214,18 @@ def test_streams_share_statements_and_each_reader_gets_its_own(postgres, monkeyp
 
 def test_an_invalid_request_of_a_reader_fails_no_other_reader(postgres, monkeypatch):
     graph = make_graph(Gate(), is_async=False)
-    sizes: list[int] = []
+    sizes = []
     begun, read = threading.Event(), ChunkTable.read_many
 
-    def slow(self: Any, asked: Any) -> Any:
+    def slow(self, asked):
         sizes.append(len(asked))
         assert begun.wait(60)
         return read(self, asked)
 
-    async def follow(queue: Any, after: int) -> list[int]:
+    async def follow(queue, after):
         return [each.seq async for each in queue.astream("t", after=after)]
 
-    async def follow_all(queue: Any) -> list[Any]:
+    async def follow_all(queue):
         readers = [asyncio.create_task(follow(queue, 0))]
         while not sizes:  # from here on it holds up the others
             await asyncio.sleep(0.005)
@@ -255,19 +255,19 @@ def test_what_is_kept_of_a_stream_is_bounded(postgres):
 
         kept: dict[int, bytes] = {}  # noqa: RUF012 - of one test
 
-        def encode(self, name: Any, ns: Any, mode: str, data: Any) -> bytes:
+        def encode(self, name, ns, mode, data):
             return bytes(data)
 
-        def add(self, chunks: list[tuple[Any, bytes]]) -> dict[int, int]:
+        def add(self, chunks):
             for _, chunk in chunks:
                 self.kept[max(self.kept, default=0) + 1] = chunk
             return {1: max(self.kept)}
 
-        def trim(self, job: Any, last: int) -> None:
+        def trim(self, job, last):
             self.kept = {seq: chunk for seq, chunk in self.kept.items() if seq > last}
 
-    table: Any = Table()
-    job: Any = type("Job", (), {"name": "job", "id": 1})
+    table = Table()
+    job = type("Job", (), {"name": "job", "id": 1})
     writer = ChunkWriter(ChunkWrites(table), job, most_bytes=100)
     for _ in range(20):
         writer.add((), "values", b"x" * 30)
@@ -294,19 +294,19 @@ def test_a_stream_mode_that_does_not_exist_is_refused():
 
 
 def test_chunks_in_quick_succession_are_stored_together(monkeypatch):
-    stored: list[list[Any]] = []
+    stored = []
 
     class Table:
-        def encode(self, name: Any, ns: Any, mode: str, data: Any) -> bytes:
+        def encode(self, name, ns, mode, data):
             return bytes(data)
 
-        def add(self, chunks: list[tuple[Any, bytes]]) -> dict[int, int]:
+        def add(self, chunks):
             stored.append([(job.id, chunk) for job, chunk in chunks])
             return {}
 
     monkeypatch.setattr("stategraph.workers.chunk_batches.SECONDS_TO_GATHER", 60.0)  # what ends does not wait for it
-    table: Any = Table()
-    jobs: Any = [type("Job", (), {"name": "job", "id": id}) for id in (1, 2)]
+    table = Table()
+    jobs = [type("Job", (), {"name": "job", "id": id}) for id in (1, 2)]
     writes = ChunkWrites(table)
     first, second = (ChunkWriter(writes, job) for job in jobs)
     for number in range(3):
@@ -319,10 +319,10 @@ def test_chunks_in_quick_succession_are_stored_together(monkeypatch):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_interrupt_with_a_sibling_that_ends_is_streamed(postgres, is_async):
-    def ask(state: Log) -> Log:
+    def ask(state: Log):
         return {"log": [interrupt("name?"), interrupt("age?")]}
 
-    async def done(state: Log) -> Log:
+    async def done(state: Log):
         return {"log": ["done"]}
 
     graph = chain_of(Log, ask=ask)

@@ -43,7 +43,7 @@ from stategraph.workers.session import LISTENERS, SessionLostError, Terms, Worke
 TERMS = Terms("counting", "tester", 3, 20)
 
 
-def five(**more: Any) -> dict[str, Any]:
+def five(**more):
     """An input of five steps."""
     return {"log": [], "left": 5, **more}
 
@@ -64,7 +64,7 @@ def session(postgres, queue):
     opened.close()
 
 
-def cut(session: WorkerSession) -> None:
+def cut(session: WorkerSession):
     """What the server does when a connection is gone."""
     session._connection.close()
 
@@ -86,7 +86,7 @@ def test_a_submitted_input_is_run_and_its_result_is_what_invoke_gives(drive, pos
 def test_an_async_graph_is_run_on_one_event_loop(postgres):
     loops = set()
 
-    async def step(state: State) -> Any:
+    async def step(state: State):
         loops.add(id(asyncio.get_running_loop()))
         await asyncio.sleep(0)
         return {"log": [len(state["log"])]}
@@ -100,12 +100,12 @@ def test_an_async_graph_is_run_on_one_event_loop(postgres):
 
 
 def test_config_and_context_reach_the_nodes(postgres):
-    def step(state: State, config: Any, runtime: Any) -> Any:
+    def step(state: State, config: Any, runtime: Any):
         return {"log": [config["configurable"]["tone"], config["metadata"]["by"], runtime.context, config["tags"]]}
 
     graph = looped(step, "told")
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
-        config: Any = {"configurable": {"tone": "low"}, "metadata": {"by": "me"}, "tags": ["x"]}
+        config = {"configurable": {"tone": "low"}, "metadata": {"by": "me"}, "tags": ["x"]}
         queue.submit("t", five(left=1), config=config, context={"user": 7})
         assert queue.result("t", wait=30).unwrap()["log"] == ["low", "me", {"user": 7}, ["x"]]
 
@@ -125,7 +125,7 @@ def test_an_interrupted_run_is_paused_and_an_answer_resumes_it(postgres, durabil
 def test_a_failed_run_reports_its_nodes_error_and_none_resumes_it(postgres):
     good = threading.Event()
 
-    def step(state: State) -> Any:
+    def step(state: State):
         if len(state["log"]) == 2 and not good.is_set():
             raise ValueError("no good")
         return {"log": [len(state["log"])]}
@@ -217,14 +217,14 @@ def test_a_graph_that_no_other_worker_could_resume_is_refused(postgres):
 
 def test_texts_may_hold_anything(postgres):
     attacks = ["'; DROP TABLE stategraph_jobs; --", "$1", "%s", "\\", '"', "{}", "ü", "\x01", "long" * 3000]
-    sent: set[str] = set()
+    sent = set()
 
     class Watched(psycopg.RawCursor[Any]):
-        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        def execute(self, query, *args, **kwargs):
             sent.add(query)
             return super().execute(query, *args, **kwargs)
 
-    def step(state: State) -> Any:
+    def step(state: State):
         raise ValueError(state["log"][0])
 
     with pytest.MonkeyPatch.context() as patch:
@@ -276,7 +276,7 @@ def test_a_modified_row_is_an_error(postgres, queue):
         queue.result("t")
 
 
-def approving(approves: bool) -> Pregel:
+def approving(approves):
     """A graph of which the newer version asks for an approval at the end."""
     builder = chain_of(State, step=lambda state: {"log": ["step"]})
     if approves:
@@ -311,7 +311,7 @@ def test_a_worker_leaves_a_thread_of_another_version_to_others(postgres, caplog)
 def test_jobs_of_a_thread_run_by_priority_then_as_submitted_never_side_by_side(postgres):
     lock, inside, order = threading.Lock(), [0], []
 
-    def step(state: State, config: Any) -> Any:
+    def step(state: State, config: Any):
         with lock:
             inside[0] += 1
             assert inside[0] == 1, "two runs of one thread at once"
@@ -344,9 +344,9 @@ def test_of_several_threads_the_one_of_higher_priority_goes_first(session, queue
 def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres, session, queue):
     sessions = [session, *(WorkerSession(postgres, TERMS).open() for _ in range(5))]
     gate = threading.Barrier(6)
-    had: list[Job] = []
+    had = []
 
-    def claim(one: WorkerSession) -> None:
+    def claim(one: WorkerSession):
         for number in range(20):
             gate.wait()
             if one is session:
@@ -377,7 +377,7 @@ def test_a_limit_is_kept_exactly_by_all_workers(postgres):
     lock, inside, most = threading.Lock(), [0], [0]
     full = threading.Event()
 
-    def step(state: State) -> Any:
+    def step(state: State):
         with lock:
             inside[0] += 1
             most[0] = max(most[0], inside[0])
@@ -493,7 +493,7 @@ def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_
 def test_a_job_on_its_last_attempt_runs_alone(postgres, queue, session):
     lock, inside, beside = threading.Lock(), [0], set()
 
-    def step(state: State, runtime: Any) -> Any:
+    def step(state: State, runtime: Any):
         with lock:
             inside[0] += 1
             beside.add((runtime.execution_info.thread_id == "suspect", inside[0]))
@@ -600,7 +600,7 @@ def test_an_answer_never_reaches_the_question_after_its_own(postgres):
     form, stored = JobCodec(Serializer(), Integrity()), []
     app = fleet.asking().copy({"checkpointer": InMemorySaver()})
     runs = JobRunner(app, form, lambda job, task: stored.append(task))
-    config: Any = CONFIG
+    config = CONFIG
     app.invoke({"log": []}, config)
     job = job_of(form, Command(resume="a"))
     assert runs.run(job).status == "paused"
@@ -616,14 +616,14 @@ def test_an_update_is_applied_once_however_often_its_job_is_started():
     form = JobCodec(Serializer(), Integrity())
     broken = threading.Event()
 
-    def step(state: State) -> Any:
+    def step(state: State):
         if not broken.is_set():
             raise KeyboardInterrupt
         return {"log": ["step"]}
 
     app = looped(step).copy({"checkpointer": InMemorySaver()})
     runs = JobRunner(app, form, lambda job, task: None)
-    config: Any = CONFIG
+    config = CONFIG
     broken.set()
     app.invoke({"log": [], "left": 1}, config)
     broken.clear()
@@ -640,28 +640,28 @@ def disturbed(*events: Callable[[Pregel, Any], None]) -> tuple[Pregel, JobRunner
     one each time it runs."""
     form, ahead = JobCodec(Serializer(), Integrity()), [*events]
 
-    def step(state: State) -> Any:
+    def step(state: State):
         if ahead and state["log"]:
             ahead.pop(0)(app, config)
         return {"log": ["step"]}
 
     app = looped(step).copy({"checkpointer": InMemorySaver()})
-    config: Any = CONFIG
+    config = CONFIG
     app.invoke({"log": [], "left": 1}, config)
     job = job_of(form, Command(update={"log": ["update"], "left": 6}, goto="step"))
     return app, JobRunner(app, form, lambda job, task: None), job, config
 
 
-def lose_the_database(app: Pregel, config: Any) -> None:
+def lose_the_database(app: Pregel, config: Any):
     raise StorageError("the database is out of reach")
 
 
-def take_the_thread(app: Pregel, config: Any) -> None:
+def take_the_thread(app: Pregel, config: Any):
     """Another run takes the thread: this one can commit nothing any more."""
     app.update_state(config, {"log": ["other"]}, as_node="step")
 
 
-def run_undisturbed(app: Pregel, config: Any) -> None:
+def run_undisturbed(app: Pregel, config: Any):
     """Nothing happens."""
 
 
@@ -771,7 +771,7 @@ def test_a_submit_with_unknown_outcome_raises_an_error(postgres, queue):
     """Also when the second try finds no server at all."""
     server, failed = cluster.shared(), []
 
-    def submit(queue: Queue) -> None:
+    def submit(queue):
         try:
             queue.submit("t", five(), run_id="r")
         except ConnectionLostError as error:
@@ -798,7 +798,7 @@ def test_a_job_goes_back_to_the_queue_when_the_database_is_away_for_long(postgre
     monkeypatch.setattr(runner, "REPEATS", 2)
     server, begun = cluster.shared(), threading.Event()
 
-    def step(state: State) -> Any:
+    def step(state: State):
         begun.set()
         time.sleep(0.05)
         return {"log": [len(state["log"])]}
@@ -814,7 +814,7 @@ def test_a_job_goes_back_to_the_queue_when_the_database_is_away_for_long(postgre
         assert until(lambda: answered(queue, "t")).unwrap()["log"] == [0, 1, 2, 3, 4]
 
 
-def answered(queue: Queue, thread: str) -> Any:
+def answered(queue, thread):
     try:
         found = queue.result(thread, wait=0)
     except StorageError:
@@ -908,7 +908,7 @@ def test_a_disconnected_worker_can_neither_commit_nor_end_its_job(postgres, queu
 def test_a_worker_with_a_hanging_node_is_evicted_and_its_late_result_is_dropped(postgres):
     go_on, tries = threading.Event(), []
 
-    def step(state: State) -> Any:
+    def step(state: State):
         tries.append(len(state["log"]))
         if len(tries) == 2:
             assert go_on.wait(60)
@@ -992,14 +992,14 @@ def test_a_worker_of_the_command_line_has_observers(postgres, queue, tmp_path):
 def test_what_users_wrote_steers_no_terminal(postgres, capsys):
     evil = "a\x1b[2J\x9b31m\u202e\u2066\r\x07\x7f\u2028z"
 
-    def fails(state: State) -> Any:
+    def fails(state: State):
         raise ValueError(evil)
 
     failing = looped(fails, name=evil)
     with Queue.from_conn_string(postgres, failing) as queue, working(failing, postgres, label=evil):
         queue.submit(evil, five(), run_id=evil)
         assert queue.result(evil, wait=30).status == "failed"
-        calls: list[list[str]] = [[], ["--cancel", evil], ["--retry", evil], ["--cancel", evil, "--thread", evil + "2"]]
+        calls = [[], ["--cancel", evil], ["--retry", evil], ["--cancel", evil, "--thread", evil + "2"]]
         for words in calls:
             assert main(["queue", "--db", postgres, *words]) == 0
             lines = capsys.readouterr().out.split("\n")

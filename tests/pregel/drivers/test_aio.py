@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import operator
 import threading
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -20,27 +19,27 @@ CONFIG = thread_config("1")
 WAIT = 5.0
 
 
-def node(body: Any, *writes: Any, on: str = "a") -> NodeBuilder:
+def node(body, *writes, on="a") -> NodeBuilder:
     return NodeBuilder().subscribe_only(on).do(body).write_to(*(writes or ("log",)))
 
 
-def graph(nodes: dict[str, NodeBuilder], saver: Any = None, **kwargs: Any) -> Pregel:
-    channels: dict[str, Any] = {k: LastValue(object) for k in "abc"}
+def graph(nodes: dict[str, NodeBuilder], saver=None, **kwargs):
+    channels = {k: LastValue(object) for k in "abc"}
     channels["log"] = BinaryOperatorAggregate(list, operator.add)
     return Pregel(
         nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs
     )
 
 
-def run(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+def run(main):
     return asyncio.run(main())
 
 
-async def forever(_: Any) -> Any:
+async def forever(_):
     await asyncio.Event().wait()
 
 
-async def turns(count: int = 5) -> None:
+async def turns(count=5):
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -49,10 +48,10 @@ async def turns(count: int = 5) -> None:
 
 
 def test_coroutines_run_on_the_callers_loop_and_plain_functions_on_threads():
-    async def main() -> None:
+    async def main():
         loop, thread = asyncio.get_running_loop(), threading.current_thread()
 
-        async def coro(_: Any) -> list[bool]:
+        async def coro(_):
             return [asyncio.get_running_loop() is loop and threading.current_thread() is thread]
 
         for nodes in ({"c": node(coro)}, {"c": node(coro), "d": node(coro)}):
@@ -64,7 +63,7 @@ def test_coroutines_run_on_the_callers_loop_and_plain_functions_on_threads():
 
 
 def test_a_blocking_function_does_not_hold_up_the_loop():
-    async def main() -> None:
+    async def main():
         release = threading.Event()
         running = asyncio.create_task(graph({"f": node(lambda _: [release.wait(WAIT)])}).ainvoke(1))
         await turns()
@@ -85,7 +84,7 @@ def test_plain_functions_are_kept_to_a_sane_number_of_threads():
     lock, running, most = threading.Lock(), [0], [0]
     gate = threading.Event()
 
-    def body(_: Any) -> list[int]:
+    def body(_):
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
@@ -102,11 +101,11 @@ def test_plain_functions_are_kept_to_a_sane_number_of_threads():
 
 
 def test_any_number_of_coroutines_may_wait_at_once():
-    async def main() -> None:
+    async def main():
         count = [0]
         all_there = asyncio.Event()
 
-        async def body(_: Any) -> list[int]:
+        async def body(_):
             count[0] += 1
             if count[0] == 1000:
                 all_there.set()
@@ -121,10 +120,10 @@ def test_any_number_of_coroutines_may_wait_at_once():
 @pytest.mark.parametrize("limit", [1, 2, 5])
 @pytest.mark.parametrize("mode", ["values", "custom", "updates"])
 def test_max_concurrency_bounds_how_many_run_at_once(limit, mode):
-    async def main() -> None:
+    async def main():
         running, most = [0], [0]
 
-        async def body(_: Any, writer: Any) -> list[int]:
+        async def body(_, writer: Any):
             running[0] += 1
             most[0] = max(most[0], running[0])
             writer("here")
@@ -141,14 +140,14 @@ def test_max_concurrency_bounds_how_many_run_at_once(limit, mode):
 
 
 def test_nested_graphs_in_parallel_nodes_end_with_one_at_a_time():
-    async def coro(_: Any) -> list[int]:
+    async def coro(_):
         await turns(1)
         return [1]
 
     app = graph({f"n{i}": node(coro) for i in range(3)})
     for _ in range(3):
 
-        async def call(x: Any, inner: Pregel = app) -> Any:
+        async def call(x, inner: Pregel = app):
             return await inner.ainvoke(x)
 
         app = graph({f"n{i}": node(call) for i in range(3)})
@@ -159,23 +158,23 @@ def test_nested_graphs_in_parallel_nodes_end_with_one_at_a_time():
 
 
 def test_siblings_are_cancelled_when_one_fails_and_run_again_on_resume():
-    runs: list[str] = []
+    runs = []
 
-    async def main() -> None:
+    async def main():
         fail = [True]
 
-        async def bad(_: Any) -> list[str]:
+        async def bad(_):
             runs.append("bad")
             await turns()
             if fail.pop():
                 raise ValueError("boom")
             return ["bad"]
 
-        async def done(_: Any) -> list[str]:
+        async def done(_):
             runs.append("done")
             return ["done"]
 
-        async def slow(_: Any) -> list[str]:
+        async def slow(_):
             runs.append("slow")
             if fail:
                 await forever(_)
@@ -190,7 +189,7 @@ def test_siblings_are_cancelled_when_one_fails_and_run_again_on_resume():
         assert [type(task.error) for task in snapshot.tasks] == [ValueError, type(None), type(None)]
         fail.append(False)
 
-        async def quick(_: Any) -> list[str]:
+        async def quick(_):
             runs.append("slow")
             return ["slow"]
 
@@ -202,17 +201,17 @@ def test_siblings_are_cancelled_when_one_fails_and_run_again_on_resume():
 
 
 def test_a_sibling_that_takes_its_time_to_be_cancelled_is_awaited():
-    async def main() -> None:
+    async def main():
         cleaned = asyncio.Event()
 
-        async def careful(_: Any) -> None:
+        async def careful(_):
             try:
                 await forever(_)
             finally:
                 await turns()
                 cleaned.set()
 
-        async def bad(_: Any) -> None:
+        async def bad(_):
             await turns()
             raise ValueError
 
@@ -224,7 +223,7 @@ def test_a_sibling_that_takes_its_time_to_be_cancelled_is_awaited():
 
 
 def test_a_node_that_raises_cancelled_error_itself_has_failed():
-    async def body(_: Any) -> None:
+    async def body(_):
         raise asyncio.CancelledError
 
     for others in (0, 2):
@@ -236,16 +235,16 @@ def test_a_node_that_raises_cancelled_error_itself_has_failed():
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("kind", ["coroutine", "function"])
 def test_keyboard_interrupt_reaches_the_caller(kind, count):
-    async def coro(_: Any) -> None:
+    async def coro(_):
         raise KeyboardInterrupt
 
-    def function(_: Any) -> None:
+    def function(_):
         raise KeyboardInterrupt
 
     bad = node(coro if kind == "coroutine" else function)
     app = graph({"bad": bad, **{f"n{i}": node(lambda _: [1]) for i in range(count - 1)}})
 
-    async def main() -> str:
+    async def main():
         try:
             await app.ainvoke(1)
         except KeyboardInterrupt:
@@ -261,12 +260,12 @@ def test_keyboard_interrupt_reaches_the_caller(kind, count):
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_cancelled_call_cancels_its_nodes_and_can_be_resumed(count, stream):
-    async def main() -> None:
-        cancelled: list[int] = []
+    async def main():
+        cancelled = []
         started = asyncio.Event()
         wait = [True]
 
-        async def body(_: Any) -> list[int]:
+        async def body(_):
             started.set()
             try:
                 if wait[0]:
@@ -278,7 +277,7 @@ def test_a_cancelled_call_cancels_its_nodes_and_can_be_resumed(count, stream):
 
         app = graph({f"n{i}": node(body) for i in range(count)}, InMemorySaver())
 
-        async def read() -> None:
+        async def read():
             async for _ in app.astream(1, CONFIG, stream_mode="updates"):
                 pass
 
@@ -300,23 +299,23 @@ def test_a_cancelled_call_cancels_its_nodes_and_can_be_resumed(count, stream):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_had_finished_before_a_cancellation_is_not_run_again(stream):
-    async def main() -> None:
-        runs: list[str] = []
+    async def main():
+        runs = []
         wait = [True]
 
-        async def slow(_: Any) -> list[str]:
+        async def slow(_):
             runs.append("slow")
             if wait[0]:
                 await forever(_)
             return ["slow"]
 
-        async def fast(_: Any) -> list[str]:
+        async def fast(_):
             runs.append("fast")
             return ["fast"]
 
         app = graph({"fast": node(fast), "slow": node(slow)}, InMemorySaver())
 
-        async def read() -> None:
+        async def read():
             async for _ in app.astream(1, CONFIG, stream_mode="values"):
                 pass
 
@@ -338,20 +337,20 @@ class Slow(InMemorySaver):
 
     in_memory = False
 
-    async def aget_tuple(self, config: Any) -> Any:
+    async def aget_tuple(self, config: Any):
         await asyncio.sleep(0)
         return self.get_tuple(config)
 
-    async def ahead(self, config: Any) -> Any:
+    async def ahead(self, config: Any):
         await asyncio.sleep(0)
         return self.head(config)
 
-    async def acommit(self, commits: Any) -> None:
+    async def acommit(self, commits):
         await asyncio.sleep(0)
         self.commit(commits)
         await asyncio.sleep(0)
 
-    async def arecord(self, *args: Any) -> Any:
+    async def arecord(self, *args):
         await asyncio.sleep(0)
         return self.record(*args)
 
@@ -361,7 +360,7 @@ class Slow(InMemorySaver):
 def test_a_run_cancelled_at_any_await_resumes_to_the_same_end(durability, again):
     """Cancel after 0, 1, 2, … turns of the loop, once or twice; then resume; the result is always the same."""
 
-    async def body(value: Any) -> list[str]:
+    async def body(value):
         await turns(2)
         return ["x"]
 
@@ -371,7 +370,7 @@ def test_a_run_cancelled_at_any_await_resumes_to_the_same_end(durability, again)
         "n2": node(body, on="c"),
     }  # fmt: skip
 
-    async def main(after: int) -> bool:
+    async def main(after):
         app = graph(nodes, Slow())
         call = asyncio.create_task(app.ainvoke(1, CONFIG, durability=durability))
         await turns(after)
@@ -395,10 +394,10 @@ def test_a_run_cancelled_at_any_await_resumes_to_the_same_end(durability, again)
 def test_a_cancelled_reader_is_not_handed_one_more_chunk():
     """The cancellation must not get lost behind a chunk that happens to be ready."""
 
-    async def main() -> None:
+    async def main():
         started = asyncio.Event()
 
-        async def body(value: Any, writer: Any) -> None:
+        async def body(value, writer: Any):
             started.set()
             try:
                 await forever(value)
@@ -417,7 +416,7 @@ def test_a_cancelled_reader_is_not_handed_one_more_chunk():
 
 
 def test_a_timeout_around_a_call_ends_it():
-    async def main() -> None:
+    async def main():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await graph({"n": node(forever), "m": node(forever)}).ainvoke(1)
@@ -426,10 +425,10 @@ def test_a_timeout_around_a_call_ends_it():
 
 
 def test_a_cancelled_call_does_not_wait_for_a_blocking_function():
-    async def main() -> None:
+    async def main():
         started, release = threading.Event(), threading.Event()
 
-        def blocking(_: Any) -> None:
+        def blocking(_):
             started.set()
             release.wait(WAIT)
 
@@ -446,10 +445,10 @@ def test_a_cancelled_call_does_not_wait_for_a_blocking_function():
 
 
 def test_cancelling_abatch_cancels_its_runs():
-    async def main() -> None:
-        cancelled: list[int] = []
+    async def main():
+        cancelled = []
 
-        async def body(x: int) -> None:
+        async def body(x):
             try:
                 await forever(x)
             finally:
@@ -466,7 +465,7 @@ def test_cancelling_abatch_cancels_its_runs():
 
 
 def test_a_dropped_stream_leaves_no_task_behind():
-    async def main() -> None:
+    async def main():
         async for _ in graph({"fast": node(lambda _: [1]), "slow": node(forever)}).astream(1, stream_mode="updates"):
             break
 
@@ -474,10 +473,10 @@ def test_a_dropped_stream_leaves_no_task_behind():
 
 
 def test_abatch_limits_concurrent_runs():
-    async def main() -> None:
+    async def main():
         running, most = [0], [0]
 
-        async def body(x: int) -> list[int]:
+        async def body(x):
             running[0] += 1
             most[0] = max(most[0], running[0])
             await turns()
@@ -494,9 +493,9 @@ def test_abatch_limits_concurrent_runs():
 
 def test_one_graph_serves_several_event_loops():
     app = graph({f"n{i}": node(lambda x, i=i: [(x, i)]) for i in range(3)}, InMemorySaver())
-    results: dict[int, Any] = {}
+    results = {}
 
-    def use(number: int) -> None:
+    def use(number):
         results[number] = asyncio.run(app.ainvoke(number, thread_config(str(number))))
 
     users = [threading.Thread(target=use, args=(n,)) for n in range(4)]
@@ -513,15 +512,15 @@ def test_one_graph_serves_several_event_loops():
 def test_a_blocking_sibling_of_a_failed_task_is_awaited_and_not_run_again(drive):
     """In both worlds: a thread cannot be stopped, so its work is kept."""
     started, failed = threading.Event(), threading.Event()
-    calls: list[str] = []
+    calls = []
 
-    def slow(value: Any) -> str:
+    def slow(value):
         calls.append("slow")
         started.set()
         assert failed.wait(5)
         return "slow"
 
-    def bad(value: Any) -> str:
+    def bad(value):
         calls.append("bad")
         assert started.wait(5)
         if not failed.is_set():

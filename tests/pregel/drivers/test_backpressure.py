@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import operator
 import threading
-from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -30,17 +29,17 @@ class State(TypedDict, total=False):
 class Says:
     """A node that says `MANY` things, and how many it has said."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.said = 0
         self.held = threading.Event()
         self.ended = threading.Event()
 
-    def note(self) -> None:
+    def note(self):
         self.said += 1
         if self.said == MOST_WAITING + 1:  # one was taken
             self.held.set()
 
-    def function(self, state: State, writer: Any) -> State:
+    def function(self, state: State, writer: Any):
         try:
             for n in range(MANY):
                 self.note()
@@ -49,7 +48,7 @@ class Says:
             self.ended.set()
         return {"done": ["said"]}
 
-    async def coroutine(self, state: State, writer: Any) -> State:
+    async def coroutine(self, state: State, writer: Any):
         try:
             for n in range(MANY):
                 self.note()
@@ -60,11 +59,11 @@ class Says:
         return {"done": ["said"]}
 
 
-def build(node: Callable[..., Any], saver: Any = None, **options: Any) -> Any:
+def build(node, saver=None, **options):
     return StateGraph(State).add_node("say", node, **options).add_edge(START, "say").compile(checkpointer=saver)
 
 
-def read_slowly(app: Any, says: Says, is_async: bool, mode: str = "custom", **options: Any) -> list[Any]:
+def read_slowly(app, says: Says, is_async, mode="custom", **options):
     """Take one chunk, wait until the node waits, look how many were made by then, and take the rest."""
     if not is_async:
         chunks = app.stream({}, stream_mode=mode, **options)
@@ -74,7 +73,7 @@ def read_slowly(app: Any, says: Says, is_async: bool, mode: str = "custom", **op
         assert says.said <= MOST_WAITING + 3
         return found + list(chunks)
 
-    async def read() -> list[Any]:
+    async def read():
         chunks = app.astream({}, stream_mode=mode, **options)
         found = [await anext(chunks)]
         async with asyncio.timeout(SOON):
@@ -119,7 +118,7 @@ def test_tasks_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(driv
 def test_supersteps_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(drive):
     says = Says()
 
-    def tick(state: State) -> State:
+    def tick(state: State):
         says.note()
         if says.said == MANY:
             says.ended.set()
@@ -139,13 +138,13 @@ def test_supersteps_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it
 def test_tokens_wait_for_their_reader(drive):
     says = Says()
 
-    def tokens(state: State) -> State:
+    def tokens(state: State):
         stream_text(says.note() or str(n) for n in range(MANY))
         says.ended.set()
         return {}
 
-    async def atokens(state: State) -> State:
-        async def parts() -> Any:
+    async def atokens(state: State):
+        async def parts():
             for n in range(MANY):
                 says.note()
                 await asyncio.sleep(0)
@@ -166,14 +165,14 @@ def test_a_node_that_reads_the_stream_of_a_graph_that_it_calls_does_not_wait_for
     says = Says()
     inner = build(says.function)
 
-    def read(state: State) -> State:
+    def read(state: State):
         return {"done": [str(len(list(inner.stream({}, stream_mode="custom"))))]}
 
     assert drive.stream(build(read), {}, stream_mode="values")[-1] == {"done": [str(MANY)]}
 
 
 def test_a_thread_of_the_users_does_not_wait(drive):
-    def node(state: State, writer: Any) -> State:
+    def node(state: State, writer: Any):
         thread = threading.Thread(target=lambda: [writer(n) for n in range(MANY)])
         thread.start()
         thread.join()
@@ -211,10 +210,10 @@ def test_a_cancelled_run_ends_though_its_coroutine_waits_for_the_reader():
     says = Says()
     app = build(says.coroutine, InMemorySaver())
 
-    async def cancel() -> None:
+    async def cancel():
         taken = asyncio.Event()
 
-        async def read() -> None:
+        async def read():
             async for _ in app.astream({}, CONFIG, stream_mode="custom"):
                 taken.set()
                 await asyncio.Event().wait()
@@ -234,7 +233,7 @@ def test_a_cancelled_run_ends_though_its_coroutine_waits_for_the_reader():
 def test_the_failure_of_a_sibling_ends_the_run_though_a_function_waits(drive):
     says = Says()
 
-    def fail(state: State) -> State:
+    def fail(state: State):
         assert says.held.wait(SOON)
         raise ValueError("no")
 
@@ -245,9 +244,9 @@ def test_the_failure_of_a_sibling_ends_the_run_though_a_function_waits(drive):
 
 
 def test_a_writer_that_outlives_its_run_does_not_wait(drive):
-    kept: list[Any] = []
+    kept = []
 
-    def keep(state: State, writer: Any) -> State:
+    def keep(state: State, writer: Any):
         kept.append((contextvars.copy_context(), writer))
         return {}
 
@@ -268,7 +267,7 @@ def test_waiting_for_the_reader_does_not_count_for_a_time_limit(drive, policy):
     if drive.is_async:
         app = build(says.coroutine, timeout=policy)
 
-        async def read() -> int:
+        async def read():
             chunks = app.astream({}, stream_mode="custom")
             await anext(chunks)
             while not says.held.is_set():
@@ -287,7 +286,7 @@ def test_waiting_for_the_reader_does_not_count_for_a_time_limit(drive, policy):
 
 
 def test_a_time_limit_that_is_hit_while_another_attempt_reads_on_still_ends_the_node(drive):
-    def stuck(state: State, writer: Any) -> State:
+    def stuck(state: State, writer: Any):
         for n in range(MANY):
             writer(n)
         release.wait(SOON)
@@ -303,7 +302,7 @@ def test_a_time_limit_that_is_hit_while_another_attempt_reads_on_still_ends_the_
 async def test_a_cancelled_coroutine_that_cleans_up_waits_for_no_reader():
     cleaned = []
 
-    async def say(state: State, writer: Any) -> State:
+    async def say(state: State, writer: Any):
         for n in range(2 * MOST_WAITING):
             writer(n)
         try:

@@ -6,7 +6,7 @@ import asyncio
 import operator
 import threading
 from collections import deque
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from typing_extensions import TypedDict
@@ -20,19 +20,19 @@ WAIT = 10.0
 
 
 def test_a_job_that_is_added_while_the_only_worker_leaves_is_done():
-    did: list[str] = []
+    did = []
     over = threading.Event()
 
-    def done(job: str, error: BaseException | None) -> None:
+    def done(job, error: BaseException | None):
         if job == "second":
             over.set()
 
-    batch: ThreadBatch[str] = ThreadBatch(did.append, (), 1, done)
+    batch = ThreadBatch(did.append, (), 1, done)
 
     class Window(deque[str]):
         """Between the look of a worker that finds nothing and its end, somebody adds a job."""
 
-        def popleft(self) -> str:
+        def popleft(self):
             try:
                 return super().popleft()
             except IndexError:
@@ -46,12 +46,12 @@ def test_a_job_that_is_added_while_the_only_worker_leaves_is_done():
 
 
 async def test_a_job_whose_worker_is_cancelled_before_it_starts_is_done_by_another():
-    did: list[str] = []
+    did = []
 
-    async def execute(job: str) -> None:
+    async def execute(job):
         did.append(job)
 
-    batch: AsyncBatch[str] = AsyncBatch(execute, ["job"], 2, lambda job, error: None)
+    batch = AsyncBatch(execute, ["job"], 2, lambda job, error: None)
     batch.start()
     (worker,) = batch._workers
     worker.cancel()
@@ -72,7 +72,7 @@ def test_plain_functions_are_kept_to_a_number_of_threads(drive, monkeypatch, sch
     lock, at_once, most = threading.Lock(), [0], [0]
     full = threading.Event()
 
-    def work(state: Any) -> Any:
+    def work(state):
         with lock:
             at_once[0] += 1
             most[0] = max(most[0], at_once[0])

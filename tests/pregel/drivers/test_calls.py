@@ -53,11 +53,11 @@ def no_complaints(caplog):
     assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
 
 
-def limited(drive: Drive, app: Any, input: Any, config: Any = None) -> Any:
+def limited(drive: Drive, app, input, config: Any = None):
     """`drive.invoke`, failing instead of hanging for ever."""
-    box: list[Any] = []
+    box = []
 
-    def work() -> None:
+    def work():
         try:
             box.append((drive.invoke(app, input, config), None))
         except BaseException as error:
@@ -110,7 +110,7 @@ def test_a_call_starts_at_once_and_calls_run_side_by_side(drive):
 
 async def test_async_calls_run_side_by_side():
     both = asyncio.Event()
-    started: list[int] = []
+    started = []
 
     @task
     async def meet(x: int) -> int:
@@ -186,9 +186,9 @@ def test_outside_of_a_run_a_task_cannot_be_called():
 
 
 def test_a_call_in_a_users_thread_needs_the_context(drive):
-    seen: list[Any] = []
+    seen = []
 
-    def bare() -> None:
+    def bare():
         try:
             double(1)
         except RuntimeError as error:
@@ -196,7 +196,7 @@ def test_a_call_in_a_users_thread_needs_the_context(drive):
 
     @entrypoint()
     def flow(x: int) -> Any:
-        found: list[int] = []
+        found = []
         context = contextvars.copy_context()
         for target in (bare, lambda: context.run(lambda: found.append(double(x).result()))):
             thread = threading.Thread(target=target)
@@ -254,7 +254,7 @@ def test_a_sync_task_of_an_async_run_may_call_async_ones():
 def test_the_first_calls_of_a_run_may_be_concurrent(drive):
     barrier = threading.Barrier(4, timeout=WAIT)
 
-    def work(state: Any) -> State:
+    def work(state):
         barrier.wait()
         return {"log": [double(state).result()]}
 
@@ -282,7 +282,7 @@ def test_nested_awaits_never_wait_for_each_other(limit):
     async def flow(n: int) -> int:
         return await adepth(n)
 
-    config: Any = {} if limit is None else {"max_concurrency": limit}
+    config = {} if limit is None else {"max_concurrency": limit}
     assert asyncio.run(asyncio.wait_for(flow.ainvoke(30, config), WAIT)) == 30
 
 
@@ -293,7 +293,7 @@ def test_one_at_a_time_with_a_reader(drive, mode):
         get_stream_writer()(x)
         return x
 
-    def node(state: Any) -> State:
+    def node(state):
         return {"log": [sum(f.result() for f in [tell(1), tell(2)])]}
 
     graph = StateGraph(State).add_node("a", node).add_node("b", node)
@@ -358,7 +358,7 @@ def test_a_sync_graph_called_by_an_async_node():
     def inner(n: int) -> int:
         return depth(n).result()
 
-    async def node(state: Any) -> State:
+    async def node(state):
         return {"log": [inner.invoke(3)]}
 
     app = chain_of(State, node=node).compile()
@@ -470,7 +470,7 @@ def test_no_call_outlives_a_body_that_failed(drive):
 
 
 def test_calls_that_have_not_started_are_dropped_when_the_body_fails(drive):
-    log: list[int] = []
+    log = []
     go = threading.Event()
 
     @task
@@ -490,7 +490,7 @@ def test_calls_that_have_not_started_are_dropped_when_the_body_fails(drive):
 
 
 def test_async_calls_are_cancelled_when_the_body_fails():
-    log: list[str] = []
+    log = []
 
     @task
     async def forever() -> None:
@@ -513,7 +513,7 @@ def test_async_calls_are_cancelled_when_the_body_fails():
 
 async def test_calls_of_a_failed_attempt_do_not_outlive_the_run():
     """The next attempt does not call them, so nobody would ever await them."""
-    log: list[str] = []
+    log = []
 
     @task
     async def forever() -> None:
@@ -538,7 +538,7 @@ async def test_calls_of_a_failed_attempt_do_not_outlive_the_run():
 
 
 def test_a_retried_body_joins_a_call_that_still_runs(drive):
-    log: list[str] = []
+    log = []
     go = threading.Event()
 
     @task
@@ -547,7 +547,7 @@ def test_a_retried_body_joins_a_call_that_still_runs(drive):
         go.wait(WAIT)
         return "done"
 
-    attempts: list[int] = []
+    attempts = []
 
     @entrypoint(retry_policy=RetryPolicy(initial_interval=0))
     def flow(x: int) -> str:
@@ -563,7 +563,7 @@ def test_a_retried_body_joins_a_call_that_still_runs(drive):
 
 
 def test_a_retried_body_repeats_failed_calls(drive):
-    log: list[str] = []
+    log = []
 
     @task
     def shaky() -> str:
@@ -581,7 +581,7 @@ def test_a_retried_body_repeats_failed_calls(drive):
 
 
 def test_a_task_has_a_retry_policy_of_its_own(drive):
-    attempts: list[int] = []
+    attempts = []
 
     @task(retry_policy=RetryPolicy(initial_interval=0))
     def shaky(runtime: Any) -> str:
@@ -600,7 +600,7 @@ def test_a_task_has_a_retry_policy_of_its_own(drive):
 
 def test_a_cancelled_future_was_never_run(drive):
     """A call that waits for room can be taken back; the caller goes on."""
-    log: list[int] = []
+    log = []
     go = threading.Event()
 
     @task
@@ -623,7 +623,7 @@ def test_a_cancelled_future_was_never_run(drive):
 
 
 def test_a_cancelled_coroutine_does_not_fail_the_caller():
-    log: list[str] = []
+    log = []
 
     @task
     async def forever() -> None:
@@ -676,7 +676,7 @@ def test_ctrl_c_in_an_async_task_reaches_the_caller_of_the_run(awaited):
         if awaited:
             await future
 
-    async def main() -> str:
+    async def main():
         try:
             await flow.ainvoke(1)
         except KeyboardInterrupt:
@@ -689,7 +689,7 @@ def test_ctrl_c_in_an_async_task_reaches_the_caller_of_the_run(awaited):
 def test_a_command_for_the_parent_passes_through_a_task(drive):
     """A graph called in a task speaks to the graph of the node that called the task."""
 
-    def leave(state: Any) -> Any:
+    def leave(state):
         return Command(graph=Command.PARENT, update={"log": ["from below"]})
 
     child = chain_of(State, leave=leave).compile()
@@ -698,7 +698,7 @@ def test_a_command_for_the_parent_passes_through_a_task(drive):
     def call(n: int) -> Any:
         return child.invoke({"n": n})
 
-    def node(state: Any) -> State:
+    def node(state):
         call(state["n"]).result()
         return {"log": ["not reached"]}
 
@@ -708,10 +708,10 @@ def test_a_command_for_the_parent_passes_through_a_task(drive):
 
 def test_a_saver_that_fails_fails_the_call(drive):
     class Full(InMemorySaver):
-        def record(self, *args: Any) -> Any:
+        def record(self, *args):
             raise OSError("disk full")
 
-        async def arecord(self, *args: Any) -> Any:
+        async def arecord(self, *args):
             raise OSError("disk full")
 
     @entrypoint(checkpointer=Full())
@@ -727,7 +727,7 @@ def test_a_saver_that_fails_fails_the_call(drive):
 
 def test_a_reader_that_leaves_while_calls_run():
     """A sync run waits for them and keeps their results."""
-    log: list[str] = []
+    log = []
     left = threading.Event()
 
     @task
@@ -750,7 +750,7 @@ def test_a_reader_that_leaves_while_calls_run():
 
 
 async def test_an_async_reader_that_leaves_cancels_calls():
-    log: list[str] = []
+    log = []
 
     @task
     async def forever(n: int, writer: Any) -> None:
@@ -788,7 +788,7 @@ def test_cancelling_the_run_cancels_its_calls_at_once():
     async def flow(x: int) -> None:
         await blocking()
 
-    async def main() -> bool:
+    async def main():
         running = asyncio.ensure_future(flow.ainvoke(1))
         await asyncio.to_thread(started.wait, WAIT)
         running.cancel()
@@ -814,7 +814,7 @@ def test_cancelling_a_sync_body_does_not_wait_for_its_calls():
     def flow(x: int) -> None:
         blocking().result()
 
-    async def main() -> bool:
+    async def main():
         running = asyncio.ensure_future(flow.ainvoke(1))
         await asyncio.to_thread(started.wait, WAIT)
         running.cancel()
@@ -828,7 +828,7 @@ def test_cancelling_a_sync_body_does_not_wait_for_its_calls():
 
 
 async def test_a_failing_sibling_cancels_the_calls_of_a_node():
-    log: list[str] = []
+    log = []
     waiting = asyncio.Event()
 
     @task
@@ -839,10 +839,10 @@ async def test_a_failing_sibling_cancels_the_calls_of_a_node():
         finally:
             log.append("ended")
 
-    async def a(state: Any) -> None:
+    async def a(state):
         await forever()
 
-    async def b(state: Any) -> None:
+    async def b(state):
         await waiting.wait()
         raise Oops
 
@@ -853,7 +853,7 @@ async def test_a_failing_sibling_cancels_the_calls_of_a_node():
 
 
 def test_a_question_in_one_call_lets_the_others_end(drive):
-    log: list[str] = []
+    log = []
 
     @task
     def ask() -> str:
@@ -876,7 +876,7 @@ def test_a_question_in_one_call_lets_the_others_end(drive):
 
 def test_a_drain_lets_calls_end(drive):
     """A nested graph stops the body; what the body has called ends, and is kept."""
-    log: list[str] = []
+    log = []
     go = threading.Event()
 
     @task
@@ -885,7 +885,7 @@ def test_a_drain_lets_calls_end(drive):
         log.append("work")
         return "work"
 
-    def stop(state: Any, runtime: Any) -> None:
+    def stop(state, runtime: Any):
         if not go.is_set():
             runtime.control.request_drain()
             threading.Timer(0.005, go.set).start()
@@ -912,7 +912,7 @@ class Clock:
 
     now = 0.0
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.watches: list[Deadline] = []
 
 
@@ -922,7 +922,7 @@ def clock(monkeypatch):
     clock = Clock()
 
     class OfThisTest(Deadline):
-        def __init__(self, policy: TimeoutPolicy, above: Deadline | None = None) -> None:
+        def __init__(self, policy: TimeoutPolicy, above: Deadline | None = None):
             super().__init__(policy, above, lambda: clock.now)
             clock.watches.append(self)
 
@@ -930,7 +930,7 @@ def clock(monkeypatch):
     return clock
 
 
-def timed_out(drive: Drive, flow: Pregel) -> Exception:
+def timed_out(drive: Drive, flow: Pregel):
     with pytest.raises(Exception, match="timeout") as caught:
         limited(drive, flow, 1)
     return caught.value
@@ -955,7 +955,7 @@ def test_a_task_has_a_time_limit_of_its_own(drive):
 
 def test_a_caller_that_is_out_of_time_does_not_wait_for_its_calls(drive, clock):
     go = threading.Event()
-    log: list[int] = []
+    log = []
 
     @task
     def slow(n: int) -> None:
@@ -974,7 +974,7 @@ def test_a_caller_that_is_out_of_time_does_not_wait_for_its_calls(drive, clock):
 
 
 async def test_async_calls_end_with_a_caller_that_is_out_of_time():
-    log: list[str] = []
+    log = []
 
     @task
     async def forever() -> None:
@@ -994,7 +994,7 @@ async def test_async_calls_end_with_a_caller_that_is_out_of_time():
 
 
 def test_an_attempt_that_is_out_of_time_starts_no_further_calls(drive):
-    log: list[str] = []
+    log = []
     go, late = threading.Event(), threading.Event()
 
     @task

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from kit.graphs import CONFIG, Log
@@ -23,7 +21,7 @@ from stategraph.pregel.schedule.machine import Machine
 
 
 @pytest.fixture
-def app() -> Iterator[Any]:
+def app():
     with SqliteSaver.from_conn_string(":memory:", synchronous="off") as saver:
         graph = StateGraph(Log)
         for before, name in ((START, "a"), ("a", "b"), ("b", "c")):
@@ -31,11 +29,11 @@ def app() -> Iterator[Any]:
         yield graph.compile(checkpointer=saver)
 
 
-def once(method: Callable[..., Any], number: int, *, after: bool) -> Callable[..., Any]:
+def once(method, number, *, after):
     """The method; at its n-th call Ctrl-C comes, before it or just as it is done."""
     calls = [0]
 
-    def call(*args: Any) -> Any:
+    def call(*args):
         calls[0] += 1
         if calls[0] == number and not after:
             raise KeyboardInterrupt
@@ -50,8 +48,8 @@ def once(method: Callable[..., Any], number: int, *, after: bool) -> Callable[..
 @pytest.mark.parametrize("method", ["_mark_seen", "_swap"])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_superstep_that_is_half_applied_is_not_stored(
-    app: Any, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
-) -> None:
+    app, monkeypatch, method, after
+):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         real = getattr(Machine, method)
         patch.setattr(Machine, method, once(real, 3, after=after))
@@ -61,7 +59,7 @@ def test_a_superstep_that_is_half_applied_is_not_stored(
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_no_thread_waits_for_a_save_that_never_started(app: Any, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+def test_no_thread_waits_for_a_save_that_never_started(app, monkeypatch, after):
     class Pool:
         submit = staticmethod(once(POOL.submit, 2, after=after))
 
@@ -71,7 +69,7 @@ def test_no_thread_waits_for_a_save_that_never_started(app: Any, monkeypatch: py
     assert app.invoke(None, CONFIG)["log"] == ["in", "a", "b", "c"]
 
 
-def test_a_transaction_that_was_left_open_is_undone_by_the_next(tmp_path: Any) -> None:
+def test_a_transaction_that_was_left_open_is_undone_by_the_next(tmp_path):
     database = Database(tmp_path / "a.db", ("CREATE TABLE t (x)",))
     database.execute("BEGIN IMMEDIATE")  # as when Ctrl-C comes between a transaction and its `with` block
     database.execute("INSERT INTO t VALUES (1)")
@@ -86,21 +84,21 @@ class Stop(BaseException):
 
 
 def test_what_stops_a_save_in_the_background_is_raised_by_the_run_alone(
-    drive: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    drive, monkeypatch
+):
     """And not by the thread that saves as well, which would print it."""
     stopped, printed = threading.Event(), []
     monkeypatch.setattr(threading, "excepthook", printed.append)
 
     class Saver(SqliteSaver):
-        def commit(self, commits: Any) -> None:
+        def commit(self, commits):
             commit = commits[-1]
             if commit.metadata["step"] == 1:
                 stopped.set()
                 raise Stop
             super().commit(commits)
 
-    def waits(state: Log) -> Log:
+    def waits(state: Log):
         assert stopped.wait(5.0)  # so it is the thread which saves that meets it
         return {"log": ["b"]}
 
@@ -112,24 +110,24 @@ def test_what_stops_a_save_in_the_background_is_raised_by_the_run_alone(
     assert not printed
 
 
-def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch):
     """Otherwise all tasks would be recorded as finished, and nobody would end their superstep: the thread would stand."""
     saver, gate, held = InMemorySaver(), threading.Event(), []
     commit, end_by_force = saver.commit, loop._end_by_force
 
-    def slow(state: Log) -> Log:
+    def slow(state: Log):
         gate.wait(20)
         return {"log": ["slow"]}
 
-    def interrupt(run: Any, tasks: Any) -> None:
+    def interrupt(run, tasks):
         if any(task.name == "quick" for task in tasks):
             raise KeyboardInterrupt
 
-    def end(run: Any, machine: Any, progress: Any) -> Any:
+    def end(run, machine, progress):
         held.extend(progress.round)
         return end_by_force(run, machine, progress)
 
-    def store(given: Any) -> None:
+    def store(given):
         gate.set()
         until = time.monotonic() + 20
         while held and not all(task.finished for task in held) and time.monotonic() < until:
@@ -155,14 +153,14 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch: pyt
     [{Batch.take.__code__}, {ThreadBatch._drain.__code__, ThreadBatch.call_worker.__code__, ThreadDriver.end.__code__}],
     ids=["ends are taken", "jobs are done here"],
 )
-def test_ctrl_c_ends_a_wait(codes: set[Any]) -> None:
+def test_ctrl_c_ends_a_wait(codes):
     """At each call that is made there, in turn."""
 
-    def interrupt(number: int) -> bool:
+    def interrupt(number):
         """Whether there is such a call."""
         seen = [0]
 
-        def profile(frame: Any, event: str, arg: Any) -> None:
+        def profile(frame, event, arg):
             if frame.f_code in codes and event in ("call", "c_return"):
                 seen[0] += 1
                 if seen[0] == number:
@@ -174,7 +172,7 @@ def test_ctrl_c_ends_a_wait(codes: set[Any]) -> None:
             graph.add_node(name, lambda state: {"log": ["x"]}).add_edge(START, name)
         app = graph.compile()
 
-        def run() -> None:
+        def run():
             sys.setprofile(profile)
             try:
                 app.invoke({"log": []})

@@ -26,17 +26,17 @@ WRITING = WRITES | {f"a{name}" for name in WRITES}
 class Slow(SqliteSaver):
     """Holds each checkpoint back until something else was brought to be stored, or a while has passed."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.brought = threading.Event()
         self.order: list[str] = []
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         self.brought.wait(0.05)
         self.order.append(f"checkpoint {commits[-1].id}")
         super().commit(commits)
 
-    def record(self, where: Any, expected: Any, writes: Any) -> Any:
+    def record(self, where, expected, writes):
         self.brought.set()
         self.order += [f"beside {id}" for id in writes]
         return super().record(where, expected, writes)
@@ -59,11 +59,11 @@ async def thrice(x: int) -> int:
     return 3 * x
 
 
-def calling(state: Any) -> Any:
+def calling(state):
     return {"log": [twice(1).result(), twice(2).result()]}
 
 
-async def acalling(state: Any) -> Any:
+async def acalling(state):
     return {"log": [await thrice(1), await thrice(2)]}
 
 
@@ -101,7 +101,7 @@ class Full(Exception):
 class Waiting(InMemorySaver):
     """In memory, and yet its async methods let others run meanwhile."""
 
-    async def arecord(self, *args: Any) -> Any:
+    async def arecord(self, *args):
         for _ in range(9):
             await asyncio.sleep(0)
         return await super().arecord(*args)
@@ -119,7 +119,7 @@ async def test_a_saver_in_memory_that_waits_stores_each_entry_once():
 def test_after_a_failed_checkpoint_no_call_is_recorded(drive, saver, monkeypatch):
     app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
 
-    def commit(commits: Any) -> None:
+    def commit(commits):
         saver.brought.wait(0.05)
         if commits[-1].metadata["step"] == 1:
             raise Full
@@ -137,11 +137,11 @@ def test_after_a_failed_checkpoint_no_call_is_recorded(drive, saver, monkeypatch
 class Counting(SqliteSaver):
     """Notes how many results each `record` brings."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.brought: list[int] = []
 
-    def record(self, where: Any, expected: Any, writes: Any) -> Any:
+    def record(self, where, expected, writes):
         (records,) = writes.values()
         self.brought.append(sum(name == RETURN for record in records for name, _ in record.writes))
         return super().record(where, expected, writes)
@@ -154,7 +154,7 @@ def counting(tmp_path):
     opened.close()
 
 
-def many_calls(saver: Any, waits: Any, words: str = "") -> Any:
+def many_calls(saver, waits, words=""):
     """An entrypoint with 40 calls side by side that end together; a later one asks."""
 
     @task
@@ -195,7 +195,7 @@ def test_records_may_come_while_the_journal_looks_at_its_queue(counting):
 
     class Arriving(Entry):
         @property
-        def held(self) -> bool:  # type: ignore[override]
+        def held(self):  # type: ignore[override]
             queue.append(Entry(None, (), "1"))
             return True
 
@@ -203,10 +203,10 @@ def test_records_may_come_while_the_journal_looks_at_its_queue(counting):
         def held(self, value: bool) -> None:
             pass
 
-    queue: Any = deque()
+    queue = deque()
     journal = Journal.__new__(Journal)
     journal._queue = queue
-    commit: Any = object()
+    commit = object()
     queue += [Arriving(commit), Arriving(commit)]
     assert len(journal._next_entries()) == 2
 

@@ -6,11 +6,10 @@ import asyncio
 import itertools
 import operator
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import CONFIG
@@ -42,29 +41,29 @@ class Item(TypedDict):
 class Room:
     """Who is in it: how many at most at once, and how many have been there."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = self.most = self.total = 0
         self._lock = threading.Lock()
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         with self._lock:
             self.now += 1
             self.total += 1
             self.most = max(self.most, self.now)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         with self._lock:
             self.now -= 1
 
 
-def fan_out(drive: Any, limit: Any, room: Room, count: int = 20, between: Callable[[], None] = lambda: None) -> Any:
-    def work(item: Item) -> Any:
+def fan_out(drive, limit, room: Room, count=20, between=lambda: None):
+    def work(item: Item):
         with room:
             threading.Event().wait(0.002)
             between()
         return {"log": [item["number"]]}
 
-    async def awork(item: Item) -> Any:
+    async def awork(item: Item):
         with room:
             await asyncio.sleep(0.002)
             between()
@@ -112,12 +111,12 @@ def test_those_that_wait_take_no_place_of_others(drive):
     quick_ended = threading.Event()
     room = Room()
 
-    def slow(item: Item) -> Any:
+    def slow(item: Item):
         with room:
             assert quick_ended.wait(WAIT), "a task that waits for a place takes up a worker"
         return {}
 
-    def quick(item: Item) -> Any:
+    def quick(item: Item):
         if item["number"] == 9:
             quick_ended.set()
         return {}
@@ -133,7 +132,7 @@ def test_several_limits_are_acquired_together(drive):
     """Two nodes that name the same two in different orders never wait for each other."""
     a, b, room = Limit(1), Limit(1), Room()
 
-    def work(item: Item) -> Any:
+    def work(item: Item):
         with room:
             return {}
 
@@ -155,7 +154,7 @@ def test_a_task_inside_one_that_has_a_slot_needs_none(drive):
 def test_a_lone_task_waits_too(drive):
     room, shared = Room(), Limit(1)
 
-    def work(state: State) -> Any:
+    def work(state: State):
         with room:
             threading.Event().wait(0.01)
         return {}
@@ -169,7 +168,7 @@ def test_a_lone_task_waits_too(drive):
 def test_slots_are_released_after_failures_interrupts_and_cancellations(drive):
     shared = Limit(1)
 
-    def work(item: Item) -> Any:
+    def work(item: Item):
         if item["number"] == 0:
             raise ConnectionError
         return {"log": [interrupt(item["number"])]}
@@ -179,7 +178,7 @@ def test_slots_are_released_after_failures_interrupts_and_cancellations(drive):
     app = builder.compile(checkpointer=InMemorySaver())
     with pytest.raises(ConnectionError):
         drive.invoke(app, {"log": [0, 1, 2]}, CONFIG)
-    other: Any = {"configurable": {"thread_id": "u"}}
+    other = {"configurable": {"thread_id": "u"}}
     assert len(drive.invoke(app, {"log": [1, 2, 3]}, other)["__interrupt__"]) == 3
     assert shared._taken == 0 and not shared._waiting
 
@@ -187,13 +186,13 @@ def test_slots_are_released_after_failures_interrupts_and_cancellations(drive):
 def test_a_cancelled_run_gives_its_places_back():
     shared, began = Limit(1), asyncio.Event()
 
-    async def work(state: State) -> Any:
+    async def work(state: State):
         began.set()
         await asyncio.Event().wait()
 
     app = StateGraph(State).add_node("work", work, limit=shared).add_edge(START, "work").compile()
 
-    async def go() -> None:
+    async def go():
         first = asyncio.ensure_future(app.ainvoke({}))
         await began.wait()
         second = asyncio.ensure_future(app.ainvoke({}))
@@ -217,13 +216,13 @@ def test_a_dropped_task_s_place_goes_to_another_batch_without_waiting_for_it():
     """A batch drops its tasks with its lock held, and so may the other."""
 
     class Stub:
-        def __init__(self) -> None:
+        def __init__(self):
             self.node = SimpleNamespace(policies=SimpleNamespace(limits=(shared,)))
             self.run = SimpleNamespace(parent=None)
 
     shared, others_lock, called = Limit(1), threading.Lock(), threading.Event()
 
-    def call_other() -> None:
+    def call_other():
         with others_lock:
             called.set()
 
@@ -245,28 +244,28 @@ def test_a_dropped_task_s_place_goes_to_another_batch_without_waiting_for_it():
 class Clock:
     """A clock that goes on when somebody sleeps."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch):
         self.now = 100.0
         patch.setattr(CLOCK, "monotonic", lambda: self.now)
         patch.setattr(CLOCK, "sleep", self.sleep)
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.now += seconds
 
 
 def test_no_more_start_in_any_stretch_of_time(drive, monkeypatch):
     clock = Clock(monkeypatch)
-    starts: list[float] = []
+    starts = []
     started = threading.Condition()
     timed = Limit(3, per=timedelta(minutes=1))
 
-    def work(item: Item) -> Any:
+    def work(item: Item):
         with started:
             starts.append(clock.now)
             started.notify()
         return {"log": [item["number"]]}
 
-    def sleep(seconds: float) -> None:
+    def sleep(seconds):
         """Let the clock go on once those that may start have begun on their threads."""
         with started:
             started.wait_for(lambda: starts.count(clock.now) >= 3, timeout=5)
@@ -283,9 +282,9 @@ def test_no_more_start_in_any_stretch_of_time(drive, monkeypatch):
 def test_a_retry_is_a_start(monkeypatch):
     clock = Clock(monkeypatch)
     monkeypatch.setattr("time.sleep", clock.sleep)
-    starts: list[float] = []
+    starts = []
 
-    def work(state: State) -> Any:
+    def work(state: State):
         starts.append(clock.now)
         if len(starts) < 3:
             raise ConnectionError
@@ -309,7 +308,7 @@ def test_what_is_no_limit_is_refused(count, per, text):
 
 
 def test_a_number_is_no_limit():
-    wrong: Any = 3
+    wrong = 3
     with pytest.raises(TypeError, match="node 'a': limit must be a Limit or a list of them, got 3"):
         StateGraph(State).add_node("a", lambda state: {}, limit=wrong)
 

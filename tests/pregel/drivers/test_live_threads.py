@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import pytest
 from kit import cluster
@@ -30,12 +30,12 @@ class Count(TypedDict):
     text: str
 
 
-def on(thread: Any) -> Any:
+def on(thread):
     return {"configurable": {"thread_id": str(thread)}}
 
 
-def loop(saver: Any, steps: int = STEPS, inside: Any = None) -> Any:
-    def tick(state: Any) -> dict[str, int]:
+def loop(saver, steps=STEPS, inside=None):
+    def tick(state):
         if inside is not None:
             inside(state["n"])
         return {"n": state["n"] + 1}
@@ -50,7 +50,7 @@ def loop(saver: Any, steps: int = STEPS, inside: Any = None) -> Any:
 class Statements:
     """Counts the statements that a saver sends."""
 
-    def __init__(self, saver: Any, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, saver, patch):
         self.count = 0
         if isinstance(saver, SqliteSaver):
             saver._database.connection.set_trace_callback(self.add)
@@ -58,28 +58,28 @@ class Statements:
         for method in ("rows", "run", "later"):
             patch.setattr(postgres_wire.Wire, method, self._counted(getattr(postgres_wire.Wire, method)))
 
-    def _counted(self, execute: Any) -> Any:
-        def counted(wire: Any, *args: Any) -> Any:
+    def _counted(self, execute):
+        def counted(wire, *args):
             self.add()
             return execute(wire, *args)
 
         return counted
 
-    def add(self, _: Any = None) -> None:
+    def add(self, _=None):
         self.count += 1
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def saver(request, tmp_path):
     if request.param == "sqlite":
-        opened: Any = SqliteSaver.from_conn_string(str(tmp_path / "db"), synchronous="off")
+        opened = SqliteSaver.from_conn_string(str(tmp_path / "db"), synchronous="off")
     else:
         opened = PostgresSaver.from_conn_string(request.getfixturevalue("postgres"))
     with opened as made:
         yield made
 
 
-def per_step(app: Any, statements: Statements, threads: int, name: str) -> float:
+def per_step(app, statements: Statements, threads, name):
     """Statements per superstep of so many runs that take their steps in turn."""
     runs = [app.stream({"n": 0, "text": ""}, on(f"{name} {number}"), stream_mode="values") for number in range(threads)]
     for run in runs:
@@ -151,7 +151,7 @@ def test_a_run_that_has_ended_is_freed_without_the_collector(drive, local_saver)
     assert not kept
 
 
-def kept_objects() -> set[str]:
+def kept_objects():
     return {type(each).__name__ for each in gc.get_objects() if isinstance(each, (Run, Machine, Commit))}
 
 
@@ -162,7 +162,7 @@ def test_a_run_continues_when_its_history_is_pruned(saver, other, tmp_path):
     if other == "another":
         pruning = type(saver)(str(tmp_path / "db") if isinstance(saver, SqliteSaver) else saver._server.address()[0])
 
-    def inside(n: int) -> None:
+    def inside(n):
         if n % 7 == 3:
             pruning.prune(["t"])
             pruned.append(n)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -34,20 +32,20 @@ def nothing_is_left():
 class Gate:
     """Holds the first node of runs whose input says "hold", until it is opened."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.reached, self.opened = threading.Event(), threading.Event()
 
 
-def make(saver: Any, gate: Gate | None = None, *, is_async: bool = False) -> Any:
+def make(saver, gate: Gate | None = None, *, is_async=False):
     """Two nodes; the first may be held."""
 
-    def first(state: Log) -> Any:
+    def first(state: Log):
         if gate is not None and state["log"][-1] == "hold":
             gate.reached.set()
             assert gate.opened.wait(20)
         return {"log": [f"a{len(state['log'])}"]}
 
-    async def afirst(state: Log) -> Any:
+    async def afirst(state: Log):
         if gate is not None and state["log"][-1] == "hold":
             gate.reached.set()
             while not gate.opened.is_set():
@@ -59,11 +57,11 @@ def make(saver: Any, gate: Gate | None = None, *, is_async: bool = False) -> Any
     )
 
 
-def started(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+def started(work):
     """Work on a thread of its own, and where its outcome will stand."""
-    outcome: list[Any] = []
+    outcome = []
 
-    def run() -> None:
+    def run():
         try:
             outcome.append(work())
         except BaseException as error:
@@ -74,13 +72,13 @@ def started(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, outcome
 
 
-def waits_in_line(count: int = 1) -> None:
+def waits_in_line(count=1):
     """Until so many calls stand in line, and the last of them has looked."""
     while sum(map(len, _LINES.values())) < count or sum(map(len, WATCHERS.values())) < count:
         threading.Event().wait(0.001)
 
 
-def collide(drive: Any, saver: Any, how: str, *, before: list[str] | None = None) -> tuple[Any, Any]:
+def collide(drive, saver, how, *, before=None):
     """A run is held in its first node; another call comes with `multitask=how`; both outcomes."""
     gate = Gate()
     app = make(saver, gate, is_async=drive.is_async)
@@ -130,7 +128,7 @@ def test_rollback_starts_from_before_the_input_of_the_live_run(drive, saver, bef
 async def test_rollback_cancels_a_coroutine_at_once(saver):
     reached, never = asyncio.Event(), asyncio.Event()
 
-    async def node(state: Log) -> Any:
+    async def node(state: Log):
         if state["log"] == ["hold"]:
             reached.set()
             await never.wait()
@@ -150,7 +148,7 @@ async def test_rollback_cancels_a_coroutine_at_once(saver):
 async def test_two_rollbacks_at_once_cancel_it_once():
     reached = asyncio.Event()
 
-    async def node(state: Log) -> Any:
+    async def node(state: Log):
         if state["log"] == ["hold"]:
             reached.set()
             await asyncio.Event().wait()
@@ -168,7 +166,7 @@ async def test_two_rollbacks_at_once_cancel_it_once():
 async def test_a_call_that_was_cancelled_by_its_caller_stays_cancelled():
     reached = asyncio.Event()
 
-    async def node(state: Log) -> Any:
+    async def node(state: Log):
         reached.set()
         await asyncio.Event().wait()
 
@@ -258,7 +256,7 @@ def test_other_threads_and_savers_are_not_in_the_way(drive):
     app = make(InMemorySaver(), gate)
     live, _ = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG))
     assert gate.reached.wait(20)
-    other: Any = {"configurable": {"thread_id": "other"}}
+    other = {"configurable": {"thread_id": "other"}}
     assert drive.invoke(app, {"log": ["x"]}, other, multitask="reject")["log"][0] == "x"
     assert drive.invoke(make(InMemorySaver()), {"log": ["x"]}, CONFIG, multitask="reject")["log"][0] == "x"
     gate.opened.set()
@@ -268,9 +266,9 @@ def test_other_threads_and_savers_are_not_in_the_way(drive):
 @pytest.mark.parametrize("how", WAITING)
 def test_a_node_does_not_wait_for_its_own_run(drive, how):
     saver = InMemorySaver()
-    seen: list[Any] = []
+    seen = []
 
-    def node(state: Log) -> Any:
+    def node(state: Log):
         try:
             app.invoke({"log": ["inner"]}, CONFIG, multitask=how)
         except ThreadBusyError as error:

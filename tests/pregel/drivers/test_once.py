@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -29,7 +28,7 @@ AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError
 def test_a_retry_without_a_saver_finds_it(drive):
     till, attempts = Till(None), []
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         receipt = yield "pay", till.pay
         attempts.append(receipt)
         if len(attempts) < 3:
@@ -41,9 +40,9 @@ def test_a_retry_without_a_saver_finds_it(drive):
 
 
 def test_a_changed_result_is_as_it_was_recorded_when_the_task_runs_again(drive, saver):
-    seen: list[Any] = []
+    seen = []
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         items = yield "items", list, "ab"
         seen.append([*items])
         items.append("changed")
@@ -62,7 +61,7 @@ def test_an_attempt_that_was_given_up_has_no_further_effects(saver):
 
     till, given_up, ended = Till(saver), threading.Event(), threading.Event()
 
-    def slow(state: Log, runtime: Runtime) -> Any:
+    def slow(state: Log, runtime: Runtime):
         runtime.once("first", till.pay, "first")
         if not given_up.is_set():
             given_up.set()
@@ -90,13 +89,13 @@ def test_an_attempt_that_was_given_up_has_no_further_effects(saver):
 def test_a_task_of_the_functional_api_has_effects_of_its_own(drive, saver):
     till = Till(saver)
 
-    def pay_body(what: str) -> Any:
+    def pay_body(what):
         return get_runtime().once("charge", till.pay, what)
 
-    async def apay_body(what: str) -> Any:
+    async def apay_body(what):
         return await get_runtime().aonce("charge", till.pay, what)
 
-    pay: Any = task(name="pay")(apay_body if drive.is_async else pay_body)
+    pay = task(name="pay")(apay_body if drive.is_async else pay_body)
 
     @entrypoint(checkpointer=saver)
     def buy(what: list[str]) -> list[str]:
@@ -115,9 +114,9 @@ def test_a_task_of_the_functional_api_has_effects_of_its_own(drive, saver):
 
 
 def test_a_coroutine_function_in_a_thread_says_what_to_await():
-    async def effect() -> None: ...
+    async def effect(): ...
 
-    def node(state: Log, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime):
         runtime.once("k", effect)
 
     builder = chain_of(Log, pay=node)
@@ -128,11 +127,11 @@ def test_a_coroutine_function_in_a_thread_says_what_to_await():
 def test_side_by_side_in_one_node(saver):
     till, fails = Till(saver), [True]
 
-    async def slow(what: str) -> str:
+    async def slow(what):
         await asyncio.sleep(0)
         return till.pay(what)
 
-    async def node(state: Log, runtime: Runtime) -> Any:
+    async def node(state: Log, runtime: Runtime):
         got = await asyncio.gather(*(runtime.aonce(what, slow, what) for what in "abc"))
         if fails:
             fails.clear()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 import pytest
 from kit.pausing_graphs import CFG, State
@@ -12,7 +11,7 @@ from kit.pausing_graphs import CFG, State
 from stategraph import START, InMemorySaver, StateGraph
 
 
-def fork_and_leave(how: str) -> list[str]:
+def fork_and_leave(how):
     """Fork; the child leaves the function, its parent says how the child has ended."""
     child = os.fork()
     if child == 0:
@@ -32,13 +31,13 @@ CODES = {"returns": 0, "fails": 1, "exits": 3}
 def test_a_forked_child_that_returns_from_its_node_exits(drive, tmp_path, kind, how, capfd):
     ran = tmp_path / "ran"
 
-    def forks(state: Any) -> Any:
+    def forks(state):
         return {"log": fork_and_leave(how)}
 
-    async def aforks(state: Any) -> Any:
+    async def aforks(state):
         return {"log": fork_and_leave(how)}
 
-    def last(state: Any) -> Any:
+    def last(state):
         with ran.open("a") as file:
             file.write(f"{os.getpid()}\n")
         return {"log": ["last"]}

@@ -26,7 +26,7 @@ from stategraph import (
 )
 from stategraph.graph import acall_model, call_model
 
-CONFIG: Any = {"configurable": {"thread_id": "1"}}
+CONFIG = {"configurable": {"thread_id": "1"}}
 PRICES = {"small": (100_000.0, 200_000.0), "large": (1_000_000.0, 2_000_000.0)}
 
 
@@ -37,11 +37,11 @@ class Log(TypedDict, total=False):
 class Model:
     """A model that counts its calls; each takes 3 tokens of input and 2 of output."""
 
-    def __init__(self, name: str = "small", fails: int = 0, work: Any = None) -> None:
+    def __init__(self, name="small", fails=0, work=None):
         self.model, self.calls, self.fails, self.work = name, 0, fails, work
         self.meeting: asyncio.Barrier | None = None
 
-    def invoke(self, messages: Any, **options: Any) -> Any:
+    def invoke(self, messages, **options):
         self.calls += 1
         if self.work is not None:
             self.work()
@@ -51,25 +51,25 @@ class Model:
         usage = {"prompt_tokens": 3, "completion_tokens": 2}
         return {"role": "assistant", "content": self.model, "usage": usage}
 
-    async def ainvoke(self, messages: Any, **options: Any) -> Any:
+    async def ainvoke(self, messages, **options):
         if self.meeting is not None:
             await self.meeting.wait()
         return self.invoke(messages)
 
 
-def asking(drive: Any, model: Model, calls: int = 1) -> Any:
+def asking(drive, model: Model, calls=1):
     """A node that calls the model."""
 
-    def ask(state: Any) -> Any:
+    def ask(state):
         return {"log": [call_model(model, [])["content"] for _ in range(calls)]}
 
-    async def aask(state: Any) -> Any:
+    async def aask(state):
         return {"log": [(await acall_model(model, []))["content"] for _ in range(calls)]}
 
     return aask if drive.is_async else ask
 
 
-def chain(nodes: list[Any], saver: Any, *budgets: Budget, **options: Any) -> Any:
+def chain(nodes, saver, *budgets: Budget, **options):
     graph = StateGraph(Log)
     for number, node in enumerate(nodes):
         graph.add_node(f"n{number}", node, retry_policy=RetryPolicy(initial_interval=0))
@@ -208,7 +208,7 @@ def test_nested_graphs_and_tasks_draw_on_the_budgets_around_them(drive, saver):
     def ask_task() -> Any:
         return call_model(model, [])
 
-    def outer(state: Log) -> Any:
+    def outer(state: Log):
         ask_task().result()
         return inner.invoke({"log": []})
 
@@ -233,11 +233,11 @@ def test_a_fork_carries_what_was_spent_until_then(drive, saver):
 
 
 def test_what_a_node_spends_besides(drive, saver):
-    def search(state: Log, runtime: Runtime) -> Any:
+    def search(state: Log, runtime: Runtime):
         runtime.spend(usd=0.5)
         return {"log": ["found"]}
 
-    async def asearch(state: Log, runtime: Runtime) -> Any:
+    async def asearch(state: Log, runtime: Runtime):
         await runtime.aspend(usd=0.5)
         return {"log": ["found"]}
 
@@ -248,7 +248,7 @@ def test_what_a_node_spends_besides(drive, saver):
 
 
 def test_without_a_budget_spending_does_nothing_and_stores_nothing(drive, saver):
-    def node(state: Log, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime):
         runtime.spend(usd=1)
         return {"log": [call_model(Model(), [])["content"]]}
 
@@ -285,7 +285,7 @@ def test_with_tasks_that_start_when_ready(drive, saver):
 def test_a_loop_of_an_agent_ends_at_its_budget(saver):
     model = Model()
 
-    def ask(state: Log) -> Any:
+    def ask(state: Log):
         return {"log": [call_model(model, [])["content"]]}
 
     graph = StateGraph(Log).add_node("ask", ask).add_edge(START, "ask")
@@ -304,7 +304,7 @@ def test_a_model_without_a_price_costs_as_much_as_the_most_expensive():
 
 
 def test_spending_in_a_coroutine_says_what_to_await():
-    async def node(state: Log, runtime: Runtime) -> Any:
+    async def node(state: Log, runtime: Runtime):
         runtime.spend(usd=1)
 
     app = chain([node], InMemorySaver(), Budget(usd=2))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
-from typing import Any
 
 import pytest
 from kit.crash_points import Death, Died, dying
@@ -16,30 +14,30 @@ from stategraph.graph.messages import MessagesState
 from stategraph.pregel.drivers.spending import Meter, Reservation
 
 pytestmark = pytest.mark.trial
-CONFIG: Any = {"configurable": {"thread_id": "1"}}
+CONFIG = {"configurable": {"thread_id": "1"}}
 
 
-def reserved_in_memory_only(patch: Any) -> None:
+def reserved_in_memory_only(patch):
     """A reservation is not stored before its call."""
     patch.setattr(Reservation, "save", lambda self: [])
 
 
-def records_not_counted(patch: Any) -> None:
+def records_not_counted(patch):
     """What is recorded beside the checkpoint is not added to the channel."""
     patch.setattr(Meter, "_find_recorded", lambda self: ())
 
 
-def never_settled(patch: Any) -> None:
+def never_settled(patch):
     """What was reserved stays, and what was spent is added."""
     settle = Meter.settle
     patch.setattr(Meter, "settle", lambda self, reserved, amounts: settle(self, {}, amounts))
 
 
-def numbers_go_on(patch: Any) -> None:
+def numbers_go_on(patch):
     """The numbers of records do not begin at 1 beside each checkpoint, where a later run looks for them."""
     numbers = count(1)
 
-    def note(self: Any, amounts: Any, waited: Any) -> Any:
+    def note(self, amounts, waited):
         self.total = spending.add((self.total, amounts, {spending.EVENTS: 1}))
         return Reservation(self, self._record(next(numbers)), amounts, waited)
 
@@ -49,19 +47,19 @@ def numbers_go_on(patch: Any) -> None:
 class Model:
     calls = 0
 
-    def invoke(self, messages: Any) -> Any:
+    def invoke(self, messages):
         self.calls += 1
         return {"role": "assistant", "content": "x", "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
 
 
-def faults() -> list[str]:
+def faults():
     """Where what is spent is not what was called, for each death; at most one call more is reserved when a process dies."""
     found = []
     for stores_first in (False, True):
         for at in range(1, 20):
             model, saver = Model(), InMemorySaver()
 
-            def ask(state: Any, model: Model = model) -> Any:
+            def ask(state, model: Model = model):
                 return {"messages": [call_model(model, []), call_model(model, [])]}
 
             graph = StateGraph(MessagesState).add_node("a", ask).add_node("b", ask).add_edge("a", "b")
@@ -82,7 +80,7 @@ def faults() -> list[str]:
 
 
 @pytest.mark.parametrize("bug", [None, reserved_in_memory_only, records_not_counted, never_settled, numbers_go_on])
-def test_a_planted_bug_is_noticed(monkeypatch, bug: Callable[[Any], None] | None):
+def test_a_planted_bug_is_noticed(monkeypatch, bug):
     if bug is not None:
         bug(monkeypatch)
     found = faults()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 from stategraph import END, START, Send, StateGraph
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -22,25 +20,24 @@ class Outside(TypedDict):
     items: Annotated[list[int], operator.add]
 
 
-def fan_out(path: Path, sends: int, last: Callable[[Any], Any]) -> list[int]:
+def fan_out(path, sends, last):
     inner = StateGraph(Inside).add_node("first", lambda state: {"n": state["n"] + 1}).add_node("second", last)
     inner.add_edge(START, "first").add_edge("first", "second").add_edge("second", END)
     graph = StateGraph(Outside).add_node("inner", inner.compile()).add_edge("inner", END)
     graph.add_conditional_edges(START, lambda state: [Send("inner", {"n": n}) for n in range(state["sends"])], ["inner"])
     with SqliteSaver.from_conn_string(str(path / "threads.db")) as saver:
-        app: Any = graph.compile(checkpointer=saver)
-        found: list[int] = app.invoke({"sends": sends, "items": []}, {"configurable": {"thread_id": "1"}})["items"]
-        return found
+        app = graph.compile(checkpointer=saver)
+        return app.invoke({"sends": sends, "items": []}, {"configurable": {"thread_id": "1"}})["items"]
 
 
-def workers() -> int:
+def workers():
     return sum(thread.name == "stategraph-worker" for thread in threading.enumerate())
 
 
-def test_many_sends_into_a_graph_on_sqlite_call_few_threads(tmp_path: Path):
+def test_many_sends_into_a_graph_on_sqlite_call_few_threads(tmp_path):
     before, seen = workers(), [0]
 
-    def last(state: Any) -> Any:
+    def last(state):
         seen[0] = max(seen[0], workers() - before)
         return {"items": [state["n"]]}
 
@@ -48,10 +45,10 @@ def test_many_sends_into_a_graph_on_sqlite_call_few_threads(tmp_path: Path):
     assert seen[0] < 300, "the database makes one write at a time, or a group of them"
 
 
-def test_those_that_wait_for_each_other_in_such_graphs_all_get_a_thread(tmp_path: Path):
+def test_those_that_wait_for_each_other_in_such_graphs_all_get_a_thread(tmp_path):
     meeting = threading.Barrier(100, timeout=60)
 
-    def last(state: Any) -> Any:
+    def last(state):
         meeting.wait()
         return {"items": [state["n"]]}
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 
@@ -25,16 +24,16 @@ def spread(state: State) -> list[Send]:
     return [Send("work", n) for n in range(5)]
 
 
-def build(saver: Any = None) -> Any:
+def build(saver=None):
     graph = StateGraph(State).add_node("work", lambda n: {"done": [n]})
     return graph.add_conditional_edges(START, spread, ["work"]).compile(checkpointer=saver)
 
 
 @contextmanager
-def no_new_threads(patch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_new_threads(patch):
     """The pool has no idle thread, and none can be started."""
 
-    def refuse(self: threading.Thread) -> None:
+    def refuse(self):
         raise RuntimeError("can't start new thread")
 
     with patch.context() as inside:
@@ -43,11 +42,11 @@ def no_new_threads(patch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def call_without_threads(patch: pytest.MonkeyPatch, work: Callable[[], Any]) -> Any:
+def call_without_threads(patch, work):
     """What `work` returns or raises, called by a thread that was there before."""
     begin, ended = threading.Event(), []
 
-    def run() -> None:
+    def run():
         begin.wait(WAIT)
         try:
             ended.append(work())
@@ -94,7 +93,7 @@ def test_deferred_entries_are_stored_after_a_timer_thread_could_not_start(monkey
 def test_a_run_with_a_saver_resumes_after_a_call_that_got_no_thread(tmp_path, monkeypatch):
     with SqliteSaver.from_conn_string(str(tmp_path / "db"), synchronous="off") as saver:
         app = build(saver)
-        config: Any = {"configurable": {"thread_id": "1"}}
+        config = {"configurable": {"thread_id": "1"}}
         with no_new_threads(monkeypatch):
             try:
                 app.invoke({}, config)

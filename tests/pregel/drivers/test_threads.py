@@ -30,22 +30,22 @@ from stategraph.pregel.drivers.pool import ThreadPool
 CONFIG = thread_config("1")
 WAIT = 5.0
 """Seconds after which a test gives up waiting for what must happen at once."""
-VAR: ContextVar[str] = ContextVar("VAR", default="unset")
+VAR = ContextVar("VAR", default="unset")
 
 
-def node(body: Any, *writes: Any) -> NodeBuilder:
+def node(body, *writes) -> NodeBuilder:
     return NodeBuilder().subscribe_only("a").do(body).write_to(*(writes or ("log",)))
 
 
-def graph(nodes: dict[str, NodeBuilder], saver: Any = None, **kwargs: Any) -> Pregel:
-    channels: dict[str, Any] = {k: LastValue(object) for k in "ab"}
+def graph(nodes: dict[str, NodeBuilder], saver=None, **kwargs):
+    channels = {k: LastValue(object) for k in "ab"}
     channels["log"] = BinaryOperatorAggregate(list, operator.add)
     return Pregel(
         nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs
     )
 
 
-def many(count: int, body: Any, saver: Any = None) -> Pregel:
+def many(count, body, saver=None):
     return graph({f"n{i:03}": node(body) for i in range(count)}, saver)
 
 
@@ -79,7 +79,7 @@ def test_max_concurrency_bounds_how_many_run_at_once(limit, mode):
     lock, running, most = threading.Lock(), [0], [0]
     gate = threading.Barrier(limit)
 
-    def body(_: Any, writer: Any) -> list[int]:
+    def body(_, writer: Any):
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
@@ -118,23 +118,23 @@ def test_nested_graphs_in_parallel_nodes_end_with_one_thread_each(mode):
 
 def test_siblings_that_run_when_one_fails_are_awaited_and_kept():
     failed = threading.Event()
-    runs: list[str] = []
+    runs = []
 
-    def bad(_: Any) -> Any:
+    def bad(_):
         runs.append("bad")
         if runs.count("bad") == 1:
             raise ValueError("boom")
         return ["bad"]
 
-    def slow(_: Any) -> list[str]:
+    def slow(_):
         runs.append("slow")
         failed.wait(0)
         return ["slow"]
 
     started = threading.Barrier(2)
 
-    def both(body: Any) -> Any:
-        def run(value: Any) -> Any:
+    def both(body):
+        def run(value):
             if len(runs) < 2:
                 started.wait(WAIT)
             return body(value)
@@ -152,10 +152,10 @@ def test_siblings_that_run_when_one_fails_are_awaited_and_kept():
 
 
 def test_after_a_failure_no_further_task_is_started():
-    ran: list[str] = []
+    ran = []
 
-    def body(name: str) -> Any:
-        def run(_: Any) -> Any:
+    def body(name):
+        def run(_):
             ran.append(name)
             if len(ran) == 2:
                 raise ValueError(name)
@@ -177,11 +177,11 @@ def test_of_several_failures_the_first_in_path_order_is_raised(watched):
     """D7, also when it fails last."""
     second_failed = threading.Event()
 
-    def first(_: Any) -> Any:
+    def first(_):
         assert second_failed.wait(WAIT)
         raise ValueError("first")
 
-    def second(_: Any) -> Any:
+    def second(_):
         second_failed.set()
         raise KeyError("second")
 
@@ -197,7 +197,7 @@ def test_of_several_failures_the_first_in_path_order_is_raised(watched):
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_an_exception_that_ends_the_process_reaches_the_caller(fatal, count):
-    def body(_: Any) -> Any:
+    def body(_):
         raise fatal("now")
 
     app = graph({"bad": node(body), **{f"n{i}": node(lambda _: [1]) for i in range(count - 1)}}, InMemorySaver())
@@ -216,7 +216,7 @@ def test_stop_iteration_from_a_node_names_the_node(drive):
     ):
         with pytest.raises(RuntimeError, match="StopIteration") as caught:
             drive.invoke(graph(nodes), 1)
-        error: Any = caught.value
+        error = caught.value
         assert any("'n'" in note for e in (error, error.__cause__) for note in getattr(e, "__notes__", ()))
 
 
@@ -249,21 +249,21 @@ def test_errors_outside_the_body_name_node_or_key_and_leave_the_thread_as_it_was
 class Unprintable(Exception):
     """Cannot be shown."""
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise RuntimeError("no repr")
 
 
 class Noteless(Exception):
     """Cannot take a note."""
 
-    def add_note(self, note: str) -> None:
+    def add_note(self, note):
         raise RuntimeError("no notes")
 
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("error", [Unprintable, Noteless])
 def test_no_error_however_odd_leaves_a_run_hanging(error, count):
-    def body(_: Any) -> None:
+    def body(_):
         raise error
 
     with pytest.raises((error, RuntimeError)):
@@ -271,7 +271,7 @@ def test_no_error_however_odd_leaves_a_run_hanging(error, count):
 
 
 def test_an_error_that_takes_no_notes_leaves_no_async_run_hanging():
-    def body(_: Any) -> None:
+    def body(_):
         raise Noteless
 
     with pytest.raises((Noteless, RuntimeError)):
@@ -280,7 +280,7 @@ def test_an_error_that_takes_no_notes_leaves_no_async_run_hanging():
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_retry_policy_that_fails_itself_ends_the_run(drive, count):
-    def body(_: Any) -> None:
+    def body(_):
         raise ConnectionError("down")
 
     policy = RetryPolicy(retry_on=lambda error: error.response.status == 500)  # type: ignore[attr-defined]
@@ -292,7 +292,7 @@ def test_a_retry_policy_that_fails_itself_ends_the_run(drive, count):
 @pytest.mark.parametrize("value", ["text", [1, 2], {"q": 1}, None], ids=str)
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_graph_interrupt_raised_with_a_value_interrupts_with_it(drive, value, count):
-    def body(_: Any) -> None:
+    def body(_):
         raise GraphInterrupt(value)
 
     questions = drive.invoke(many(count, body), 1)["__interrupt__"]
@@ -305,7 +305,7 @@ def test_a_graph_interrupt_raised_with_a_value_interrupts_with_it(drive, value, 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_tasks_see_the_callers_context_and_their_changes_never_leak(drive, count):
-    def body(_: Any) -> list[str]:
+    def body(_):
         before = VAR.get()
         VAR.set("changed")
         return [before]
@@ -320,7 +320,7 @@ def test_tasks_see_the_callers_context_and_their_changes_never_leak(drive, count
 
 
 def test_a_later_superstep_does_not_see_what_an_earlier_one_set(drive):
-    def body(_: Any) -> list[str]:
+    def body(_):
         before = VAR.get()
         VAR.set("changed")
         return [before]
@@ -361,9 +361,9 @@ def test_batch_with_a_config_each(drive):
 
 
 def test_batch_raises_the_first_error_in_order_once_all_have_ended(drive):
-    ended: list[int] = []
+    ended = []
 
-    def body(x: int) -> list[int]:
+    def body(x):
         if x in (1, 3):
             raise ValueError(f"input {x}")
         ended.append(x)
@@ -384,9 +384,9 @@ def test_batch_runs_side_by_side():
 
 def test_one_graph_serves_many_threads_at_once():
     app = graph({f"n{i}": node(lambda x, i=i: [(x, i)]) for i in range(4)}, InMemorySaver())
-    results: dict[int, Any] = {}
+    results = {}
 
-    def use(number: int) -> None:
+    def use(number):
         for _ in range(5):
             results[number] = app.invoke(number, thread_config(str(number)))
 

@@ -10,7 +10,6 @@ import asyncio
 import gc
 import operator
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -52,7 +51,7 @@ class State(TypedDict, total=False):
 class Clock:
     now = 100.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -65,7 +64,7 @@ def known(monkeypatch):
     clock, made = Clock(), []
 
     class OfThisTest(Deadline):
-        def __init__(self, policy: TimeoutPolicy, above: Deadline | None = None) -> None:
+        def __init__(self, policy: TimeoutPolicy, above: Deadline | None = None):
             super().__init__(policy, above, clock)
             made.append(self)
 
@@ -77,18 +76,18 @@ def known(monkeypatch):
 class Gate:
     """What slow nodes wait for, a second at least. Opened at the end of the test, so that no thread is left behind."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock):
         self.clock = clock
         self.event = threading.Event()
         self.entered = threading.Event()
         self.ended = threading.Event()
 
-    def wait(self) -> None:
+    def wait(self):
         self.entered.set()
         self.clock.now += 1
         self.event.wait(WAIT)
 
-    def open(self) -> None:
+    def open(self):
         self.event.set()
 
 
@@ -104,29 +103,29 @@ class Recorder(InMemorySaver):
 
     in_memory = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.recorded = threading.Event()
 
-    def record(self, *args: Any) -> Any:
+    def record(self, *args):
         revision = super().record(*args)
         self.recorded.set()
         return revision
 
-    async def arecord(self, *args: Any) -> Any:
+    async def arecord(self, *args):
         revision = await super().arecord(*args)
         self.recorded.set()
         return revision
 
 
-def app_of(node: Any, saver: Any = None, **policies: Any) -> Any:
+def app_of(node, saver=None, **policies):
     return StateGraph(State).add_node("node", node, **policies).add_edge(START, "node").compile(checkpointer=saver)
 
 
 # -- the watch ------------------------------------------------------------------------------------------------
 
 
-def watch(above: Deadline | None = None, **limits: Any) -> tuple[Deadline, Clock]:
+def watch(above: Deadline | None = None, **limits) -> tuple[Deadline, Clock]:
     clock = Clock()
     return Deadline(TimeoutPolicy(**limits), above, clock), clock
 
@@ -251,7 +250,7 @@ def test_sync_nodes_take_limits_at_every_place():
 
 
 def test_a_sync_node_is_abandoned_at_its_deadline(drive, gate):
-    def node(state: Any) -> State:
+    def node(state):
         gate.wait()
         return {"log": ["late"]}
 
@@ -267,9 +266,9 @@ def test_a_sync_node_is_abandoned_at_its_deadline(drive, gate):
 
 
 def test_a_coroutine_is_cancelled_at_its_deadline():
-    log: list[str] = []
+    log = []
 
-    async def node(state: Any) -> None:
+    async def node(state):
         try:
             await asyncio.Event().wait()
         finally:
@@ -283,7 +282,7 @@ def test_a_coroutine_is_cancelled_at_its_deadline():
 async def test_a_coroutine_that_ignores_its_cancellation_is_not_waited_for():
     go = asyncio.Event()
 
-    async def node(state: Any, writer: Any) -> State:
+    async def node(state, writer: Any):
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -305,7 +304,7 @@ def test_a_node_in_time_is_not_disturbed(drive):
 
 
 def test_a_coroutine_that_blocks_the_loop_and_then_returns_has_made_it():
-    async def node(state: Any) -> State:
+    async def node(state):
         threading.Event().wait(0.25)
         return {"log": ["made it"]}
 
@@ -315,26 +314,26 @@ def test_a_coroutine_that_blocks_the_loop_and_then_returns_has_made_it():
 
 @pytest.mark.parametrize("how", ["invoke", "stream"])
 async def test_a_graph_left_in_the_background_by_an_attempt_that_was_given_up_ends_as_cancelled(how):
-    reported: list[Any] = []
-    def never(state: Any) -> None:
+    reported = []
+    def never(state):
         raise AssertionError("nobody waits for it")
 
     inside, go_on, left = asyncio.Event(), asyncio.Event(), list[Any]()
 
-    async def waits(state: Any) -> None:
+    async def waits(state):
         inside.set()
         await go_on.wait()
 
     graph = chain_of(State, waits=waits, never=never).compile()
 
-    async def read() -> None:
+    async def read():
         if how == "invoke":
             await graph.ainvoke({"n": 1})
         else:
             async for _ in graph.astream({"n": 1}):
                 pass
 
-    async def node(state: Any) -> None:
+    async def node(state):
         left.append(asyncio.ensure_future(read()))
         await inside.wait()
         await asyncio.Event().wait()
@@ -353,7 +352,7 @@ async def test_a_graph_left_in_the_background_by_an_attempt_that_was_given_up_en
 def test_a_timeout_error_of_the_nodes_own_passes_unchanged(drive):
     mine = TimeoutError("mine")
 
-    def node(state: Any) -> None:
+    def node(state):
         raise mine
 
     with pytest.raises(TimeoutError) as caught:
@@ -363,9 +362,9 @@ def test_a_timeout_error_of_the_nodes_own_passes_unchanged(drive):
 
 def test_every_attempt_has_the_whole_time(drive, gate):
     """The clock starts anew; the time of the first attempt stays."""
-    seen: list[Any] = []
+    seen = []
 
-    def node(state: Any, runtime: Any) -> State:
+    def node(state, runtime: Any):
         info = runtime.execution_info
         seen.append((info.node_attempt, info.node_first_attempt_time))
         if len(seen) < 3:
@@ -396,12 +395,12 @@ def test_a_question_asked_in_time_is_asked(drive):
 def test_a_send_brings_its_own_limit(drive, gate):
     """It overrides the node's, whichever is longer."""
 
-    def work(wait: Any) -> State:
+    def work(wait):
         if wait:
             gate.wait()
         return {"log": [wait]}
 
-    def app(send: Send, node_timeout: float | None) -> Any:
+    def app(send: Send, node_timeout):
         graph = StateGraph(State).add_node("work", work, timeout=node_timeout)
         return graph.add_conditional_edges(START, lambda s: [send]).compile()
 
@@ -413,16 +412,16 @@ def test_a_send_brings_its_own_limit(drive, gate):
 
 
 def test_siblings_of_a_sync_node_that_is_abandoned_are_kept(drive, gate):
-    log: list[str] = []
+    log = []
     saver = Recorder()
 
-    def slow(state: Any) -> State:
+    def slow(state):
         if not gate.event.is_set():
             saver.recorded.wait(WAIT)
             gate.wait()
         return {"log": ["slow"]}
 
-    def quick(state: Any) -> State:
+    def quick(state):
         log.append("quick")
         return {"log": ["quick"]}
 
@@ -438,7 +437,7 @@ def test_siblings_of_a_sync_node_that_is_abandoned_are_kept(drive, gate):
 # -- the idle limit -------------------------------------------------------------------------------------------
 
 
-def signs(known: Known, *acts: Callable[[], Any]) -> list[float]:
+def signs(known: Known, *acts):
     """The seconds that the first watch has left, 50 s and a sign of life after the last."""
     left = []
     for act in acts:
@@ -450,9 +449,9 @@ def signs(known: Known, *acts: Callable[[], Any]) -> list[float]:
 
 @pytest.mark.parametrize("refresh_on", ["auto", "heartbeat"])
 def test_what_counts_as_a_sign_of_life(drive, known, refresh_on):
-    found: list[float] = []
+    found = []
 
-    def node(state: Any, runtime: Any) -> None:
+    def node(state, runtime: Any):
         found.extend(signs(known, lambda: get_stream_writer()("event"), runtime.heartbeat, get_runtime().heartbeat))
 
     drive.invoke(app_of(node, timeout=TimeoutPolicy(idle_timeout=60, refresh_on=refresh_on)), {"n": 1})
@@ -460,9 +459,9 @@ def test_what_counts_as_a_sign_of_life(drive, known, refresh_on):
 
 
 def test_a_streamed_token_is_a_sign_of_life(drive, known):
-    found: list[float] = []
+    found = []
 
-    def node(state: Any) -> None:
+    def node(state):
         found.extend(signs(known, lambda: stream_text(["word"])))
 
     app = app_of(node, timeout=TimeoutPolicy(idle_timeout=60))
@@ -473,24 +472,24 @@ def test_a_streamed_token_is_a_sign_of_life(drive, known):
 @pytest.mark.parametrize("inside", [False, True], ids=["as a node", "called by a node"])
 def test_a_nested_graph_that_lives_is_a_sign_of_life(drive, known, inside):
     """Its events, its heartbeats, and each of its supersteps."""
-    found: list[float] = []
+    found = []
 
-    def first(state: Any, writer: Any, runtime: Any) -> None:
+    def first(state, writer: Any, runtime: Any):
         found.extend(signs(known, lambda: writer("event"), runtime.heartbeat))
         known[1].now += 50
 
-    def second(state: Any) -> None:
+    def second(state):
         found.append(known[0][0].remaining())
 
     child = StateGraph(State).add_sequence([first, second]).add_edge(START, "first").compile()
-    node: Any = child
+    node = child
     if inside and drive.is_async:
 
-        async def node(state: Any) -> Any:
+        async def node(state):
             return await child.ainvoke({"n": 1})
     elif inside:
 
-        def node(state: Any) -> Any:
+        def node(state):
             return child.invoke({"n": 1})
 
     drive.invoke(app_of(node, timeout=TimeoutPolicy(idle_timeout=60)), {"n": 1})
@@ -498,7 +497,7 @@ def test_a_nested_graph_that_lives_is_a_sign_of_life(drive, known, inside):
 
 
 def test_the_idle_limit_ends_an_attempt(drive, gate):
-    def node(state: Any, writer: Any) -> None:
+    def node(state, writer: Any):
         writer("one")
         gate.wait()
 
@@ -508,7 +507,7 @@ def test_the_idle_limit_ends_an_attempt(drive, gate):
 
 
 def test_a_heartbeat_without_a_limit_does_nothing(drive):
-    def node(state: Any, runtime: Any) -> None:
+    def node(state, runtime: Any):
         runtime.heartbeat()
 
     assert drive.invoke(app_of(node), {"n": 1}) == {"n": 1, "log": []}
@@ -517,11 +516,11 @@ def test_a_heartbeat_without_a_limit_does_nothing(drive):
 # -- what comes late ------------------------------------------------------------------------------------------
 
 
-def second_try(gate: Gate, late: Callable[[], Any]) -> Callable[[Any], State]:
+def second_try(gate: Gate, late):
     """A node whose first attempt is abandoned and does `late` while the second runs; the second waits for it."""
-    attempts: list[int] = []
+    attempts = []
 
-    def node(state: Any) -> State:
+    def node(state):
         attempts.append(1)
         if len(attempts) == 1:
             gate.wait()
@@ -537,14 +536,14 @@ def second_try(gate: Gate, late: Callable[[], Any]) -> Callable[[Any], State]:
     return node
 
 
-def again(node: Any, saver: Any = None) -> Any:
+def again(node, saver=None):
     """Time passes in the first attempt only."""
     policies = {"timeout": SHORT, "retry_policy": RetryPolicy(initial_interval=0)}
     return app_of(node, saver, **policies)
 
 
 def test_late_writes_and_events_are_dropped(drive, gate):
-    def late() -> None:
+    def late():
         get_stream_writer()("late")
 
     app = again(second_try(gate, late))
@@ -553,10 +552,10 @@ def test_late_writes_and_events_are_dropped(drive, gate):
 
 
 def test_a_writer_obtained_before_the_deadline_writes_nothing_after_it(drive, gate):
-    writers: list[Any] = []
+    writers = []
     inner = second_try(gate, lambda: writers[0]("late"))
 
-    def node(state: Any, writer: Any) -> State:
+    def node(state, writer: Any):
         writers.append(writer)
         writer("early")
         return inner(state)
@@ -565,7 +564,7 @@ def test_a_writer_obtained_before_the_deadline_writes_nothing_after_it(drive, ga
 
 
 def test_a_graph_called_late_does_not_run(drive, gate):
-    log: list[str] = []
+    log = []
     child = app_of(lambda s: log.append("child"))
     again_app = again(second_try(gate, lambda: child.invoke({"n": 1})))
     assert drive.invoke(again_app, {"n": 1})["log"] == ["in time"]
@@ -574,17 +573,17 @@ def test_a_graph_called_late_does_not_run(drive, gate):
 
 def test_a_graph_that_runs_at_the_deadline_stores_and_shows_no_more(drive, gate):
     """It ends with the superstep it is in; the next attempt's graph goes on where it was, undisturbed."""
-    log: list[str] = []
+    log = []
     saver = InMemorySaver()
 
-    def slow(state: Any, runtime: Any) -> State:
+    def slow(state, runtime: Any):
         if not gate.entered.is_set():
             gate.wait()
             gate.ended.set()
             return {"log": ["late"]}
         return {"log": ["slow"]}
 
-    def after(state: Any, writer: Any) -> State:
+    def after(state, writer: Any):
         log.append("after")
         gate.open()
         gate.ended.wait(WAIT)
@@ -605,24 +604,24 @@ def test_a_graph_that_runs_at_the_deadline_stores_and_shows_no_more(drive, gate)
 
 def test_nothing_late_reaches_the_saver_once_the_run_is_over(drive, gate):
     class Noting(InMemorySaver):
-        def commit(self, *args: Any, **kwargs: Any) -> Any:
+        def commit(self, *args, **kwargs):
             assert not over.is_set()
             return super().commit(*args, **kwargs)
 
-        def record(self, *args: Any, **kwargs: Any) -> Any:
+        def record(self, *args, **kwargs):
             assert not over.is_set()
             return super().record(*args, **kwargs)
 
     over = threading.Event()
-    failures: list[BaseException] = []
+    failures = []
 
-    def slow(state: Any) -> State:
+    def slow(state):
         gate.wait()
         return {"log": ["late"]}
 
     child = chain_of(State, slow=slow).compile()
 
-    def node(state: Any) -> Any:
+    def node(state):
         try:
             return child.invoke({"n": 1})
         except BaseException as error:
@@ -672,7 +671,7 @@ def test_an_entrypoint_has_a_limit(drive, gate):
 # -- the limit of a superstep ---------------------------------------------------------------------------------
 
 
-def stepping(nodes: dict[str, Any], saver: Any = None, timeout: float | None = SHORT, after: dict[str, Any] | None = None) -> Pregel:
+def stepping(nodes, saver=None, timeout=SHORT, after=None):
     """Nodes that all start with "a" and write "log"; those of `after` start with "b"."""
     table = {name: NodeBuilder().subscribe_only("a").do(node).write_to("log") for name, node in nodes.items()}
     for name, node in (after or {}).items():
@@ -689,17 +688,17 @@ def stepping(nodes: dict[str, Any], saver: Any = None, timeout: float | None = S
 
 def test_a_superstep_ends_at_its_limit(drive, gate):
     """Sync nodes or not; the error names what had not ended. What had ended is kept, the late is not."""
-    log: list[str] = []
+    log = []
     saver = Recorder()
 
-    def slow(x: int) -> list[str]:
+    def slow(x):
         saver.recorded.wait(WAIT)
         gate.wait()
         log.append("slow")
         gate.ended.set()
         return ["slow"]
 
-    def quick(x: int) -> list[str]:
+    def quick(x):
         log.append("quick")
         return ["quick"]
 
@@ -733,9 +732,9 @@ def test_tasks_that_had_no_room_are_named_too(drive, gate):
 
 
 def test_coroutines_are_cancelled_at_it():
-    log: list[str] = []
+    log = []
 
-    async def slow(x: int) -> None:
+    async def slow(x):
         try:
             await asyncio.Event().wait()
         finally:
@@ -747,16 +746,16 @@ def test_coroutines_are_cancelled_at_it():
 
 
 def test_a_step_timeout_applies_to_streams_and_late_events_are_dropped(drive, gate):
-    def slow(x: int, writer: Any) -> None:
+    def slow(x, writer: Any):
         writer("early")
         gate.wait()
         writer("late")
         gate.ended.set()
 
-    chunks: list[Any] = []
+    chunks = []
     app = stepping({"slow": slow})
 
-    async def read() -> None:
+    async def read():
         async for chunk in app.astream(1, stream_mode="custom"):
             chunks.append(chunk)
 
@@ -781,10 +780,10 @@ def test_every_superstep_has_the_whole_limit(drive):
 def test_errors_and_questions_are_as_without_it(drive):
     from stategraph import Command
 
-    def fail(x: int) -> None:
+    def fail(x):
         raise KeyError("mine")
 
-    def ask(x: int) -> list[Any]:
+    def ask(x):
         return [interrupt("?")]
 
     with pytest.raises(KeyError, match="mine"):
@@ -795,10 +794,10 @@ def test_errors_and_questions_are_as_without_it(drive):
 
 
 def test_a_nested_graph_that_is_late_stops(drive, gate):
-    log: list[str] = []
+    log = []
     nested = chain_of(State, slow=lambda s: gate.wait(), after=lambda s: log.append("after")).compile()
 
-    def call(x: int) -> None:
+    def call(x):
         try:
             nested.invoke({"n": 1})
         finally:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import pairwise
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import chain_of
@@ -21,16 +21,16 @@ MOST = timeslice.HOLD + 2 * MILLISECOND
 """How long the loop may be held at a stretch: the limit, and the piece of work in which it is reached."""
 WORK = 100
 """Pieces of work in each test, a millisecond each."""
-CONFIG: Any = {"configurable": {"thread_id": "1"}, "recursion_limit": 2 * WORK}
+CONFIG = {"configurable": {"thread_id": "1"}, "recursion_limit": 2 * WORK}
 
 
 class Clock:
     """Seconds of work done."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 1000.0
 
-    def work(self) -> None:
+    def work(self):
         self.now += MILLISECOND
 
 
@@ -47,14 +47,14 @@ class State(TypedDict, total=False):
     done: Annotated[list[int], operator.add]
 
 
-def counting(clock: Clock, steps: int = WORK, saver: Any = None) -> CompiledStateGraph:
+def counting(clock: Clock, steps=WORK, saver=None) -> CompiledStateGraph:
     """A loop of supersteps whose node never waits."""
 
-    async def count(state: State) -> State:
+    async def count(state: State):
         clock.work()
         return {"count": state["count"] + 1, "done": [state["count"]]}
 
-    def route(state: State) -> str:
+    def route(state: State):
         return "count" if state["count"] < steps else END
 
     return (
@@ -65,7 +65,7 @@ def counting(clock: Clock, steps: int = WORK, saver: Any = None) -> CompiledStat
 def wide(clock: Clock, work: Callable[[State], Awaitable[State]] | None = None) -> CompiledStateGraph:
     """As many `Send`s as there is work, in one superstep."""
 
-    async def one(state: State) -> State:
+    async def one(state: State):
         clock.work()
         return {"done": [state["count"]]}
 
@@ -77,7 +77,7 @@ def wide(clock: Clock, work: Callable[[State], Awaitable[State]] | None = None) 
     )
 
 
-async def drain(chunks: AsyncIterator[Any]) -> None:
+async def drain(chunks):
     async for _ in chunks:
         pass
 
@@ -87,78 +87,78 @@ class SlowToRead(InMemorySaver):
 
     clock: Clock
 
-    def list(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def list(self, *args, **kwargs):
         for found in super().list(*args, **kwargs):
             self.clock.work()
             yield found
 
 
-async def in_supersteps(clock: Clock) -> None:
+async def in_supersteps(clock: Clock):
     await counting(clock).ainvoke({"count": 0}, CONFIG)
 
 
-async def in_supersteps_that_are_stored(clock: Clock) -> None:
+async def in_supersteps_that_are_stored(clock: Clock):
     await counting(clock, saver=InMemorySaver()).ainvoke({"count": 0}, CONFIG)
 
 
-async def in_a_wide_superstep(clock: Clock) -> None:
+async def in_a_wide_superstep(clock: Clock):
     await wide(clock).ainvoke({})
 
 
-async def in_a_stream(clock: Clock) -> None:
+async def in_a_stream(clock: Clock):
     await drain(counting(clock).astream({"count": 0}, CONFIG, stream_mode=["values", "updates", "debug"]))
 
 
-async def in_a_wide_stream(clock: Clock) -> None:
+async def in_a_wide_stream(clock: Clock):
     await drain(wide(clock).astream({}, stream_mode=["values", "updates", "debug"]))
 
 
-async def by_a_reader(clock: Clock) -> None:
+async def by_a_reader(clock: Clock):
     async for _ in wide(Clock()).astream({}, stream_mode="tasks"):  # its chunks come many at a time
         clock.work()
 
 
-async def in_a_nested_graph(clock: Clock) -> None:
+async def in_a_nested_graph(clock: Clock):
     inner = counting(clock)
     await chain_of(State, inner=inner).compile().ainvoke({"count": 0}, CONFIG)
 
 
-async def in_nested_graphs_side_by_side(clock: Clock) -> None:
+async def in_nested_graphs_side_by_side(clock: Clock):
     inner = counting(clock, WORK // 4)
 
-    async def call(_: State) -> State:
+    async def call(_: State):
         await inner.ainvoke({"count": 0}, CONFIG)
         return {}
 
     await wide(clock, call).ainvoke({})
 
 
-async def in_a_batch(clock: Clock) -> None:
+async def in_a_batch(clock: Clock):
     await counting(clock, 1).abatch([{"count": 0}] * WORK)
 
 
-async def in_a_batch_of_long_runs(clock: Clock) -> None:
+async def in_a_batch_of_long_runs(clock: Clock):
     await counting(clock, WORK // 4).abatch([{"count": 0}] * 4, CONFIG)
 
 
-async def in_runs_side_by_side(clock: Clock) -> None:
+async def in_runs_side_by_side(clock: Clock):
     await asyncio.gather(*(counting(clock, WORK // 4).ainvoke({"count": 0}, CONFIG) for _ in range(4)))
 
 
-async def in_one_short_call_after_the_other(clock: Clock) -> None:
+async def in_one_short_call_after_the_other(clock: Clock):
     app = counting(clock, 1)
     for _ in range(WORK):
         await app.ainvoke({"count": 0})
 
 
-async def in_updates(clock: Clock) -> None:
+async def in_updates(clock: Clock):
     app = counting(Clock(), WORK, InMemorySaver())
     for _ in range(WORK):
         clock.work()
         await app.aupdate_state(CONFIG, {"count": 0}, as_node="count")
 
 
-async def in_a_history(clock: Clock) -> None:
+async def in_a_history(clock: Clock):
     saver = SlowToRead()
     saver.clock = clock
     app = counting(Clock(), WORK, saver)
@@ -186,9 +186,9 @@ async def in_a_history(clock: Clock) -> None:
     ],
 )
 async def test_other_tasks_of_the_loop_run_however_much_is_computed(held, clock):
-    turns: list[float] = []
+    turns = []
 
-    async def tick() -> None:
+    async def tick():
         while True:
             turns.append(clock.now)
             await asyncio.sleep(0)
@@ -211,7 +211,7 @@ async def test_other_tasks_of_the_loop_run_however_much_is_computed(held, clock)
 def test_a_run_that_never_waits_can_be_cancelled_and_resumed(durability, streaming, clock):
     app = counting(clock, saver=InMemorySaver())
 
-    async def cut_short() -> None:
+    async def cut_short():
         began = clock.now
         if streaming:
             call = asyncio.create_task(
@@ -236,10 +236,10 @@ def test_a_run_that_never_waits_can_be_cancelled_and_resumed(durability, streami
 
 async def test_runs_side_by_side_all_move_on(clock):
     """The time is shared: one that was there first does not go first every time."""
-    seen: list[str] = []
+    seen = []
 
-    def app(name: str) -> CompiledStateGraph:
-        async def count(state: State) -> State:
+    def app(name) -> CompiledStateGraph:
+        async def count(state: State):
             clock.work()
             seen.append(name)
             return {"count": state["count"] + 1}
@@ -260,7 +260,7 @@ def test_siblings_begin_in_order_though_the_first_gives_way(clock):
     inner = counting(clock, WORK // 4)
     under_way, most = 0, 0
 
-    async def call(_: State) -> State:
+    async def call(_: State):
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
@@ -273,9 +273,9 @@ def test_siblings_begin_in_order_though_the_first_gives_way(clock):
 
 
 def test_a_sibling_that_another_waits_for_begins_at_once(clock):
-    there: list[asyncio.Event] = []
+    there = []
 
-    async def meet(state: State) -> State:
+    async def meet(state: State):
         clock.work()
         there.append(asyncio.Event())
         if len(there) == 4:

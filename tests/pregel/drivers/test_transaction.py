@@ -40,10 +40,10 @@ AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError
 
 
 def test_an_error_of_the_database_in_the_function_is_the_drivers_own(drive, bank):
-    def wrong(connection: Any) -> None:
+    def wrong(connection):
         connection.execute("INSERT INTO missing VALUES (1)")
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield "pay", wrong
 
     with pytest.raises((sqlite3.OperationalError, psycopg.errors.UndefinedTable)):
@@ -51,12 +51,12 @@ def test_an_error_of_the_database_in_the_function_is_the_drivers_own(drive, bank
 
 
 def test_several_in_one_node_and_siblings_side_by_side(drive, bank):
-    def node_of(name: str) -> Any:
-        def node(state: Log, runtime: Runtime) -> Any:
+    def node_of(name):
+        def node(state: Log, runtime: Runtime):
             got = [runtime.transaction(str(number), bank.pay, f"{name}{number}") for number in range(3)]
             return {"log": [name] if len(set(got)) == 3 else got}
 
-        async def anode(state: Log, runtime: Runtime) -> Any:
+        async def anode(state: Log, runtime: Runtime):
             calls = (runtime.atransaction(str(number), bank.pay, f"{name}{number}") for number in range(3))
             got = await asyncio.gather(*calls)
             return {"log": [name] if len(set(got)) == 3 else got}
@@ -75,7 +75,7 @@ def test_an_attempt_that_was_given_up_in_it_is_waited_for(bank):
     """The next attempt finds what the transaction of the first has left."""
     began, go_on, receipts = threading.Event(), threading.Event(), []
 
-    def slow(connection: Any) -> str:
+    def slow(connection):
         first = not began.is_set()
         began.set()
         receipt = bank.pay(connection)
@@ -83,7 +83,7 @@ def test_an_attempt_that_was_given_up_in_it_is_waited_for(bank):
             assert go_on.wait(10)
         return receipt
 
-    def node(state: Log, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime):
         if began.is_set():
             go_on.set()
         receipts.append(runtime.transaction("pay", slow))
@@ -106,10 +106,10 @@ def test_a_run_that_was_overtaken_writes_nothing(drive, bank):
     """The thread is edited while its node runs: the head is no longer this run's."""
 
 
-    def edit() -> None:
+    def edit():
         one_node(drive, body, bank.saver).update_state(CONFIG, {"log": ["edited"]}, as_node="pay")
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         another = threading.Thread(target=edit)
         another.start()
         another.join()
@@ -129,7 +129,7 @@ def test_a_graph_cannot_be_used_inside(drive, bank):
         failing(drive, bank, ("k", lambda _: app.invoke({}, thread_config("another"))))
 
 
-USES: Any = {
+USES = {
     "get_tuple": lambda saver: saver.get_tuple(CONFIG),
     "list": lambda saver: list(saver.list(CONFIG)),
     "threads": lambda saver: list(saver.threads()),
@@ -147,7 +147,7 @@ USES: Any = {
 
 @pytest.mark.parametrize("use", USES)
 def test_the_function_must_not_use_the_saver(drive, bank, use):
-    def wrong(connection: Any) -> None:
+    def wrong(connection):
         bank.pay(connection)
         USES[use](bank.saver)
 
@@ -158,7 +158,7 @@ def test_the_function_must_not_use_the_saver(drive, bank, use):
 
 
 def test_a_saver_without_transactions(drive, bank):
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield "pay", bank.pay
 
     with pytest.raises(NotImplementedError, match="on InMemorySaver, which has no transactions: .*on="):
@@ -169,17 +169,17 @@ def test_a_saver_without_transactions(drive, bank):
 
 
 def test_on_an_executor():
-    elsewhere: Any = SimpleNamespace(name="pay")
+    elsewhere = SimpleNamespace(name="pay")
     with pytest.raises(RuntimeError, match=r"runtime.transaction\('k'\) stays with the driver: .*executor=\"threads\""):
         TaskProxy.begin_effect(elsewhere, "runtime.transaction", "k", awaits=False)
 
 
 def test_a_saver_that_overrides_put_writes_is_refused(drive, bank):
     class Watching(type(bank.saver)):  # type: ignore[misc]
-        def put_writes(self, *args: Any, **kwargs: Any) -> None:
+        def put_writes(self, *args, **kwargs):
             super().put_writes(*args, **kwargs)
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield "pay", bank.pay
 
     told = r"Watching overrides put_writes\(\), which a transaction would pass by"
@@ -189,7 +189,7 @@ def test_a_saver_that_overrides_put_writes_is_refused(drive, bank):
 
 
 def test_a_coroutine_function(drive, bank):
-    async def wrong(connection: Any) -> None: ...
+    async def wrong(connection): ...
 
     with pytest.raises(TypeError, match="must be a plain one, got a coroutine function"):
         failing(drive, bank, ("pay", wrong))
@@ -205,12 +205,12 @@ def file(tmp_path):
         yield Bank("sqlite", name, opened)
 
 
-def with_block(connection: Any) -> None:
+def with_block(connection):
     with connection:
         connection.execute("INSERT INTO ledger VALUES ('with')")
 
 
-ENDS: Any = {
+ENDS = {
     "commit": lambda connection: connection.commit(),
     "rollback": lambda connection: connection.rollback(),
     "execute": lambda connection: connection.execute("COMMIT"),
@@ -219,7 +219,7 @@ ENDS: Any = {
     "with": with_block,
     "executescript": lambda connection: connection.executescript("INSERT INTO ledger VALUES ('script')"),
 }
-OWN: Any = {
+OWN = {
     "insert": "INSERT INTO checkpoints SELECT * FROM checkpoints",
     "delete": "DELETE FROM Writes",
     "update": "UPDATE spaces SET head_id = NULL",
@@ -232,7 +232,7 @@ OWN: Any = {
 
 @pytest.mark.parametrize("end", ENDS)
 def test_the_function_must_not_end_the_transaction(drive, file, end):
-    def wrong(connection: Any) -> None:
+    def wrong(connection):
         file.pay(connection)
         ENDS[end](connection)
 
@@ -249,7 +249,7 @@ def test_the_function_must_not_change_the_savers_tables(drive, file, statement):
     connection.execute("CREATE TRIGGER on_trap AFTER INSERT ON trap BEGIN DELETE FROM writes; END")
     connection.close()
 
-    def wrong(connection: Any) -> None:
+    def wrong(connection):
         connection.execute(OWN[statement])
 
     with pytest.raises(RuntimeError, match="table '[A-Za-z_]+' is the engine's own, and must not be changed"):
@@ -258,7 +258,7 @@ def test_the_function_must_not_change_the_savers_tables(drive, file, statement):
 
 
 def test_savepoints_are_the_functions_own(drive, file):
-    def pay(connection: Any) -> str:
+    def pay(connection):
         file.pay(connection, "kept")
         connection.execute("SAVEPOINT mine")
         file.pay(connection, "dropped")
@@ -280,7 +280,7 @@ def test_a_transaction_that_sqlite_has_undone_itself(drive, file, goes_on):
     connection.commit()
     connection.close()
 
-    def wrong(connection: Any) -> None:
+    def wrong(connection):
         file.pay(connection)
         with pytest.raises(sqlite3.IntegrityError):
             connection.execute("INSERT OR ROLLBACK INTO one VALUES (1)")
@@ -293,7 +293,7 @@ def test_a_transaction_that_sqlite_has_undone_itself(drive, file, goes_on):
 
 
 def test_no_isolation_but_one(file):
-    def node(state: Log, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime):
         return {"log": [runtime.transaction("k", file.pay, isolation="repeatable read")]}
 
     app = chain_of(Log, pay=node).compile(checkpointer=file.saver)
@@ -303,24 +303,24 @@ def test_no_isolation_but_one(file):
 
 def test_others_of_the_file_wait(file):
     """A commit of another thread of execution, and a read through the same saver, come when the function is through."""
-    order: list[str] = []
+    order = []
     inside, ended = threading.Event(), threading.Event()
 
-    def slow(connection: Any) -> None:
+    def slow(connection):
         inside.set()
         ended.wait(0.2)  # nothing sets it: time for others to come in, if they could
         order.append("function")
 
-    def plain(state: Log) -> Any:
+    def plain(state: Log):
         return {"log": ["b"]}
 
-    def node(state: Log, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime):
         runtime.transaction("k", slow)
 
     first = chain_of(Log, pay=node).compile(checkpointer=file.saver)
     second = chain_of(Log, b=plain).compile(checkpointer=file.saver)
 
-    def other() -> None:
+    def other():
         assert inside.wait(10)
         second.invoke({}, thread_config("other"))
         order.append("other")
@@ -356,14 +356,14 @@ def own(request, tmp_path):
         yield bank, pool if request.param == "pool" else pool.connection
 
 
-def elsewhere(drive: Any, saver: Any, function: Any, on: Any, body: Any = None, **options: Any) -> Any:
+def elsewhere(drive, saver, function, on, body=None, **options):
     """a, then a node with a transaction on another database; `body` makes of its receipt what the node returns."""
     finish = body or (lambda receipt: {"log": [receipt]})
 
-    def pay(state: Log, runtime: Runtime) -> Any:
+    def pay(state: Log, runtime: Runtime):
         return finish(runtime.transaction("k", function, on=on, **options))
 
-    async def apay(state: Log, runtime: Runtime) -> Any:
+    async def apay(state: Log, runtime: Runtime):
         return finish(await runtime.atransaction("k", function, on=on, **options))
 
     return chain_of(Log, a=lambda state: {"log": ["a"]}, pay=apay if drive.is_async else pay).compile(
@@ -376,7 +376,7 @@ def test_elsewhere_a_retry_a_resume_and_an_edit_find_it(drive, other_saver, own,
     bank, on = own
     fails = [ConnectionError()]
 
-    def ask(receipt: str) -> Any:
+    def ask(receipt):
         if fails:
             raise fails.pop()
         return {"log": [receipt, interrupt("content?")]}
@@ -409,7 +409,7 @@ def test_elsewhere_a_copied_thread_has_it_of_its_own(drive, own):
     bank, on = own
     saver = InMemorySaver()
 
-    def stop(receipt: str) -> Any:
+    def stop(receipt):
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
@@ -422,7 +422,7 @@ def test_elsewhere_a_copied_thread_has_it_of_its_own(drive, own):
 def test_elsewhere_the_function_must_not_end_it(drive, own):
     bank, on = own
 
-    def wrong(connection: Any) -> None:
+    def wrong(connection):
         bank.pay(connection)
         connection.commit()
 
@@ -435,14 +435,14 @@ def test_elsewhere_no_commit_of_the_thread_waits(file, tmp_path):
     """What is written through the saver meanwhile is stored."""
     bank = Bank("sqlite", str(tmp_path / "own.db"), None)
 
-    def slow(connection: Any) -> str:
+    def slow(connection):
         another = threading.Thread(target=file.saver.delete_thread, args=("another",))
         another.start()
         another.join(20)
         assert not another.is_alive()
         return bank.pay(connection)
 
-    def node(state: Log, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime):
         return {"log": [runtime.transaction("k", slow, on=bank.connect)]}
 
     app = chain_of(Log, pay=node).compile(checkpointer=file.saver)
@@ -455,7 +455,7 @@ def test_elsewhere_another_makes_the_table_at_the_same_time(drive, postgres, nam
     bank = Bank("postgres", postgres, None)
 
     class Second(psycopg.Connection[Any]):
-        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        def execute(self, query, *args, **kwargs):
             if "CREATE TABLE" not in query:
                 return super().execute(query, *args, **kwargs)
             with psycopg.connect(postgres) as first:
@@ -489,7 +489,7 @@ def test_elsewhere_the_outcome_of_a_lost_commit_is_looked_up(drive, postgres):
     losing = [True]
 
     class Losing(psycopg.Connection[Any]):
-        def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        def wait(self, gen, *args, **kwargs):
             result = super().wait(gen, *args, **kwargs)
             if bank.calls and losing and self.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
                 losing.clear()
@@ -535,7 +535,7 @@ def server(emptied):
 
 
 def test_commit_and_rollback_are_refused_by_psycopg(drive, server):
-    def wrong(connection: Any) -> None:
+    def wrong(connection):
         server.pay(connection)
         connection.commit()
 
@@ -546,7 +546,7 @@ def test_commit_and_rollback_are_refused_by_psycopg(drive, server):
 
 @pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK", "COMMIT; BEGIN"])
 def test_a_transaction_that_was_ended_by_a_statement_is_noticed(drive, server, statement):
-    def wrong(connection: Any) -> None:
+    def wrong(connection):
         connection.execute(statement)
 
     with pytest.raises(RuntimeError, match="the function of a transaction has ended it"):
@@ -554,11 +554,11 @@ def test_a_transaction_that_was_ended_by_a_statement_is_noticed(drive, server, s
     assert failing(drive, server, ("k", server.pay)) == {"log": ["receipt 1"]}
 
 
-def isolated(drive: Any, saver: Any, function: Any, isolation: str | None, **options: Any) -> Any:
-    def node(state: Log, runtime: Runtime) -> Any:
+def isolated(drive, saver, function, isolation, **options):
+    def node(state: Log, runtime: Runtime):
         return {"log": [runtime.transaction("k", function, isolation=isolation, **options)]}
 
-    async def anode(state: Log, runtime: Runtime) -> Any:
+    async def anode(state: Log, runtime: Runtime):
         return {"log": [await runtime.atransaction("k", function, isolation=isolation, **options)]}
 
     return drive.invoke(chain_of(Log, pay=anode if drive.is_async else node).compile(checkpointer=saver), {}, CONFIG)
@@ -566,7 +566,7 @@ def isolated(drive: Any, saver: Any, function: Any, isolation: str | None, **opt
 
 @pytest.mark.parametrize("isolation", [None, "read committed", "repeatable read", "serializable"])
 def test_isolation(drive, server, isolation):
-    def level(connection: Any) -> str:
+    def level(connection):
         return str(connection.execute("SHOW transaction_isolation").fetchone()[0])
 
     assert isolated(drive, server.saver, level, isolation) == {"log": [isolation or "read committed"]}
@@ -583,9 +583,9 @@ def test_what_was_in_the_way_of_others_is_called_again(drive, server, fails):
     with server.connect() as connection:
         connection.execute("CREATE TABLE counter (n int)")
         connection.execute("INSERT INTO counter VALUES (0)")
-    tries: list[int] = []
+    tries = []
 
-    def count(connection: Any) -> int:
+    def count(connection):
         (found,) = connection.execute("SELECT n FROM counter").fetchone()
         tries.append(found)
         if len(tries) <= fails:
@@ -615,13 +615,13 @@ def test_a_lost_commit_response(drive, server, monkeypatch, arrives):
     assert answered == {"log": [f"receipt {len(server.calls)}", "yes"]}
 
 
-def pay_and_ask(bank: Bank) -> Any:
+def pay_and_ask(bank: Bank):
     receipt = yield "pay", bank.pay
     return {"log": [receipt, interrupt("content?")]}
 
 
 def test_a_connection_that_breaks_in_the_function(drive, server):
-    def breaks(connection: Any) -> str:
+    def breaks(connection):
         receipt = server.pay(connection)
         if len(server.calls) == 1:
             with server.connect() as another:

@@ -18,17 +18,17 @@ class Log(TypedDict):
     log: Annotated[list[Any], operator.add]
 
 
-def note(name: str) -> Any:
+def note(name):
     """A node that notes its name, its superstep, and what it was given."""
 
-    def node(state: Any, config: Any) -> Any:
+    def node(state, config: Any):
         return {"log": [(name, config["metadata"]["stategraph_step"], len(state["log"]))]}
 
     return node
 
 
-def joined() -> Any:
-    graph: Any = StateGraph(Log)
+def joined():
+    graph = StateGraph(Log)
     for name in "abc":
         graph.add_node(name, note(name))
     graph.add_node("late", note("late"), defer=True)
@@ -36,16 +36,16 @@ def joined() -> Any:
     return graph
 
 
-def only_deferred() -> Any:
-    graph: Any = StateGraph(Log).add_node("late", note("late"), defer=True)
+def only_deferred():
+    graph = StateGraph(Log).add_node("late", note("late"), defer=True)
     return graph.add_edge(START, "late")
 
 
-def straight_to_the_end() -> Any:
+def straight_to_the_end():
     return StateGraph(Log).add_node("a", note("a")).add_edge(START, END).add_edge("a", END)
 
 
-def run(drive: Drive, graph: Any, way: str) -> Any:
+def run(drive: Drive, graph, way):
     if way == "with a router":
         graph.add_conditional_edges(START, lambda state: END, [END])
     app = graph.compile(checkpointer=InMemorySaver() if way == "stored" else None)
@@ -64,12 +64,12 @@ def test_nodes_see_the_same_input_in_the_same_superstep(drive, make):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_input_that_a_reducer_refuses_names_step_and_start(drive, way):
-    graph: Any = chain_of(Log, a=note("a"))
+    graph = chain_of(Log, a=note("a"))
     if way == "with a router":
         graph.add_conditional_edges(START, lambda state: END, [END])
     app = graph.compile(checkpointer=InMemorySaver() if way == "stored" else None)
     config = thread_config("1") if way == "stored" else None
-    options: dict[str, Any] = {"stream_mode": ["values", "updates"]} if way == "streamed" else {}
+    options = {"stream_mode": ["values", "updates"]} if way == "streamed" else {}
     with pytest.raises(TypeError) as caught:
         drive.invoke(app, {"log": 5}, config, **options)
     if way != "with a router":  # it sees the writes before they are applied

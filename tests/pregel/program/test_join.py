@@ -18,7 +18,7 @@ class State(TypedDict, total=False):
     x: int
 
 
-def graph() -> StateGraph:
+def graph():
     builder = StateGraph(State)
     for name in "abc":
         builder.add_node(name, lambda state: None).add_edge(START, name)

@@ -44,25 +44,25 @@ from stategraph.pregel.names import TASKS
 Cfg = {"configurable": {"thread_id": "1"}}
 
 
-def on(*channels: str) -> NodeBuilder:
+def on(*channels) -> NodeBuilder:
     return NodeBuilder().subscribe_to(*channels)
 
 
-def only(channel: str) -> NodeBuilder:
+def only(channel) -> NodeBuilder:
     return NodeBuilder().subscribe_only(channel)
 
 
-def cells(names: str, kind: Any = LastValue) -> dict[str, Any]:
+def cells(names, kind=LastValue):
     return {name: kind(object) for name in names}
 
 
-def app(nodes: Any, channels: Any, inputs: Any = "a", outputs: Any = "o", **kwargs: Any) -> Pregel:
+def app(nodes, channels, inputs="a", outputs="o", **kwargs):
     return Pregel(nodes=nodes, channels=channels, input_channels=inputs, output_channels=outputs, **kwargs)
 
 
-def seen_by(builder: NodeBuilder, drive: Any, input: Any, channels: str = "abco", inputs: Any = ("a", "b", "c")) -> Any:
+def seen_by(builder: NodeBuilder, drive, input, channels="abco", inputs=("a", "b", "c")):
     """What a node with these subscriptions is called with; None if it never is."""
-    seen: list[Any] = []
+    seen = []
     graph = app({"n": builder.do(lambda value: seen.append(value)), "sink": on(*inputs)}, cells(channels), inputs)
     drive.invoke(graph, input)
     return seen[0] if seen else None
@@ -126,7 +126,7 @@ def test_several_bodies_run_in_a_row(drive):
 def test_a_row_may_mix_plain_and_async_functions_in_an_async_run():
     import asyncio
 
-    async def times_ten(value: int) -> int:
+    async def times_ten(value):
         return value * 10
 
     graph = app({"n": only("a").do(lambda x: x + 1).do(times_ten).do(lambda x: x - 1).write_to("o")}, cells("ao"))
@@ -137,10 +137,10 @@ def test_a_row_may_mix_plain_and_async_functions_in_an_async_run():
 
 def test_an_object_with_invoke_is_a_body(drive):
     class Doubler:
-        def invoke(self, value: int) -> int:
+        def invoke(self, value):
             return 2 * value
 
-        async def ainvoke(self, value: int) -> int:
+        async def ainvoke(self, value):
             return 2 * value
 
     assert drive.invoke(app({"n": only("a").do(Doubler()).write_to("o")}, cells("ao")), 4) == 8
@@ -157,7 +157,7 @@ def test_a_node_without_body_and_writes_runs_and_shows_as_none(drive):
 
 
 def test_a_handmade_node_without_writers_runs_too(drive):
-    ran: list[Any] = []
+    ran = []
     graph = app({"n": PregelNode(channels="a", triggers=["a"], bound=ran.append)}, cells("ao"))
     drive.invoke(graph, 1)
     assert ran == [1]
@@ -250,7 +250,7 @@ def test_a_built_node_does_not_change_with_its_builder():
 
 
 def test_meta_reaches_the_config_of_the_task(drive):
-    def body(value: int, config: Any) -> Any:
+    def body(value, config: Any):
         return {k: config[k] for k in ("tags", "metadata", "run_name")}
 
     node = only("a").do(body).meta("t1").meta("t2", k="v").write_to("o")
@@ -270,7 +270,7 @@ def test_meta_reaches_the_config_of_the_task(drive):
 # -- what a graph refuses -------------------------------------------------------------------------------------
 
 
-def mistakes(**kwargs: Any) -> str:
+def mistakes(**kwargs):
     with pytest.raises(InvalidGraphError) as caught:
         app(**{"nodes": {"n": only("a").write_to("o")}, "channels": cells("ao"), **kwargs})
     return str(caught.value)
@@ -447,19 +447,19 @@ def test_m2_a_channel_of_the_users_decides_how_to_update(drive):
     class Max(BaseChannel[int, int, int]):
         __slots__ = ("value",)
 
-        def __init__(self, typ: Any, key: str = "") -> None:
+        def __init__(self, typ, key=""):
             super().__init__(typ, key)
             self.value = 0
 
-        def from_checkpoint(self, stored: Any) -> Any:
+        def from_checkpoint(self, stored):
             new = Max(self.typ, self.key)
             new.value = stored if isinstance(stored, int) else 0
             return new
 
-        def get(self) -> int:
+        def get(self):
             return self.value
 
-        def update(self, values: Any) -> bool:
+        def update(self, values):
             best = max([self.value, *values])
             changed, self.value = best != self.value, best
             return changed
@@ -477,10 +477,10 @@ def test_m3_two_writers_of_a_last_value_get_an_error_that_suggests_a_reducer(dri
 
 
 def test_m4_any_value_takes_the_last_in_path_order(drive):
-    updates: list[list[str]] = []
+    updates = []
 
     class Noting(AnyValue[str]):
-        def update(self, values: Any) -> bool:
+        def update(self, values):
             if values:
                 updates.append(list(values))
             return super().update(values)
@@ -491,7 +491,7 @@ def test_m4_any_value_takes_the_last_in_path_order(drive):
 
 
 def test_m5_after_finish_shows_at_the_end(drive):
-    seen: list[Any] = []
+    seen = []
     node = on("foo", "bar").do(lambda s: seen.append((s.get("foo"), s.get("bar"))))
     channels = {"foo": LastValue(int), "bar": LastValueAfterFinish(int)}
     drive.invoke(app({"n": node}, channels, ["foo", "bar"], "foo"), {"foo": 123, "bar": 456})
@@ -502,7 +502,7 @@ def test_m5_after_finish_shows_at_the_end(drive):
 
 @pytest.mark.parametrize(("guard", "ok"), [(True, False), (False, True)])
 def test_m6_ephemeral_values_last_one_superstep(drive, guard, ok):
-    seen: list[Any] = []
+    seen = []
     nodes = {
         "n0": on("a").read_from("e").do(lambda s: seen.append(dict(s)) or 1).write_to("b"),
         "n1": on("b").read_from("e").do(lambda s: seen.append(dict(s))),
@@ -532,7 +532,7 @@ def test_untracked_values_of_a_send_are_in_no_checkpoint(drive, durability):
     """The task that follows sees them; once it is loaded again, it does not."""
     lock, seen = threading.Lock(), []
 
-    def work(state: Any) -> Any:
+    def work(state):
         seen.append(state)
         return interrupt("ok?")
 
@@ -547,12 +547,12 @@ def test_untracked_values_of_a_send_are_in_no_checkpoint(drive, durability):
 
 
 def test_m8_reducers_fold_and_overwrite_replaces(drive):
-    def add(old: list[int], new: Any) -> list[int]:
+    def add(old, new):
         return old + (new if isinstance(new, list) else [new])
 
     channels = {**cells("a"), "o": BinaryOperatorAggregate(list, add)}
 
-    def run(*writes: Any) -> Any:
+    def run(*writes):
         return drive.invoke(app({f"n{i}": only("a").write_to(o=w) for i, w in enumerate(writes)}, channels), 0)
 
     assert run(1, [2, 3], 4) == [1, 2, 3, 4]
@@ -605,7 +605,7 @@ def test_m11_a_chain_of_nodes(drive):
 
 
 def test_m11_a_reducer_joins_what_parallel_nodes_write(drive):
-    def join(old: str, new: str) -> str:
+    def join(old, new):
         return f"{old} | {new}" if old else new
 
     nodes = {
@@ -625,16 +625,16 @@ def test_m14_a_fresh_read_sees_only_its_own_tasks_writes(drive):
     """What a writer after the body may look at; the state of the run does not move."""
     from stategraph.pregel.program.writes import Writer
 
-    seen: dict[str, Any] = {}
+    seen = {}
 
     class Look(Writer):
-        def bind(self, pool: Any) -> None:
+        def bind(self, pool):
             self.reader = pool.reader(("o", "e"))
 
-        def write(self, result: Any, task: Any) -> None:
+        def write(self, result, task):
             seen[task.name] = (task.preview(self.reader), task.run.machine.read(self.reader))
 
-    def node(name: str) -> PregelNode:
+    def node(name) -> PregelNode:
         return PregelNode(channels="a", triggers=["a"], bound=lambda _: [name], writers=[ChannelWrite(["o"]), Look()])
 
     channels = {**cells("a"), "e": EphemeralValue(int), "o": BinaryOperatorAggregate(list, operator.add)}
@@ -663,7 +663,7 @@ def test_a_copy_takes_new_attributes_and_refuses_unknown_ones():
 
 
 def test_an_async_node_in_a_sync_run_says_what_to_do():
-    async def body(value: int) -> int:
+    async def body(value):
         return value
 
     with pytest.raises(TypeError, match=r"node 'n' is async.*ainvoke"):

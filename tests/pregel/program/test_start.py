@@ -45,7 +45,7 @@ EXPECTED = {
 POSSIBLE = [(*pair, case) for pair, cases in EXPECTED.items() for case in cases]
 
 
-def decided(given: Given, stored: Stored, case: str) -> Start:
+def decided(given: Given, stored: Stored, case) -> Start:
     return decide(given, stored, CASES[case])
 
 
@@ -67,13 +67,13 @@ def test_every_meaning_of_a_call_is_tested():
 # -- the page ---------------------------------------------------------------------------------------------------
 
 
-def meanings() -> str:
+def meanings():
     """What each meaning is, in the words of the code."""
     rows = [f"| `{meaning.name}` | {meaning.value} |" for meaning in Meaning]
     return "\n".join(["| meaning | what the call does |", "|---|---|", *rows])
 
 
-def calls() -> str:
+def calls():
     """The whole of `decide`."""
     rows = []
     for given, stored in product(Given, Stored):
@@ -83,7 +83,7 @@ def calls() -> str:
     return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows])
 
 
-def shown(given: Given, stored: Stored, case: str) -> str:
+def shown(given: Given, stored: Stored, case):
     if (given, stored, case) not in POSSIBLE:
         return "—"
     start = decided(given, stored, case)

@@ -21,7 +21,7 @@ def test_on_a_thread_a_step_is_resumed_with_what_it_has_yielded():
 
 
 def test_on_an_event_loop_a_step_is_resumed_with_what_its_awaitable_gives():
-    async def double(value: int) -> int:
+    async def double(value):
         await asyncio.sleep(0)
         return 2 * value
 
@@ -32,10 +32,10 @@ def test_on_an_event_loop_a_step_is_resumed_with_what_its_awaitable_gives():
 
 
 def test_what_an_awaitable_raises_is_raised_where_the_step_waits():
-    async def fail() -> None:
+    async def fail():
         raise KeyError("lost")
 
-    async def work() -> str:
+    async def work():
         return "mended"
 
     def steps() -> Steps:
@@ -60,9 +60,9 @@ def test_what_steps_raise_reaches_their_caller():
 
 async def test_a_cancellation_is_raised_where_the_step_waits():
     """So a procedure can clean up, and may wait for that."""
-    cleaned: list[str] = []
+    cleaned = []
 
-    async def clean() -> None:
+    async def clean():
         cleaned.append("up")
 
     def steps() -> Steps:
@@ -82,10 +82,10 @@ async def test_a_cancellation_is_raised_where_the_step_waits():
 
 def test_a_coroutine_that_is_closed_closes_its_steps():
     """Nobody runs it any more: its steps end where they wait, and wait for nothing else."""
-    ends: list[str] = []
+    ends = []
 
     class Forever:
-        def __await__(self) -> Generator[None, None, None]:
+        def __await__(self):
             yield
 
     def steps() -> Steps:

@@ -31,18 +31,18 @@ class Doing:
 
     name = "n"
 
-    def __init__(self, *channels: str) -> None:
+    def __init__(self, *channels):
         self.writes: list[tuple[str, Any]] = []
         self.channels = {*channels, TASKS}
 
-    def known_channels(self) -> set[str]:
+    def known_channels(self):
         return self.channels
 
-    def known_nodes(self) -> set[str]:
+    def known_nodes(self):
         return {"a", "b"}
 
 
-def raw(result: Any, *entries: Any) -> list[tuple[str, Any]]:
+def raw(result, *entries):
     task = Doing("x", "y")
     ChannelWrite(entries).write(result, task)
     return task.writes
@@ -52,7 +52,7 @@ SCOPE = WriteScope(frozenset({"x", "y"}), {"a": "branch:to:a", "b": "branch:to:b
 ROOT_SCOPE = WriteScope(frozenset({"__root__"}), SCOPE.triggers)
 
 
-def state(result: Any, scope: WriteScope = SCOPE, fixed: Any = ()) -> list[tuple[str, Any]]:
+def state(result, scope: WriteScope = SCOPE, fixed=()):
     task = Doing()
     StateWriter(scope, fixed).write(result, task)
     return task.writes
@@ -132,7 +132,7 @@ class Annotated:
     y: int
 
 
-def annotated(**values: int) -> Annotated:
+def annotated(**values) -> Annotated:
     found = Annotated()
     found.__dict__.update(values)
     return found

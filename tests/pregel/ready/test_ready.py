@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pytest
 from kit.graphs import CONFIG, chain_of, thread_config
@@ -29,7 +29,7 @@ from stategraph import (
 )
 from stategraph.channels import LastValue, UntrackedValue
 
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 
 EXAMPLES = {
     "diamond": ("S>a>b>d a>c>d", {}, ["b", "c"], "a / b / c / d"),
@@ -99,11 +99,11 @@ def test_a_deferred_node_runs_when_nothing_is_under_way(drive):
 def test_a_task_reads_the_state_in_which_it_has_started(drive):
     seen = {}
 
-    def look(state: Any) -> Any:
+    def look(state):
         seen["input"] = list(state["log"])
         return {"log": ["look"]}
 
-    def route(state: Any) -> Any:
+    def route(state):
         seen["router"] = list(state["log"])
         return END
 
@@ -118,11 +118,11 @@ class Plain(TypedDict, total=False):
     last: str
 
 
-def write_last(name: str) -> Any:
+def write_last(name):
     return lambda state: {"last": name, "log": [name]}
 
 
-def plain_graph(**options: Any) -> Any:
+def plain_graph(**options):
     builder = StateGraph(Plain)
     for name in ("a", "b"):
         builder.add_node(name, write_last(name)).add_edge(START, name)
@@ -146,9 +146,9 @@ def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive):
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_refused_task_does_not_run_again_until_it_can_start_again(drive, durability):
-    ran: list[str] = []
+    ran = []
 
-    def mail(state: Plain) -> Any:
+    def mail(state: Plain):
         ran.append("mail")
         return {"last": "mail"}
 
@@ -169,9 +169,9 @@ def test_a_refused_task_does_not_run_again_until_it_can_start_again(drive, durab
 
 
 def test_a_task_refused_again_after_an_edit_does_not_run_again(drive):
-    ran: list[str] = []
+    ran = []
 
-    def slow(state: Plain) -> Any:
+    def slow(state: Plain):
         ran.append("slow")
         return {"last": "slow"}
 
@@ -218,9 +218,9 @@ def test_a_plain_key_of_the_parent_that_changed_meanwhile_is_not_written_by_an_e
 
 def test_an_error_handler_is_not_asked_about_a_write_that_is_refused(drive):
     """The node has not failed: a graph that lets two branches write one key has."""
-    handled: list[str] = []
+    handled = []
 
-    def handle(state: Plain) -> Any:
+    def handle(state: Plain):
         handled.append("handled")
         return {"log": ["handled"]}
 
@@ -238,8 +238,8 @@ class Kept(LastValue[str]):
 @pytest.mark.parametrize("channel", [Kept, UntrackedValue, partial(UntrackedValue, guard=False)], ids=repr)
 def test_a_key_whose_channel_takes_one_write_is_not_overwritten(drive, channel):
     """Where the channel takes several, the last one counts."""
-    schema: Any = TypedDict("schema", {"last": Annotated[str, channel(str)], "log": Annotated[list[str], operator.add]})
-    builder = StateGraph(schema).add_node("a", write_last("a")).add_node("b", write_last("b"))
+    schema = {"last": Annotated[str, channel(str)], "log": Annotated[list[str], operator.add]}
+    builder = StateGraph(TypedDict("schema", schema)).add_node("a", write_last("a")).add_node("b", write_last("b"))
     app = builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order("b", "a")):
         if channel(str).exclusive:
@@ -300,14 +300,14 @@ def test_with_one_task_at_a_time_the_history_is_a_function_of_the_input(drive):
 # -- failures ------------------------------------------------------------------------------------------------------
 
 
-def fail(state: Any) -> Any:
+def fail(state):
     raise RuntimeError("no")
 
 
 def test_after_a_failure_nothing_starts_and_what_runs_ends(drive):
-    mended: list[int] = []
+    mended = []
 
-    def bad(state: Any) -> Any:
+    def bad(state):
         if not mended:
             raise RuntimeError("no")
         return {"log": ["bad"]}
@@ -342,14 +342,14 @@ def test_a_task_whose_writes_cannot_be_applied_has_failed(drive):
     assert (state.values["log"], state.next) == (["a"], ("b", "bad"))
 
 
-def handled(saver: Any, handler: Any) -> Any:
+def handled(saver, handler):
     graph = build("S>a>b>d")
     graph.add_node("bad", fail, error_handler=handler, destinations=["d"]).add_edge(START, "bad")
     return graph.compile(saver, schedule="ready")
 
 
 def test_an_error_handler_takes_the_place_of_a_failed_task(drive):
-    def handle(state: Any, error: NodeError) -> Command[Literal["d"]]:
+    def handle(state, error: NodeError) -> Command[Literal["d"]]:
         return Command(update={"log": [f"{error.node}: {error.error}@{len(state['log'])}"]}, goto="d")
 
     app = handled(InMemorySaver(), handle)
@@ -361,7 +361,7 @@ def test_an_error_handler_takes_the_place_of_a_failed_task(drive):
 def test_an_error_handler_may_interrupt(drive):
     saver = InMemorySaver()
 
-    def handle(state: Any, error: NodeError) -> Any:
+    def handle(state, error: NodeError):
         return {"log": [interrupt("what now?")]}
 
     drive.invoke(handled(saver, handle), EMPTY, CONFIG)
@@ -384,7 +384,7 @@ def test_a_breakpoint_stops_only_its_node(drive, where):
 
 
 def test_a_breakpoint_applies_once_nothing_else_blocks_the_node(drive):
-    def ask(state: Any) -> Any:
+    def ask(state):
         return {"log": [interrupt("?")]}
 
     graph = build("S>a>c>d S>q r:q=c|E", {"q": lambda _: END}, {"q": ask})
@@ -410,11 +410,11 @@ def test_a_breakpoint_stops_sends(drive):
 # -- questions -----------------------------------------------------------------------------------------------------
 
 
-def ask(name: str) -> Any:
+def ask(name):
     return lambda state: {"log": [f"{name}={interrupt(name)}@{len(state['log'])}"]}
 
 
-def asking(saver: Any, **options: Any) -> Any:
+def asking(saver, **options):
     graph = build("S>a a>p>d a>q>d a>x>y>d", nodes={"p": ask("p"), "q": ask("q")})
     return graph.compile(saver, **{"schedule": "ready", **options})
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import test_ready_edits as edits
 import test_ready_exit as exits
@@ -36,13 +34,13 @@ from stategraph.pregel.schedule.slots import OpenTasks
 from stategraph.pregel.task.task import in_path_order
 
 pytestmark = [pytest.mark.trial, pytest.mark.filterwarnings("ignore")]
-CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
+CONFIG = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
 
 
-def symptoms() -> set[str]:
+def symptoms():
     """What does not come out as the tables and laws say."""
     found = set()
-    table: dict[str, Any] = {name: (graph, *rest, "") for name, (graph, *rest) in EXAMPLES.items()}
+    table = {name: (graph, *rest, "") for name, (graph, *rest) in EXAMPLES.items()}
     for name, (graph, deferred, steps) in DEFERRED.items():
         table[f"deferred: {name}"] = graph, dict.fromkeys("xy", nowhere), [*"abcxyzw"], steps, deferred
     graphs = {
@@ -95,7 +93,7 @@ def symptoms() -> set[str]:
         laws.test_the_tasks_and_the_final_state_are_as_in_supersteps,
         laws.test_one_at_a_time_the_history_is_a_function_of_the_input,
     ):
-        inner: Any = law.hypothesis.inner_test  # type: ignore[attr-defined]
+        inner = law.hypothesis.inner_test  # type: ignore[attr-defined]
         values = law.hypothesis._given_kwargs  # type: ignore[attr-defined]
         try:
             few(given(**values)(inner))()
@@ -104,23 +102,23 @@ def symptoms() -> set[str]:
     return found
 
 
-def nothing_holds(waiting: Any, running: Any, holders: Any) -> list[str]:
+def nothing_holds(waiting, running, holders):
     return list(waiting)
 
 
-def everything_holds(waiting: Any, running: Any, holders: Any) -> list[str]:
+def everything_holds(waiting, running, holders):
     return [] if running else list(waiting)
 
 
-def start_again_from_the_head(run: Any, machine: Any, checkpoint: Any, just_started: Any) -> None:
+def start_again_from_the_head(run, machine, checkpoint, just_started):
     origins.requeue_stored(machine, checkpoint)
 
 
-def read_the_present(self: Any, machine: Any, found: Any = None) -> Any:
+def read_the_present(self, machine, found=None):
     return self
 
 
-def consume_at_the_end(self: Any, tasks: Any) -> None:
+def consume_at_the_end(self, tasks):
     if self.open is None:
         apply(self, tasks)
         return
@@ -129,14 +127,14 @@ def consume_at_the_end(self: Any, tasks: Any) -> None:
     self.open.starting = [task for task in starting if task not in tasks]
 
 
-def wake_all(self: Any, fresh: Any, noted: Any) -> None:
+def wake_all(self, fresh, noted):
     self.finish_channels(fresh, noted, self.program.kinds.finishers)
 
 
-def without(name: str, method: Any) -> Any:
+def without(name, method):
     """The method of a transition that does not know this of it."""
 
-    def forgetful(self: Any, *args: Any) -> Any:
+    def forgetful(self, *args):
         known = getattr(self, name)
         setattr(self, name, ())
         try:
@@ -147,36 +145,36 @@ def without(name: str, method: Any) -> Any:
     return forgetful
 
 
-def end_waves_at_once(machine: Any, *args: Any) -> None:
+def end_waves_at_once(machine, *args):
     machine.open, open_tasks = None, machine.open
     store_waves(machine, *args)
     machine.open = open_tasks
 
 
-def keep_slots(self: Any, task: Any) -> None:
+def keep_slots(self, task):
     leave(self, task)
 
 
-def store_each_step(self: Any, *args: Any) -> None:
+def store_each_step(self, *args):
     init(self, *args)
     self.exits, self.stores_steps = False, self.exits or self.stores_steps
 
 
-def end_at_once(self: Any, tasks: Any) -> list[Any]:
+def end_at_once(self, tasks):
     over, self.aside = self.aside, []
     return over
 
 
-def start_apart(send: Any) -> Any:
+def start_apart(send):
     return None
 
 
-def lose_no_slot(self: Any, winners: Any) -> Any:
+def lose_no_slot(self, winners):
     return ()
 
 
 apply, leave, init, store_waves = Machine.apply, OpenTasks._leave, Recording.__init__, joins._store_waves
-BUGS: dict[str, tuple[Any, str, Any]] = {
+BUGS = {
     "nobody waits for anybody": (rules, "find_free", nothing_holds),
     "everybody waits for all that runs": (rules, "find_free", everything_holds),
     "a resume starts from the newest state": (origins, "take_up", start_again_from_the_head),
@@ -202,12 +200,12 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-def test_without_a_bug_nothing_is_noticed() -> None:
+def test_without_a_bug_nothing_is_noticed():
     assert symptoms() == set()
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_is_noticed(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
+def test_a_planted_bug_is_noticed(monkeypatch, bug):
     target, name, replacement = BUGS[bug]
     monkeypatch.setattr(target, name, replacement)
     assert symptoms()

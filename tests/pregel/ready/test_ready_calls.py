@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import pytest
 from kit.graphs import CONFIG
@@ -29,29 +29,29 @@ from stategraph.pregel.errors import COMMAND
 from stategraph.pregel.schedule.slots import find_under_way
 from stategraph.testing import virtual_time
 
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 CHAIN_FIRST = by_order("a", "b", "c", "long")
 
 
-def log_a(state: State) -> State:
+def log_a(state: State):
     return {"log": ["a"]}
 
 
-def log_b(state: State) -> State:
+def log_b(state: State):
     return {"log": ["b"]}
 
 
-def beside_a_chain(saver: Any, node: Any = None, **options: Any) -> Any:
+def beside_a_chain(saver, node=None, **options):
     """`long` beside a > b > c, and d behind both."""
     graph = build("S>a>b>c>d S>long>d", nodes={"long": node or writer("long")})
     return graph.compile(saver, schedule="ready", **options)
 
 
-def ask(state: Any) -> Any:
+def ask(state):
     return {"log": [f"{interrupt('?')}{len(state['log'])}"]}
 
 
-def test_a_pickled_graph_is_the_same(drive: Any) -> None:
+def test_a_pickled_graph_is_the_same(drive):
     graph = StateGraph(State).add_node("a", log_a).add_node("b", log_b)
     app = graph.add_edge(START, "a").add_edge("a", "b").compile(schedule="ready")
     again = pickle.loads(pickle.dumps(app))
@@ -59,20 +59,20 @@ def test_a_pickled_graph_is_the_same(drive: Any) -> None:
     assert drive.invoke(again, EMPTY)["log"] == drive.invoke(app, EMPTY)["log"] == ["a", "b"]
 
 
-def test_a_call_that_is_delivered_twice_runs_once(drive: Any) -> None:
+def test_a_call_that_is_delivered_twice_runs_once(drive):
     app = beside_a_chain(InMemorySaver(), ask)
-    given: Any = {**CONFIG, "run_id": "r"}
+    given = {**CONFIG, "run_id": "r"}
     with ends_by(CHAIN_FIRST):
         drive.invoke(app, EMPTY, given)
         drive.invoke(app, EMPTY, given)
     assert show(drive.history(app, CONFIG)) == "a / b / c"
-    given_answer: Any = {**CONFIG, "run_id": "s"}
+    given_answer = {**CONFIG, "run_id": "s"}
     for _ in range(2):
         assert drive.invoke(app, Command(resume="!"), given_answer)["log"] == ["a", "b", "c", "!0", "d"]
     assert show(drive.history(app, CONFIG)) == "a / b / c / !0 / d"
 
 
-def test_tasks_running_at_an_old_checkpoint_start_again_from_there(drive: Any) -> None:
+def test_tasks_running_at_an_old_checkpoint_start_again_from_there(drive):
     app = beside_a_chain(InMemorySaver(), ask)
     with ends_by(CHAIN_FIRST):
         drive.invoke(app, EMPTY, CONFIG)
@@ -83,7 +83,7 @@ def test_tasks_running_at_an_old_checkpoint_start_again_from_there(drive: Any) -
         assert drive.invoke(app, Command(resume="two"), CONFIG)["log"] == ["a", "b", "c", "two2", "d"]
 
 
-def test_time_travel_into_a_graph_inside(drive: Any) -> None:
+def test_time_travel_into_a_graph_inside(drive):
     inner = build("S>x>ask>z", nodes={"ask": ask}).compile(schedule="ready", name="inner")
     app = beside_a_chain(InMemorySaver(), inner)
     with ends_by(by_order("a", "b", "c", "x", "ask", "z", "long")):
@@ -96,7 +96,7 @@ def test_time_travel_into_a_graph_inside(drive: Any) -> None:
         assert [each for each in drive.get_state(app, CONFIG).values["log"] if each.startswith("two")] == ["two1"]
 
 
-def test_nothing_starts_after_the_deadline(drive: Any) -> None:
+def test_nothing_starts_after_the_deadline(drive):
     with virtual_time() as clock:
         nodes = {"a": lambda state: (clock.advance(3600), {"log": ["a"]})[1]}
         app = build("S>a>b S>c", nodes=nodes).compile(InMemorySaver(), schedule="ready")
@@ -107,8 +107,8 @@ def test_nothing_starts_after_the_deadline(drive: Any) -> None:
         assert drive.invoke(app, None, CONFIG)["log"] == ["c", "a", "b"]
 
 
-def test_a_command_leads_to_a_declared_node(drive: Any) -> None:
-    def choose(state: Any) -> Any:
+def test_a_command_leads_to_a_declared_node(drive):
+    def choose(state):
         return Command(update={"log": ["chosen"]}, goto="b")
 
     graph = build("S>long b>x c>x")
@@ -118,7 +118,7 @@ def test_a_command_leads_to_a_declared_node(drive: Any) -> None:
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["chosen", "b", "x", "long"]
 
 
-def test_a_call_may_begin_with_a_command(drive: Any) -> None:
+def test_a_call_may_begin_with_a_command(drive):
     app = beside_a_chain(InMemorySaver())
     with ends_by(CHAIN_FIRST):
         drive.invoke(app, EMPTY, CONFIG, interrupt_before=["c"])
@@ -126,7 +126,7 @@ def test_a_call_may_begin_with_a_command(drive: Any) -> None:
     assert {"told", "c"} <= set(result["log"])
 
 
-def test_a_task_does_not_write_over_what_a_command_has_written(drive: Any) -> None:
+def test_a_task_does_not_write_over_what_a_command_has_written(drive):
     class Plain(State, total=False):
         last: str
 
@@ -143,7 +143,7 @@ def test_a_task_does_not_write_over_what_a_command_has_written(drive: Any) -> No
     assert drive.invoke(app, None, CONFIG)["last"] == "answer"
 
 
-def test_a_node_may_be_named_command() -> None:
+def test_a_node_may_be_named_command():
     class Plain(TypedDict, total=False):
         last: str
 
@@ -157,12 +157,12 @@ def test_a_node_may_be_named_command() -> None:
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("branches", [False, True])
 def test_a_send_of_a_command_gets_no_answers_of_a_running_task(
-    drive: Any, branches: bool, schedule: Any
-) -> None:
-    def two_questions(state: Any) -> Any:
+    drive, branches, schedule
+):
+    def two_questions(state):
         return {"log": [f"{state['n']} {interrupt('first')} {interrupt('second')}"]}
 
-    builder: Any = StateGraph(State).add_node("w", two_questions).add_node("y", log_b)
+    builder = StateGraph(State).add_node("w", two_questions).add_node("y", log_b)
     builder.add_node("p", lambda _: Command(goto=[Send("w", {"n": "A"})]), destinations=("w",))
     app = builder.add_edge(START, "p").add_edge("p", "y").compile(InMemorySaver(), schedule=schedule)
     drive.invoke(app, EMPTY, CONFIG)
@@ -175,7 +175,7 @@ def test_a_send_of_a_command_gets_no_answers_of_a_running_task(
     assert [question.value for question in result["__interrupt__"]] == ["first"]  # B's
 
 
-def test_a_changed_graph_continues_running_tasks(drive: Any) -> None:
+def test_a_changed_graph_continues_running_tasks(drive):
     saver = InMemorySaver()
     graph = build("S>a>b>c>d S>long>d", nodes={"long": ask})
     with ends_by(CHAIN_FIRST):
@@ -185,7 +185,7 @@ def test_a_changed_graph_continues_running_tasks(drive: Any) -> None:
     assert [each for each in result["log"] if each in ("!0", "new")] == ["!0", "new"]
 
 
-def test_a_graph_without_a_node_that_is_running_is_refused(drive: Any) -> None:
+def test_a_graph_without_a_node_that_is_running_is_refused(drive):
     saver = InMemorySaver()
     drive.invoke(beside_a_chain(saver, ask), EMPTY, CONFIG)
     changed = build("S>a>b>c>d").compile(saver, schedule="ready")
@@ -195,7 +195,7 @@ def test_a_graph_without_a_node_that_is_running_is_refused(drive: Any) -> None:
 
 @pytest.mark.parametrize("how", ["input", "update"])
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
-def test_new_input_or_an_update_as_end_drops_a_removed_node(drive: Any, schedule: Any, how: str) -> None:
+def test_new_input_or_an_update_as_end_drops_a_removed_node(drive, schedule, how):
     saver = InMemorySaver()
     first = build("S>a S>b>c S>gone r:S=gone", {"S": sends("gone", 1)}, {"gone": ask, "a": ask})
     drive.invoke(first.compile(saver, schedule="ready"), EMPTY, CONFIG)
@@ -212,16 +212,16 @@ def test_new_input_or_an_update_as_end_drops_a_removed_node(drive: Any, schedule
     assert drive.get_state(app, CONFIG).next == ()
 
 
-def under_way(saver: Any) -> list[str]:
+def under_way(saver):
     """The nodes that are under way in the newest checkpoint."""
     return sorted(each["node"] for each in find_under_way(saver.get_tuple(CONFIG).checkpoint).values())
 
 
-def test_a_cancelled_call_keeps_what_has_ended() -> None:
-    async def cancel() -> None:
+def test_a_cancelled_call_keeps_what_has_ended():
+    async def cancel():
         started, ran = asyncio.Event(), []
 
-        async def long(state: Any) -> Any:
+        async def long(state):
             ran.append("long")
             if len(ran) == 1:
                 started.set()
@@ -243,10 +243,10 @@ def test_a_cancelled_call_keeps_what_has_ended() -> None:
     asyncio.run(cancel())
 
 
-def test_calls_of_every_task_end_when_the_call_is_cut_off() -> None:
+def test_calls_of_every_task_end_when_the_call_is_cut_off():
     """Also those of a task that has started some steps before the newest state."""
 
-    async def cut() -> None:
+    async def cut():
         begun, ended = asyncio.Event(), []
 
         @task
@@ -258,7 +258,7 @@ def test_calls_of_every_task_end_when_the_call_is_cut_off() -> None:
                 ended.append("call")
                 raise
 
-        async def long(state: Any) -> Any:
+        async def long(state):
             await wait()
             return {"log": ["long"]}
 
@@ -276,7 +276,7 @@ def test_calls_of_every_task_end_when_the_call_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize("way", ["edge", "sends", "race"])
-def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(way: str) -> None:
+def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(way):
     """b ends while the step of a is being stored: it is not run again, and c, to which a leads, starts later. If b
     has lost a race by that step, nothing is applied of it."""
 
@@ -285,18 +285,18 @@ def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(
         storing: asyncio.Event
         go_on: asyncio.Event
 
-        async def acommit(self, commits: Any) -> Any:
+        async def acommit(self, commits):
             commit = commits[-1]
             if commit.metadata["step"] == 1:
                 self.storing.set()
                 await self.go_on.wait()
             return super().commit(commits)
 
-    async def cancel() -> None:
+    async def cancel():
         saver, ran = Slow(), []
         saver.storing, saver.go_on = asyncio.Event(), asyncio.Event()
 
-        async def b(state: Any) -> Any:
+        async def b(state):
             ran.append("b")
             await saver.storing.wait()
             return {"log": ["b"]}
@@ -320,11 +320,11 @@ def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(
 
 
 @pytest.mark.parametrize("second", ["send", "edge", "another key"])
-def test_tasks_that_share_the_memory_of_a_graph_run_one_after_the_other(drive: Any, second: str) -> None:
+def test_tasks_that_share_the_memory_of_a_graph_run_one_after_the_other(drive, second):
     """Also while the first one asks. With a key of its own the second one need not wait."""
-    paid: list[int] = []
+    paid = []
     nodes = {"pay": lambda state: paid.append(len(paid) + 1), "ask": lambda state: {"log": [interrupt("?")]}}
-    agent: Any = build("S>pay>ask", nodes=nodes).compile(checkpointer=True)
+    agent = build("S>pay>ask", nodes=nodes).compile(checkpointer=True)
     key = "b" if second == "another key" else None
     routes = {
         "p": lambda _: [Send("agent", {"log": []})],
@@ -350,10 +350,10 @@ FAULTS = {"cannot be applied": (1, "sync"), "nor with exit": (1, "exit"), "canno
 
 
 @pytest.mark.parametrize(("bad", "durability"), FAULTS.values(), ids=FAULTS)
-def test_found_together_only_the_one_at_fault_fails(bad: Any, durability: Any) -> None:
-    ran: list[str] = []
+def test_found_together_only_the_one_at_fault_fails(bad, durability):
+    ran = []
 
-    def innocent(state: Any) -> Any:
+    def innocent(state):
         ran.append("b")
         return {"log": ["b"]}
 
@@ -367,7 +367,7 @@ def test_found_together_only_the_one_at_fault_fails(bad: Any, durability: Any) -
 
 
 @pytest.mark.parametrize(("bad", "durability"), FAULTS.values(), ids=FAULTS)
-def test_found_together_with_the_ends_of_races_only_the_one_at_fault_fails(bad: Any, durability: Any) -> None:
+def test_found_together_with_the_ends_of_races_only_the_one_at_fault_fails(bad, durability):
     """The winners are applied one after the other, and the losers of each leave."""
     sends = [Send(node, {"n": n}, race=node) for node in ("v", "w") for n in (1, 2)]
     graph = build("S>a S>b r:S=v|w", {"S": lambda _: sends}, {"a": lambda state: {"log": bad}})

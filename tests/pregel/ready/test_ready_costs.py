@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
@@ -15,11 +13,11 @@ LENGTH = 6
 class WeighingSaver(InMemorySaver):
     """Notes how many bytes each commit brings."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.sizes: list[int] = []
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         commit = commits[-1]
         values = [blob[1] for blob in commit.values.values() if blob is not None]
         writes = [blob[1] for each in commit.writes for _, blob in each.writes]
@@ -29,7 +27,7 @@ class WeighingSaver(InMemorySaver):
         super().commit(commits)
 
 
-def sizes_of(chains: int, saver: WeighingSaver) -> list[int]:
+def sizes_of(chains, saver: WeighingSaver):
     """The sizes of the commits of a run of chains side by side, of which none waits for another."""
     graph = " ".join(f"S>{'>'.join(f'c{c:02}n{n}' for n in range(LENGTH))}" for c in range(chains))
     names = [f"c{c:02}n{n}" for n in range(LENGTH) for c in range(chains)]

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from contextvars import copy_context
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from kit.graphs import CONFIG
@@ -24,7 +24,7 @@ ENGINE = str(Path(stategraph.__file__).parent / "pregel") + "/"
 SAVER = str(Path(stategraph.__file__).parent / "checkpoint" / "memory")
 
 
-def extend(old: list[str], new: list[str]) -> list[str]:
+def extend(old, new):
     return [*old, *new]
 
 
@@ -36,21 +36,21 @@ class CtrlC:
     """In its context Ctrl-C comes at the n-th call that counts. Whatever is at work has ended by then: it must not be stored
     on top of a step that is half made."""
 
-    def __init__(self, number: int, batches: list[Any]) -> None:
+    def __init__(self, number, batches):
         self._left = number
         self._batches = batches
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         sys.setprofile(self._profile)
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_):
         sys.setprofile(None)
 
     @property
-    def came(self) -> bool:
+    def came(self):
         return self._left <= 0
 
-    def _profile(self, frame: Any, event: str, arg: Any) -> None:
+    def _profile(self, frame, event, arg):
         # Where CPython looks for signals: as a function begins, and after one that is not in Python.
         if event not in ("call", "c_return") or not _is_counted(frame.f_code):
             return
@@ -68,7 +68,7 @@ class CtrlC:
 COUNTED = tuple(ENGINE + each for each in ("task/", "schedule/", "run/loop", "run/progress", "run/recording"))
 
 
-def _is_counted(code: Any) -> bool:
+def _is_counted(code):
     """What is done around a step; drivers have tests of their own (`test_ctrl_c`)."""
     file = code.co_filename
     if file.startswith(SAVER):
@@ -76,11 +76,11 @@ def _is_counted(code: Any) -> bool:
     return file.startswith(COUNTED) or code is extend.__code__
 
 
-def note_batches(made: list[Any]) -> None:
+def note_batches(made):
     """Note the batches that are made until `ends_by` puts its own way aside."""
     make = ThreadDriver.make_open_batch
 
-    def note(driver: Any) -> Any:
+    def note(driver):
         made.append(make(driver))
         return made[-1]
 
@@ -90,10 +90,10 @@ def note_batches(made: list[Any]) -> None:
 @pytest.mark.parametrize(("durability", "first"), [("sync", 1), ("async", 2), ("exit", 3)])
 def test_ctrl_c_loses_nothing(durability, first):
     """At every third call, for time's sake."""
-    runs: Counter[str] = Counter()
+    runs = Counter()
 
-    def node(name: str) -> Any:
-        def run(state: State) -> State:
+    def node(name):
+        def run(state: State):
             runs[name] += 1
             return {"log": [name]}
 
@@ -107,7 +107,7 @@ def test_ctrl_c_loses_nothing(durability, first):
     for number in range(first, 10**6, 3):
         runs.clear()
         app = graph.compile(InMemorySaver(), schedule="ready")
-        batches: list[Any] = []
+        batches = []
         ctrl_c = CtrlC(number, batches)
         with ends_by(by_order("a", "b", "c")):
             note_batches(batches)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, show, writer
 
 from stategraph import Command, InMemorySaver, interrupt
 
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 
 GRAPHS = {
     "one leads to the other": ("S>x>y S>a>y", "xy", "a / x / y"),
@@ -22,7 +20,7 @@ GRAPHS = {
 }
 
 
-def nowhere(state: Any) -> list[str]:
+def nowhere(state):
     return []
 
 

@@ -4,8 +4,6 @@ it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, sends
@@ -23,19 +21,19 @@ from stategraph import (
     task,
 )
 
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 
 
-def ask(state: Any) -> Any:
+def ask(state):
     return {"log": [f"x={interrupt('?')}@{len(state['log'])}"]}
 
 
-def go_on(state: Any) -> list[str]:
+def go_on(state):
     """x alone; after an edit p as well, which leads to x."""
     return ["p", "x"] if "edit" in state["log"] else ["x"]
 
 
-def app_of(saver: Any) -> Any:
+def app_of(saver):
     return build("S>a r:a=p|x p>x", {"a": go_on}, {"x": ask}).compile(saver, schedule="ready")
 
 
@@ -75,9 +73,9 @@ def test_a_task_that_had_not_started_waits_again_after_an_edit(drive):
 @pytest.mark.parametrize("killed", [False, True])
 def test_after_a_fork(drive, killed):
     """Also where nothing but the fork was stored: it has no records that could tell who had started."""
-    seen: list[int] = []
+    seen = []
 
-    def look(state: Any) -> Any:
+    def look(state):
         seen.append(len(state["log"]))
         return ask(state)
 
@@ -114,7 +112,7 @@ def test_after_a_superstep_of_which_it_was_part(drive):
     """p has finished there, too: its end is applied, and x takes the answer to what it has asked."""
     saver, ran = InMemorySaver(), []
 
-    def count(state: Any) -> Any:
+    def count(state):
         ran.append(1)
         return {"log": ["p"]}
 
@@ -155,10 +153,10 @@ def test_results_recorded_by_supersteps_for_a_running_task_are_found_by_it(drive
         called.append(1)
         return "called "
 
-    def ask_late(state: Any) -> Any:
+    def ask_late(state):
         return {"log": [(call().result() if more else "") + interrupt("c")]}
 
-    def app_in(schedule: Any) -> Any:
+    def app_in(schedule):
         nodes = {"b": lambda state: {"log": [interrupt("b")]}, "c": ask_late}
         graph = build("S>a>d S>b>e S>c>f", nodes=nodes)
         return graph.compile(saver, schedule=schedule)
@@ -177,7 +175,7 @@ def test_results_recorded_by_supersteps_for_a_running_task_are_found_by_it(drive
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 def test_an_edit_without_as_node_is_not_from_a_running_node(drive, durability):
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise ValueError
 
     app = build("S>a>q>z S>b", nodes={"q": fail}).compile(InMemorySaver(), schedule="ready")
@@ -192,7 +190,7 @@ def test_an_edit_without_as_node_is_not_from_a_running_node(drive, durability):
 @pytest.mark.parametrize("node", ["graph", "send"])
 def test_in_a_fork_a_memory_goes_back_to_where_its_task_had_started(drive, node):
     """Not to the forked checkpoint: the task had stored in its memory before that one."""
-    agent: Any = build("S>i>ask", nodes={"ask": lambda state: {"log": [interrupt("?")]}}).compile(checkpointer=True)
+    agent = build("S>i>ask", nodes={"ask": lambda state: {"log": [interrupt("?")]}}).compile(checkpointer=True)
     way, routes = "S>agent S>a>b", {"S": lambda _: [Send("agent", {"log": []}, key="k")]}
     graph = build(way if node == "graph" else "r:S=agent S>a>b", routes, {"agent": agent})
     app = graph.compile(InMemorySaver(), schedule="ready")
@@ -218,7 +216,7 @@ def test_a_failed_task_keeps_its_results_though_it_is_triggered_again(drive, dur
     def call() -> None:
         called.append(1)
 
-    def x(state: Any) -> Any:
+    def x(state):
         if "p" not in state["log"]:
             call().result()
         if next(ends) == "down":
@@ -239,14 +237,14 @@ def test_a_failed_task_keeps_its_results_though_it_is_triggered_again(drive, dur
 def test_a_task_started_by_a_join_has_the_sources_that_arrived(drive, wait, way):
     """Also where the task starts anew, and what had led to it is used up."""
 
-    def d(state: Any, runtime: Runtime[None]) -> Any:
+    def d(state, runtime: Runtime[None]):
         return {"log": ["+".join([*runtime.joined, interrupt("?")])]}
 
     builder = build("S>a S>b S>x S>y S>z", nodes={"d": d, "x": ask, "y": ask, "z": ask}).add_node("d", d)
     builder.add_edge(["a", "b"], "d", wait=wait)
     saver = InMemorySaver()
     ready, steps = builder.compile(saver, schedule="ready"), builder.compile(saver)
-    durability: Any = "exit" if way == "exit" else "sync"
+    durability = "exit" if way == "exit" else "sync"
     drive.invoke(ready, EMPTY, CONFIG, durability=durability)
     (first,) = [each.interrupts[0].id for each in drive.get_state(ready, CONFIG).tasks if each.name == "z"]
     drive.invoke(ready, Command(resume={first: "!"}), CONFIG, durability=durability)
@@ -258,7 +256,7 @@ def test_a_task_started_by_a_join_has_the_sources_that_arrived(drive, wait, way)
         drive.invoke(ready, None, drive.get_state(ready, CONFIG).config)
     app = steps if way == "supersteps" else ready
     (asked,) = [each.interrupts[0].id for each in drive.get_state(app, CONFIG).tasks if each.name == "d"]
-    answers: Any = {each.id: "!" for each in drive.get_state(app, CONFIG).interrupts}
+    answers = {each.id: "!" for each in drive.get_state(app, CONFIG).interrupts}
     assert asked in answers
     assert "a+b+!" in drive.invoke(app, Command(resume=answers), CONFIG, durability=durability)["log"]
 
@@ -269,7 +267,7 @@ def test_an_edit_as_a_node_of_one_branch_leaves_the_others_unchanged(drive, by, 
     """The last node that ran is `parse`: nothing there leads to `video`, which has failed."""
     ends = iter(["down", "up"])
 
-    def video(state: Any) -> Any:
+    def video(state):
         if next(ends) == "down":
             raise OSError("it is down")
         return {"log": ["video"]}
@@ -314,7 +312,7 @@ def test_input_that_an_edit_left_pending_is_applied_before_any_task_starts(drive
 def test_an_edit_as_an_interrupted_error_handler_is_its_result(drive, schedule, sent):
     ran = []
 
-    def fail(state: Any) -> Any:
+    def fail(state):
         ran.append(1)
         raise ValueError
 

@@ -5,7 +5,6 @@ again: they keep their interrupts, answers and results.
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,10 +27,10 @@ from stategraph import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
-EMPTY: Any = {"log": []}
-EXIT: Any = {"durability": "exit"}
+EMPTY = {"log": []}
+EXIT = {"durability": "exit"}
 CHAIN_FIRST = by_order("a", "b", "c", "long")
-CALLED: list[str] = []
+CALLED = []
 
 
 @pytest.fixture
@@ -46,11 +45,11 @@ def call(name: str) -> str:
     return name
 
 
-def ask(state: Any) -> Any:
+def ask(state):
     return {"log": [f"{interrupt('?')}{len(state['log'])}"]}
 
 
-def steps(drive: Any, app: Any) -> list[Any]:
+def steps(drive, app):
     return [(each.metadata["source"], each.metadata["step"]) for each in drive.history(app, CONFIG)][::-1]
 
 
@@ -83,20 +82,20 @@ def test_a_running_task_starts_again_in_the_exit_checkpoint(drive, saver):
 def test_finished_work_is_not_repeated(drive, saver, first, then):
     """Called and answered in one call, asked again in the next, answered in a third, in any durability."""
 
-    def long(state: Any) -> Any:
+    def long(state):
         one = call("one").result()
         first = interrupt("first?")
         two = call("two").result()
         return {"log": [f"{one}{first}{two}{interrupt('second?')}"]}
 
-    def app(schedule: Any = "ready") -> Any:
+    def app(schedule="ready"):
         graph = build("S>a>b>c>d S>long>d S>other>x", nodes={"long": long, "other": ask})
         return graph.compile(saver, schedule=schedule)
 
     drive.invoke(app(), EMPTY, CONFIG, durability=first)
     questions = {each.value: each.id for each in drive.get_state(app(), CONFIG).interrupts}
     assert set(questions) == {"first?", "?"}
-    turn: Any = {"durability": "exit"} if then == "exit" else {}
+    turn = {"durability": "exit"} if then == "exit" else {}
     schedule = "supersteps" if then == "supersteps" else "ready"
     drive.invoke(app(), Command(resume={questions["first?"]: 1}), CONFIG, **EXIT)
     questions = {each.value: each.id for each in drive.get_state(app(), CONFIG).interrupts}
@@ -113,7 +112,7 @@ def test_an_unused_answer_is_kept(drive, saver):
     """Two are answered; one at a time, the first fails, so the second has not begun."""
     fails = [True]
 
-    def first(state: Any) -> Any:
+    def first(state):
         answer = interrupt("first?")
         if fails and fails.pop():
             raise ValueError
@@ -132,15 +131,15 @@ def test_an_unused_answer_is_kept(drive, saver):
 
 
 def test_a_finished_nested_graph_does_not_run_again(drive, saver):
-    ran: list[int] = []
+    ran = []
 
-    def step(state: Any) -> Any:
+    def step(state):
         ran.append(1)
         return {"log": ["inside"]}
 
     nested = build("S>step", nodes={"step": step}).compile(schedule="ready")
 
-    def long(state: Any) -> Any:
+    def long(state):
         return {"log": [nested.invoke({"log": []})["log"][0] + interrupt("?")]}
 
     app = beside_a_chain(saver, long)
@@ -156,13 +155,13 @@ def test_a_finished_nested_graph_does_not_run_again(drive, saver):
 def test_a_failure_keeps_finished_work(drive, saver, handled):
     mended = [False]
 
-    def fail(state: Any) -> Any:
+    def fail(state):
         call("fail").result()
         if handled or not mended[0]:
             raise ArithmeticError("no")
         return {"log": ["long"]}
 
-    def mend(state: Any) -> Any:
+    def mend(state):
         if not mended[0]:
             raise LookupError("not mended")
         return {"log": ["mended"]}
@@ -181,7 +180,7 @@ def test_a_failure_keeps_finished_work(drive, saver, handled):
 
 
 def test_a_call_in_which_no_step_ends_records_at_the_origins(drive, saver):
-    def long(state: Any) -> Any:
+    def long(state):
         return {"log": [call("one").result() + interrupt("first?") + call("two").result() + interrupt("second?")]}
 
     app = beside_a_chain(saver, long)
@@ -194,7 +193,7 @@ def test_a_call_in_which_no_step_ends_records_at_the_origins(drive, saver):
 
 
 def test_sends_and_joins_start_again(drive, saver):
-    def work(state: Any) -> Any:
+    def work(state):
         return {"log": [state["n"] + (interrupt(state["n"]) if state["n"] > "a" else "")]}
 
     builder = StateGraph(State).add_node("work", work).add_node("sum", writer("sum")).add_node("beside", ask)
@@ -208,7 +207,7 @@ def test_sends_and_joins_start_again(drive, saver):
 
 
 def test_a_race_starts_again(drive, saver):
-    def run(state: Any) -> Any:
+    def run(state):
         return {"log": [interrupt(state["name"])]}
 
     builder = StateGraph(State).add_node("run", run).add_node("beside", writer("beside"))
@@ -227,7 +226,7 @@ def test_a_stopped_run_resumes(drive, saver):
     order = ["a", "b", "c", "long", "d"]
     control = RunControl()
 
-    def stop(state: Any) -> Any:
+    def stop(state):
         control.request_drain("deploy")
         return {"log": ["b"]}
 
@@ -238,7 +237,7 @@ def test_a_stopped_run_resumes(drive, saver):
             drive.invoke(app, EMPTY, CONFIG, control=control, **EXIT)
         assert sorted(drive.invoke(app, None, CONFIG, **EXIT)["log"]) == sorted(order)
         for number, stopped in enumerate(({"recursion_limit": 2}, {"interrupt_before": ["c"]}, {"take": 2})):
-            config: Any = {"configurable": {"thread_id": f"t{number}"}, "recursion_limit": stopped.pop("recursion_limit", 100)}
+            config = {"configurable": {"thread_id": f"t{number}"}, "recursion_limit": stopped.pop("recursion_limit", 100)}
             app = beside_a_chain(saver)
             if "take" in stopped:
                 drive.stream(app, EMPTY, config, stream_mode="updates", **stopped, **EXIT)
@@ -256,7 +255,7 @@ def test_a_run_that_dies_has_stored_nothing(drive, saver):
     class Died(BaseException):
         pass
 
-    def die(state: Any) -> Any:
+    def die(state):
         raise Died
 
     app = beside_a_chain(saver, ask)
@@ -286,7 +285,7 @@ def test_alternating_durabilities_end_with_the_same_tasks(graph, order, races):
     found = []
     for mixed in (False, True):
         saver = InMemorySaver()
-        given: Any = EMPTY
+        given = EMPTY
         for _ in range(60):
             app = make_graph(graph, even=True, races=races).compile(saver, schedule="ready")
             with ends_by(by_chance(order)):
@@ -304,9 +303,9 @@ def test_alternating_durabilities_end_with_the_same_tasks(graph, order, races):
 @pytest.mark.parametrize("last", ["ready", "supersteps"])
 def test_a_run_resumes_from_a_checkpoint_of_a_nested_graph(drive, saver, last):
     """That was made while its task had started from a state that is not stored."""
-    ran: list[int] = []
+    ran = []
 
-    def first(state: Any) -> Any:
+    def first(state):
         ran.append(1)
         return {"log": ["first"]}
 
@@ -324,9 +323,9 @@ def test_a_run_resumes_from_a_checkpoint_of_a_nested_graph(drive, saver, last):
 def test_a_graph_inside_outlives_calls_edits_and_pruning(drive, saver):
     """What it has stored names a checkpoint that was never stored, and the tasks that went on from there have gone on
     twice since."""
-    ran: list[int] = []
+    ran = []
 
-    def first(state: Any) -> Any:
+    def first(state):
         ran.append(1)
         return {"log": ["first"]}
 
@@ -345,9 +344,9 @@ def test_a_graph_inside_outlives_calls_edits_and_pruning(drive, saver):
 @pytest.mark.filterwarnings("ignore:node 'long'. question")
 def test_an_interrupt_whose_value_changed_interrupts_again(drive, saver):
     """It goes on in the checkpoint of the end of the call as after an edit, but nobody has edited anything."""
-    ran: list[int] = []
+    ran = []
 
-    def long(state: Any) -> Any:
+    def long(state):
         ran.append(1)
         return {"log": [interrupt(f"delete file {len(ran)}?")]}
 
@@ -359,10 +358,10 @@ def test_an_interrupt_whose_value_changed_interrupts_again(drive, saver):
 
 
 def test_only_answered_tasks_run(drive, saver):
-    ran: list[str] = []
+    ran = []
 
-    def asks(name: str) -> Any:
-        def node(state: Any) -> Any:
+    def asks(name):
+        def node(state):
             ran.append(name)
             return {"log": [interrupt(name)]}
 

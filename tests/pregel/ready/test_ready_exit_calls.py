@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from kit.graphs import CONFIG
@@ -10,15 +10,15 @@ from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import Command, InMemorySaver, Send, interrupt, task
 
-EMPTY: Any = {"log": []}
-EXIT: Any = {"durability": "exit"}
+EMPTY = {"log": []}
+EXIT = {"durability": "exit"}
 
 
 class CutOff(BaseException):
     """As a cancellation."""
 
 
-def ask(state: Any) -> Any:
+def ask(state):
     return {"log": [interrupt("?")]}
 
 
@@ -49,15 +49,15 @@ def test_calls_do_not_carry_over_finished_tasks(drive):
     assert stored == [stored[0]] * 4
 
 
-def fail_when_asked(state: Any) -> Any:
+def fail_when_asked(state):
     raise ValueError(interrupt("?"))
 
 
-def go_back(state: Any) -> Command[Literal["b"]]:
+def go_back(state) -> Command[Literal["b"]]:
     return Command(goto="b")
 
 
-def race(state: Any) -> Any:
+def race(state):
     return [Send("a", {}, race="r"), Send("a", {}, race="r")]
 
 
@@ -91,7 +91,7 @@ def test_calls_of_a_cancelled_task_are_carried_over(drive):
         called.append(1)
         return "called"
 
-    def long(state: Any) -> Any:
+    def long(state):
         found = call().result()
         if cut:
             raise cut.pop()
@@ -115,7 +115,7 @@ def test_a_graph_inside_outlives_calls_that_answer_others(drive, calls):
     app = build("S>sub S>a>b>a", nodes={"sub": nested, "a": ask}).compile(saver, schedule="ready")
     drive.invoke(app, EMPTY, CONFIG, **EXIT)
 
-    def answer(node: str) -> Any:
+    def answer(node):
         (asked,) = [each.interrupts[0].id for each in drive.get_state(app, CONFIG).tasks if each.name == node]
         return drive.invoke(app, Command(resume={asked: node}), CONFIG, **EXIT)
 
@@ -131,12 +131,12 @@ def test_a_graph_inside_outlives_calls_that_answer_others(drive, calls):
 def test_an_answer_is_kept_if_its_task_was_cancelled_before_using_it(drive, schedule, then):
     """Another task has ended meanwhile, so the answer goes along to the checkpoint of the cancelled call."""
 
-    def second(state: Any) -> Any:
+    def second(state):
         if cut:
             raise cut.pop()
         return {"log": [interrupt("second?")]}
 
-    cut: list[BaseException] = []
+    cut = []
     graph, saver = build("S>first S>second", nodes={"first": ask, "second": second}), InMemorySaver()
     app = graph.compile(saver, schedule="ready")
     drive.invoke(app, EMPTY, CONFIG, **EXIT)

@@ -31,8 +31,8 @@ from stategraph.visualize.render.timeline import timeline
 
 postgres = cluster.emptied
 pytestmark = pytest.mark.trial
-EMPTY: Any = {"log": []}
-CALLED: list[int] = []
+EMPTY = {"log": []}
+CALLED = []
 
 
 @task
@@ -48,10 +48,10 @@ HOW = pytest.mark.parametrize("how", [{}, {"durability": "exit"}])
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_calls_of_a_task_are_found_at_its_origin(drive, saver, durability):
     CALLED.clear()
-    effects: list[str] = []
+    effects = []
     failing = [True]
 
-    def long(state: Any, runtime: Runtime[Any]) -> Any:
+    def long(state, runtime: Runtime[Any]):
         first = double(1).result()
         runtime.once("effect", effects.append, "had")
         if failing.pop() if failing else False:
@@ -59,7 +59,7 @@ def test_calls_of_a_task_are_found_at_its_origin(drive, saver, durability):
         answer = interrupt("?")
         return {"log": [f"{first}{double(2).result()}{answer}{len(state['log'])}"]}
 
-    def app() -> Any:
+    def app():
         return beside_a_chain(saver, long, on_failure="finish")
 
     with ends_by(CHAIN_FIRST):
@@ -77,16 +77,16 @@ def test_calls_of_a_task_are_found_at_its_origin(drive, saver, durability):
 @pytest.mark.parametrize("outer", ["supersteps", "ready"])
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 def test_a_nested_graph_resumes_where_it_stopped(drive, saver, inner, outer, how):
-    ran: list[int] = []
+    ran = []
 
-    def first(state: Any) -> Any:
+    def first(state):
         ran.append(1)
         return {"log": ["first"]}
 
     nodes = {"first": first, "ask": lambda state: {"log": [interrupt("?")]}}
     nested = build("S>first>ask>last", nodes=nodes).compile(schedule=inner)
 
-    def app() -> Any:
+    def app():
         return build("S>a>b>c S>long>d", nodes={"long": nested}).compile(saver, schedule=outer)
 
     drive.invoke(app(), EMPTY, CONFIG, **how)
@@ -100,7 +100,7 @@ def test_a_nested_graph_resumes_where_it_stopped(drive, saver, inner, outer, how
 
 @HOW
 def test_a_long_sleep_lets_the_other_branches_continue(drive, saver, how):
-    def long(state: Any, runtime: Runtime[Any]) -> Any:
+    def long(state, runtime: Runtime[Any]):
         runtime.sleep(3600)
         return {"log": ["long"]}
 
@@ -144,7 +144,7 @@ def test_a_copied_thread_resumes(drive, saver):
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?")]})
     drive.invoke(app, EMPTY, CONFIG)
     saver.copy_thread("t", "u")
-    other: Any = {"configurable": {"thread_id": "u"}}
+    other = {"configurable": {"thread_id": "u"}}
     assert drive.invoke(app, Command(resume="yes"), other)["log"][-2:] == ["yes", "d"]
 
 
@@ -156,13 +156,13 @@ def test_answers_to_several_questions_survive_a_crash(drive, saver):
 
     dies = [True]
 
-    def late(state: Any) -> Any:
+    def late(state):
         answer = interrupt("late?")
         if dies and dies.pop():
             raise Died
         return {"log": [f"late {answer}"]}
 
-    def app() -> Any:
+    def app():
         nodes = {"soon": lambda state: {"log": ["soon " + interrupt("soon?")]}, "late": late}
         return build("S>soon>x S>late", nodes=nodes).compile(saver, schedule="ready")
 
@@ -181,7 +181,7 @@ def test_of_two_runs_of_a_thread_one_continues(drive, saver):
     drive.invoke(app, EMPTY, CONFIG)
     state = drive.get_state(app, CONFIG)
 
-    def meddle(state: Any) -> Any:
+    def meddle(state):
         app.update_state(CONFIG, {"log": ["meddled"]}, "c")
         return {"log": ["long"]}
 
@@ -198,8 +198,8 @@ def test_tasks_run_at_the_same_time(drive):
     """c runs beside b, though b has started a step later."""
     meet = threading.Barrier(2, timeout=10)
 
-    def together(name: str) -> Any:
-        def run(state: Any) -> Any:
+    def together(name):
+        def run(state):
             meet.wait()
             return {"log": [name]}
 
@@ -212,11 +212,11 @@ def test_tasks_run_at_the_same_time(drive):
 def test_coroutines_run_at_the_same_time():
     ready = asyncio.Event()
 
-    async def late(state: Any) -> Any:
+    async def late(state):
         await asyncio.wait_for(ready.wait(), 10)
         return {"log": ["late"]}
 
-    async def last(state: Any) -> Any:
+    async def last(state):
         ready.set()
         return {"log": ["last"]}
 
@@ -230,7 +230,7 @@ def test_a_reader_sees_what_is_stored(drive, saver):
     seen = []
     if drive.is_async:
 
-        async def read() -> None:
+        async def read():
             async for chunk in app.astream(EMPTY, CONFIG, stream_mode="updates"):
                 seen.append((*chunk, app.get_state(CONFIG).values["log"][-1]))
 
@@ -268,7 +268,7 @@ def test_a_reader_that_leaves_keeps_what_has_ended(drive, saver):
 def test_a_drained_run_can_be_resumed(drive, saver):
     control = RunControl()
 
-    def stop(state: Any) -> Any:
+    def stop(state):
         control.request_drain("deploy")
         return {"log": ["long"]}
 
@@ -285,9 +285,9 @@ def test_a_drained_run_can_be_resumed(drive, saver):
 
 
 def test_retries_and_timeouts_are_as_ever(drive):
-    tried: list[int] = []
+    tried = []
 
-    def flaky(state: Any) -> Any:
+    def flaky(state):
         tried.append(1)
         if len(tried) < 3:
             raise ConnectionError
@@ -308,7 +308,7 @@ def test_retries_and_timeouts_are_as_ever(drive):
     assert drive.get_state(app, CONFIG).values["log"] == ["a", "b"]
 
 
-def elsewhere(state: Any) -> Any:
+def elsewhere(state):
     return {"log": ["elsewhere"]}
 
 
@@ -334,10 +334,10 @@ def test_a_wide_fan_out_is_stored_as_changes(drive):
     """Each step stores what has changed, however many tasks are under way."""
     saver = InMemorySaver()
     app = build("r:S=w w>sum", {"S": sends("w", *range(40))}).compile(saver, schedule="ready")
-    written: list[int] = []
+    written = []
     plain = saver.commit
 
-    def note(commits: Any) -> None:
+    def note(commits):
         written.extend(len(commit.values) for commit in commits)
         plain(commits)
 

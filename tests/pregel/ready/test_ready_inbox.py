@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
@@ -21,16 +18,16 @@ def in_order():
         yield
 
 
-def saw(name: str) -> Callable[[Any], Any]:
+def saw(name):
     """A node that writes down how much it has seen."""
     return lambda state: {"log": [f"{name}{len(state['log'])}"]}
 
 
-def posting(name: str, saver: Any, *words: str) -> Callable[[Any], Any]:
+def posting(name, saver, *words):
     """The same, and words are posted while it runs; once, whoever runs it again."""
     left = list(words)
 
-    def node(state: Any) -> Any:
+    def node(state):
         while left:
             app_of(saver).post(CONFIG, {"log": [left.pop(0)]})
         return saw(name)(state)
@@ -38,13 +35,13 @@ def posting(name: str, saver: Any, *words: str) -> Callable[[Any], Any]:
     return node
 
 
-def app_of(saver: Any, graph: str = "S>a>b>c>d S>long>d", **nodes: Any) -> Any:
+def app_of(saver, graph="S>a>b>c>d S>long>d", **nodes):
     """`long` beside a > b > c, which end before it begins, and d behind both."""
     made = {name: saw(name) for name in ("a", "b", "c", "d", "long")} | nodes
     return build(graph, nodes=made).compile(saver, schedule="ready", inbox=True)
 
 
-def posted(saver: Any) -> list[tuple[int, list[str]]]:
+def posted(saver):
     """The steps that have taken something, and what, oldest first."""
     found = []
     for stored in saver.list(CONFIG):
@@ -54,7 +51,7 @@ def posted(saver: Any) -> list[tuple[int, list[str]]]:
     return found[::-1]
 
 
-def waiting(drive: Any, saver: Any) -> list[str]:
+def waiting(drive, saver):
     return [word for post in drive.get_state(app_of(saver), CONFIG).posts for word in post["log"]]
 
 
@@ -69,7 +66,7 @@ def test_posts_before_the_start_are_applied_with_the_input(drive, saver, durabil
 
 
 def test_with_durability_exit_all_posts_are_in_the_one_step(drive, saver):
-    nodes: dict[str, Any] = {"a": posting("a", saver, "one", "two"), "long": lambda state: {"log": [interrupt("?")]}}
+    nodes = {"a": posting("a", saver, "one", "two"), "long": lambda state: {"log": [interrupt("?")]}}
     app = app_of(saver, **nodes)
     drive.call(app, "post", CONFIG, {"log": ["word"]})
     drive.invoke(app, {"log": ["in"]}, CONFIG, durability="exit")
@@ -102,7 +99,7 @@ def test_after_the_last_step_it_waits_for_the_next_call(drive, saver):
 def test_what_only_waits_for_an_answer_is_under_way(drive, saver):
     """Nothing runs after c's step in this call; d will, when `long` has its answer."""
 
-    def ask(state: Any) -> Any:
+    def ask(state):
         return {"log": [interrupt("?")]}
 
     app = app_of(saver, c=posting("c", saver, "word"), long=ask)
@@ -115,7 +112,7 @@ def test_what_only_waits_for_an_answer_is_under_way(drive, saver):
 def test_a_resumed_call_applies_posts_with_its_first_step(drive, saver):
     """The task that asked reads the state of its origin again."""
 
-    def ask(state: Any) -> Any:
+    def ask(state):
         return {"log": [f"{interrupt('?')}{len(state['log'])}"]}
 
     drive.invoke(app_of(saver, long=ask), {"log": []}, CONFIG)
@@ -125,7 +122,7 @@ def test_a_resumed_call_applies_posts_with_its_first_step(drive, saver):
 
 
 def test_a_call_whose_first_step_is_the_last_leaves_posts_queued(drive, saver):
-    def ask(state: Any) -> Any:
+    def ask(state):
         return {"log": [interrupt("?")]}
 
     drive.invoke(app_of(saver, d=ask), {"log": []}, CONFIG)
@@ -135,7 +132,7 @@ def test_a_call_whose_first_step_is_the_last_leaves_posts_queued(drive, saver):
 
 
 def test_after_a_failure_what_ends_takes_it(drive, saver):
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise ValueError("no luck")
 
     app = app_of(saver, a=posting("a", saver, "word"), long=fail)
@@ -146,7 +143,7 @@ def test_after_a_failure_what_ends_takes_it(drive, saver):
 
 
 def test_sends_that_wait_and_joins_keep_their_places(drive, saver):
-    def split(state: Any) -> Any:
+    def split(state):
         return [Send("w", {"log": ["x"]}), Send("w", {"log": ["y"]})]
 
     builder = build("S>a r:a=w w+long>d S>long", {"a": split}, {"a": posting("a", saver, "word"), "d": saw("d")})
@@ -198,10 +195,10 @@ def test_an_edit_and_a_fork_do_not_get_it_again(drive, saver):
 
 
 def test_posts_are_applied_once_when_schedules_alternate(drive, saver):
-    def ask(state: Any) -> Any:
+    def ask(state):
         return {"log": [interrupt("?", key="q")]}
 
-    def of(schedule: Any) -> Any:
+    def of(schedule):
         nodes = {"a": posting("a", saver), "b": ask, "c": saw("c")}
         return build("S>a>b>c", nodes=nodes).compile(saver, schedule=schedule, inbox=True)
 
@@ -225,7 +222,7 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(saver, monkey
     app, commit, count = app_of(saver, **nodes), saver.commit, []
     app.post(CONFIG, {"log": ["zero"]})
 
-    def dies(given: Any) -> None:
+    def dies(given):
         count.append(given)
         if len(count) == number + 1 and not stored:
             raise Died
@@ -247,7 +244,7 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(saver, monkey
 def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive, saver):
     first = [True]
 
-    def overtaken(state: Any) -> Any:
+    def overtaken(state):
         if first and first.pop():
             app_of(saver).post(CONFIG, {"log": ["word"]})
             app_of(saver).invoke(None, CONFIG)
@@ -265,7 +262,7 @@ def test_a_reducer_that_raises_on_it_leaves_it(drive):
     app = app_of(saver, a=posting("a", saver, "word"))
     inbox_table = saver.store_post
 
-    def broken(thread_id: str, writes: Any) -> None:
+    def broken(thread_id, writes):
         inbox_table(thread_id, [("log", saver.serde.dumps(3))])
 
     saver.store_post = broken  # type: ignore[method-assign]

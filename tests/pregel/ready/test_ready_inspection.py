@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from kit.graphs import CONFIG
@@ -23,12 +22,12 @@ from stategraph.visualize.trace.index import ThreadIndex
 from stategraph.visualize.trace.reader import read_trace
 from stategraph.visualize.trace.values import INSIDE
 
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 STARTED = "it has started and not ended: it is running, or goes on with the next call"
 STARTS = "nothing holds it back: it is running already, or starts with the next call"
 
 
-def ask(state: Any) -> Any:
+def ask(state):
     return {"log": [interrupt("really?")]}
 
 
@@ -49,7 +48,7 @@ def test_explain_reports_cancelled_tasks(drive):
     class Died(BaseException):
         pass
 
-    def die(state: Any) -> Any:
+    def die(state):
         raise Died
 
     app = beside_a_chain(InMemorySaver(), die)
@@ -62,9 +61,9 @@ def test_explain_reports_cancelled_tasks(drive):
 
 def test_explain_is_accurate_while_a_run_is_in_progress():
     """It reads what is stored: that b has started since the last checkpoint is not."""
-    told: dict[str, Any] = {}
+    told = {}
 
-    def b(state: Any) -> Any:
+    def b(state):
         look = threading.Thread(target=lambda: told.update(app.explain(CONFIG)))
         look.start()
         look.join()
@@ -77,7 +76,7 @@ def test_explain_is_accurate_while_a_run_is_in_progress():
 
 
 def test_a_bar_spans_the_steps_in_which_its_task_was_running():
-    def long(state: Any) -> Any:
+    def long(state):
         return {"log": ["long"]}
 
     app = beside_a_chain(InMemorySaver(), long)
@@ -152,7 +151,7 @@ def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since():
     def call() -> int:
         return 1
 
-    def long(state: Any) -> Any:
+    def long(state):
         call().result()
         look = threading.Thread(target=lambda: (index.refresh(app), pages.steps()))
         look.start()
@@ -167,7 +166,7 @@ def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since():
     assert '"long": {"paused": 1}' in json.dumps(pages.steps())
 
 
-def look_at_open_step(app: Any) -> Any:
+def look_at_open_step(app):
     """What a page shows of it while a run is in progress, from another thread than that of the task that looks."""
     index = ThreadIndex("t")
     index.refresh(app)
@@ -179,9 +178,9 @@ def look_at_open_step(app: Any) -> Any:
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_blocked_node_is_not_shown_as_running(nested):
     """c has triggered d, and long, which leads to d as well, goes on with its answer."""
-    seen: list[Any] = []
+    seen = []
 
-    def long(state: Any) -> Any:
+    def long(state):
         interrupt("really?")
         seen.append(look_at_open_step(app))
         return {"log": ["long"]}
@@ -200,9 +199,9 @@ def test_a_blocked_node_is_not_shown_as_running(nested):
 
 
 def test_a_task_that_failed_some_steps_ago_is_shown_as_running_when_it_runs_again():
-    seen: list[Any] = []
+    seen = []
 
-    def long(state: Any) -> Any:
+    def long(state):
         seen.append(look_at_open_step(app))
         if len(seen) == 1:
             raise ValueError("no luck")
@@ -275,7 +274,7 @@ def test_a_resumed_stream_shows_the_stored_metadata(drive):
     assert chunks[0]["metadata"] == stored
 
 
-def list_inputs(app: Any, node: str) -> list[str]:
+def list_inputs(app, node):
     steps = read_trace(app, CONFIG, texts=True).steps
     return [task.input for step in steps for task in step.all_tasks() if task.node == node]
 
@@ -284,9 +283,9 @@ def list_inputs(app: Any, node: str) -> list[str]:
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_task_is_shown_with_the_input_that_it_was_called_with(nested, looked_at_by):
     """It has read the state at its origin, also if it ends some steps later."""
-    seen: list[Any] = []
+    seen = []
 
-    def long(state: Any) -> Any:
+    def long(state):
         seen.append(state)
         return {"log": ["long"]}
 
@@ -301,7 +300,7 @@ def test_a_task_is_shown_with_the_input_that_it_was_called_with(nested, looked_a
 
 
 def test_a_task_that_failed_is_shown_with_the_input_that_it_was_called_with(tmp_path):
-    def long(state: Any) -> Any:
+    def long(state):
         raise ValueError("no luck")
 
     app = beside_a_chain(InMemorySaver(), long, on_failure="finish")
@@ -334,7 +333,7 @@ def test_an_open_failure_is_shown_once(tmp_path, nested):
     """The step in which its task started shows only its bar; after the next call it is an earlier error."""
     luck = ["no", "no"]
 
-    def long(state: Any) -> Any:
+    def long(state):
         if luck:
             raise ValueError(f"luck {luck.pop()}")
         return {"log": ["long"]}
@@ -362,7 +361,7 @@ def test_an_open_failure_is_shown_once(tmp_path, nested):
 
 
 def test_a_failure_that_an_error_handler_takes_stays_an_earlier_error(tmp_path):
-    def long(state: Any) -> Any:
+    def long(state):
         raise ValueError("no luck")
 
     graph = build("S>a>b>c")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kit import flow_graphs
 from kit.flow_cases import CASES
@@ -11,8 +9,8 @@ from kit.ready_graphs import build, by_order, ends_by, ends_together, sends, sho
 
 from stategraph import Command, InMemorySaver, Overwrite, interrupt
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
-EMPTY: Any = {"log": []}
+CONFIG = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
+EMPTY = {"log": []}
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 
 OTHERWISE = {
@@ -96,7 +94,7 @@ GATHERED = {
 
 @pytest.mark.parametrize(("graph", "routes", "order", "steps"), GATHERED.values(), ids=GATHERED)
 def test_a_join_for_all_waits_for_what_still_leads_to_its_sources(drive, graph, routes, order, steps):
-    def rank(task: Any) -> int:
+    def rank(task):
         number = task.send.arg["n"] if task.send else ""
         return order.index(each) if (each := f"{task.name}{number}") in order else len(order)
 
@@ -108,7 +106,7 @@ def test_a_join_for_all_waits_for_what_still_leads_to_its_sources(drive, graph, 
 
 
 def test_a_join_for_all_waits_for_a_source_that_asks(drive):
-    def ask(state: Any) -> Any:
+    def ask(state):
         return {"log": [interrupt("?") if state["n"] == 2 else "w"]}
 
     app = build("S>p S>db r:p=w w+db>d", THREE, {"w": ask}).compile(InMemorySaver(), schedule="ready")

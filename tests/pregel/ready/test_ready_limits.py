@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kit.graphs import CONFIG, Log
@@ -12,12 +10,12 @@ from kit.graphs import CONFIG, Log
 from stategraph import START, Command, InMemorySaver, Limit, StateGraph, interrupt
 
 
-def wide(limit: Limit, node: Callable[..., Any], chains: int = 5, length: int = 3) -> StateGraph[Any]:
+def wide(limit: Limit, node, chains=5, length=3):
     """Chains side by side, each node under the limit, then one node."""
     graph = StateGraph(Log)
     graph.add_node("end", lambda state: {"log": ["end"]})
     for chain in range(chains):
-        before: Any = START
+        before = START
         for number in range(length):
             name = f"c{chain}n{number}"
             graph.add_node(name, node, limit=limit).add_edge(before, name)
@@ -31,16 +29,16 @@ def wide(limit: Limit, node: Callable[..., Any], chains: int = 5, length: int = 
 def test_no_more_tasks_run_at_once_than_the_limit(drive, most, saved):
     at_work, seen = [0], set()
 
-    def enter(step: int) -> None:
+    def enter(step):
         at_work[0] += step
         seen.add(at_work[0])
 
-    def work(state: Any) -> Any:
+    def work(state):
         enter(1)
         enter(-1)
         return {"log": ["done"]}
 
-    async def awork(state: Any) -> Any:
+    async def awork(state):
         enter(1)
         await asyncio.sleep(0)
         enter(-1)
@@ -54,7 +52,7 @@ def test_no_more_tasks_run_at_once_than_the_limit(drive, most, saved):
 def test_a_question_and_a_failure_hold_no_place(drive):
     failing = [True]
 
-    def work(state: Any) -> Any:
+    def work(state):
         if failing and failing.pop():
             raise ValueError("no")
         return {"log": [interrupt("?")]}

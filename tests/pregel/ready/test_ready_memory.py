@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from threading import Barrier, Event
-from typing import Any
 
 import pytest
 from kit.graphs import CONFIG
@@ -11,19 +10,19 @@ from kit.ready_graphs import build, by_order, ends_by, ends_together, sends
 
 from stategraph import Command, InMemorySaver, Send, interrupt
 
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 
 
-def agent_of(**nodes: Any) -> Any:
+def agent_of(**nodes):
     """A graph with a memory: its log has what all before have said."""
     return build("S>q", nodes=nodes).compile(checkpointer=True, schedule="ready")
 
 
-def ask(state: Any) -> Any:
+def ask(state):
     return {"log": [interrupt("?")]}
 
 
-def route_to_m(name: str, **options: Any) -> Any:
+def route_to_m(name, **options):
     return lambda _: [Send("m", {"log": [name]}, **options)]
 
 
@@ -142,11 +141,11 @@ def test_a_task_finished_in_a_superstep_waits_for_no_memory(drive):
     """There the first `Send` was refused, as the second one had the memory."""
     ended, called = Event(), []
 
-    def wait(state: Any) -> Any:
+    def wait(state):
         assert state["log"] != ["1"] or ended.wait(10)
         return {"log": []}
 
-    def note(state: Any) -> Any:
+    def note(state):
         called.append(state["log"][0])
         ended.set()
         return {"log": []}
@@ -174,13 +173,13 @@ def test_a_function_that_runs_such_a_graph(drive):
 def test_functions_that_run_such_a_graph_and_have_started_at_different_steps(drive):
     begun, refused, both = Event(), Event(), Barrier(2)
 
-    def work(state: Any) -> Any:
+    def work(state):
         assert refused.wait(10)
         return {"log": ["w"]}
 
     agent = build("S>work", nodes={"work": work}).compile(checkpointer=True)
 
-    def m(state: Any) -> Any:
+    def m(state):
         begun.set()
         both.wait(10)  # that they share a memory is known once one has called
         try:
@@ -189,7 +188,7 @@ def test_functions_that_run_such_a_graph_and_have_started_at_different_steps(dri
             refused.set()
             raise
 
-    def b(state: Any) -> Any:
+    def b(state):
         assert begun.wait(10)
         return {"log": ["b"]}
 

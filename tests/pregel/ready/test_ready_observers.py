@@ -21,13 +21,13 @@ from stategraph import (
 )
 from stategraph.visualize.live import view as live_view
 
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 HANDLER = "__error_handler__flaky"
 QUICK = RetryPolicy(initial_interval=0.001, jitter=False, max_attempts=2)
 CHAIN_FIRST = by_order("a", "b", "c", "long")
 
 
-def steps_of(log: Log) -> list[Any]:
+def steps_of(log: Log):
     return [event[1:] for event in log.events if event[0] == "step"]
 
 
@@ -64,7 +64,7 @@ def test_a_step_begins_with_started_tasks_and_ends_with_what_is_stored(drive):
 
 def test_every_task_belongs_to_the_step_in_which_it_starts(drive):
     class Steps(Observer):
-        def __init__(self) -> None:
+        def __init__(self):
             self.steps: dict[str, int] = {}
 
         def task_ended(self, task, status, seconds, error):
@@ -90,9 +90,9 @@ def test_tasks_resumed_by_a_call_start_with_its_first_step(drive):
 
 
 def test_attempts_handlers_and_restored_tasks_are_observed(drive):
-    tried: list[int] = []
+    tried = []
 
-    def flaky(state: Any) -> Any:
+    def flaky(state):
         tried.append(1)
         raise ConnectionError(f"try {len(tried)}")
 
@@ -118,7 +118,7 @@ def test_a_failed_task_starts_again_in_the_next_call(drive):
     app = build("S>a>b S>long").compile(InMemorySaver(), schedule="ready", on_failure="finish")
     log = Log()
 
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise ValueError("no luck")
 
     failing = build("S>a>b S>long", nodes={"long": fail})
@@ -139,7 +139,7 @@ def test_a_breakpoint_is_observed(drive):
 
 def test_a_graph_inside_is_a_run_of_its_own_below_its_task(drive):
     class Runs(Observer):
-        def __init__(self) -> None:
+        def __init__(self):
             self.runs: list[Any] = []
 
         def run_started(self, run):
@@ -174,7 +174,7 @@ def test_spans_of_tasks_overlap_below_the_span_of_their_run(drive):
 
 
 def test_retries_and_failures_are_logged_with_the_step_in_which_their_task_started(drive, caplog):
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise ConnectionError("down")
 
     caplog.set_level(logging.INFO, "stategraph")
@@ -210,12 +210,12 @@ def test_progress_says_how_many_are_known_while_it_runs(drive, seen):
     """b, which starts a step later, runs while long does."""
     looked = threading.Event()
 
-    def look(view: Seen) -> None:
+    def look(view: Seen):
         if view.headlines[-1].startswith("1 of 3 tasks"):
             assert view.marks[-1]["long"][0] == view.marks[-1]["b"][0] == "running"
             looked.set()
 
-    def wait(state: Any) -> Any:
+    def wait(state):
         assert looked.wait(10)
         return {"log": ["waited"]}
 

@@ -22,8 +22,8 @@ from stategraph import (
 )
 from stategraph.pregel import rename_node
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 10}
-EMPTY: Any = {"log": []}
+CONFIG = {"configurable": {"thread_id": "t"}, "recursion_limit": 10}
+EMPTY = {"log": []}
 
 
 class State(TypedDict, total=False):
@@ -36,7 +36,7 @@ class Changed(State):
     x: list[Any]
 
 
-def graph_that_asks(ask: Any, schema: Any = State) -> Any:
+def graph_that_asks(ask, schema=State):
     """q asks, and z would too; b > b2 ends meanwhile."""
     graph = StateGraph(schema).add_node("q", ask).add_node("z", ask)
     for name in ("b", "b2"):
@@ -49,7 +49,7 @@ def graph_that_asks(ask: Any, schema: Any = State) -> Any:
 def test_a_task_reads_the_update_of_a_command(drive, schedule):
     read = []
 
-    def ask(state: Any) -> Any:
+    def ask(state):
         read.append(state.get("x"))
         return {"log": [interrupt("?")]}
 
@@ -65,7 +65,7 @@ def test_a_task_reads_the_update_of_a_command(drive, schedule):
 @pytest.mark.parametrize("edited", [False, True])
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
 def test_a_send_of_a_command_keeps_its_interrupt_if_an_equal_task_is_running(drive, schedule, edited):
-    def ask(state: Any) -> Any:
+    def ask(state):
         return {"log": [f"{state['x']}{interrupt(state['x'])}"]}
 
     graph = StateGraph(State).add_node("z", ask).add_node("b", lambda _: {"log": ["b"]}).add_edge(START, "b")
@@ -87,7 +87,7 @@ def test_a_send_of_a_command_keeps_its_interrupt_if_an_equal_task_is_running(dri
 def test_a_task_may_last_through_all_steps_of_the_call(drive, schedule):
     left = []
 
-    def ask(state: Any) -> Any:
+    def ask(state):
         left.append(state["left"])
         return {"log": [interrupt("?")]}
 
@@ -101,14 +101,14 @@ def test_a_task_may_last_through_all_steps_of_the_call(drive, schedule):
 
 
 def test_the_origin_of_a_task_is_migrated_too(drive):
-    read: list[Any] = []
+    read = []
 
     @task
     def call() -> str:
         read.append("called")
         return "found"
 
-    def ask(state: Any) -> Any:
+    def ask(state):
         found = call().result()
         read.append(state["x"])
         return {"log": [f"{found} {interrupt('1?')} {interrupt('2?')}"]}
@@ -116,7 +116,7 @@ def test_the_origin_of_a_task_is_migrated_too(drive):
     saver = InMemorySaver()
     graph_that_asks(ask).compile(saver, schedule="ready").invoke({**EMPTY, "x": "old"}, CONFIG)
 
-    def migrate(checkpoint: Any, changed: Any) -> Any:
+    def migrate(checkpoint, changed):
         assert changed == ["key 'x' has changed its kind"]
         checkpoint["channel_values"]["x"] = [checkpoint["channel_values"]["x"]]
         return checkpoint
@@ -130,7 +130,7 @@ def test_the_origin_of_a_task_is_migrated_too(drive):
 
 @pytest.mark.parametrize("schedule", ["ready", "supersteps"])
 def test_the_node_of_a_running_task_may_be_renamed(drive, schedule):
-    def app_of(name: str, **options: Any) -> Any:
+    def app_of(name, **options):
         graph = StateGraph(State).add_node(name, lambda state: {"log": [f"{state.get('x', '')}{interrupt('?')}"]})
         for other in ("b", "b2"):
             graph.add_node(other, lambda _, other=other: {"log": [other]})
@@ -152,10 +152,10 @@ def test_the_node_of_a_running_task_may_be_renamed(drive, schedule):
 
 
 def test_without_its_origin_a_task_starts_again(drive):
-    def ask(state: Any) -> Any:
+    def ask(state):
         return {"log": [f"{state.get('x')}{interrupt('?')}"]}
 
-    def restarted() -> Any:
+    def restarted():
         """A thread with two tasks that have lost what they had started from."""
         builder = graph_that_asks(ask).add_conditional_edges(START, lambda _: [Send("z", {"x": 7})], ["z"])
         app = builder.compile(InMemorySaver(), schedule="ready")
@@ -182,7 +182,7 @@ def test_without_its_origin_a_task_starts_again(drive):
 @pytest.mark.parametrize("memory", [None, True])
 @pytest.mark.parametrize("outer", ["ready", "supersteps"])
 def test_an_interrupt_is_answered_again_from_a_checkpoint_of_the_nested_graph(drive, outer, memory):
-    inner: Any = graph_that_asks(lambda state: {"log": [interrupt("?")]}).compile(checkpointer=memory, schedule="ready")
+    inner = graph_that_asks(lambda state: {"log": [interrupt("?")]}).compile(checkpointer=memory, schedule="ready")
     app = chain_of(State, n=inner).compile(InMemorySaver(), schedule=outer)
     drive.invoke(app, EMPTY, CONFIG)
     (inside,) = [task.state for task in drive.get_state(app, CONFIG).tasks]

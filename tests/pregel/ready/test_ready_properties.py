@@ -20,7 +20,7 @@ from stategraph.testing import virtual_time
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 
 
-def facts(app: Any, config: Any = CONFIG) -> list[Any]:
+def facts(app, config: Any = CONFIG):
     """What the history of a thread says, without ids and times."""
     return [
         (
@@ -34,7 +34,7 @@ def facts(app: Any, config: Any = CONFIG) -> list[Any]:
     ]
 
 
-def finish(app: Any, given: Any, rank: Any, *, is_async: bool = False, asked: bool = False) -> Any:
+def finish(app, given, rank, *, is_async=False, asked=False):
     """Run to the end, answering one question after the other.
 
     Args:
@@ -67,12 +67,12 @@ def test_sync_and_async_make_the_same_history(graph, order, waves, races):
 @example(464527, 2016, False, "async", True, True)
 @given(seeds, seeds, st.booleans(), st.sampled_from(["sync", "async"]), st.booleans(), st.booleans())
 def test_stopped_anywhere_and_resumed_is_never_stopped(graph, order, is_async, durability, waves, races):
-    options: Any = {"defers": waves, "waves": waves, "races": races}
+    options = {"defers": waves, "waves": waves, "races": races}
     whole = make_graph(graph, **options).compile(InMemorySaver(), schedule="ready")
     finish(whole, EMPTY, by_chance(order))
     expected = facts(whole)
     saver = MortalSaver()
-    given: Any = EMPTY
+    given = EMPTY
     for _ in range(200):
         app = make_graph(graph, **options).compile(saver, schedule="ready")
         saver.left = 2 if given is EMPTY else 1
@@ -115,7 +115,7 @@ def test_one_at_a_time_the_history_is_a_function_of_the_input(graph, waves, race
     assert found[0] == found[1] == found[2]
 
 
-def seconds_of(name: str, pace: int) -> float:
+def seconds_of(name, pace):
     return 1 + crc32(f"{pace}{name}".encode()) % 9973 / 100
 
 
@@ -145,7 +145,7 @@ def test_in_real_time_each_node_runs_as_often_as_in_supersteps(graph, pace):
 def test_schedules_may_alternate_on_a_thread(graph, order, waves, races):
     """Whatever ran when, each ends what the other has left."""
     saver = MortalSaver()
-    given: Any = EMPTY
+    given = EMPTY
     for turn in range(400):
         app = make_graph(graph, defers=waves, waves=waves, races=races).compile(saver, schedule=("ready", "supersteps")[turn % 2])
         saver.left = 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
@@ -28,7 +27,7 @@ from stategraph.pregel.errors import ConcurrentUpdateError
 from stategraph.testing import record, replay, survives
 from stategraph.visualize import timeline
 
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 
 
 class State(TypedDict, total=False):
@@ -40,7 +39,7 @@ class Lost(Exception):
     """A racer that fails."""
 
 
-RAN: list[str] = []
+RAN = []
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +47,7 @@ def nothing_has_run():
     RAN.clear()
 
 
-def act(state: Any) -> Any:
+def act(state):
     """What a racer does is the first word of its name."""
     name = state["name"]
     RAN.append(name)
@@ -59,17 +58,17 @@ def act(state: Any) -> Any:
     return {"log": [name + answer], **({"plain": name} if what == "plain" else {})}
 
 
-def writer(name: str) -> Callable[[Any], Any]:
+def writer(name):
     return lambda state: {"log": [name]}
 
 
-def race(*names: str, node: str = "run") -> list[Send]:
+def race(*names, node="run") -> list[Send]:
     return [Send(node, {"name": name}, race="r") for name in names]
 
 
 def make(
-    sends: list[Any], *, beside: str = "", saver: Any = None, schedule: Any = "ready", node: Any = act, **policies: Any
-) -> Any:
+    sends, *, beside="", saver=None, schedule="ready", node=act, **policies
+):
     """START races; `after` comes behind the race, `beside` > `behind` has nothing to do with it."""
     builder = StateGraph(State).add_node("run", node, **policies).add_node("after", writer("after"))
     builder.add_conditional_edges(START, lambda state: sends, ["run"])
@@ -80,10 +79,10 @@ def make(
     return builder.compile(saver or InMemorySaver(), schedule=schedule)
 
 
-def by_name(*names: str) -> Callable[[Any], int]:
+def by_name(*names):
     """Racers and nodes end in this order."""
 
-    def rank(task: Any) -> int:
+    def rank(task):
         racer = (task.cause or task).send
         return names.index(task.name if racer is None or task.cause else racer.arg["name"])
 
@@ -164,10 +163,10 @@ def test_found_together_the_first_in_path_order_wins():
 
 def test_one_that_cannot_be_applied_does_not_win():
     """Found together, the next in path order wins then; later, the next to end does."""
-    def meddle(state: Any) -> Any:
+    def meddle(state):
         return {"plain": "meddled"}
 
-    def app() -> Any:
+    def app():
         builder = StateGraph(State).add_node("run", act).add_node("meddle", meddle)
         builder.add_conditional_edges(START, lambda state: [*race("plain", "x"), "meddle"], ["run", "meddle"])
         return builder.compile(InMemorySaver(), schedule="ready")
@@ -188,7 +187,7 @@ def test_where_none_can_be_applied_the_first_is_raised(drive):
 
 
 def test_an_update_that_a_reducer_refuses_does_not_win(drive):
-    def add(old: list[str], new: list[str]) -> list[str]:
+    def add(old, new):
         if new == ["refused"]:
             raise ArithmeticError("refused")
         return old + new
@@ -207,11 +206,11 @@ def test_an_update_that_a_reducer_refuses_does_not_win(drive):
 
 
 def test_a_handler_runs_when_no_other_racer_can_win(drive):
-    def mend(state: Any) -> Any:
+    def mend(state):
         RAN.append("mend")
         return {"log": ["mended"]}
 
-    def app(*names: str) -> Any:
+    def app(*names):
         return make(race(*names), error_handler=mend)
 
     with ends_by(by_name("fail", "win", "after", "run:on_error")):
@@ -225,7 +224,7 @@ def test_a_handler_runs_when_no_other_racer_can_win(drive):
 
 
 def test_a_command_for_the_graph_around_wins(drive):
-    def leave(state: Any) -> Any:
+    def leave(state):
         if state["name"] == "leave":
             return Command(graph=Command.PARENT, update={"log": ["left"]}, goto="end")
         return act(state)
@@ -298,7 +297,7 @@ def test_a_breakpoint_stops_a_whole_race(drive):
 
 @pytest.mark.parametrize("wait", ["any", "reachable"])
 def test_losers_count_in_no_join_and_block_none(drive, wait):
-    def joined(state: Any, runtime: Runtime[Any]) -> Any:
+    def joined(state, runtime: Runtime[Any]):
         return {"log": ["+".join(runtime.joined)]}
 
     builder = StateGraph(State).add_node("a", act).add_node("b", act).add_node("join", joined)
@@ -346,14 +345,14 @@ def test_answers_to_losers_go_with_them(drive):
 
 
 def test_calls_of_a_racer_do_not_run_again(drive):
-    called: list[str] = []
+    called = []
 
     @task
     def call(name: str) -> str:
         called.append(name)
         return name
 
-    def run(state: Any) -> Any:
+    def run(state):
         return {"log": [call(state["name"]).result() + interrupt(state["name"])]}
 
     app = make(race("x", "y"), node=run)
@@ -427,9 +426,9 @@ def test_streams_show_each_racer_once(drive):
 
 
 def test_coroutines_that_lost_are_cancelled_and_awaited():
-    cleaned: list[str] = []
+    cleaned = []
 
-    async def run(state: Any) -> Any:
+    async def run(state):
         if state["name"] == "win":
             return {"log": ["win"]}
         try:
@@ -444,7 +443,7 @@ def test_coroutines_that_lost_are_cancelled_and_awaited():
 
 
 def test_the_testing_package_supports_races():
-    def app() -> Any:
+    def app():
         return make(race("fail", "x", "win"), beside="beside")
 
     replay(record(app(), EMPTY), app())

@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import pytest
@@ -49,19 +48,19 @@ from stategraph.testing import (
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 
 
-def ready(graph: StateGraph[Any], saver: Any = None, **options: Any) -> Any:
+def ready(graph, saver=None, **options):
     return graph.compile(saver or InMemorySaver(), schedule="ready", **options)
 
 
-def ask(state: Any) -> Any:
+def ask(state):
     return {"log": [interrupt("which?")]}
 
 
-def steps_of(recording: Recording) -> list[str]:
+def steps_of(recording: Recording):
     return [" ".join(task.node for task in step) for run in recording.runs for step in run.steps]
 
 
-def check(drive: Drive, app: Any, *expected: str) -> None:
+def check(drive: Drive, app, *expected):
     """A thread of this graph has these steps; its replays, with its nodes and without, take the same."""
     recording = Recording.from_json(json.loads(json.dumps(read_thread(app, CONFIG).to_json())))
     assert steps_of(recording) == list(expected)
@@ -73,7 +72,7 @@ def check(drive: Drive, app: Any, *expected: str) -> None:
         assert steps_of(again) == list(expected)
 
 
-def call(app: Any, given: Any, *order: str) -> Any:
+def call(app, given, *order):
     with ends_by(by_order(*order)):
         return app.invoke(given, CONFIG)
 
@@ -127,7 +126,7 @@ def test_graphs_inside_have_their_orders(drive, outer):
     twice = build("S>p>q S>r", nodes={"p": inner, "r": inner})
     app = twice.compile(InMemorySaver(), schedule=outer)
 
-    def rank(task: Any) -> int:
+    def rank(task):
         return ("wzxy" if task.run.ns.startswith("p") else "xywz").find(task.name)
 
     with ends_by(rank):
@@ -159,9 +158,9 @@ def test_questions_that_are_open_stay_open(drive):
 
 def test_what_ended_with_an_answered_task_after_ctrl_c_ends_with_it(drive):
     """It was cut off beside the question, and ended in the call with the answer. Here it ends in the first call."""
-    ran: list[str] = []
+    ran = []
 
-    def cut_off(state: Any) -> Any:
+    def cut_off(state):
         ran.append("b")
         if len(ran) == 1:
             raise KeyboardInterrupt
@@ -177,7 +176,7 @@ def test_what_ended_with_an_answered_task_after_ctrl_c_ends_with_it(drive):
 
 
 def test_a_failure_holds_back_the_recorded_tasks(drive):
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise ArithmeticError("never")
 
     app = ready(build("S>a>b S>bad S>c>d", nodes={"bad": fail}))
@@ -189,9 +188,9 @@ def test_a_failure_holds_back_the_recorded_tasks(drive):
 @pytest.mark.parametrize("inside", [False, True])
 def test_tasks_held_back_by_a_failure_start_where_they_started(drive, inside):
     """b could have started after a. It did so in the second call, and has read what c wrote."""
-    ran: list[str] = []
+    ran = []
 
-    def flaky(state: Any) -> Any:
+    def flaky(state):
         ran.append("bad")
         if len(ran) == 1:
             raise ArithmeticError("once")
@@ -211,7 +210,7 @@ def test_tasks_held_back_by_a_failure_start_where_they_started(drive, inside):
 def test_tasks_held_back_by_a_drain_start_where_they_started(drive):
     control = RunControl()
 
-    def stop(state: Any) -> Any:
+    def stop(state):
         control.request_drain()
         return {"log": ["a"]}
 
@@ -244,7 +243,7 @@ def test_a_write_that_was_refused_is_refused_again(drive):
 
 
 def test_an_error_handler_ends_where_it_ended(drive):
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise ArithmeticError("never")
 
     graph = build("S>a>b S>c>d")
@@ -256,9 +255,9 @@ def test_an_error_handler_ends_where_it_ended(drive):
 
 @pytest.mark.parametrize("winner", [0, 2])
 def test_the_recorded_racer_wins_and_no_other_runs(drive, winner):
-    ran: list[int] = []
+    ran = []
 
-    def run(state: Any) -> Any:
+    def run(state):
         ran.append(state["n"])
         return {"log": [str(state["n"])]}
 
@@ -296,7 +295,7 @@ def test_a_run_that_stores_nothing_raises_its_error():
     call(app, EMPTY)
     recording = read_thread(app, CONFIG)
 
-    def refuse(given: Any) -> None:
+    def refuse(given):
         raise ArithmeticError("refused")
 
     broken = app.copy({"check_input": refuse})
@@ -310,7 +309,7 @@ def test_a_run_that_stores_nothing_raises_its_error():
 def test_a_run_that_is_recorded_in_parallel_is_replayed(drive):
     app = build("S>a>c>e S>b>d>e").compile(schedule="ready")
     with ends_by(by_order("b", "d", "a", "c")):
-        options: Any = {"config": {"max_concurrency": 4}}
+        options = {"config": {"max_concurrency": 4}}
         recording = asyncio.run(arecord(app, EMPTY, **options)) if drive.is_async else record(app, EMPTY, **options)
     assert steps_of(recording) == ["b", "d", "a", "c", "e"]
     for config in ({}, {"max_concurrency": 1}, {"max_concurrency": 4}):
@@ -321,8 +320,8 @@ def test_a_graph_inside_supersteps_is_recorded_one_task_at_a_time():
     """Which of its tasks ends first would be chance."""
     most = [0, 0]
 
-    def note(name: str) -> Any:
-        def run(state: Any) -> Any:
+    def note(name):
+        def run(state):
             most[0] += 1
             most[1] = max(most)
             time.sleep(0.001)
@@ -339,9 +338,9 @@ def test_a_graph_inside_supersteps_is_recorded_one_task_at_a_time():
 
 
 def test_survives_names_the_setting_by_which_steps_depend_on_chance():
-    runs: list[Any] = []
+    runs = []
 
-    def begin(state: Any) -> list[str]:
+    def begin(state):
         runs.append(state)
         return ["a", "b"]
 
@@ -382,7 +381,7 @@ def test_the_test_that_the_command_writes_passes(tmp_path, monkeypatch, capsys):
         call(ready(build("S>a>c>e S>b>d>e"), saver), EMPTY, "b", "d", "a", "c")
     main(["pytest", "--db", "t.db", "--thread", "t", "program.py:app"])
     assert "1. b" in capsys.readouterr().out
-    found: dict[str, Any] = {"__file__": str(tmp_path / "test_thread_t.py")}
+    found = {"__file__": str(tmp_path / "test_thread_t.py")}
     exec(Path("test_thread_t.py").read_text(), found)
     found["test_thread_t"]()
     forget_modules(tmp_path)
@@ -396,15 +395,15 @@ seeds = st.integers(0, 10**6)
 @given(seeds, seeds, st.booleans(), st.booleans(), st.booleans(), st.sampled_from(["one", "together", "killed", "failed"]))
 def test_every_run_can_be_replayed(graph, order, waves, races, is_async, ends):
     saver = MortalSaver()
-    failed: set[str] = set()
+    failed = set()
 
-    def fail_once(name: str) -> None:
+    def fail_once(name):
         if ends == "failed" and crc32(f"{order}{name}".encode()) % 3 == 0 and name not in failed:
             failed.add(name)
             raise ArithmeticError(name)
 
     app = ready(make_graph(graph, defers=waves, waves=waves, races=races, wait=fail_once), saver)
-    todo: Any = EMPTY
+    todo = EMPTY
     for number in range(200):
         saver.left = 2 if ends == "killed" else -1
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import pytest
 from kit.drive import each_case
@@ -12,18 +11,18 @@ from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import Command, InMemorySaver, Send, interrupt, task
 
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 R, S = "ready", "supersteps"
 
 
-def ask(*questions: str) -> Any:
+def ask(*questions):
     return lambda state: {"log": ["".join(interrupt(each) for each in questions)]}
 
 
-def answer_all(drive: Any, make: Any, schedules: Any, **options: Any) -> tuple[list[Any], Any]:
+def answer_all(drive, make, schedules, **options):
     """Call the graph with one schedule after the other, with an answer each time: what it asks, and the last state."""
     asked = []
-    given: Any = EMPTY
+    given = EMPTY
     for number, schedule in enumerate(schedules):
         app = make(schedule)
         drive.invoke(app, given, CONFIG, **options)
@@ -49,8 +48,8 @@ def test_a_nested_graph_resumes_where_it_stopped(drive, memory, schedules, inner
     saver, paid = InMemorySaver(), []
     nodes = {"pay": lambda state: paid.append(1), "q": ask("q1?"), "r": ask("q2?"), "s": ask("q3?")}
 
-    def make(schedule: Any) -> Any:
-        sub: Any = build("S>pay>q>r>s", nodes=nodes).compile(checkpointer=memory, schedule=inner)  # type: ignore[call-overload]
+    def make(schedule):
+        sub = build("S>pay>q>r>s", nodes=nodes).compile(checkpointer=memory, schedule=inner)  # type: ignore[call-overload]
         return build("S>sub S>a>b", nodes={"sub": sub}).compile(saver, schedule=schedule)
 
     asked, state = answer_all(drive, make, schedules)
@@ -65,8 +64,8 @@ def test_a_nested_graph_resumes_from_supersteps_though_the_head_has_moved_since(
     saver, paid = InMemorySaver(), []
     nodes = {"pay": lambda state: paid.append(1), "q": ask("q?")}
 
-    def app(schedule: Any) -> Any:
-        sub: Any = build("S>pay>q", nodes=nodes).compile(checkpointer=memory)
+    def app(schedule):
+        sub = build("S>pay>q", nodes=nodes).compile(checkpointer=memory)
         return build("S>sub S>a>b S>c", nodes={"sub": sub, "c": ask("c?")}).compile(saver, schedule=schedule)
 
     with ends_by(by_order("a", "b", "c", "sub")):
@@ -106,9 +105,9 @@ def test_a_call_that_failed_in_supersteps_and_returned_since_is_not_made_again(d
 @each_case("schedules", product((R, S), repeat=3))
 def test_sends_of_commands_are_the_same_tasks_in_both(drive, schedules):
     """Beside a Send that is under way: each runs once, and has its own result and question."""
-    ran: list[str] = []
+    ran = []
 
-    def m(state: Any) -> Any:
+    def m(state):
         ran.append(state["n"])
         answer = interrupt(state["n"]) if state["n"] == "asks" else ""
         return {"log": [state["n"] + answer]}

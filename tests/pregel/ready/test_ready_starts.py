@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from kit.graphs import CONFIG
@@ -26,7 +26,7 @@ from stategraph import (
     interrupt,
 )
 
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 GRAPH = "S>a>c r:x=c|E S>x S>y>y2"
 """c is due after a, waits for x, which does not lead to it, and would start beside y."""
 
@@ -34,19 +34,19 @@ GRAPH = "S>a>c r:x=c|E S>x S>y>y2"
 class Short(BaseModel):
     log: list[str]
 
-    def model_post_init(self, context: Any) -> None:
+    def model_post_init(self, context):
         if len(self.log) < 4:
             raise ValueError("too short")
 
 
-def app_of(saver: Any, **nodes: Any) -> Any:
+def app_of(saver, **nodes):
     builder = build(GRAPH, {"x": lambda _: END}, nodes)
     return builder.compile(saver, schedule="ready")
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_node_whose_schema_refuses_its_input_stays_pending(drive, durability):
-    def read(state: Short) -> Any:
+    def read(state: Short):
         return {"log": ["c"]}
 
     app = app_of(InMemorySaver(), c=read)
@@ -75,7 +75,7 @@ def test_a_drained_call_from_which_nothing_is_cut_off_pauses(drive, schedule, wh
     """d waits for the answer, or is stopped, anyway."""
     control = RunControl()
 
-    def drain(state: Any) -> Any:
+    def drain(state):
         control.request_drain("deploy")
         return {"log": ["a"]}
 
@@ -98,10 +98,10 @@ def test_of_those_that_start_together_each_knows_its_generation(drive, durabilit
     """y, behind x, waits for b. As b leads elsewhere, y starts with c, which is of a later generation."""
     routed = []
 
-    def ask(state: Any) -> Any:
+    def ask(state):
         return {"log": [interrupt(state["left"])]}
 
-    def route(state: Any) -> str:
+    def route(state):
         routed.append(state["left"])
         return END
 
@@ -131,16 +131,16 @@ def test_a_blocked_node_does_not_keep_sends_to_it_at_its_breakpoint(drive):
 def test_a_send_of_a_command_is_none_of_those_that_run(drive):
     """b's question was asked at an earlier checkpoint than c's, behind which the new Send comes."""
 
-    def ask(state: Any, runtime: Runtime[None]) -> Any:
+    def ask(state, runtime: Runtime[None]):
         asked.add(runtime.idempotency_key)
         return {"log": [interrupt("?")]}
 
-    def note(state: Any, runtime: Runtime[None]) -> Any:
+    def note(state, runtime: Runtime[None]):
         noted.append(runtime.idempotency_key)
         return {}
 
-    asked: set[str] = set()
-    noted: list[str] = []
+    asked = set()
+    noted = []
     routes = {name: lambda state, name=name: [Send("ask", {"name": name})] for name in "bc"}
     nodes = {"ask": ask, "note": note}
     builder = build("S>b S>c r:b=ask r:c=ask r:ask=note", {**routes, "ask": lambda state: []}, nodes)

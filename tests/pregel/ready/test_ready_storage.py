@@ -5,8 +5,6 @@ killed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -28,7 +26,7 @@ from stategraph.pregel.drivers.journal import Journal
 from stategraph.testing import read_thread, record, survives
 
 postgres = cluster.emptied
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 CHAIN_FIRST = by_order("a", "b", "c", "long")
 
 
@@ -38,7 +36,7 @@ def saver(request, tmp_path):
         yield opened
 
 
-def elsewhere(function: Callable[[], Any]) -> None:
+def elsewhere(function):
     """Call it as another process would: outside of the task that runs here."""
     thread = threading.Thread(target=function)
     thread.start()
@@ -49,7 +47,7 @@ def test_an_outdated_run_records_nothing_at_an_origin(drive, saver):
     """Another one has asked a question since, which has not moved the thread."""
     first = [True]
 
-    def long(state: Any) -> Any:
+    def long(state):
         if first and first.pop():
             elsewhere(lambda: drive.invoke(app, None, CONFIG))
             raise ValueError("late")
@@ -70,7 +68,7 @@ def test_of_two_runs_from_one_checkpoint_one_records_the_calls_of_a_task(drive, 
         called.append(len(called))
         return called[-1]
 
-    def long(state: Any) -> Any:
+    def long(state):
         if first and first.pop():
             elsewhere(lambda: drive.invoke(app, None, CONFIG))
         return {"log": [f"{call().result()} {interrupt('?')}"]}
@@ -83,9 +81,9 @@ def test_of_two_runs_from_one_checkpoint_one_records_the_calls_of_a_task(drive, 
     assert result["log"] == ["a", "b", "c", "0 yes", "d"]
 
 
-def asking_at_two_origins(saver: Any) -> Any:
+def asking_at_two_origins(saver):
     """p asks beside the first step, q beside the next; z ends both."""
-    nodes: Any = {name: lambda state, name=name: {"log": [interrupt(f"{name}?")]} for name in "pq"}
+    nodes = {name: lambda state, name=name: {"log": [interrupt(f"{name}?")]} for name in "pq"}
     return build("S>p>z S>a>q>z", nodes=nodes).compile(saver, schedule="ready")
 
 
@@ -95,13 +93,13 @@ def test_a_kill_leaves_all_questions_asked_or_none(drive, saver, monkeypatch, st
     for face in ("record", "arecord"):
         record = getattr(saver, face)
 
-        def dies(*given: Any, record: Any = record) -> Any:
+        def dies(*given, record=record):
             calls.append(given)
             waited = record(*given) if stored else None
             if not hasattr(waited, "__await__"):
                 raise Died
 
-            async def wait() -> None:
+            async def wait():
                 await waited
                 raise Died
 
@@ -125,7 +123,7 @@ def test_of_two_runs_from_one_checkpoint_one_records_its_interrupts(drive, saver
     """Neither has moved the thread, nor recorded anything beside its head."""
     first = [True]
 
-    def ask(state: Any) -> Any:
+    def ask(state):
         if first and first.pop():
             elsewhere(lambda: drive.invoke(app, None, CONFIG))
         return {"log": [interrupt(f"late {len(first)}?")]}
@@ -140,7 +138,7 @@ def test_of_two_runs_from_one_checkpoint_one_records_its_interrupts(drive, saver
 class ByParts(InMemorySaver):
     """Sees each record."""
 
-    def put_writes(self, *args: Any, **named: Any) -> None:
+    def put_writes(self, *args, **named):
         super().put_writes(*args, **named)
 
 
@@ -165,7 +163,7 @@ def test_a_graph_survives_with_questions_and_graphs_inside():
 
 
 def test_an_error_handler_has_the_place_of_its_task_also_after_a_crash():
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise ValueError("no luck")
 
     graph = build("S>a S>b>y S>c", nodes={"b": lambda state: {"log": [str(len(state["log"]))]}})
@@ -198,7 +196,7 @@ def test_what_is_stored_when_the_run_has_moved_on_is_expected_where_it_was_loade
     class Remote(InMemorySaver):
         in_memory = False
 
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise ValueError
 
     graph = build("S>a>z").add_node("fail", fail, error_handler=writer("handler")).add_edge(START, "fail")
@@ -213,7 +211,7 @@ def test_what_is_stored_when_the_run_has_moved_on_is_expected_where_it_was_loade
 def test_tasks_that_wait_for_each_other_start_together_also_where_one_has_left_a_record(drive, killed):
     """The process dies when an error handler has taken over."""
 
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise ValueError
 
     saver = MortalSaver()

@@ -5,8 +5,6 @@ moved.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kit.bank import Bank, bank, node_of
@@ -26,7 +24,7 @@ from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
 
 __all__ = ["bank"]
-EMPTY: Any = {"log": []}
+EMPTY = {"log": []}
 CHAIN_FIRST = by_order("x", "a", "b", "c", "long")
 AGAIN = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
 
@@ -37,7 +35,7 @@ def chain_first():
         yield
 
 
-def app_of(drive: Any, body: Callable[[Any], Any], saver: Any, schedule: Any = "ready", **policies: Any) -> Any:
+def app_of(drive, body, saver, schedule="ready", **policies):
     """`long` behind x, beside a > b > c, which end before it begins, and d behind both. `long` is made of `body`: see
     `node_of`."""
     builder = build("S>a>b>c S>x>long c+long>d", nodes={"long": lambda state: {}})
@@ -46,21 +44,21 @@ def app_of(drive: Any, body: Callable[[Any], Any], saver: Any, schedule: Any = "
     return builder.compile(saver, schedule=schedule)
 
 
-def pay_and_ask(bank: Bank) -> Callable[[Any], Any]:
-    def body(state: Any) -> Any:
+def pay_and_ask(bank: Bank):
+    def body(state):
         receipt = yield "pay", bank.pay
         return {"log": [receipt, interrupt("content?")]}
 
     return body
 
 
-def elsewhere(function: Callable[[], Any]) -> None:
+def elsewhere(function):
     thread = threading.Thread(target=function)
     thread.start()
     thread.join()
 
 
-def places(saver: Any) -> list[int]:
+def places(saver):
     """The steps beside which something is recorded that a transaction has returned."""
     return [
         found.metadata["step"]
@@ -85,7 +83,7 @@ def test_a_resume_finds_the_record_at_the_origin(drive, bank, durability):
 def test_several_and_a_retry(drive, bank):
     fails = [True]
 
-    def body(state: Any) -> Any:
+    def body(state):
         got = []
         for what in ("one", "two", "three"):
             got.append((yield what, bank.pay, what))
@@ -140,7 +138,7 @@ def test_an_outdated_run_writes_nothing(drive, bank):
     """Another run goes on from the same head: it asks, and so records something beside the origin of the same task."""
     first = [True]
 
-    def body(state: Any) -> Any:
+    def body(state):
         if first and first.pop():
             elsewhere(lambda: drive.invoke(app, None, CONFIG))
         receipt = yield "pay", bank.pay
@@ -154,7 +152,7 @@ def test_an_outdated_run_writes_nothing(drive, bank):
 
 
 def test_a_run_whose_thread_has_moved_on_writes_nothing(drive, bank):
-    def body(state: Any) -> Any:
+    def body(state):
         elsewhere(lambda: drive.update_state(app, CONFIG, {"log": ["edited"]}, as_node="x"))
         return {"log": [(yield "pay", bank.pay)]}
 
@@ -168,7 +166,7 @@ def test_a_run_with_a_recorded_transaction_resumes(drive, bank):
     """What it records after that, and its next step, are stored: it knows what it has recorded itself."""
     calls = []
 
-    def body(state: Any) -> Any:
+    def body(state):
         receipt = yield "pay", bank.pay
         calls.append(get_runtime().once("mail", lambda: "sent") if not drive.is_async else "sent")
         return {"log": [receipt, *calls]}
@@ -205,7 +203,7 @@ class Died(BaseException):
 def test_a_run_that_dies_around_a_transaction_leaves_rows_and_record_or_neither(drive, bank, monkeypatch, stored):
     transact = bank.saver._transact
 
-    def dies(*given: Any) -> Any:
+    def dies(*given):
         if stored:
             transact(*given)
         raise Died

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.trial
 
 
 @contextmanager
-def two_branches_under_way(postgres: str, folder: Path) -> Iterator[tuple[Queue, Fleet, Any, Path]]:
+def two_branches_under_way(postgres, folder) -> Iterator[tuple[Queue, Fleet, Any, Path]]:
     """A job whose branches have kept a result and go on when a file is there: the queue, the fleet, its worker, the file."""
     go_on = folder / "go on"
     with Queue.from_conn_string(postgres, branches) as queue, Fleet(postgres, folder, graph="branches") as workers:
@@ -50,9 +50,9 @@ def test_branches_of_a_killed_worker_are_resumed_by_another(postgres, tmp_path):
     assert len({key for _, _, key in notes}) == 4, "each task has one key"
 
 
-def asking() -> Any:
+def asking():
     """`ask` beside a > b, and d behind both."""
-    nodes: Any = {"ask": lambda state: {"log": [interrupt("?")]}, **{name: writer(name) for name in "abd"}}
+    nodes = {"ask": lambda state: {"log": [interrupt("?")]}, **{name: writer(name) for name in "abd"}}
     builder = StateGraph(State)
     for name, node in nodes.items():
         builder.add_node(name, node)
@@ -72,7 +72,7 @@ def test_an_interrupted_job_has_finished_all_else_and_another_worker_resumes_it(
             queue.submit("t", Command(resume="yes"))
             assert queue.result("t", wait=60).unwrap()["log"] == ["a", "b", "yes", "d"]
     with PostgresSaver.from_conn_string(postgres) as saver:
-        config: Any = {"configurable": {"thread_id": "t"}}
+        config = {"configurable": {"thread_id": "t"}}
         assert show([*graph.copy({"checkpointer": saver}).get_state_history(config)]) == "a / b / yes / d"
 
 

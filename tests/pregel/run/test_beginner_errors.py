@@ -61,7 +61,7 @@ class State(TypedDict, total=False):
     log: Annotated[list[str], add]
 
 
-def one(node: Any, **options: Any) -> StateGraph[Any]:
+def one(node, **options) -> StateGraph[Any]:
     return StateGraph(State, **options).add_node("a", node).add_edge(START, "a")
 
 
@@ -225,11 +225,11 @@ def test_a_misspelt_method_of_an_observer():
     with pytest.warns(GraphWarning, match="Timings.task_end is no event of an Observer; did you mean 'task_ended'"):
 
         class Timings(Observer):
-            def task_end(self, task: Any) -> None: ...
+            def task_end(self, task): ...
 
     class Helpers(Observer):
-        def note(self, text: str) -> None: ...
-        def _task_end(self) -> None: ...
+        def note(self, text: str): ...
+        def _task_end(self): ...
 
 
 def test_an_observers_class_in_place_of_an_instance():
@@ -263,7 +263,7 @@ def test_an_error_whose_str_raises_is_raised_unchanged(drive, local_saver, sched
     if drive.is_async and isinstance(error, Nameless):
         return  # asyncio.run itself fails on it
 
-    def fail(state: State) -> None:
+    def fail(state: State):
         raise error
 
     app = one(fail).add_node("b", fail).add_edge(START, "b").compile(local_saver, schedule=schedule)
@@ -284,11 +284,11 @@ async def areduce(old: list[int], new: list[int]) -> list[int]:
     return old + new
 
 
-def yield_all(old: list[int], new: list[int]) -> Any:
+def yield_all(old: list[int], new: list[int]):
     yield from (old, new)
 
 
-def extend(old: list[int], new: list[int]) -> Any:
+def extend(old: list[int], new: list[int]):
     old.extend(new)
 
 
@@ -297,9 +297,9 @@ class AsyncReducer:
         return old + new
 
 
-def reduced(hint: Any, reducer: Any, first: Any, second: Any) -> Any:
+def reduced(hint, reducer, first, second):
     fields = {"x": Annotated[hint, reducer]}
-    schema: Any = TypedDict("schema", fields)
+    schema = TypedDict("schema", fields)
     app = chain_of(schema, a=lambda state: {"x": second}).compile()
     return app.invoke({"x": first})["x"]
 
@@ -382,10 +382,10 @@ def test_an_effect_that_is_awaited_does_not_fail_the_node():
 def test_a_node_that_writes_to_the_thread_of_its_own_run_gets_an_error(drive, local_saver, schedule):
     apps, thread = {}, thread_config("")
 
-    def update(state: State) -> None:
+    def update(state: State):
         apps["update"].update_state(thread, {"n": 5}, as_node="a")
 
-    def invoke(state: State) -> None:
+    def invoke(state: State):
         if state["n"] != 5:
             apps["invoke"].invoke({"n": 5}, thread)
 
@@ -399,7 +399,7 @@ def test_a_node_that_writes_to_the_thread_of_its_own_run_gets_an_error(drive, lo
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_a_node_that_writes_a_key_twice_itself_is_named(drive, schedule):
-    def twice(state: State) -> Any:
+    def twice(state: State):
         yield {"n": 1}
         yield {"n": 2}
 
@@ -471,12 +471,12 @@ def test_a_tool_without_a_description_is_refused_at_its_declaration():
 @each_case("signal", [GraphDrained("x"), GraphBubbleUp(), ParentCommand(Command(update={"n": 3}, graph=Command.PARENT))])
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_no_signal_leaves_the_outermost_call(drive, schedule, signal):
-    def node(state: State) -> Any:
+    def node(state: State):
         if isinstance(signal, ParentCommand):
             return signal.command
         raise signal
 
-    def route(state: State) -> Any:
+    def route(state: State):
         raise signal
 
     app = one(node).add_conditional_edges("a", route, [END]).compile(InMemorySaver(), schedule=schedule)
@@ -496,21 +496,21 @@ def test_no_signal_leaves_the_outermost_call(drive, schedule, signal):
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_a_drain_is_an_exception_for_the_caller_and_none_for_a_node_around_it(drive, schedule, stop):
     control = RunControl()
-    caught: list[str] = []
+    caught = []
 
-    def stop_run(state: State) -> None:
+    def stop_run(state: State):
         control.request_drain("deploy")
 
     inside = one(stop_run).add_node("b", lambda state: {"n": 2}).add_edge("a", "b").compile()
 
-    def call(state: State) -> Any:
+    def call(state: State):
         try:
             return inside.invoke(state)
         except Exception as error:
             caught.append(repr(error))
             return {"n": -1}
 
-    async def acall(state: State) -> Any:
+    async def acall(state: State):
         try:
             return await inside.ainvoke(state)
         except Exception as error:
@@ -541,18 +541,18 @@ def test_a_drained_error_keeps_its_reason_in_a_copy_and_in_a_pickle():
 # -- event loops -------------------------------------------------------------------------------------------
 
 
-WAITS: list[Any] = []
+WAITS = []
 """What to call when the node waits."""
 
 
-async def time_out(work: Any) -> Any:
+async def time_out(work):
     """Await, under a timeout that is over as soon as the node waits."""
     async with asyncio.timeout(None) as limit:
         WAITS[:] = [lambda: limit.reschedule(0)]
         return await work
 
 
-async def cancel(work: Any) -> Any:
+async def cancel(work):
     task = asyncio.ensure_future(work)
     WAITS[:] = [lambda: asyncio.get_running_loop().call_soon(task.cancel)]
     return await task
@@ -567,7 +567,7 @@ async def keep_cancellation(state: State) -> dict[str, Any]:
     raise AssertionError
 
 
-async def read(app: Any, thread: Any) -> list[Any]:
+async def read(app, thread) -> list[Any]:
     return [chunk async for chunk in app.astream({"n": 0}, thread)]
 
 
@@ -578,7 +578,7 @@ def test_a_node_that_catches_a_cancellation_does_not_keep_it_from_the_caller(
     local_saver, schedule, place, end, error, monkeypatch
 ):
     monkeypatch.setattr(aio.AsyncDriver, "sees_cancels", True)  # no group is in the way here
-    ran: list[str] = []
+    ran = []
     builder = one(keep_cancellation)
     if place != "last":
         builder.add_node("b", lambda state: ran.append("b")).add_edge("a", "b")
@@ -607,7 +607,7 @@ def test_a_cancellation_that_the_node_takes_back_is_none():
 
 
 def test_a_stream_cannot_continue_in_another_event_loop():
-    async def take(stream: Any) -> Any:
+    async def take(stream):
         return await anext(stream)
 
     app = one(lambda state: {"n": 1}).compile(InMemorySaver())
@@ -618,10 +618,10 @@ def test_a_stream_cannot_continue_in_another_event_loop():
 
 
 def test_a_stream_that_has_ended_or_was_closed_is_at_its_end_in_any_event_loop():
-    async def take(stream: Any) -> Any:
+    async def take(stream):
         return [chunk async for chunk in stream]
 
-    async def close(stream: Any) -> None:
+    async def close(stream):
         await anext(stream)
         await stream.aclose()
 

@@ -28,24 +28,24 @@ from stategraph.pregel import (
     Pregel,
 )
 
-CONFIG: dict[str, Any] = thread_config("1")
+CONFIG = thread_config("1")
 WAIT = 5.0
 
 
-def only(channel: str) -> NodeBuilder:
+def only(channel) -> NodeBuilder:
     return NodeBuilder().subscribe_only(channel)
 
 
-def graph(nodes: dict[str, Any], saver: Any = None, **kwargs: Any) -> Pregel:
-    channels: dict[str, Any] = {k: LastValue(object) for k in "abcd"}
+def graph(nodes, saver=None, **kwargs):
+    channels = {k: LastValue(object) for k in "abcd"}
     channels["log"] = BinaryOperatorAggregate(list, operator.add)
     kwargs = {"output_channels": "log", **kwargs}
     return Pregel(nodes=nodes, channels=channels, input_channels="a", checkpointer=saver or InMemorySaver(), **kwargs)
 
 
-def chain(saver: Any = None, calls: Counter[str] | None = None, **kwargs: Any) -> Pregel:
-    def body(name: str) -> Any:
-        def run(_: Any) -> list[str]:
+def chain(saver=None, calls=None, **kwargs):
+    def body(name):
+        def run(_):
             if calls is not None:
                 calls[name] += 1
             return [name]
@@ -62,7 +62,7 @@ def chain(saver: Any = None, calls: Counter[str] | None = None, **kwargs: Any) -
     )  # fmt: skip
 
 
-def at(snapshot: Any) -> tuple[str, int]:
+def at(snapshot):
     return snapshot.metadata["source"], snapshot.metadata["step"]
 
 
@@ -131,14 +131,14 @@ class Careful(InMemorySaver):
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("watch", ["tasks", None])
 def test_m19_a_resume_runs_only_what_failed(drive, saver, durability, watch):
-    calls: Counter[str] = Counter()
+    calls = Counter()
     ok_ended = threading.Event()
 
-    def ok(_: Any, runtime: Any) -> list[str]:
+    def ok(_, runtime: Any):
         calls["ok"] += 1
         return [f"ok {len(runtime.execution_info.task_id)}"]
 
-    def bad(_: Any) -> list[str]:
+    def bad(_):
         calls["bad"] += 1
         if calls["bad"] < 3:
             raise ValueError(f"try {calls['bad']}")
@@ -151,7 +151,7 @@ def test_m19_a_resume_runs_only_what_failed(drive, saver, durability, watch):
         "last": only("log"),
     }
     app = graph(nodes, saver())
-    given: Any = 1
+    given = 1
     for attempt in (1, 2):
         with pytest.raises(ValueError, match=f"try {attempt}"):
             # One at a time, so that `ok` has ended when `slow_bad` fails, in both worlds.
@@ -170,10 +170,10 @@ def test_m19_a_resume_runs_only_what_failed(drive, saver, durability, watch):
 
 
 def test_new_input_after_an_error_starts_a_new_run(drive):
-    calls: Counter[str] = Counter()
+    calls = Counter()
 
-    def body(name: str) -> Any:
-        def run(value: Any) -> list[Any]:
+    def body(name):
+        def run(value):
             calls[name] += 1
             if name == "bad" and value == 1:
                 raise ValueError
@@ -188,7 +188,7 @@ def test_new_input_after_an_error_starts_a_new_run(drive):
 
 
 def test_conflicting_writes_leave_the_thread_unchanged(drive):
-    def nodes(second: str) -> dict[str, Any]:
+    def nodes(second):
         return {"x": only("a").write_to("b", "log"), "y": only("a").write_to(second, "log")}
 
     for durability in ("sync", "async", "exit"):
@@ -280,7 +280,7 @@ def test_get_state_of_an_empty_thread_is_empty(drive):
 
 
 def test_get_state_neither_runs_nor_stores_anything(drive):
-    calls: Counter[str] = Counter()
+    calls = Counter()
     app = chain(calls=calls)
     drive.invoke(app, 1, CONFIG, interrupt_before=["n2"])
     before = [*app.checkpointer.list(CONFIG)]
@@ -306,11 +306,11 @@ class Later(InMemorySaver):
 
     in_memory = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.gate = threading.Event()
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         self.gate.wait(0.002)  # long enough for a superstep of a run that does not wait
         super().commit(commits)
 
@@ -318,7 +318,7 @@ class Later(InMemorySaver):
 @pytest.mark.parametrize("saver", [InMemorySaver, Later])
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_history_keeps_old_values_even_if_reducers_mutate_in_place(drive, saver, durability):
-    def extend(old: list[Any], new: list[Any]) -> list[Any]:
+    def extend(old, new):
         old.extend(new)
         return old
 
@@ -354,12 +354,12 @@ class Noting(InMemorySaver):
 
     in_memory = False
 
-    def __init__(self, fail_at: int | None = None) -> None:
+    def __init__(self, fail_at=None):
         super().__init__()
         self.steps: list[int] = []
         self.fail_at = fail_at
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         commit = commits[-1]
         if commit.metadata["step"] == self.fail_at:
             raise OSError("disk full")
@@ -384,7 +384,7 @@ async def test_sync_stores_a_step_before_its_chunk_reaches_the_async_reader():
 
 def test_sync_stores_a_step_before_the_next_one_starts(drive):
     saver = Noting()
-    seen: list[list[int]] = []
+    seen = []
     nodes = {
         "n1": only("a").do(lambda _: seen.append([*saver.steps])).write_to(ChannelWriteEntry("b", 1)),
         "n2": only("b").do(lambda _: seen.append([*saver.steps])).write_to(ChannelWriteEntry("c", 1)),
@@ -423,11 +423,11 @@ def test_exit_stores_the_last_applied_superstep_when_a_node_fails(drive):
 class Held(Noting):
     """A commit of step 0 ends only when allowed to."""
 
-    def __init__(self, fail_at: int | None = None) -> None:
+    def __init__(self, fail_at=None):
         super().__init__(fail_at)
         self.arrived, self.allowed = threading.Event(), threading.Event()
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         commit = commits[-1]
         if commit.metadata["step"] == 0:
             self.arrived.set()
@@ -437,11 +437,11 @@ class Held(Noting):
 
 def test_async_runs_at_most_one_superstep_ahead_of_storage(drive):
     saver = Held()
-    ran: list[str] = []
+    ran = []
     two_ran = threading.Event()
 
-    def body(name: str) -> Any:
-        def run(_: Any) -> None:
+    def body(name):
+        def run(_):
             ran.append(name)
             if name == "n2":
                 assert saver.arrived.wait(WAIT)
@@ -482,7 +482,7 @@ def test_async_has_finished_saving_when_an_error_reaches_the_caller(drive):
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("step", [-1, 0, 1, 2])
 def test_a_failed_save_stops_the_run_and_resume_continues_from_the_last_checkpoint(drive, durability, step):
-    calls: Counter[str] = Counter()
+    calls = Counter()
     app = chain(Noting(step), calls)
     if durability == "exit" and step < 2:
         drive.invoke(app, 1, CONFIG, durability=durability)
@@ -499,11 +499,11 @@ def test_a_failed_save_stops_the_run_and_resume_continues_from_the_last_checkpoi
 class Late(Noting):
     """A step cannot be stored, which is told only when what runs ahead of it has begun."""
 
-    def __init__(self, fail_at: int) -> None:
+    def __init__(self, fail_at):
         super().__init__(fail_at)
         self.ahead = threading.Event()
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         commit = commits[-1]
         if commit.checkpoint_ns:
             InMemorySaver.commit(self, commits)
@@ -513,7 +513,7 @@ class Late(Noting):
         super().commit(commits)
 
 
-    async def acommit(self, commits: Any) -> None:
+    async def acommit(self, commits):
         await asyncio.to_thread(self.commit, commits)
 
 
@@ -522,7 +522,7 @@ def test_idempotency_keys_survive_a_lost_checkpoint_only_if_the_state_is_equal(d
     """Keys that stayed although the state is another would make receivers drop what is new (RELIABILITY R3)."""
     saver, keys, drawn = Late(1), [], iter([1, 1 if same else 2])
 
-    def note(state: Any, runtime: Runtime) -> dict[str, Any]:
+    def note(state, runtime: Runtime):
         keys.append((state["n"], runtime.idempotency_key))
         saver.ahead.set()
         return {}
@@ -552,7 +552,7 @@ def test_a_run_with_an_id_starts_no_node_before_its_input_is_stored(drive, run_i
     if run_id:
         saver.ahead.set()  # nothing runs ahead
 
-    def note(_: Any, runtime: Runtime) -> None:
+    def note(_, runtime: Runtime):
         keys.append(runtime.idempotency_key)
         saver.ahead.set()
 
@@ -576,7 +576,7 @@ def test_a_step_that_could_not_be_stored_is_not_shown():
 
 def test_a_node_error_and_a_failed_save_are_both_raised(drive):
     class Failing(Careful):
-        def record(self, *args: Any) -> Any:
+        def record(self, *args):
             raise OSError("disk full")
 
     app = graph({"bad": only("a").do(lambda _: 1 / 0), "ok": only("a").write_to("b")}, Failing())
@@ -602,9 +602,9 @@ def test_two_runs_on_one_thread_conflict_and_do_not_fork_it(drive, durability):
     """The second run starts and ends inside a node of the first, on the same thread."""
     app = chain()
     inner = chain(app.checkpointer)
-    threads: list[Any] = []
+    threads = []
 
-    def meddle(_: Any) -> list[str]:
+    def meddle(_):
         other = threading.Thread(target=lambda: inner.invoke(1, CONFIG))
         other.start()
         other.join(WAIT)
@@ -678,7 +678,7 @@ def test_resume_without_a_saver_is_an_error(drive):
 
 
 def test_a_finished_thread_is_returned_and_nothing_stored(drive):
-    calls: Counter[str] = Counter()
+    calls = Counter()
     app = chain(calls=calls)
     drive.invoke(app, 1, CONFIG)
     assert drive.invoke(app, None, CONFIG) == ["n1", "n2", "n3"]
@@ -687,7 +687,7 @@ def test_a_finished_thread_is_returned_and_nothing_stored(drive):
 
 
 def test_the_same_run_id_twice_is_one_run(drive):
-    calls: Counter[str] = Counter()
+    calls = Counter()
     app = chain(calls=calls)
     config = {**CONFIG, "metadata": {"run_id": "R"}}
     assert drive.invoke(app, 1, config) == drive.invoke(app, 2, config) == ["n1", "n2", "n3"]
@@ -712,7 +712,7 @@ def test_a_commands_update_joins_the_state_and_takes_no_step(drive):
 
 
 def test_a_replay_forks_and_runs_the_following_nodes(drive):
-    calls: Counter[str] = Counter()
+    calls = Counter()
     app = chain(calls=calls)
     drive.invoke(app, 1, CONFIG)
     then = drive.history(app, CONFIG)[2]  # after n1
@@ -783,16 +783,16 @@ def test_a_checkpoint_id_of_none_means_the_newest(drive):
 def test_stopped_after_every_superstep_a_run_ends_as_if_never_stopped(drive, edges, durability):
     """Random small graphs: node i waits for a channel, logs, and writes others while a budget lasts."""
 
-    def body(index: int) -> Any:
-        def run(state: Any) -> Any:
+    def body(index):
+        def run(state):
             return {"left": state["left"] - 1, "name": index} if state["left"] > 0 else None
 
         return run
 
-    def writes(targets: list[str]) -> Any:
+    def writes(targets):
         from stategraph.pregel import ChannelWriteTupleEntry
 
-        def pairs(result: Any) -> Any:
+        def pairs(result):
             if result is None:
                 return None
             return [
@@ -807,7 +807,7 @@ def test_stopped_after_every_superstep_a_run_ends_as_if_never_stopped(drive, edg
         f"n{i}": NodeBuilder().subscribe_to(source).read_from("left").do(body(i)).write_to(writes(targets))
         for i, (source, targets) in enumerate(edges)
     } | {"src": only("in").write_to("a")}
-    top: dict[str, Any] = {k: BinaryOperatorAggregate(int, max) for k in "abcd"}
+    top = {k: BinaryOperatorAggregate(int, max) for k in "abcd"}
     channels = {
         **top,
         "in": LastValue(int),
@@ -815,7 +815,7 @@ def test_stopped_after_every_superstep_a_run_ends_as_if_never_stopped(drive, edg
         "log": BinaryOperatorAggregate(list, operator.add),
     }
 
-    def made() -> Pregel:
+    def made():
         return Pregel(nodes=nodes, channels=channels, input_channels=["in", "left"], output_channels=["log", "left"],
                       checkpointer=InMemorySaver())  # fmt: skip
 
@@ -839,11 +839,11 @@ def test_stopped_after_every_superstep_a_run_ends_as_if_never_stopped(drive, edg
 class Counting(Serializer):
     """Notes how often each text is encoded by itself."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.texts: Counter[str] = Counter()
 
-    def dumps(self, value: Any) -> Any:
+    def dumps(self, value):
         if isinstance(value, str):
             self.texts[value] += 1
         return super().dumps(value)
@@ -860,7 +860,7 @@ def test_a_value_that_a_task_wrote_is_encoded_once(drive):
 def test_what_a_reducer_makes_of_a_write_is_what_is_stored(drive):
     """A reducer may give back the very object that was written, changed."""
 
-    def onto(old: Any, new: list[Any]) -> list[Any]:
+    def onto(old, new):
         new.extend(old)
         return new
 

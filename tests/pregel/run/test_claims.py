@@ -25,11 +25,11 @@ saver = local_saver
 class Body:
     """A node that asks, and then waits inside until it is let go."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.fired = 0
         self.inside, self.go_on = threading.Event(), threading.Event()
 
-    def __call__(self, state: Any) -> Any:
+    def __call__(self, state):
         answer = interrupt("q?")
         self.fired += 1
         self.inside.set()
@@ -37,7 +37,7 @@ class Body:
         return {"log": [answer]}
 
 
-def one(body: Any, saver: Any, **more: Any) -> Any:
+def one(body, saver, **more):
     return graph({"q": body, "z": says("z")}, (START, "q"), ("q", "z"), checkpointer=saver, **more)
 
 
@@ -57,9 +57,9 @@ def test_a_second_answer_is_refused_while_the_first_runs(drive, saver):
 
 
 def test_of_many_concurrent_answers_one_runs(saver):
-    fired: list[Any] = []
+    fired = []
 
-    def body(state: Any) -> Any:
+    def body(state):
         answer = interrupt("q?")
         fired.append(answer)
         return {"log": [answer]}
@@ -69,9 +69,9 @@ def test_of_many_concurrent_answers_one_runs(saver):
         thread = {"configurable": {"thread_id": str(round)}}
         app.invoke({"log": []}, thread)
         start = threading.Barrier(4)
-        told: list[str] = []
+        told = []
 
-        def resume(number: int, thread: Any = thread, start: Any = start, told: Any = told) -> None:
+        def resume(number, thread=thread, start=start, told=told):
             start.wait()
             try:
                 app.invoke(Command(resume=number), thread)
@@ -93,11 +93,11 @@ class Killed(BaseException):
     """The process ends here; nothing that would be stored on the way out is."""
 
 
-def dies_once() -> Any:
+def dies_once():
     """A node that asks, and whose process dies once when it has the answer."""
     left = [Killed()]
 
-    def body(state: Any) -> Any:
+    def body(state):
         answer = interrupt("q?")
         if left:
             raise left.pop()
@@ -106,11 +106,11 @@ def dies_once() -> Any:
     return body
 
 
-def kill_in(app: Any, call: Any, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def kill_in(app, call, config: Any, monkeypatch):
     """A call in whose node the process dies: whatever it tries to store afterwards is lost."""
     record, claims = app.checkpointer.record, [True]
 
-    def record_claim(*given: Any) -> Any:
+    def record_claim(*given):
         return record(*given) if claims and claims.pop() else None
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
@@ -138,7 +138,7 @@ def test_an_answer_is_open_again_when_its_run_fails_or_pauses(drive, saver):
 def test_an_answer_can_be_given_again_after_a_failure(drive, saver):
     wants = fails("inner", 1)
 
-    def body(state: Any) -> Any:
+    def body(state):
         answer = interrupt("q?")
         wants(state)
         return {"log": [answer]}
@@ -153,7 +153,7 @@ def test_an_answer_can_be_given_again_after_a_failure(drive, saver):
 # -- the same run again -----------------------------------------------------------------------------------------
 
 
-def run(id: str) -> Any:
+def run(id):
     return {**CFG, "run_id": id}
 
 
@@ -250,7 +250,7 @@ def test_commands_without_a_run_id_are_all_applied(drive, saver):
 def test_an_answer_of_a_failed_call_reaches_no_interrupt_of_a_nested_graph(drive, saver):
     broken = [False]
 
-    def r(state: Any) -> Any:
+    def r(state):
         if broken[0]:
             raise ValueError("r failed")
         return {"log": [("r", interrupt("r?"))]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import add
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import chain_of
@@ -28,19 +28,19 @@ from stategraph.channels import LastValue
 from stategraph.pregel import NodeBuilder, Pregel
 
 
-def chain(ran: list[str] | None = None, **nodes: Any) -> Any:
+def chain(ran=None, **nodes):
     """START -> x -> n (asks) -> z; o and p stand aside."""
     bodies = {"x": says("x", ran), "n": asks("n", ran), "z": says("z", ran), "o": says("o", ran), "p": says("p", ran)}
     return graph({**bodies, **nodes}, (START, "x"), ("x", "n"), ("n", "z"), aside="op")
 
 
 # The thread each command meets: what must be done before, and its log then.
-FRESH: list[Any] = []
-PAUSED: list[Any] = [{"log": ["i"]}]
-FINISHED: list[Any] = [{"log": ["i"]}, Command(resume="A")]
+FRESH = []
+PAUSED = [{"log": ["i"]}]
+FINISHED = [{"log": ["i"]}, Command(resume="A")]
 DONE = ["i", "x", ("n", "A"), "z"]
 
-CASES: dict[str, tuple[list[Any], Command[Any], list[Any], tuple[str, ...]]] = {
+CASES = {
     "update, fresh": (FRESH, Command(update={"log": ["u"]}), ["u"], ()),
     "goto, fresh": (FRESH, Command(goto="o"), ["o"], ()),
     "update and goto, fresh": (FRESH, Command(update={"log": ["u"]}, goto="o"), ["u", "o"], ()),
@@ -146,7 +146,7 @@ def test_an_empty_command_is_an_error(drive, before, command):
     assert len(drive.history(app, CFG)) == known
 
 
-WRONG: dict[str, tuple[Command[Any], type[Exception], str]] = {
+WRONG = {
     "goto": (Command(goto="zz"), InvalidRouteError, "goes to the unknown node 'zz'"),
     "goto START": (Command(goto=START), InvalidRouteError, "neither START nor END can be run"),
     "one of several": (Command(goto=["o", "zz"]), InvalidRouteError, "goes to the unknown node 'zz'"),
@@ -193,7 +193,7 @@ def test_a_command_at_a_raw_graph_updates_channels_and_sends(drive):
 def test_a_command_from_a_node_may_not_answer(drive):
     """`resume` means nothing there, so it is refused; None, which the peer has for no answer, is let pass."""
 
-    def app_of(resume: Any) -> Any:
+    def app_of(resume):
         leads = Command(update={"log": ["n"]}, resume=resume, goto="z")
         return graph({"n": lambda state: leads, "z": says("z")}, (START, "n"), aside="z")
 
@@ -205,7 +205,7 @@ def test_a_command_from_a_node_may_not_answer(drive):
 # -- a graph that has changed since (R24) ---------------------------------------------------------------------
 
 
-def two(second: str, saver: Any, **nodes: Any) -> Any:
+def two(second, saver, **nodes):
     bodies = {"x": says("x"), second: asks(second), **nodes}
     return graph(bodies, (START, "x"), ("x", second), checkpointer=saver)
 
@@ -252,7 +252,7 @@ def test_pending_tasks_of_removed_nodes_can_be_dropped_by_update_state(drive):
 def test_a_pending_send_to_a_removed_node_is_named(drive):
     saver = InMemorySaver()
 
-    def fan(target: str) -> Any:
+    def fan(target):
         builder = StateGraph(State).add_node(target, says(target)).add_conditional_edges(START, lambda s: Send(target, s))
         return builder.compile(checkpointer=saver)
 
@@ -267,7 +267,7 @@ def test_a_pending_send_to_a_removed_node_is_named(drive):
 def test_a_partly_filled_join_that_was_removed_is_named(drive):
     saver = InMemorySaver()
 
-    def joined(end: str) -> Any:
+    def joined(end):
         builder = StateGraph(State).add_node("a1", says("a1")).add_node("b", says("b")).add_node("b2", says("b2"))
         builder.add_node(end, says(end)).add_edge(START, "a1").add_edge(START, "b").add_edge("b", "b2")
         return builder.add_edge(["a1", "b2"], end).compile(checkpointer=saver)
@@ -281,7 +281,7 @@ def test_a_partly_filled_join_that_was_removed_is_named(drive):
 def test_a_finished_siblings_write_for_a_removed_node_is_named(drive):
     saver = InMemorySaver()
 
-    def split(after: str) -> Any:
+    def split(after):
         nodes = {"p": says("p"), "q": asks("q"), after: says(after)}
         return graph(nodes, (START, "p"), (START, "q"), ("p", after), checkpointer=saver)
 
@@ -306,7 +306,7 @@ def test_a_finished_thread_accepts_a_changed_graph(drive):
 def test_a_raw_graph_without_the_channel_just_written_raises(drive):
     saver = InMemorySaver()
 
-    def raw(middle: str) -> Any:
+    def raw(middle):
         nodes = {"n1": NodeBuilder().subscribe_only("a").write_to(middle), "n2": NodeBuilder().subscribe_only(middle).write_to("o")}
         return Pregel(nodes=nodes, channels={k: LastValue(int) for k in ("a", middle, "o")}, input_channels="a",
                       output_channels="o", checkpointer=saver)  # fmt: skip

@@ -37,22 +37,22 @@ class State(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
 
 
-def app_of(*nodes: Any, context_schema: Any = None, **options: Any) -> Any:
+def app_of(*nodes, context_schema=None, **options):
     graph = StateGraph(State, context_schema).add_sequence([(f"n{i}", node) for i, node in enumerate(nodes)])
     return graph.add_edge(START, "n0").compile(**options)
 
 
-def nothing(state: State) -> None:
+def nothing(state: State):
     """A node without an update."""
 
 
 class Configs(list[Any]):
     """A node that keeps the config it was given."""
 
-    def node(self, state: State, config: RunnableConfig) -> None:
+    def node(self, state: State, config: RunnableConfig):
         self.append(config)
 
-    def of(self, drive: Any, config: Any = None, bound: Any = None) -> Any:
+    def of(self, drive, config: Any = None, bound=None):
         app = app_of(self.node)
         drive.invoke(app.with_config(bound) if bound else app, {}, config)
         return self[-1]
@@ -104,13 +104,13 @@ def test_without_any_config_a_node_finds_empty_ones(drive):
 
 
 def test_a_node_cannot_change_the_config_of_others(drive):
-    def spoil(state: State, config: RunnableConfig) -> None:
+    def spoil(state: State, config: RunnableConfig):
         config["tags"].append("spoiled")
         config["metadata"]["spoiled"] = True
         config["configurable"]["spoiled"] = True
 
     seen = Configs()
-    mine: Any = {"tags": ["t"], "metadata": {"m": 1}, "configurable": {"c": 1}}
+    mine = {"tags": ["t"], "metadata": {"m": 1}, "configurable": {"c": 1}}
     drive.invoke(app_of(spoil, seen.node), {}, mine)
     assert seen[0]["tags"] == ["t"]
     assert not {"spoiled"} & {*seen[0]["metadata"], *seen[0]["configurable"]}
@@ -170,7 +170,7 @@ def test_a_nested_graph_inherits_all_but_the_name(drive):
     assert seen[0]["run_name"] == "n0"
 
 
-WRONG: dict[str, Any] = {
+WRONG = {
     "no dict": 3,
     "text": "thread",
     "configurable": {"configurable": 3},
@@ -261,9 +261,9 @@ def test_plain_settings_are_kept_in_the_metadata_of_checkpoints(drive):
 
 @pytest.mark.parametrize("run_id", ["mine", UUID(int=7)], ids=str)
 def test_the_run_id_reaches_nodes(run_id, drive):
-    seen: list[Any] = []
+    seen = []
 
-    def node(state: State, runtime: Runtime[Any]) -> None:
+    def node(state: State, runtime: Runtime[Any]):
         assert runtime.execution_info is not None
         seen.append(runtime.execution_info.run_id)
 
@@ -278,16 +278,16 @@ def test_the_run_id_reaches_nodes(run_id, drive):
 def test_max_concurrency_bounds_the_tasks_that_run_at_once(limit, drive):
     lock, running, most = threading.Lock(), [0], [0]
 
-    def enter() -> None:
+    def enter():
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
 
-    def leave() -> None:
+    def leave():
         with lock:
             running[0] -= 1
 
-    def node(state: State) -> State:
+    def node(state: State):
         enter()
         leave()
         return {"log": [1]}
@@ -302,7 +302,7 @@ def test_max_concurrency_bounds_the_tasks_that_run_at_once(limit, drive):
 def test_without_a_limit_tasks_of_a_step_run_at_once(drive):
     meet = threading.Barrier(3, timeout=10)
 
-    def node(state: State) -> State:
+    def node(state: State):
         meet.wait()
         return {"log": [1]}
 
@@ -330,10 +330,10 @@ class Typed(TypedDict):
     user: str
 
 
-def contextual(schema: Any) -> tuple[Any, list[Any]]:
-    seen: list[Any] = []
+def contextual(schema):
+    seen = []
 
-    def node(state: State, runtime: Runtime[Any]) -> None:
+    def node(state: State, runtime: Runtime[Any]):
         seen.append(runtime.context)
 
     return app_of(node, context_schema=schema), seen
@@ -395,7 +395,7 @@ def test_a_nested_graph_has_the_context_unless_it_is_given_its_own(drive):
     """WART-56: an empty one is one, too."""
     app, got = contextual(None)
 
-    def calls(state: State) -> None:
+    def calls(state: State):
         app.invoke({})
         app.invoke({}, context={})
 
@@ -408,9 +408,9 @@ def test_a_nested_graph_has_the_context_unless_it_is_given_its_own(drive):
 
 def test_the_same_things_can_be_had_by_function(drive):
     store = InMemoryStore()
-    seen: list[Any] = []
+    seen = []
 
-    def node(state: State, config: RunnableConfig, runtime: Runtime[Any], writer: StreamWriter) -> None:
+    def node(state: State, config: RunnableConfig, runtime: Runtime[Any], writer: StreamWriter):
         seen.append(get_config() == config)
         seen.append(get_runtime() is runtime)
         seen.append(get_store() is store is runtime.store)
@@ -424,7 +424,7 @@ def test_the_same_things_can_be_had_by_function(drive):
 
 
 def test_without_a_reader_the_writer_does_nothing(drive):
-    def node(state: State, writer: StreamWriter) -> State:
+    def node(state: State, writer: StreamWriter):
         writer("unheard")
         return {"log": ["x"]}
 
@@ -439,7 +439,7 @@ def test_outside_of_a_node_config_functions_raise(get):
 
 # -- options of a call -----------------------------------------------------------------------------------------
 
-OPTIONS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+OPTIONS = {
     "unknown option": ({"recursion_limits": 3}, TypeError, "recursion_limits"),
     "unknown mode": ({"stream_mode": "value"}, ValueError, "stream_mode must be one of .*, got 'value'"),
     "one unknown mode": ({"stream_mode": ["values", "foo"]}, ValueError, "stream_mode must be one of .*, got 'foo'"),
@@ -459,7 +459,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize(("options", "error", "text"), OPTIONS.values(), ids=OPTIONS.keys())
 def test_a_wrong_option_is_named(options, error, text, drive):
-    ran: list[Any] = []
+    ran = []
     app = app_of(ran.append)
     for call in (drive.invoke, drive.stream):
         with pytest.raises(error, match=text):
@@ -499,10 +499,10 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(drive):
 
 
 def test_batch_can_return_exceptions_among_results(drive):
-    def divide(state: State) -> State:
+    def divide(state: State):
         return {"a": 6 // state["a"]}
 
-    batch: Any = partial(drive.call, app_of(divide), "batch", [{"a": 2}, {"a": 0}, {"a": 3}])
+    batch = partial(drive.call, app_of(divide), "batch", [{"a": 2}, {"a": 0}, {"a": 3}])
     first, failed, last = batch(return_exceptions=True)
     assert (first["a"], type(failed), last["a"]) == (3, ZeroDivisionError, 2)
     with pytest.raises(ZeroDivisionError):

@@ -14,9 +14,8 @@ import operator
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
 from threading import Barrier
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import chain_of, thread_config
@@ -69,17 +68,17 @@ def older_objects_are_set_aside():
     gc.freeze()
 
 
-def hold(what: str, count: float) -> None:
+def hold(what, count):
     """Not more than a tenth above today's number, and not so far below that it guards nothing."""
     assert count <= 1.1 * TODAY[what], f"{what}: {count:g}, where it was {TODAY[what]}"
     assert count >= TODAY[what] / 1.65, f"{what}: only {count:g}: lower TODAY, which is {TODAY[what]}"
 
 
-def calls(work: Callable[[], Any]) -> int:
+def calls(work):
     """How many Python functions are called by `work` on this thread; a generator counts each time it goes on."""
     count = 0
 
-    def note(frame: Any, event: str, arg: Any) -> None:
+    def note(frame, event, arg):
         nonlocal count
         count += event == "call"
 
@@ -94,17 +93,17 @@ def calls(work: Callable[[], Any]) -> int:
     return count
 
 
-def per_unit(run: Callable[[int], Any], few: int = 100, many: int = 300) -> float:
+def per_unit(run, few=100, many=300):
     """Calls for one more unit of work: what a run costs once, whatever its length, falls out."""
     run(few)  # whatever is made at the first run is made here
     return (calls(lambda: run(many)) - calls(lambda: run(few))) / (many - few)
 
 
-def instructions(work: Callable[[], Any]) -> int:
+def instructions(work):
     """How many bytecode instructions `work` takes on this thread: these see a loop that calls nothing."""
     count = 0
 
-    def note(frame: Any, event: str, arg: Any) -> Any:
+    def note(frame, event, arg):
         nonlocal count
         frame.f_trace_opcodes = True
         count += event == "opcode"
@@ -130,16 +129,16 @@ class Count(TypedDict):
     goal: int
 
 
-def tick(state: Any) -> dict[str, int]:
+def tick(state):
     return {"n": state["n"] + 1}
 
 
-def route(state: Any) -> str:
+def route(state):
     return "tick" if state["n"] < state["goal"] else "end"
 
 
 def loop(
-    schema: Any = Count, others: int = 0, saver: Any = None, node: Any = tick, validate: Any = ()
+    schema=Count, others=0, saver=None, node=tick, validate=()
 ) -> CompiledStateGraph:
     """A node that counts up with a router, and a chain of nodes that never runs."""
     graph = StateGraph(schema, validate=validate).add_node("tick", node).add_edge(START, "tick")
@@ -153,15 +152,15 @@ def loop(
     return graph.add_conditional_edges("tick", route, ends).compile(checkpointer=saver)
 
 
-async def atick(state: Any) -> dict[str, int]:
+async def atick(state):
     return {"n": state["n"] + 1}
 
 
-def per_superstep(app: CompiledStateGraph, **more: Any) -> float:
+def per_superstep(app: CompiledStateGraph, **more):
     return per_unit(lambda steps: app.invoke({"n": 0, "goal": steps, **more}))
 
 
-def per_saved_superstep(app: CompiledStateGraph) -> float:
+def per_saved_superstep(app: CompiledStateGraph):
     """Each run on a thread of its own: within one the history grows."""
     threads = iter(range(100))
     return per_unit(lambda steps: app.invoke({"n": 0, "goal": steps}, thread_config(str(next(threads)))))
@@ -196,7 +195,7 @@ def test_an_async_superstep(what, saver, monkeypatch):
     monkeypatch.setattr(timeslice, "HOLD", 3600.0)  # how often a run gives way is a matter of seconds, not of calls
     app, threads = loop(node=atick, saver=saver), iter(range(100))
 
-    def run(steps: int) -> None:
+    def run(steps):
         asyncio.run(app.ainvoke({"n": 0, "goal": steps}, thread_config(str(next(threads)))))
 
     hold(what, per_unit(run))
@@ -208,7 +207,7 @@ def test_a_call_of_a_short_graph():
         graph.add_node(name, tick)
     app = graph.add_edge(START, "a").add_edge("a", "b").add_edge("b", "c").add_edge("c", END).compile()
 
-    def run(count: int) -> None:
+    def run(count):
         for _ in range(count):
             app.invoke({"n": 0})
 
@@ -227,7 +226,7 @@ def test_a_call_whose_node_is_cached():
     graph = StateGraph(Count).add_node("tick", tick, cache_policy=CachePolicy()).add_edge(START, "tick")
     app = graph.compile(cache=InMemoryCache())
 
-    def run(count: int) -> None:
+    def run(count):
         for _ in range(count):
             app.invoke({"n": 0})
 
@@ -243,13 +242,13 @@ class Gathered(TypedDict):
     count: int
 
 
-def map_reduce(node: Any) -> CompiledStateGraph:
+def map_reduce(node) -> CompiledStateGraph:
     graph = StateGraph(Gathered).add_node("work", node)
     graph.add_conditional_edges(START, lambda state: [Send("work", i) for i in range(state["count"])], ["work"])
     return graph.compile()
 
 
-ONE_WORKER: Any = {"max_concurrency": 1}
+ONE_WORKER = {"max_concurrency": 1}
 """So that all calls are on this thread."""
 
 
@@ -260,7 +259,7 @@ def test_a_send():
 
 
 def test_a_send_to_an_async_node():
-    async def work(item: Any) -> Any:
+    async def work(item):
         return {"items": [item]}
 
     app = map_reduce(work)
@@ -273,7 +272,7 @@ def test_nodes_that_do_not_run_cost_nothing(others):
 
 
 def test_a_call_costs_the_same_in_a_large_graph():
-    def cost(others: int) -> int:
+    def cost(others):
         app = loop(others=others)
         app.invoke({"n": 0, "goal": 1})
         return instructions(lambda: app.invoke({"n": 0, "goal": 1}))
@@ -291,7 +290,7 @@ def test_untouched_keys_cost_nothing():
 def test_supersteps_cost_the_same_at_the_end_as_at_the_start():
     app = loop()
 
-    def run(steps: int) -> None:
+    def run(steps):
         app.invoke({"n": 0, "goal": steps})
 
     assert per_unit(run, 10, 20) == per_unit(run, 1000, 1010)
@@ -300,19 +299,19 @@ def test_supersteps_cost_the_same_at_the_end_as_at_the_start():
 def test_sends_cost_the_same_among_many():
     app = map_reduce(lambda item: {"items": [item]})
 
-    def run(count: int) -> None:
+    def run(count):
         app.invoke({"count": count}, ONE_WORKER)
 
     assert per_unit(run, 10, 20) == per_unit(run, 5000, 5010)
 
 
-def chat(length: int, saver: Any = None) -> Callable[[int], None]:
+def chat(length, saver=None):
     """Calls a loop of so many supersteps, each of which says one more in a chat that begins with so many messages."""
 
-    def speak(state: Any) -> Any:
+    def speak(state):
         return {"messages": [{"role": "user", "content": "x" * 100, "id": str(len(state["messages"]))}]}
 
-    def run(steps: int) -> None:
+    def run(steps):
         graph = chain_of(MessagesState, speak=speak).add_conditional_edges(
             "speak", lambda s: END if len(s["messages"]) == length + steps else "speak"
         )
@@ -329,10 +328,10 @@ def test_a_superstep_scans_only_new_messages_however_long_the_chat_is():
 
 def test_a_superstep_encodes_only_new_messages(monkeypatch):
     """Once as the task's write, once for the list; the rest is compared, not encoded."""
-    encoded: list[int] = []
+    encoded = []
     real = Serializer.dumps
 
-    def dumps(self: Serializer, value: Any) -> Any:
+    def dumps(self: Serializer, value):
         blob = real(self, value)
         if isinstance(value, list):
             encoded.append(len(blob[1]))
@@ -357,9 +356,9 @@ def test_import_loads_no_library_that_only_some_runs_need(tmp_path):
 # -- a database ---------------------------------------------------------------------------------------------------
 
 
-def said(app: Any, saver: SqliteSaver, given: Any) -> list[str]:
+def said(app, saver: SqliteSaver, given):
     """The SQL statements of one call."""
-    texts: list[str] = []
+    texts = []
     saver._database.connection.set_trace_callback(texts.append)
     app.invoke(given, {"configurable": {"thread_id": str(given)}, "recursion_limit": 1000})
     saver._database.connection.set_trace_callback(None)
@@ -381,7 +380,7 @@ def test_a_subgraph_node_in_sqlite_adds_two_commits_to_its_superstep(monkeypatch
     monkeypatch.setattr(submit, lambda self, entry, store: None)  # however slow this machine is
     compiled = chain_of(Gathered, a=lambda state: {"items": [1]}, b=lambda state: {"items": [2]}).compile()
 
-    def cost(graphs: int) -> list[str]:
+    def cost(graphs):
         graph, before = StateGraph(Gathered), START
         for number in range(graphs):
             graph.add_node(f"n{number}", compiled).add_edge(before, f"n{number}")
@@ -401,7 +400,7 @@ def test_tasks_that_end_together_take_two_commits_at_most(count, monkeypatch):
     monkeypatch.setattr(pool, "AT_MOST", 5.0)
     meet = Barrier(count)
 
-    def node(state: Any) -> Any:
+    def node(state):
         meet.wait(10)
         return {"items": [1]}
 
@@ -416,7 +415,7 @@ def test_tasks_that_end_together_take_two_commits_at_most(count, monkeypatch):
 # -- bytes --------------------------------------------------------------------------------------------------------
 
 
-def held(work: Callable[[], Any]) -> int:
+def held(work):
     """Bytes of Python objects that live after `work`, and did not before."""
     gc.collect()
     before, _ = tracemalloc.get_traced_memory()
@@ -428,7 +427,7 @@ def held(work: Callable[[], Any]) -> int:
 def test_a_superstep_of_history_in_memory():
     app, threads = loop(saver=InMemorySaver()), iter(range(100))
 
-    def bytes_of(steps: int) -> int:
+    def bytes_of(steps):
         return held(lambda: app.invoke({"n": 0, "goal": steps}, thread_config(str(next(threads)))))
 
     tracemalloc.start()
@@ -448,7 +447,7 @@ def appending(saver: SqliteSaver) -> CompiledStateGraph:
     )
 
 
-def stored(appends: int) -> int:
+def stored(appends):
     """Bytes of a database that holds so many appends."""
     with SqliteSaver.from_conn_string(":memory:") as saver:
         appending(saver).invoke({"items": [str(appends)]}, {**thread_config("1"), "recursion_limit": 2 * appends})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import chain_of
@@ -22,15 +22,15 @@ class Record:
     items: Annotated[list[str], operator.add] = field(default_factory=list)
 
 
-def app(node: Any, schema: Any = State, **policies: Any) -> Any:
+def app(node, schema=State, **policies):
     return StateGraph(schema).add_node("n", node, **policies).add_edge(START, "n").compile(debug=True)
 
 
-def appends(state: Any) -> None:
+def appends(state):
     state["items"].append("in place")
 
 
-async def appends_async(state: Any) -> None:
+async def appends_async(state):
     state["items"].append("in place")
 
 
@@ -42,7 +42,7 @@ def test_a_node_that_appends_to_its_input_is_named_with_the_key(drive):
 
 
 def test_an_edit_deep_inside_is_seen_as_well(drive):
-    def node(state: Any) -> dict[str, Any]:
+    def node(state):
         state["box"]["a"] = 2
         return {"items": ["x"]}
 
@@ -62,7 +62,7 @@ def test_a_mutation_error_is_not_retried(drive):
 
 
 def test_correct_nodes_and_incomparable_values_pass(drive):
-    def node(state: Any) -> dict[str, Any]:
+    def node(state):
         return {"items": [*state["items"], "x"]}
 
     assert drive.invoke(app(node), {"items": ["a"], "box": {"f": print}}) == {"items": ["a", "a", "x"], "box": {"f": print}}
@@ -97,7 +97,7 @@ def test_a_call_can_switch_debug_on_or_off(drive):
 
 
 def test_error_handlers_are_checked_too(drive):
-    def fails(state: Any) -> None:
+    def fails(state):
         raise ValueError("no")
 
     graph = StateGraph(State).add_node("n", fails, error_handler=appends).add_edge(START, "n").compile()

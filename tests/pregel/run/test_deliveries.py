@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -18,20 +17,20 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 postgres = cluster.emptied
-NAMED: Any = {**CONFIG, "run_id": "r"}
+NAMED = {**CONFIG, "run_id": "r"}
 
 
-GIVEN: Any = {"log": ["in"]}
+GIVEN = {"log": ["in"]}
 
 
-def build(saver: Any, ran: list[str], schedule: Any, *, asks: bool = False, stops: bool = False) -> Any:
-    def node(state: Log) -> Any:
+def build(saver, ran, schedule, *, asks=False, stops=False):
+    def node(state: Log):
         if asks:
             interrupt("?")
         ran.append("node")
         return {"log": ["node"]}
 
-    def last(state: Log) -> Any:
+    def last(state: Log):
         ran.append("last")
         return {"log": ["last"]}
 
@@ -41,7 +40,7 @@ def build(saver: Any, ran: list[str], schedule: Any, *, asks: bool = False, stop
 
 
 @contextmanager
-def another(saver: Any, request: Any) -> Iterator[Any]:
+def another(saver, request):
     """A saver of another process on the same threads. Threads in memory belong to one."""
     if isinstance(saver, SqliteSaver):
         path = str(request.getfixturevalue("tmp_path") / "threads.db")
@@ -55,20 +54,20 @@ def another(saver: Any, request: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def before_the_first_store(saver: Any, call: Any, acall: Any) -> Iterator[None]:
+def before_the_first_store(saver, call, acall):
     """What has been loaded is out of date: another call runs before anything is stored."""
     due = [1]
 
-    def around(store: Any) -> Any:
-        def run(*given: Any) -> Any:
+    def around(store: Any):
+        def run(*given):
             if due and due.pop():
                 call()
             return store(*given)
 
         return run
 
-    def around_async(store: Any) -> Any:
-        async def run(*given: Any) -> Any:
+    def around_async(store: Any):
+        async def run(*given):
             if due and due.pop():
                 await acall()
             return await store(*given)
@@ -82,7 +81,7 @@ def before_the_first_store(saver: Any, call: Any, acall: Any) -> Iterator[None]:
         yield
 
 
-CALLS: dict[str, tuple[Any, bool, Any]] = {
+CALLS = {
     # what is delivered, whether the graph asks, and how the thread came to where it stands
     "first input": (GIVEN, False, None),
     "input": (GIVEN, False, [GIVEN, CONFIG]),
@@ -101,21 +100,21 @@ def test_of_two_deliveries_that_begin_at_one_checkpoint_one_runs_the_nodes(
     drive, saver, request, call, durability, schedule
 ):
     given, asks, before = CALLS[call]
-    ran: list[str] = []
+    ran = []
     if before is not None:
         drive.invoke(build(saver, ran, schedule, asks=asks, stops=not asks), *before, durability="sync")
         assert ran == []
     with another(saver, request) as second:
         first, other = (build(each, ran, schedule, asks=asks) for each in (saver, second))
-        refused: list[str] = []
+        refused = []
 
-        def deliver() -> None:
+        def deliver():
             try:
                 other.invoke(given, NAMED, durability=durability)
             except CheckpointConflictError:
                 refused.append("second")
 
-        async def adeliver() -> None:
+        async def adeliver():
             try:
                 await other.ainvoke(given, NAMED, durability=durability)
             except CheckpointConflictError:
@@ -140,19 +139,19 @@ def test_of_two_deliveries_that_begin_at_one_checkpoint_one_runs_the_nodes(
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("multitask", [None, "enqueue"])
 def test_a_concurrent_delivery_is_refused_or_waits(drive, saver, durability, schedule, multitask):
-    ran: list[str] = []
+    ran = []
     entered, release = threading.Event(), threading.Event()
 
-    def node(state: Log) -> Any:
+    def node(state: Log):
         ran.append("node")
         entered.set()
         assert release.wait(20)
         return {"log": ["node"]}
 
     app = chain_of(Log, node=node).compile(checkpointer=saver, schedule=schedule)
-    results: list[Any] = []
+    results = []
 
-    def deliver(**options: Any) -> None:
+    def deliver(**options):
         try:
             results.append(drive.invoke(app, GIVEN, NAMED, durability=durability, **options)["log"])
         except CheckpointConflictError:

@@ -55,23 +55,23 @@ class State(TypedDict, total=False):
     un: Annotated[int, UntrackedValue]
 
 
-THREAD: Any = {"configurable": {"thread_id": "t-1"}}
+THREAD = {"configurable": {"thread_id": "t-1"}}
 
 
-def logs(state: State) -> State:
+def logs(state: State):
     return {"log": ["x"]}
 
 
-def ends(state: State) -> str:
+def ends(state: State):
     return END
 
 
-def one() -> StateGraph:
+def one():
     """START -> x."""
     return chain_of(State, x=logs)
 
 
-def parallel(**nodes: Callable[[Any], Any]) -> StateGraph:
+def parallel(**nodes):
     """START -> each of the nodes."""
     graph = StateGraph(State)
     for name, node in nodes.items():
@@ -79,7 +79,7 @@ def parallel(**nodes: Callable[[Any], Any]) -> StateGraph:
     return graph
 
 
-def told(error: BaseException) -> str:
+def told(error: BaseException):
     """All that a traceback would show of it."""
     return "\n".join([str(error), *getattr(error, "__notes__", ())])
 
@@ -87,7 +87,7 @@ def told(error: BaseException) -> str:
 # -- building: refused at once ---------------------------------------------------------------------------------
 
 Build = Callable[[StateGraph], Any]
-AT_ONCE: dict[str, tuple[Build, type[Exception], str]] = {
+AT_ONCE = {
     "name taken": (lambda g: g.add_node("x", logs), ValueError, "node 'x' already exists"),
     "END as a name": (lambda g: g.add_node(END, logs), ValueError, "'__end__'.*reserved"),
     "START as a name": (lambda g: g.add_node(START, logs), ValueError, "'__start__'.*reserved"),
@@ -187,7 +187,7 @@ def commands_unknown(state: State) -> Command[Literal["zz"]]:
     return Command(goto="zz")
 
 
-AT_COMPILE: dict[str, tuple[Build, str]] = {
+AT_COMPILE = {
     "edge to an unknown node": (lambda g: g.add_edge("x", "zz"), "'x' -> 'zz' leads to an unknown node"),
     "edge from an unknown node": (lambda g: g.add_edge("zz", "x"), "'zz' -> 'x' starts at an unknown node"),
     "map to an unknown node": (
@@ -244,7 +244,7 @@ def test_all_mistakes_are_reported_at_once():
     assert isinstance(caught.value, StateGraphError)
 
 
-COMPILE: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+COMPILE = {
     "breakpoint": ({"interrupt_before": ["nope"]}, ValueError, "unknown node 'nope'; known: 'x'"),
     "breakpoint as text": ({"interrupt_after": "nope"}, ValueError, "unknown node 'nope'"),
     "breakpoint at START": ({"interrupt_before": [START]}, ValueError, "'__start__'"),
@@ -271,7 +271,7 @@ def test_a_wrong_option_of_compile_is_named(options, error, text):
 
 # -- running: the input ----------------------------------------------------------------------------------------
 
-NO_INPUT: dict[str, Any] = {
+NO_INPUT = {
     "list": [1, 2], "empty list": [], "text": "x", "number": 3, "zero": 0, "False": False, "set": {"a"}, "object": object(),
     "a schema": State, "pairs": [("a", 1)], "a function": logs, "an iterator": iter([]),
 }  # fmt: skip
@@ -300,7 +300,7 @@ def test_input_that_a_reducer_cannot_take_names_key_and_step(drive):
     assert "step 0" in told(caught.value)
 
 
-COMMANDS: dict[str, tuple[Any, type[Exception], str]] = {
+COMMANDS = {
     "unknown key": (Command(update={"lof": 1}), InvalidUpdateError, "'lof'; did you mean 'log'"),
     "unknown node": (Command(goto="zz"), InvalidUpdateError, "'zz'; known: 'x'"),
     "unusable update": (Command(update=3), InvalidUpdateError, "int: 3"),
@@ -320,7 +320,7 @@ def test_a_command_as_input_that_cannot_work(command, error, text, drive):
 
 # -- running: writes that cannot be taken ----------------------------------------------------------------------
 
-CLASHES: dict[str, tuple[dict[str, Any], str, str]] = {
+CLASHES = {
     "LastValue": ({"a": 1}, "'a'", "INVALID_CONCURRENT_GRAPH_UPDATE"),
     "two Overwrites": ({"log": Overwrite([])}, "'log'", "INVALID_CONCURRENT_GRAPH_UPDATE"),
     "EphemeralValue": ({"eph": 1}, "'eph'", "guard=False"),
@@ -362,7 +362,7 @@ def test_a_value_that_cannot_be_stored_names_key_and_thread(drive):
     class Opaque:
         __slots__ = ()
 
-        def __reduce__(self) -> Any:
+        def __reduce__(self):
             raise TypeError("not to be pickled")
 
     app = parallel(p=lambda state: {"a": Opaque()}).compile(InMemorySaver())
@@ -375,7 +375,7 @@ def test_a_value_that_cannot_be_stored_names_key_and_thread(drive):
 # -- running: nodes that fail ----------------------------------------------------------------------------------
 
 
-def fails(state: State) -> State:
+def fails(state: State):
     raise LookupError("boom")
 
 
@@ -391,7 +391,7 @@ def test_a_node_error_is_raised_unchanged_with_a_note(drive):
 def test_a_stop_iteration_of_a_node_is_reported_as_such(drive):
     """A forgotten default of `next()`; no generator can let it pass."""
 
-    def empty(state: State) -> Any:
+    def empty(state: State):
         return next(iter([]))
 
     with pytest.raises(RuntimeError, match="raised StopIteration") as caught:
@@ -414,13 +414,13 @@ def test_an_error_in_a_nested_graph_has_a_note_of_each_level(drive):
 
 def test_a_failed_step_changes_nothing_and_keeps_finished_siblings(drive):
     """M19."""
-    ran: list[str] = []
+    ran = []
 
-    def good(state: State) -> State:
+    def good(state: State):
         ran.append("good")
         return {"log": ["good"]}
 
-    def once(state: State) -> State:
+    def once(state: State):
         ran.append("once")
         if ran.count("once") == 1:
             raise LookupError("once")
@@ -443,7 +443,7 @@ def test_of_several_failures_the_first_in_name_order_is_raised_and_names_the_oth
     """D7. On threads, that is: where coroutines run, the first failure cancels the others before they can fail."""
     meet = threading.Barrier(2, timeout=10)
 
-    def together(state: State) -> State:
+    def together(state: State):
         meet.wait()
         raise LookupError("boom")
 
@@ -486,9 +486,9 @@ def test_checkpointer_true_is_for_nested_graphs(drive):
 # -- raw Pregel ------------------------------------------------------------------------------------------------
 
 
-def raw(node: Any = None, **options: Any) -> Pregel:
+def raw(node=None, **options):
     """a -> n -> b, unless told otherwise."""
-    settings: dict[str, Any] = {
+    settings = {
         "nodes": {"n": node or NodeBuilder().subscribe_only("a").do(lambda value: value).write_to("b")},
         "channels": {"a": EphemeralValue(str), "b": LastValue(str)},
         "input_channels": "a",
@@ -497,7 +497,7 @@ def raw(node: Any = None, **options: Any) -> Pregel:
     return Pregel(**{**settings, **options})
 
 
-RAW: dict[str, tuple[Callable[[], Any], str]] = {
+RAW = {
     "unknown input": (lambda: raw(input_channels="q"), "input channel 'q'"),
     "unknown output": (lambda: raw(output_channels=["b", "q"]), "output channel 'q'"),
     "unknown trigger": (lambda: raw(NodeBuilder().subscribe_only("q")), "node 'n'.*'q'"),

@@ -9,38 +9,38 @@ from kit.pausing_graphs import CFG, Ran, State, asked, asks, fails, graph, says
 
 from stategraph import START, Command, InMemorySaver, RetryPolicy, Send, StateGraph
 
-EXIT: Any = {"durability": "exit"}
+EXIT = {"durability": "exit"}
 
 
-def inner(ran: list[str] | None = None, **options: Any) -> Any:
+def inner(ran=None, **options):
     return graph({"i1": says("i1", ran), "i2": says("i2", ran)}, (START, "i1"), ("i1", "i2"), **options)
 
 
-def namespaces(app: Any) -> list[str]:
+def namespaces(app):
     """The names of the graphs that have rows in the thread, one for each row."""
     rows = app.checkpointer.list(CFG)
     return sorted("|".join(level.split(":")[0] for level in _ns(row.config).split("|")) for row in rows)
 
 
-def _ns(config: Any) -> str:
+def _ns(config: Any):
     return config["configurable"].get("checkpoint_ns", "")
 
 
-def as_node() -> Any:
+def as_node():
     return graph({"sub": inner(checkpointer=None)}, (START, "sub"))
 
 
-def two_levels() -> Any:
+def two_levels():
     middle = graph({"inner": inner(checkpointer=None)}, (START, "inner"), checkpointer=None)
     return graph({"sub": middle}, (START, "sub"))
 
 
-def called(state: Any) -> Any:
+def called(state):
     return {"log": inner(checkpointer=None).invoke({})["log"]}
 
 
-def in_functions() -> Any:
-    def sends(_: Any) -> list[Send]:
+def in_functions():
+    def sends(_) -> list[Send]:
         return [Send("call", {}) for _ in range(3)]
 
     graph = StateGraph(State).add_node("call", called).add_conditional_edges(START, sends, ["call"])
@@ -99,7 +99,7 @@ def test_a_task_that_paused_finds_the_graphs_it_had_run_to_their_end(drive):
     ran = Ran()
     first, second = inner(ran, checkpointer=None), graph({"q": asks("q")}, (START, "q"), checkpointer=None)
 
-    def node(state: Any) -> Any:
+    def node(state):
         return {"log": [*first.invoke({"log": []})["log"], *second.invoke({"log": []})["log"]]}
 
     app = graph({"call": node}, (START, "call"))
@@ -108,11 +108,11 @@ def test_a_task_that_paused_finds_the_graphs_it_had_run_to_their_end(drive):
     assert ran.take() == ["i1", "i2"]
 
 
-def fails_after(child: Any) -> Any:
+def fails_after(child):
     """A node that runs a graph to its end, and fails once after that."""
     fail = [True]
 
-    def node(state: Any) -> Any:
+    def node(state):
         log = child.invoke({"log": []})["log"]
         if fail:
             fail.pop()

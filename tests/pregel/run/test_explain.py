@@ -19,15 +19,15 @@ class Quorum(LastValue[int]):
 
     __slots__ = ("votes",)
 
-    def __init__(self, typ: Any, key: str = "") -> None:
+    def __init__(self, typ, key=""):
         super().__init__(typ, key)
         self.votes = 0
 
-    def update(self, values: Any) -> bool:
+    def update(self, values):
         self.votes += len(values)
         return super().update(values)
 
-    def is_available(self) -> bool:
+    def is_available(self):
         return self.votes >= 2
 
     def describe(self) -> ChannelStatus:
@@ -35,24 +35,24 @@ class Quorum(LastValue[int]):
             return super().describe()
         return ChannelStatus("waiting" if self.votes else "empty", f"has {self.votes} of 2 votes")
 
-    def checkpoint(self) -> Any:
+    def checkpoint(self):
         return self.votes
 
-    def from_checkpoint(self, stored: Any) -> Any:
+    def from_checkpoint(self, stored):
         new = super().from_checkpoint(MISSING)
         new.votes = 0 if stored is MISSING else stored
         return new
 
 
-def explain(drive: Any, app: Any, config: Any = CFG) -> Any:
+def explain(drive, app, config: Any = CFG):
     return drive.call(app, "explain", config)
 
 
-def chain(**compiled: Any) -> Any:
+def chain(**compiled):
     return graph({n: says(n) for n in "xyz"}, (START, "x"), ("x", "y"), ("y", "z"), **compiled)
 
 
-def states(found: Any) -> dict[str, str]:
+def states(found):
     return {name: status.state for name, status in found.items()}
 
 

@@ -21,7 +21,7 @@ class State(TypedDict, total=False):
     n: int
 
 
-def built(saver: Any, node: str = "q", body: Any = None, schema: Any = State, **options: Any) -> Any:
+def built(saver, node="q", body=None, schema=State, **options):
     builder = StateGraph(schema)
     builder.add_node(node, body or asks(node)).add_node("z", says("z"))
     return builder.add_edge(START, node).add_edge(node, "z").compile(checkpointer=saver, **options)
@@ -36,7 +36,7 @@ def saver(drive):
 
 
 def test_the_same_graph_resumes_with_changed_code(drive, saver):
-    def other(state: Any) -> Any:
+    def other(state):
         return {"log": ["other", interrupt("q?")]}
 
     assert drive.invoke(built(saver, body=other), Command(resume=1), CFG)["log"][-1] == "z"
@@ -76,9 +76,9 @@ def test_new_keys_and_other_items_of_a_list_are_no_other_graph(drive, saver):
 
 
 def test_migrate_gets_the_change_and_can_repair_it(drive, saver):
-    told: list[Any] = []
+    told = []
 
-    def migrate(checkpoint: Any, changed: Any) -> Any:
+    def migrate(checkpoint, changed):
         told.append(changed)
         return rename_node(checkpoint, "q", "renamed")
 
@@ -97,7 +97,7 @@ def test_migrate_gets_the_change_and_can_repair_it(drive, saver):
 
 @pytest.mark.filterwarnings("ignore:.*has ended without asking")  # the new node asks nothing
 def test_migrate_can_give_a_key_another_kind(drive, saver):
-    def migrate(checkpoint: Any, changed: Any) -> Any:
+    def migrate(checkpoint, changed):
         assert changed == ["key 'log' has changed its kind"]
         checkpoint["channel_values"]["log"] = ",".join(checkpoint["channel_values"]["log"])
         return checkpoint

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from time import monotonic
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import pytest
 from kit.graphs import CONFIG, chain_of
@@ -27,7 +26,7 @@ class State(TypedDict, total=False):
     text: str
 
 
-def around(first: Callable[[Any], Any], saver: Any) -> Any:
+def around(first, saver):
     """A graph with a graph as its only node: first, then last."""
     compiled = chain_of(State, first=first, last=lambda state: {"text": state["text"] + "!"}).compile()
     return chain_of(State, inner=compiled).compile(checkpointer=saver)
@@ -41,9 +40,9 @@ def never_alone(monkeypatch):
 
 @pytest.mark.usefixtures("never_alone")
 def test_a_process_killed_in_the_first_step_repeats_it_under_the_same_key(tmp_path):
-    keys: list[str] = []
+    keys = []
 
-    def first(state: Any) -> Any:
+    def first(state):
         keys.append(get_runtime().idempotency_key)
         if len(keys) == 1:  # what the disk holds now is what a kill would leave
             with closing(sqlite3.connect(tmp_path / "killed")) as killed, killed, closing(sqlite3.connect(tmp_path / "alive")) as alive, alive:
@@ -65,9 +64,9 @@ def test_a_process_killed_in_the_first_step_repeats_it_under_the_same_key(tmp_pa
 
 
 def test_a_long_first_step_is_seen_from_outside_while_it_runs(tmp_path):
-    seen: list[Any] = []
+    seen = []
 
-    def first(state: Any) -> Any:
+    def first(state):
         with SqliteSaver.from_conn_string(str(tmp_path / "file")) as other:
             end = monotonic() + 30
             while monotonic() < end:
@@ -94,9 +93,9 @@ def test_an_interrupt_in_the_first_step_stores_the_deferred_checkpoints(drive):
 
 @pytest.mark.usefixtures("never_alone")
 def test_an_error_in_the_first_step_stores_the_deferred_checkpoints(drive):
-    tries: list[int] = []
+    tries = []
 
-    def first(state: Any) -> Any:
+    def first(state):
         tries.append(1)
         if len(tries) == 1:
             raise LookupError("not yet")
@@ -112,9 +111,9 @@ def test_an_error_in_the_first_step_stores_the_deferred_checkpoints(drive):
 
 
 def test_the_input_is_stored_before_a_router_runs(tmp_path):
-    seen: list[Any] = []
+    seen = []
 
-    def route(state: Any) -> str:
+    def route(state):
         with SqliteSaver.from_conn_string(str(tmp_path / "file")) as other:
             seen.append(other.get_tuple(CONFIG) is not None)
         return "node"
@@ -137,10 +136,10 @@ def test_a_stream_shows_only_stored_checkpoints(tmp_path):
 
 
 def test_what_is_streamed_of_the_input_is_stored_with_start(drive, monkeypatch):
-    stored: list[int] = []
+    stored = []
     store = SqliteSaver.commit
 
-    def count(self: Any, commits: Any) -> None:
+    def count(self, commits):
         stored.append(len(commits))
         store(self, commits)
 
@@ -159,20 +158,20 @@ def test_what_is_streamed_of_the_input_is_stored_with_start(drive, monkeypatch):
 
 
 def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive, monkeypatch):
-    def refuse(self: Any, commits: Any) -> None:
+    def refuse(self, commits):
         raise OSError("the disk is full")
 
-    seen: list[Any] = []
+    seen = []
 
     class Reader:
         """Keeps what it has read, however the stream ends."""
 
-        def stream(self, *args: Any) -> Any:
+        def stream(self, *args):
             for chunk in app.stream(*args):
                 seen.append(chunk)
                 yield chunk
 
-        async def astream(self, *args: Any) -> Any:
+        async def astream(self, *args):
             async for chunk in app.astream(*args):
                 seen.append(chunk)
                 yield chunk
@@ -191,7 +190,7 @@ def test_of_two_runs_that_start_a_thread_one_wins_and_the_other_stores_nothing()
     with SqliteSaver.from_conn_string(":memory:") as saver:
         app, store = chain_of(State, node=lambda state: {"text": "b"}).compile(checkpointer=saver), saver.commit
 
-        def come_second(commits: Any) -> None:
+        def come_second(commits):
             saver.commit = store  # type: ignore[method-assign]
             app.invoke({"text": "other"}, CONFIG)
             store(commits)

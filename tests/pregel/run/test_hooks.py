@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from stategraph import START, Command, RetryPolicy, StateGraph, entrypoint, interrupt, task
 from stategraph.checkpoint import InMemorySaver
 
-SEEN: ContextVar[Any] = ContextVar("seen", default=None)
+SEEN = ContextVar("seen", default=None)
 
 
 class State(TypedDict, total=False):
@@ -25,52 +25,52 @@ class State(TypedDict, total=False):
 class Noting:
     """A hook that notes what it surrounds, and sets a context variable in it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.metadata: dict[str, Any] = {}
         self.log: list[Any] = []
 
     def around_run(self) -> Note:
         return Note(self, "run")
 
-    def around_attempt(self, task: Any) -> Note:
+    def around_attempt(self, task) -> Note:
         return Note(self if not task.node.hidden else Noting(), task.name)  # the input is a task, too
 
-    def around_router(self, task: Any, place: int, router: Any, state: Any) -> Note:
+    def around_router(self, task, place, router, state) -> Note:
         return Note(self, f"router {place} of {task.name}")
 
-    def config_of(self, task: Any) -> Any:
+    def config_of(self, task):
         return {**task.own_config(), "seen_by": task.name}
 
 
 class Note:
-    def __init__(self, hook: Noting, name: str) -> None:
+    def __init__(self, hook: Noting, name):
         self.hook, self.name = hook, name
         self.result: Any = None
 
-    def enter(self) -> None:
+    def enter(self):
         self.hook.log.append(("enter", self.name))
         SEEN.set(self.name)
 
-    def returned(self, result: Any) -> None:
+    def returned(self, result):
         self.result = result
 
-    def leave(self, error: BaseException | None) -> None:
+    def leave(self, error: BaseException | None):
         self.hook.log.append(("leave", self.name, self.result if error is None else type(error).__name__))
 
-    async def aenter(self) -> None:
+    async def aenter(self):
         await asyncio.sleep(0)
         self.enter()
 
-    async def aleave(self, error: BaseException | None) -> None:
+    async def aleave(self, error: BaseException | None):
         await asyncio.sleep(0)
         self.leave(error)
 
 
-def hooked(app: Any) -> tuple[Any, list[Any]]:
+def hooked(app):
     """The graph, with a hook on all its runs, and what that notes."""
     hook, run = Noting(), app._run
 
-    def with_hook(*args: Any) -> Any:
+    def with_hook(*args):
         made = run(*args)
         made.hook = hook
         return made
@@ -79,14 +79,14 @@ def hooked(app: Any) -> tuple[Any, list[Any]]:
     return app, hook.log
 
 
-def one_node(function: Any, **options: Any) -> StateGraph:
+def one_node(function, **options):
     graph = StateGraph(State)
     graph.add_node("a", function, **options)
     graph.add_edge(START, "a")
     return graph
 
 
-def call(app: Any, world: str, given: Any, config: Any = None) -> Any:
+def call(app, world, given, config: Any = None):
     return app.invoke(given, config) if world == "sync" else asyncio.run(app.ainvoke(given, config))
 
 
@@ -95,11 +95,11 @@ worlds = pytest.mark.parametrize("world", ["sync", "async"])
 
 @worlds
 def test_it_surrounds_run_attempt_and_router(world):
-    def node(state: Any, config: Any) -> Any:
+    def node(state, config: Any):
         assert config["seen_by"] == "a"
         return {"x": [SEEN.get()]}
 
-    def route(state: Any) -> str:
+    def route(state):
         assert SEEN.get() == "router 3 of a"
         return "b"
 
@@ -123,9 +123,9 @@ def test_it_surrounds_run_attempt_and_router(world):
 @worlds
 @pytest.mark.parametrize("timeout", [None, 60])
 def test_each_attempt_has_a_span_of_its_own(world, timeout):
-    tries: list[int] = []
+    tries = []
 
-    def node(state: Any) -> Any:
+    def node(state):
         tries.append(1)
         if len(tries) == 1:
             raise ConnectionError

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -20,11 +18,11 @@ postgres = cluster.emptied
 class Keys:
     """Makes nodes that note their keys."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.seen: dict[str, set[str]] = {}
         self.began = threading.Event()
 
-    def chain(self, *names: str, nested: tuple[str, Any] | None = None) -> Any:
+    def chain(self, *names, nested=None):
         """Nodes in a row, with a graph behind the first of them."""
         builder, row = StateGraph(Log), [*names]
         for name in names:
@@ -36,15 +34,15 @@ class Keys:
             builder.add_edge(before, after)
         return builder
 
-    def note(self, name: str) -> Callable[..., Any]:
-        def run(state: Log, runtime: Runtime) -> Any:
+    def note(self, name):
+        def run(state: Log, runtime: Runtime):
             self.began.set()
             self.seen.setdefault(name, set()).add(runtime.idempotency_key)
             return {"log": [name]}
 
         return run
 
-    def wait_for_next(self) -> None:
+    def wait_for_next(self):
         """A node begins while the last call stores, if one can."""
         self.began.clear()
         self.began.wait(0.02)
@@ -58,7 +56,7 @@ def test_an_idempotency_key_survives_a_crash_at_any_point(drive, saver, schedule
     app = keys.chain("a", "b", nested=("inner", inner)).compile(checkpointer=saver, schedule=schedule)
     for at in range(1, 12):
         keys.seen.clear()
-        config: Any = {"configurable": {"thread_id": f"{first} {then} {at}"}}
+        config = {"configurable": {"thread_id": f"{first} {then} {at}"}}
         death = Death(at, meanwhile=keys.wait_for_next)
         with dying(saver, death):
             try:

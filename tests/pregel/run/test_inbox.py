@@ -40,11 +40,11 @@ class State(TypedDict, total=False):
 class Word:
     """Posts while a node runs, as somebody outside would."""
 
-    def __init__(self, saver: Any) -> None:
+    def __init__(self, saver):
         self.app = chain(saver)
         self.saver = saver
 
-    def __call__(self, *words: str) -> None:
+    def __call__(self, *words):
         for word in words:
             self.app.post(CONFIG, {"log": [word]})
 
@@ -52,7 +52,7 @@ class Word:
 Body = Callable[[Any], Any]
 
 
-def chain(saver: Any, *bodies: Body, **options: Any) -> Any:
+def chain(saver, *bodies: Body, **options):
     """Nodes one after another, named "n0", "n1" and so on."""
     builder = StateGraph(State)
     names = [START]
@@ -63,11 +63,11 @@ def chain(saver: Any, *bodies: Body, **options: Any) -> Any:
     return builder.compile(checkpointer=saver, inbox=True, **options)
 
 
-def says(word: str) -> Body:
+def says(word) -> Body:
     return lambda state: {"log": [f"{word} after {len(state['log'])}"]}
 
 
-def posted(saver: Any) -> list[list[str]]:
+def posted(saver):
     """What the steps of the thread have taken, oldest first."""
     found = []
     for stored in saver.list(CONFIG):
@@ -94,7 +94,7 @@ def test_posts_before_the_start_are_applied_after_the_input(drive, saver, durabi
 def test_posts_are_applied_after_the_writes_of_a_step_and_the_next_nodes_see_them(drive, saver, durability):
     word = Word(saver)
 
-    def first(state: State) -> Any:
+    def first(state: State):
         word("one", "two")
         return {"log": ["a"]}
 
@@ -109,7 +109,7 @@ def test_posts_are_applied_after_the_writes_of_a_step_and_the_next_nodes_see_the
 def test_after_the_last_barrier_it_waits_for_the_next_call(drive, saver, durability):
     word = Word(saver)
 
-    def last(state: State) -> Any:
+    def last(state: State):
         word("late")
         return {"log": ["a"]}
 
@@ -125,11 +125,11 @@ def test_after_the_last_barrier_it_waits_for_the_next_call(drive, saver, durabil
 def test_the_routers_of_the_step_have_not_seen_it(drive, saver):
     word, seen = Word(saver), []
 
-    def first(state: State) -> Any:
+    def first(state: State):
         word("word")
         return {"log": ["a"]}
 
-    def route(state: State) -> str:
+    def route(state: State):
         seen.append(list(state["log"]))
         return "b"
 
@@ -143,7 +143,7 @@ def test_the_routers_of_the_step_have_not_seen_it(drive, saver):
 def test_pending_sends_and_parallel_nodes_keep_their_step(drive, saver):
     word = Word(saver)
 
-    def split(state: State) -> Any:
+    def split(state: State):
         word("word")
         return Command(update={"log": ["s"]}, goto=[Send("w", {"log": ["x"]}), Send("w", {"log": ["y"]})])
 
@@ -156,7 +156,7 @@ def test_pending_sends_and_parallel_nodes_keep_their_step(drive, saver):
 def test_streams_show_it_as_an_update_once_its_step_is_stored(drive, saver):
     word = Word(saver)
 
-    def first(state: State) -> Any:
+    def first(state: State):
         word("word")
         return {"log": ["a"]}
 
@@ -175,7 +175,7 @@ def test_streams_show_it_as_an_update_once_its_step_is_stored(drive, saver):
 def test_a_graph_inside_leaves_it_to_the_graph_around(drive, saver):
     word = Word(saver)
 
-    def first(state: State) -> Any:
+    def first(state: State):
         word("word")
         return {"log": ["i"]}
 
@@ -190,7 +190,7 @@ def test_a_graph_inside_leaves_it_to_the_graph_around(drive, saver):
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_paused_run_applies_posts_when_it_resumes(drive, saver, durability):
-    def ask(state: State) -> Any:
+    def ask(state: State):
         return {"log": [f"{interrupt('go?')} after {len(state['log'])}"]}
 
     drive.invoke(chain(saver, ask), {"log": ["in"]}, CONFIG, durability=durability)
@@ -204,7 +204,7 @@ def test_a_paused_run_applies_posts_when_it_resumes(drive, saver, durability):
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_run_that_pauses_again_applies_no_posts(drive, saver, durability):
-    def ask(state: State) -> Any:
+    def ask(state: State):
         return {"log": [interrupt("one?"), interrupt("two?")]}
 
     app = chain(saver, ask)
@@ -232,14 +232,14 @@ def test_stopped_before_every_step_it_is_in_one_step(drive, saver):
 class Counting(InMemorySaver):
     reads = 0
 
-    def read_posts(self, *args: Any) -> Any:
+    def read_posts(self, *args):
         self.reads += 1
         return super().read_posts(*args)
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_posts_are_polled_once_per_step_and_not_per_chunk(drive, schedule):
-    def talk(state: State) -> Any:
+    def talk(state: State):
         write = get_stream_writer()
         for number in range(50):
             write(number)
@@ -262,13 +262,13 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(saver, monkey
     word, fresh = Word(saver), [True]
     commit, count = saver.commit, []
 
-    def first(state: State) -> Any:
+    def first(state: State):
         if fresh:  # what is posted when the node runs again would be another word
             fresh.clear()
             word("one")
         return {"log": ["a"]}
 
-    def dies(given: Any) -> None:
+    def dies(given):
         count.append(given)
         if len(count) == number + 1 and not stored:
             raise Died
@@ -300,13 +300,13 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(saver, monkey
 def test_a_step_after_which_no_posts_can_be_read_is_stored_without_them(drive, saver, monkeypatch, durability, error):
     word, ran = Word(saver), []
 
-    def first(state: State) -> Any:
+    def first(state: State):
         ran.append("first")
         word("one")
         monkeypatch.setattr(saver, "read_posts", broken)
         return {"log": ["a"]}
 
-    def broken(thread_id: str) -> Any:
+    def broken(thread_id):
         raise error("no posts today")
 
     app = chain(saver, first, says("b"))
@@ -323,7 +323,7 @@ def test_a_step_after_which_no_posts_can_be_read_is_stored_without_them(drive, s
 def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive, saver, durability):
     word = Word(saver)
 
-    def first(state: State) -> Any:
+    def first(state: State):
         word("one")
         # Another process is faster: it takes the word, and moves the head.
         chain(saver, says("x"), says("y")).invoke({"log": ["other"]}, CONFIG)
@@ -339,7 +339,7 @@ def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive, saver, durability
 def test_a_run_that_loses_leaves_what_it_has_read(drive, saver):
     word = Word(saver)
 
-    def first(state: State) -> Any:
+    def first(state: State):
         chain(saver, says("x")).update_state(CONFIG, {"log": ["edit"]}, as_node="n0")
         word("one")
         return {"log": ["a"]}
@@ -404,7 +404,7 @@ class NoTable(InMemorySaver):
 
 
 class ByParts(SqliteSaver):
-    def put(self, *args: Any) -> Any:
+    def put(self, *args):
         return super().put(*args)
 
 
@@ -434,7 +434,7 @@ def test_a_post_goes_to_the_whole_thread(drive, extra):
 
 
 def test_a_post_that_its_reducer_refuses_stays_queued_and_is_reported(drive, saver):
-    def add(old: list[str], new: list[str]) -> list[str]:
+    def add(old, new):
         if old and new == ["bad"]:
             raise ValueError("not now")
         return old + new
@@ -462,7 +462,7 @@ def test_copies_take_along_what_waits_and_deleted_threads_lose_it(drive, saver):
     drive.call(saver, "prune", keep_last=1)
     drive.call(saver, "delete_thread", "t")
     assert drive.get_state(app, CONFIG).posts == ()
-    copy: Any = {"configurable": {"thread_id": "copy"}}
+    copy = {"configurable": {"thread_id": "copy"}}
     assert drive.get_state(app, copy).posts == ({"log": ["word"]},)
     assert drive.invoke(app, {"log": []}, copy)["log"] == ["a after 0", "word", "a after 2"]
 
@@ -478,7 +478,7 @@ def test_posts_are_encrypted_and_bound_to_their_thread(tmp_path):
 
 def test_a_graph_without_an_inbox_reads_no_posts(drive, monkeypatch):
     saver = InMemorySaver()
-    reads: list[Any] = []
+    reads = []
     monkeypatch.setattr(saver, "read_posts", lambda thread_id: reads.append(thread_id) or ())
     builder = chain_of(State, a=says("a"), b=says("b"))
     drive.invoke(builder.compile(checkpointer=saver), {"log": []}, CONFIG)
@@ -489,7 +489,7 @@ def test_a_graph_without_an_inbox_reads_no_posts(drive, monkeypatch):
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 def test_a_command_that_only_meets_the_next_question_is_no_step(drive, saver, durability):
-    def ask(state: State) -> Any:
+    def ask(state: State):
         return {"log": [interrupt("one?"), interrupt("two?")]}
 
     app = chain_of(State, a=ask).compile(checkpointer=saver)

@@ -9,7 +9,7 @@ import logging
 import operator
 import subprocess
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from typing_extensions import TypedDict
@@ -26,7 +26,7 @@ from stategraph import (
 )
 from stategraph.pregel import log
 
-THREAD: Any = {"configurable": {"thread_id": "7"}}
+THREAD = {"configurable": {"thread_id": "7"}}
 QUICK = RetryPolicy(initial_interval=0.001, jitter=False, max_attempts=2)
 
 
@@ -34,11 +34,11 @@ class State(TypedDict, total=False):
     x: Annotated[list, operator.add]
 
 
-def one(function: Any, **options: Any) -> StateGraph:
+def one(function, **options):
     return StateGraph(State).add_node("a", function, **options).add_edge(START, "a")
 
 
-def fields(record: Any) -> tuple[Any, ...]:
+def fields(record):
     return record.levelname, record.thread_id, record.graph, record.node, record.step, record.attempt
 
 
@@ -48,7 +48,7 @@ def info(caplog):
 
 
 def test_a_retry_and_an_abandoned_call_are_logged(drive, caplog):
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise ConnectionError("down")
 
     with pytest.raises(ConnectionError):
@@ -74,7 +74,7 @@ def test_a_conflict_is_logged_once(drive, caplog):
     saver = InMemorySaver()
     other = one(lambda state: {}).compile(saver)
 
-    def intrude(state: Any) -> Any:
+    def intrude(state):
         other.invoke({"x": [7]}, THREAD)
 
     with pytest.raises(CheckpointConflictError):
@@ -93,7 +93,7 @@ def test_a_slow_commit_is_logged(drive, tmp_path, caplog, monkeypatch):
     assert "a commit of thread '7' took" in caplog.records[-1].getMessage() and caplog.records[-1].step is not None
 
 
-def die(state: Any) -> Any:
+def die(state):
     import os
 
     os._exit(3)
@@ -127,7 +127,7 @@ def test_a_mistake_of_an_observer_has_the_fields_too(caplog):
     """So that a format which names them works for all records of the logger."""
 
     class Broken(Observer):
-        def run_started(self, run: Any) -> None:
+        def run_started(self, run):
             raise LookupError("broken")
 
     one(lambda state: {"x": [1]}).compile(observer=Broken()).invoke({"x": []})
@@ -159,7 +159,7 @@ def test_a_line_of_the_commands_has_time_level_logger_ids_and_traceback(style):
         root.handlers[:] = before
         root.setLevel(root_level)
         logging.getLogger("stategraph").setLevel(level)
-    lines: list[str] = []
+    lines = []
     own = logging.getLogger("stategraph.own")
     probe = logging.Handler()
     probe.emit = lambda record: lines.append(handler.format(record))  # type: ignore[method-assign]

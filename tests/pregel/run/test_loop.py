@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,23 +26,23 @@ from stategraph.pregel.run.run import Run
 from stategraph.pregel.task.task import Task
 
 
-def only(channel: str) -> NodeBuilder:
+def only(channel) -> NodeBuilder:
     return NodeBuilder().subscribe_only(channel)
 
 
-def graph(nodes: dict[str, NodeBuilder], saver: Any = None, **kwargs: Any) -> Pregel:
-    channels: dict[str, Any] = {k: LastValue(int) for k in "abcd"}
+def graph(nodes: dict[str, NodeBuilder], saver=None, **kwargs):
+    channels = {k: LastValue(int) for k in "abcd"}
     channels["log"] = BinaryOperatorAggregate(list, operator.add)
     return Pregel(
         nodes=nodes, channels=channels, input_channels="a", output_channels="log", checkpointer=saver, **kwargs
     )
 
 
-def chain(saver: Any = None, **kwargs: Any) -> Pregel:
+def chain(saver=None, **kwargs):
     return graph({"n1": only("a"), "n2": only("b"), "n3": only("c")}, saver, **kwargs)
 
 
-def parallel(saver: Any = None) -> Pregel:
+def parallel(saver=None):
     return graph({"x": only("a"), "y": only("a"), "z": only("a")}, saver)
 
 
@@ -63,19 +63,19 @@ class Hand:
         together: whether all tasks of a superstep end at once, or one by one where the loop wants to know of each.
     """
 
-    def __init__(self, outcome: Callable[[Task], Any] | None = None, *, together: bool = True) -> None:
+    def __init__(self, outcome=None, *, together=True):
         self.outcome = outcome
         self.together = together
         self.notes: list[str] = []
         self.waiting: list[Task] = []
 
-    def run(self, app: Pregel, input: Any, config: Any = CONFIG, **call: Any) -> Run:
+    def run(self, app: Pregel, input, config: Any = CONFIG, **call) -> Run:
         run = Run(app, input, config, Call(**call))
         for effect in carry_out(run):
             self.answer(run, effect)
         return run
 
-    def answer(self, run: Run, effect: Any) -> None:
+    def answer(self, run: Run, effect):
         saver = run.thread.saver
         if isinstance(effect, Load):
             self.notes.append("load")
@@ -90,7 +90,7 @@ class Hand:
         else:
             self.tasks(effect, together=self.together or not run.watched)
 
-    def tasks(self, effect: Work, *, together: bool) -> None:
+    def tasks(self, effect: Work, *, together):
         if not self.waiting:
             self.waiting = list(effect.tasks)
             self.notes.append("run " + " ".join(t.name for t in effect.tasks))
@@ -99,7 +99,7 @@ class Hand:
             self.end(task)
         effect.finished, effect.open = ended, len(self.waiting)
 
-    def end(self, task: Task) -> None:
+    def end(self, task):
         outcome = self.outcome(task) if self.outcome else None
         if isinstance(outcome, BaseException):
             task.error = outcome
@@ -111,14 +111,14 @@ class Hand:
 # -- order of effects -----------------------------------------------------------------------------------------
 
 
-def test_without_saver_the_loop_only_runs_tasks() -> None:
+def test_without_saver_the_loop_only_runs_tasks():
     hand = Hand()
     run = hand.run(chain(), 1, None)
     assert hand.notes == ["run n1", "run n2", "run n3"]
     assert run.machine.output("log") == ["n1", "n2", "n3"]
 
 
-def test_load_then_input_then_a_commit_after_each_superstep() -> None:
+def test_load_then_input_then_a_commit_after_each_superstep():
     hand = Hand()
     hand.run(chain(InMemorySaver()), 1)
     assert hand.notes == [
@@ -126,25 +126,25 @@ def test_load_then_input_then_a_commit_after_each_superstep() -> None:
     ]  # fmt: skip
 
 
-def test_durability_exit_commits_once_at_the_end() -> None:
+def test_durability_exit_commits_once_at_the_end():
     hand = Hand()
     hand.run(chain(InMemorySaver()), 1, durability="exit")
     assert hand.notes == ["load", "run n1", "run n2", "run n3", "commit loop 2"]
 
 
-def test_early_finishers_are_recorded_while_others_run_and_the_last_goes_with_the_commit() -> None:
+def test_early_finishers_are_recorded_while_others_run_and_the_last_goes_with_the_commit():
     hand = Hand(lambda task: [("log", [task.name])], together=False)
     hand.run(parallel(Saver()), 1)
     assert hand.notes == ["load", "commit input -1", "run x y z", "record log", "record log", "commit loop 0"]
 
 
-def test_a_quick_saver_needs_no_early_records() -> None:
+def test_a_quick_saver_needs_no_early_records():
     hand = Hand(lambda task: [("log", [task.name])], together=False)
     hand.run(parallel(InMemorySaver()), 1)
     assert hand.notes == ["load", "commit input -1", "run x y z", "commit loop 0"]
 
 
-def test_an_error_in_the_input_stops_before_anything_is_stored() -> None:
+def test_an_error_in_the_input_stops_before_anything_is_stored():
     hand = Hand()
     app = chain(InMemorySaver())
     with pytest.raises(ValueError):
@@ -155,12 +155,12 @@ def test_an_error_in_the_input_stops_before_anything_is_stored() -> None:
 # -- the limit (D2) -------------------------------------------------------------------------------------------
 
 
-def ran(hand: Hand) -> list[str]:
+def ran(hand: Hand):
     return [note[4:] for note in hand.notes if note.startswith("run ")]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
-def test_a_limit_of_n_allows_n_supersteps_and_raises_only_if_work_is_left(limit: int) -> None:
+def test_a_limit_of_n_allows_n_supersteps_and_raises_only_if_work_is_left(limit):
     hand, app = Hand(), chain(InMemorySaver())
     config = {**CONFIG, "recursion_limit": limit}
     if limit < 3:
@@ -171,7 +171,7 @@ def test_a_limit_of_n_allows_n_supersteps_and_raises_only_if_work_is_left(limit:
     assert ran(hand) == ["n1", "n2", "n3"][:limit]
 
 
-def test_a_resumed_call_has_the_same_budget() -> None:
+def test_a_resumed_call_has_the_same_budget():
     app = chain(InMemorySaver())
     for done in (["n1"], ["n2"]):
         hand = Hand()
@@ -183,10 +183,10 @@ def test_a_resumed_call_has_the_same_budget() -> None:
     assert ran(hand) == ["n3"]
 
 
-def test_the_machine_gets_the_remaining_budget() -> None:
-    seen: list[int] = []
+def test_the_machine_gets_the_remaining_budget():
+    seen = []
 
-    def outcome(task: Task) -> None:
+    def outcome(task):
         seen.append(task.run.machine.remaining)
 
     Hand(outcome).run(chain(), 1, {"recursion_limit": 5})
@@ -196,10 +196,10 @@ def test_the_machine_gets_the_remaining_budget() -> None:
 # -- breakpoints ----------------------------------------------------------------------------------------------
 
 
-def stops(app: Pregel, **options: Any) -> list[list[str]]:
+def stops(app: Pregel, **options):
     """The nodes that run between two stops, until a call runs nothing."""
-    found: list[list[str]] = []
-    given: Any = 1
+    found = []
+    given = 1
     while True:
         hand = Hand()
         run = hand.run(app, given, **options)
@@ -224,36 +224,36 @@ def stops(app: Pregel, **options: Any) -> list[list[str]]:
         ({"interrupt_after": ["n1"], "interrupt_before": ["n2"]}, [["n1"], ["n2", "n3"]]),
     ],
 )
-def test_where_a_run_stops(options: dict[str, Any], expected: list[list[str]]) -> None:
+def test_where_a_run_stops(options, expected):
     assert stops(chain(InMemorySaver()), **options) == expected
 
 
-def test_breakpoints_of_the_graph_hold_and_a_call_may_switch_them_off() -> None:
+def test_breakpoints_of_the_graph_hold_and_a_call_may_switch_them_off():
     app = chain(InMemorySaver(), interrupt_before_nodes=["n2"], interrupt_after_nodes=["n2"])
     assert stops(app) == [["n1"], ["n2"], ["n3"]]
     app = chain(InMemorySaver(), interrupt_before_nodes=["n2"], interrupt_after_nodes="*")
     assert stops(app, interrupt_before=[], interrupt_after=[]) == [["n1", "n2", "n3"]]
 
 
-def test_breakpoints_hold_without_a_saver_too() -> None:
+def test_breakpoints_hold_without_a_saver_too():
     hand = Hand()
     run = hand.run(chain(), 1, None, interrupt_before=["n2"])
     assert (ran(hand), run.output.questions) == (["n1"], ())
 
 
-def test_a_breakpoint_before_one_node_pauses_its_whole_superstep() -> None:
+def test_a_breakpoint_before_one_node_pauses_its_whole_superstep():
     hand = Hand()
     hand.run(parallel(InMemorySaver()), 1, interrupt_before=["y"])
     assert ran(hand) == []
 
 
-def test_a_stop_after_a_node_that_wrote_nothing() -> None:
+def test_a_stop_after_a_node_that_wrote_nothing():
     hand = Hand(lambda task: [])
     run = hand.run(chain(InMemorySaver()), 1, interrupt_after=["n1"])
     assert (ran(hand), run.output.questions) == (["n1"], ())
 
 
-def test_new_input_stops_again() -> None:
+def test_new_input_stops_again():
     app = chain(InMemorySaver())
     for _ in range(2):
         hand = Hand()
@@ -261,7 +261,7 @@ def test_new_input_stops_again() -> None:
         assert ran(hand) == ["n1"]
 
 
-def test_a_drain_stops_before_the_next_superstep_with_everything_stored() -> None:
+def test_a_drain_stops_before_the_next_superstep_with_everything_stored():
     control = RunControl()
     hand = Hand(lambda task: control.request_drain("deploy"))
     app = chain(InMemorySaver())
@@ -273,7 +273,7 @@ def test_a_drain_stops_before_the_next_superstep_with_everything_stored() -> Non
     assert ran(again) == ["n2", "n3"]
 
 
-def test_a_drain_in_the_last_superstep_changes_nothing() -> None:
+def test_a_drain_in_the_last_superstep_changes_nothing():
     control = RunControl()
     hand = Hand(lambda task: control.request_drain() if task.name == "n3" else None)
     run = hand.run(chain(InMemorySaver()), 1, control=control)
@@ -283,11 +283,11 @@ def test_a_drain_in_the_last_superstep_changes_nothing() -> None:
 # -- failure --------------------------------------------------------------------------------------------------
 
 
-def failing(*names: str) -> Callable[[Task], Any]:
+def failing(*names):
     return lambda task: ValueError(f"{task.name} failed") if task.name in names else [("log", [task.name])]
 
 
-def test_m19_one_failure_applies_nothing_and_keeps_what_siblings_wrote() -> None:
+def test_m19_one_failure_applies_nothing_and_keeps_what_siblings_wrote():
     app, hand = parallel(InMemorySaver()), Hand(failing("y"))
     with pytest.raises(ValueError, match="y failed"):
         hand.run(app, 1)
@@ -298,7 +298,7 @@ def test_m19_one_failure_applies_nothing_and_keeps_what_siblings_wrote() -> None
     assert run.machine.output("log") == ["x", "y", "z"]
 
 
-def test_new_input_after_a_failure_drops_what_siblings_wrote() -> None:
+def test_new_input_after_a_failure_drops_what_siblings_wrote():
     app = parallel(InMemorySaver())
     with pytest.raises(ValueError):
         Hand(failing("y")).run(app, 1)
@@ -309,7 +309,7 @@ def test_new_input_after_a_failure_drops_what_siblings_wrote() -> None:
 
 
 @pytest.mark.parametrize("order", [["x", "z"], ["z", "x"]])
-def test_of_several_failures_the_first_in_path_order_is_raised_and_the_others_named(order: list[str]) -> None:
+def test_of_several_failures_the_first_in_path_order_is_raised_and_the_others_named(order):
     """D7, whatever the order of finishing."""
     hand = Hand(failing("x", "z"))
     run = Run(parallel(), 1, None, Call())
@@ -325,7 +325,7 @@ def test_of_several_failures_the_first_in_path_order_is_raised_and_the_others_na
     assert caught.value.__notes__ == ["Task 'z' failed as well: ValueError('z failed')"]
 
 
-def test_a_failed_task_that_fails_again_shows_the_new_error() -> None:
+def test_a_failed_task_that_fails_again_shows_the_new_error():
     app = parallel(InMemorySaver())
     for text in ("first", "second"):
         with pytest.raises(ValueError, match=text):
@@ -338,7 +338,7 @@ def test_a_failed_task_that_fails_again_shows_the_new_error() -> None:
 
 @pytest.mark.parametrize("saver", [InMemorySaver, Saver])
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_writes_that_do_not_fit_together_leave_the_thread_as_it_was(saver: Any, durability: Any) -> None:
+def test_writes_that_do_not_fit_together_leave_the_thread_as_it_was(saver, durability):
     """D6: the same in every durability, for resume and for looking."""
     app = parallel(saver())
     for attempt in range(2):
@@ -353,7 +353,7 @@ def test_writes_that_do_not_fit_together_leave_the_thread_as_it_was(saver: Any, 
 
 
 @pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_of_the_process_wins_and_is_not_stored(fatal: type[BaseException]) -> None:
+def test_an_interrupt_of_the_process_wins_and_is_not_stored(fatal):
     app = parallel(InMemorySaver())
     with pytest.raises(fatal):
         Hand(lambda t: fatal() if t.name == "z" else ValueError() if t.name == "x" else [("log", ["y"])]).run(app, 1)
@@ -365,7 +365,7 @@ def test_an_interrupt_of_the_process_wins_and_is_not_stored(fatal: type[BaseExce
 # -- ending early ---------------------------------------------------------------------------------------------
 
 
-def opened(app: Pregel, **call: Any) -> tuple[Run, Iterator[Any], Hand]:
+def opened(app: Pregel, **call) -> tuple[Run, Iterator[Any], Hand]:
     """A loop that stands in the superstep after n1."""
     run = Run(app, 1, CONFIG if app.checkpointer else None, Call(**call))
     loop, hand = carry_out(run), Hand()
@@ -377,7 +377,7 @@ def opened(app: Pregel, **call: Any) -> tuple[Run, Iterator[Any], Hand]:
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_a_driver_that_fails_throws_and_what_was_done_is_kept(durability: Any) -> None:
+def test_a_driver_that_fails_throws_and_what_was_done_is_kept(durability):
     app = chain(InMemorySaver())
     run, loop, hand = opened(app, durability=durability)
     with pytest.raises(OSError, match="down"):
@@ -392,13 +392,13 @@ def test_a_driver_that_fails_throws_and_what_was_done_is_kept(durability: Any) -
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_a_closed_loop_ends_quietly(durability: Any) -> None:
+def test_a_closed_loop_ends_quietly(durability):
     _, loop, _ = opened(chain(InMemorySaver()), durability=durability)
     loop.close()  # type: ignore[attr-defined]
     assert next(loop, "over") == "over"
 
 
-def test_tasks_that_ended_before_the_driver_failed_are_kept() -> None:
+def test_tasks_that_ended_before_the_driver_failed_are_kept():
     app, hand = parallel(InMemorySaver()), Hand(failing())
     run = Run(app, 1, CONFIG, Call())
     loop = carry_out(run)
@@ -420,7 +420,7 @@ def test_tasks_that_ended_before_the_driver_failed_are_kept() -> None:
 # -- going on -------------------------------------------------------------------------------------------------
 
 
-def test_nothing_left_to_do_runs_and_saves_nothing() -> None:
+def test_nothing_left_to_do_runs_and_saves_nothing():
     app = chain(InMemorySaver())
     Hand().run(app, 1)
     hand = Hand()
@@ -429,7 +429,7 @@ def test_nothing_left_to_do_runs_and_saves_nothing() -> None:
     assert run.machine.output("log") == ["n1", "n2", "n3"]
 
 
-def test_step_numbers_continue_with_a_second_input() -> None:
+def test_step_numbers_continue_with_a_second_input():
     app = chain(InMemorySaver())
     Hand().run(app, 1)
     hand = Hand()
@@ -439,10 +439,10 @@ def test_step_numbers_continue_with_a_second_input() -> None:
     ]
 
 
-def test_an_error_in_a_mapper_keeps_the_thread_as_it_was() -> None:
+def test_an_error_in_a_mapper_keeps_the_thread_as_it_was():
     from stategraph.pregel import PregelNode
 
-    def mapper(value: Any) -> Any:
+    def mapper(value):
         raise TypeError("no such shape")
 
     app = graph({"n1": only("a"), "m": PregelNode(channels="b", triggers=["b"], mapper=mapper)}, InMemorySaver())  # type: ignore[dict-item]

@@ -4,11 +4,10 @@ lost the thread to another one is stored in it, and with durability "exit" it is
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Event
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit import cluster
@@ -31,24 +30,24 @@ class Talk(TypedDict, total=False):
     heard: list[str]
 
 
-def nothing(news: str) -> None:
+def nothing(news):
     """Stands for what a test does before a graph is run."""
 
 
 def make_app(
-    drive: Any, saver: Any, shape: str, before: Callable[[str], None], schedule: Any = "supersteps", **policies: Any
-) -> Any:
+    drive, saver, shape, before, schedule="supersteps", **policies
+):
     """A node that runs a graph with a memory: one for the thread, one for each key, or one inside another one."""
 
-    def hear(state: Memory) -> Any:
+    def hear(state: Memory):
         return {"heard": [state["news"]]}
 
-    def runs(graph: Any, first: Callable[[str], None]) -> Any:
-        def run(state: Any) -> Any:
+    def runs(graph, first):
+        def run(state):
             first(state["news"])
             return {"heard": graph.invoke({"news": state["news"]})["heard"]}
 
-        async def arun(state: Any) -> Any:
+        async def arun(state):
             import asyncio
 
             await asyncio.to_thread(first, state["news"])
@@ -70,7 +69,7 @@ def make_app(
 NAMESPACES = {"plain": "talk", "keyed": "talk:=ann", "twice": "talk|inside"}
 
 
-def remembered(saver: Any, shape: str) -> list[str]:
+def remembered(saver, shape):
     found = saver.get_tuple({"configurable": {"thread_id": "t", "checkpoint_ns": NAMESPACES[shape]}})
     return [] if found is None else found.checkpoint["channel_values"]["heard"]
 
@@ -81,7 +80,7 @@ def remembered(saver: Any, shape: str) -> list[str]:
 def test_the_loser_of_a_race_stores_nothing_in_a_memory(drive, saver, shape, durability, schedule):
     entered, overtaken = Event(), Event()
 
-    def wait(news: str) -> None:
+    def wait(news):
         if news == "turn 1":
             entered.set()
             assert overtaken.wait(30)
@@ -112,15 +111,15 @@ STORING = ["commit", "record"]
 
 
 @contextmanager
-def dies_after(drive: Any, saver: Any, number: int) -> Iterator[list[str]]:
+def dies_after(drive, saver, number):
     """In this context the process dies once it has stored so often; what then would have been stored is listed."""
-    stored: list[str] = []
-    lost: list[str] = []
+    stored = []
+    lost = []
 
-    def wrap(name: str) -> Any:
+    def wrap(name):
         method = getattr(saver, name)
 
-        def store(*args: Any, **options: Any) -> Any:
+        def store(*args, **options):
             if len(stored) >= number:
                 lost.append(name)
                 raise Killed
@@ -128,7 +127,7 @@ def dies_after(drive: Any, saver: Any, number: int) -> Iterator[list[str]]:
             stored.append(name)
             return result
 
-        async def astore(*args: Any, **options: Any) -> Any:
+        async def astore(*args, **options):
             if len(stored) >= number:
                 lost.append(name)
                 raise Killed

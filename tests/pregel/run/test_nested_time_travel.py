@@ -37,12 +37,12 @@ def test_every_checkpoint_of_three_graphs(drive, mid, inmost):
 # -- which graph of which task ------------------------------------------------------------------------------------
 
 
-def two_questions(ran: Ran, checkpointer: Any = None) -> Any:
+def two_questions(ran: Ran, checkpointer=None):
     nodes = {"s": says("s", ran), "i": asks("i", ran, 2), "t": says("t", ran)}
     return graph(nodes, (START, "s"), ("s", "i"), ("i", "t"), checkpointer=checkpointer)
 
 
-def nested(drive: Any, app: Any, following: str) -> list[Any]:
+def nested(drive, app, following):
     """The snapshots of nested graphs in which this node runs next, the oldest first."""
     found = [
         snapshot
@@ -82,7 +82,7 @@ def test_a_graph_that_the_same_node_ran_before_is_not_run_again(drive, checkpoin
     assert ran == ["t"]
 
 
-def nested_of_second(drive: Any, app: Any, checkpointer: Any) -> list[Any]:
+def nested_of_second(drive, app, checkpointer):
     (task,) = [task for above in drive.history(app, CFG) for task in above.tasks if task.name == "n"]
     where = task.state["configurable"]["checkpoint_ns"] + "|1"
     return drive.history(app, {"configurable": {"thread_id": "1", "checkpoint_ns": where}})
@@ -93,7 +93,7 @@ def test_an_iteration_of_a_loop_resumes_from_the_state_of_the_one_before(drive, 
     ran = Ran()
     child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=checkpointer)
 
-    def holder(state: Any) -> Any:
+    def holder(state):
         return {"log": [tuple(child.invoke({})["log"])]}
 
     app = (
@@ -115,14 +115,14 @@ def test_an_iteration_of_a_loop_resumes_from_the_state_of_the_one_before(drive, 
 saver = local_saver
 
 
-def remembers(saver: Any, schedule: Any) -> Any:
+def remembers(saver, schedule):
     """A node that shows what its graph remembers; that asks in between."""
     child = graph({"p": says("p"), "i": asks("i")}, (START, "p"), ("p", "i"), checkpointer=True, schedule=schedule)
     nodes = {"m": lambda state: {"log": [[each[-1] for each in child.invoke({})["log"]]]}, "b": asks("b")}
     return graph(nodes, (START, "m"), (START, "b"), checkpointer=saver, schedule=schedule)
 
 
-def answer_m(drive: Any, app: Any, answer: str) -> Any:
+def answer_m(drive, app, answer):
     asked = ids(drive.get_state(app, CFG))
     return drive.invoke(app, Command(resume={asked["i?"]: answer}), CFG, durability="sync")["log"]
 
@@ -221,7 +221,7 @@ def test_a_fork_that_crashed_before_entering_the_nested_graph_enters_it_on_resum
     assert drive.invoke(app, None, CFG) == whole and ran == ["t"]
 
 
-def lost(run: Any) -> Any:
+def lost(run):
     raise OSError("killed")
 
 
@@ -246,7 +246,7 @@ class Counted(TypedDict, total=False):
     log: Annotated[list[Any], add]
 
 
-def counting(drive: Any, **options: Any) -> Any:
+def counting(drive, **options):
     """x counts to 4; a graph with a history of its own remembers the numbers."""
     memory = chain_of(State, r=lambda _: {}).compile(checkpointer=True)
 
@@ -262,12 +262,12 @@ def counting(drive: Any, **options: Any) -> Any:
     return app
 
 
-def at(drive: Any, app: Any, n: int) -> Any:
+def at(drive, app, n):
     """Where n comes next, the newest."""
     return next(each.config for each in drive.history(app, CFG) if each.values.get("n") == n and each.next == ("x",))
 
 
-def begin_again(drive: Any, app: Any) -> Any:
+def begin_again(drive, app):
     """Run everything once more, on a branch from the input."""
     first = next(each for each in drive.history(app, CFG) if each.metadata["source"] == "input")
     return drive.invoke(app, None, first.config)["log"]
@@ -302,20 +302,20 @@ def test_a_branch_has_no_state_of_nested_runs_stored_on_another_saver(drive):
         assert drive.invoke(app, None, at(drive, app, n))["log"] == whole
 
 
-def edit_once(drive: Any, app: Any, old: Any) -> Any:
+def edit_once(drive, app, old):
     return drive.update_state(app, old, {"n": 2}, as_node="x")
 
 
-def edit_twice(drive: Any, app: Any, old: Any) -> Any:
+def edit_twice(drive, app, old):
     edit_once(drive, app, old)
     return drive.update_state(app, CFG, {"n": 2}, as_node="x")
 
 
-def copy_and_edit(drive: Any, app: Any, old: Any) -> Any:
+def copy_and_edit(drive, app, old):
     return drive.update_state(app, old, [({"n": 2}, "x")], as_node="__copy__")
 
 
-def edit_in_bulk(drive: Any, app: Any, old: Any) -> Any:
+def edit_in_bulk(drive, app, old):
     return drive.call(app, "bulk_update_state", old, [[StateUpdate({"n": 2}, "x")], [StateUpdate({"n": 2}, "x")]])
 
 
@@ -330,11 +330,11 @@ def test_after_edits_of_an_old_checkpoint_a_history_is_what_it_was_there(drive, 
 # -- what does not hold yet -----------------------------------------------------------------------------------------
 
 
-def two_turns(drive: Any, ran: Ran, *answers: Any) -> Any:
+def two_turns(drive, ran: Ran, *answers):
     """q asks, then n runs a graph with a history of its own that asks; so many answers are given."""
     child = graph({"s": says("s", ran), "i": asks("i", ran)}, (START, "s"), ("s", "i"), checkpointer=True)
 
-    def holder(state: Any) -> Any:
+    def holder(state):
         return {"log": [tuple(child.invoke({})["log"])]}
 
     app = graph({"q": asks("q", ran), "n": holder}, (START, "q"), ("q", "n"))

@@ -21,12 +21,12 @@ WAIT = 20
 class Bodies:
     """Makes nodes that note that they ran. One that was sent "hang" ends when it is let go, with "fail" it raises."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.ran: list[str] = []
         self.release = threading.Event()
 
-    def make(self, name: str, *, obeys: bool = True) -> Callable[[Any], Any]:
-        def run(state: Any) -> Any:
+    def make(self, name, *, obeys=True):
+        def run(state):
             self.ran.append(name)
             what = state.get("what") if obeys else None
             assert what != "hang" or self.release.wait(WAIT)
@@ -36,7 +36,7 @@ class Bodies:
 
         return run
 
-    def graph(self, *names: str) -> Any:
+    def graph(self, *names):
         builder = StateGraph(Log)
         for name in names:
             builder.add_node(name, self.make(name))
@@ -50,20 +50,20 @@ def bodies():
     made.release.set()
 
 
-def race(*acts: str) -> Callable[[Any], list[Send]]:
+def race(*acts) -> Callable[[Any], list[Send]]:
     return lambda state: [Send("run", {"what": act}, race="r") for act in acts]
 
 
-def alone(bodies: Bodies) -> Any:
+def alone(bodies: Bodies):
     return bodies.graph("run").add_conditional_edges(START, race("win", "hang"), ["run"])
 
 
-def followed(bodies: Bodies) -> Any:
+def followed(bodies: Bodies):
     builder = bodies.graph("run", "after", "last").add_conditional_edges(START, race("hang", "win"), ["run"])
     return builder.add_edge("run", "after").add_edge("after", "last")
 
 
-def handled(bodies: Bodies) -> Any:
+def handled(bodies: Bodies):
     """The handler of an error wins."""
     builder = bodies.graph("after")
     builder.add_node("run", bodies.make("run"), error_handler=bodies.make("mended", obeys=False))
@@ -71,7 +71,7 @@ def handled(bodies: Bodies) -> Any:
     return builder.add_edge("run", "after")
 
 
-def beside_others(bodies: Bodies) -> Any:
+def beside_others(bodies: Bodies):
     """Two races, and a node that joins with them."""
     builder = bodies.graph("first", "run", "other", "after", "last")
     builder.add_conditional_edges("first", race("win", "hang"), ["run"]).add_edge(START, "first").add_edge("first", "other")
@@ -79,12 +79,12 @@ def beside_others(bodies: Bodies) -> Any:
     return builder
 
 
-def inside(bodies: Bodies) -> Any:
+def inside(bodies: Bodies):
     nested = followed(bodies).compile()
     return bodies.graph("end").add_node("nested", nested).add_edge(START, "nested").add_edge("nested", "end")
 
 
-def without_races(bodies: Bodies) -> Any:
+def without_races(bodies: Bodies):
     builder = bodies.graph("a", "b", "c", "after")
     builder.add_edge(START, "a").add_edge(START, "b").add_edge("b", "c")
     return builder.add_edge(["a", "c"], "after")
@@ -95,7 +95,7 @@ def without_races(bodies: Bodies) -> Any:
 def test_next_names_what_the_next_call_runs_wherever_a_process_dies(drive, saver, bodies, schedule, shape):
     app = shape(bodies).compile(checkpointer=saver, schedule=schedule)
     for at in count(1):
-        config: Any = {"configurable": {"thread_id": f"{at}"}}
+        config = {"configurable": {"thread_id": f"{at}"}}
         death = Death(at, meanwhile=bodies.release.set)
         bodies.release.clear()
         with dying(saver, death):

@@ -33,8 +33,8 @@ from stategraph import (
 from stategraph.prebuilt import Tool, create_agent
 from stategraph.testing import ScriptedModel, tool_call
 
-SEEN: ContextVar[Any] = ContextVar("seen", default=None)
-THREAD: Any = {"configurable": {"thread_id": "1"}}
+SEEN = ContextVar("seen", default=None)
+THREAD = {"configurable": {"thread_id": "1"}}
 QUICK = RetryPolicy(initial_interval=0.001, jitter=False)
 
 
@@ -45,7 +45,7 @@ class State(TypedDict, total=False):
 class Around(Observer):
     """Sets a context variable around nodes."""
 
-    def __init__(self, name: str = "around") -> None:
+    def __init__(self, name="around"):
         self.name = name
 
     def around(self, task, call):
@@ -63,16 +63,16 @@ class Around(Observer):
             SEEN.reset(token)
 
 
-def look(state: Any) -> Any:
+def look(state):
     return {"x": [SEEN.get()]}
 
 
-async def alook(state: Any) -> Any:
+async def alook(state):
     await asyncio.sleep(0)
     return {"x": [SEEN.get()]}
 
 
-def chain(**nodes: Any) -> StateGraph:
+def chain(**nodes):
     graph, before = StateGraph(State), START
     for name, node in nodes.items():
         graph.add_node(name, node)
@@ -81,7 +81,7 @@ def chain(**nodes: Any) -> StateGraph:
     return graph
 
 
-def one(function: Any, **options: Any) -> StateGraph:
+def one(function, **options):
     return StateGraph(State).add_node("a", function, **options).add_edge(START, "a")
 
 
@@ -118,9 +118,9 @@ def test_runs_steps_tasks_and_commits_are_observed(drive, saver):
 
 
 def test_failed_and_repeated_attempts_are_observed(drive):
-    tries: list[int] = []
+    tries = []
 
-    def flaky(state: Any) -> Any:
+    def flaky(state):
         tries.append(1)
         if len(tries) < 3:
             raise ConnectionError
@@ -140,10 +140,10 @@ def test_failed_and_repeated_attempts_are_observed(drive):
 
 @pytest.mark.parametrize("timeout", [None, 60])
 def test_a_failed_run_is_observed_with_its_error(drive, timeout):
-    async def fail(state: Any) -> Any:
+    async def fail(state):
         raise OSError("disk")
 
-    def fail_here(state: Any) -> Any:
+    def fail_here(state):
         raise OSError("disk")
 
     log = Log()
@@ -185,7 +185,7 @@ def test_interrupts_and_answers_are_observed(drive, saver):
 def test_restored_and_cached_tasks_are_observed(drive, saver):
     broken = [True]
 
-    def fail(state: Any) -> Any:
+    def fail(state):
         if broken:
             raise OSError
         return {"x": [2]}
@@ -223,13 +223,13 @@ def test_a_conflict_is_observed(drive, saver):
     log = Log()
     other = chain(a=look).compile(saver)
 
-    def intrude(state: Any) -> Any:
+    def intrude(state):
         if not intruded:
             intruded.append(1)
             other.invoke({"x": [7]}, THREAD)
         return {"x": [1]}
 
-    intruded: list[int] = []
+    intruded = []
     app = chain(a=look, b=intrude).compile(saver, observer=log)
     with pytest.raises(CheckpointConflictError):
         drive.invoke(app, {"x": []}, THREAD)
@@ -238,7 +238,7 @@ def test_a_conflict_is_observed(drive, saver):
 
 
 def test_nested_graphs_task_calls_and_handlers_are_observed(drive):
-    parents: list[Any] = []
+    parents = []
 
     class Parents(Log):
         def run_started(self, run):
@@ -248,10 +248,10 @@ def test_nested_graphs_task_calls_and_handlers_are_observed(drive):
     def double(n: int) -> int:
         return 2 * n
 
-    async def acall(state: Any) -> Any:
+    async def acall(state):
         return {"x": [await double(4)]}
 
-    def call(state: Any) -> Any:
+    def call(state):
         return {"x": [double(4).result()]}
 
     inner = chain(call=acall if drive.is_async else call).compile(name="inner")
@@ -272,8 +272,8 @@ def test_nested_graphs_task_calls_and_handlers_are_observed(drive):
 
 
 def test_events_of_one_task_are_equal_and_those_of_others_are_not(drive):
-    open_: set[Any] = set()
-    most: list[int] = []
+    open_ = set()
+    most = []
 
     class Balance(Observer):
         def task_started(self, task):
@@ -335,7 +335,7 @@ def test_what_around_returns_is_the_result(drive):
 class Asked(Observer):
     """Notes what nodes ask of models and tools, and answers in the place of some."""
 
-    def __init__(self, instead: Any = None) -> None:
+    def __init__(self, instead=None):
         self.log: list[Any] = []
         self.instead = instead
 
@@ -351,10 +351,10 @@ class Asked(Observer):
 
 
 def test_what_a_node_asks_of_models_and_tools_is_surrounded(drive):
-    def height(name: str) -> str:
+    def height(name):
         return {"Etna": "3369 m"}[name]
 
-    async def aheight(name: str) -> str:
+    async def aheight(name):
         return height(name)
 
     tool = Tool(aheight, name="height") if drive.is_async else height
@@ -390,9 +390,9 @@ def test_an_observer_that_breaks_around_a_model_does_not_break_the_run(drive, ca
 
 
 def test_around_each_attempt(drive):
-    seen: list[Any] = []
+    seen = []
 
-    def flaky(state: Any) -> Any:
+    def flaky(state):
         seen.append(SEEN.get())
         if len(seen) < 2:
             raise ConnectionError
@@ -457,7 +457,7 @@ def processes():
 
 
 class Unpicklable(Around):
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         super().__init__(name)
         self.lock = sys.stdout
 
@@ -472,7 +472,7 @@ def test_around_runs_in_the_process_of_the_node(drive, processes, node, caplog):
     assert ["cannot be pickled" in record.message for record in caplog.records] == [True]
 
 
-def die(state: Any) -> Any:
+def die(state):
     import os
 
     os._exit(3)
@@ -493,11 +493,11 @@ class Broken(Observer):
     """Raises wherever it is called."""
 
 
-def _raise(*args: Any) -> Any:
+def _raise(*args):
     raise ValueError("a mistake")
 
 
-async def _araise(*args: Any) -> Any:
+async def _araise(*args):
     raise ValueError("a mistake")
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ class Mortal(SqliteSaver):
     dead = False
     claimed = False
 
-    def _store(self, name: str, store: Callable[..., Any], *given: Any) -> Any:
+    def _store(self, name, store: Callable[..., Any], *given):
         result = None
         if not self.dead and (name != self.dies_at or self.stores_first):
             result = store(*given)
@@ -37,10 +36,10 @@ class Mortal(SqliteSaver):
             raise Died
         return result
 
-    def commit(self, commits: Any) -> None:
+    def commit(self, commits):
         self._store("commit", super().commit, commits)
 
-    def record(self, *given: Any) -> Any:
+    def record(self, *given):
         name, self.claimed = "record" if self.claimed else "claim", True
         return self._store(name, super().record, *given)
 
@@ -48,18 +47,18 @@ class Mortal(SqliteSaver):
 class Thread:
     """A thread on which questions are open, and the processes that come to it one after the other."""
 
-    def __init__(self, drive: Any, path: Path, nodes: dict[str, Any]) -> None:
+    def __init__(self, drive, path, nodes):
         self.drive, self.path, self.nodes = drive, path, nodes
         with self._open(SqliteSaver) as saver:
             drive.invoke(self._graph(saver), {"log": []}, CFG)
 
-    def _open(self, kind: Any) -> Any:
+    def _open(self, kind):
         return kind.from_conn_string(str(self.path), synchronous="off")
 
-    def _graph(self, saver: Any) -> Any:
+    def _graph(self, saver):
         return graph(self.nodes, *((START, name) for name in self.nodes), checkpointer=saver)
 
-    def dies(self, dies_at: str, *, stores_first: bool) -> None:
+    def dies(self, dies_at, *, stores_first):
         """A process answers all that is open, and dies."""
         with self._open(Mortal) as saver:
             app = self._graph(saver)
@@ -68,18 +67,18 @@ class Thread:
             with pytest.raises(Died):
                 self.drive.invoke(app, Command(resume=answers), CFG)
 
-    def call(self, given: Any) -> Any:
+    def call(self, given):
         """Another process."""
         with self._open(SqliteSaver) as saver:
             return self.drive.invoke(self._graph(saver), given, CFG)
 
-    def shows(self) -> tuple[tuple[str, ...], list[Any]]:
+    def shows(self):
         """What comes next, and what is open."""
         with self._open(SqliteSaver) as saver:
             state = self._graph(saver).get_state(CFG)
             return state.next, [question.value for question in state.interrupts]
 
-    def refuses(self, given: Any) -> str:
+    def refuses(self, given):
         with pytest.raises(UnknownInterruptError) as refused:
             self.call(given)
         return refused.value.reason
@@ -92,14 +91,14 @@ def ran():
 
 @pytest.fixture
 def thread(drive, tmp_path, ran):
-    def node(name: str, questions: int) -> Any:
-        def body(state: Any) -> Any:
+    def node(name, questions):
+        def body(state):
             ran.append(name)
             return {"log": [interrupt(f"{name}{number}") for number in range(questions)]}
 
         return body
 
-    def opened(**questions: int) -> Thread:
+    def opened(**questions):
         found = Thread(drive, tmp_path / "threads.db", {name: node(name, count) for name, count in questions.items()})
         ran.clear()
         return found
@@ -127,18 +126,18 @@ def test_after_the_claim_a_call_resumes_with_the_answer(thread, dies_at, stores_
 def test_a_task_that_was_recorded_does_not_run_again(drive, tmp_path, ran):
     recorded = threading.Event()
 
-    def quick(state: Any) -> Any:
+    def quick(state):
         ran.append("quick")
         return {"log": [interrupt("quick")]}
 
-    def slow(state: Any) -> Any:
+    def slow(state):
         ran.append("slow")
         answer = interrupt("slow")
         assert recorded.wait(10)
         return {"log": [answer]}
 
     class Tells(Mortal):
-        def record(self, where: Any, expected: Any, writes: Any) -> Any:
+        def record(self, where, expected, writes):
             revision = super().record(where, expected, writes)
             if any(task.task_path for tasks in writes.values() for task in tasks):
                 recorded.set()

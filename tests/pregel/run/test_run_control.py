@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import pytest
 from kit.graphs import CONFIG, chain_of
@@ -16,23 +15,23 @@ class State(TypedDict, total=False):
     text: str
 
 
-def make_app(node: Callable[[Any], Any], **options: Any) -> Any:
+def make_app(node, **options):
     return chain_of(State, node=node).compile(checkpointer=InMemorySaver(), **options)
 
 
-def done(state: Any) -> Any:
+def done(state):
     return {"text": "b"}
 
 
-def ask(state: Any) -> Any:
+def ask(state):
     return {"text": interrupt("text?")}
 
 
-def wait(state: Any) -> Any:
+def wait(state):
     get_runtime().sleep(timedelta(days=1))
 
 
-def inside(state: Any) -> Any:
+def inside(state):
     make_app(ask).invoke({"text": "a"}, {"configurable": {"thread_id": "inner"}})
     return {"text": "b"}
 
@@ -66,7 +65,7 @@ def test_a_repeated_delivery_reports_the_same_outcome(drive):
 
 
 def test_a_run_handle_reports_no_outcome_after_an_error(drive):
-    def fail(state: Any) -> Any:
+    def fail(state):
         raise LookupError("no")
 
     control = RunControl()

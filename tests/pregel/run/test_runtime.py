@@ -54,16 +54,16 @@ class Oops(Exception):
     pass
 
 
-def app_of(*nodes: Any, saver: Any = None, schema: Any = None, **more: Any) -> Any:
+def app_of(*nodes, saver=None, schema=None, **more):
     """The nodes in a row."""
     graph = StateGraph(State, schema).add_sequence(list(nodes))
     return graph.add_edge(START, next(iter(graph.nodes))).compile(checkpointer=saver, **more)
 
 
-def calls(child: Any, drive: Drive, **options: Any) -> Any:
+def calls(child, drive: Drive, **options):
     """A node that runs the child."""
 
-    async def acall(state: Any) -> Any:
+    async def acall(state):
         return await child.ainvoke({"n": 1}, **options)
 
     return ("call", acall if drive.is_async else lambda state: child.invoke({"n": 1}, **options))
@@ -73,10 +73,10 @@ def calls(child: Any, drive: Drive, **options: Any) -> Any:
 
 
 def test_a_node_gets_the_whole_runtime(drive):
-    seen: list[Runtime] = []
+    seen = []
     store, control = InMemoryStore(), RunControl()
 
-    def node(state: Any, runtime: Runtime) -> None:
+    def node(state, runtime: Runtime):
         seen.append(runtime)
         assert get_runtime() is runtime, "one object for the whole attempt"
 
@@ -94,7 +94,7 @@ def test_a_node_gets_the_whole_runtime(drive):
 
 
 def test_a_runtime_is_frozen_and_can_be_overridden(drive):
-    runtime: Runtime[Any] = Runtime(context=1)
+    runtime = Runtime(context=1)
     with pytest.raises(FrozenInstanceError):
         runtime.context = 2  # type: ignore[misc]
     assert (runtime.override(context=2).context, runtime.context) == (2, 1)
@@ -103,7 +103,7 @@ def test_a_runtime_is_frozen_and_can_be_overridden(drive):
 
 
 def test_a_nested_run_knows_the_run_it_belongs_to(drive):
-    seen: list[Any] = []
+    seen = []
     child = app_of(("inner", lambda state: seen.append(get_runtime().execution_info)))
     app = app_of(("outer", child), saver=InMemorySaver())
     drive.invoke(app, {"n": 1}, {"configurable": {"thread_id": "1"}, "run_id": "run-1"})
@@ -114,9 +114,9 @@ def test_a_nested_run_knows_the_run_it_belongs_to(drive):
 
 
 def test_everything_in_a_runtime_is_injected_by_name(drive):
-    seen: dict[str, Any] = {}
+    seen = {}
 
-    def node(state: Any, config: Any, runtime: Any, writer: Any, store: Any, previous: Any, error: Any) -> None:
+    def node(state, config: Any, runtime: Any, writer: Any, store: Any, previous: Any, error: Any):
         seen.update(config=config, runtime=runtime, writer=writer, store=store, previous=previous, error=error)
 
     drive.invoke(app_of(node), {"n": 1})
@@ -143,7 +143,7 @@ def held() -> tuple[str, Any]:
     return get_config()["metadata"]["stategraph_node"], get_store()
 
 
-def stream_of(drive: Drive, node: Any, found: list[Any]) -> None:
+def stream_of(drive: Drive, node, found: list[Any]):
     """Run a node that adds what `held()` gives it to `found`, and expect all of it."""
     store = InMemoryStore()
     assert drive.stream(app_of(("node", node), store=store), {"n": 1}, stream_mode="custom") == ["event"]
@@ -151,14 +151,14 @@ def stream_of(drive: Drive, node: Any, found: list[Any]) -> None:
 
 
 def test_in_a_node(drive):
-    found: list[Any] = []
+    found = []
     stream_of(drive, lambda state: found.append(held()), found)
 
 
 def test_in_a_thread_that_copies_the_context(drive):
-    found: list[Any] = []
+    found = []
 
-    def node(state: Any) -> None:
+    def node(state):
         context = contextvars.copy_context()
         thread = threading.Thread(target=context.run, args=(lambda: found.append(held()),))
         thread.start()
@@ -168,15 +168,15 @@ def test_in_a_thread_that_copies_the_context(drive):
 
 
 def test_a_bare_thread_has_nothing_but_may_use_a_writer_it_was_handed(drive):
-    found: list[Any] = []
+    found = []
 
-    def bare(writer: Any) -> None:
+    def bare(writer: Any):
         with pytest.raises(RuntimeError, match="copy_context"):
             get_config()
         writer("handed over")
         found.append(True)
 
-    def node(state: Any, writer: Any) -> None:
+    def node(state, writer: Any):
         thread = threading.Thread(target=bare, args=(writer,))
         thread.start()
         thread.join(WAIT)
@@ -186,12 +186,12 @@ def test_a_bare_thread_has_nothing_but_may_use_a_writer_it_was_handed(drive):
 
 
 def test_runtime_functions_work_in_coroutines_and_their_tasks():
-    found: list[Any] = []
+    found = []
 
-    async def part() -> None:
+    async def part():
         found.append(held()[0])
 
-    async def node(state: Any) -> None:
+    async def node(state):
         await part()
         await asyncio.create_task(part())
         await asyncio.gather(part(), part())
@@ -202,17 +202,17 @@ def test_runtime_functions_work_in_coroutines_and_their_tasks():
 
 
 def test_in_routers_and_tasks(drive):
-    found: list[Any] = []
+    found = []
 
     @task
     def work() -> None:
         found.append(held()[0])
 
-    def route(state: Any) -> str:
+    def route(state) -> str:
         found.append(held()[0])
         return "__end__"
 
-    def node(state: Any) -> None:
+    def node(state):
         work().result()
 
     drive.invoke(chain_of(State, node=node).add_conditional_edges("node", route, ["__end__"]).compile(), {"n": 1})
@@ -222,7 +222,7 @@ def test_in_routers_and_tasks(drive):
 def test_parallel_nodes_hold_their_own(drive):
     barrier = threading.Barrier(2, timeout=WAIT)
 
-    def node(state: Any) -> State:
+    def node(state) -> State:
         barrier.wait()
         return {"log": [held()[0]]}
 
@@ -230,14 +230,14 @@ def test_parallel_nodes_hold_their_own(drive):
     assert drive.invoke(graph.compile(), {"n": 1})["log"] == ["a", "b"]
 
 
-VAR: contextvars.ContextVar[str] = contextvars.ContextVar("VAR", default="nobody's")
+VAR = contextvars.ContextVar("VAR", default="nobody's")
 
 
 @pytest.mark.parametrize("parallel", [False, True])
 def test_nodes_see_the_callers_context_variables_and_do_not_change_them(drive, parallel):
-    seen: list[str] = []
+    seen = []
 
-    def node(state: Any) -> None:
+    def node(state):
         seen.append(VAR.get())
         VAR.set("a node's")
 
@@ -272,8 +272,8 @@ class Typed(TypedDict):
     user: str
 
 
-def context_of(drive: Drive, schema: Any, **options: Any) -> Any:
-    seen: list[Any] = []
+def context_of(drive: Drive, schema, **options):
+    seen = []
     app = app_of(("node", lambda state: seen.append(get_runtime().context)), schema=schema)
     drive.invoke(app, {"n": 1}, **options)
     return seen[0]
@@ -299,7 +299,7 @@ def test_without_a_class_to_make_it_passes_unchanged(drive, schema, context):
 
 
 def test_a_context_that_does_not_fit_fails_before_anything_runs(drive):
-    log: list[Any] = []
+    log = []
     app = app_of(("node", log.append), schema=Context)
     for wrong in ({}, {"user": "x", "nope": 1}):
         with pytest.raises(TypeError) as caught:
@@ -318,7 +318,7 @@ def test_a_schema_that_is_no_class_is_refused_at_once(schema):
 
 @pytest.mark.parametrize("as_node", [True, False])
 def test_a_nested_graph_inherits_the_context(drive, as_node):
-    seen: list[Any] = []
+    seen = []
     child = app_of(("inner", lambda state: seen.append(get_runtime().context)), schema=Context)
     given = Context("x")
     node = ("call", child) if as_node else calls(child, drive)
@@ -328,7 +328,7 @@ def test_a_nested_graph_inherits_the_context(drive, as_node):
 
 @pytest.mark.parametrize("own", [{"user": "mine"}, {}, 0, ""])
 def test_a_context_of_its_own_wins_even_if_falsy(drive, own):
-    seen: list[Any] = []
+    seen = []
     child = app_of(("inner", lambda state: seen.append(get_runtime().context)))
     drive.invoke(app_of(calls(child, drive, context=own)), {"n": 1}, context={"user": "theirs"})
     assert seen == [own]
@@ -338,7 +338,7 @@ def test_a_context_of_its_own_wins_even_if_falsy(drive, own):
 
 
 def test_nodes_share_the_store_over_threads_of_the_graph(drive):
-    def remember(state: Any, store: Any) -> State:
+    def remember(state, store: Any) -> State:
         known = store.get(("facts",), "n")
         store.put(("facts",), "n", {"value": state["n"]})
         return {"log": [known.value["value"] if known else None]}
@@ -349,7 +349,7 @@ def test_nodes_share_the_store_over_threads_of_the_graph(drive):
 
 
 def test_async_nodes_use_its_async_face():
-    async def remember(state: Any, *, store: Any) -> State:
+    async def remember(state, *, store: Any) -> State:
         await store.aput(("facts",), "n", {"value": state["n"]})
         return {"log": [item.value["value"] for item in await store.asearch(("facts",))]}
 
@@ -358,7 +358,7 @@ def test_async_nodes_use_its_async_face():
 
 def test_the_nearest_store_that_was_given_wins(drive):
     """A nested graph has its own, else the one of the graph around it."""
-    seen: list[Any] = []
+    seen = []
     mine, theirs = InMemoryStore(), InMemoryStore()
     inner = ("inner", lambda state: seen.append(get_store()))
     for child_store, parent_store in ((None, theirs), (mine, theirs), (mine, None), (None, None)):
@@ -390,10 +390,10 @@ def test_tasks_and_entrypoints_have_it_too(drive):
 # -- config ---------------------------------------------------------------------------------------------------
 
 
-def config_in(drive: Drive, config: Any = None, bound: Any = None, **node: Any) -> Any:
-    seen: list[Any] = []
+def config_in(drive: Drive, config: Any = None, bound=None, **node):
+    seen = []
     graph = StateGraph(State).add_node("node", lambda state: seen.append(get_config()), **node).add_edge(START, "node")
-    app: Any = graph.compile()
+    app = graph.compile()
     drive.invoke(app.with_config(bound) if bound else app, {"n": 1}, config)
     return seen[0]
 
@@ -422,12 +422,12 @@ def test_the_path_of_a_task_that_is_called_ends_in_true():
 
 
 def test_server_info_is_what_a_server_has_written_into_the_config(drive):
-    seen: list[Any] = []
+    seen = []
 
-    def look(state: Any, runtime: Runtime) -> None:
+    def look(state, runtime: Runtime):
         seen.append(runtime.server_info)
 
-    def inside(state: Any) -> Any:
+    def inside(state):
         return nested.invoke({})
 
     nested = chain_of(dict, look=look).compile()
@@ -461,7 +461,7 @@ def test_nothing_of_the_engine_is_in_the_config(drive):
 
 
 def test_a_nodes_metadata_is_its_own(drive):
-    seen: list[Any] = []
+    seen = []
     look = ("look", lambda state: seen.append(get_config()["metadata"]))
     graph = StateGraph(State).add_node("child", app_of(look), metadata={"secret": 1}).add_node(*look)
     graph.add_edge(START, "child").add_edge("child", "look")
@@ -470,7 +470,7 @@ def test_a_nodes_metadata_is_its_own(drive):
 
 
 def test_a_nested_run_inherits_settings_but_the_name(drive):
-    seen: list[Any] = []
+    seen = []
     child = app_of(("inner", lambda state: seen.append(get_config())))
     config = {"run_name": "mine", "recursion_limit": 7, "max_concurrency": 3, "tags": ["t"], "configurable": {"x": 1}}
     drive.invoke(app_of(("call", child)), {"n": 1}, config)
@@ -489,7 +489,7 @@ class Counted(TypedDict, total=False):
     last: IsLastStep
 
 
-def counted(length: int, saver: Any = None, **more: Any) -> Any:
+def counted(length: int, saver=None, **more):
     graph = StateGraph(Counted)
     node = lambda state: {"log": [(state["left"], state["last"])]}  # noqa: E731
     graph.add_sequence([(str(i), node) for i in range(length)])
@@ -519,9 +519,9 @@ def test_a_resume_restarts_the_step_count(drive):
 
 
 def test_a_nested_graph_counts_its_own(drive):
-    found: list[Any] = []
+    found = []
 
-    def inner(state: Counted) -> None:
+    def inner(state: Counted):
         found.append((state["left"], state["last"]))
 
     child = chain_of(Counted, inner=inner).compile()
@@ -537,7 +537,7 @@ def test_counted_keys_are_not_state(drive):
 
 
 def test_sends_and_routers_see_them(drive):
-    found: list[Any] = []
+    found = []
 
     def route(state: Counted) -> list[Send]:
         found.append(state["left"])
@@ -552,12 +552,12 @@ def test_sends_and_routers_see_them(drive):
 # -- draining -------------------------------------------------------------------------------------------------
 
 
-def say(what: str) -> Any:
+def say(what: str):
     return (what, lambda state: {"log": [what]})
 
 
-def draining(what: str, log: list[str]) -> Any:
-    def node(state: Any, runtime: Runtime) -> State:
+def draining(what: str, log: list[str]):
+    def node(state, runtime: Runtime) -> State:
         log.append(what)
         assert runtime.control is not None
         runtime.control.request_drain("shift is over")
@@ -568,7 +568,7 @@ def draining(what: str, log: list[str]) -> Any:
 
 
 def test_a_node_ends_the_run_after_its_superstep(drive):
-    log: list[str] = []
+    log = []
     app = app_of(draining("one", log), say("two"), saver=InMemorySaver())
     with pytest.raises(GraphDrained) as caught:
         drive.invoke(app, {"n": 1}, ONE)
@@ -580,10 +580,10 @@ def test_a_node_ends_the_run_after_its_superstep(drive):
 
 
 def test_chunks_arrive_before_the_run_ends(drive):
-    chunks: list[Any] = []
+    chunks = []
     app = app_of(draining("one", []), say("two"))
 
-    async def read() -> None:
+    async def read():
         async for chunk in app.astream({"n": 1}):
             chunks.append(chunk)
 
@@ -617,7 +617,7 @@ def test_an_empty_reason_is_a_reason(drive):
 
 
 def test_a_nested_graph_stops_at_its_own_boundary(drive):
-    log: list[str] = []
+    log = []
     child = app_of(draining("one", log), say("two"))
     app = app_of(("child", child), say("after"), saver=InMemorySaver())
     with pytest.raises(GraphDrained):
@@ -631,22 +631,22 @@ def test_a_nested_graph_stops_at_its_own_boundary(drive):
 
 def test_siblings_of_a_drained_graph_run_to_their_end(drive):
     """And need not run again."""
-    log: list[str] = []
+    log = []
     drained = threading.Event()
 
-    def one(state: Any, runtime: Runtime) -> None:
+    def one(state, runtime: Runtime):
         assert runtime.control is not None
         runtime.control.request_drain()
 
-    def two(state: Any) -> State:
+    def two(state) -> State:
         return {"log": ["two"]}
 
-    async def aslow(state: Any) -> State:
+    async def aslow(state) -> State:
         for _ in range(20):
             await asyncio.sleep(0)
         return slow(state)
 
-    def slow(state: Any) -> State:
+    def slow(state) -> State:
         log.append("slow")
         return {"log": ["slow"]}
 
@@ -664,7 +664,7 @@ def test_a_breakpoint_at_the_same_place_takes_precedence(drive):
 
 
 def test_a_drain_is_not_tried_again(drive):
-    log: list[str] = []
+    log = []
     child = app_of(draining("one", log), say("two"))
     graph = StateGraph(State).add_node("child", child, retry_policy=RetryPolicy(initial_interval=0, retry_on=lambda e: True))
     with pytest.raises(GraphDrained):
@@ -675,7 +675,7 @@ def test_a_drain_is_not_tried_again(drive):
 def test_a_control_may_be_used_from_any_thread(drive):
     control = RunControl()
 
-    def node(state: Any) -> None:
+    def node(state):
         thread = threading.Thread(target=control.request_drain, args=("outside",))
         thread.start()
         thread.join(WAIT)
@@ -693,8 +693,8 @@ def test_a_control_is_a_run_control(drive):
 # -- the key of a task ----------------------------------------------------------------------------------------
 
 
-def keyed(fails: list[Any], keys: list[str], **policies: Any) -> Any:
-    def node(state: Any, runtime: Runtime) -> State:
+def keyed(fails: list[Any], keys: list[str], **policies):
+    def node(state, runtime: Runtime) -> State:
         keys.append(runtime.idempotency_key)
         if fails:
             raise fails.pop()
@@ -704,14 +704,14 @@ def keyed(fails: list[Any], keys: list[str], **policies: Any) -> Any:
 
 
 def test_the_same_for_every_attempt(drive):
-    keys: list[str] = []
+    keys = []
     app = keyed([Oops(), Oops()], keys, retry_policy=RetryPolicy(initial_interval=0))
     drive.invoke(app, {"n": 1}, ONE)
     assert len(keys) == 3 and len(set(keys)) == 1 and keys[0]
 
 
 def test_the_same_for_a_resume_after_a_failure(drive):
-    keys: list[str] = []
+    keys = []
     app = keyed([Oops(), Oops()], keys)
     for given in ({"n": 1}, None):
         with pytest.raises(Oops):
@@ -721,9 +721,9 @@ def test_the_same_for_a_resume_after_a_failure(drive):
 
 
 def test_the_same_for_a_resume_after_a_question(drive):
-    keys: list[str] = []
+    keys = []
 
-    def ask(state: Any, runtime: Runtime) -> State:
+    def ask(state, runtime: Runtime) -> State:
         keys.append(runtime.idempotency_key)
         return {"log": [interrupt("?")]}
 
@@ -734,7 +734,7 @@ def test_the_same_for_a_resume_after_a_question(drive):
 
 
 def test_another_for_another_run_another_thread_and_a_fork(drive):
-    keys: list[str] = []
+    keys = []
     app = keyed([], keys)
     drive.invoke(app, {"n": 1}, ONE)
     drive.invoke(app, {"n": 1}, ONE)
@@ -746,13 +746,13 @@ def test_another_for_another_run_another_thread_and_a_fork(drive):
 
 
 def test_another_for_every_send_and_every_call(drive):
-    keys: list[str] = []
+    keys = []
 
     @task
     def call(runtime: Runtime) -> None:
         keys.append(runtime.idempotency_key)
 
-    def work(x: Any, runtime: Runtime) -> None:
+    def work(x, runtime: Runtime):
         keys.append(runtime.idempotency_key)
         for future in (call(), call()):
             future.result()
@@ -764,7 +764,7 @@ def test_another_for_every_send_and_every_call(drive):
 
 
 def test_calls_and_nested_graphs_keep_theirs_over_a_resume(drive):
-    keys: list[str] = []
+    keys = []
     fails = [Oops()]
 
     @task
@@ -783,7 +783,7 @@ def test_calls_and_nested_graphs_keep_theirs_over_a_resume(drive):
 
 def test_the_same_when_a_checkpoint_is_loaded_by_another_process(drive):
     """Here: another saver object with the same content, and a graph compiled again."""
-    keys: list[str] = []
+    keys = []
     app = keyed([Oops()], keys)
     with pytest.raises(Oops):
         drive.invoke(app, {"n": 1}, ONE)
@@ -800,14 +800,14 @@ def test_of_two_runs_of_a_thread_one_wins():
     """The other is told."""
     both = threading.Barrier(2, timeout=WAIT)
 
-    def node(state: Any) -> State:
+    def node(state) -> State:
         both.wait()
         return {"log": [state["n"]]}
 
     app = app_of(node, saver=InMemorySaver())
-    endings: list[Any] = []
+    endings = []
 
-    def run(n: int) -> None:
+    def run(n: int):
         try:
             endings.append(app.invoke({"n": n}, ONE)["log"])
         except CheckpointConflictError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -41,10 +40,10 @@ BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 class Hands:
     """A clock that stands still until it is moved."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = BEGIN.timestamp()
 
-    def move(self, seconds: float) -> None:
+    def move(self, seconds):
         self.now += seconds
 
 
@@ -55,14 +54,14 @@ def clock(monkeypatch):
     return hands
 
 
-def after(seconds: float) -> datetime:
+def after(seconds):
     return BEGIN + timedelta(seconds=seconds)
 
 
-def sleeper(drive: Any, body: Any) -> Any:
+def sleeper(drive, body):
     """A node. `body` is a generator that yields how long to sleep, as positional and keyword arguments."""
 
-    def node(state: Log, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime):
         steps = body(state)
         try:
             while True:
@@ -71,7 +70,7 @@ def sleeper(drive: Any, body: Any) -> Any:
         except StopIteration as end:
             return end.value
 
-    async def anode(state: Log, runtime: Runtime) -> Any:
+    async def anode(state: Log, runtime: Runtime):
         steps = body(state)
         try:
             while True:
@@ -83,14 +82,14 @@ def sleeper(drive: Any, body: Any) -> Any:
     return anode if drive.is_async else node
 
 
-def span(*args: Any, **kwargs: Any) -> Any:
+def span(*args, **kwargs):
     return args, kwargs
 
 
-def an_hour(drive: Any, ran: list[str]) -> Any:
+def an_hour(drive, ran):
     """A node that notes each of its runs, and sleeps an hour."""
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         ran.append("sleeper")
         yield span(HOUR)
         return {"log": ["woke"]}
@@ -98,7 +97,7 @@ def an_hour(drive: Any, ran: list[str]) -> Any:
     return sleeper(drive, body)
 
 
-def graph(nodes: dict[str, Any], saver: Any = None, **policies: Any) -> Any:
+def graph(nodes, saver=None, **policies):
     """A graph of nodes side by side."""
     builder = StateGraph(Log)
     for name, node in nodes.items():
@@ -112,9 +111,9 @@ def graph(nodes: dict[str, Any], saver: Any = None, **policies: Any) -> Any:
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_long_sleep_pauses_until_its_time(drive, saver, clock, durability):
     """Each call by a freshly compiled graph, as after a restart."""
-    ran: list[str] = []
+    ran = []
 
-    def app() -> Any:
+    def app():
         return graph({"sleeper": an_hour(drive, ran)}, saver)
 
     for _ in range(3):
@@ -136,7 +135,7 @@ def test_a_long_sleep_pauses_until_its_time(drive, saver, clock, durability):
 
 
 def test_until_names_the_time(drive, saver, clock):
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield span(until=after(HOUR).astimezone(None))
         return {"log": ["woke"]}
 
@@ -147,10 +146,10 @@ def test_until_names_the_time(drive, saver, clock):
 
 
 def test_of_several_sleeping_tasks_only_those_that_are_due_run(drive, saver, clock):
-    ran: list[str] = []
+    ran = []
 
-    def one(name: str, hours: int) -> Any:
-        def body(state: Log) -> Any:
+    def one(name, hours):
+        def body(state: Log):
             ran.append(name)
             yield span(timedelta(hours=hours))
             return {"log": [name]}
@@ -170,9 +169,9 @@ def test_of_several_sleeping_tasks_only_those_that_are_due_run(drive, saver, clo
 
 
 def test_one_sleep_after_the_other_each_is_slept_once(drive, saver, clock):
-    done: list[int] = []
+    done = []
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         for number in range(3):
             yield span(HOUR)
             if number not in done:
@@ -193,7 +192,7 @@ def test_keys_identify_sleeps_reached_in_another_order(drive, saver, clock):
     order = ["a", "b"]
     hours = {"a": 1, "b": 5}
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         for key in [*order]:
             yield span(HOUR * hours[key], key=key)
         return {"log": ["woke"]}
@@ -211,7 +210,7 @@ def test_keys_identify_sleeps_reached_in_another_order(drive, saver, clock):
 def test_a_retry_finds_the_time(drive, saver, clock):
     fails = [True]
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield span(HOUR)
         if fails:
             fails.clear()
@@ -228,7 +227,7 @@ def test_a_retry_finds_the_time(drive, saver, clock):
 def test_a_failure_behind_it_leaves_no_time(drive, saver, clock):
     fails = [True]
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield span(HOUR)
         if fails:
             raise ConnectionError
@@ -248,14 +247,14 @@ class Stopped(Exception):
     """The process has ended here."""
 
 
-def stop_at(saver: Any, number: int, *, stored: bool) -> None:
+def stop_at(saver, number, *, stored):
     """Let the n-th write of a saver fail, before it is stored or when it is. All that follow fail as well."""
     calls = 0
 
-    def watch(name: str) -> None:
+    def watch(name):
         real = getattr(saver, name)
 
-        def write(*args: Any, **kwargs: Any) -> Any:
+        def write(*args, **kwargs):
             nonlocal calls
             calls += 1
             if calls > number or (calls == number and not stored):
@@ -265,7 +264,7 @@ def stop_at(saver: Any, number: int, *, stored: bool) -> None:
                 raise Stopped
             return result
 
-        async def awrite(*args: Any, **kwargs: Any) -> Any:
+        async def awrite(*args, **kwargs):
             result = await write(*args, **kwargs)
             if calls == number:
                 raise Stopped
@@ -279,9 +278,9 @@ def stop_at(saver: Any, number: int, *, stored: bool) -> None:
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(drive, clock, tmp_path, stored):
-    ran: list[str] = []
+    ran = []
 
-    def app(saver: Any) -> Any:
+    def app(saver):
         return chain_of(Log, first=lambda state: {"log": ["first"]}, sleeper=an_hour(drive, ran)).compile(
             checkpointer=saver
         )
@@ -315,9 +314,9 @@ def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(drive,
 
 
 def test_an_interrupt_and_a_sleep_of_siblings_are_waited_for_independently(drive, saver, clock):
-    ran: list[str] = []
+    ran = []
 
-    def ask(state: Log) -> Any:
+    def ask(state: Log):
         ran.append("ask")
         return {"log": [interrupt("content?")]}
 
@@ -341,7 +340,7 @@ def test_an_interrupt_and_a_sleep_of_siblings_are_waited_for_independently(drive
 
 
 def test_an_answer_is_for_questions_only(drive, saver, clock):
-    ran: list[str] = []
+    ran = []
     app = graph({"quick": lambda state: {"log": ["quick"]}, "sleeper": an_hour(drive, ran)}, saver)
     drive.invoke(app, {}, CONFIG)
     with pytest.raises(UnknownInterruptError, match="it sleeps") as refused:
@@ -352,7 +351,7 @@ def test_an_answer_is_for_questions_only(drive, saver, clock):
 
 
 def test_a_question_behind_a_sleep(drive, saver, clock):
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield span(HOUR)
         answer = interrupt("content?")
         yield span(HOUR)
@@ -373,8 +372,8 @@ def test_a_question_behind_a_sleep(drive, saver, clock):
 
 
 async def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_again(saver, clock):
-    async def both(state: Log, runtime: Runtime) -> Any:
-        async def ask() -> str:
+    async def both(state: Log, runtime: Runtime):
+        async def ask():
             return interrupt("content?", key="content")
 
         answer, _ = await asyncio.gather(ask(), runtime.asleep(HOUR, key="later"))
@@ -393,7 +392,7 @@ async def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_aga
 
 
 def test_an_edit_keeps_the_time(drive, saver, clock):
-    ran: list[str] = []
+    ran = []
     app = chain_of(Log, first=lambda state: {"log": ["first"]}, sleeper=an_hour(drive, ran)).compile(checkpointer=saver)
     drive.invoke(app, {}, CONFIG)
     clock.move(1000)
@@ -406,7 +405,7 @@ def test_an_edit_keeps_the_time(drive, saver, clock):
 
 
 def test_a_new_input_and_a_fork_sleep_again(drive, saver, clock):
-    ran: list[str] = []
+    ran = []
     app = graph({"sleeper": an_hour(drive, ran)}, saver)
     drive.invoke(app, {}, CONFIG)
     clock.move(1000)
@@ -422,13 +421,13 @@ def test_a_new_input_and_a_fork_sleep_again(drive, saver, clock):
 
 @pytest.mark.parametrize("checkpointer", [None, True])
 def test_in_a_subgraph(drive, saver, clock, checkpointer):
-    ran: list[str] = []
+    ran = []
     inner = (
         chain_of(Log, first=lambda state: ran.append("first"))
     )
     inner.add_node("sleeper", an_hour(drive, ran)).add_edge("first", "sleeper")
 
-    def app() -> Any:
+    def app():
         return graph({"inner": inner.compile(checkpointer=checkpointer)}, saver)
 
     assert drive.invoke(app(), {}, CONFIG)["__sleep__"] == after(HOUR)
@@ -442,7 +441,7 @@ def test_in_a_subgraph(drive, saver, clock, checkpointer):
 
 
 def test_in_tasks_that_are_called(drive, saver, clock):
-    ran: list[int] = []
+    ran = []
 
     if drive.is_async:
 
@@ -478,9 +477,9 @@ def test_in_tasks_that_are_called(drive, saver, clock):
 
 
 def test_with_sends(drive, saver, clock):
-    ran: list[int] = []
+    ran = []
 
-    def body(hours: Any) -> Any:
+    def body(hours):
         ran.append(hours)
         yield span(HOUR * hours)
         return {"log": [str(hours)]}
@@ -536,7 +535,7 @@ def test_on_an_executor_in_another_process_it_is_refused(clock):
         app.invoke({}, CONFIG)
 
 
-def nap_elsewhere(state: Log, runtime: Runtime) -> Any:
+def nap_elsewhere(state: Log, runtime: Runtime):
     """At the top of a module, so that workers find it by name."""
     runtime.sleep(1)
 
@@ -547,17 +546,17 @@ def nap_elsewhere(state: Log, runtime: Runtime) -> Any:
 class Waited:
     """Notes how long the engine has waited; no time passes but by its waits."""
 
-    def __init__(self, hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, hands: Hands, monkeypatch):
         self.hands = hands
         self.seconds = 0.0
         monkeypatch.setattr(CLOCK, "sleep", self.wait)
         monkeypatch.setattr(asyncio, "sleep", self.wait_async)
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds):
         self.seconds += seconds
         self.hands.move(seconds)
 
-    async def wait_async(self, seconds: float) -> None:
+    async def wait_async(self, seconds):
         self.wait(seconds)
 
 
@@ -567,9 +566,9 @@ def waited(clock, monkeypatch):
 
 
 def test_a_short_sleep_waits_in_place(drive, saver, waited):
-    ran: list[str] = []
+    ran = []
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         ran.append("sleeper")
         yield span(2)
         yield span(60, durable_after=timedelta(minutes=1))
@@ -597,16 +596,16 @@ def test_a_resumed_run_sleeps_the_rest_of_a_short_sleep(drive, saver, waited):
     stop = [True]
     wait = waited.wait
 
-    def killed(seconds: float) -> None:
+    def killed(seconds):
         wait(3)
         stop.clear()
         raise ConnectionError
 
-    async def killed_async(seconds: float) -> None:
+    async def killed_async(seconds):
         if seconds:  # not where somebody gives way
             killed(seconds)
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield span(5)
         return {"log": ["woke"]}
 
@@ -625,15 +624,15 @@ def test_a_drain_ends_a_sleep_in_place(drive, saver, waited):
     control = RunControl()
     wait = waited.wait
 
-    def asked(seconds: float) -> None:
+    def asked(seconds):
         wait(seconds)
         control.request_drain("deploy")
 
-    async def asked_async(seconds: float) -> None:
+    async def asked_async(seconds):
         if seconds:
             asked(seconds)
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield span(9)
         return {"log": ["woke"]}
 
@@ -648,7 +647,7 @@ def test_a_drain_ends_a_sleep_in_place(drive, saver, waited):
 
 
 def test_the_deadline_of_the_run_ends_it(drive, saver, waited):
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield span(9)
         return {"log": ["woke"]}
 
@@ -662,7 +661,7 @@ def test_the_deadline_of_the_run_ends_it(drive, saver, waited):
 def test_a_timeout_of_the_node_ends_it_and_the_next_attempt_sleeps_the_rest(drive, saver):
     """In real time: a thread is given up while it sleeps, and ends by itself."""
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield span(0.6)
         return {"log": ["woke"]}
 
@@ -705,7 +704,7 @@ async def test_a_cancelled_run_does_not_sleep_on(saver):
     ],
 )
 def test_what_it_is_given_is_checked(drive, clock, asked, error, text):
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield asked
 
     with pytest.raises(error, match=text):
@@ -713,7 +712,7 @@ def test_what_it_is_given_is_checked(drive, clock, asked, error, text):
 
 
 def test_one_key_twice_in_an_attempt_is_refused(drive, clock):
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield span(0, key="a")
         yield span(0, key="a")
 
@@ -722,7 +721,7 @@ def test_one_key_twice_in_an_attempt_is_refused(drive, clock):
 
 
 def test_no_sleep_inside_of_an_effect(clock):
-    def node(state: Log, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime):
         runtime.once("pay", runtime.sleep, 1)
 
     with pytest.raises(
@@ -732,7 +731,7 @@ def test_no_sleep_inside_of_an_effect(clock):
 
 
 def test_sleep_in_a_coroutine_says_what_to_await(clock):
-    async def node(state: Log, runtime: Runtime) -> Any:
+    async def node(state: Log, runtime: Runtime):
         runtime.sleep(HOUR)
 
     with pytest.raises(RuntimeError, match="await runtime.asleep"):
@@ -741,7 +740,7 @@ def test_sleep_in_a_coroutine_says_what_to_await(clock):
 
 @pytest.mark.parametrize("saver", [None, InMemorySaver()], ids=["unsaved", "saved"])
 async def test_a_sync_run_sleeps_where_an_event_loop_runs_as_in_a_notebook(saver):
-    def node(state: Log, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime):
         runtime.sleep(60)
         return {"log": ["woke"]}
 
@@ -761,8 +760,8 @@ def test_outside_of_a_node_it_says_so():
 # -- races --------------------------------------------------------------------------------------------------------
 
 
-def race(drive: Any, hours: list[int], ran: list[int], saver: Any) -> Any:
-    def body(each: Any) -> Any:
+def race(drive, hours, ran, saver):
+    def body(each):
         ran.append(each)
         if each:
             yield span(HOUR * each)
@@ -774,13 +773,13 @@ def race(drive: Any, hours: list[int], ran: list[int], saver: Any) -> Any:
 
 
 def test_a_sleeper_does_not_win_a_race(drive, saver, clock):
-    ran: list[int] = []
+    ran = []
     assert drive.invoke(race(drive, [1, 0], ran, saver), {}, CONFIG) == {"log": ["0"]}
     assert drive.get_state(race(drive, [1, 0], ran, saver), CONFIG).wake_at is None
 
 
 def test_a_race_of_sleepers_pauses_and_the_first_to_wake_wins(drive, saver, clock):
-    ran: list[int] = []
+    ran = []
     app = race(drive, [2, 1], ran, saver)
     assert drive.invoke(app, {}, CONFIG)["__sleep__"] == after(HOUR)
     clock.move(HOUR)

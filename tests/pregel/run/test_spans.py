@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
-from typing import Any
 
 from kit.pausing_graphs import CFG, asks, fails, graph, says
 
@@ -13,9 +12,9 @@ from stategraph import START, Command, InMemorySaver, RetryPolicy, StateGraph
 CHAIN = ((START, "x"), ("x", "y"))
 
 
-def spans(drive: Any, app: Any) -> dict[str, int]:
+def spans(drive, app):
     """task name → how many attempts are kept, over the whole thread; each lies in the last minute."""
-    found: dict[str, int] = {}
+    found = {}
     for snapshot in drive.history(app, CFG):
         for task in snapshot.tasks:
             found[task.name] = found.get(task.name, 0) + len(task.spans)

@@ -25,18 +25,18 @@ CONFIG = {"configurable": {"thread_id": "1"}}
 MODES = ["values", "updates", "custom", "tasks", "checkpoints", "debug"]
 
 
-def only(channel: str) -> NodeBuilder:
+def only(channel) -> NodeBuilder:
     return NodeBuilder().subscribe_only(channel)
 
 
-def graph(nodes: dict[str, Any], saver: Any = None, **kwargs: Any) -> Pregel:
-    channels: dict[str, Any] = {k: LastValue(object) for k in "abc"}
+def graph(nodes, saver=None, **kwargs):
+    channels = {k: LastValue(object) for k in "abc"}
     channels |= {k: BinaryOperatorAggregate(list, operator.add) for k in ("x", "y")}
     kwargs = {"stream_channels": ["x", "y"], "output_channels": ["x", "y"], **kwargs}
     return Pregel(nodes=nodes, channels=channels, input_channels=["a", "x"], checkpointer=saver, **kwargs)
 
 
-def chain(saver: Any = None, **kwargs: Any) -> Pregel:
+def chain(saver=None, **kwargs):
     """n1 writes x, n2 writes x and y."""
     nodes = {
         "n1": only("a").do(lambda _: ["1"]).write_to("x", "b"),
@@ -89,7 +89,7 @@ def test_an_unknown_mode_is_refused_with_the_known_ones(drive, mode):
 
 
 def test_no_modes_give_no_chunks_but_run(drive):
-    ran: list[int] = []
+    ran = []
     assert drive.stream(graph({"n": only("a").do(ran.append)}), INPUT, stream_mode=[]) == []
     assert ran == [0]
 
@@ -189,7 +189,7 @@ def test_hidden_nodes_never_show(drive):
 
 
 def test_a_failed_task_has_no_update(drive):
-    seen: list[Any] = []
+    seen = []
     app = graph({"bad": only("a").do(lambda _: 1 / 0).write_to("x")})
     with pytest.raises(ZeroDivisionError):
         seen += drive.stream(app, INPUT, stream_mode="updates")
@@ -206,7 +206,7 @@ def test_a_breakpoint_shows_as_an_empty_interrupt(drive):
 def test_a_restored_task_shows_its_update_as_cached(drive):
     fail = [True]
 
-    def bad(_: Any) -> Any:
+    def bad(_):
         if fail.pop():
             raise ValueError
         return ["bad"]
@@ -236,7 +236,7 @@ def test_tasks_show_start_and_result(drive):
 
 
 def test_a_failed_tasks_result_is_streamed_before_the_error_is_raised():
-    chunks: list[Any] = []
+    chunks = []
     for nodes in ({"bad": only("a").do(lambda _: 1 / 0)}, {"bad": only("a").do(lambda _: 1 / 0), "ok": only("a")}):
         chunks.clear()
         with pytest.raises(ZeroDivisionError):
@@ -275,7 +275,7 @@ def test_checkpoints_need_a_saver(drive):
 
 
 def test_the_last_checkpoint_shows_also_when_the_run_stops_early(drive):
-    def steps(**options: Any) -> list[tuple[int, list[str]]]:
+    def steps(**options):
         app = chain(InMemorySaver())
         return [
             (c["metadata"]["step"], c["next"])
@@ -310,7 +310,7 @@ def test_debug_wraps_tasks_and_checkpoints_with_step_and_time(drive):
 
 
 def test_order_of_chunks_within_a_superstep(drive):
-    def body(value: Any, writer: Any) -> Any:
+    def body(value, writer: Any):
         writer("note")
         return ["1"]
 
@@ -336,11 +336,11 @@ def test_updates_are_streamed_in_order_of_completion_and_state_in_path_order(dri
     """`a_late` ends only after `b_soon` has; its write is first all the same."""
     ended = threading.Event()
 
-    def soon(_: Any) -> list[str]:
+    def soon(_):
         ended.set()
         return ["soon"]
 
-    def late(_: Any) -> list[str]:
+    def late(_):
         assert ended.wait(5)
         return ["late"]
 
@@ -365,7 +365,7 @@ def test_a_finished_tasks_update_reaches_the_reader_while_its_sibling_runs():
 async def test_a_finished_tasks_update_reaches_the_async_reader_while_its_sibling_runs():
     release = asyncio.Event()
 
-    async def slow(_: Any) -> list[str]:
+    async def slow(_):
         await release.wait()
         return ["s"]
 
@@ -385,8 +385,8 @@ def test_custom_events_reach_the_reader_while_the_node_runs(limit, nodes):
     """The node waits until its reader has seen the event: no reading ahead, no deadlock at one thread."""
     seen = [threading.Event() for _ in range(nodes)]
 
-    def body(index: int) -> Any:
-        def run(value: Any, writer: Any) -> list[int]:
+    def body(index):
+        def run(value, writer: Any):
             writer(index)
             assert seen[index].wait(5)
             return [index]
@@ -407,12 +407,12 @@ async def test_custom_events_reach_the_async_reader_while_the_node_runs(limit, k
     seen = asyncio.Event()
     seen_thread = threading.Event()
 
-    async def coro(value: Any, writer: Any) -> list[int]:
+    async def coro(value, writer: Any):
         writer(1)
         await seen.wait()
         return [1]
 
-    def function(value: Any, writer: Any) -> list[int]:
+    def function(value, writer: Any):
         writer(1)
         assert seen_thread.wait(5)
         return [1]
@@ -425,8 +425,8 @@ async def test_custom_events_reach_the_async_reader_while_the_node_runs(limit, k
 
 
 def test_each_tasks_own_events_keep_their_order(drive):
-    def body(name: str) -> Any:
-        def run(value: Any, writer: Any) -> None:
+    def body(name):
+        def run(value, writer: Any):
             for i in range(20):
                 writer((name, i))
 
@@ -443,7 +443,7 @@ def test_custom_writes_are_dropped_unless_custom_was_requested(drive):
 
 
 def test_a_writer_may_be_handed_to_a_thread_of_the_users(drive):
-    def body(value: Any, writer: Any) -> None:
+    def body(value, writer: Any):
         thread = threading.Thread(target=writer, args=("from a thread",))
         thread.start()
         thread.join()
@@ -454,9 +454,9 @@ def test_a_writer_may_be_handed_to_a_thread_of_the_users(drive):
 def test_events_of_a_failed_attempt_stay_in_the_stream(drive):
     from stategraph import RetryPolicy
 
-    tries: list[int] = []
+    tries = []
 
-    def body(value: Any, writer: Any) -> None:
+    def body(value, writer: Any):
         tries.append(1)
         writer(len(tries))
         if len(tries) < 3:
@@ -469,8 +469,8 @@ def test_events_of_a_failed_attempt_stay_in_the_stream(drive):
 # -- nested graphs --------------------------------------------------------------------------------------------
 
 
-def nested() -> Pregel:
-    def note(value: Any, writer: Any) -> list[str]:
+def nested():
+    def note(value, writer: Any):
         writer("inside")
         return ["s"]
 
@@ -511,14 +511,14 @@ def test_nested_graphs_in_parallel_nodes_stream_and_end(drive, limit):
 
 
 def test_nothing_runs_before_the_first_chunk_is_asked_for():
-    ran: list[int] = []
+    ran = []
     source = graph({"n": only("a").do(ran.append)}).stream({"a": 0})
     source.close()
     assert ran == []
 
 
 def test_the_next_superstep_waits_for_the_reader():
-    ran: list[str] = []
+    ran = []
     app = graph(
         {"n1": only("a").do(lambda _: ran.append("n1")).write_to("b"), "n2": only("b").do(lambda _: ran.append("n2"))}
     )
@@ -539,15 +539,15 @@ def test_a_run_whose_stream_was_closed_resumes(drive, durability, take):
 
 def test_closing_waits_for_running_threads_and_keeps_their_results():
     started, release = threading.Event(), threading.Event()
-    runs: list[str] = []
+    runs = []
 
-    def slow(_: Any) -> list[str]:
+    def slow(_):
         runs.append("slow")
         started.set()
         assert release.wait(5)
         return ["slow"]
 
-    def fast(_: Any) -> list[str]:
+    def fast(_):
         runs.append("fast")
         assert started.wait(5)
         return ["fast"]
@@ -564,11 +564,11 @@ def test_closing_waits_for_running_threads_and_keeps_their_results():
 
 
 async def test_closing_an_async_stream_cancels_what_runs_and_keeps_what_has_ended():
-    runs: list[str] = []
+    runs = []
     cancelled = asyncio.Event()
     forever = [True]
 
-    async def slow(_: Any) -> list[str]:
+    async def slow(_):
         runs.append("slow")
         try:
             if forever.pop():
@@ -578,7 +578,7 @@ async def test_closing_an_async_stream_cancels_what_runs_and_keeps_what_has_ende
             raise
         return ["slow"]
 
-    async def fast(_: Any) -> list[str]:
+    async def fast(_):
         runs.append("fast")
         return ["fast"]
 

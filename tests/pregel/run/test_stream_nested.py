@@ -27,12 +27,12 @@ from stategraph.graph import stream_text
 NAMES = ("n0", "n1", "n2")
 
 
-def message(id: str, *, named: bool = True) -> dict[str, Any]:
+def message(id, *, named=True):
     return {"role": "assistant", "content": id, **({"id": id} if named else {})}
 
 
-def says(name: str, *, pauses: bool = False, named: bool = True) -> Any:
-    def node(state: Any) -> Any:
+def says(name, *, pauses=False, named=True):
+    def node(state):
         if pauses:
             interrupt(name)
         return {"messages": [message(name, named=named)]}
@@ -40,18 +40,18 @@ def says(name: str, *, pauses: bool = False, named: bool = True) -> Any:
     return node
 
 
-def chain(nodes: dict[str, Any], saver: Any = None) -> Any:
+def chain(nodes, saver=None):
     return StateGraph(MessagesState).add_sequence([*nodes.items()]).add_edge(START, next(iter(nodes))).compile(saver)
 
 
-def side_by_side(nodes: dict[str, Any]) -> Any:
+def side_by_side(nodes):
     graph = StateGraph(MessagesState)
     for name, node in nodes.items():
         graph.add_node(name, node).add_edge(START, name)
     return graph.compile()
 
 
-def called(child: Any) -> Any:
+def called(child):
     """A function that runs the graph, and returns all it has."""
     return lambda _: {"messages": child.invoke({"messages": []})["messages"]}
 
@@ -65,12 +65,12 @@ PLACES = {
 }
 
 
-def called_twice(child: Any) -> Any:
+def called_twice(child):
     before = chain({"before": says("before")})
     return lambda _: {"messages": [m for g in (before, child) for m in g.invoke({"messages": []})["messages"]]}
 
 
-def whole_stream(drive: Any, app: Any, mode: Any, **options: Any) -> list[Any]:
+def whole_stream(drive, app, mode, **options):
     """The chunks of a call and of those that answer its questions, one at a time."""
     chunks = drive.stream(app, {"messages": []}, CONFIG, stream_mode=mode, **options)
     while asked := drive.get_state(app, CONFIG).interrupts:
@@ -118,7 +118,7 @@ def test_what_a_call_had_returned_before_a_pause_is_not_shown_again(drive):
 def test_what_a_failed_run_had_shown_is_not_shown_again(drive):
     left = [1]
 
-    def fails(state: Any) -> Any:
+    def fails(state):
         if left:
             left.pop()
             raise ValueError("later")
@@ -131,10 +131,10 @@ def test_what_a_failed_run_had_shown_is_not_shown_again(drive):
     assert [m["id"] for _, (m, _) in again] == ["n1"]
 
 
-def talks(name: str) -> Any:
+def talks(name):
     """Sends an event, and its message in parts."""
 
-    def node(state: Any) -> Any:
+    def node(state):
         get_stream_writer()(name)
         return {"messages": [stream_text(["a ", "b"], id=name)]}
 
@@ -162,15 +162,15 @@ def test_without_subgraphs_only_what_the_node_returns_is_shown(drive, place, mod
 def test_what_had_ended_inside_when_a_sibling_outside_fails_is_shown_as_it_is_kept():
     left = [1]
 
-    async def quick(_: Any) -> Any:
+    async def quick(_):
         return {"messages": [message("quick")]}
 
-    async def slow(_: Any) -> Any:
+    async def slow(_):
         while left:
             await asyncio.Event().wait()
         return {"messages": [message("slow")]}
 
-    async def fails(_: Any) -> Any:
+    async def fails(_):
         if left:
             left.pop()
             raise ValueError("outside")
@@ -179,9 +179,9 @@ def test_what_had_ended_inside_when_a_sibling_outside_fails_is_shown_as_it_is_ke
     graph = StateGraph(MessagesState).add_edge(START, "inside").add_edge(START, "outside")
     graph.add_node("inside", side_by_side({"quick": quick, "slow": slow})).add_node("outside", fails)
     app = graph.compile(InMemorySaver())
-    shown: list[str] = []
+    shown = []
 
-    async def read(given: Any) -> None:
+    async def read(given):
         async for _, (said, _) in app.astream(given, CONFIG, stream_mode="messages", subgraphs=True):
             shown.append(said["id"])
 

@@ -28,20 +28,20 @@ from stategraph import (
 )
 
 
-def inner(ran: list[str] | None = None, checkpointer: Any = None, **nodes: Any) -> Any:
+def inner(ran=None, checkpointer=None, **nodes):
     """s, then i asks."""
     bodies = {"s": says("s", ran), "i": asks("i", ran), **nodes}
     return graph(bodies, (START, "s"), ("s", "i"), checkpointer=checkpointer)
 
 
-def plain(ran: list[str] | None = None, checkpointer: Any = None) -> Any:
+def plain(ran=None, checkpointer=None):
     return graph({"s": says("s", ran)}, (START, "s"), checkpointer=checkpointer)
 
 
-def calls(child: Any, ran: list[str] | None = None, times: int = 1) -> Any:
+def calls(child, ran=None, times=1):
     """A node that runs the child so many times, in both worlds, and logs what it logged."""
 
-    def node(state: Any) -> Any:
+    def node(state):
         if ran is not None:
             ran.append("holder")
         return {"log": [child.invoke({})["log"] for _ in range(times)]}
@@ -49,7 +49,7 @@ def calls(child: Any, ran: list[str] | None = None, times: int = 1) -> Any:
     return node
 
 
-def namespaces(chunks: list[Any]) -> list[str]:
+def namespaces(chunks):
     """The inner namespaces that a stream shows, in order, without task ids."""
     shown = [":".join(level.split(":")[0] for level in ns) for ns, _ in chunks if ns]
     return list(dict.fromkeys(shown))
@@ -69,7 +69,7 @@ def test_a_graph_that_shares_no_key_sees_nothing_and_changes_nothing(drive):
     class Other(TypedDict, total=False):
         b: list[Any]
 
-    seen: list[Any] = []
+    seen = []
     child = chain_of(Other, s=lambda state: seen.append(dict(state)) or {"b": [1]}).compile()
     app = graph({"sub": child, "z": says("z")}, (START, "sub"), ("sub", "z"))
     assert drive.invoke(app, {"a": 1}, CFG) == {"a": 1, "log": ["z"]} and seen == [{}]
@@ -237,7 +237,7 @@ def test_a_node_may_pass_on_the_config_it_was_given(drive):
     """It says no more than the context does, so the graph stays nested: it is lent the saver, and pauses."""
     child = inner()
 
-    def node(state: Any, config: Any) -> Any:
+    def node(state, config: Any):
         return {"log": child.invoke({}, {**config, "tags": ["mine"]})["log"]}
 
     app = graph({"n": node}, (START, "n"))
@@ -272,7 +272,7 @@ def test_a_nested_question_has_one_id_at_every_level(drive):
 def test_questions_of_a_node_and_of_its_graph_keep_lists_of_their_own(drive):
     child = inner()
 
-    def node(state: Any) -> Any:
+    def node(state):
         return {"log": [interrupt("before?"), child.invoke({})["log"], interrupt("after?")]}
 
     app = graph({"n": node}, (START, "n"))
@@ -308,7 +308,7 @@ def test_a_retried_node_finds_its_finished_graph(drive):
     ran, left = Ran(), [1]
     child = plain(ran)
 
-    def node(state: Any) -> Any:
+    def node(state):
         log = child.invoke({})["log"]
         if left[0]:
             left[0] -= 1
@@ -357,7 +357,7 @@ def test_a_graph_run_by_a_task_call_pauses_and_resumes(drive):
 # -- commands to the parent -----------------------------------------------------------------------------------
 
 
-def commanding(command: Any) -> Any:
+def commanding(command):
     child = graph({"c": lambda state: command}, (START, "c"), checkpointer=None)
     return graph({"sub": child, "x": says("x"), "y": says("y")}, (START, "sub"), ("sub", "x"), aside="xy")
 
@@ -376,10 +376,10 @@ def test_several_commands_to_the_parent_are_done_as_one(drive):
 
 
 def test_a_command_to_the_parent_ends_the_function_that_ran_the_graph(drive):
-    after: list[str] = []
+    after = []
     child = graph({"c": lambda s: Command(graph=Command.PARENT, update={"log": ["up"]})}, (START, "c"), checkpointer=None)
 
-    def node(state: Any) -> Any:
+    def node(state):
         child.invoke({})
         after.append("never")
 
@@ -451,7 +451,7 @@ def test_the_graphs_inside_can_be_listed(drive):
 
 
 def test_a_graph_that_runs_itself_is_listed_once():
-    def again(state: Any) -> Any:
+    def again(state):
         if not state.get("a"):
             app.invoke({"a": 1})
 
@@ -464,10 +464,10 @@ def test_every_kind_of_holder_shows_its_graph(drive):
     """Children are recorded as they run: through helpers, containers and defaults alike."""
     box = {"child": inner()}
 
-    def helper() -> Any:
+    def helper():
         return box["child"].invoke({})
 
-    def node(state: Any, run: Any = helper) -> Any:
+    def node(state, run=helper):
         return {"log": run()["log"]}
 
     app = graph({"n": node}, (START, "n"))
@@ -652,12 +652,12 @@ class DeepState(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
 
 
-def asks_deep(state: Any) -> Any:
+def asks_deep(state):
     interrupt("?")
     return {"log": [state["deep"].n]}
 
 
-def deep_graph() -> Any:
+def deep_graph():
     return chain_of(DeepState, make=lambda state: {"deep": Deep(7)}, ask=asks_deep).compile()
 
 
@@ -665,10 +665,10 @@ def deep_graph() -> Any:
 def test_a_type_that_only_a_nested_graph_names_is_stored_by_the_saver_around_it(drive, by_function):
     inner = deep_graph()
 
-    async def acall(state: Any) -> Any:
+    async def acall(state):
         return {"log": (await inner.ainvoke({}))["log"]}
 
-    def call(state: Any) -> Any:
+    def call(state):
         return {"log": inner.invoke({})["log"]}
 
     node = inner if not by_function else acall if drive.is_async else call
@@ -691,9 +691,9 @@ def test_the_saver_of_another_process_knows_the_types_of_graphs_that_nodes_hold(
 def test_a_task_that_waits_in_a_history_keeps_it(drive, schedule, answers):
     """Also if another one that wants it comes first in a later call, or is the only one that runs there."""
     agent = graph({"i": asks("i")}, (START, "i"), checkpointer=True, schedule=schedule)
-    turn: list[Any] = []
+    turn = []
 
-    def work(name: str) -> Any:
+    def work(name):
         if name == turn[0]:
             turn[1].wait(10)
         try:

@@ -29,17 +29,17 @@ from stategraph.pregel import NodeBuilder, Pregel
 Call = Callable[[Any, Any], Any]
 
 
-def chain(ran: list[str] | None = None, **compiled: Any) -> Any:
+def chain(ran=None, **compiled):
     """START -> x -> y -> z: steps -1 (input), 0 (x is next), 1, 2, 3 (done)."""
     return graph({n: says(n, ran) for n in "xyz"}, (START, "x"), ("x", "y"), ("y", "z"), aside="xyz", **compiled)
 
 
-def paused(ran: list[str] | None = None) -> Any:
+def paused(ran=None):
     """p finishes and q asks, in one superstep; then z."""
     return graph({"p": says("p", ran), "q": asks("q", ran), "z": says("z", ran)}, (START, "p"), (START, "q"), ("q", "z"))
 
 
-def branch(drive: Any, app: Any, call: Callable[[], Any], *, goes_on: bool = False) -> list[Any]:
+def branch(drive, app, call, *, goes_on=False):
     """The rows that a call adds to a thread; all before stay exactly as they were, unless the call goes on from the
     head, whose tasks then get results."""
     before = drive.history(app, CFG)
@@ -95,7 +95,7 @@ def test_the_newest_branch_is_the_head_and_the_old_one_stays_within_reach(drive)
     assert drive.invoke(app, None, end)["log"] == ["i", "x", "y", "z"]
 
 
-CALLS: dict[str, tuple[Call, list[tuple[str, int, list[Any], tuple[str, ...]]]]] = {
+CALLS = {
     "input: no fork, the input hangs on it, what was pending is dropped": (
         lambda app, then: [{"log": ["j"]}, then],
         [("input", 2, ["i", "x"], ("__start__",)), ("loop", 3, ["i", "x", "j"], ("x",)),
@@ -179,7 +179,7 @@ def test_none_on_a_finished_thread_returns_its_output_and_stores_nothing(drive):
 
 # -- stored writes: which count when --------------------------------------------------------------------------
 
-KEPT: dict[str, tuple[Call, list[str], list[Any]]] = {
+KEPT = {
     "resume": (lambda app, c: (Command(resume="R"), CFG), ["q", "z"], []),
     "resume at the head by its id": (lambda app, c: (Command(resume="R"), c), ["q", "z"], []),
     "none": (lambda app, c: (None, CFG), ["q"], ["q?"]),
@@ -279,10 +279,10 @@ def test_a_raw_graph_goes_back_too(drive):
 
 def test_idempotency_keys_are_the_same_on_resume_and_new_in_a_branch(drive):
     """R3."""
-    keys: list[str] = []
+    keys = []
     body = asks("q")
 
-    def keep(state: Any, runtime: Any) -> Any:
+    def keep(state, runtime: Any):
         keys.append(runtime.idempotency_key)
         return body(state)
 

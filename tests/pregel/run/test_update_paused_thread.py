@@ -37,13 +37,13 @@ from stategraph.testing.harness import Mode
 saver = local_saver
 
 
-def shop(ran: Ran, saver: Any) -> Any:
+def shop(ran: Ran, saver):
     """a leads to a question and a charge; a receipt follows the charge."""
     nodes = {"a": says("a", ran), "ask": asks("ask", ran), "charge": says("charged", ran), "receipt": says("receipt", ran)}
     return graph(nodes, (START, "a"), ("a", "ask"), ("a", "charge"), ("charge", "receipt"), checkpointer=saver)
 
 
-def question(drive: Any, app: Any) -> Any:
+def question(drive, app):
     (found,) = drive.get_state(app, CFG).interrupts
     return found
 
@@ -101,14 +101,14 @@ def test_an_edit_around_a_paused_subgraph_of_the_only_node(drive, saver):
 
 
 def test_calls_of_a_paused_task_do_not_run_again_after_an_edit(drive, saver):
-    charges: list[str] = []
+    charges = []
 
     @task
     def charge() -> str:
         charges.append("charge")
         return "charged"
 
-    def pay(state: Any) -> Any:
+    def pay(state):
         return {"log": [charge().result(), interrupt("sure?")]}
 
     app = graph({"a": says("a"), "pay": pay}, (START, "a"), ("a", "pay"), checkpointer=saver)
@@ -132,7 +132,7 @@ class Draft(TypedDict, total=False):
 
 
 def test_an_answer_to_the_old_id_after_an_edit_applies_to_the_edited_state(drive, saver):
-    def review(state: Draft) -> Any:
+    def review(state: Draft):
         return {"log": [(state["text"], interrupt(f"send {state['text']!r}?"))]}
 
     app = chain_of(Draft, write=lambda s: {"text": "draft"}, review=review).compile(checkpointer=saver)
@@ -143,7 +143,7 @@ def test_an_answer_to_the_old_id_after_an_edit_applies_to_the_edited_state(drive
 
 
 def test_after_an_edit_an_answer_reaches_only_the_interrupt_with_its_key(drive, saver):
-    def shop(state: Any) -> Any:
+    def shop(state):
         return {"log": [(item, interrupt(f"buy {item}?", key=item)) for item in ("tea", "gold")]}
 
     app = graph({"a": says("a"), "shop": shop}, (START, "a"), ("a", "shop"), checkpointer=saver)
@@ -156,7 +156,7 @@ def test_after_an_edit_an_answer_reaches_only_the_interrupt_with_its_key(drive, 
 
 
 def test_an_interrupt_raised_again_after_an_edit_has_the_new_value(drive, saver):
-    def review(state: Draft) -> Any:
+    def review(state: Draft):
         return {"log": [(state["text"], interrupt(f"send {state['text']!r}?"))]}
 
     app = chain_of(Draft, write=lambda s: {"text": "draft"}, review=review).compile(checkpointer=saver)
@@ -169,7 +169,7 @@ def test_an_interrupt_raised_again_after_an_edit_has_the_new_value(drive, saver)
 def test_sends_repeated_by_the_edited_nodes_router_resume(drive, saver):
     ran = Ran()
 
-    def work(n: int) -> Any:
+    def work(n):
         ran.append(f"work {n}")
         return {"log": [(n, interrupt("?") if n == 2 else "done")]}
 
@@ -276,7 +276,7 @@ def test_an_update_to_another_branch_closes_the_interrupts_it_replaces(drive, sa
 def test_an_update_that_closes_the_interrupt_of_an_error_handler_warns(drive, saver):
     """Its node runs again, for the update may have mended what it failed of."""
 
-    def fails(state: Any) -> Any:
+    def fails(state):
         raise OSError("it is down")
 
     builder = StateGraph(State).add_node("a", fails, error_handler=asks("mend")).add_node("b", asks("b"))
@@ -348,7 +348,7 @@ def test_after_an_edit_a_new_task_runs_its_subgraph_with_memory_again(drive, sav
 def test_a_node_that_raised_graph_interrupt_runs_again_after_an_edit(drive, saver):
     from stategraph import GraphInterrupt
 
-    def short(state: Draft) -> Any:
+    def short(state: Draft):
         if len(state["text"]) > 3:
             raise GraphInterrupt("too long")
         return {"log": [state["text"]]}
@@ -424,7 +424,7 @@ def test_losers_of_a_race_do_not_run_after_an_edit(drive, by):
     """The race is over, beside it somebody asks: an edit as either does not bring the losers back."""
     ran = Ran()
 
-    def x(state: Any) -> Any:
+    def x(state):
         ran.append(state["name"])
         return {"log": [state["name"]]}
 
@@ -446,19 +446,19 @@ def test_losers_of_a_race_do_not_run_after_an_edit(drive, by):
 SCHEDULES = pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 
 
-def going(ways: Any) -> Any:
+def going(ways):
     """The body of a node that goes where a Command says."""
     return lambda state: Command(update={"log": ["a"]}, goto=ways)
 
 
-def went(body: Any, words: str, ends: tuple[str, ...], **nodes: Any) -> Any:
+def went(body, words, ends, **nodes):
     """A graph of words, whose node `a` goes to `ends` by Commands."""
     builder = build(words, nodes=nodes)
     builder.nodes.pop("a", None)
     return builder.add_node("a", body, destinations=ends).add_edge(START, "a")
 
 
-def one_asks(given: Any) -> Any:
+def one_asks(given):
     return {"log": [f"w{given['n']}" if given["n"] == 0 else interrupt("?")]}
 
 
@@ -475,8 +475,8 @@ def test_a_plain_edit_runs_no_finished_send_again(drive, saver, schedule):
     assert sorted(log) == ["a", "c", "e0", "e1", "w0", "w1"]
 
 
-def falls_asleep(name: str) -> Any:
-    def body(state: Any) -> Any:
+def falls_asleep(name):
+    def body(state):
         get_runtime().sleep(3600, durable_after=0)
 
     return body
@@ -535,10 +535,10 @@ def test_an_edit_as_a_send_counts_as_its_run(drive, saver, schedule):
 
 @SCHEDULES
 def test_a_plain_edit_after_the_failure_of_a_send_was_handled_keeps_where_the_handler_went(drive, saver, schedule):
-    def fail(given: Any) -> Any:
+    def fail(given):
         raise ValueError
 
-    def handle(state: Any) -> Command[Literal["y"]]:
+    def handle(state) -> Command[Literal["y"]]:
         return Command(update={"log": ["handled"]}, goto="y")
 
     builder = build("r:S=w w>c y", {"S": sends("w", 0)})
@@ -581,7 +581,7 @@ def test_a_thread_that_stored_no_trace_of_its_sends_is_edited_as_before(drive):
     drive.invoke(app, {"log": []}, CFG)
     stored = saver.get_tuple(CFG)
     assert stored is not None and stored.checkpoint["versions_seen"]["w"].pop(TASKS)
-    old: Any = {"configurable": {"thread_id": "old", "checkpoint_ns": ""}}
+    old = {"configurable": {"thread_id": "old", "checkpoint_ns": ""}}
     saver.put(old, stored.checkpoint, stored.metadata, stored.checkpoint["channel_versions"])
     drive.update_state(app, old, {"log": ["edit"]}, "w")
     assert drive.get_state(app, old).next == ("c",)
@@ -626,7 +626,7 @@ def test_an_update_that_says_where_to_go_replaces_an_earlier_goto(drive, saver, 
 
 @SCHEDULES
 def test_a_router_that_decides_otherwise_after_a_plain_edit_is_followed(drive, saver, schedule):
-    def route(state: Any) -> str:
+    def route(state):
         return "y" if "edit" in state["log"] else "x"
 
     builder = went(going("z"), "z x y", ("z",)).add_conditional_edges("a", route, ["x", "y"])
@@ -652,10 +652,10 @@ def test_a_plain_edit_keeps_what_an_edit_as_a_sibling_has_left_pending(drive, sa
 @SCHEDULES
 @pytest.mark.parametrize("by", ["router", "goto"])
 def test_after_an_edit_without_as_node_a_self_loop_continues(drive, saver, schedule, by):
-    def ends(state: Any) -> str:
+    def ends(state):
         return "a" if len(state["log"]) < 3 else END
 
-    def a(state: Any) -> Any:
+    def a(state):
         goto = ends({"log": [*state["log"], "a"]}) if by == "goto" else []
         return Command(update={"log": ["a"]}, goto=goto)
 
@@ -705,9 +705,9 @@ def test_an_edit_during_sends_is_refused_or_exact(drive, rounds):
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_an_edit_replaces_what_its_router_has_sent_whatever_else_the_sends_hold(drive, saver, schedule):
     """An agent sends its tool calls with the state and the steps that remain, which differ each time."""
-    asked: list[None] = []
+    asked = []
 
-    def route(state: Any) -> Any:
+    def route(state):
         asked.append(None)
         return [Send("tool", {"call": state["log"][-1], "asked": len(asked)})]
 

@@ -4,8 +4,6 @@ threads.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kit.pausing_graphs import (
     CFG,
@@ -37,7 +35,7 @@ from stategraph.channels import LastValue
 from stategraph.pregel import NodeBuilder, Pregel
 
 
-def parallel(ran: list[str] | None = None, b: Any = None, c: Any = None, **compiled: Any) -> Any:
+def parallel(ran=None, b=None, c=None, **compiled):
     """b and c in one superstep, then d joins them."""
     builder = StateGraph(State)
     for name, body in {"b": b or says("b", ran), "c": c or says("c", ran), "d": says("d", ran)}.items():
@@ -46,11 +44,11 @@ def parallel(ran: list[str] | None = None, b: Any = None, c: Any = None, **compi
     return builder.compile(**{"checkpointer": InMemorySaver(), **compiled})
 
 
-def held(ran: list[str] | None = None) -> Any:
+def held(ran=None):
     return parallel(ran, interrupt_before=["b"])
 
 
-def chain(ran: list[str] | None = None, **compiled: Any) -> Any:
+def chain(ran=None, **compiled):
     return graph({n: says(n, ran) for n in "xyz"}, (START, "x"), ("x", "y"), ("y", "z"), **compiled)
 
 
@@ -95,7 +93,7 @@ def test_a_command_updates_and_goes(drive):
     assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["u"], ("z",))
 
 
-UNKNOWN: dict[str, tuple[Any, Any, str]] = {
+UNKNOWN = {
     "node": ({"a": 1}, "yy", "node 'yy' does not exist; did you mean 'y'"),
     "hidden": ({"a": 1}, "__nope__", "does not exist; known: 'x', 'y', 'z'"),
     "key": ({"aa": 1}, "x", "unknown key 'aa'; did you mean 'a'"),
@@ -429,7 +427,7 @@ def test_a_bulk_update_after_clearing_starts_clean(drive):
     assert drive.get_state(app, CFG).next == ("__start__",)
 
 
-BULK: dict[str, tuple[Any, type[Exception], str]] = {
+BULK = {
     "nothing": ([], ValueError, "supersteps must be a list"),
     "an empty step": ([[]], ValueError, "superstep 0 of the bulk update has no updates"),
     "no name among several": ([[({"a": 1}, "x"), ({"a": 2},)]], InvalidUpdateError, "as_node is required"),
@@ -448,7 +446,7 @@ def test_a_bulk_update_of_the_wrong_shape_is_refused(drive, steps, error, text):
 
 
 def test_a_bulk_update_keeps_on_a_new_thread_too_what_its_first_step_has_led_to(drive):
-    ran: list[str] = []
+    ran = []
     builder = StateGraph(State)
     for name in "abcd":
         builder.add_node(name, says(name, ran))

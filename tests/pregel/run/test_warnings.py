@@ -58,13 +58,13 @@ class Input(TypedDict):
     x: Any
 
 
-def graph_of(node: Any, schema: Any = State, **options: Any) -> StateGraph[Any]:
+def graph_of(node, schema=State, **options) -> StateGraph[Any]:
     graph = StateGraph(schema, **options)
     graph.add_node("a", node).add_node("b", lambda state: None).add_edge(START, "a")
     return graph.add_conditional_edges("b", lambda state: END, ["a", "b", END]) if schema is State else graph
 
 
-def returning(value: Any, **options: Any) -> Any:
+def returning(value, **options):
     """A graph whose node returns the value, or what a factory of one makes."""
     with pytest.warns(GraphWarning, match="cannot be reached"):
         return graph_of(lambda state: value() if isinstance(value, types.FunctionType) else value, **options).compile()
@@ -73,18 +73,18 @@ def returning(value: Any, **options: Any) -> Any:
 # -- objects of another library, known by name and shape ---------------------------------------------------------
 
 
-def another(name: str, **fields: Any) -> Any:
+def another(name: str, **fields):
     cls = dataclasses.make_dataclass(name, fields)
     cls.__module__ = "other.types"
     return cls(**fields)
 
 
-def command(**fields: Any) -> Any:
+def command(**fields):
     return another("Command", **{"graph": None, "update": None, "resume": None, "goto": (), **fields})
 
 
 class OtherSend:
-    def __init__(self) -> None:
+    def __init__(self):
         self.node, self.arg = "b", 1
 
 
@@ -142,7 +142,7 @@ def generator() -> Iterator[dict[str, int]]:
     yield {"x": 1}
 
 
-async def async_generator() -> Any:
+async def async_generator():
     yield {"x": 1}
 
 
@@ -152,7 +152,7 @@ def plain(state: State) -> State:
 
 Pair = namedtuple("Pair", "u v")  # one that declares no types is meant
 
-WRONG_RETURNS: dict[str, tuple[Any, str]] = {
+WRONG_RETURNS = {
     # of another library
     "another library's Command": (command(goto="b"), COMMAND),
     "another library's Command in a list": ([command(update={"x": 1})], COMMAND),
@@ -290,7 +290,7 @@ def test_a_record_with_only_ignored_keys_warns_once(drive):
 
 
 def test_a_state_that_is_one_value_takes_any_but_a_command_of_another_library(drive):
-    def app_of(value: Any) -> Any:
+    def app_of(value):
         return chain_of(int | list[Any], a=lambda state: value).compile()
 
     for value in (Record(), ValueError, {1: 2}, [Row(1, 2)]):
@@ -332,7 +332,7 @@ def test_an_unawaited_coroutine_is_not_a_result(drive):
 # -- routers --------------------------------------------------------------------------------------------------------
 
 
-WRONG_ROUTES: dict[str, tuple[Any, str]] = {
+WRONG_ROUTES = {
     "nothing": (None, "must return a node name, END, a Send"),
     "a truth": (True, "got True"),
     "a dict": ({"goto": "a"}, "got {'goto': 'a'}"),
@@ -363,7 +363,7 @@ def test_invalid_return_values_of_routers_warn(answer, text, mapped, drive):
 
 # -- inputs ---------------------------------------------------------------------------------------------------------
 
-WRONG_INPUTS: dict[str, tuple[Any, str]] = {
+WRONG_INPUTS = {
     "another library's Command": (command(resume=True), COMMAND),
     "a Send": (Send("a", 1), "got Send"),
     "an Interrupt": (Interrupt("?", "1"), "got Interrupt"),
@@ -416,7 +416,7 @@ def test_the_output_of_a_call_is_an_input_of_the_next(drive):
 
 
 def test_raw_graphs_refuse_another_librarys_command_too(drive):
-    def app_of(*inputs: str) -> Any:
+    def app_of(*inputs: str):
         node = NodeBuilder().subscribe_to("i").do(lambda x: x).write_to("o")
         return Pregel(
             nodes={"n": node},
@@ -432,7 +432,7 @@ def test_raw_graphs_refuse_another_librarys_command_too(drive):
 
 # -- settings -------------------------------------------------------------------------------------------------------
 
-WRONG_SETTINGS: dict[str, tuple[Any, str]] = {
+WRONG_SETTINGS = {
     "misspelt": ({"recursion_limt": 3}, "'recursion_limt' is not a setting.*\"recursion_limit\""),
     "in camels": ({"recursionLimit": 3}, '"recursion_limit"'),
     "with a dash": ({"max-concurrency": 3}, '"max_concurrency"'),
@@ -474,7 +474,7 @@ class Context:
 
 def test_a_context_inside_configurable_warns_if_the_graph_has_a_context_schema(drive):
     builder = StateGraph(State, context_schema=Context).add_node("a", plain).add_edge(START, "a")
-    config: Any = {"configurable": {"context": {"user": "u"}}}
+    config = {"configurable": {"context": {"user": "u"}}}
     with pytest.warns(GraphWarning, match=r"'context' has no effect inside .*invoke\(input, config, context=...\)"):
         drive.invoke(builder.compile(), {"x": 0}, config)
     assert drive.invoke(builder.compile(), {"x": 0}, config, context={"user": "u"})["x"] == 1
@@ -518,7 +518,7 @@ class Other(NamedTuple):
 
 def test_a_foreign_state_update_is_accepted_and_other_types_are_refused(drive):
     app = chain_of(State, a=plain).compile(checkpointer=InMemorySaver())
-    config: Any = thread_config("1")
+    config = thread_config("1")
     drive.call(app, "bulk_update_state", config, [[Foreign({"x": 7}, "a")]])
     assert drive.get_state(app, config).values["x"] == 7
     for wrong in (Other("a", {"x": 8}), {"values": {"x": 8}, "as_node": "a"}, {"x": 8}, "xy", None, ()):
@@ -568,7 +568,7 @@ def test_writes_replaced_by_an_overwrite_warn_with_key_and_nodes(wrapped, drive)
 
 
 class Runnable:
-    def __init__(self) -> None:
+    def __init__(self):
         self.x = 5
 
     def invoke(self, state: State) -> State:

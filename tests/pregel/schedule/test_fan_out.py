@@ -6,7 +6,7 @@ import asyncio
 import operator
 import threading
 import time
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import CONFIG
@@ -21,7 +21,7 @@ class State(TypedDict, total=False):
     done: Annotated[list[int], operator.add]
 
 
-def fan_out(node: Any) -> Any:
+def fan_out(node):
     sends = [Send("node", {"number": number}) for number in range(COUNT)]
     graph = StateGraph(State).add_node("node", node).add_conditional_edges(START, lambda _: sends, ["node"])
     return graph.compile(checkpointer=InMemorySaver())
@@ -32,13 +32,13 @@ class Fails:
     after it: on a busy machine its thread may begin last.
     """
 
-    def __init__(self, *, slow: bool) -> None:
+    def __init__(self, *, slow):
         self.started: list[int] = []
         self.left = 1
         self.failed = threading.Event()
         self.slow = slow
 
-    def __call__(self, state: State) -> State:
+    def __call__(self, state: State):
         self.started.append(state["number"])
         if state["number"] == 0 and self.left:
             self.left -= 1
@@ -50,8 +50,8 @@ class Fails:
         return {"done": [state["number"]]}
 
 
-def coroutine(body: Any) -> Any:
-    async def node(state: State) -> State:
+def coroutine(body):
+    async def node(state: State):
         return body(state)
 
     return node
@@ -83,7 +83,7 @@ def test_what_could_be_started_together_is_started_though_the_first_fails(drive,
 def test_coroutines_that_wait_are_started_then_cancelled_and_run_again():
     body, cancelled = Fails(slow=False), []
 
-    async def node(state: State) -> State:
+    async def node(state: State):
         result = body(state)
         if body.left == 0 and len(body.started) <= COUNT:
             try:
@@ -104,7 +104,7 @@ def test_coroutines_that_wait_are_started_then_cancelled_and_run_again():
 def test_functions_on_threads_are_let_finish_and_kept(drive):
     failed = threading.Event()
 
-    def node(state: State) -> State:
+    def node(state: State):
         if state["number"] == 0 and not failed.is_set():
             failed.set()
             raise ValueError("the first")
@@ -119,9 +119,9 @@ def test_functions_on_threads_are_let_finish_and_kept(drive):
 
 
 def test_ctrl_c_in_a_task_starts_nothing_more():
-    started: list[int] = []
+    started = []
 
-    def node(state: State) -> State:
+    def node(state: State):
         started.append(state["number"])
         raise KeyboardInterrupt
 

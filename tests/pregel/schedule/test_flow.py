@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import pytest
@@ -20,7 +19,6 @@ from stategraph import (
     InvalidGraphError,
     InvalidUpdateError,
     Send,
-    StateGraph,
 )
 
 postgres = cluster.emptied
@@ -34,7 +32,7 @@ def quiet():
         yield
 
 
-def finish(drive: Any, app: Any, given: Any, config: Any = CONFIG) -> str:
+def finish(drive, app, given, config: Any = CONFIG):
     """Run to the end, answering what is asked; the steps."""
     result = drive.invoke(app, given, config)
     while "__interrupt__" in result:
@@ -61,7 +59,7 @@ def test_the_supersteps_on_every_saver(drive, saver, number):
 @pytest.mark.parametrize("number", CASES)
 def test_stopped_before_every_step_and_resumed_by_a_fresh_graph(drive, saver, number, durability):
     case = CASES[number]
-    given: Any = {"log": []}
+    given = {"log": []}
     for _ in range(20):
         app = compiled(case, saver=saver, interrupt_before="*")
         result = drive.invoke(app, given, CONFIG, durability=durability)
@@ -121,7 +119,7 @@ def test_a_join_that_no_predecessor_has_reached_does_not_warn(drive):
 # -- edits -----------------------------------------------------------------------------------------------------------
 
 
-def at(app: Any, drive: Any, steps: str) -> Any:
+def at(app, drive, steps):
     """A thread stopped after these steps."""
     result = drive.invoke(app, {"log": []}, CONFIG)
     while show(result["log"]) != steps:
@@ -129,7 +127,7 @@ def at(app: Any, drive: Any, steps: str) -> Any:
     return result
 
 
-def edited(drive: Any, case: str, stop: str, as_node: str, script: Script | None = None) -> tuple[tuple[str, ...], str]:
+def edited(drive, case, stop, as_node, script: Script | None = None):
     """What is next after an edit, and how the run then ends."""
     saver = InMemorySaver()
     at(compiled(case, script, saver, interrupt_before="*"), drive, stop)
@@ -223,7 +221,7 @@ def test_an_edit_wakes_deferred_nodes_in_order(drive):
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 
-def three() -> StateGraph:
+def three():
     return build("S>a S>b S>c")
 
 
@@ -254,7 +252,7 @@ def test_one_node_alone_is_no_join():
         three().add_edge("a", "b", wait="any")
 
 
-UNDECLARED: Mapping[str, tuple[str, Script]] = {
+UNDECLARED = {
     "a Command": ("S>a S>x x~e [a,b]reachable>d", {"x": ["b"]}),
     "a Send of a Command": ("S>a S>x x~e [a,b]reachable>d", {"x": [[Send("b", {})]]}),
     "a Send of a router": ("S>a S>x>e r:x=e [a,b]reachable>d", {"x": [[Send("b", {})]]}),
@@ -273,16 +271,16 @@ def test_a_reachable_join_requires_declared_destinations(drive, how):
 def test_an_error_handler_declares_where_it_goes_by_its_annotation(drive):
     """It has no `add_node` of its own that could take `destinations`."""
 
-    def fails(state: Any) -> Any:
+    def fails(state):
         raise ValueError
 
-    def sends_on(state: Any) -> Any:
+    def sends_on(state):
         return Command(goto="h")
 
-    def declares(state: Any) -> Command[Literal["h"]]:
+    def declares(state) -> Command[Literal["h"]]:
         return Command(goto="h")
 
-    def graph(handler: Any) -> Any:
+    def graph(handler):
         builder = build("S>a r:a=h [a,h]reachable>d").add_node("x", fails, error_handler=handler)
         return builder.add_edge(START, "x").compile()
 
@@ -302,7 +300,7 @@ def test_explain_names_the_predecessors_that_are_missing(drive):
     assert "waits for 2 of a, b, c (got a)" in found.why
 
 
-HELD: Any = {
+HELD = {
     # a graph, the nodes that ask, for whom d waits then
     "one": ("S>a S>w>x>b [a,b]reachable>d", "x", ("x",)),
     "from afar": ("S>a S>w>x>y>b [a,b]reachable>d", "x", ("x",)),
@@ -325,7 +323,7 @@ def test_explain_names_the_nodes_for_which_a_join_still_waits(drive, case):
 # -- the sentence at compile -----------------------------------------------------------------------------------------
 
 
-def advice(graph: str) -> list[str]:
+def advice(graph):
     """What compile says of branches of unequal length."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from kit.flow_cases import CASES, Case, compiled
@@ -21,7 +19,7 @@ from stategraph.pregel.schedule.machine import Machine
 pytestmark = pytest.mark.trial
 
 # With some of the bugs a loop would never end.
-CONFIG: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
+CONFIG = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
 MORE = {
     "circle": Case("S>a S>b [a,q]reachable>p [b,p]reachable>q", "a b / p(a) q(b)"),
     "through": Case("S>a S>x>d [a,b]reachable>d r:d=b", "a x / d(a)"),
@@ -29,10 +27,10 @@ MORE = {
 }
 
 
-def steps(case: Case, *, stopping: bool) -> str:
+def steps(case: Case, *, stopping):
     """The supersteps of a graph, straight or with a stop before each of them."""
     saver = InMemorySaver()
-    given: Any = {"log": []}
+    given = {"log": []}
     for _ in range(30):
         app = compiled(case, saver=saver, interrupt_before="*" if stopping else [])
         result = app.invoke(given, CONFIG)
@@ -43,14 +41,14 @@ def steps(case: Case, *, stopping: bool) -> str:
     return show(result["log"])
 
 
-def input_amid_a_wave() -> str:
+def input_amid_a_wave():
     """A run in which only a comes, then one in which only b comes."""
     saver = InMemorySaver()
     compiled("S>a r:a=b [a,b]2>d", saver=saver).invoke({"log": []}, CONFIG)
     return show(compiled("S>b r:b=a [a,b]2>d", saver=saver).invoke({"log": []}, CONFIG)["log"])
 
 
-def edit_beside_late_work() -> str:
+def edit_beside_late_work():
     saver = InMemorySaver()
     app = compiled("S>a1>a S>b1>b [a,b]any>d", saver=saver, interrupt_before=["a"])
     app.invoke({"log": []}, CONFIG)
@@ -58,7 +56,7 @@ def edit_beside_late_work() -> str:
     return show(compiled("S>a1>a S>b1>b [a,b]any>d", saver=saver).invoke(None, CONFIG)["log"])
 
 
-def symptoms() -> set[str]:
+def symptoms():
     """What does not come out as the tables say."""
     found = set()
     for name, case in {**CASES, **MORE}.items():
@@ -75,15 +73,15 @@ def symptoms() -> set[str]:
     return found
 
 
-def late_is_not_stored(self: Any) -> Any:
+def late_is_not_stored(self):
     return (sorted(self.seen), self.opened, []) if self.seen else MISSING
 
 
-def open_is_not_stored(self: Any) -> Any:
+def open_is_not_stored(self):
     return (sorted(self.seen), False, sorted(self.late, key=str)) if self.seen or self.late else MISSING
 
 
-def ignores_deferred(machine: Any, fresh: Any, join: Any, late: Any) -> set[str]:
+def ignores_deferred(machine, fresh, join, late):
     feeders = machine.program.flow.feeders[join.channel]
     return {
         node
@@ -94,7 +92,7 @@ def ignores_deferred(machine: Any, fresh: Any, join: Any, late: Any) -> set[str]
     }
 
 
-def edits_keep_nothing(self: Any, *args: Any, keep: Any = None, **about: Any) -> None:
+def edits_keep_nothing(self, *args, keep=None, **about):
     if keep is None:
         update_joins(self, *args, **about)
     else:
@@ -104,7 +102,7 @@ def edits_keep_nothing(self: Any, *args: Any, keep: Any = None, **about: Any) ->
 update_joins = Machine._update_joins
 real_walk = flow.walk
 
-BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+BUGS = {
     "late is not stored": (WaveBarrier, "checkpoint", late_is_not_stored),
     "an open join is not stored": (WaveBarrier, "checkpoint", open_is_not_stored),
     "late arrivals count": (BarrierTransition, "drop_late", lambda self, writes: writes),
@@ -123,17 +121,17 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+def quiet():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-def test_without_a_bug_there_are_no_symptoms() -> None:
+def test_without_a_bug_there_are_no_symptoms():
     assert not symptoms()
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_every_planted_bug_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_every_planted_bug_is_noticed(monkeypatch, name):
     monkeypatch.setattr(*BUGS[name])
     assert symptoms()

@@ -5,8 +5,6 @@ here.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 
 from stategraph.channels import (
     AnyValue,
-    BaseChannel,
     BinaryOperatorAggregate,
     EphemeralValue,
     LastValue,
@@ -27,27 +24,26 @@ from stategraph.channels import (
 from stategraph.pregel import InternalError, InvalidUpdateError, NodeBuilder, PregelNode, Send
 from stategraph.pregel.program.program import CompiledNode, Program, freeze
 from stategraph.pregel.schedule.machine import Machine
-from stategraph.pregel.task.task import Task
 
 TASKS = "__pregel_tasks"
 
 
-def program(nodes: dict[str, Any], channels: dict[str, Any], inputs: Any = "a") -> Program:
+def program(nodes, channels, inputs="a") -> Program:
     built = {name: node.build() if isinstance(node, NodeBuilder) else node for name, node in nodes.items()}
     return freeze("test", built, channels, (inputs, inputs, None))
 
 
-def on(*channels: str, only: bool = False) -> NodeBuilder:
+def on(*channels, only=False) -> NodeBuilder:
     return NodeBuilder().subscribe_only(*channels) if only else NodeBuilder().subscribe_to(*channels)
 
 
-def started(prog: Program, *writes: tuple[str, Any]) -> Machine:
+def started(prog: Program, *writes) -> Machine:
     machine = Machine(prog)
     machine.apply_input(writes, ())
     return machine
 
 
-def step(machine: Machine, **writes: list[tuple[str, Any]]) -> list[Task]:
+def step(machine: Machine, **writes):
     """One superstep: each planned node writes what is given under its name."""
     tasks = machine.plan()
     for task in tasks:
@@ -57,11 +53,11 @@ def step(machine: Machine, **writes: list[tuple[str, Any]]) -> list[Task]:
     return tasks
 
 
-def names(tasks: Sequence[Task]) -> list[str]:
+def names(tasks):
     return [task.name for task in tasks]
 
 
-def state(machine: Machine) -> dict[str, Any]:
+def state(machine: Machine):
     """Everything that a superstep may change."""
     stored = machine.checkpoint("now")
     return {**stored, "channel_values": {k: repr(v) for k, v in stored["channel_values"].items()}, "step": machine.step,
@@ -206,7 +202,7 @@ def test_a_send_passes_its_argument_untouched_and_the_mapper_does_not_see_it():
 
 
 def test_a_plan_without_coercion_applies_no_mapper():
-    def never(_: Any) -> Any:
+    def never(_):
         raise AssertionError("looked at, not run")
 
     machine = started(program({"n": PregelNode(channels="a", triggers=("a",), mapper=never)}, {"a": LastValue(int)}),
@@ -215,7 +211,7 @@ def test_a_plan_without_coercion_applies_no_mapper():
 
 
 def test_an_error_in_a_mapper_says_before_which_task():
-    def mapper(_: Any) -> Any:
+    def mapper(_):
         raise ValueError("bad shape")
 
     machine = started(program({"n": PregelNode(channels="a", triggers=("a",), mapper=mapper)}, {"a": LastValue(int)}),
@@ -310,7 +306,7 @@ def test_only_nodes_behind_a_changed_channel_are_checked(monkeypatch):
     looked_at = []
     real = Machine._is_triggered
 
-    def counting(self: Machine, node: CompiledNode) -> bool:
+    def counting(self: Machine, node: CompiledNode):
         looked_at.append(node.name)
         return real(self, node)
 
@@ -328,17 +324,17 @@ class Counting(LastValue[int]):
     __slots__ = ("reads",)
     step_scoped = False
 
-    def __init__(self, typ: Any) -> None:
+    def __init__(self, typ):
         super().__init__(typ)
         self.reads: list[int] = []
 
-    def get(self) -> int:
+    def get(self):
         self.reads.append(1)
         return super().get()
 
 
 def test_inputs_of_nodes_that_read_the_same_channels_are_read_once():
-    channels: dict[str, BaseChannel[Any, Any, Any]] = {"a": LastValue(int), "b": Counting(int), "c": LastValue(int)}
+    channels = {"a": LastValue(int), "b": Counting(int), "c": LastValue(int)}
     nodes = {f"n{i}": on("a").read_from("b") for i in range(50)} | {"src": on("c")}
     machine = started(program(nodes, channels, inputs=("a", "b", "c")), ("b", 5), ("a", 1))
     reads = machine.channels["b"].reads  # type: ignore[attr-defined]
@@ -383,7 +379,7 @@ def test_an_empty_step_touches_only_channels_that_react_to_it():
     class Touchy(EphemeralValue[int]):
         touched = 0
 
-        def update(self, values: Any) -> bool:
+        def update(self, values):
             Touchy.touched += 1
             return super().update(values)
 
@@ -429,7 +425,7 @@ class Refusing(LastValue[int]):
 
     step_scoped = False
 
-    def update(self, values: Any) -> bool:
+    def update(self, values):
         if 13 in values:
             self.value = 13
             raise ValueError("unlucky")
@@ -438,7 +434,7 @@ class Refusing(LastValue[int]):
 
 @pytest.mark.parametrize("culprit", ["first", "middle", "last"])
 def test_apply_is_all_or_nothing(culprit):
-    channels: dict[str, BaseChannel[Any, Any, Any]] = {
+    channels = {
         "a": LastValue(int), "e": EphemeralValue(int), "bar": NamedBarrierValue(str, {"x"}),
         "log": BinaryOperatorAggregate(list, lambda old, new: (old.extend(new), old)[1]),
         "topic": Topic(int, accumulate=True), "first": Refusing(int), "middle": Refusing(int), "last": Refusing(int),
@@ -465,22 +461,22 @@ def test_apply_is_all_or_nothing_also_when_a_channel_of_the_users_fails(method):
     class Broken(LastValue[int]):
         broken = False
 
-        def update(self, values: Any) -> bool:
+        def update(self, values):
             if not values and method == "update_empty" and Broken.broken:
                 raise ValueError("broken")
             return super().update(values)
 
-        def consume(self) -> bool:
+        def consume(self):
             if method == "consume" and Broken.broken:
                 raise ValueError("broken")
             return False
 
-        def finish(self) -> bool:
+        def finish(self):
             if method == "finish" and Broken.broken:
                 raise ValueError("broken")
             return False
 
-        def is_available(self) -> bool:
+        def is_available(self):
             if method == "is_available" and Broken.broken:
                 raise ValueError("broken")
             return super().is_available()
@@ -561,16 +557,16 @@ def test_a_channel_that_reacts_to_use_and_to_an_empty_step_gets_both():
     class Both(EphemeralValue[int]):
         used = False
 
-        def consume(self) -> bool:
+        def consume(self):
             self.used = True
             return True
 
-        def update(self, values: Any) -> bool:
+        def update(self, values):
             if not values:
                 assert self.used, "the empty step came to a copy that had not been used"
             return super().update(values)
 
-        def copy(self) -> Any:
+        def copy(self):
             new = super().copy()
             new.used = self.used
             return new

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import CONFIG
@@ -25,13 +24,13 @@ class State(TypedDict, total=False):
     news: str
 
 
-def run_races() -> list[str]:
+def run_races():
     """What comes out of: a race with a failure in it; two tasks that race under one name; a race whose superstep waits
     for an answer, and its resume."""
     release = threading.Event()
     answered = threading.Event()
 
-    def run(item: Any) -> Any:
+    def run(item):
         name = item["name"]
         if name == "fail":
             raise ValueError(name)
@@ -39,14 +38,14 @@ def run_races() -> list[str]:
             release.wait(0.3)
         return {"log": [f"{name}{interrupt('?') if name == 'ask' else ''}"]}
 
-    def make(*sends: Any, saver: Any) -> Any:
+    def make(*sends, saver):
         builder = StateGraph(State).add_node("run", run)
         for number, group in enumerate(sends):
             builder.add_node(f"s{number}", lambda state, group=group: group, destinations=("run",))
             builder.add_edge(START, f"s{number}")
         return builder.compile(checkpointer=saver)
 
-    def racer(name: str) -> Send:
+    def racer(name) -> Send:
         return Send("run", {"name": name}, race="r")
 
     one_at_a_time = {**CONFIG, "max_concurrency": 1}
@@ -64,18 +63,18 @@ def run_races() -> list[str]:
     return [*first, *second, *third, *left]
 
 
-def run_memories() -> list[str]:
+def run_memories():
     agent = StateGraph(State).add_node("hear", lambda state: {"log": [state["news"]]}).add_edge(START, "hear")
     builder = StateGraph(State).add_node("agent", agent.compile(checkpointer=True))
     builder.add_conditional_edges(START, lambda state: [Send("agent", {"news": state["news"]}, key=state["news"][0])], ["agent"])
     app = builder.compile(checkpointer=InMemorySaver())
     for news in ("a1", "b1", "a2"):
         app.invoke({"news": news}, CONFIG)
-    memory: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "agent:=a"}}
+    memory = {"configurable": {"thread_id": "t", "checkpoint_ns": "agent:=a"}}
     return list(app.get_state(memory).values.get("log", ()))
 
 
-def show() -> Any:
+def show():
     try:
         return run_races(), run_memories()
     except Exception as error:
@@ -85,44 +84,44 @@ def show() -> Any:
 RIGHT = (["win", "a", "c", "win", "ask!"], ["a1", "a2"])
 
 
-def test_without_a_bug_it_is_as_it_should_be() -> None:
+def test_without_a_bug_it_is_as_it_should_be():
     assert show() == RIGHT
 
 
-def _a_failure_stops_the_race(patch: pytest.MonkeyPatch) -> None:
+def _a_failure_stops_the_race(patch):
     patch.setattr(Races, "note_failure", lambda self, task: True)
 
 
-def _races_of_two_tasks_are_one(patch: pytest.MonkeyPatch) -> None:
+def _races_of_two_tasks_are_one(patch):
     patch.setattr(races, "race_of", lambda task: ("", (task.cause or task).send.race) if (task.cause or task).send and (task.cause or task).send.race else None)
 
 
-def _a_win_is_not_known_again(patch: pytest.MonkeyPatch) -> None:
+def _a_win_is_not_known_again(patch):
     patch.setattr(races, "_has_won", lambda task, records: False)
     patch.setattr(races, "wins", lambda task: task.finished and not task.restored)
 
 
-def _the_last_in_path_order_wins(patch: pytest.MonkeyPatch) -> None:
+def _the_last_in_path_order_wins(patch):
     patch.setattr(races, "_has_won", lambda task, records: races.index_of(task) == 0)
 
 
-def _losers_are_waited_for(patch: pytest.MonkeyPatch) -> None:
+def _losers_are_waited_for(patch):
     patch.setattr(Racer, "abandon", lambda self: None)
     patch.setattr(LoopProgress, "find_losers", lambda *given: ())
 
 
-def _keys_are_ignored(patch: pytest.MonkeyPatch) -> None:
+def _keys_are_ignored(patch):
     real = run_module.child_ns
     patch.setattr(run_module, "child_ns", lambda *args, key=None, **named: real(*args, **named))
 
 
-BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
+BUGS = [
     _a_failure_stops_the_race, _races_of_two_tasks_are_one, _a_win_is_not_known_again,
     _the_last_in_path_order_wins, _losers_are_waited_for, _keys_are_ignored,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__.strip("_"))
-def test_a_planted_bug_is_noticed(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_noticed(plant, monkeypatch):
     plant(monkeypatch)
     assert show() != RIGHT

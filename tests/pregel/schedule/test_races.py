@@ -12,7 +12,7 @@ import threading
 import time
 from functools import partialmethod
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit import cluster
@@ -66,32 +66,32 @@ in_supersteps = pytest.mark.parametrize("schedule", ["supersteps"], indirect=Tru
 class Track:
     """What racers do: "win" ends at once, "hang" ends when the test does, "fail", "ask", "late" ends when it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.began: list[str] = []
         self.ended: list[str] = []
         self.stopped: list[str] = []
         self.release = threading.Event()
         self.plans: dict[str, list[str]] = {}
 
-    def plan(self, name: str) -> str:
+    def plan(self, name):
         self.began.append(name)
         steps = self.plans.get(name)
         return steps.pop(0) if steps else name.rstrip("0123456789")
 
-    def act(self, what: str, name: str) -> Any:
+    def act(self, what, name):
         if what == "fail":
             raise Lost(name)
         answer = interrupt(name) if what == "ask" else ""
         self.ended.append(name)
         return {"log": [f"{name}{answer}"]}
 
-    def run(self, item: Item) -> Any:
+    def run(self, item: Item):
         what = self.plan(item["name"])
         if what == "hang":
             assert self.release.wait(WAIT)
         return self.act(what, item["name"])
 
-    async def arun(self, item: Item) -> Any:
+    async def arun(self, item: Item):
         what = self.plan(item["name"])
         if what == "hang":
             try:
@@ -109,7 +109,7 @@ def track():
     made.release.set()
 
 
-def make_app(drive: Any, track: Track, racers: list[Any], saver: Any = None, *, more: Any = (), **policies: Any) -> Any:
+def make_app(drive, track: Track, racers, saver=None, *, more=(), **policies):
     """START races `racers`, and sends `more` beside; what comes after says so."""
     sends = [each if isinstance(each, Send) else Send("run", {"name": each}, race="r") for each in racers]
     builder = StateGraph(State)
@@ -138,7 +138,7 @@ def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver, track, monkey
 
     begun = threading.Event()
 
-    def plan(name: str) -> str:
+    def plan(name):
         if name == "hang":
             begun.set()
         assert begun.wait(WAIT)  # else `win` may have won before `hang` begins, which then never does
@@ -160,11 +160,11 @@ def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver, track, monkey
 def test_of_several_found_finished_together_the_first_in_path_order_wins(drive, saver):
     ready = threading.Barrier(3)
 
-    def run(item: Item) -> Any:
+    def run(item: Item):
         ready.wait(WAIT)
         return {"log": [item["name"]]}
 
-    async def arun(item: Item) -> Any:
+    async def arun(item: Item):
         return {"log": [item["name"]]}
 
     builder = StateGraph(State).add_node("run", arun if drive.is_async else run)
@@ -237,7 +237,7 @@ def test_if_none_wins_questions_pause_and_the_answered_one_may_win(drive, saver,
 
 
 def test_the_error_handler_of_a_racer_takes_its_place(drive, saver, track):
-    def mend(item: Item) -> Any:
+    def mend(item: Item):
         return {"log": [f"mended {item['name']}"]}
 
     app = make_app(drive, track, ["fail1", "win"], saver, error_handler=mend)
@@ -286,10 +286,10 @@ def test_a_limit_does_not_delay_the_winner(drive, saver, track):
 
 
 def test_a_loser_keeps_its_recorded_effects(drive, saver):
-    charged: list[str] = []
+    charged = []
     had = threading.Event()
 
-    def run(item: Item, runtime: Runtime) -> Any:
+    def run(item: Item, runtime: Runtime):
         if item["name"] == "slow":
             runtime.once("charge", charged.append, "slow")
             had.set()
@@ -369,16 +369,16 @@ def test_killed_before_any_storing_call_and_resumed(drive, tmp_path, track, stop
     left = [stop]
 
     class Dying(SqliteSaver):
-        def _die(self) -> None:
+        def _die(self):
             left[0] -= 1
             if left[0] == 0:
                 raise Killed
 
-        def commit(self, *args: Any) -> Any:
+        def commit(self, *args):
             self._die()
             return super().commit(*args)
 
-        def record(self, *args: Any) -> Any:
+        def record(self, *args):
             self._die()
             return super().record(*args)
 
@@ -409,8 +409,8 @@ def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(
     chance.shuffle(racers)
     for racer in racers:
         track.plans[racer.arg["name"]] = [racer.arg["name"][: -2]] + ["win"] * 3
-    config: Any = {**CONFIG, "max_concurrency": chance.choice([1, 2, 8])}
-    result: Any = None
+    config = {**CONFIG, "max_concurrency": chance.choice([1, 2, 8])}
+    result = None
     for _ in range(30):
         app = make_app(drive, track, racers, saver)
         given = {} if result is None else None
@@ -450,10 +450,10 @@ def test_an_edit_distinguishes_racers_and_keys():
     from stategraph.pregel.run.update_tasks import match
     from stategraph.pregel.task.task import Task
 
-    run: Any = SimpleNamespace(settings=SimpleNamespace(serde=Serializer()))
-    node: Any = SimpleNamespace(name="a")
+    run = SimpleNamespace(settings=SimpleNamespace(serde=Serializer()))
+    node = SimpleNamespace(name="a")
 
-    def goes_on(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    def goes_on(before, after):
         old, new = (Task(node, 0, 1, send=Send("a", 1, **each)) for each in (before, after))
         return bool(match(run, [old], [new]))
 
@@ -464,7 +464,7 @@ def test_an_edit_distinguishes_racers_and_keys():
 # -- on executors -------------------------------------------------------------------------------------------------
 
 
-def run_elsewhere(item: Item) -> Any:
+def run_elsewhere(item: Item):
     """In a worker process: "hang" leaves no trace of its end."""
     if item["name"] == "hang":
         time.sleep(WAIT)
@@ -484,7 +484,7 @@ def test_losers_on_processes_are_cancelled(drive):
             assert drive.invoke(app, {}, CONFIG)["log"] == ["win"] * turn
 
 
-def loses_its_worker(item: Item) -> Any:
+def loses_its_worker(item: Item):
     """In a worker process: "late" kills it when the race is over."""
     folder = Path(item["name"]).parent
     if item["name"].endswith("late"):
@@ -503,7 +503,7 @@ def test_a_loser_whose_worker_dies_does_not_run_again(drive, tmp_path, caplog):
 
     names = [str(tmp_path / name) for name in ("late", "win")]
 
-    def stay(state: State) -> Any:
+    def stay(state: State):
         (tmp_path / "over").touch()
         time.sleep(0.5)  # the loser's thread looks every 0.5 s whether anybody waits for it
         return {"log": [(tmp_path / "tries").read_text()]}
@@ -551,7 +551,7 @@ def test_explain_names_losers(drive, track):
 def test_losers_arrive_at_no_join(drive, saver, track):
     body = track.arun if drive.is_async else track.run
 
-    def join(state: State, runtime: Runtime) -> Any:
+    def join(state: State, runtime: Runtime):
         return {"after": ["+".join(runtime.joined)]}
 
     builder = StateGraph(State).add_node("a", body).add_node("b", body).add_node("any", join)
@@ -569,12 +569,12 @@ def test_a_superstep_with_a_limit_of_time_may_race(drive, saver, track):
 
 
 def test_a_sleeper_does_not_win(drive, saver):
-    def run(item: Item, runtime: Runtime) -> Any:
+    def run(item: Item, runtime: Runtime):
         if item["name"] == "sleep":
             runtime.sleep(3600)
         return {"log": [item["name"]]}
 
-    async def arun(item: Item, runtime: Runtime) -> Any:
+    async def arun(item: Item, runtime: Runtime):
         if item["name"] == "sleep":
             await runtime.asleep(3600)
         return {"log": [item["name"]]}
@@ -586,11 +586,11 @@ def test_a_sleeper_does_not_win(drive, saver):
     assert drive.invoke(builder.compile(checkpointer=saver), {}, CONFIG)["log"] == ["win"]
 
 
-def fails(state: Any) -> Any:
+def fails(state):
     raise Lost
 
 
-def handled(state: Any) -> Any:
+def handled(state):
     return {"log": ["handled"]}
 
 
@@ -599,7 +599,7 @@ def test_a_handler_does_not_win_while_a_racer_is_drained(drive, width):
     """It goes on in the next call, and may win."""
     control = RunControl()
 
-    def begin(state: Any) -> Any:
+    def begin(state):
         control.request_drain("deploy")
         return {}
 
@@ -618,7 +618,7 @@ def test_a_handler_does_not_win_while_a_racer_has_not_started(drive):
     """After a failure that nobody handles nothing begins; the next call lets it race."""
     broken = [True]
 
-    def other(state: Any) -> Any:
+    def other(state):
         if broken.pop() if broken else False:
             raise ValueError("other")
         return {"log": ["other"]}

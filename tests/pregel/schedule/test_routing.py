@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -34,11 +34,11 @@ class State(TypedDict, total=False):
 Node = Callable[..., Any]
 
 
-def logs(name: str) -> Node:
+def logs(name) -> Node:
     return lambda state: {"log": [name]}
 
 
-def graph_of(names: Iterable[str], *edges: tuple[Any, str], **nodes: Node) -> StateGraph:
+def graph_of(names, *edges, **nodes: Node):
     """Nodes that log their names, or do as given, and edges between them."""
     graph = StateGraph(State)
     for name in names:
@@ -48,21 +48,21 @@ def graph_of(names: Iterable[str], *edges: tuple[Any, str], **nodes: Node) -> St
     return graph
 
 
-def routed(router: Node, path_map: Any = None) -> StateGraph:
+def routed(router: Node, path_map=None):
     """START -> x, then the router may go to y and z, which end."""
     return graph_of("xyz", (START, "x")).add_conditional_edges("x", router, path_map)
 
 
-def went(drive: Any, router: Node, path_map: Any = None) -> list[str]:
+def went(drive, router: Node, path_map=None):
     """What ran after x."""
-    log: list[str] = drive.invoke(routed(router, path_map).compile(), {})["log"]
+    log = drive.invoke(routed(router, path_map).compile(), {})["log"]
     assert log[0] == "x"
     return log[1:]
 
 
 # -- what a router may return ----------------------------------------------------------------------------------
 
-ANSWERS: dict[str, tuple[Any, list[str]]] = {
+ANSWERS = {
     "a name": ("y", ["y"]),
     "a list": (["y", "z"], ["y", "z"]),
     "a list in another order": (["z", "y"], ["y", "z"]),
@@ -82,7 +82,7 @@ def test_a_router_returns_names_end_sends_or_a_list_of_these(answer, ran, drive)
     assert went(drive, lambda state: answer) == ran
 
 
-NOWHERE: dict[str, Any] = {
+NOWHERE = {
     "None": None,
     "START": START,
     "an unknown name": "why",
@@ -125,7 +125,7 @@ def test_a_wrong_answer_is_both_a_value_error_and_an_invalid_update(drive):
 
 # -- path maps -------------------------------------------------------------------------------------------------
 
-MAPS: dict[str, tuple[Any, Any, list[str]]] = {
+MAPS = {
     "True": (True, {True: "y", False: "z"}, ["y"]),
     "1 for True": (1, {True: "y", False: "z"}, ["y"]),
     "None as a key": (None, {None: "y", 1: "z"}, ["y"]),
@@ -150,7 +150,7 @@ def test_a_path_map_leads_from_answers_to_nodes(answer, path_map, ran, drive):
 def test_an_answer_that_the_map_does_not_have_is_named_with_those_it_has(answer, drive):
     """WART-25: the peer raises a bare KeyError, or a TypeError for what cannot be a key."""
 
-    def choose(state: State) -> Any:
+    def choose(state: State):
         return answer
 
     with pytest.raises(InvalidRouteError, match=r"node 'x': .* router 'choose' must be .*\('k', 'j'\), got"):
@@ -167,7 +167,7 @@ def test_a_literal_return_annotation_is_a_map():
     def union(state: State) -> Literal["y"] | Literal["z"] | Send:
         return "y"
 
-    def loose(state: State) -> str:
+    def loose(state: State):
         return "y"
 
     for function in (router, listed, union):
@@ -188,15 +188,15 @@ def test_a_map_wins_over_the_annotation(drive):
 
 
 class Router:
-    def __call__(self, state: State) -> str:
+    def __call__(self, state: State):
         return "y"
 
-    async def later(self, state: State) -> str:
+    async def later(self, state: State):
         return "z"
 
 
 class Invokable:
-    def invoke(self, state: State) -> str:
+    def invoke(self, state: State):
         return "y"
 
 
@@ -215,9 +215,9 @@ def test_an_async_router_needs_an_async_run(drive):
 
 def test_a_router_sees_only_its_own_nodes_writes(drive):
     """M14."""
-    seen: list[Any] = []
+    seen = []
 
-    def router(state: State) -> str:
+    def router(state: State):
         seen.append(dict(state))
         return END
 
@@ -230,9 +230,9 @@ def test_a_router_with_a_schema_of_its_own_sees_its_keys(drive):
     class Small(TypedDict):
         a: int
 
-    seen: list[Any] = []
+    seen = []
 
-    def router(state: Small) -> str:
+    def router(state: Small):
         seen.append(state)
         return END
 
@@ -242,9 +242,9 @@ def test_a_router_with_a_schema_of_its_own_sees_its_keys(drive):
 
 
 def test_a_router_after_a_send_sees_the_state_and_not_the_payload(drive):
-    seen: list[Any] = []
+    seen = []
 
-    def router(state: State) -> str:
+    def router(state: State):
         seen.append(state)
         return END
 
@@ -255,9 +255,9 @@ def test_a_router_after_a_send_sees_the_state_and_not_the_payload(drive):
 
 def test_a_router_at_the_start_sees_the_raw_input(drive):
     """WART-27, kept: without a schema of its own, unknown input keys are below the state's."""
-    seen: list[Any] = []
+    seen = []
 
-    def router(state: Any) -> str:
+    def router(state):
         seen.append(state)
         return "x"
 
@@ -273,7 +273,7 @@ def test_several_routers_on_one_node_all_count(drive):
 
 
 def test_a_router_that_raises_fails_its_node_and_nothing_of_it_counts(drive):
-    def broken(state: State) -> str:
+    def broken(state: State):
         raise LookupError("no way")
 
     app = routed(broken).compile(InMemorySaver())
@@ -345,14 +345,14 @@ def test_the_name_of_a_join_does_not_depend_on_the_order_of_a_set():
 # -- deferred nodes --------------------------------------------------------------------------------------------
 
 
-def deferred(graph: StateGraph, name: str, action: Node | None = None) -> StateGraph:
+def deferred(graph, name, action: Node | None = None):
     return graph.add_node(name, action or logs(name), defer=True)
 
 
 def test_a_deferred_node_waits_until_nothing_else_is_left(drive):
-    seen: list[Any] = []
+    seen = []
 
-    def last(state: State) -> State:
+    def last(state: State):
         seen.append(state["log"])
         return {"log": ["d"]}
 
@@ -381,7 +381,7 @@ def test_a_deferred_join_gathers_and_then_waits(drive):
 # -- Command ---------------------------------------------------------------------------------------------------
 
 
-COMMANDS: dict[str, tuple[Any, list[tuple[Any, str]], list[str]]] = {
+COMMANDS = {
     "goto adds to the edges": (Command(goto="y"), [("x", "z")], ["y", "z"]),
     "goto beside an edge to the same node": (Command(goto="y"), [("x", "y")], ["y"]),
     "a Send beside an edge to the same node": (Command(goto=Send("y", {})), [("x", "y")], ["y", "y"]),
@@ -400,7 +400,7 @@ def test_where_a_command_goes(command, edges, ran, drive):
     assert drive.invoke(app, {}) == {"log": ran}
 
 
-UPDATES: dict[str, tuple[Any, dict[str, Any]]] = {
+UPDATES = {
     "dict": ({"a": 1, "log": ["u"]}, {"a": 1, "log": ["u"]}),
     "pairs": ([("log", [1]), ("log", [2]), ("a", 3)], {"a": 3, "log": [1, 2]}),
     "tuple of pairs": ((("a", 3),), {"a": 3, "log": []}),

@@ -29,7 +29,7 @@ class State(TypedDict, total=False):
     total: int
 
 
-def work(item: Any) -> State:
+def work(item):
     return {"done": [item * 10]}
 
 
@@ -37,7 +37,7 @@ def sends(state: State) -> list[Send]:
     return [Send("work", item) for item in state["items"]]
 
 
-def map_reduce() -> StateGraph:
+def map_reduce():
     """START sends each item to `work`; `sum` gathers."""
     graph = StateGraph(State).add_node("work", work).add_node("sum", lambda state: {"total": sum(state["done"])})
     return graph.add_conditional_edges(START, sends, ["work"]).add_edge("work", "sum")
@@ -79,7 +79,7 @@ def test_nodes_of_the_same_step_precede_sends(drive):
     assert drive.invoke(graph.compile(), {}) == {"done": ["zed", 10, 20]}
 
 
-PAYLOADS: dict[str, Any] = {
+PAYLOADS = {
     "dict": {"any": "key"},
     "None": None,
     "number": 0,
@@ -96,9 +96,9 @@ def test_a_payload_arrives_as_it_is(payload, drive):
     class Strict(BaseModel):
         a: int
 
-    got: list[Any] = []
+    got = []
 
-    def node(given: Strict) -> None:
+    def node(given: Strict):
         got.append(given)
 
     graph = StateGraph(State).add_node("n", node).add_conditional_edges(START, lambda state: Send("n", payload), ["n"])
@@ -112,14 +112,14 @@ def test_equal_sends_each_run(drive):
 
 
 def test_a_node_may_send_to_itself(drive):
-    def countdown(left: int) -> Any:
+    def countdown(left):
         return [{"done": [left]}, Send("n", left - 1)] if left else {"done": ["end"]}
 
     graph = StateGraph(State).add_node("n", countdown).add_conditional_edges(START, lambda state: Send("n", 3), ["n"])
     assert drive.invoke(graph.compile(), {}) == {"done": [3, 2, 1, "end"]}
 
 
-RETURNED: dict[str, Any] = {
+RETURNED = {
     "a Send": Send("work", 1),
     "a list": [Send("work", 1)],
     "a tuple": (Send("work", 1),),
@@ -190,7 +190,7 @@ def test_fan_out_to_a_subgraph(drive):
 
 # -- nowhere ---------------------------------------------------------------------------------------------------
 
-TARGETS: dict[str, Any] = {
+TARGETS = {
     "unknown": "wrok",
     "END": END,
     "START": START,
@@ -218,7 +218,7 @@ def test_a_send_to_nowhere_fails_in_the_task_that_sent_it(target, by, drive):
 
 
 def test_nothing_runs_if_one_of_many_sends_goes_nowhere(drive):
-    ran: list[Any] = []
+    ran = []
     graph = StateGraph(State).add_node("work", ran.append)
     graph.add_conditional_edges(START, lambda state: [Send("work", 1), Send("lost", 2)])
     with pytest.raises(InvalidRouteError):
@@ -251,9 +251,9 @@ def test_a_timeout_that_is_none_is_refused():
 
 def test_a_failed_send_leaves_the_others_finished(drive):
     """M19: on resume only the one that failed runs again."""
-    ran: list[int] = []
+    ran = []
 
-    def fragile(item: int) -> State:
+    def fragile(item):
         ran.append(item)
         if item == 2 and ran.count(2) == 1:
             raise OSError("once")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import pytest
 from kit import cluster
@@ -43,21 +43,21 @@ saver = local_saver
 class Work:
     """Five Sends to one node. `b` and `d` fail as long as they are `broken`, and `e` asks."""
 
-    def __init__(self, drive: Any, saver: Any, **options: Any) -> None:
+    def __init__(self, drive, saver, **options):
         self.ran: list[str] = []
         self.broken = True
         builder = StateGraph(Log).add_node("work", self.awork if drive.is_async else self.work)
         builder.add_conditional_edges(START, lambda state: [Send("work", {"name": name}) for name in "abcde"], ["work"])
         self.app = builder.compile(checkpointer=saver, **options)
 
-    def work(self, item: Item) -> Any:
+    def work(self, item: Item):
         name = item["name"]
         self.ran.append(name)
         if name in "bd" and self.broken:
             raise ConnectionError(name)
         return {"log": [interrupt("sure?") if name == "e" else name]}
 
-    async def awork(self, item: Item) -> Any:
+    async def awork(self, item: Item):
         await asyncio.sleep(0)  # so that all have been started when one fails
         return self.work(item)
 
@@ -110,12 +110,12 @@ def test_a_graph_inside_does_as_the_one_around_unless_it_says_otherwise(drive, o
 
 
 def test_coroutines_are_not_cancelled():
-    ended: list[str] = []
+    ended = []
 
-    async def fail(state: Log) -> Any:
+    async def fail(state: Log):
         raise ConnectionError
 
-    async def slow(state: Log) -> Any:
+    async def slow(state: Log):
         await asyncio.sleep(0.01)
         ended.append("slow")
         return {}
@@ -128,7 +128,7 @@ def test_coroutines_are_not_cancelled():
 
 
 def test_an_unknown_choice_is_refused():
-    wrong: Any = "go on"
+    wrong = "go on"
     builder = chain_of(Log, a=lambda state: {})
     with pytest.raises(ValueError, match="on_failure must be 'stop' or 'finish', got 'go on'"):
         builder.compile(on_failure=wrong)
@@ -142,14 +142,14 @@ def test_an_unknown_choice_is_refused():
 class Clock:
     """The time of day as runs with a deadline see it."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch):
         self.now = datetime(2030, 1, 1, tzinfo=UTC)
         patch.setattr(CLOCK, "time", lambda: self.now.timestamp())
 
-    def pass_by(self, seconds: float) -> None:
+    def pass_by(self, seconds):
         self.now += timedelta(seconds=seconds)
 
-    def config(self, seconds: float, **more: Any) -> Any:
+    def config(self, seconds, **more):
         return {**CONFIG, "deadline": self.now + timedelta(seconds=seconds), **more}
 
 
@@ -158,11 +158,11 @@ def clock(monkeypatch):
     return Clock(monkeypatch)
 
 
-def slow_steps(clock: Clock, saver: Any) -> Any:
+def slow_steps(clock: Clock, saver):
     """Three steps that take a second each."""
 
-    def step(name: str) -> Any:
-        def node(state: Log) -> Any:
+    def step(name):
+        def node(state: Log):
             clock.pass_by(1)
             return {"log": [name]}
 
@@ -184,14 +184,14 @@ def test_no_superstep_starts_after_the_deadline(drive, saver, clock):
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(drive, saver, clock, schedule):
-    ran: list[str] = []
+    ran = []
 
-    def work(item: Item) -> Any:
+    def work(item: Item):
         ran.append(item["name"])
         clock.pass_by(1)
         return {"log": [item["name"]]}
 
-    async def awork(item: Item) -> Any:
+    async def awork(item: Item):
         return work(item)
 
     builder = StateGraph(Log).add_node("work", awork if drive.is_async else work)
@@ -208,7 +208,7 @@ def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(driv
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_no_error_handler_starts_after_the_deadline(drive, saver, clock, schedule):
-    def fail(state: Log) -> Any:
+    def fail(state: Log):
         clock.pass_by(1)
         raise ValueError("no")
 
@@ -221,7 +221,7 @@ def test_no_error_handler_starts_after_the_deadline(drive, saver, clock, schedul
 
 
 def test_no_further_task_call_starts(drive, saver, clock):
-    ran: list[int] = []
+    ran = []
 
     @task
     def work(number: int) -> int:
@@ -248,16 +248,16 @@ def test_no_further_task_call_starts(drive, saver, clock):
 def test_a_graph_inside_takes_the_earlier_one(drive, saver, clock):
     inner = slow_steps(clock, None)
 
-    def earlier(state: Log) -> Any:
+    def earlier(state: Log):
         return inner.invoke(state, {"deadline": clock.now + timedelta(seconds=1)})
 
-    def later(state: Log) -> Any:
+    def later(state: Log):
         return inner.invoke(state, {"deadline": clock.now + timedelta(days=1)})
 
-    async def aearlier(state: Log) -> Any:
+    async def aearlier(state: Log):
         return await inner.ainvoke(state, {"deadline": clock.now + timedelta(seconds=1)})
 
-    async def alater(state: Log) -> Any:
+    async def alater(state: Log):
         return await inner.ainvoke(state, {"deadline": clock.now + timedelta(days=1)})
 
     for body, reached in ((aearlier if drive.is_async else earlier, 1), (alater if drive.is_async else later, 2)):
@@ -287,7 +287,7 @@ def test_what_is_no_deadline_is_refused(given, error, text):
 
 
 def test_a_job_past_its_deadline_fails_once_and_can_be_resumed(postgres):
-    passed: Any = {"deadline": datetime.now(UTC) - timedelta(seconds=1)}
+    passed = {"deadline": datetime.now(UTC) - timedelta(seconds=1)}
     with Queue.from_conn_string(postgres, counting) as queue, working(counting, postgres):
         queue.submit("t", {"log": [], "left": 2}, config=passed)
         ended = queue.result("t", wait=30)

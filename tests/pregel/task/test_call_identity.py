@@ -53,7 +53,7 @@ def no_warnings():
         yield
 
 
-def answers(result: Any) -> list[Any]:
+def answers(result) -> list[Any]:
     return [question.value for question in result["__interrupt__"]]
 
 
@@ -64,7 +64,7 @@ class Log(TypedDict):
 class Orders:
     """The order in which things are done in each run of a body, told in advance; and what ran."""
 
-    def __init__(self, *orders: Sequence[Any]) -> None:
+    def __init__(self, *orders: Sequence[Any]):
         self.left = [list(order) for order in orders]
         self.ran: Counter[Any] = Counter()
         self.keys: dict[Any, set[str]] = {}
@@ -72,12 +72,12 @@ class Orders:
     def next(self) -> list[Any]:
         return self.left.pop(0) if len(self.left) > 1 else self.left[0]
 
-    def note(self, what: Any) -> None:
+    def note(self, what):
         self.ran[what] += 1
         self.keys.setdefault(what, set()).add(get_runtime().idempotency_key)
 
 
-def shop(drive: Drive, orders: Orders, saver: Any) -> Pregel:
+def shop(drive: Drive, orders: Orders, saver) -> Pregel:
     """Prices for the names in the order that comes next, each by a call; then a question."""
 
     @task
@@ -90,11 +90,11 @@ def shop(drive: Drive, orders: Orders, saver: Any) -> Pregel:
         orders.note(name)
         return PRICES[name]
 
-    def flow(_: int) -> Any:
+    def flow(_: int):
         calls = {name: price(name) for name in orders.next()}
         return {name: call.result() for name, call in calls.items()} | {"go": interrupt("go on?")}
 
-    async def aflow(_: int) -> Any:
+    async def aflow(_: int):
         names = orders.next()
         found = await asyncio.gather(*(aprice(name) for name in names))
         return dict(zip(names, found, strict=True)) | {"go": interrupt("go on?")}
@@ -139,12 +139,12 @@ def test_calls_from_threads_in_another_order_keep_their_results(drive):
     def flow(_: int) -> Any:
         import contextvars
 
-        found: dict[str, int] = {}
+        found = {}
         order = turns.next()
         gates = [threading.Event() for _ in range(len(order) + 1)]
         gates[0].set()
 
-        def work(name: str) -> None:
+        def work(name: str):
             gates[order.index(name)].wait(5)
             call = price(name)
             gates[order.index(name) + 1].set()
@@ -187,7 +187,7 @@ def test_a_new_call_gets_no_other_calls_result(drive):
 
 
 def test_equal_calls_are_identified_by_their_count(drive):
-    log: list[int] = []
+    log = []
 
     @task
     def draw(kind: str) -> int:
@@ -208,9 +208,9 @@ def test_equal_calls_are_identified_by_their_count(drive):
 
 
 def test_functions_of_one_name_from_two_modules(drive):
-    ran: Counter[str] = Counter()
+    ran = Counter()
 
-    def price_of(module: str) -> Any:
+    def price_of(module: str):
         found = types.ModuleType(module)
         found.ran = ran  # type: ignore[attr-defined]
         source = "def price(name):\n    ran[__name__] += 1\n    return __name__ + ' ' + name"
@@ -233,7 +233,7 @@ def test_functions_of_one_name_from_two_modules(drive):
 def test_one_function_under_two_names(drive):
     """`name=` is part of what a call is: by it two functions of one factory are told apart."""
 
-    def times(factor: int) -> Any:
+    def times(factor: int):
         @task(name=f"times {factor}")
         def multiply(x: int) -> int:
             return factor * x
@@ -255,7 +255,7 @@ def test_one_function_under_two_names(drive):
 class Client:
     """Has no canonical form: it holds a lock."""
 
-    def __init__(self, factor: int = 1) -> None:
+    def __init__(self, factor: int = 1):
         self.factor = factor
         self.lock = threading.Lock()
 
@@ -267,7 +267,7 @@ class Client:
 class Rate:
     """Its state can be seen."""
 
-    def __init__(self, factor: int) -> None:
+    def __init__(self, factor: int):
         self.factor = factor
 
     def __call__(self, x: int) -> int:
@@ -313,7 +313,7 @@ def test_an_incomparable_argument_leaves_the_others_to_identify_the_call(drive):
 
 
 def test_calls_with_incomparable_arguments_are_identified_by_order(drive):
-    ran: list[int] = []
+    ran = []
 
     @task
     def number(client: Client) -> int:
@@ -360,7 +360,7 @@ def test_tasks_of_tasks(drive):
     assert inner.ran == {1: 2, 2: 2}
 
 
-def _ended(call: Any) -> Any:
+def _ended(call):
     return call.result()
 
 
@@ -421,7 +421,7 @@ def test_the_key_of_a_call_does_not_depend_on_its_position(drive):
     """Over attempts of its own, attempts of its caller, resumes and other orders; and each call has its own."""
     orders = Orders(["tea", "gold", "tea"], ["gold", "tea", "tea"], ["tea", "tea", "gold"])
     fails = iter([True, False, True, True])
-    keys: dict[tuple[str, int], set[str]] = {}
+    keys = {}
 
     @task(retry_policy=AGAIN)
     def buy(name: str, number: int) -> None:
@@ -466,7 +466,7 @@ def test_an_answer_consumed_by_a_call_survives_the_attempt_of_its_caller(drive):
 # -- what was not answered is not run -------------------------------------------------------------------------
 
 
-def asking(drive: Drive, orders: Orders, saver: Any, note: Callable[[Any], None] | None = None) -> Pregel:
+def asking(drive: Drive, orders: Orders, saver, note: Callable[[Any], None] | None = None) -> Pregel:
     """Each name is asked about by a call of its own."""
 
     @task
@@ -562,13 +562,13 @@ def test_a_node_runs_though_its_own_record_still_lists_the_answered_interrupt(dr
     def ask() -> str:
         return str(interrupt("a"))
 
-    def first(_: Any) -> Any:
+    def first(_):
         got = ask().result()
         if stops and stops.pop():
             raise KeyboardInterrupt
         return {"log": [got]}
 
-    def second(_: Any) -> Any:
+    def second(_):
         return {"log": [interrupt("b")]}
 
     graph = StateGraph(Log).add_node(first).add_node(second).add_edge(START, "first").add_edge(START, "second")
@@ -671,7 +671,7 @@ Step = tuple[str, int]
 def test_each_call_gets_its_own_result_in_any_order_over_several_resumes(drive, names, pauses, random):
     """Random calls of two functions, nested or not, in another order in every run of the body: what a call returns
     tells its function and arguments, and no call runs twice."""
-    ran: Counter[Any] = Counter()
+    ran = Counter()
 
     @task
     def leaf(function: str, number: int) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable
 from threading import Event
 from typing import Annotated, Any
 
@@ -39,15 +38,15 @@ class Oops(Exception):
     """Registered, so that it comes back from a saver as what it was."""
 
 
-def fail(state: Any) -> None:
+def fail(state):
     raise Oops("no")
 
 
-def say(what: str) -> Callable[[Any], State]:
+def say(what):
     return lambda state: {"log": [what]}
 
 
-def app_of(handler: Any, node: Any = fail, saver: Any = None, **policies: Any) -> Any:
+def app_of(handler, node=fail, saver=None, **policies):
     """START → node (with the handler) → after; and `aside`, which only a goto reaches."""
     graph = StateGraph(State).add_node("node", node, error_handler=handler, **policies)
     graph.add_node("after", say("after")).add_node("aside", say("aside"))
@@ -64,9 +63,9 @@ def test_the_update_of_a_handler_resolves_the_failure(drive):
 
 
 def test_a_handler_gets_the_input_and_the_error(drive):
-    seen: list[Any] = []
+    seen = []
 
-    def handler(state: State, error: NodeError) -> None:
+    def handler(state: State, error: NodeError):
         seen.append((state, error))
 
     drive.invoke(app_of(handler), {"n": 1})
@@ -77,7 +76,7 @@ def test_a_handler_gets_the_input_and_the_error(drive):
 
 
 def test_outside_of_handlers_the_error_parameter_is_none(drive):
-    seen: list[Any] = []
+    seen = []
     app = chain_of(State, node=lambda state, error: seen.append(error)).compile()
     drive.invoke(app, {"n": 1})
     assert seen == [None]
@@ -146,12 +145,12 @@ def test_a_handler_has_its_own_name_in_streams(drive):
 
 def test_a_handler_has_its_own_task_id(drive):
     """Not the failed task's id or namespace: nested graphs of the two must not meet."""
-    ids: list[tuple[str, str]] = []
+    ids = []
 
-    def note(state: Any, runtime: Any) -> None:
+    def note(state, runtime: Any):
         ids.append((runtime.execution_info.task_id, runtime.execution_info.checkpoint_ns))
 
-    def node(state: Any, runtime: Any) -> None:
+    def node(state, runtime: Any):
         note(state, runtime)
         raise Oops
 
@@ -165,9 +164,9 @@ def test_a_handler_has_its_own_task_id(drive):
 
 
 def test_a_handler_runs_after_the_last_attempt(drive):
-    calls: list[int] = []
+    calls = []
 
-    def node(state: Any) -> None:
+    def node(state):
         calls.append(1)
         raise Oops
 
@@ -191,11 +190,11 @@ def test_a_handler_runs_in_the_same_superstep_and_siblings_continue(drive):
 def test_a_handler_starts_while_siblings_run(drive, saver, limited):
     handled = Event()
 
-    def handler(state: State) -> State:
+    def handler(state: State):
         handled.set()
         return {"log": ["handled"]}
 
-    def wait(state: State) -> State:
+    def wait(state: State):
         assert handled.wait(10)
         return {"log": ["waited"]}
 
@@ -210,12 +209,12 @@ def test_a_handler_starts_while_siblings_run(drive, saver, limited):
 async def test_a_coroutine_handler_starts_while_coroutines_run():
     handled = asyncio.Event()
 
-    async def handler(state: State) -> State:
+    async def handler(state: State):
         handled.set()
         await asyncio.sleep(0)
         return {"log": ["handled"]}
 
-    async def wait(state: State) -> State:
+    async def wait(state: State):
         await asyncio.wait_for(handled.wait(), 10)
         return {"log": ["waited"]}
 
@@ -225,7 +224,7 @@ async def test_a_coroutine_handler_starts_while_coroutines_run():
 
 
 def test_each_failed_send_has_its_own_handler(drive):
-    def work(n: int) -> State:
+    def work(n):
         if n % 2:
             raise Oops
         return {"log": [n]}
@@ -238,7 +237,7 @@ def test_each_failed_send_has_its_own_handler(drive):
 def test_a_failing_router_is_a_failure_of_its_node(drive):
     """And what the node had written is dropped."""
 
-    def route(state: Any) -> str:
+    def route(state):
         raise Oops
 
     graph = StateGraph(State).add_node("node", say("node"), error_handler=say("handled")).add_edge(START, "node")
@@ -249,9 +248,9 @@ def test_a_failing_router_is_a_failure_of_its_node(drive):
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("parallel", [False, True])
 def test_ctrl_c_is_not_handled(drive, signal, parallel):
-    handled: list[Any] = []
+    handled = []
 
-    def node(state: Any) -> None:
+    def node(state):
         raise signal
 
     graph = StateGraph(State).add_node("node", node, error_handler=handled.append).add_edge(START, "node")
@@ -298,14 +297,14 @@ def test_a_write_conflict_is_no_failure_of_a_node(drive):
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_failed_handler_fails_the_run_and_a_resume_runs_only_the_handler(drive, durability):
-    log: list[Any] = []
+    log = []
     broken = [True]
 
-    def node(state: Any) -> None:
+    def node(state):
         log.append("node")
         raise Oops("first")
 
-    def handler(state: Any, error: NodeError) -> State:
+    def handler(state, error: NodeError):
         log.append((type(error.error), str(error.error), error.node))
         if broken:
             broken.pop()
@@ -330,10 +329,10 @@ def test_a_handler_is_not_handled(drive):
 # -- a handler that asks --------------------------------------------------------------------------------------
 
 
-def asking(saver: Any) -> tuple[Any, list[Any]]:
-    seen: list[Any] = []
+def asking(saver):
+    seen = []
 
-    def handler(state: Any, error: NodeError) -> State:
+    def handler(state, error: NodeError):
         seen.append(type(error.error))
         return {"log": [interrupt("what now?")]}
 
@@ -419,7 +418,7 @@ def test_several_failures_with_a_fatal_one(drive):
     """The one without a handler ends the run; the others' handlers need not run again."""
     broken = [True]
 
-    def fatal(state: Any) -> State:
+    def fatal(state):
         if broken:
             raise KeyError("fatal")
         return {"log": ["fatal"]}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import pytest
 from kit.drive import Drive
@@ -32,10 +32,10 @@ class State(TypedDict, total=False):
     got: dict[str, str]
 
 
-def tools(state: State) -> Any:
+def tools(state: State):
     """Two tools side by side ask for an approval each. In each run they come in the order that is told for it."""
     order = _next(state)
-    got: dict[str, str] = {}
+    got = {}
     signals = []
     for name in order:
         try:
@@ -47,15 +47,15 @@ def tools(state: State) -> Any:
     return {"got": got}
 
 
-def in_turn(state: State) -> Any:
+def in_turn(state: State):
     """The tools one after the other: the node pauses at the first that has no answer."""
     return {"got": {name: interrupt(f"may {name} run?", key=name if state["keys"] else None) for name in _next(state)}}
 
 
-async def atools(state: State) -> Any:
+async def atools(state: State):
     """`tools`, gathered."""
 
-    async def ask(name: str) -> str:
+    async def ask(name):
         return str(interrupt(f"may {name} run?", key=name if state["keys"] else None))
 
     order = _next(state)
@@ -63,29 +63,29 @@ async def atools(state: State) -> Any:
     return {"got": dict(zip(order, found, strict=True))}
 
 
-def twice(state: State) -> Any:
+def twice(state: State):
     """Two questions under one key."""
     return {"got": {"a": interrupt("one?", key="k"), "b": interrupt("two?", key="k")}}
 
 
-def proposal(state: State) -> Any:
+def proposal(state: State):
     """Asks in the words that are told for this run."""
     words = _next(state)
     return {"got": {"a": interrupt(words, key="proposal" if state["keys"] else None)}}
 
 
-def number(state: State) -> Any:
+def number(state: State):
     """Wants a number, in words that change."""
     return {"got": {"n": interrupt(_next(state), key="n" if state["keys"] else None, response_schema=int)}}
 
 
-def proposal_and_proof(state: State) -> Any:
+def proposal_and_proof(state: State):
     """Asks in the words that are told for this run, and then whether that is sure."""
     words = _next(state)
     return {"got": {"a": interrupt(words), "b": interrupt("sure?")}}
 
 
-def _next(state: State) -> str:
+def _next(state: State):
     """What is told for this run: a file counts them, since a node may run in another process."""
     path = Path(state["seen"])
     run = len(path.read_text()) if path.exists() else 0
@@ -103,17 +103,17 @@ def place(request):
         yield executor
 
 
-def app_of(node: Any, place: Any, **options: Any) -> Pregel:
+def app_of(node, place, **options):
     return chain_of(State, node=node).compile(InMemorySaver(), executor=place, **options)
 
 
-def start(drive: Drive, app: Pregel, tmp_path: Path, *orders: str, keys: bool) -> dict[str, str]:
+def start(drive: Drive, app: Pregel, tmp_path, *orders, keys):
     """Run to the pause; the ids of the questions by their values."""
     given = {"orders": [*orders], "keys": keys, "seen": str(tmp_path / "runs"), "got": {}}
     return ids(drive.invoke(app, given, CONFIG))
 
 
-def ids(result: Any) -> dict[str, str]:
+def ids(result):
     return {question.value: question.id for question in result["__interrupt__"]}
 
 
@@ -255,7 +255,7 @@ def test_each_of_equal_questions_takes_one_answer(drive, schedule):
     """Equal questions cannot be told apart: which of them takes which answer does not matter, if each takes one."""
     orders = ["oo?", "?oo", "o?o"]
 
-    def node(_: Any) -> Any:
+    def node(_):
         order = orders.pop(0) if orders else "oo?"
         return {"got": [(kind, interrupt(kind)) for kind in order]}
 
@@ -272,9 +272,9 @@ def test_each_of_equal_questions_takes_one_answer(drive, schedule):
 @pytest.mark.parametrize("inside", ["graph", "memory", "stateless", "task"])
 def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_first(drive, local_saver, schedule, inside):
     """The node runs something that asks, and asks a question of its own; the order changes in each run."""
-    kinds: dict[str, Any] = {"graph": None, "memory": True, "stateless": False}
+    kinds = {"graph": None, "memory": True, "stateless": False}
 
-    def ask(_: Any) -> Any:
+    def ask(_):
         return {"got": interrupt("inside?")}
 
     if inside == "task":
@@ -283,7 +283,7 @@ def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_firs
         inner = chain_of(State, ask=ask).compile(kinds[inside])
     orders = ["io", "oi", "io"]
 
-    def node(_: Any) -> Any:
+    def node(_):
         got = {}
         for kind in orders.pop(0) if orders else "io":
             if kind == "o":
@@ -292,7 +292,7 @@ def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_firs
                 got["inside"] = run({}).result()["got"] if inside == "task" else inner.invoke({"got": {}})["got"]
         return {"got": got}
 
-    async def anode(_: Any) -> Any:
+    async def anode(_):
         got = {}
         for kind in orders.pop(0) if orders else "io":
             if kind == "o":
@@ -303,7 +303,7 @@ def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_firs
 
     if inside == "task" and drive.is_async:
 
-        async def aask(given: Any) -> Any:
+        async def aask(given):
             return ask(given)
 
         run = task(aask)
@@ -358,7 +358,7 @@ def test_a_thread_of_an_earlier_version_takes_answers_by_its_ids(drive, place, t
     """Ids of 0.2.0 were made of place and value, those before of the place alone."""
     app, identify = app_of(tools, None), interrupts.identify
 
-    def earlier(ns: str, place: int, content: str, equal: int) -> interrupts.Question:
+    def earlier(ns, place, content, equal) -> interrupts.Question:
         known = identify(ns, place, content, equal)
         return interrupts.Question(known.earlier[version == "0.1.0"])
 

@@ -90,7 +90,7 @@ def test_ids_are_32_hex_digits_and_differ_between_rounds_of_a_loop(drive):
 def test_except_exception_cannot_swallow_a_question(drive):
     """D1: signals are no Exceptions."""
 
-    def node(state: Any) -> Any:
+    def node(state):
         try:
             return {"log": [interrupt("sure?")]}
         except Exception:
@@ -102,9 +102,9 @@ def test_except_exception_cannot_swallow_a_question(drive):
 
 
 def test_what_a_node_cleans_up_does_not_stop_its_question(drive):
-    closed: list[int] = []
+    closed = []
 
-    def node(state: Any) -> Any:
+    def node(state):
         try:
             return {"log": [interrupt("?")]}
         finally:
@@ -140,7 +140,7 @@ def test_a_question_outside_of_a_node_is_an_error():
 
 
 def test_a_graph_interrupt_raised_by_a_node_pauses_without_a_value(drive):
-    def node(state: Any) -> Any:
+    def node(state):
         if state.get("a") == 1:
             raise GraphInterrupt()
         return {"log": ["n"]}
@@ -155,7 +155,7 @@ def test_a_graph_interrupt_raised_by_a_node_pauses_without_a_value(drive):
 def test_a_value_in_a_raised_graph_interrupt_is_one_interrupt_after_the_answered_ones(timeout, drive):
     """No answer comes back to it: the node runs again, and decides anew."""
 
-    def node(state: Any) -> Any:
+    def node(state):
         first = interrupt("first")
         if state.get("a") == 1:
             raise GraphInterrupt("manual interrupt")
@@ -173,7 +173,7 @@ def test_a_value_in_a_raised_graph_interrupt_is_one_interrupt_after_the_answered
 
 
 def test_a_single_value_in_a_raised_graph_interrupt_keeps_its_id(drive):
-    def node(state: Any) -> Any:
+    def node(state):
         raise GraphInterrupt(Interrupt("?", "an id"))
 
     app = graph({"n": node}, (START, "n"))
@@ -181,7 +181,7 @@ def test_a_single_value_in_a_raised_graph_interrupt_keeps_its_id(drive):
 
 
 def test_a_value_raised_in_a_task_or_a_nested_graph_reaches_the_caller(drive):
-    def asks(state: Any) -> Any:
+    def asks(state):
         raise GraphInterrupt("deep")
 
     @task
@@ -200,7 +200,7 @@ def test_answers_given_in_an_attempt_that_failed_are_not_asked_for_again(drive):
     """D10: each attempt starts counting anew, so a question finds its answer."""
     left = [1]
 
-    def node(state: Any) -> Any:
+    def node(state):
         answers = [interrupt("a?"), interrupt("b?")]
         if left[0]:
             left[0] -= 1
@@ -234,7 +234,7 @@ def test_a_raw_pregel_asks_too(drive):
 # -- several at once ------------------------------------------------------------------------------------------
 
 
-def three(ran: list[str] | None = None, **nodes: Any) -> Any:
+def three(ran=None, **nodes):
     """p and q ask, ok does not; z runs after all."""
     bodies = {"q": asks("q", ran), "p": asks("p", ran), "ok": says("ok", ran), "z": says("z"), **nodes}
     builder = StateGraph(State)
@@ -393,15 +393,15 @@ def test_v2_returns_interrupts_next_to_the_value(drive):
 
 
 def test_questions_gathered_in_one_node_are_shown_together_and_answered_by_call_order():
-    async def node(state: Any) -> Any:
-        async def ask(name: str) -> Any:
+    async def node(state):
+        async def ask(name):
             return (name, interrupt(f"{name}?"))
 
         return {"log": list(await asyncio.gather(ask("p"), ask("q")))}
 
     app = graph({"n": node}, (START, "n"))
 
-    async def run(input: Any) -> Any:
+    async def run(input):
         return await app.ainvoke(input, CFG)
 
     paused = asyncio.run(run({}))
@@ -411,10 +411,10 @@ def test_questions_gathered_in_one_node_are_shown_together_and_answered_by_call_
 
 
 def test_questions_from_threads_of_one_node_have_ids_of_their_own(drive):
-    def node(state: Any) -> Any:
-        found: dict[str, Any] = {}
+    def node(state):
+        found = {}
 
-        def ask(name: str) -> None:
+        def ask(name):
             try:
                 found[name] = interrupt(f"{name}?")
             except GraphInterrupt as signal:
@@ -438,7 +438,7 @@ def test_questions_from_threads_of_one_node_have_ids_of_their_own(drive):
 def test_questions_of_graphs_gathered_in_one_node_are_shown_together():
     inner = graph({"i": lambda state: {"log": [interrupt(state["a"])]}}, (START, "i"), checkpointer=None)
 
-    async def node(state: Any) -> Any:
+    async def node(state):
         results = await asyncio.gather(*(inner.ainvoke({"a": n}) for n in range(2)), return_exceptions=False)
         return {"log": [r["log"] for r in results]}
 
@@ -510,9 +510,9 @@ class Size:
     ids=repr,
 )  # fmt: skip
 def test_an_answer_is_made_to_fit_its_schema(drive, schema, given, got):
-    answers: list[Any] = []
+    answers = []
 
-    def node(state: Any) -> None:
+    def node(state):
         answers.append(interrupt("?", response_schema=schema))
 
     app = graph({"n": node}, (START, "n"))
@@ -636,7 +636,7 @@ def test_interrupts_are_equal_by_value():
 
 
 def test_a_reducer_sees_answers_in_path_order(drive):
-    def ask(name: str) -> Any:
+    def ask(name):
         return NodeBuilder().subscribe_to("a").do(lambda _: [interrupt(name)]).write_to("o")
 
     app = Pregel(nodes={n: ask(n) for n in "cab"}, input_channels="a", output_channels="o", checkpointer=InMemorySaver(),
@@ -687,7 +687,7 @@ def test_questions_of_a_nested_graph_answered_one_by_one(drive):
 def test_a_raised_graph_interrupt_stays_open_after_an_answer(drive):
     """No answer can reach it, so none is kept for it."""
 
-    def held(state: Any) -> Any:
+    def held(state):
         raise GraphInterrupt("held")
 
     app = graph({"held": held}, (START, "held"))
@@ -713,16 +713,16 @@ def test_without_an_answer_all_paused_tasks_run_again(drive):
 def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability, schema):
     """Who paused first ends the node; the others are waited for, so that what they have done with an answer is kept."""
 
-    def body(state: Any) -> Any:
+    def body(state):
         return {"log": [(state["log"][0], interrupt(state["log"][0], response_schema=schema))]}
 
     inner = graph({"i": body}, (START, "i"), checkpointer=None)
 
-    async def node(state: Any) -> Any:
+    async def node(state):
         found = await asyncio.gather(*(inner.ainvoke({"log": [each]}) for each in "xyz"))
         return {"log": sorted(pair for each in found for pair in each["log"][1:])}
 
-    async def main() -> Any:
+    async def main():
         app = graph({"n": node}, (START, "n"))
         await app.ainvoke({"log": []}, CFG, durability=durability)
         for number, wanted, left in ((1, "x", "xyz"), (3, "z", "yz"), (2, "y", "y")):
@@ -741,19 +741,19 @@ def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside):
     async def call(name: str) -> Any:
         return interrupt(name, response_schema=int)
 
-    def body(state: Any) -> Any:
+    def body(state):
         return {"log": [interrupt(state["log"][0], response_schema=int)]}
 
     inner = graph({"i": body}, (START, "i"), checkpointer=None)
 
-    async def node(state: Any) -> Any:
+    async def node(state):
         if inside == "task":
             found = await asyncio.gather(*(call(each) for each in "xy"))
         else:
             found = await asyncio.gather(*(inner.ainvoke({"log": [each]}) for each in "xy"))
         return {"log": [str(found)]}
 
-    async def main() -> None:
+    async def main():
         app = graph({"n": node}, (START, "n"))
         await app.ainvoke({"log": []}, CFG)
         (question,) = [each for each in (await app.aget_state(CFG)).interrupts if each.value == "x"]
@@ -769,9 +769,9 @@ def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside):
 
 def test_an_accepted_answer_that_no_longer_fits_interrupts_again(drive):
     """The schema became stricter while the thread was paused at a later question: the thread must not be stuck."""
-    schemas: list[Any] = [str]
+    schemas = [str]
 
-    def body(state: Any) -> Any:
+    def body(state):
         return {"log": [interrupt("first", response_schema=schemas[-1]), interrupt("second")]}
 
     app = graph({"n": body}, (START, "n"))
@@ -793,12 +793,12 @@ async def test_a_task_group_whose_members_interrupt_pauses(inside):
     async def call(name: str) -> Any:
         return interrupt(name, key=name)
 
-    async def ask(name: str) -> Any:
+    async def ask(name):
         if inside == "graph":
             return (await inner.ainvoke({"log": [name]}))["log"][1]
         return await call(name) if inside == "task" else interrupt(name, key=name)
 
-    async def node(state: Any) -> Any:
+    async def node(state):
         async with asyncio.TaskGroup() as group:
             members = [group.create_task(ask(name)) for name in "xy"]
         return {"log": [member.result() for member in members]}
@@ -814,13 +814,13 @@ async def test_a_task_group_whose_members_interrupt_pauses(inside):
 
 
 def test_a_task_group_with_a_failure_fails():
-    async def ask() -> Any:
+    async def ask():
         return interrupt("x")
 
-    async def fail() -> Any:
+    async def fail():
         raise KeyError("lost")
 
-    async def node(state: Any) -> Any:
+    async def node(state):
         async with asyncio.TaskGroup() as group:
             group.create_task(fail())
             group.create_task(ask())
@@ -841,9 +841,9 @@ def test_a_task_group_inside_a_plain_function_pauses_with_all_its_questions(driv
 
 def test_a_group_with_a_failure_is_tried_again_without_its_questions(drive):
     """Without the signals in it a group is an `Exception`, as `RetryPolicy` and error handlers want it."""
-    tries: list[int] = []
+    tries = []
 
-    def node(state: Any) -> Any:
+    def node(state):
         tries.append(1)
         if len(tries) == 1:
             raise BaseExceptionGroup("both", [GraphInterrupt("x"), ExceptionGroup("in", [KeyError("lost")])])
@@ -857,19 +857,19 @@ def test_a_group_with_a_failure_is_tried_again_without_its_questions(drive):
 
 
 def test_all_graph_interrupts_of_an_exception_group_become_interrupts(drive):
-    def node(state: Any) -> Any:
+    def node(state):
         raise BaseExceptionGroup("both", [GraphInterrupt("x"), BaseExceptionGroup("in", [GraphInterrupt("y")])])
 
     assert asked(drive.invoke(graph({"n": node}, (START, "n")), {}, CFG)) == ["x", "y"]
 
 
 def test_a_command_for_the_parent_leaves_a_group(drive):
-    def inside(state: Any) -> Any:
+    def inside(state):
         return Command(graph=Command.PARENT, update={"log": ["from inside"]})
 
     inner = graph({"i": inside}, (START, "i"), checkpointer=None)
 
-    def node(state: Any) -> Any:
+    def node(state):
         try:
             inner.invoke({"log": []})
         except BaseException as signal:

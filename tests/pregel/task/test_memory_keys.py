@@ -44,20 +44,20 @@ class Asked(TypedDict):
     news: str
 
 
-def remember(state: Memory) -> Any:
+def remember(state: Memory):
     return {"heard": [state["news"]]}
 
 
-async def aremember(state: Memory) -> Any:
+async def aremember(state: Memory):
     return remember(state)
 
 
-def make_agent(drive: Any, node: Any = None, anode: Any = None) -> Any:
+def make_agent(drive, node=None, anode=None):
     body = (anode or aremember) if drive.is_async else (node or remember)
     return chain_of(Memory, hear=body).compile(checkpointer=True)
 
 
-def make_desk(drive: Any, saver: Any, agent: Any = None, **policies: Any) -> Any:
+def make_desk(drive, saver, agent=None, **policies):
     """Sends each letter of the mail to the memory of its key."""
     builder = StateGraph(Desk).add_node("agent", agent or make_agent(drive), **policies)
     builder.add_conditional_edges(
@@ -66,11 +66,11 @@ def make_desk(drive: Any, saver: Any, agent: Any = None, **policies: Any) -> Any
     return builder.compile(checkpointer=saver)
 
 
-def heard(drive: Any, app: Any, subgraph: Any) -> Any:
+def heard(drive, app, subgraph):
     return drive.get_state(app, CONFIG, subgraph=subgraph).values.get("heard")
 
 
-def memories(drive: Any, app: Any, **options: Any) -> list[Any]:
+def memories(drive, app, **options) -> list[Any]:
     return [subgraph for subgraph, _ in drive.items(app, "get_subgraphs", CONFIG, **options)]
 
 
@@ -130,7 +130,7 @@ def test_a_graph_inside_a_graph_remembers_by_the_keys_of_both(drive, saver):
     assert [("agent", "blue"), ("agent", "ann")] in inside and len(inside) == 4
 
 
-def _relay(drive: Any, inner: Any) -> Any:
+def _relay(drive, inner):
     """A graph with a memory, which sends what it gets to a graph with memories of its own."""
     builder = StateGraph(Memory).add_node("agent", make_agent(drive))
     builder.add_conditional_edges(START, lambda state: [Send("agent", {"news": state["news"]}, key="ann")], ["agent"])
@@ -140,10 +140,10 @@ def _relay(drive: Any, inner: Any) -> Any:
 def test_a_function_that_runs_a_graph_has_its_memories_too(drive, saver):
     agent = make_agent(drive)
 
-    def call(asked: Asked) -> Any:
+    def call(asked: Asked):
         return {"said": [f"{len(agent.invoke(asked)['heard'])}"]}
 
-    async def acall(asked: Asked) -> Any:
+    async def acall(asked: Asked):
         return {"said": [f"{len((await agent.ainvoke(asked))['heard'])}"]}
 
     for turn in (1, 2):
@@ -161,7 +161,7 @@ def test_a_command_and_an_entrypoint_take_keys_as_well(drive, saver):
         total = (previous or 0) + 1
         return entrypoint.final(value={"said": [f"{asked['news']}{total}"]}, save=total)
 
-    def sort(state: Desk) -> Any:
+    def sort(state: Desk):
         return Command(goto=[Send("count", {"news": news}, key=key) for key, news in state["mail"]])
 
     for turn in (1, 2):
@@ -174,7 +174,7 @@ def test_a_command_and_an_entrypoint_take_keys_as_well(drive, saver):
 # -- refused ------------------------------------------------------------------------------------------------------
 
 
-def plain(asked: Asked) -> Any:
+def plain(asked: Asked):
     return {"said": [asked["news"]]}
 
 
@@ -184,7 +184,7 @@ def test_a_key_for_a_function_without_a_graph_is_refused(drive, saver):
 
 
 def test_a_key_for_a_graph_without_a_memory_is_refused_before_it_runs(drive, saver):
-    ran: list[str] = []
+    ran = []
     agent = chain_of(Memory, hear=lambda state: ran.append("hear")).compile()
     with pytest.raises(InvalidUpdateError, match="node 'agent' has key='ann'.*checkpointer=True"):
         drive.invoke(make_desk(drive, saver, agent), {"mail": [("ann", "1")]}, CONFIG)
@@ -209,14 +209,14 @@ def test_a_subgraph_that_is_unknown_or_keeps_no_memory_is_refused(drive, saver):
 
 
 def test_a_question_in_one_memory_is_answered_there(drive, saver):
-    def ask(state: Memory) -> Any:
+    def ask(state: Memory):
         answer = interrupt("sure?") if state["news"] == "ask" else ""
         return {"heard": [state["news"] + answer]}
 
-    async def aask(state: Memory) -> Any:
+    async def aask(state: Memory):
         return ask(state)
 
-    def make() -> Any:
+    def make():
         return make_desk(drive, saver, make_agent(drive, ask, aask))
 
     asked = drive.invoke(make(), {"mail": [("ann", "ask"), ("bob", "ask"), (None, "told")]}, CONFIG)
@@ -233,15 +233,15 @@ def test_a_question_in_one_memory_is_answered_there(drive, saver):
 
 
 def test_a_retry_continues_with_the_same_memory(drive, saver):
-    failures: list[str] = []
+    failures = []
 
-    def fail_once(state: Memory) -> Any:
+    def fail_once(state: Memory):
         if state["news"] not in failures:
             failures.append(state["news"])
             raise ConnectionError
         return {"heard": [state["news"]]}
 
-    async def afail_once(state: Memory) -> Any:
+    async def afail_once(state: Memory):
         return fail_once(state)
 
     retry = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
@@ -281,18 +281,18 @@ def test_stopped_before_any_step_and_resumed_by_a_freshly_compiled_graph(drive, 
     class Stop(Exception):
         pass
 
-    calls: list[str] = []
+    calls = []
 
-    def hear(state: Memory) -> Any:
+    def hear(state: Memory):
         calls.append(state["news"])
         if len(calls) == stop:
             raise Stop
         return {"heard": [state["news"]]}
 
-    async def ahear(state: Memory) -> Any:
+    async def ahear(state: Memory):
         return hear(state)
 
-    def make() -> Any:
+    def make():
         return make_desk(drive, saver, make_agent(drive, hear, ahear))
 
     for news in "12":
@@ -313,14 +313,14 @@ def test_memories_are_deleted_copied_and_pruned_with_the_thread(drive, saver):
     for news in "123":
         drive.invoke(app, {"mail": [("ann", news), ("bob", news)]}, CONFIG)
     drive.call(saver, "copy_thread", "t", "copy")
-    ns: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "agent:=ann"}}
+    ns = {"configurable": {"thread_id": "t", "checkpoint_ns": "agent:=ann"}}
     assert len(drive.items(app, "get_state_history", ns)) > 3
     drive.call(saver, "prune", ["t"])
     assert len(drive.items(app, "get_state_history", ns)) == 1
     assert heard(drive, app, ("agent", "ann")) == ["1", "2", "3"], "the newest outlives the checkpoint around it"
     drive.call(saver, "delete_thread", "t")
     assert memories(drive, app) == []
-    copied: Any = {"configurable": {"thread_id": "copy"}}
+    copied = {"configurable": {"thread_id": "copy"}}
     assert drive.get_state(app, copied, subgraph=("agent", "bob")).values["heard"] == ["1", "2", "3"]
 
 
@@ -356,11 +356,11 @@ def test_a_cached_result_is_of_one_memory(drive):
 
 def test_custom_savers_list_namespaces_by_their_list(drive):
     class Mine(InMemorySaver):
-        def list(self, config: Any, **options: Any) -> Any:
+        def list(self, config: Any, **options):
             listed.append(config)
             return super().list(config, **options)
 
-    listed: list[Any] = []
+    listed = []
     saver = Mine()
     drive.invoke(make_desk(drive, saver), {"mail": [("ann", "1")]}, CONFIG)
     listed.clear()
@@ -371,7 +371,7 @@ def test_a_report_and_explain_show_the_key(tmp_path):
     class Sync:
         is_async = False
 
-    def ask(state: Memory) -> Any:
+    def ask(state: Memory):
         return {"heard": [interrupt("sure?")]}
 
     app = make_desk(Sync, InMemorySaver(), make_agent(Sync, ask))

@@ -43,12 +43,12 @@ class Oops(Exception):
     pass
 
 
-def app_of(node: Any, cache: Any = None, policy: CachePolicy | None = None, **more: Any) -> Any:
+def app_of(node, cache=None, policy: CachePolicy | None = None, **more):
     graph = StateGraph(State).add_node("node", node, cache_policy=policy or CachePolicy(), **more)
     return graph.add_edge(START, "node").compile(cache=cache or InMemoryCache())
 
 
-CALLS: list[Any] = []
+CALLS = []
 """What `note` and others were called with. Module state: a function with a closure is not cached without a key."""
 
 
@@ -125,14 +125,14 @@ def test_an_input_without_a_canonical_form_is_refused(drive):
 
 
 class Adds:
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str):
         self.what = what
 
-    def __call__(self, state: Any) -> State:
+    def __call__(self, state) -> State:
         CALLS.append(self.what)
         return {"log": [self.what]}
 
-    def method(self, state: Any) -> State:
+    def method(self, state) -> State:
         return self(state)
 
 
@@ -153,7 +153,7 @@ def test_the_refusal_covers_tasks_and_entrypoints():
         task(cache_policy=CachePolicy())(lambda n: n)
     held = object()
 
-    def flow(n: int) -> Any:
+    def flow(n: int):
         return held
 
     with pytest.raises(TypeError, match=r"has a closure \(held\)"):
@@ -185,7 +185,7 @@ def test_an_indistinguishable_function_needs_a_key(drive):
 
 
 def test_with_a_custom_key_a_function_may_close_over_changing_values(drive):
-    ran: list[int] = []
+    ran = []
 
     def count(state: State) -> State:
         ran.append(state["n"])
@@ -209,7 +209,7 @@ def test_a_chain_of_functions_needs_a_key():
 # -- at the same time -----------------------------------------------------------------------------------------
 
 
-def slow(n: Any) -> State:
+def slow(n) -> State:
     CALLS.append(n)
     threading.Event().wait(0.002)
     return {"log": [n]}
@@ -236,7 +236,7 @@ def slow_state(state: State) -> State:
 
 
 def test_a_failure_lets_the_next_in_line_try(drive):
-    def shaky(n: Any) -> State:
+    def shaky(n) -> State:
         CALLS.append(n)
         if len(CALLS) == 1:
             raise Oops
@@ -319,7 +319,7 @@ def test_a_file_serves_the_next_process(drive, tmp_path):
     assert CALLS == [1]
 
 
-def two_nodes(cache: Any) -> Any:
+def two_nodes(cache):
     graph = StateGraph(State)
     for name in "ab":
         graph.add_node(name, note, cache_policy=CachePolicy()).add_edge(START, name)
@@ -437,7 +437,7 @@ def test_questions_are_not_and_their_answers_are_not_shared(drive):
 
 
 def test_where_to_go_is_replayed(drive):
-    def go(state: State) -> Any:
+    def go(state: State):
         CALLS.append("go")
         return Command(update={"log": ["go"]}, goto=["a", Send("b", {"n": 5})])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import AsyncIterator, Callable, Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional, Union
 
@@ -34,7 +33,7 @@ class State(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
 
 
-def app_of(*nodes: Any, **options: Any) -> Any:
+def app_of(*nodes, **options):
     graph = StateGraph(State).add_sequence([(f"n{i}", node) for i, node in enumerate(nodes)])
     return graph.add_edge(START, "n0").compile(**options)
 
@@ -42,71 +41,71 @@ def app_of(*nodes: Any, **options: Any) -> Any:
 # -- what a node may be ----------------------------------------------------------------------------------------
 
 
-def function(state: State) -> State:
+def function(state: State):
     return {"log": [state["a"]]}
 
 
-async def coroutine(state: State) -> State:
+async def coroutine(state: State):
     return {"log": [state["a"]]}
 
 
-def generator(state: State) -> Iterator[State]:
+def generator(state: State):
     yield {"log": [state["a"]]}
 
 
-async def async_generator(state: State) -> AsyncIterator[State]:
+async def async_generator(state: State):
     yield {"log": [state["a"]]}
 
 
-def two(other: int, state: State) -> State:
+def two(other, state: State):
     return {"log": [state["a"] + other]}
 
 
 class Object:
-    def __call__(self, state: State) -> State:
+    def __call__(self, state: State):
         return {"log": [state["a"]]}
 
-    def method(self, state: State) -> State:
+    def method(self, state: State):
         return {"log": [state["a"]]}
 
     @staticmethod
-    def static(state: State) -> State:
+    def static(state: State):
         return {"log": [state["a"]]}
 
     @classmethod
-    def of_class(cls, state: State) -> State:
+    def of_class(cls, state: State):
         return {"log": [state["a"]]}
 
 
 class AsyncObject:
-    async def __call__(self, state: State) -> State:
+    async def __call__(self, state: State):
         return {"log": [state["a"]]}
 
 
 class Invokable:
-    def invoke(self, state: State) -> State:
+    def invoke(self, state: State):
         return {"log": [state["a"]]}
 
 
 class InvokableWithConfig:
-    def invoke(self, state: State, config: Any = None) -> State:
+    def invoke(self, state: State, config: Any = None):
         return {"log": [state["a"] if config["metadata"]["stategraph_node"] == "n0" else None]}
 
 
 class BothWorlds:
-    def invoke(self, state: State) -> State:
+    def invoke(self, state: State):
         return {"log": [state["a"]]}
 
-    async def ainvoke(self, state: State) -> State:
+    async def ainvoke(self, state: State):
         return {"log": [state["a"]]}
 
 
 class Returned(dict[str, Any]):
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State):
         super().__init__(log=[state["a"]])
 
 
-ACTIONS: dict[str, Any] = {
+ACTIONS = {
     "function": function,
     "lambda": lambda state: {"log": [state["a"]]},
     "method": Object().method,
@@ -149,7 +148,7 @@ def test_an_async_action_needs_an_async_run(action, drive):
 def test_every_yield_of_a_generator_is_an_update(drive):
     """WART-75: the peer keeps the last one."""
 
-    def node(state: State) -> Iterator[Any]:
+    def node(state: State):
         yield {"a": 7}
         yield {"log": [2]}
         yield None
@@ -163,7 +162,7 @@ def test_a_compiled_graph_is_a_node(drive):
     assert drive.invoke(app_of(inner), {"a": 1}) == {"a": 2, "log": []}
 
 
-NOT_ACTIONS: dict[str, Any] = {
+NOT_ACTIONS = {
     "number": 3, "string": "n", "list": [function], "dict": {"log": function}, "object": object(),
     "no parameter": lambda: None, "keyword only": lambda *, state: None, "only **kwargs": lambda **kwargs: None,
     "too many": lambda state, other: None, "too many by keyword": lambda state, *, other: None,
@@ -181,7 +180,7 @@ def test_what_cannot_be_called_as_a_node_is_refused_by_name(action):
 # -- what a node is given --------------------------------------------------------------------------------------
 
 
-def given(action: Callable[..., Any], drive: Any, **options: Any) -> dict[str, Any]:
+def given(action, drive, **options):
     """What `action` told of its parameters, by calling `tell`."""
     told.clear()
     store = InMemoryStore()
@@ -190,16 +189,16 @@ def given(action: Callable[..., Any], drive: Any, **options: Any) -> dict[str, A
     return dict(told)
 
 
-told: dict[str, Any] = {}
+told = {}
 
 
-def tell(**seen: Any) -> None:
+def tell(**seen):
     told.update(seen)
 
 
-def check(seen: dict[str, Any]) -> None:
+def check(seen):
     """That each parameter got what its name stands for."""
-    kinds: dict[str, Callable[[Any], bool]] = {
+    kinds = {
         "config": lambda v: v["tags"] == ["t"] and v["metadata"]["stategraph_node"] == "n0",
         "runtime": lambda v: isinstance(v, Runtime) and v.context == {"user": "u"},
         "writer": callable,
@@ -219,37 +218,37 @@ def by_keyword(state, *, store, writer, runtime, config):  # type: ignore[no-unt
     tell(config=config, runtime=runtime, writer=writer, store=store)
 
 
-def by_string(state: State, config: RunnableConfig | None, store: BaseStore | None, runtime: Runtime[Any]) -> None:
+def by_string(state: State, config: RunnableConfig | None, store: BaseStore | None, runtime: Runtime[Any]):
     tell(config=config, store=store, runtime=runtime)
 
 
-def by_old_union(state: State, config: Optional[RunnableConfig], store: Union[BaseStore, None]) -> None:
+def by_old_union(state: State, config: Optional[RunnableConfig], store: Union[BaseStore, None]):
     tell(config=config, store=store)
 
 
-def by_default(state: State, config: RunnableConfig | None = None, writer: StreamWriter = print) -> None:
+def by_default(state: State, config: RunnableConfig | None = None, writer: StreamWriter = print):
     tell(config=config, writer=writer)
 
 
-def by_annotation(state: State, cfg: RunnableConfig, kept: BaseStore, rt: Runtime[Any], send: StreamWriter) -> None:
+def by_annotation(state: State, cfg: RunnableConfig, kept: BaseStore, rt: Runtime[Any], send: StreamWriter):
     tell(config=cfg, store=kept, runtime=rt, writer=send)
 
 
-def by_dict(state: State, config: dict[str, Any]) -> None:
+def by_dict(state: State, config: dict[str, Any]):
     tell(config=config)
 
 
-def by_unknown(state: Unknown, config: Unknown, runtime: Unknown) -> None:
+def by_unknown(state: Unknown, config: Unknown, runtime: Unknown):
     tell(config=config, runtime=runtime)
 
 
 def by_qualified(
     state: State, config: stategraph.RunnableConfig | None, runtime: stategraph.Runtime[dict[str, str]]
-) -> None:
+):
     tell(config=config, runtime=runtime)
 
 
-def state_later(runtime: Runtime[Any], state: State) -> None:
+def state_later(runtime: Runtime[Any], state: State):
     tell(runtime=runtime)
 
 
@@ -276,11 +275,11 @@ def test_further_parameters_are_filled_by_name_or_annotation(action, drive):
 
 
 def test_async_nodes_partials_and_objects_get_the_same_parameters(drive):
-    async def later(state: State, config: RunnableConfig, store: BaseStore | None) -> None:
+    async def later(state: State, config: RunnableConfig, store: BaseStore | None):
         tell(config=config, store=store)
 
     class Called:
-        def __call__(self, state: State, runtime: Runtime[Any]) -> None:
+        def __call__(self, state: State, runtime: Runtime[Any]):
             tell(runtime=runtime)
 
     if drive.is_async:
@@ -299,28 +298,28 @@ def test_the_first_parameter_is_the_state_whatever_its_name(drive):
 
 
 def test_without_a_store_none_is_given(drive):
-    def node(state: State, store: BaseStore) -> State:
+    def node(state: State, store: BaseStore):
         return {"log": [store]}
 
     assert drive.invoke(app_of(node), {})["log"] == [None]
 
 
 def test_a_reserved_name_with_a_foreign_annotation_is_refused():
-    def node(state: State, config: int) -> None: ...
+    def node(state: State, config: int): ...
 
     with pytest.raises(TypeError, match="node 'n': the parameter 'config' is annotated"):
         StateGraph(State).add_node("n", node)
 
 
 def test_a_foreign_annotation_with_a_default_keeps_the_default(drive):
-    def node(state: State, writer: int = 3, other: str = "x") -> State:
+    def node(state: State, writer: int = 3, other="x"):
         return {"log": [writer, other]}
 
     assert drive.invoke(app_of(node), {})["log"] == [3, "x"]
 
 
 def test_routers_are_filled_like_nodes(drive):
-    def router(state: State, config: RunnableConfig | None, *, runtime: Runtime[Any]) -> str:
+    def router(state: State, config: RunnableConfig | None, *, runtime: Runtime[Any]):
         tell(config=config, runtime=runtime)
         return "n1"
 
@@ -356,7 +355,7 @@ class Plain:
 plain = Plain()
 plain.a = 5
 
-RESULTS: dict[str, tuple[Any, dict[str, Any]]] = {
+RESULTS = {
     "None": (None, {"a": 1, "log": []}),
     "dict": ({"a": 5, "log": [1]}, {"a": 5, "log": [1]}),
     "empty dict": ({}, {"a": 1, "log": []}),
@@ -380,7 +379,7 @@ def test_a_node_may_return(result, state, drive):
     assert drive.invoke(app_of(lambda given: result), {"a": 1}) == state
 
 
-NOT_RESULTS: dict[str, Any] = {
+NOT_RESULTS = {
     "text": "x", "number": 3, "False": False, "bytes": b"a", "set": {"a"}, "object": object(), "a type": dict,
     "a schema": State, "a function": function, "an exception": ValueError("returned"), "an iterator": iter([{"a": 1}]),
     "a list of text": ["x"], "a nested list": [[]], "a list with a number": [{"a": 1}, 2], "a coroutine name": "__end__",

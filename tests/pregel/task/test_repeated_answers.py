@@ -23,10 +23,10 @@ from stategraph import (
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 
-def ages(name: str, ran: list[str] | None = None, count: int = 1) -> Any:
+def ages(name, ran=None, count=1):
     """A node that asks for numbers, and fails with anything else."""
 
-    def node(state: Any) -> Any:
+    def node(state):
         if ran is not None:
             ran.append(name)
         return {"log": [(name, *(int(interrupt(f"{name}{i or ''}?")) for i in range(count)))]}
@@ -34,7 +34,7 @@ def ages(name: str, ran: list[str] | None = None, count: int = 1) -> Any:
     return node
 
 
-def fail(drive: Any, app: Any, given: Any) -> None:
+def fail(drive, app, given):
     with pytest.raises(ValueError, match="invalid literal"):
         drive.invoke(app, given, CFG)
 
@@ -101,7 +101,7 @@ def test_an_answer_is_replaced_in_a_nested_graph_or_a_call(how, drive):
         return {"log": ask().result()}
 
     holder = inner if how == "node" else lambda state: {"log": inner.invoke({})["log"]}
-    app: Any = flow if how == "task" else graph({"sub": holder}, (START, "sub"))
+    app = flow if how == "task" else graph({"sub": holder}, (START, "sub"))
     assert asked(drive.invoke(app, {"a": 1}, CFG)) == ["n?"]
     fail(drive, app, Command(resume="ten"))
     assert drive.invoke(app, Command(resume="10"), CFG)["log"] == [("n", 10)]
@@ -112,7 +112,7 @@ def test_a_replaced_answer_survives_a_crash(nested, drive, tmp_path):
     """The new answer is stored before the node runs, and counts from then on."""
     dies = [True]
 
-    def node(state: Any) -> Any:
+    def node(state):
         age = int(interrupt("age?"))
         if dies.pop() if dies else False:
             raise KeyboardInterrupt
@@ -138,7 +138,7 @@ def test_a_task_that_failed_and_waits_now_waits_for_its_slot(drive, schedule, du
     """Its failure is over: what another task is answered does not make it run."""
     ran = []
 
-    def x(state: State, runtime: Runtime) -> Any:
+    def x(state: State, runtime: Runtime):
         ran.append(1)
         if len(ran) == 1:
             raise ConnectionError

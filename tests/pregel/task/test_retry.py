@@ -43,7 +43,7 @@ class Oops(Exception):
     pass
 
 
-def app_of(node: Any, saver: Any = None, **policies: Any) -> Any:
+def app_of(node, saver=None, **policies):
     return StateGraph(State).add_node("node", node, **policies).add_edge(START, "node").compile(checkpointer=saver)
 
 
@@ -54,11 +54,11 @@ class Fails:
         calls: how often it was called.
     """
 
-    def __init__(self, *errors: BaseException) -> None:
+    def __init__(self, *errors):
         self.errors = list(errors)
         self.calls = 0
 
-    def __call__(self, state: Any) -> State:
+    def __call__(self, state):
         self.calls += 1
         if self.errors:
             raise self.errors.pop(0)
@@ -84,8 +84,8 @@ def test_jitter_shortens_a_wait_by_half_at_most(initial):
 
 
 def test_the_first_attempt_counts():
-    def tries(policy: RetryPolicy) -> int:
-        failures: dict[int, int] = {}
+    def tries(policy: RetryPolicy):
+        failures = {}
         count = 1
         while wait_before_retry([policy], failures, Oops()) is not None:
             count += 1
@@ -104,7 +104,7 @@ def test_the_first_policy_that_fits_decides():
 
 def test_each_policy_counts_its_own_failures():
     policies = [RetryPolicy(retry_on=KeyError, max_attempts=3), RetryPolicy(retry_on=ValueError, max_attempts=5)]
-    failures: dict[int, int] = {}
+    failures = {}
     errors = [KeyError(), KeyError(), *(ValueError() for _ in range(4))]
     assert all(wait_before_retry(policies, failures, error) is not None for error in errors)
     assert wait_before_retry(policies, failures, KeyError()) is None
@@ -143,7 +143,7 @@ def test_a_raw_graph_reports_a_wrong_retry_on_at_the_first_failure(drive):
 
 
 def test_a_predicate_that_fails_ends_the_run(drive):
-    def broken(error: Exception) -> bool:
+    def broken(error: Exception):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -151,7 +151,7 @@ def test_a_predicate_that_fails_ends_the_run(drive):
 
 
 class Answered(Exception):
-    def __init__(self, status: int) -> None:
+    def __init__(self, status):
         self.response = type("Response", (), {"status_code": status, "__bool__": lambda self: status < 400})()
 
 
@@ -182,10 +182,10 @@ def test_not_retried_by_default(error):
 @pytest.fixture
 def waits(monkeypatch):
     """The waits between attempts, noted instead of waited for."""
-    noted: list[float] = []
+    noted = []
     sleep = asyncio.sleep
 
-    async def wait(seconds: float, result: Any = None) -> Any:
+    async def wait(seconds, result=None):
         noted.append(seconds)
         return await sleep(0, result)
 
@@ -226,9 +226,9 @@ def test_signals_are_never_tried_again(drive, signal):
 
 
 def test_questions_are_never_tried_again(drive):
-    log: list[str] = []
+    log = []
 
-    def ask(state: Any) -> State:
+    def ask(state):
         log.append("ask")
         return {"log": [interrupt("?")]}
 
@@ -241,7 +241,7 @@ def test_questions_are_never_tried_again(drive):
 def test_an_answer_survives_a_failed_attempt(drive):
     fails = [True]
 
-    def ask(state: Any) -> State:
+    def ask(state):
         got = [interrupt("a?"), interrupt("b?")]
         if fails.pop():
             fails.append(False)
@@ -256,9 +256,9 @@ def test_an_answer_survives_a_failed_attempt(drive):
 
 def test_a_node_sees_its_attempt_number(drive):
     """Counted up from 1; the time of the first stays."""
-    seen: list[tuple[int, float]] = []
+    seen = []
 
-    def node(state: Any, runtime: Any) -> None:
+    def node(state, runtime: Any):
         info = runtime.execution_info
         seen.append((info.node_attempt, info.node_first_attempt_time))
         if len(seen) < 3:
@@ -271,9 +271,9 @@ def test_a_node_sees_its_attempt_number(drive):
 
 
 def test_a_node_that_raises_cancelled_by_itself_has_failed(drive):
-    log: list[int] = []
+    log = []
 
-    async def node(state: Any) -> State:
+    async def node(state):
         log.append(1)
         if len(log) < 2:
             raise asyncio.CancelledError
@@ -309,7 +309,7 @@ def test_a_failing_router_runs_the_node_again_and_doubles_nothing(drive):
     """What the failed attempt wrote is dropped."""
     fails = [True]
 
-    def route(state: State) -> str:
+    def route(state: State):
         if fails:
             fails.pop()
             raise Oops
@@ -325,11 +325,11 @@ def test_without_a_policy_a_failed_router_runs_again_on_resume(drive):
     """The node's writes do not make it count as finished, and the path goes on."""
     fails, log = [True], []
 
-    def node(state: Any) -> State:
+    def node(state):
         log.append("node")
         return {"log": ["node"]}
 
-    def route(state: State) -> str:
+    def route(state: State):
         log.append("route")
         if fails:
             fails.pop()
@@ -349,13 +349,13 @@ def test_without_a_policy_a_failed_router_runs_again_on_resume(drive):
 @pytest.mark.parametrize("inside", [False, True], ids=["as a node", "called by a node"])
 def test_a_nested_graph_resumes_where_it_failed(drive, inside):
     """With a saver: what had finished in it does not run again, and its namespace stays the same."""
-    log: list[str] = []
-    spaces: set[str] = set()
+    log = []
+    spaces = set()
 
-    def first(state: Any, config: Any) -> None:
+    def first(state, config: Any):
         log.append("first")
 
-    def second(state: Any, runtime: Any) -> State:
+    def second(state, runtime: Any):
         log.append("second")
         spaces.add(runtime.execution_info.checkpoint_ns.rpartition("|")[0])
         if log.count("second") < 3:
@@ -363,14 +363,14 @@ def test_a_nested_graph_resumes_where_it_failed(drive, inside):
         return {"log": ["done"]}
 
     child = StateGraph(State).add_sequence([first, second]).add_edge(START, "first").compile()
-    node: Any = child
+    node = child
     if inside and drive.is_async:
 
-        async def node(state: Any) -> Any:
+        async def node(state):
             return await child.ainvoke({"n": 1})
     elif inside:
 
-        def node(state: Any) -> Any:
+        def node(state):
             return child.invoke({"n": 1})
 
     app = app_of(node, InMemorySaver(), retry_policy=AT_ONCE)
@@ -382,7 +382,7 @@ def test_a_nested_graph_resumes_where_it_failed(drive, inside):
 def test_a_question_of_a_retried_nested_graph_can_be_answered_by_its_id(drive):
     fails = [True]
 
-    def ask(state: Any) -> State:
+    def ask(state):
         if fails:
             fails.pop()
             raise Oops
@@ -417,9 +417,9 @@ def test_defaults_are_for_nodes_without_their_own(drive):
 
 
 def test_each_send_has_attempts_of_its_own(drive):
-    log: list[int] = []
+    log = []
 
-    def work(n: Any) -> State:
+    def work(n):
         log.append(n)
         if log.count(n) < 2:
             raise Oops

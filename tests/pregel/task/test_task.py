@@ -18,23 +18,23 @@ from stategraph.pregel.task.ids import task_id
 from stategraph.pregel.task.task import Task, in_path_order
 
 
-def node(name: str = "n", triggers: tuple[str, ...] = ("a",)) -> Any:
+def node(name="n", triggers=("a",)):
     identity = "\0".join(("__pregel_pull", *sorted(triggers)))
     return SimpleNamespace(name=name, triggers=triggers, path=("__pregel_pull", name), identity=identity)
 
 
-def pull(name: str, triggers: tuple[str, ...] = ("a",)) -> Task:
+def pull(name, triggers=("a",)):
     return Task(node(name, triggers), ("__pregel_pull", name), None)
 
 
-def push(index: int, name: str = "n") -> Task:
+def push(index, name="n"):
     return Task(node(name), ("__pregel_push", index, False), None)
 
 
 # -- paths ----------------------------------------------------------------------------------------------------
 
 
-def test_a_path_as_text() -> None:
+def test_a_path_as_text():
     assert path_text(()) == "~"
     assert path_text(("__pregel_pull", "n")) == "~__pregel_pull, n"
     assert path_text(("__pregel_push", 3, False)) == "~__pregel_push, 0000000003, 0000000000"
@@ -44,13 +44,13 @@ def test_a_path_as_text() -> None:
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=2))
-def test_text_of_send_paths_sorts_like_their_index(indexes: list[int]) -> None:
+def test_text_of_send_paths_sorts_like_their_index(indexes):
     texts = [path_text(("__pregel_push", i, False)) for i in indexes]
     assert sorted(texts) == [path_text(("__pregel_push", i, False)) for i in sorted(indexes)]
 
 
 @given(st.lists(st.text(max_size=3), unique=True), st.lists(st.integers(0, 2000), unique=True), st.randoms())
-def test_order_is_nodes_by_name_then_sends_by_index(names: list[str], indexes: list[int], random: Any) -> None:
+def test_order_is_nodes_by_name_then_sends_by_index(names, indexes, random):
     tasks = [*map(pull, names), *map(push, indexes)]
     random.shuffle(tasks)
     ordered = [t.path[1] for t in in_path_order(tasks)]
@@ -60,13 +60,13 @@ def test_order_is_nodes_by_name_then_sends_by_index(names: list[str], indexes: l
 # -- ids ------------------------------------------------------------------------------------------------------
 
 
-def test_an_id_has_the_form_of_a_uuid_and_depends_on_nothing_else() -> None:
+def test_an_id_has_the_form_of_a_uuid_and_depends_on_nothing_else():
     one, two = task_id("c1", "", 0, pull("n")), task_id("c1", "", 0, pull("n"))
     assert one == two
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", one)
 
 
-def test_task_ids_differ_whenever_tasks_differ() -> None:
+def test_task_ids_differ_whenever_tasks_differ():
     base = pull("n")
     ids = [
         task_id("c1", "", 0, base), task_id("c2", "", 0, base), task_id("c1", "p:1", 0, base), task_id("c1", "", 1, base),
@@ -77,8 +77,8 @@ def test_task_ids_differ_whenever_tasks_differ() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_the_order_of_triggers_in_a_declaration_does_not_change_an_id(drive: Any) -> None:
-    def ids(*triggers: str) -> list[str]:
+def test_the_order_of_triggers_in_a_declaration_does_not_change_an_id(drive):
+    def ids(*triggers):
         graph = Pregel(nodes={"n": NodeBuilder().subscribe_to(*triggers)}, channels={k: LastValue(int) for k in "ab"},
                        input_channels="a", output_channels="a", checkpointer=saver)  # fmt: skip
         return [task.id for task in drive.get_state(graph, config).tasks]
@@ -90,7 +90,7 @@ def test_the_order_of_triggers_in_a_declaration_does_not_change_an_id(drive: Any
     assert ids("a", "b") == ids("b", "a") != []
 
 
-def graph_of_sends(saver: Any = None, body: Any = None) -> Pregel:
+def graph_of_sends(saver=None, body=None):
     plan = (
         NodeBuilder()
         .subscribe_only("a")
@@ -101,7 +101,7 @@ def graph_of_sends(saver: Any = None, body: Any = None) -> Pregel:
                   input_channels="a", output_channels="a", checkpointer=saver)  # fmt: skip
 
 
-def test_m23_three_sends_have_three_paths(drive: Any) -> None:
+def test_m23_three_sends_have_three_paths(drive):
     saver, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
     graph = graph_of_sends(saver)
     drive.invoke(graph, 3, config)
@@ -110,10 +110,10 @@ def test_m23_three_sends_have_three_paths(drive: Any) -> None:
     assert len({task.id for task in tasks}) == 3
 
 
-def test_a_task_sees_the_id_that_streams_and_snapshots_show(drive: Any) -> None:
-    seen: list[Any] = []
+def test_a_task_sees_the_id_that_streams_and_snapshots_show(drive):
+    seen = []
 
-    def body(value: int, runtime: Any) -> None:
+    def body(value, runtime: Any):
         info = runtime.execution_info
         seen.append((info.task_id, info.checkpoint_ns, runtime.idempotency_key, info.thread_id, info.node_attempt))
 
@@ -126,16 +126,16 @@ def test_a_task_sees_the_id_that_streams_and_snapshots_show(drive: Any) -> None:
     assert stored == shown
 
 
-def test_ids_without_a_saver_differ_between_runs(drive: Any) -> None:
+def test_ids_without_a_saver_differ_between_runs(drive):
     """What an outer system takes for one piece of work must not be shared by two runs."""
-    seen: list[str] = []
+    seen = []
     graph = graph_of_sends(body=lambda value, runtime: seen.append(runtime.idempotency_key))
     for _ in range(2):
         drive.invoke(graph, 2)
     assert len(set(seen)) == 4
 
 
-def test_a_failed_attempt_leaves_no_writes_and_no_counters() -> None:
+def test_a_failed_attempt_leaves_no_writes_and_no_counters():
     task = pull("n")
     task.writes, task.current.asked, task.current.graphs = [("a", 1)], 2, 3
     task.begin_attempt()
@@ -143,5 +143,5 @@ def test_a_failed_attempt_leaves_no_writes_and_no_counters() -> None:
 
 
 @pytest.mark.parametrize(("task", "triggers"), [(pull("n", ("a", "b")), ("a", "b")), (push(0), ("__pregel_push",))])
-def test_triggers_of_a_task(task: Task, triggers: tuple[str, ...]) -> None:
+def test_triggers_of_a_task(task, triggers):
     assert task.triggers == triggers

@@ -56,7 +56,7 @@ class Program:
 TURNED = "goes on, its questions the other way round"
 
 
-def ask(question: str, key: str | None = None) -> Any:
+def ask(question: str, key: str | None = None):
     """Ask; look whether the answer is one to this question."""
     answer = interrupt(question, key=key)
     if not isinstance(answer, str) or not answer.startswith(question + "="):
@@ -71,7 +71,7 @@ def act(outcome: str, name: str, count: int) -> tuple[str, ...]:
     return (name, *(ask(f"{name}{n}") for n in range(1, count + 1)))
 
 
-def turned(process: Process, saver: Any, asks: dict[str, int], schedule: Any = "supersteps") -> Any:
+def turned(process: Process, saver, asks: dict[str, int], schedule="supersteps"):
     """Nodes side by side that ask forwards or backwards, as it comes each time they run."""
     graph = StateGraph(State)
 
@@ -82,13 +82,13 @@ def turned(process: Process, saver: Any, asks: dict[str, int], schedule: Any = "
         answers = {n: ask(f"{name}{n}", key=str(n)) for n in numbers}
         return {"log": [(name, *(answers[n] for n in sorted(answers)))]}
 
-    def party(name: str, count: int) -> Any:
+    def party(name: str, count: int):
         outcomes = (GO, TURNED, RAISE) if count > 1 else (GO, RAISE)
 
-        def node(_: Any) -> Any:
+        def node(_):
             return act_turned(process.gate(name, outcomes), name, count)
 
-        async def anode(_: Any) -> Any:
+        async def anode(_):
             return act_turned(await process.agate(name, outcomes), name, count)
 
         return node if process.world.loop is None else anode
@@ -98,43 +98,43 @@ def turned(process: Process, saver: Any, asks: dict[str, int], schedule: Any = "
     return graph.compile(checkpointer=saver, schedule=schedule)
 
 
-def body(process: Process, told: Callable[[Any], tuple[str, int]]) -> Any:
+def body(process: Process, told: Callable[[Any], tuple[str, int]]):
     """The function of a node or task that is a party, of the world's kind: it waits for its turn, then acts.
 
     Args:
         told: from what it is given to the party's name and how much it asks.
     """
 
-    def node(given: Any) -> Any:
+    def node(given):
         name, count = told(given)
         return {"log": [act(process.gate(name, (GO, RAISE)), name, count)]}
 
-    async def anode(given: Any) -> Any:
+    async def anode(given):
         name, count = told(given)
         return {"log": [act(await process.agate(name, (GO, RAISE)), name, count)]}
 
     return node if process.world.loop is None else anode
 
 
-def party(process: Process, name: str, count: int) -> Any:
+def party(process: Process, name: str, count: int):
     """A node that is one of the parties."""
     return body(process, lambda _: (name, count))
 
 
-def calling(process: Process, asks: dict[str, int]) -> Any:
+def calling(process: Process, asks: dict[str, int]):
     """A function that calls a `@task` for each of these, side by side."""
     work = task(body(process, lambda given: given))
 
-    def calls(given: Any) -> Any:
+    def calls(given):
         return {"log": [future.result()["log"][0] for future in [work(each) for each in asks.items()]]}
 
-    async def acalls(given: Any) -> Any:
+    async def acalls(given):
         return {"log": [(await future)["log"][0] for future in [work(each) for each in asks.items()]]}
 
     return calls if process.world.loop is None else acalls
 
 
-def side_by_side(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+def side_by_side(process: Process, saver, asks: dict[str, int]):
     """Nodes of one superstep; `z`, if there, comes after all others."""
     graph = StateGraph(State)
     first = [name for name in asks if name != "z"]
@@ -147,19 +147,19 @@ def side_by_side(process: Process, saver: Any, asks: dict[str, int]) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def sends(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+def sends(process: Process, saver, asks: dict[str, int]):
     """Sends to one node."""
     graph = StateGraph(State).add_node("work", body(process, lambda given: given))
     graph.add_conditional_edges(START, lambda state: [Send("work", each) for each in asks.items()])
     return graph.compile(checkpointer=saver)
 
 
-def tasks(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+def tasks(process: Process, saver, asks: dict[str, int]):
     """`@task`s of one entrypoint."""
     return entrypoint(checkpointer=saver)(calling(process, asks))
 
 
-def tasks_in_node(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+def tasks_in_node(process: Process, saver, asks: dict[str, int]):
     """A node that calls `@task`s, beside one that asks."""
     first = next(iter(asks))
     others = {name: count for name, count in asks.items() if name != first}
@@ -172,7 +172,7 @@ class Inner(TypedDict, total=False):
     log: list[Any]
 
 
-def nested(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+def nested(process: Process, saver, asks: dict[str, int]):
     """The first party is a node of a graph that is a node, beside the others."""
     first, *others = asks
     inner = StateGraph(Inner).add_node(first, party(process, first, asks[first])).add_edge(START, first)
@@ -182,17 +182,17 @@ def nested(process: Process, saver: Any, asks: dict[str, int]) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def chained(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+def chained(process: Process, saver, asks: dict[str, int]):
     """A nested graph whose parties come one after the other: its own history moves on while the outer one waits."""
     first, second, *others = asks
     inner = StateGraph(State).add_node(first, party(process, first, asks[first]))
     inner.add_node(second, party(process, second, asks[second])).add_edge(START, first).add_edge(first, second)
     compiled = inner.compile()
 
-    def calls(state: Any) -> Any:
+    def calls(state):
         return {"log": compiled.invoke({"log": []})["log"]}
 
-    async def acalls(state: Any) -> Any:
+    async def acalls(state):
         return {"log": (await compiled.ainvoke({"log": []}))["log"]}
 
     graph = chain_of(State, calls=calls if process.world.loop is None else acalls)
@@ -201,14 +201,14 @@ def chained(process: Process, saver: Any, asks: dict[str, int]) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def ready(process: Process, saver: Any, asks: dict[str, int]) -> Any:
+def ready(process: Process, saver, asks: dict[str, int]):
     """Nodes that start at different checkpoints and are under way together: before each party but the first stands a node
     that does nothing, and ends before anything else happens."""
 
-    def rest(state: Any) -> Any:
+    def rest(state):
         return {}
 
-    async def arest(state: Any) -> Any:
+    async def arest(state):
         return {}
 
     graph = StateGraph(State)

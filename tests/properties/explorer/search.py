@@ -46,7 +46,7 @@ class Call:
     again: bool = False
 
     @property
-    def input(self) -> Any:
+    def input(self):
         """What `invoke` is given."""
         if self.kind == INPUT:
             return {"log": []}
@@ -171,7 +171,7 @@ class Explorer:
 
     def __init__(
         self, program: Program, storage: str, durability: str, bounds: Bounds, *, is_async: bool = True
-    ) -> None:
+    ):
         self.program, self.durability, self.bounds = program, durability, bounds
         self.loop, self.turns = (Stepped(), None) if is_async else (None, Turns())
         self.world = World(self.loop, self.turns)
@@ -189,7 +189,7 @@ class Explorer:
         self.plain: list[tuple[State, State]] = []
         self.config: Any = {"configurable": {"thread_id": "t"}}
 
-    def close(self) -> None:
+    def close(self):
         """Give back what is open."""
         if self.loop is not None:
             self.loop.close()
@@ -213,30 +213,30 @@ class Explorer:
             started.append((process, partial(client, process, app, call)))
         return self.world.run(started)
 
-    def _client(self, process: Process, app: Any, call: Call) -> Any:
+    def _client(self, process: Process, app, call: Call):
         try:
             result = app.invoke(call.input, self._config(call), durability=self.durability)
         except BaseException as error:
             return Dead() if process.dead else error
         return Dead() if process.dead else result
 
-    async def _aclient(self, process: Process, app: Any, call: Call) -> Any:
+    async def _aclient(self, process: Process, app, call: Call):
         try:
             result = await app.ainvoke(call.input, self._config(call), durability=self.durability)
         except BaseException as error:
             return Dead() if process.dead else error
         return Dead() if process.dead else result
 
-    def _config(self, call: Call) -> Any:
+    def _config(self, call: Call):
         return {**self.config, **({"run_id": call.run_id} if call.run_id else {})}
 
-    def _put(self, state: State) -> None:
+    def _put(self, state: State):
         self.storage.put(state.content, *(saver for _, saver, _ in self.clients))
 
-    def _take(self) -> Any:
+    def _take(self):
         return self.storage.take(*(saver for _, saver, _ in self.clients))
 
-    def look(self) -> Any:
+    def look(self):
         """What `get_state` shows."""
         return self.viewer.get_state(self.config)
 
@@ -282,7 +282,7 @@ class Explorer:
             self._check_ends()
         return self.found
 
-    def following(self, state: State, view: Any) -> Iterator[State]:
+    def following(self, state: State, view) -> Iterator[State]:
         """The states that the next call, or the next two at once, can lead to."""
         left = self.bounds.faults - state.faults
         calls = self.possible(state, view)
@@ -317,7 +317,7 @@ class Explorer:
         )
         return replace(second, answers=answers)
 
-    def possible(self, state: State, view: Any) -> list[Call]:
+    def possible(self, state: State, view) -> list[Call]:
         """The calls that a client may do now."""
         if view.created_at is None:
             return [Call(INPUT, run_id="run-0" if self.bounds.named else ""), *self._again(state)]
@@ -367,7 +367,7 @@ class Explorer:
 
     # -- the rules ------------------------------------------------------------------------------------------
 
-    def _fail(self, rule: str, what: str, state: State, trace: Sequence[str], kind: str = "") -> None:
+    def _fail(self, rule: str, what: str, state: State, trace: Sequence[str], kind: str = ""):
         """Note a broken rule; of each kind, the cheapest way to it."""
         assert rule in RULES, rule
         known = self.found.failures.setdefault(f"{rule} {kind}", Failure(rule, what, [*state.told(), *trace]))
@@ -419,7 +419,7 @@ class Explorer:
         error: BaseException,
         trace: Sequence[str],
         disturbed: bool,
-    ) -> None:
+    ):
         for each in _causes(error):
             if isinstance(each, DamagedError):
                 self._fail("never damaged", f"a call raises {each}", state, trace)
@@ -436,7 +436,7 @@ class Explorer:
         rule = "what is shown is open" if _refused(error) else "the next call goes on"
         self._fail(rule, f"{call.kind} raises {error!r}", state, trace, f"{call.kind} {type(error).__name__}")
 
-    def _check_call(self, state: State, call: Call, result: Any, trace: Sequence[str]) -> None:
+    def _check_call(self, state: State, call: Call, result, trace: Sequence[str]):
         """A call that nothing has disturbed, and that did not fail."""
         asked = {each.value for each in result.get("__interrupt__", ())}
         try:
@@ -458,7 +458,7 @@ class Explorer:
                 trace,
             )
 
-    def _check_state(self, state: State, view: Any) -> None:
+    def _check_state(self, state: State, view):
         """What must hold of every state."""
         acknowledged = dict(state.known.acknowledged)
         state.shown = tuple(each.value for each in view.interrupts)
@@ -487,9 +487,9 @@ class Explorer:
                     "what was given counts", f"{question}: {answer} counts, given were {state.known.unsure}", state, ()
                 )
 
-    def _check_ends(self) -> None:
+    def _check_ends(self):
         """Whether plain clients reach the end from every state, if all goes well from there on."""
-        before: dict[str, list[str]] = {}
+        before = {}
         for state, following in self.plain:
             before.setdefault(following.key, []).append(state.key)
         reached = {key for key, state in self.seen.items() if state.ended}
@@ -504,7 +504,7 @@ class Explorer:
                 self._fail("never stuck", f"no call leads to the end; get_state shows {list(state.shown)}", state, ())
 
 
-def _told(result: Any) -> str:
+def _told(result) -> str:
     if isinstance(result, Dead):
         return "died"
     if isinstance(result, BaseException):

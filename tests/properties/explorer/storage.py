@@ -30,14 +30,14 @@ def faces() -> dict[str, Any]:
 class Gated(BaseCheckpointSaver):
     """A saver of a process: each of its calls waits at a gate, and may fail there. Has the inner saver's nature."""
 
-    def __init__(self, process: Process, in_memory: bool) -> None:
+    def __init__(self, process: Process, in_memory: bool):
         super().__init__()
         self.process = process
         self.in_memory = in_memory  # type: ignore[misc]
         self.inner: Any = None
         self.gate_reads = True
 
-    def _do(self, name: str, outcome: str, args: Any, kwargs: Any) -> Any:
+    def _do(self, name: str, outcome: str, args, kwargs):
         if outcome == LOST:
             raise StorageError("the storage is not there just now")
         if outcome == DIES:
@@ -49,7 +49,7 @@ class Gated(BaseCheckpointSaver):
             raise Dead
         return result
 
-    def _at_once(self, name: str, args: Any) -> str:
+    def _at_once(self, name: str, args) -> str:
         """How a call goes that need not wait; "" if it must."""
         if self.process.dead:
             raise Dead
@@ -57,19 +57,19 @@ class Gated(BaseCheckpointSaver):
             return OK
         return self.process.now(self._label(name, args), STORING) if self.in_memory else ""
 
-    def call(self, name: str, args: Any, kwargs: Any) -> Any:
+    def call(self, name: str, args, kwargs):
         """Do what a saver is asked for, as the world lets it go."""
         outcomes = (OK,) if name in READING else STORING
         outcome = self._at_once(name, args) or self.process.gate(self._label(name, args), outcomes)
         return self._do(name, outcome, args, kwargs)
 
-    async def acall(self, name: str, args: Any, kwargs: Any) -> Any:
+    async def acall(self, name: str, args, kwargs):
         """`call` for coroutines."""
         outcomes = (OK,) if name in READING else STORING
         outcome = self._at_once(name, args) or await self.process.agate(self._label(name, args), outcomes)
         return self._do(name, outcome, args, kwargs)
 
-    def _label(self, name: str, args: Any) -> str:
+    def _label(self, name: str, args) -> str:
         """What is stored, in few words."""
         if name == "commit" and args:
             (commits,) = args
@@ -82,7 +82,7 @@ class Gated(BaseCheckpointSaver):
         return f" in {ns.split(':')[0]}" if ns else ""
 
 
-def _names(args: Any) -> str:
+def _names(args) -> str:
     """The kinds of writes in what is to be recorded."""
     found = []
     for each in args:
@@ -93,18 +93,18 @@ def _names(args: Any) -> str:
     return f" of {', '.join(found)}" if found else ""
 
 
-def _face(name: str) -> Any:
-    def call(self: Gated, *args: Any, **kwargs: Any) -> Any:
+def _face(name: str):
+    def call(self: Gated, *args, **kwargs):
         return self.call(name, args, kwargs)
 
     return call
 
 
-def _async_face(name: str) -> Any:
-    async def call(self: Gated, *args: Any, **kwargs: Any) -> Any:
+def _async_face(name: str):
+    async def call(self: Gated, *args, **kwargs):
         return await self.acall(name, args, kwargs)
 
-    async def items(self: Gated, *args: Any, **kwargs: Any) -> Any:
+    async def items(self: Gated, *args, **kwargs):
         for each in [*(await self.acall(name, args, kwargs))]:
             yield each
 
@@ -116,7 +116,7 @@ for _name in faces():
     setattr(Gated, "a" + _name, _async_face(_name))
 
 
-def _own(space: Any) -> Any:
+def _own(space):
     """A namespace with containers of its own."""
     fields = {name: getattr(space, name) for name in space.__slots__}
     for name, value in fields.items():
@@ -132,26 +132,26 @@ class Memory:
         model: as if it were a database: calls take time, and what ends early is recorded.
     """
 
-    def __init__(self, model: bool) -> None:
+    def __init__(self, model: bool):
         self.in_memory = not model
         self.saver = InMemorySaver()
 
-    def open(self, *gated: Gated) -> None:
+    def open(self, *gated: Gated):
         """Give processes their savers."""
         for each in gated:
             each.inner = self.saver
             each.serde = self.saver.serde
 
-    def take(self, *gated: Gated) -> Any:
+    def take(self, *gated: Gated):
         """All it holds."""
         return self._copied(vars(self.saver))
 
-    def put(self, content: Any, *gated: Gated) -> None:
+    def put(self, content, *gated: Gated):
         """Hold this and nothing else."""
         vars(self.saver).update(self._copied(content))
 
     @staticmethod
-    def _copied(content: Any) -> dict[str, Any]:
+    def _copied(content) -> dict[str, Any]:
         """What changes in it is copied. Records and blobs never change, they are replaced."""
         threads = {
             thread: {ns: _own(space) for ns, space in spaces.items()} for thread, spaces in content["_threads"].items()
@@ -159,10 +159,10 @@ class Memory:
         newest = content["_newest"].copy()
         return {"_threads": threads, "_sequence": content["_sequence"], "_newest": newest}
 
-    def close(self) -> None:
+    def close(self):
         """Nothing is open."""
 
-    def unread(self, content: Any) -> Any:
+    def unread(self, content):
         """What no reading call shows."""
         return [
             (ns, sorted((id, repr(tasks)) for id, tasks in space.writes.items() if id not in space.records))
@@ -186,20 +186,20 @@ class Tables:
     connection: Any
     saver: Any
 
-    def _new_saver(self) -> Any:
+    def _new_saver(self):
         raise NotImplementedError
 
-    def open(self, *gated: Gated) -> None:
+    def open(self, *gated: Gated):
         """Give processes their savers."""
         for each in gated:
             each.inner = self._new_saver()
             each.serde = each.inner.serde
 
-    def take(self, *gated: Gated) -> Any:
+    def take(self, *gated: Gated):
         """All it holds. What a saver knows of it besides, it leaves with the runs."""
         return [self.connection.execute(f"SELECT * FROM {table}").fetchall() for table in self.names]
 
-    def put(self, content: Any, *gated: Gated) -> None:
+    def put(self, content, *gated: Gated):
         """Hold this and nothing else."""
         cursor = self.connection.cursor()
         cursor.execute("BEGIN")
@@ -209,18 +209,18 @@ class Tables:
                 cursor.executemany(self.insert.format(table, ", ".join(self.mark * len(found[0]))), found)
         cursor.execute("COMMIT")
 
-    def unread(self, content: Any) -> Any:
+    def unread(self, content):
         """What no reading call shows: records beside checkpoints that are not there."""
         _, checkpoints, _, writes = content
         there = {row[2] for row in checkpoints}
         return [(row[1], _text(row[2])) for row in writes if row[2] not in there]
 
-    def close(self) -> None:
+    def close(self):
         """Close the database."""
         self.connection.close()
 
 
-def _text(name: Any) -> Any:
+def _text(name):
     return name.decode() if isinstance(name, bytes) else name
 
 
@@ -230,11 +230,11 @@ class Sqlite(Tables):
     names = ("spaces", "checkpoints", "channel_values", "writes")
     insert, mark = "INSERT INTO {} VALUES ({})", ["?"]
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self.saver = self._new_saver()
 
-    def _new_saver(self) -> Any:
+    def _new_saver(self):
         return SqliteSaver(self.connection)
 
 
@@ -244,7 +244,7 @@ class Postgres(Tables):
     names = ("stategraph_spaces", "stategraph_checkpoints", "stategraph_values", "stategraph_writes")
     insert, mark = "INSERT INTO {} OVERRIDING SYSTEM VALUE VALUES ({})", ["%s"]
 
-    def __init__(self) -> None:
+    def __init__(self):
         import psycopg
         from kit import cluster
 
@@ -254,12 +254,12 @@ class Postgres(Tables):
         self.saver.setup()
         self.connection = psycopg.connect(self.address, autocommit=True)
 
-    def _new_saver(self) -> Any:
+    def _new_saver(self):
         from stategraph.checkpoint.postgres import PostgresSaver
 
         return self.stack.enter_context(PostgresSaver.from_conn_string(self.address, pool_size=1))
 
-    def close(self) -> None:
+    def close(self):
         self.connection.close()
         self.stack.close()
 
@@ -273,8 +273,8 @@ _ANSWER = re.compile(r"([a-z]\d)=(\d+)")
 
 def canonical(text: str) -> str:
     """The same for what differs in ids only."""
-    names: dict[str, str] = {}
-    numbers: dict[str, dict[str, str]] = {}
+    names = {}
+    numbers = {}
 
     def name(found: re.Match[str]) -> str:
         return names.setdefault(found[0], f"<{len(names)}>")
@@ -286,7 +286,7 @@ def canonical(text: str) -> str:
     return _ANSWER.sub(answer, _ID.sub(name, text))
 
 
-def shown(saver: Any) -> str:
+def shown(saver) -> str:
     """All that a saver shows, without times."""
     rows = []
     for found in saver.list(None):

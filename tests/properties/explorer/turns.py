@@ -26,7 +26,7 @@ from stategraph.pregel.drivers import journal
 class Turn:
     """A thread that runs when it is told to, and tells when it waits."""
 
-    def __init__(self, turns: Turns, job: Callable[[], Any]) -> None:
+    def __init__(self, turns: Turns, job: Callable[[], Any]):
         self.turns = turns
         self.ready: Callable[[], bool] = lambda: True
         self.timed = self.expired = self.interrupted = False
@@ -38,7 +38,7 @@ class Turn:
         self._thread = threading.Thread(target=self._run, args=(job,), name="stategraph-turn", daemon=True)
         self._thread.start()
 
-    def _run(self, job: Callable[[], Any]) -> None:
+    def _run(self, job: Callable[[], Any]):
         self._go.acquire()
         self.turns.local.turn = self
         try:
@@ -48,7 +48,7 @@ class Turn:
         self.ended = True
         self.turns.back.release()
 
-    def go_on(self) -> None:
+    def go_on(self):
         """Let it run until it waits or ends. Called by the searching thread."""
         self._go.release()
         self.turns.back.acquire()
@@ -75,11 +75,11 @@ class Turn:
     def done(self) -> bool:
         return self.ended
 
-    def cancel(self) -> None:
+    def cancel(self):
         """Ctrl-C reaches it where it waits."""
         self.interrupted = True
 
-    def result(self) -> Any:
+    def result(self):
         if self.error is not None:
             raise self.error
         return self.value
@@ -88,7 +88,7 @@ class Turn:
 class Turns:
     """All threads of a search."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.back = threading.Lock()
         self.back.acquire()
         self.local = threading.local()
@@ -109,7 +109,7 @@ class Turns:
             raise RuntimeError("only a thread of the search may wait")
         return bool(turn.wait(ready, timed))
 
-    def run(self, idle: Callable[[], bool]) -> None:
+    def run(self, idle: Callable[[], bool]):
         """Let all threads come to their end."""
         while self.all:
             for turn in self.all:
@@ -132,7 +132,7 @@ class Turns:
         turns = self
 
         class Lock:
-            def __init__(self) -> None:
+            def __init__(self):
                 self.held = False
 
             def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -143,7 +143,7 @@ class Turns:
                 self.held = True
                 return True
 
-            def release(self) -> None:
+            def release(self):
                 self.held = False
 
             def locked(self) -> bool:
@@ -152,19 +152,19 @@ class Turns:
             def __enter__(self) -> bool:
                 return self.acquire()
 
-            def __exit__(self, *_: object) -> None:
+            def __exit__(self, *_: object):
                 self.release()
 
         class Condition:
-            def __init__(self, lock: Any = None) -> None:
+            def __init__(self, lock=None):
                 self.lock = lock or Lock()
                 self.told = 0
                 self.acquire, self.release = self.lock.acquire, self.lock.release
 
-            def __enter__(self) -> Any:
+            def __enter__(self):
                 return self.lock.__enter__()
 
-            def __exit__(self, *args: object) -> None:
+            def __exit__(self, *args: object):
                 self.lock.__exit__(*args)
 
             def wait(self, timeout: float | None = None) -> bool:
@@ -175,41 +175,41 @@ class Turns:
                 finally:
                     self.lock.acquire()
 
-            def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+            def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None):
                 while not predicate():
                     if not self.wait(timeout):
                         break
                 return predicate()
 
-            def notify(self, n: int = 1) -> None:
+            def notify(self, n: int = 1):
                 self.told += 1
 
             notify_all = notify
 
         class Event:
-            def __init__(self) -> None:
+            def __init__(self):
                 self.held = False
 
             def is_set(self) -> bool:
                 return self.held
 
-            def set(self) -> None:
+            def set(self):
                 self.held = True
 
-            def clear(self) -> None:
+            def clear(self):
                 self.held = False
 
             def wait(self, timeout: float | None = None) -> bool:
                 return turns.wait(lambda: self.held, timed=timeout is not None)
 
         class SimpleQueue:
-            def __init__(self) -> None:
+            def __init__(self):
                 self.items: deque[Any] = deque()
 
-            def __class_getitem__(cls, _: Any) -> Any:
+            def __class_getitem__(cls, _):
                 return cls
 
-            def put(self, item: Any) -> None:
+            def put(self, item):
                 self.items.append(item)
 
             def empty(self) -> bool:
@@ -218,14 +218,14 @@ class Turns:
             def qsize(self) -> int:
                 return len(self.items)
 
-            def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            def get(self, block: bool = True, timeout: float | None = None):
                 if not self.items and not block:
                     raise Empty
                 if not turns.wait(lambda: bool(self.items), timed=timeout is not None):
                     raise Empty
                 return self.items.popleft()
 
-            def get_nowait(self) -> Any:
+            def get_nowait(self):
                 return self.get(block=False)
 
         shim = SimpleNamespace(

@@ -36,7 +36,7 @@ class Dead(Exception):
 class Script:
     """Which of the possible things happens, choice by choice; beyond its end, always the first."""
 
-    def __init__(self, prefix: Sequence[int] = ()) -> None:
+    def __init__(self, prefix: Sequence[int] = ()):
         self.prefix = list(prefix)
         self.taken: list[tuple[int, int]] = []
 
@@ -117,7 +117,7 @@ class World:
     processes: list[Process] = field(default_factory=list)
     last: Process | None = None
 
-    def begin(self, script: Script, faults: int, switches: int = 0) -> None:
+    def begin(self, script: Script, faults: int, switches: int = 0):
         """Start over."""
         self.script, self.faults, self.switches = script, faults, switches
         self.trace, self.cost, self.waiting, self.last = [], 0, [], None
@@ -169,7 +169,7 @@ class World:
         others = [each for each in waiting if each.process is not self.last]
         if first and others and not self.switches:
             others = []
-        options: list[tuple[Any, str, str]] = []
+        options = []
         for each in (*first, *others):
             options += [(each, each.label, outcome) for outcome in self._possible(each.outcomes)]
         if self.faults and self.may_cancel:
@@ -212,7 +212,7 @@ class World:
             self.faults -= 1
         return options[choice]
 
-    def _kill(self, process: Process) -> None:
+    def _kill(self, process: Process):
         process.dead = True
         for each in self.waiting:
             if each.process is process and not each.future.done():
@@ -237,19 +237,19 @@ class World:
 class Future:
     """How something at a gate is let through, on threads."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._result: Any = None
 
     def done(self) -> bool:
         return self._result is not None
 
-    def set_result(self, result: str) -> None:
+    def set_result(self, result: str):
         self._result = result
 
-    def set_exception(self, error: Exception) -> None:
+    def set_exception(self, error: Exception):
         self._result = error
 
-    def result(self) -> Any:
+    def result(self):
         if isinstance(self._result, Exception):
             raise self._result
         return self._result
@@ -269,7 +269,7 @@ class _Idle(selectors.SelectSelector):
 class Stepped(asyncio.SelectorEventLoop):
     """An event loop with a clock of its own, which asks its world whenever nothing can go on."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         selector = _Idle()
         selector.loop = self
         self.clock = 0.0
@@ -279,7 +279,7 @@ class Stepped(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.clock
 
-    def idle(self, timeout: float | None) -> None:
+    def idle(self, timeout: float | None):
         """Nothing is ready."""
         if self.world is not None and self.world.idle():
             return
@@ -290,7 +290,7 @@ class Stepped(asyncio.SelectorEventLoop):
 
 def scripts() -> Iterator[Script]:
     """All scripts in turn; each must be followed to its end before the next is asked for."""
-    script: Script | None = Script()
+    script = Script()
     while script is not None:
         yield script
         script = script.following()
