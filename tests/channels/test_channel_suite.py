@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, Self, TypedDict
 
 import pytest
+from kit.graphs import graph_of
 
 import stategraph.channels
-from stategraph import END, START, InMemorySaver, StateGraph
+from stategraph import InMemorySaver
 from stategraph.channels import (
     MISSING,
     AnyValue,
@@ -315,8 +316,7 @@ class State(TypedDict):
 
 
 def test_a_graph_takes_a_channel_of_a_user_s(drive):
-    builder = StateGraph(State).add_node("low", lambda state: {"best": 1}).add_node("high", lambda state: {"best": 9})
-    builder.add_edge(START, "low").add_edge(START, "high").add_edge(["low", "high"], END)
+    builder = graph_of(State, "S>low S>high [low,high]>E", low=lambda state: {"best": 1}, high=lambda state: {"best": 9})
     app = builder.compile(checkpointer=InMemorySaver())
     config = {"configurable": {"thread_id": "1"}}
     assert drive.invoke(app, {"best": 5}, config) == {"best": 9}

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import chain_of, thread_config
+from kit.graphs import chain_of, graph_of, thread_config
 from typing_extensions import TypedDict
 
 import stategraph
-from stategraph import END, START, Command, Send, StateGraph, interrupt
+from stategraph import END, Command, Send, interrupt
 from stategraph.checkpoint import CheckpointConflictError, Serializer
 from stategraph.checkpoint.sqlite import SqliteSaver
 
@@ -64,12 +64,11 @@ def count(state: State):
 
 def graph(saver):
     inner = chain_of(State, ask=lambda state: {"log": [interrupt("inside?")]})
-    builder = StateGraph(State)
-    builder.add_node("begin", begin).add_node("work", work).add_node("count", count)
-    builder.add_node("inside", lambda state: {"log": inner.compile().invoke({"log": []})["log"]})
-    builder.add_edge(START, "begin").add_conditional_edges("begin", spread, ["work"]).add_edge("work", "inside")
-    builder.add_edge("inside", "count")
-    builder.add_conditional_edges("count", lambda state: "count" if state["n"] < 40 else END, ["count", END])
+    builder = graph_of(
+        State, "S>begin work>inside>count", begin=begin, work=work, count=count,
+        inside=lambda state: {"log": inner.compile().invoke({"log": []})["log"]}
+    )
+    builder.add_conditional_edges("begin", spread, ["work"]).add_conditional_edges("count", lambda state: "count" if state["n"] < 40 else END, ["count", END])
     return builder.compile(checkpointer=saver)
 
 

@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import graph_of
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 import stategraph
 from stategraph import (
-    START,
     Command,
     RemoveMessage,
     Runtime,
-    StateGraph,
     add_messages,
     entrypoint,
     interrupt,
@@ -87,11 +86,10 @@ def charge(state: State, runtime: Runtime[Any]):
 def features(saver):
     """Messages, models, an accumulating topic; then an effect that is had once and a question, beside a node that has
     finished; then a join of the two."""
-    builder = StateGraph(State)
-    builder.add_node("chat", chat).add_node("shorten", shorten).add_node("charge", charge)
-    builder.add_node("beside", lambda state: {"log": ["beside"]}).add_node("both", lambda state: {"log": ["both"]})
-    builder.add_edge(START, "chat").add_edge("chat", "shorten").add_edge("shorten", "charge").add_edge("shorten", "beside")
-    builder.add_edge(["charge", "beside"], "both")
+    builder = graph_of(
+        State, "S>chat>shorten>charge shorten>beside [charge,beside]>both", chat=chat, shorten=shorten, charge=charge,
+        beside=lambda state: {"log": ["beside"]}, both=lambda state: {"log": ["both"]}
+    )
     return builder.compile(checkpointer=saver)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 
 import psycopg
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 from kit.savers import opened_saver
 
 from stategraph import START, Command, Send, StateGraph, interrupt
@@ -66,7 +66,7 @@ def stored(request, tmp_path):
 
 def fill(saver):
     """A thread with steps, a value that grows, a nested graph, a finished task, a question, a post, and metadata."""
-    inner = StateGraph(State).add_node("ask", lambda state: {"log": [interrupt("?")]}).add_edge(START, "ask").compile()
+    inner = chain_of(State, ask=lambda state: {"log": [interrupt("?")]}).compile()
     graph = StateGraph(State).add_node("a", lambda state: {"log": ["a" * 400]}).add_node("inner", inner)
     graph.add_node("sent", lambda state: {"log": ["sent"]})
     graph.add_conditional_edges("a", lambda state: ["inner", Send("sent", {})], ["inner", "sent"])
@@ -105,7 +105,7 @@ def test_each_table_is_pruned_with_its_thread(stored):
 
 def test_values_that_none_needs_any_more_go_with_a_later_pruning(stored):
     """A value stays without its checkpoint as long as others build on it, and no longer."""
-    graph = StateGraph(State).add_node("a", lambda state: {"log": ["a" * 400]}).add_edge(START, "a")
+    graph = chain_of(State, a=lambda state: {"log": ["a" * 400]})
     app, config = graph.compile(checkpointer=stored.saver), {"configurable": {"thread_id": "grows"}}
     most = 0
     for turn in range(1, 21):

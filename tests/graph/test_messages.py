@@ -24,14 +24,12 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from stategraph import (
-    END,
     START,
     InMemorySaver,
     InvalidUpdateError,
     MessagesState,
     Overwrite,
     RemoveMessage,
-    StateGraph,
     add_messages,
 )
 from stategraph.channels import MISSING, BinaryOperatorAggregate
@@ -424,10 +422,7 @@ class Formatted(TypedDict):
 
 
 def graph(node, schema=MessagesState, **options):
-    builder = StateGraph(schema)
-    builder.add_node("say", node)
-    builder.add_edge(START, "say")
-    builder.add_edge("say", END)
+    builder = chain_of(schema, say=node)
     return builder.compile(**options)
 
 

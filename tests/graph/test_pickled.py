@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, graph_of
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
@@ -85,7 +85,7 @@ def app_of(node=plain, schema=State, **options):
 
 
 def routed():
-    graph = StateGraph(State).add_node("a", plain).add_node("b", plain).add_edge(START, "a")
+    graph = graph_of(State, "S>a", a=plain, b=plain)
     return graph.add_conditional_edges("a", route, ["b", END]).compile()
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from itertools import pairwise
 from typing import Annotated, Any, TypedDict
 
-from stategraph import START, StateGraph
+from stategraph import END, START, StateGraph
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 
@@ -21,6 +22,20 @@ class Count(TypedDict):
 def chain_of(state, /, **nodes) -> StateGraph[Any, Any, Any, Any]:
     """Return the builder of a graph whose nodes run one after the other."""
     return StateGraph(state).add_sequence([*nodes.items()]).add_edge(START, next(iter(nodes)))
+
+
+def graph_of(state, edges: str, /, **nodes) -> StateGraph[Any, Any, Any, Any]:
+    """Return the builder of a graph with these edges: `"S>a>b S>c [b,c]>d>E"` has a join, S is START and E is END."""
+    builder = StateGraph(state)
+    for name, body in nodes.items():
+        builder.add_node(name, body)
+    for start, end in (pair for path in edges.split() for pair in pairwise(path.split(">"))):
+        starts = [_ENDS.get(name, name) for name in start.strip("[]").split(",")]
+        builder.add_edge(starts if start[0] == "[" else starts[0], _ENDS.get(end, end))
+    return builder
+
+
+_ENDS = {"S": START, "E": END}
 
 
 def thread_config(thread: str):

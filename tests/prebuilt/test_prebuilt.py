@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from kit.drive import Drive
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 from pydantic import BaseModel, Field
 
 from stategraph import (
@@ -513,8 +513,7 @@ def test_an_exhausted_script_raises_and_scripted_errors_are_raised():
 
 
 def test_a_handwritten_loop_is_drawn_as_one():
-    graph = StateGraph(MessagesState)
-    graph.add_node("think", lambda state: None).add_node("tools", ToolNode([double]))
-    graph.add_edge(START, "think").add_edge("tools", "think").add_conditional_edges("think", tools_condition)
+    graph = graph_of(MessagesState, "S>think tools>think", think=lambda state: None, tools=ToolNode([double]))
+    graph.add_conditional_edges("think", tools_condition)
     lines = graph.compile().get_graph().draw_mermaid().splitlines()
     assert {"    think -.-> tools", "    think -.-> __end__", "    tools --> think"} <= {*lines}

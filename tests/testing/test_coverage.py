@@ -6,7 +6,7 @@ import json
 from typing import TypedDict
 
 import pytest
-from kit.graphs import chain_of, thread_config
+from kit.graphs import chain_of, graph_of, thread_config
 
 from stategraph import (
     END,
@@ -42,8 +42,8 @@ def route(state: State):
 
 
 def build(name="shop"):
-    graph = StateGraph(State).add_node(sort).add_node("one", work).add_node("two", work).add_node("work", work)
-    graph.add_edge(START, "sort").add_conditional_edges("sort", route, {"one": "one", "two": "two", "stop": END, "work": "work"})
+    graph = graph_of(State, "S>sort", sort=sort, one=work, two=work, work=work)
+    graph.add_conditional_edges("sort", route, {"one": "one", "two": "two", "stop": END, "work": "work"})
     return graph.add_edge("one", "two").compile(name=name)
 
 
@@ -206,8 +206,8 @@ def test_a_stored_thread_can_be_counted_wherever_it_has_run(drive):
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_a_thread_with_schedule_ready_counts_all_that_a_router_behind_start_has_led_to(drive, is_nested):
     """Its first step holds only the task that ended first."""
-    graph = StateGraph(State).add_node("one", work).add_node("two", work).add_node("three", work)
-    graph.add_conditional_edges(START, lambda state: ["one", "two"], ["one", "two", "three"]).add_edge("one", "three")
+    graph = graph_of(State, "one>three", one=work, two=work, three=work)
+    graph.add_conditional_edges(START, lambda state: ["one", "two"], ["one", "two", "three"])
     app = graph.compile(None if is_nested else InMemorySaver(), schedule="ready")
     if is_nested:
         app = chain_of(State, inside=app).compile(InMemorySaver())

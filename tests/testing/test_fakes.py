@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 from unittest.mock import Mock
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 
 from stategraph import (
     END,
@@ -92,7 +92,7 @@ def test_an_error_handler_may_be_kept_with_other_fakes(drive):
 
 
 def test_a_router_behind_a_fake_is_asked(drive):
-    graph = StateGraph(State).add_node("model", forbidden).add_node(end).add_edge(START, "model")
+    graph = graph_of(State, "S>model", model=forbidden, end=end)
     app = graph.add_conditional_edges("model", lambda state: END if "stop" in state["log"] else "end", ["end", END])
     assert drive.invoke(replace(app.compile(), model={"log": ["stop"]}), {})["log"] == ["stop"]
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import Drive
-from kit.graphs import Log, chain_of, thread_config
+from kit.graphs import Log, chain_of, graph_of, thread_config
 
 from stategraph import (
     END,
@@ -150,7 +150,7 @@ def test_questions_that_a_node_asks_one_after_another_get_their_recorded_answers
     def approve(state):
         return {"log": [interrupt({"price": 1}, key="price"), interrupt("by card?"), interrupt("now?")]}
 
-    graph = StateGraph(Log).add_node(approve).add_edge(START, "approve").compile()
+    graph = chain_of(Log, approve=approve).compile()
     recording = player.record(graph, {"log": []}, answers=["yes", "no", "later"])
     assert player.replay(recording, graph).runs[0].state == {"log": ["yes", "no", "later"]}
     survives(graph, {"log": []}, answers=["yes", "no", "later"])
@@ -188,7 +188,7 @@ def test_the_first_difference_is_named(player, fakes, told):
 
 def test_another_route_is_a_difference_of_the_node_before(player):
     to = "check"
-    graph = StateGraph(State).add_node(price).add_node(check).add_edge(START, "price")
+    graph = graph_of(State, "S>price", price=price, check=check)
     app = graph.add_conditional_edges("price", lambda state: to, ["check", END]).compile()
     recording = player.record(app, {"item": "tea"})
     to = END

@@ -7,7 +7,7 @@ from operator import add
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 
 from stategraph import END, START, Command, Runtime, Send, StateGraph, interrupt
 from stategraph.testing import CheckFailed, Survival, survives
@@ -67,8 +67,7 @@ def test_questions_sends_loops_and_nested_graphs_survive():
         return "ask" if state["log"][-1] == "again" else END
 
     desk = chain_of(State, ask=ask).add_conditional_edges("ask", again, ["ask", END])
-    graph = StateGraph(State).add_node(start).add_node("desk", desk.compile()).add_node("ship", lambda n: {"log": [str(n)]})
-    graph.add_edge(START, "start").add_edge("start", "desk")
+    graph = graph_of(State, "S>start>desk", start=start, desk=desk.compile(), ship=lambda n: {"log": [str(n)]})
     app = graph.add_conditional_edges("desk", lambda state: [Send("ship", n) for n in range(2)], ["ship"]).compile()
     done = survives(app, {"item": "tea"}, answers=["again", "yes"])
     assert done.stored.count("the record of an answer") == 2

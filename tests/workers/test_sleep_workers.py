@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from kit import cluster
 from kit.fleet import until, working
-from kit.graphs import Log, chain_of
+from kit.graphs import Log, chain_of, graph_of
 
-from stategraph import START, Command, Runtime, StateGraph, interrupt
+from stategraph import Command, Runtime, interrupt
 from stategraph.pregel.clock import CLOCK
 from stategraph.workers import Queue
 
@@ -33,7 +33,7 @@ def ask(state: Log):
 
 napping = chain_of(Log, nap=nap).compile(name="napping")
 asking = (
-    StateGraph(Log).add_node("nap", nap).add_node("ask", ask).add_edge(START, "nap").add_edge(START, "ask")
+    graph_of(Log, "S>nap S>ask", nap=nap, ask=ask)
 ).compile(name="asking")
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, graph_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -846,7 +846,7 @@ async def test_a_failing_sibling_cancels_the_calls_of_a_node():
         await waiting.wait()
         raise Oops
 
-    app = StateGraph(State).add_node(a).add_node(b).add_edge(START, "a").add_edge(START, "b").compile()
+    app = graph_of(State, "S>a S>b", a=a, b=b).compile()
     with pytest.raises(Oops):
         await app.ainvoke({"n": 1})
     assert log == ["ended"]

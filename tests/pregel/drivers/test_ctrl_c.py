@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from kit.graphs import CONFIG, Log
+from kit.graphs import CONFIG, Log, graph_of
 
 from stategraph import START, InMemorySaver, StateGraph
 from stategraph.checkpoint.sql.sqlite_database import Database
@@ -134,9 +134,10 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch):
             time.sleep(0.001)
         commit(given)
 
-    graph = StateGraph(Log).add_node("quick", lambda state: {"log": ["quick"]}).add_node("slow", slow)
-    graph.add_node("last", lambda state: {"log": ["last"]})
-    graph.add_edge(START, "quick").add_edge(START, "slow").add_edge(["quick", "slow"], "last")
+    graph = graph_of(
+        Log, "S>quick S>slow [quick,slow]>last", quick=lambda state: {"log": ["quick"]}, slow=slow,
+        last=lambda state: {"log": ["last"]}
+    )
     app = graph.compile(saver)
     with monkeypatch.context() as patch:
         patch.setattr(loop, "show_ends", interrupt)

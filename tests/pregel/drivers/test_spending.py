@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.crash_points import Death, Died, dying
+from kit.graphs import chain_of, graph_of
 
 from stategraph import (
     END,
@@ -215,7 +216,7 @@ def test_nested_graphs_and_tasks_draw_on_the_budgets_around_them(drive, saver):
     graph = StateGraph(Log).add_node("outer", outer).add_node("inner", inner)
     app = graph.add_edge(START, "outer").add_edge("outer", "inner").compile(checkpointer=saver, budget=Budget(calls=9))
     if drive.is_async:
-        graph = StateGraph(Log).add_node("a", inner).add_node("inner", inner).add_edge(START, "a")
+        graph = graph_of(Log, "S>a", a=inner, inner=inner)
         app = graph.add_edge("a", "inner").compile(checkpointer=saver, budget=Budget(calls=9))
     drive.invoke(app, {"log": []}, CONFIG)
     assert drive.call(app, "get_spent", CONFIG)["calls"] == model.calls == (4 if drive.is_async else 5)
@@ -288,7 +289,7 @@ def test_a_loop_of_an_agent_ends_at_its_budget(saver):
     def ask(state: Log):
         return {"log": [call_model(model, [])["content"]]}
 
-    graph = StateGraph(Log).add_node("ask", ask).add_edge(START, "ask")
+    graph = chain_of(Log, ask=ask)
     graph.add_conditional_edges("ask", lambda state: "ask" if len(state["log"]) < 100 else END, ["ask", END])
     app = graph.compile(checkpointer=saver, budget=Budget(tokens=50))
     with pytest.raises(BudgetExceededError, match="50 of 50 tokens"):
@@ -325,4 +326,4 @@ def test_what_is_no_budget_is_refused(given, words):
     with pytest.raises(ValueError, match=words):
         Budget(**given)
     with pytest.raises(TypeError, match="budget must be a Budget or a list of them"):
-        StateGraph(Log).add_node("a", lambda state: {}).add_edge(START, "a").compile(budget=2)
+        chain_of(Log, a=lambda state: {}).compile(budget=2)

@@ -6,9 +6,10 @@ from itertools import count
 
 import pytest
 from kit.crash_points import Death, Died, dying
+from kit.graphs import graph_of
 
 import stategraph.pregel.drivers.spending as spending
-from stategraph import START, Budget, InMemorySaver, Send, StateGraph
+from stategraph import START, Budget, InMemorySaver, Send
 from stategraph.graph import call_model
 from stategraph.graph.messages import MessagesState
 from stategraph.pregel.drivers.spending import Meter, Reservation
@@ -62,7 +63,7 @@ def faults():
             def ask(state, model: Model = model):
                 return {"messages": [call_model(model, []), call_model(model, [])]}
 
-            graph = StateGraph(MessagesState).add_node("a", ask).add_node("b", ask).add_edge("a", "b")
+            graph = graph_of(MessagesState, "a>b", a=ask, b=ask)
             graph.add_conditional_edges(START, lambda state: [Send("a", {})] * 2, ["a"])
             app = graph.compile(checkpointer=saver, budget=Budget(calls=100))
             with dying(saver, Death(at, stores_first=stores_first)):

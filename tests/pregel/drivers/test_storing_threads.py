@@ -6,7 +6,9 @@ import operator
 import threading
 from typing import Annotated, TypedDict
 
-from stategraph import END, START, Send, StateGraph
+from kit.graphs import chain_of, graph_of
+
+from stategraph import START, Send
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 
@@ -21,9 +23,8 @@ class Outside(TypedDict):
 
 
 def fan_out(path, sends, last):
-    inner = StateGraph(Inside).add_node("first", lambda state: {"n": state["n"] + 1}).add_node("second", last)
-    inner.add_edge(START, "first").add_edge("first", "second").add_edge("second", END)
-    graph = StateGraph(Outside).add_node("inner", inner.compile()).add_edge("inner", END)
+    inner = chain_of(Inside, first=lambda state: {"n": state["n"] + 1}, second=last)
+    graph = graph_of(Outside, "inner>E", inner=inner.compile())
     graph.add_conditional_edges(START, lambda state: [Send("inner", {"n": n}) for n in range(state["sends"])], ["inner"])
     with SqliteSaver.from_conn_string(str(path / "threads.db")) as saver:
         app = graph.compile(checkpointer=saver)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import Drive
-from kit.graphs import chain_of, thread_config
+from kit.graphs import chain_of, graph_of, thread_config
 
 from stategraph import END, START, InMemorySaver, StateGraph
 
@@ -42,7 +42,7 @@ def only_deferred():
 
 
 def straight_to_the_end():
-    return StateGraph(Log).add_node("a", note("a")).add_edge(START, END).add_edge("a", END)
+    return graph_of(Log, "S>E a>E", a=note("a"))
 
 
 def run(drive: Drive, graph, way):

@@ -9,7 +9,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, graph_of
 from kit.ready_graphs import State, beside_a_chain, build, by_order, ends_by, writer
 from kit.ready_random import by_chance, make_graph
 
@@ -196,9 +196,8 @@ def test_sends_and_joins_start_again(drive, saver):
     def work(state):
         return {"log": [state["n"] + (interrupt(state["n"]) if state["n"] > "a" else "")]}
 
-    builder = StateGraph(State).add_node("work", work).add_node("sum", writer("sum")).add_node("beside", ask)
+    builder = graph_of(State, "S>beside [work,beside]>sum", work=work, sum=writer("sum"), beside=ask)
     builder.add_conditional_edges(START, lambda state: [Send("work", {"n": n}) for n in "abc"], ["work"])
-    builder.add_edge(START, "beside").add_edge(["work", "beside"], "sum")
     app = builder.compile(saver, schedule="ready")
     drive.invoke(app, EMPTY, CONFIG, **EXIT)
     while questions := drive.get_state(app, CONFIG).interrupts:

@@ -6,7 +6,7 @@ import operator
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -68,7 +68,7 @@ def test_a_send_of_a_command_keeps_its_interrupt_if_an_equal_task_is_running(dri
     def ask(state):
         return {"log": [f"{state['x']}{interrupt(state['x'])}"]}
 
-    graph = StateGraph(State).add_node("z", ask).add_node("b", lambda _: {"log": ["b"]}).add_edge(START, "b")
+    graph = graph_of(State, "S>b", z=ask, b=lambda _: {"log": ["b"]})
     app = graph.add_conditional_edges(START, lambda _: Send("z", {"x": 1}), ["z"]).compile(
         InMemorySaver(), schedule=schedule
     )

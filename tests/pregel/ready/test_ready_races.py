@@ -7,7 +7,7 @@ import operator
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, graph_of
 from kit.ready_graphs import ends_by, ends_together
 from kit.ready_random import Died, MortalSaver
 from typing_extensions import TypedDict
@@ -311,21 +311,18 @@ def test_losers_count_in_no_join_and_block_none(drive, wait):
 
 
 def test_a_deferred_node_does_not_wait_for_losers(drive):
-    builder = StateGraph(State).add_node("run", act).add_node("last", writer("last"), defer=True)
-    builder.add_conditional_edges(START, lambda state: race("x", "win"), ["run"])
-    builder.add_edge("run", "last")
+    builder = graph_of(State, "run>last", run=act)
+    builder.add_node("last", writer("last"), defer=True).add_conditional_edges(START, lambda state: race("x", "win"), ["run"])
     app = builder.compile(InMemorySaver(), schedule="ready")
     with ends_by(by_name("win", "last", "x")):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["win", "last"]
 
 
 def test_races_in_a_loop(drive):
-    builder = StateGraph(State).add_node("a", writer("a")).add_node("run", act)
-    builder.add_edge(START, "a")
+    builder = graph_of(State, "S>a run>a", a=writer("a"), run=act)
     builder.add_conditional_edges(
         "a", lambda state: race("x", "y") if len(state["log"]) < 6 else [], ["run"]
     )
-    builder.add_edge("run", "a")
     app = builder.compile(InMemorySaver(), schedule="ready")
     with ends_by(by_name("a", "y", "x")):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a", "y"] * 3 + ["a"]

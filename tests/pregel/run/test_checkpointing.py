@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.graphs import Count, chain_of, thread_config
+from kit.graphs import Count, chain_of, graph_of, thread_config
 
-from stategraph import START, Runtime, StateGraph
+from stategraph import Runtime
 from stategraph.channels import BinaryOperatorAggregate, LastValue, NamedBarrierValue, Topic
 from stategraph.checkpoint import InMemorySaver, Serializer
 from stategraph.pregel import (
@@ -528,8 +528,9 @@ def test_idempotency_keys_survive_a_lost_checkpoint_only_if_the_state_is_equal(d
         return {}
 
     inner = chain_of(Count, inner=note)
-    outer = StateGraph(Count).add_node("draw", lambda state: {"n": next(drawn)}).add_node("nested", inner.compile())
-    outer.add_node("plain", note).add_edge(START, "draw").add_edge("draw", "nested").add_edge("draw", "plain")
+    outer = graph_of(
+        Count, "S>draw>nested draw>plain", draw=lambda state: {"n": next(drawn)}, nested=inner.compile(), plain=note
+    )
     app = outer.compile(checkpointer=saver)
     with pytest.raises(OSError, match="disk full"):
         drive.invoke(app, {"n": 0}, CONFIG, durability="async")

@@ -6,7 +6,7 @@ from operator import add
 from typing import Annotated, TypedDict
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
 
 from stategraph import (
@@ -268,8 +268,8 @@ def test_a_partly_filled_join_that_was_removed_is_named(drive):
     saver = InMemorySaver()
 
     def joined(end):
-        builder = StateGraph(State).add_node("a1", says("a1")).add_node("b", says("b")).add_node("b2", says("b2"))
-        builder.add_node(end, says(end)).add_edge(START, "a1").add_edge(START, "b").add_edge("b", "b2")
+        builder = graph_of(State, "S>a1 S>b>b2", a1=says("a1"), b=says("b"), b2=says("b2"))
+        builder.add_node(end, says(end))
         return builder.add_edge(["a1", "b2"], end).compile(checkpointer=saver)
 
     drive.invoke(joined("c"), {}, CFG, interrupt_before=["b2"])

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
 
@@ -234,7 +234,7 @@ def test_running_an_uncompiled_graph_raises():
 
 
 def test_all_mistakes_are_reported_at_once():
-    graph = StateGraph(State).add_node("summary", logs).add_edge("sumary", "x").add_edge("summary", "y")
+    graph = graph_of(State, "sumary>x summary>y", summary=logs)
     graph.add_conditional_edges("z", logs, ["q"])
     with pytest.raises(InvalidGraphError) as caught:
         graph.compile(interrupt_before=["b"], interrupt_after=["a"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.graphs import graph_of
 from kit.pausing_graphs import CFG, State, asks, at, fails, graph, says
 
 from stategraph import START, Command, GraphWarning, InMemorySaver, Send, StateGraph
@@ -126,8 +127,8 @@ def test_a_failed_node_shows_its_error(drive):
 
 
 def test_a_deferred_node_says_that_it_waits_for_the_end(drive):
-    builder = StateGraph(State).add_node("a1", says("a1")).add_node("b", says("b")).add_node("late", says("late"), defer=True)
-    builder.add_edge(START, "a1").add_edge("a1", "b").add_edge(START, "late")
+    builder = graph_of(State, "S>a1>b S>late", a1=says("a1"), b=says("b"))
+    builder.add_node("late", says("late"), defer=True)
     app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["b"])
     drive.invoke(app, {}, CFG)
     assert states(explain(drive, app)) == {"a1": "idle", "b": "next", "late": "waiting"}
@@ -145,8 +146,8 @@ def test_a_deferred_join_that_is_complete_waits_for_the_end(drive):
 
 
 def test_a_deferred_node_that_has_run_waits_no_more(drive):
-    builder = StateGraph(State).add_node("a1", says("a1")).add_node("late", says("late"), defer=True)
-    builder.add_edge(START, "a1").add_edge(START, "late")
+    builder = graph_of(State, "S>a1 S>late", a1=says("a1"))
+    builder.add_node("late", says("late"), defer=True)
     app = builder.compile(checkpointer=InMemorySaver())
     drive.invoke(app, {}, CFG)
     assert explain(drive, app)["late"] == ("idle", "nothing triggers it now", ())

@@ -8,14 +8,12 @@ from time import monotonic
 from typing import TypedDict
 
 import pytest
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, graph_of
 
 from stategraph import (
-    END,
     START,
     CheckpointConflictError,
     Command,
-    StateGraph,
     get_runtime,
     interrupt,
 )
@@ -118,8 +116,8 @@ def test_the_input_is_stored_before_a_router_runs(tmp_path):
             seen.append(other.get_tuple(CONFIG) is not None)
         return "node"
 
-    graph = StateGraph(State).add_node("node", lambda state: {"text": "b"})
-    graph.add_conditional_edges(START, route, ["node"]).add_edge("node", END)
+    graph = graph_of(State, "node>E", node=lambda state: {"text": "b"})
+    graph.add_conditional_edges(START, route, ["node"])
     with SqliteSaver.from_conn_string(str(tmp_path / "file")) as saver:
         graph.compile(checkpointer=saver).invoke({"text": "a"}, CONFIG)
     assert seen == [True]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, graph_of
 
 from stategraph import (
     START,
@@ -133,8 +133,8 @@ def test_the_routers_of_the_step_have_not_seen_it(drive, saver):
         seen.append(list(state["log"]))
         return "b"
 
-    builder = StateGraph(State).add_node("a", first).add_node("b", says("b"))
-    builder.add_edge(START, "a").add_conditional_edges("a", route, ["b"])
+    builder = graph_of(State, "S>a", a=first, b=says("b"))
+    builder.add_conditional_edges("a", route, ["b"])
     app = builder.compile(checkpointer=saver, inbox=True)
     assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["a", "word", "b after 2"]}
     assert seen == [["a"]]

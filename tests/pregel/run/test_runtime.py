@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import Drive
-from kit.graphs import chain_of, thread_config
+from kit.graphs import chain_of, graph_of, thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -226,7 +226,7 @@ def test_parallel_nodes_hold_their_own(drive):
         barrier.wait()
         return {"log": [held()[0]]}
 
-    graph = StateGraph(State).add_node("a", node).add_node("b", node).add_edge(START, "a").add_edge(START, "b")
+    graph = graph_of(State, "S>a S>b", a=node, b=node)
     assert drive.invoke(graph.compile(), {"n": 1})["log"] == ["a", "b"]
 
 
@@ -543,8 +543,8 @@ def test_sends_and_routers_see_them(drive):
         found.append(state["left"])
         return [Send("work", 1)]
 
-    graph = StateGraph(Counted).add_node("start", lambda state: None).add_node("work", lambda x: None)
-    graph.add_edge(START, "start").add_conditional_edges("start", route, ["work"])
+    graph = graph_of(Counted, "S>start", start=lambda state: None, work=lambda x: None)
+    graph.add_conditional_edges("start", route, ["work"])
     drive.invoke(graph.compile(), {"log": []}, {"recursion_limit": 5})
     assert found == [5]
 

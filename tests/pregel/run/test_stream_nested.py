@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, graph_of
 
 from stategraph import (
     START,
@@ -176,8 +176,9 @@ def test_what_had_ended_inside_when_a_sibling_outside_fails_is_shown_as_it_is_ke
             raise ValueError("outside")
         return {"messages": [message("outside")]}
 
-    graph = StateGraph(MessagesState).add_edge(START, "inside").add_edge(START, "outside")
-    graph.add_node("inside", side_by_side({"quick": quick, "slow": slow})).add_node("outside", fails)
+    graph = graph_of(
+        MessagesState, "S>inside S>outside", inside=side_by_side({"quick": quick, "slow": slow}), outside=fails
+    )
     app = graph.compile(InMemorySaver())
     shown = []
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from faults.edits import FANS, edit_beside_sends
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, graph, says
 from kit.ready_graphs import build, ends_by, sends
 from kit.savers import local_saver
@@ -173,8 +173,8 @@ def test_sends_repeated_by_the_edited_nodes_router_resume(drive, saver):
         ran.append(f"work {n}")
         return {"log": [(n, interrupt("?") if n == 2 else "done")]}
 
-    builder = StateGraph(Draft).add_node("a", says("a")).add_node("work", work)
-    builder.add_edge(START, "a").add_conditional_edges("a", lambda s: [Send("work", n) for n in (1, 2, 3)], ["work"])
+    builder = graph_of(Draft, "S>a", a=says("a"), work=work)
+    builder.add_conditional_edges("a", lambda s: [Send("work", n) for n in (1, 2, 3)], ["work"])
     app = builder.compile(checkpointer=saver)
     drive.invoke(app, {}, CFG)
     ran.clear()
@@ -236,9 +236,8 @@ def test_a_pending_sibling_keeps_its_interrupt(drive, saver):
 
 def test_a_deferred_node_waits_for_an_interrupt_behind_a_join(drive, saver):
     """What a join holds pending is work, too, though the edit has not moved it."""
-    builder = StateGraph(State).add_node("a", says("a")).add_node("b", says("b")).add_node("ask", asks("ask"))
+    builder = graph_of(State, "S>a>b a>last [a,b]>ask", a=says("a"), b=says("b"), ask=asks("ask"))
     builder.add_node("last", lambda state: {"log": [("saw", *state["log"])]}, defer=True)
-    builder.add_edge(START, "a").add_edge("a", "b").add_edge("a", "last").add_edge(["a", "b"], "ask")
     app = builder.compile(checkpointer=saver)
     drive.invoke(app, {}, CFG)
     drive.update_state(app, CFG, {"log": ["edited"]})
@@ -249,9 +248,8 @@ def test_a_deferred_node_waits_for_an_interrupt_behind_a_join(drive, saver):
 
 def test_a_deferred_node_that_has_started_keeps_its_interrupt(drive, saver):
     """Also if the edit leads to it once more, while another deferred node is done."""
-    builder = StateGraph(State).add_node("a", says("a")).add_node("b", says("b"))
+    builder = graph_of(State, "S>a>b a>done a>ask b>ask", a=says("a"), b=says("b"))
     builder.add_node("done", says("done"), defer=True).add_node("ask", asks("ask"), defer=True)
-    builder.add_edge(START, "a").add_edge("a", "b").add_edge("a", "done").add_edge("a", "ask").add_edge("b", "ask")
     app = builder.compile(checkpointer=saver)
     drive.invoke(app, {}, CFG)
     before = question(drive, app)
@@ -263,8 +261,8 @@ def test_a_deferred_node_that_has_started_keeps_its_interrupt(drive, saver):
 
 
 def test_an_update_to_another_branch_closes_the_interrupts_it_replaces(drive, saver):
-    builder = StateGraph(Draft).add_node("a", says("a")).add_node("p", asks("p")).add_node("q", says("q"))
-    builder.add_edge(START, "a").add_conditional_edges("a", lambda s: "q" if s.get("text") else "p", ["p", "q"])
+    builder = graph_of(Draft, "S>a", a=says("a"), p=asks("p"), q=says("q"))
+    builder.add_conditional_edges("a", lambda s: "q" if s.get("text") else "p", ["p", "q"])
     app = builder.compile(checkpointer=saver)
     drive.invoke(app, {}, CFG)
     with pytest.warns(GraphWarning, match="as 'a' does not lead to 'p', and so closes the questions .* act as the node .*as_node='p'"):
@@ -711,9 +709,10 @@ def test_an_edit_replaces_what_its_router_has_sent_whatever_else_the_sends_hold(
         asked.append(None)
         return [Send("tool", {"call": state["log"][-1], "asked": len(asked)})]
 
-    builder = StateGraph(State).add_node("agent", lambda _: {"log": ["wrong"]})
-    builder.add_node("tool", lambda sent: {"log": [f"called {sent['call']}"]})
-    builder.add_edge(START, "agent").add_conditional_edges("agent", route, ["tool"])
+    builder = graph_of(
+        State, "S>agent", agent=lambda _: {"log": ["wrong"]}, tool=lambda sent: {"log": [f"called {sent['call']}"]}
+    )
+    builder.add_conditional_edges("agent", route, ["tool"])
     app = builder.compile(saver, interrupt_before=["tool"], schedule=schedule)
     drive.invoke(app, {"log": []}, CFG)
     drive.update_state(app, CFG, {"log": ["right"]})

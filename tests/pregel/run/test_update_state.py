@@ -5,6 +5,7 @@ threads.
 from __future__ import annotations
 
 import pytest
+from kit.graphs import graph_of
 from kit.pausing_graphs import (
     CFG,
     Ran,
@@ -80,8 +81,8 @@ def test_none_writes_no_keys_and_still_follows_the_edges(drive):
 
 
 def test_an_update_calls_the_router_of_its_node(drive):
-    builder = StateGraph(State).add_node("x", says("x")).add_node("y", says("y")).add_node("z", says("z"))
-    builder.add_edge(START, "x").add_conditional_edges("x", lambda s: "yz"[s["a"]], ["y", "z"])
+    builder = graph_of(State, "S>x", x=says("x"), y=says("y"), z=says("z"))
+    builder.add_conditional_edges("x", lambda s: "yz"[s["a"]], ["y", "z"])
     app = builder.compile(checkpointer=InMemorySaver())
     drive.update_state(app, CFG, {"a": 1}, as_node="x")
     assert drive.get_state(app, CFG).next == ("z",)

@@ -7,7 +7,7 @@ import threading
 from typing import Annotated, TypedDict
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 
 import stategraph.pregel.run.run as run_module
 from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
@@ -64,7 +64,7 @@ def run_races():
 
 
 def run_memories():
-    agent = StateGraph(State).add_node("hear", lambda state: {"log": [state["news"]]}).add_edge(START, "hear")
+    agent = chain_of(State, hear=lambda state: {"log": [state["news"]]})
     builder = StateGraph(State).add_node("agent", agent.compile(checkpointer=True))
     builder.add_conditional_edges(START, lambda state: [Send("agent", {"news": state["news"]}, key=state["news"][0])], ["agent"])
     app = builder.compile(checkpointer=InMemorySaver())

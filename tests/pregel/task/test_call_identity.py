@@ -24,16 +24,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import Drive
+from kit.graphs import graph_of
 from typing_extensions import TypedDict
 
 from stategraph import (
-    START,
     Command,
     InMemorySaver,
     Pregel,
     RetryPolicy,
     SqliteSaver,
-    StateGraph,
     entrypoint,
     get_runtime,
     interrupt,
@@ -571,7 +570,7 @@ def test_a_node_runs_though_its_own_record_still_lists_the_answered_interrupt(dr
     def second(_):
         return {"log": [interrupt("b")]}
 
-    graph = StateGraph(Log).add_node(first).add_node(second).add_edge(START, "first").add_edge(START, "second")
+    graph = graph_of(Log, "S>first S>second", first=first, second=second)
     app = graph.compile(checkpointer=InMemorySaver())
     ids = {question.value: question.id for question in drive.invoke(app, {"log": []}, ONE)["__interrupt__"]}
     with pytest.raises(KeyboardInterrupt):

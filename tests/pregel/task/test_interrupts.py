@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kit.executor_graphs import asks_in_a_group
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 from kit.pausing_graphs import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, says
 from pydantic import BaseModel, ValidationError
 
@@ -454,7 +454,7 @@ def test_questions_of_graphs_gathered_in_one_node_are_shown_together():
 
 def test_a_router_may_ask_and_its_node_runs_again(drive):
     ran = Ran()
-    builder = StateGraph(State).add_node("x", says("x", ran)).add_node("y", says("y")).add_edge(START, "x")
+    builder = graph_of(State, "S>x", x=says("x", ran), y=says("y"))
     builder.add_conditional_edges("x", lambda state: interrupt("where?"), ["y", END])
     app = builder.compile(checkpointer=InMemorySaver())
     assert asked(drive.invoke(app, {}, CFG)) == ["where?"]

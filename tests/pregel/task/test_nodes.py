@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional, Union
 
 import pytest
+from kit.graphs import graph_of
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -323,7 +324,7 @@ def test_routers_are_filled_like_nodes(drive):
         tell(config=config, runtime=runtime)
         return "n1"
 
-    graph = StateGraph(State).add_node("n0", lambda s: None).add_node("n1", function).add_edge(START, "n0")
+    graph = graph_of(State, "S>n0", n0=lambda s: None, n1=function)
     app = graph.add_conditional_edges("n0", router).compile()
     assert drive.invoke(app, {"a": 1}, {"tags": ["t"]}, context={"user": "u"})["log"] == [1]
     check(dict(told))

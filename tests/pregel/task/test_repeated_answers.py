@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 from kit.pausing_graphs import CFG, Ran, State, asked, graph, ids, says
 
 from stategraph import (
@@ -14,7 +14,6 @@ from stategraph import (
     Command,
     InMemorySaver,
     Runtime,
-    StateGraph,
     UnknownInterruptError,
     entrypoint,
     interrupt,
@@ -144,7 +143,7 @@ def test_a_task_that_failed_and_waits_now_waits_for_its_slot(drive, schedule, du
             raise ConnectionError
         return waits(runtime)
 
-    builder = StateGraph(State).add_node("a", ages("a")).add_node("x", x).add_edge(START, "a").add_edge(START, "x")
+    builder = graph_of(State, "S>a S>x", a=ages("a"), x=x)
     app = builder.compile(InMemorySaver(), schedule=schedule)
     with pytest.raises(ConnectionError):
         drive.invoke(app, {}, CFG, durability=durability)

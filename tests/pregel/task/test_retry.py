@@ -8,7 +8,7 @@ import time
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, graph_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -336,8 +336,8 @@ def test_without_a_policy_a_failed_router_runs_again_on_resume(drive):
             raise Oops
         return "end"
 
-    graph = StateGraph(State).add_node("node", node).add_node("end", lambda s: {"log": ["end"]})
-    graph.add_edge(START, "node").add_conditional_edges("node", route, ["end"])
+    graph = graph_of(State, "S>node", node=node, end=lambda s: {"log": ["end"]})
+    graph.add_conditional_edges("node", route, ["end"])
     app = graph.compile(checkpointer=InMemorySaver())
     with pytest.raises(Oops):
         drive.invoke(app, {"n": 1}, CONFIG)
