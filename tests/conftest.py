@@ -13,10 +13,8 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -52,13 +50,13 @@ POOL_THREADS = "stategraph"
 
 
 @pytest.fixture(params=["sync", "async"], scope="module")  # not per function: hypothesis tests use it too
-def drive(request: pytest.FixtureRequest) -> Drive:
+def drive(request):
     """Runs the test twice: once through the sync faces, once through the async ones."""
     return Drive(is_async=request.param == "async")
 
 
 @pytest.fixture(autouse=True)
-def no_leaks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_leaks(request, monkeypatch):
     """Fails a test that leaves an asyncio task pending, a thread that is no daemon of the engine's, or a module of its
     folder `tmp_path`: another test would import it in the place of its own."""
     before = set(threading.enumerate())
@@ -86,7 +84,7 @@ def no_leaks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         assert not strangers, f"modules were left in sys.modules: {strangers}"
 
 
-async def _pending_tasks() -> list[str]:
+async def _pending_tasks():
     """The tasks that do not end by themselves within a few turns of the loop."""
     others = set()
     for _ in range(10):
@@ -97,12 +95,12 @@ async def _pending_tasks() -> list[str]:
     return [repr(task) for task in others]
 
 
-def _is_pool(thread: threading.Thread) -> bool:
+def _is_pool(thread):
     return thread.daemon and thread.name.startswith(POOL_THREADS)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+def pytest_pyfunc_call(pyfuncitem: pytest.Function):
     """Run an `async def` test on an event loop of its own. One that hangs fails."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
@@ -116,7 +114,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+def pytest_make_collect_report(collector: pytest.Collector):
     """Skip a file that imports packages of the peer's, where they are not installed, and say so."""
     report = yield
     missing = re.search(r"No module named '(lang\w+|deepagents|trustcall)", str(report.longrepr)) if report.failed else None
@@ -126,7 +124,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+def pytest_runtest_makereport():
     """Make what was printed and logged fit for pytest-xdist, which sends no lone surrogates."""
     report = yield
     report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
@@ -134,7 +132,7 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection():
     """Collect no garbage meanwhile: it is a third of the time that collecting the tests takes. What was made stays to
     the end, some 600,000 objects, and is kept out of every later collection."""
     gc.disable()

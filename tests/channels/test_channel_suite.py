@@ -6,7 +6,7 @@ import operator
 import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.graphs import graph_of
@@ -58,7 +58,7 @@ class MaxValue(BaseChannel[int, int, int]):
                 self.value = value
         return self.value is not before
 
-    def from_checkpoint(self, stored) -> Self:
+    def from_checkpoint(self, stored):
         new = type(self)(self.typ, self.key)
         new.value = stored
         return new
@@ -157,7 +157,7 @@ class Unstorable(MaxValue):
     def checkpoint(self):
         return MISSING if self.value is MISSING else lambda: self.value
 
-    def from_checkpoint(self, stored) -> Self:
+    def from_checkpoint(self, stored):
         return super().from_checkpoint(stored if stored is MISSING else stored())
 
 
@@ -215,7 +215,7 @@ class Greedy(BaseChannel[list[int], Any, list[int]]):
             self.value = value
         return bool(values)
 
-    def from_checkpoint(self, stored) -> Self:
+    def from_checkpoint(self, stored):
         new = type(self)(self.typ, self.key)
         new.value = [] if stored is MISSING else list(stored)
         return new
@@ -246,7 +246,7 @@ class NotBlank(EphemeralValue[int]):
 
 
 class Shared(LastValue[int]):
-    def copy(self) -> Self:
+    def copy(self):
         return self
 
 

@@ -6,9 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -25,24 +23,24 @@ def saver(tmp_path):
         yield opened
 
 
-def first_commit(saver: SqliteSaver, thread: str, **values) -> Commit:
+def first_commit(saver: SqliteSaver, thread, **values) -> Commit:
     run = Commits(lambda *_: None, saver, thread)
     return run.made("0", None, (), values or {"a": 1})[0]
 
 
-def heads(path) -> dict[str, str]:
+def heads(path):
     """What is stored, seen by another connection."""
     with closing(sqlite3.connect(path)) as other, other:
         return dict(other.execute("SELECT thread_id, head_id FROM spaces WHERE head_id IS NOT NULL"))
 
 
-def path_of(saver: SqliteSaver) -> str:
+def path_of(saver: SqliteSaver):
     found = saver._database.path()
     assert found is not None
     return found
 
 
-async def together(saver: SqliteSaver, writes: list[Callable[[], Awaitable[Any]]], is_async: bool = True) -> list[Any]:
+async def together(saver: SqliteSaver, writes, is_async=True):
     """Make these writes while another holds the database, so that all of them wait; how each ended."""
     saver._lock.acquire()
     try:
@@ -56,13 +54,13 @@ async def together(saver: SqliteSaver, writes: list[Callable[[], Awaitable[Any]]
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def write_together(saver: SqliteSaver, commits: list[Commit], is_async: bool) -> list[Any]:
+def write_together(saver: SqliteSaver, commits: list[Commit], is_async):
     """`together`, for commits: of coroutines, or of threads that wait for them."""
     if is_async:
         return asyncio.run(together(saver, [lambda c=c: saver.acommit([c]) for c in commits]))
     ended = [None] * len(commits)
 
-    def write(place: int):
+    def write(place):
         try:
             saver.commit([commits[place]])
         except Exception as error:

@@ -60,7 +60,7 @@ def proxy(server):
     made.close()
 
 
-def running(saver: PostgresSaver, thread="t") -> Run:
+def running(saver: PostgresSaver, thread="t"):
     """Commits supersteps as the engine does."""
     return Run(lambda method, *args: getattr(saver, method)(*args), saver, thread)
 

@@ -7,17 +7,16 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from . import rooms  # noqa: F401  # fills TRIALS
-from .campaign import FULL, Bench, Record, Round, Trial, chosen, run_round, run_trial
+from .campaign import FULL, Bench, Record, Round, chosen, run_round, run_trial
 from .planted import planted
 
 KEPT = Path(__file__).resolve().parents[2] / ".chaos"
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(given=None):
     """Run what was asked for; the exit code: 0 all well, 1 a promise was broken."""
     parser = argparse.ArgumentParser(prog="make chaos", description="Hold the promises of docs/explanation/reliability.md.")
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="promises such as R6, or trials")
@@ -46,7 +45,7 @@ def main(given: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def carried(trial: Trial, asked, folder: Path) -> Record:
+def carried(trial, asked, folder) -> Record:
     """Do the rounds of a trial that are left, and print its line."""
     path = folder / f"{trial.name}.json"
     if asked.fresh or asked.planted:
@@ -57,7 +56,7 @@ def carried(trial: Trial, asked, folder: Path) -> Record:
     return record
 
 
-def line(trial: Trial, record: Record) -> str:
+def line(trial, record: Record):
     """A line of the table, with what failed below it."""
     mark = "skip" if record.skipped else "FAIL" if record.failures else "ok"
     told = record.skipped or ", ".join(f"{number:,} {what}" for what, number in record.tally.items())
@@ -65,7 +64,7 @@ def line(trial: Trial, record: Record) -> str:
     return "\n".join([head, *(f"  {each}" for each in record.failures)])
 
 
-def again(trials: Sequence[Trial], asked) -> int:
+def again(trials, asked):
     """Do one round once more."""
     failures = 0
     for each in trials:

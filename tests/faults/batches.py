@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from random import Random
 from typing import Any
@@ -27,7 +26,7 @@ BATCHES = 100
 KEYS = [str(number) for number in range(12)]
 
 
-def opened(round: Round, stack: ExitStack, kind: str) -> Callable[[], Any]:
+def opened(round, stack, kind):
     """How a writer opens the store of this round; in memory there is one for all."""
     if kind == "memory":
         store = InMemoryStore()
@@ -40,7 +39,7 @@ def opened(round: Round, stack: ExitStack, kind: str) -> Callable[[], Any]:
     return lambda: stack.enter_context(PostgresStore.from_conn_string(address, pool_size=2))
 
 
-def look(store: Any, where: str):
+def look(store: Any, where):
     """All places, or none, are there, and of one batch.
 
     Raises:
@@ -51,7 +50,7 @@ def look(store: Any, where: str):
         raise CheckFailed(f"{where}: a part of a batch: {found}")
 
 
-def held_up(address: str):
+def held_up(address):
     """A batch deletes all places, and is held up in the middle, when another comes that puts them: none is left of the
     one, or all of the other."""
     with ExitStack() as stack:
@@ -60,7 +59,7 @@ def held_up(address: str):
         one.put(("a",), middle, {"by": "before"})
         watching = stack.enter_context(psycopg.connect(address, autocommit=True))
 
-        def wait(sessions: int, *others: threading.Thread):
+        def wait(sessions, *others):
             deadline = time.monotonic() + 20
             text = "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted"
             while watching.execute(text).fetchone()[0] < sessions and all(each.is_alive() for each in others):  # type: ignore[index]
@@ -94,7 +93,7 @@ def racing_batches(round: Round) -> None:
         stores = [opens() for _ in range(5)]
         done = threading.Event()
 
-        def write(number: int) -> int:
+        def write(number):
             random = Random(f"{round.random.random()} {number}")
             for turn in range(BATCHES // 4):
                 keys = random.sample(KEYS, len(KEYS))
@@ -102,14 +101,14 @@ def racing_batches(round: Round) -> None:
                 stores[number].batch([PutOp(("a",), key, value) for key in keys])
             return BATCHES // 4
 
-        def watch() -> int:
+        def watch():
             looks = 0
             while not done.is_set():
                 look(stores[4], kind)
                 looks += 1
             return looks
 
-        def all_write() -> int:
+        def all_write():
             try:
                 return sum(side_by_side([lambda n=n: write(n) for n in range(4)]))
             finally:

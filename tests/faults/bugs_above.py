@@ -34,7 +34,7 @@ from .planted import bug, swap
 
 
 @bug("failed_siblings", 12)
-def finisher_not_recorded(stack: ExitStack) -> None:
+def finisher_not_recorded(stack: ExitStack):
     """Who ends first in a superstep is marked as recorded and is not."""
 
     def record(self, tasks):
@@ -47,13 +47,13 @@ def finisher_not_recorded(stack: ExitStack) -> None:
 
 
 @bug("failed_siblings", 12)
-def recorded_work_repeated(stack: ExitStack) -> None:
+def recorded_work_repeated(stack: ExitStack):
     """What a run had recorded before it failed is not taken up."""
     swap(stack, loop, "restore", lambda run, tasks: None)
 
 
 @bug("calls_inside", 6)
-def nested_replay_starts_over(stack: ExitStack) -> None:
+def nested_replay_starts_over(stack: ExitStack):
     """A graph inside does not go on from the checkpoint that was named, but takes its input anew."""
 
     def load_seed(run):
@@ -64,7 +64,7 @@ def nested_replay_starts_over(stack: ExitStack) -> None:
 
 
 @bug("answers_in_sqlite", 4)
-def double_resume(stack: ExitStack) -> None:
+def double_resume(stack: ExitStack):
     """Several answers to one question are all taken."""
 
     store = sql.SqlSaver._store_records
@@ -73,11 +73,11 @@ def double_resume(stack: ExitStack) -> None:
 
 
 @bug("calls_on_threads", 6)
-def answers_kept_for_later(stack: ExitStack) -> None:
+def answers_kept_for_later(stack: ExitStack):
     """An answer that was taken is given to the next question too."""
     real = Answers.take
 
-    def take(self, question: str, by, inside=()):
+    def take(self, question, by, inside=()):
         taken = real(self, question, by, inside)
         if taken and self.first is MISSING:
             self.first = taken[0]
@@ -87,26 +87,26 @@ def answers_kept_for_later(stack: ExitStack) -> None:
 
 
 @bug("delivered_again", 6)
-def run_ids_ignored(stack: ExitStack) -> None:
+def run_ids_ignored(stack: ExitStack):
     """A call that is delivered twice is applied twice."""
     swap(stack, start, "_was_delivered", lambda run, given: False)
     swap(stack, load, "_may_have_followed", lambda run, head: False)
 
 
 @bug("delivered_again", 12)
-def late_deliveries_applied(stack: ExitStack) -> None:
+def late_deliveries_applied(stack: ExitStack):
     """A call that comes again after others is applied again."""
     swap(stack, load, "_may_have_followed", lambda run, head: False)
 
 
 @bug("failing_saves", 4)
-def unawaited_writes(stack: ExitStack) -> None:
+def unawaited_writes(stack: ExitStack):
     """Nobody looks what became of a save in the background."""
     swap(stack, journal.Journal, "_fail", lambda self, entry, error: None)
 
 
 @bug("hanging_saves", 6)
-def saves_pile_up(stack: ExitStack) -> None:
+def saves_pile_up(stack: ExitStack):
     """The run goes on while saves wait in a queue."""
 
     async def aflush(self):
@@ -117,7 +117,7 @@ def saves_pile_up(stack: ExitStack) -> None:
 
 
 @bug("keys_are_stable", 10)
-def key_of_an_attempt(stack: ExitStack) -> None:
+def key_of_an_attempt(stack: ExitStack):
     """The idempotency key changes with every attempt."""
     real = task.Task.begin_attempt
 
@@ -129,11 +129,11 @@ def key_of_an_attempt(stack: ExitStack) -> None:
 
 
 @bug("keys_are_stable", 10)
-def fork_reuses_keys(stack: ExitStack) -> None:
+def fork_reuses_keys(stack: ExitStack):
     """The key does not know the checkpoint, so a fork has the keys of its past."""
     real = task.task_id
 
-    def reuse(checkpoint_id: str, ns: str, step: int, each) -> str:
+    def reuse(checkpoint_id, ns, step, each):
         # Of a task that holds a graph the id names the place of its checkpoints, too: those of a fork stay apart.
         if getattr(each.node.source, "is_stategraph", False):
             return real(checkpoint_id, ns, step, each)
@@ -143,14 +143,14 @@ def fork_reuses_keys(stack: ExitStack) -> None:
 
 
 @bug("children_are_not_repeated", 20)
-def retry_repeats_children(stack: ExitStack) -> None:
+def retry_repeats_children(stack: ExitStack):
     """A retried function does not find the tasks that it had called."""
     swap(stack, calls.Calls, "_made_before", lambda self, child: None)
     swap(stack, calls.Calls, "_find_recorded", lambda self, child: None)
 
 
 @bug("any_order_of_ends", 6)
-def order_of_arrival(stack: ExitStack) -> None:
+def order_of_arrival(stack: ExitStack):
     """Writes are applied as tasks end, not in path order."""
     ended = []
     real = threads.run_task
@@ -167,19 +167,19 @@ def order_of_arrival(stack: ExitStack) -> None:
 
 
 @bug("changed_graphs", 10)
-def changes_not_looked_at(stack: ExitStack) -> None:
+def changes_not_looked_at(stack: ExitStack):
     """A stored run goes on whatever the graph has become."""
     swap(stack, start, "check_unchanged", lambda run, machine: None)
 
 
 @bug("shared_loops", 12)
-def loop_never_given_away(stack: ExitStack) -> None:
+def loop_never_given_away(stack: ExitStack):
     """An async run that never waits holds its event loop to the end."""
     swap(stack, timeslice.TimeSlices, "end", lambda self: float("inf"))
 
 
 @bug("forking_nodes", 6)
-def answers_by_order(stack: ExitStack) -> None:
+def answers_by_order(stack: ExitStack):
     """The first answer that comes is the call's: nobody looks whose it is."""
     real = frames.Frames.receive
     swap(stack, frames.Frames, "receive", lambda self, call=None, due=None: real(self, None, due))
@@ -187,7 +187,7 @@ def answers_by_order(stack: ExitStack) -> None:
 
 
 @bug("forking_nodes", 6)
-def children_write(stack: ExitStack) -> None:
+def children_write(stack: ExitStack):
     """What a node has forked comes back to the loop that serves calls, and has its parent's pipe."""
     bug = "import os, contextlib; import stategraph.executors.worker as w; w._end_forked_child = contextlib.nullcontext; "
     bug += "os.register_at_fork = lambda **_: None; "
@@ -195,53 +195,53 @@ def children_write(stack: ExitStack) -> None:
 
 
 @bug("lost_beside_a_child", 3)
-def only_the_pipe_is_waited_for(stack: ExitStack) -> None:
+def only_the_pipe_is_waited_for(stack: ExitStack):
     """A worker has died when its pipe ends, which a child of its may hold."""
     swap(stack, processes, "open_sentinel", lambda process: os.pidfd_open(os.getpid()))
 
 
 @bug("messages_shown_once", 12)
-def messages_repeated(stack: ExitStack) -> None:
+def messages_repeated(stack: ExitStack):
     """After a resume a message that a nested graph had shown is shown again by the node around it."""
     swap(stack, stream.Stream, "known", lambda self, values: None)
 
 
 @bug("swapped_calls_and_questions", 30)
-def calls_by_place(stack: ExitStack) -> None:
+def calls_by_place(stack: ExitStack):
     """A call is known by its name and its place among its caller's calls, whatever it was called with."""
 
-    def call_id(parent, node, digest: str) -> str:
+    def call_id(parent, node, digest):
         return ids.uuid_text(blake2b(f"{parent.id} {node.name} {len(parent.current.calls)}".encode(), digest_size=16).hexdigest())
 
     swap(stack, calls, "call_id", call_id)
 
 
 @bug("swapped_calls_and_questions", 30)
-def questions_by_place(stack: ExitStack) -> None:
+def questions_by_place(stack: ExitStack):
     """A question is known by its place among its task's questions, whatever it asks."""
     real = interrupts.identify
     swap(stack, interrupts, "identify", lambda ns, place, content, equal: real(ns, place, "", place))
 
 
 @bug("reordered_questions", 30)
-def places_tell_questions_apart(stack: ExitStack) -> None:
+def places_tell_questions_apart(stack: ExitStack):
     """A question is known by its value and its place among its task's questions."""
     real = interrupts.identify
 
-    def identify(ns: str, place: int, content: str, equal: int):
+    def identify(ns, place, content, equal):
         return interrupts.Question(real(ns, place, content, equal).earlier[0])
 
     swap(stack, interrupts, "identify", identify)
 
 
 @bug("reordered_questions", 30)
-def unreached_answers_dropped(stack: ExitStack) -> None:
+def unreached_answers_dropped(stack: ExitStack):
     """An answer is dropped if its task, running again, comes to another question first."""
     swap(stack, Answers, "keep", lambda self, task, asked: None)
 
 
 @bug("swapped_calls_and_questions", 30)
-def unanswered_calls_run(stack: ExitStack) -> None:
+def unanswered_calls_run(stack: ExitStack):
     """A call runs again though nobody has answered what it asks."""
     real = calls.Calls._find_recorded
 
@@ -253,7 +253,7 @@ def unanswered_calls_run(stack: ExitStack) -> None:
 
 
 @bug("swapped_calls_and_questions", 30)
-def answers_lost_with_their_attempt(stack: ExitStack) -> None:
+def answers_lost_with_their_attempt(stack: ExitStack):
     """What a call was answered is forgotten when its caller is tried again."""
     real = calls.Calls._made_before
 
@@ -267,7 +267,7 @@ def answers_lost_with_their_attempt(stack: ExitStack) -> None:
 
 
 @bug("killed_effects", 8)
-def effect_kept_in_memory(stack: ExitStack) -> None:
+def effect_kept_in_memory(stack: ExitStack):
     """What an effect returned is remembered by its run, and recorded nowhere else."""
 
     def save(record, result):
@@ -277,17 +277,17 @@ def effect_kept_in_memory(stack: ExitStack) -> None:
 
 
 @bug("killed_effects", 8)
-def effect_record_under_another_id(stack: ExitStack) -> None:
+def effect_record_under_another_id(stack: ExitStack):
     """The record of an effect is found in the process that made it, and in no other."""
 
-    def effect_id(task_id: str, kind: str, key: str) -> str:
+    def effect_id(task_id, kind, key):
         return f"{task_id}{key}{os.getpid()}"
 
     swap(stack, side_effects, "effect_id", effect_id)
 
 
 @bug("killed_transactions", 8)
-def transaction_recorded_in_a_second_one(stack: ExitStack) -> None:
+def transaction_recorded_in_a_second_one(stack: ExitStack):
     """What the function of a transaction has written is committed before its record is made."""
 
     def transact(saver, place, function):
@@ -302,22 +302,22 @@ def transaction_recorded_in_a_second_one(stack: ExitStack) -> None:
 
 
 @bug("killed_transactions", 8)
-def transaction_recorded_as_its_task(stack: ExitStack) -> None:
+def transaction_recorded_as_its_task(stack: ExitStack):
     """The record of a transaction has the id of its task, and so counts as its output."""
 
-    def effect_id(task_id: str, kind: str, key: str) -> str:
+    def effect_id(task_id, kind, key):
         return task_id
 
     swap(stack, side_effects, "effect_id", effect_id)
 
 
 @bug("killed_sleeps", 8)
-def wake_time_kept_in_memory(stack: ExitStack) -> None:
+def wake_time_kept_in_memory(stack: ExitStack):
     """Until when a task sleeps is remembered by its run, and recorded nowhere else."""
     swap(stack, sleeping, "record_of", side_effects.EffectRecord)
 
 
 @bug("killed_sleeps", 8)
-def sleepers_are_run_too_early(stack: ExitStack) -> None:
+def sleepers_are_run_too_early(stack: ExitStack):
     """Each call runs the tasks that sleep, though their time has not come."""
     swap(stack, task_records.TaskRecord, "asleep", property(lambda record: False))

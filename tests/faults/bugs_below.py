@@ -31,7 +31,7 @@ from stategraph.checkpoint.serde import Serializer
 from .planted import bug, swap
 
 
-def statement(stack: ExitStack, name: str, text: str, module=sqlite):
+def statement(stack, name, text, module=sqlite):
     """Another text for an SQL statement."""
     swap(stack, module, "STATEMENTS", {**module.STATEMENTS, name: text})
 
@@ -40,37 +40,37 @@ def statement(stack: ExitStack, name: str, text: str, module=sqlite):
 
 
 @bug("power_lost_full")
-def lost_fsync(stack: ExitStack) -> None:
+def lost_fsync(stack: ExitStack):
     """synchronous="full" does not wait for the disk."""
     swap(stack, database, "_SYNCHRONOUS", {**database._SYNCHRONOUS, "full": "PRAGMA synchronous=OFF"})
 
 
 @bug("power_lost_normal", 6)
-def no_journal(stack: ExitStack) -> None:
+def no_journal(stack: ExitStack):
     """The file is written in place, without a journal."""
     swap(stack, database, "_WAL", "PRAGMA journal_mode=OFF")
 
 
 @bug("failing_statements", 8)
-def commit_in_finally(stack: ExitStack) -> None:
+def commit_in_finally(stack: ExitStack):
     """What was done before an error is committed."""
     swap(stack, database.Database, "roll_back", lambda self: self.connection.in_transaction and self.execute("COMMIT"))
 
 
 @bug("failing_statements", 8)
-def forgotten_rollback(stack: ExitStack) -> None:
+def forgotten_rollback(stack: ExitStack):
     """After an error the transaction stays open."""
     swap(stack, database.Database, "roll_back", lambda self: None)
 
 
 @bug("failing_statements", 8)
-def raw_errors(stack: ExitStack) -> None:
+def raw_errors(stack: ExitStack):
     """The database's own errors reach the caller."""
     swap(stack, database.Database, "refusal", lambda self, error: error)
 
 
 @bug("full_databases", 12)
-def swallowed_error(stack: ExitStack) -> None:
+def swallowed_error(stack: ExitStack):
     """A step that could not be stored is told as stored."""
     real = sqlite.SqliteSaver.commit
 
@@ -86,7 +86,7 @@ def swallowed_error(stack: ExitStack) -> None:
 
 
 @bug("racing_processes_on_sqlite")
-def head_moved_without_compare(stack: ExitStack) -> None:
+def head_moved_without_compare(stack: ExitStack):
     """The head is moved on wherever it is."""
     old = sqlite.STATEMENTS["move_head"]
     marks = old.split("WHERE id = ?")[1].count("?")
@@ -94,7 +94,7 @@ def head_moved_without_compare(stack: ExitStack) -> None:
 
 
 @bug("racing_processes_on_sqlite")
-def conflict_told_as_ok(stack: ExitStack) -> None:
+def conflict_told_as_ok(stack: ExitStack):
     """The loser of a race is told ok."""
     real = sqlite.SqliteSaver.commit
 
@@ -108,7 +108,7 @@ def conflict_told_as_ok(stack: ExitStack) -> None:
 
 
 @bug("clocks_that_jump")
-def clock_order(stack: ExitStack) -> None:
+def clock_order(stack: ExitStack):
     """The newest checkpoint is the one with the highest time."""
     real = reader.SqlReader.get_tuple
 
@@ -121,7 +121,7 @@ def clock_order(stack: ExitStack) -> None:
 
 
 @bug("clocks_that_jump")
-def id_order(stack: ExitStack) -> None:
+def id_order(stack: ExitStack):
     """Lists are ordered by the ids of checkpoints."""
     real = reader.SqlReader.list
 
@@ -132,19 +132,19 @@ def id_order(stack: ExitStack) -> None:
 
 
 @bug("damaged_rows", 4)
-def no_checksum(stack: ExitStack) -> None:
+def no_checksum(stack: ExitStack):
     """Rows are believed as they are."""
     swap(stack, Integrity, "unprotect", lambda self, data, place: data[:-DIGEST_SIZE])
 
 
 @bug("flipped_bits", 1)
-def flipped_bits_believed(stack: ExitStack) -> None:
+def flipped_bits_believed(stack: ExitStack):
     """A row with a flipped bit is read as it is."""
     no_checksum(stack)
 
 
 @bug("damaged_rows", 8)
-def swapped_rows(stack: ExitStack) -> None:
+def swapped_rows(stack: ExitStack):
     """A row's checksum does not know where the row belongs."""
     protect, unprotect = Integrity.protect, Integrity.unprotect
     swap(stack, Integrity, "protect", lambda self, payload, place: protect(self, payload, b""))
@@ -152,7 +152,7 @@ def swapped_rows(stack: ExitStack) -> None:
 
 
 @bug("sql_texts_are_constants", 1)
-def formatted_sql(stack: ExitStack) -> None:
+def formatted_sql(stack: ExitStack):
     """A thread's name becomes part of a statement."""
 
     def head(self, config: Any):
@@ -165,7 +165,7 @@ def formatted_sql(stack: ExitStack) -> None:
 
 
 @bug("hostile_texts", 4)
-def names_cut(stack: ExitStack) -> None:
+def names_cut(stack: ExitStack):
     """Of a thread's name only the first letters count."""
     for name in ("namespace", "lock_namespace", "namespaces", "lock_namespaces"):
         text = sqlite.STATEMENTS[name].replace("thread_id = ?", "substr(thread_id, 1, 4) = substr(?, 1, 4)")
@@ -176,7 +176,7 @@ def names_cut(stack: ExitStack) -> None:
 
 
 @bug("calls_on_savers")
-def delta_on_the_wrong_base(stack: ExitStack) -> None:
+def delta_on_the_wrong_base(stack: ExitStack):
     """A change is stored against a value that is one older than it says."""
     real = write_rows.find_delta
     last = []
@@ -190,11 +190,11 @@ def delta_on_the_wrong_base(stack: ExitStack) -> None:
 
 
 @bug("calls_on_savers")
-def keyframe_misses_a_key(stack: ExitStack) -> None:
+def keyframe_misses_a_key(stack: ExitStack):
     """A complete row lacks one channel."""
     real = rows.pack_body
 
-    def pack_body(key, id: str, parent_id, body, complete: bool, *more) -> bytes:
+    def pack_body(key, id, parent_id, body, complete, *more):
         if complete and len(body.values) > 1:
             body = body._replace(values=dict([*body.values.items()][1:]))
         return real(key, id, parent_id, body, complete, *more)
@@ -203,7 +203,7 @@ def keyframe_misses_a_key(stack: ExitStack) -> None:
 
 
 @bug("calls_on_savers")
-def prune_drops_bases(stack: ExitStack) -> None:
+def prune_drops_bases(stack: ExitStack):
     """Pruning drops values on which others build."""
     real = pruning.Pruning._free
 
@@ -211,20 +211,20 @@ def prune_drops_bases(stack: ExitStack) -> None:
         def __init__(self, session):
             self.session = session
 
-        def rows(self, name: str, *values):
+        def rows(self, name, *values):
             return values[1] if name == "value_chains" else self.session.rows(name, *values)
 
-        def __getattr__(self, name: str):
+        def __getattr__(self, name):
             return getattr(self.session, name)
 
     swap(stack, pruning.Pruning, "_free", lambda self, session, *args: real(self, Blind(session), *args))
 
 
 @bug("calls_on_savers")
-def copy_shares(stack: ExitStack) -> None:
+def copy_shares(stack: ExitStack):
     """A copied thread is the same thread under two names."""
 
-    def copy_thread(self, source: str, target: str):
+    def copy_thread(self, source, target):
         self._threads[target] = self._threads[source]
 
     swap(stack, InMemorySaver, "copy_thread", copy_thread)
@@ -234,7 +234,7 @@ def copy_shares(stack: ExitStack) -> None:
 
 
 @bug("hostile_payloads", 2)
-def pickle_fallback(stack: ExitStack) -> None:
+def pickle_fallback(stack: ExitStack):
     """What cannot be read otherwise is given to pickle."""
     real = Serializer.loads
 
@@ -251,7 +251,7 @@ def pickle_fallback(stack: ExitStack) -> None:
 
 
 @bug("round_trips", 2)
-def tuples_become_lists(stack: ExitStack) -> None:
+def tuples_become_lists(stack: ExitStack):
     """As with JSON."""
     real = Serializer.loads
 
@@ -264,13 +264,13 @@ def tuples_become_lists(stack: ExitStack) -> None:
 
 
 @bug("nothing_forgotten", 1)
-def causes_forgotten(stack: ExitStack) -> None:
+def causes_forgotten(stack: ExitStack):
     """An exception comes back without its cause and context."""
     swap(stack, error_codec, "_link", lambda errors, links: None)
 
 
 @bug("nothing_forgotten", 1)
-def only_fields(stack: ExitStack) -> None:
+def only_fields(stack: ExitStack):
     """Of a dataclass only its fields are stored."""
 
     def unusual(cls, state, fields, slots):
@@ -280,7 +280,7 @@ def only_fields(stack: ExitStack) -> None:
 
 
 @bug("namespaces", 3)
-def namespaces_as_text(stack: ExitStack) -> None:
+def namespaces_as_text(stack: ExitStack):
     """Namespaces are joined with dots, and found as prefixes of texts."""
 
     def below(prefix):
@@ -296,7 +296,7 @@ def namespaces_as_text(stack: ExitStack) -> None:
 # -- the queue --------------------------------------------------------------------------------------------------
 
 
-def queued(stack: ExitStack, name: str, old: str, new: str):
+def queued(stack, name, old, new):
     """Another text in a statement of the queue."""
     text = queue.STATEMENTS[name]
     assert old in text
@@ -305,44 +305,44 @@ def queued(stack: ExitStack, name: str, old: str, new: str):
 
 
 @bug("poisoned_jobs", 1)
-def deaths_not_counted(stack: ExitStack) -> None:
+def deaths_not_counted(stack: ExitStack):
     """A job whose worker died goes back to the queue as if nothing had been."""
     queued(stack, "bury", "job.deaths + 1", "job.deaths")
 
 
 @bug("poisoned_jobs", 1)
-def innocents_pay(stack: ExitStack) -> None:
+def innocents_pay(stack: ExitStack):
     """A suspected job runs beside others, which are then suspected as well."""
     for name in ("claim", "claim_with_ends"):
         queued(stack, name, "begun = deaths < $4", "begun = ($4 > 0)")
 
 
 @bug("killed_workers", 1)
-def dead_workers_not_noticed(stack: ExitStack) -> None:
+def dead_workers_not_noticed(stack: ExitStack):
     """What a dead worker had claimed stays claimed."""
     queued(stack, "watch", "SELECT id, ", "SELECT id, true OR ")
 
 
 @bug("killed_workers", 1)
-def stored_at_the_end_only(stack: ExitStack) -> None:
+def stored_at_the_end_only(stack: ExitStack):
     """Jobs run as if their durability were "exit": nothing is left of a job whose worker was killed."""
     real = runner.JobRunner._invoke
     swap(stack, runner.JobRunner, "_invoke", lambda self, *args, **options: real(self, *args, **{**options, "durability": "exit"}))
 
 
 @bug("workers_that_fail", 6)
-def claims_of_the_unknown(stack: ExitStack) -> None:
+def claims_of_the_unknown(stack: ExitStack):
     """A worker that ends with an error takes its name off the list, and leaves its jobs as they are."""
     queued(stack, "give_back", "WHERE graph = $1", "WHERE false AND graph = $1")
     queued(stack, "sweep", "WHERE graph = $1", "WHERE false AND graph = $1")
 
 
 @bug("killed_schedulers", 6)
-def schedules_moved_first(stack: ExitStack) -> None:
+def schedules_moved_first(stack: ExitStack):
     """A schedule moves on in a transaction, and its jobs are stored in another one."""
     real = scheduler.Scheduler._store
 
-    def store(self, wire, due, moments, after) -> bool:
+    def store(self, wire, due, moments, after):
         moved = real(self, wire, due, [], after)
         time.sleep(0.3)  # as long as a busy database takes
         if moved and moments:
@@ -354,13 +354,13 @@ def schedules_moved_first(stack: ExitStack) -> None:
 
 
 @bug("killed_schedulers", 3)
-def missed_times_forgotten(stack: ExitStack) -> None:
+def missed_times_forgotten(stack: ExitStack):
     """A schedule whose time has passed goes on with the next one."""
     swap(stack, scheduler, "find_moments", lambda due, now: ([], due.cron.next(now)))
 
 
 @bug("run_ids_of_others", 2)
-def run_ids_of_all(stack: ExitStack) -> None:
+def run_ids_of_all(stack: ExitStack):
     """A run id that a job of another thread or graph has swallows the new job in silence."""
     queued(stack, "submit", "WHERE NOT EXISTS (SELECT FROM foreign_jobs)", """
         WHERE NOT EXISTS (SELECT FROM stategraph_jobs AS job WHERE sha256(job.run_id) = sha256(given.run_id))
@@ -369,12 +369,12 @@ def run_ids_of_all(stack: ExitStack) -> None:
 
 
 @bug("jobs_that_were_moved", 4)
-def bound_to_the_run_alone(stack: ExitStack) -> None:
+def bound_to_the_run_alone(stack: ExitStack):
     """An encrypted job is bound to its run id, and to nothing else."""
     swap(stack, jobs, "packb", lambda names: f"{names[0]} of {names[-1]}".encode())
 
 
 @bug("given_up")
-def sent_for_ever(stack: ExitStack) -> None:
+def sent_for_ever(stack: ExitStack):
     """A statement that is given up stays with the system, which sends it when the network is back."""
     swap(stack, wire.Patient, "_abort", wire.Patient.close)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import stategraph.checkpoint.overrides as overrides
@@ -18,19 +17,19 @@ from .planted import bug, swap
 
 
 @bug("overridden_methods", 6)
-def overrides_bypassed(stack: ExitStack) -> None:
+def overrides_bypassed(stack: ExitStack):
     """A superstep is stored in one transaction, whatever a subclass has made of `put`."""
     swap(stack, overrides, "_overrides", lambda cls, owner, parts: False)
 
 
 @bug("vanished_files")
-def files_not_watched(stack: ExitStack) -> None:
+def files_not_watched(stack: ExitStack):
     """Steps are written into a file that was deleted."""
     swap(stack, database.Database, "check_files", lambda self: None)
 
 
 @bug("grouped_commits", 2)
-def answered_before_commit(stack: ExitStack) -> None:
+def answered_before_commit(stack: ExitStack):
     """Who has made its write in a group is told so before the group is committed."""
     make, answer = group_commit.QueuedWrite.make, group_commit.answer
     answered = []
@@ -45,13 +44,13 @@ def answered_before_commit(stack: ExitStack) -> None:
 
 
 @bug("grouped_commits", 1)
-def failures_not_undone(stack: ExitStack) -> None:
+def failures_not_undone(stack: ExitStack):
     """What a write that fails has written stays in its group's transaction."""
     swap(stack, database, "_ROLLBACK_TO", "SELECT 1")
 
 
 @bug("grouped_commits", 4)
-def groups_sink_together(stack: ExitStack) -> None:
+def groups_sink_together(stack: ExitStack):
     """If a group cannot be committed, all its writes have failed."""
     make_next = group_commit.GroupCommit._make_next
 
@@ -75,7 +74,7 @@ def groups_sink_together(stack: ExitStack) -> None:
 
 
 @contextmanager
-def note(group, undone: list[BaseException]) -> Iterator[None]:
+def note(group, undone):
     """The same context; what it raises is noted."""
     try:
         with group:
@@ -86,18 +85,18 @@ def note(group, undone: list[BaseException]) -> Iterator[None]:
 
 
 @bug("pipelined_commits", 2)
-def sent_is_stored(stack: ExitStack) -> None:
+def sent_is_stored(stack: ExitStack):
     """Each commit of a pipeline counts as stored, whether the head was as it was known or not."""
     store = postgres.PostgresSaver._commit_together
     swap(stack, postgres.PostgresSaver, "_commit_together", lambda self, groups: [bool(store(self, groups))] * len(groups))
 
 
 @bug("pipelined_commits", 2)
-def answered_before_sync(stack: ExitStack) -> None:
+def answered_before_sync(stack: ExitStack):
     """Who waits for a pipeline is told when it is taken up."""
     take = pipeline.CommitPipeline._take
 
-    def take_and_answer(self, most: int):
+    def take_and_answer(self, most):
         writes = [*take(self, most)]
         pipeline.answer(writes)
         return iter(writes)
@@ -106,10 +105,10 @@ def answered_before_sync(stack: ExitStack) -> None:
 
 
 @bug("pipelined_commits", 4)
-def pipelines_sink_together(stack: ExitStack) -> None:
+def pipelines_sink_together(stack: ExitStack):
     """If one of a pipeline must wait for a lock, or fails, all have failed."""
 
-    def fail(self, write) -> bool:
+    def fail(self, write):
         write.fail(RuntimeError("the pipeline"))
         return False
 
@@ -117,30 +116,30 @@ def pipelines_sink_together(stack: ExitStack) -> None:
 
 
 @bug("racing_batches", 1)
-def places_not_locked(stack: ExitStack) -> None:
+def places_not_locked(stack: ExitStack):
     """Batches on Postgres rely on the locks of rows, which what is not there yet has not."""
     swap(stack, postgres_store, "_LOCK", "SELECT unnest($1::bigint[])")
 
 
 @bug("opened_at_once")
-def impatient_opening(stack: ExitStack) -> None:
+def impatient_opening(stack: ExitStack):
     """A file that others are opening is given up at once."""
     swap(stack, database, "_is_busy", lambda error: False)
 
 
 @bug("losers", 1)
-def duplicates_are_errors(stack: ExitStack) -> None:
+def duplicates_are_errors(stack: ExitStack):
     """Two runs that make the same of the same have broken the database."""
     swap(stack, sqlite, "is_duplicate", lambda error: False)
 
 
 @bug("racing_memories", 30)
-def heads_not_required(stack: ExitStack) -> None:
+def heads_not_required(stack: ExitStack):
     """A checkpoint in the memory of a nested graph is stored whatever has become of the thread."""
     swap(stack, journal.Journal, "_require", lambda self, commits, head: None)
 
 
 @bug("exit_inside_and_outside", 2)
-def memories_stored_first(stack: ExitStack) -> None:
+def memories_stored_first(stack: ExitStack):
     """With durability "exit" the memory of a nested graph is stored when that ends, and the step around it later."""
     swap(stack, journal, "KeptCheckpoints", lambda serde: None)

@@ -8,9 +8,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -31,7 +29,7 @@ from stategraph.testing.harness import Mode
 from .campaign import Round, trial
 from .killer import WRITING, Kill, Killer
 from .kills import recorded, repeats
-from .stages import State, Storage, config, postgres, sqlite
+from .stages import State, config, postgres, sqlite
 
 Steps = list[list[Any]]
 """What a body does, in order: ["ask", a question], ["call", [steps of each of the calls side by side]],
@@ -64,7 +62,7 @@ IN_FLIGHT = 27
 # -- programs ---------------------------------------------------------------------------------------------------
 
 
-def drawn_steps(random: Random, depth: int, name: str) -> Steps:
+def drawn_steps(random, depth, name) -> Steps:
     """What a body does. Some of its calls are equal to each other."""
     steps = []
     for number in range(random.randrange(1, 3)):
@@ -83,7 +81,7 @@ def drawn_steps(random: Random, depth: int, name: str) -> Steps:
     return steps
 
 
-def ask(question: str) -> str:
+def ask(question):
     """Ask; look whether the answer is one to this question."""
     answer = interrupt(question)
     if answer != f"to {question}":
@@ -115,7 +113,7 @@ class Program:
         return graph.compile(checkpointer=saver)
 
     def node(self, steps: Steps):
-        def node(_) -> Iterator[Any]:
+        def node(_):
             return {"log": [(yield from self.perform(steps))]}
 
         return self._body(node)
@@ -145,7 +143,7 @@ class Program:
         self.ledger.note(get_runtime().idempotency_key, str(steps))
         return found
 
-    def _body(self, perform, name: str = "body"):
+    def _body(self, perform, name="body"):
         """The function that performs what a generator says, a coroutine or not."""
 
         def body(given):
@@ -177,7 +175,7 @@ class Program:
 class Outbox:
     """A file in which a client keeps the call that it has made and not heard of."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path):
         self.path = path
 
     def read(self):
@@ -192,11 +190,11 @@ class Outbox:
         self.path.unlink(missing_ok=True)
 
 
-def client(app, play: Play, world: Mode, outbox: Outbox, random: Random) -> int:
+def client(app, play: Play, world, outbox: Outbox, random):
     """Begin, answer some or all of what is asked, go on, until nothing is left. What an earlier process of this client
     had called and not heard of is delivered again under its run id, or the state of the thread is asked first."""
 
-    def call(run_id: str, answers, begins: bool):
+    def call(run_id, answers, begins):
         given = {"log": []} if begins else Command(resume=answers) if answers else None
         world.call(app, "invoke", given, config(run_id=run_id), durability=play.durability)
         outbox.clear()
@@ -224,11 +222,11 @@ def client(app, play: Play, world: Mode, outbox: Outbox, random: Random) -> int:
 
 
 @contextmanager
-def slowed(saver, play: Play, random: Random, passing) -> Iterator[None]:
+def slowed(saver, play: Play, random, passing):
     """Inside, every storing call of a saver takes a while, and is counted."""
     lock = threading.Lock()
 
-    def wait() -> float:
+    def wait():
         with lock:
             return play.slowest * random.random() ** 2
 
@@ -257,13 +255,13 @@ def slowed(saver, play: Play, random: Random, passing) -> Iterator[None]:
         delattr(saver, name)
 
 
-def live(storage: Storage, play: Play, ledger: Path, outbox: Path, plan: Kill, seed: int) -> dict[str, int]:
+def live(storage, play: Play, ledger, outbox, plan: Kill, seed):
     """What the process does that may be killed; how often each of the places was passed."""
     with storage.open() as saver:
         return carried(saver, play, ledger, outbox, plan, seed)[0]
 
 
-def carried(saver, play: Play, ledger: Path, outbox: Path, plan: Kill, seed: int) -> tuple[dict[str, int], Any]:
+def carried(saver, play: Play, ledger, outbox, plan: Kill, seed):
     """A client's calls on a saver, to the end; what it ends with."""
     killer = Killer(plan)
 
@@ -286,7 +284,7 @@ KINDS = [("sync", False), ("async", True), ("async", True), ("async", False)]
 KINDS_OF_STORAGE = ("sqlite", "memory", "sqlite", "postgres")
 
 
-def drawn(round: Round, first: int) -> Play:
+def drawn(round, first) -> Play:
     """A play, with slower commits once the first rounds are over."""
     random = round.random
     world, coroutines = random.choice(KINDS)
@@ -295,14 +293,14 @@ def drawn(round: Round, first: int) -> Play:
     return Play(random.getrandbits(32), random.random() < 0.5, world, coroutines, durability, slowest)
 
 
-def unbroken(round: Round, play: Play) -> tuple[dict[str, int], Any, list[list[Any]]]:
+def unbroken(round, play: Play):
     """What a play passes and ends with, and the effects it has, if its saver is quick and nobody disturbs."""
     ledger = round.folder / "unbroken"
     passed, values = carried(InMemorySaver(), play._replace(slowest=0.0), ledger, round.folder / "its outbox", NEVER, 0)
     return passed, values, Ledger(ledger).read()
 
 
-def _compare(play: Play, values, wanted, notes: list[list[Any]], noted: list[list[Any]]):
+def _compare(play: Play, values, wanted, notes, noted):
     assert_same(values, wanted, f"{play}: what it ends with")
     kinds = [{str(words) for _, *words in each} for each in (notes, noted)]
     assert_same(kinds[0], kinds[1], f"{play}: effects")
@@ -331,7 +329,7 @@ def slow_commits(round: Round) -> None:
         round.count({"calls": "calls", "before": "storing calls"}[what], passed[what])
 
 
-def killed_calls(round: Round, storage: Storage):
+def killed_calls(round, storage):
     """Kill one play one to three times, then let it end."""
     random, play = round.random, drawn(round, 8)
     most, wanted, noted = unbroken(round, play)
@@ -362,7 +360,7 @@ def killed_calls(round: Round, storage: Storage):
     round.count("tasks repeated, all in flight", repeats(Ledger(ledger).read()))
 
 
-def _drawn_kill(random: Random, most: dict[str, int]) -> Kill:
+def _drawn_kill(random, most) -> Kill:
     how = random.choice(["before", "after", "effect", "moment"])
     return Kill(how, random.randrange(1, (most.get(how, 0) or 150) + 1))
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -50,7 +50,7 @@ class Trial:
     full: int
     run: Callable[[Round], None]
 
-    def rounds(self, size: str) -> int:
+    def rounds(self, size):
         """How many rounds a size means; a number means itself."""
         return int({QUICK: self.quick, FULL: self.full}.get(size, size))
 
@@ -59,10 +59,10 @@ TRIALS = {}
 """All by name, in the order of their promises."""
 
 
-def trial(promise: str, *, quick: int, full: int) -> Callable[[Callable[[Round], None]], Callable[[Round], None]]:
+def trial(promise, *, quick, full):
     """Make a function a trial: its name is the trial's, its docstring says what a round does."""
 
-    def add(function: Callable[[Round], None]) -> Callable[[Round], None]:
+    def add(function):
         name = function.__name__
         assert name not in TRIALS and function.__doc__, name
         TRIALS[name] = Trial(promise, name, " ".join(function.__doc__.split()), quick, full, function)
@@ -81,7 +81,7 @@ class Bench:
         processes: those that other benches use as well; own ones are started when the first is needed.
     """
 
-    def __init__(self, bug: str | None = None, processes: Processes | None = None):
+    def __init__(self, bug=None, processes: Processes | None = None):
         self.bug = bug
         self._shared = processes
         self._stack = ExitStack()
@@ -90,14 +90,14 @@ class Bench:
     def __enter__(self) -> Bench:
         return self
 
-    def __exit__(self, *_: object):
+    def __exit__(self, *_):
         self._stack.close()
 
     @cached_property
     def _processes(self) -> Processes:
         return self._shared or self._stack.enter_context(Processes())
 
-    def once(self, key, make: Callable[[], Any]):
+    def once(self, key, make):
         """What `make` gave when this was asked for the first time."""
         if key not in self._known:
             self._known[key] = make()
@@ -107,7 +107,7 @@ class Bench:
         """Something that is open until the bench is closed."""
         return self.once(key, lambda: self._stack.enter_context(opened()))
 
-    def run(self, *jobs: tuple[Any, ...]) -> list[ProcessEnd]:
+    def run(self, *jobs) -> list[ProcessEnd]:
         """Do jobs side by side, each in a process of its own, with the planted bug in it."""
         return self._processes.run(*((in_child, self.bug, *job) for job in jobs))
 
@@ -119,7 +119,7 @@ class Bench:
         return ended.result
 
 
-def in_child(bug: str | None, function: Callable[..., Any], *args):
+def in_child(bug, function, *args):
     """What a process of its own does."""
     from .planted import planted
 
@@ -135,18 +135,18 @@ class Round:
         tally: what was done, in words; added up over all rounds.
     """
 
-    def __init__(self, bench: Bench, name: str, seed: int, number: int):
+    def __init__(self, bench: Bench, name, seed, number):
         self.bench = bench
         self.number = number
         self.random = Random(f"{seed}/{name}/{number}")
         self.tally: Counter[str] = Counter()
 
     @cached_property
-    def folder(self) -> Path:
+    def folder(self):
         """An empty folder, gone after the round."""
         return Path(tempfile.mkdtemp(prefix="chaos-"))
 
-    def count(self, what: str, number: int = 1):
+    def count(self, what, number=1):
         """Note that so many things were done."""
         self.tally[what] += number
 
@@ -167,11 +167,11 @@ class Record:
     skipped: str = ""
 
     @classmethod
-    def read(cls, path: Path | None) -> Record:
+    def read(cls, path) -> Record:
         """What was kept, or a fresh one."""
         return cls(**json.loads(path.read_text())) if path is not None and path.exists() else cls()
 
-    def write(self, path: Path | None):
+    def write(self, path):
         """Keep it. A stop in the middle leaves the one before."""
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,13 +181,13 @@ class Record:
 
 
 def run_trial(
-    trial: Trial,
-    rounds: Iterable[int],
+    trial,
+    rounds,
     *,
-    seed: int = 0,
-    bug: str | None = None,
-    path: Path | None = None,
-    most: int = MOST_FAILURES,
+    seed=0,
+    bug=None,
+    path=None,
+    most=MOST_FAILURES,
     processes: Processes | None = None,
 ) -> Record:
     """Do rounds of a trial that were not done yet, with a planted bug or none.
@@ -219,7 +219,7 @@ def run_trial(
     return record
 
 
-def run_round(trial: Trial, round: Round, record: Record) -> str:
+def run_round(trial, round, record: Record):
     """Do one round; what went wrong, in words.
 
     Raises:
@@ -240,7 +240,7 @@ def run_round(trial: Trial, round: Round, record: Record) -> str:
     return ""
 
 
-def chosen(only: Iterable[str]) -> Iterator[Trial]:
+def chosen(only):
     """The trials of these names or promises; all by default.
 
     Raises:
@@ -255,7 +255,7 @@ def chosen(only: Iterable[str]) -> Iterator[Trial]:
 
 
 @contextmanager
-def patched(owner, name: str, value) -> Iterator[None]:
+def patched(owner, name, value):
     """Inside, an attribute is another one."""
     there = name in vars(owner) if hasattr(owner, "__dict__") else True
     old = vars(owner)[name] if there and hasattr(owner, "__dict__") else getattr(owner, name)

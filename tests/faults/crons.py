@@ -21,7 +21,7 @@ PATIENCE = 120
 """Seconds after which a fleet that is not done is stuck."""
 
 
-def planned(name: str, missed: str, first: datetime, days: int) -> list[str]:
+def planned(name, missed, first, days):
     """The run ids of a daily schedule whose fleet was away for so many of its planned times."""
     times = [first + number * DAY for number in range(days)]
     kept = {"all": times, "one": times[-1:], "none": []}[missed]

@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import apsw
@@ -46,7 +45,7 @@ class Told(NamedTuple):
 class Recorder(apsw.VFS):
     """Passes everything on to the real files, and remembers it."""
 
-    def __init__(self, name: str):
+    def __init__(self, name):
         self.events: list[Any] = []
         self.name = name
         super().__init__(name, "")
@@ -54,7 +53,7 @@ class Recorder(apsw.VFS):
     def xOpen(self, name, flags):
         return _File(self, name, flags)
 
-    def xDelete(self, filename: str, syncdir: bool):
+    def xDelete(self, filename, syncdir):
         super().xDelete(filename, syncdir)
         self.events.append(Gone(Path(filename).name))
 
@@ -66,15 +65,15 @@ class _File(apsw.VFSFile):
         self._disk = disk
         super().__init__("", name, flags)
 
-    def xWrite(self, data: bytes, offset: int):
+    def xWrite(self, data, offset):
         super().xWrite(data, offset)
         self._disk.events.append(Write(self._name, offset, bytes(data)))
 
-    def xTruncate(self, newsize: int):
+    def xTruncate(self, newsize):
         super().xTruncate(newsize)
         self._disk.events.append(Write(self._name, newsize, None))
 
-    def xSync(self, flags: int):
+    def xSync(self, flags):
         super().xSync(flags)
         self._disk.events.append(Sync(self._name))
 
@@ -82,18 +81,18 @@ class _File(apsw.VFSFile):
 class _Connection:
     """An apsw connection with the few words of sqlite3's that `Database` uses."""
 
-    def __init__(self, name: str, vfs: str):
+    def __init__(self, name, vfs):
         self._real = apsw.Connection(name, vfs=vfs)
         self._real.set_busy_timeout(5000)
 
     def cursor(self):
         return _Cursor(self._real)
 
-    def execute(self, statement: str, values=()):
+    def execute(self, statement, values=()):
         return self.cursor().execute(statement, values)
 
     @property
-    def in_transaction(self) -> bool:
+    def in_transaction(self):
         return self._real.in_transaction
 
     def close(self):
@@ -106,7 +105,7 @@ class _Cursor:
         self._rows: list[Any] = []
         self.lastrowid, self.rowcount = 0, 0
 
-    def execute(self, statement: str, values=()):
+    def execute(self, statement, values=()):
         try:
             self._rows = [*self._real.cursor().execute(statement, tuple(values))]
         except apsw.Error as error:
@@ -126,7 +125,7 @@ class _Cursor:
 
 
 @contextmanager
-def recording(name: str) -> Iterator[Recorder]:
+def recording(name) -> Iterator[Recorder]:
     """Inside, databases that are opened by name are written through a disk that remembers."""
     disk = Recorder(name)
     try:
@@ -136,7 +135,7 @@ def recording(name: str) -> Iterator[Recorder]:
         disk.unregister()
 
 
-def image(events: list[Any], at: int, random: Random, folder: Path):
+def image(events, at, random, folder):
     """The files as a loss of power after so many events may leave them: all that was synced, and of the rest any part.
     What was written is torn in runs of 512 or 4096 bytes, each of which is there or not."""
     files = {}
@@ -170,7 +169,7 @@ def image(events: list[Any], at: int, random: Random, folder: Path):
             (folder / file).write_bytes(data)
 
 
-def _torn(write: Write, sector: int) -> Iterator[Write]:
+def _torn(write: Write, sector) -> Iterator[Write]:
     """A write in pieces that end where sectors do."""
     if write.data is None:
         yield write

@@ -7,7 +7,6 @@ import warnings
 from collections import Counter
 from contextlib import ExitStack, suppress
 from itertools import product
-from random import Random
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 from kit.graphs import chain_of
@@ -45,7 +44,7 @@ class Shape(NamedTuple):
     tail: str
 
     @property
-    def names(self) -> list[str]:
+    def names(self):
         return [f"{'pqr'[place]}" for place in range(len(self.kinds))]
 
 
@@ -65,7 +64,7 @@ class State(TypedDict, total=False):
     done: Annotated[list[str], lambda old, new: sorted({*old, *new})]
 
 
-def build(shape: Shape, effects: Counter[str], saver):
+def build(shape: Shape, effects, saver):
     """The graph of a shape; its bodies count what they have done."""
 
     @task_of
@@ -73,12 +72,12 @@ def build(shape: Shape, effects: Counter[str], saver):
         effects[f"charge {name}"] += 1
         return name
 
-    def ask(question: str):
+    def ask(question):
         answer = interrupt(question)
         if answer != f"to {question}":
             raise CheckFailed(f"{question!r} was given {answer!r}")
 
-    def act(name: str, kind: str) -> dict[str, Any]:
+    def act(name, kind):
         if kind == "calls":
             charge(name).result()
         for number in range(KINDS[kind]):
@@ -86,10 +85,10 @@ def build(shape: Shape, effects: Counter[str], saver):
         effects[name] += 1
         return {"done": [name]} if kind == "nested" else {"log": [name], "done": [name]}
 
-    def node(name: str, kind: str):
+    def node(name, kind):
         return nested(name) if kind == "nested" else lambda _: act(name, kind)
 
-    def nested(name: str):
+    def nested(name):
         def first(_):
             effects[f"first {name}"] += 1
             return {"done": [name]}
@@ -133,15 +132,15 @@ class Model:
         self.edits: list[str] = []
 
     @property
-    def open(self) -> list[str]:
+    def open(self):
         return [name for name, left in self.left.items() if left and name not in self.spoken]
 
-    def answer(self, question: str):
+    def answer(self, question):
         self.left[question[:-1]] -= 1
         self.given[question[:-1]] += 1
 
     @property
-    def next(self) -> list[str]:
+    def next(self):
         if self.shape.lead == "sends":
             return ["w"] * len(self.open)
         after = []
@@ -153,10 +152,10 @@ class Model:
         return sorted([*self.open, *after])
 
     @property
-    def questions(self) -> list[str]:
+    def questions(self):
         return sorted(f"{name}{self.given[name]}" for name in self.open)
 
-    def log(self) -> list[str]:
+    def log(self):
         """In the end, sorted. A nested graph leaves no entry of its own."""
         own = [
             n
@@ -166,7 +165,7 @@ class Model:
         tails = {"none": [], "join": ["z"], "each": [f"{name}z" for name in self.shape.names]}[self.shape.tail]
         return sorted([*own, *tails, *self.edits, *(["a"] if self.shape.lead != "input" else [])])
 
-    def effects(self) -> Counter[str]:
+    def effects(self):
         """In the end: everything once, but for bodies of those that an edit spoke for."""
         done = Counter({name: 1 for name in self.shape.names if name not in self.spoken})
         for name, kind in zip(self.shape.names, self.shape.kinds, strict=True):
@@ -179,14 +178,14 @@ class Model:
 class Client:
     """Calls a thread, each call on a saver and a graph made anew if asked, and holds what it sees against the model."""
 
-    def __init__(self, shape: Shape, world: Mode, opened, stack: ExitStack, reopens: bool):
+    def __init__(self, shape: Shape, world, opened, stack, reopens):
         self.shape, self.world, self.opened, self.stack, self.reopens = shape, world, opened, stack, reopens
         self.model, self.effects = Model(shape), Counter[str]()
         self.trace: list[str] = [str(shape)]
         self.ids: dict[str, str] = {}
         self.app: Any = None
 
-    def call(self, method: str, *args):
+    def call(self, method, *args):
         if self.app is None or self.reopens:
             self.stack.close()
             self.app = build(self.shape, self.effects, self.stack.enter_context(self.opened()))
@@ -201,13 +200,13 @@ class Client:
         assert_same({q: ids[q] for q in self.ids if q in ids}, {q: self.ids[q] for q in self.ids if q in ids}, f"{where}: ids")
         self.ids.update(ids)
 
-    def answer(self, questions: list[str]):
+    def answer(self, questions):
         self.trace.append(f"answer {questions}")
         self.call("invoke", Command(resume={self.ids[q]: f"to {q}" for q in questions}), config())
         for question in questions:
             self.model.answer(question)
 
-    def edit(self, random: Random):
+    def edit(self, random):
         """One of the edits that the model knows the outcome of: as a node that asks, two of them at once, as the one
         before, twice, without `as_node`."""
         model, entries = self.model, [f"e{len(self.model.edits)}", f"e{len(self.model.edits) + 1}"]
@@ -296,7 +295,7 @@ def edits_of_live_runs(round: Round) -> None:
     random, tried, edited = round.random, list[str](), list[str]()
     durability, place, many = random.choice(["sync", "async", "exit"]), random.randrange(3), random.choice([1, 2])
 
-    def says(name: str, at: int):
+    def says(name, at):
         def body(_):
             if at == place and not tried:
                 for number in range(many):
@@ -383,13 +382,13 @@ class Fan(NamedTuple):
     schedule: str
 
     @property
-    def kinds(self) -> dict[str, str]:
+    def kinds(self):
         """What each task does, by its name."""
         found = {f"w{place}": kind for place, kind in enumerate(self.sends)}
         return found | ({"p": self.beside} if self.beside else {})
 
     @property
-    def tails(self) -> list[str]:
+    def tails(self):
         if self.tail == "each":
             return ["c", "q"] if self.beside else ["c"]
         return ["d"] if self.tail in ("join", "defer") else []
@@ -414,7 +413,7 @@ class Fanned:
     """Calls a thread of a `Fan`, and holds it against the rule: a plain edit is refused or keeps all that was under way,
     and in the end everything is in the log once."""
 
-    def __init__(self, fan: Fan, durability: str, call, saver):
+    def __init__(self, fan: Fan, durability, call, saver):
         self.fan, self.ran, self.failed = fan, Counter[str](), set[str]()
         self.durability = durability
         self.now = 2_000_000_000.0
@@ -430,7 +429,7 @@ class Fanned:
         items = [Send("w", {"name": f"w{place}"}) for place in range(len(fan.sends))]
         p = ["p"] * bool(fan.beside)
 
-        def act(name: str):
+        def act(name):
             kind = fan.kinds.get(name, "says")
             if kind == "asks" and interrupt(name) != f"to {name}":
                 raise CheckFailed(f"{name} was given another answer")
@@ -478,7 +477,7 @@ class Fanned:
         with suppress(OSError):
             self.call("invoke", given, config, durability=self.durability)
 
-    def plain(self, where=None) -> bool:
+    def plain(self, where=None):
         """An edit that does not say as whom: whether it was taken."""
         before = self.call("get_state", where or config())
         self.trace.append(f"plain edit at {before.next}")
@@ -498,7 +497,7 @@ class Fanned:
         self.edits += 1
         return True
 
-    def speak(self, names: list[str]):
+    def speak(self, names):
         """An edit as nodes whose tasks are open, one for each."""
         before = self.look()
         self.trace.append(f"as {names}")
@@ -520,7 +519,7 @@ class Fanned:
         raise CheckFailed(f"{self.trace}: still {state.next}")
 
 
-def edit_beside_sends(fan: Fan, random: Random, call, saver) -> Fanned:
+def edit_beside_sends(fan: Fan, random, call, saver) -> Fanned:
     """Edit a thread where it stops, and once more at a checkpoint of its history."""
     thread = Fanned(fan, random.choice(["sync", "async", "exit"]), call, saver)
     with patched(CLOCK, "time", lambda: thread.now):

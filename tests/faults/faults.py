@@ -11,9 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from stategraph import InMemorySaver
 from stategraph.checkpoint.errors import DamagedError, StorageError
@@ -37,12 +35,12 @@ class Trap:
         spring: what to do; may raise.
     """
 
-    def __init__(self, at: int = 0, spring: Callable[[], None] | None = None, after: bool = False):
+    def __init__(self, at=0, spring=None, after=False):
         self.at, self.spring, self.after = at, spring, after
         self.passed = 0
 
     @contextmanager
-    def set(self) -> Iterator[None]:
+    def set(self):
         """Inside, databases that are opened run into it."""
         trap = self
 
@@ -64,7 +62,7 @@ class Trap:
             def execute(self, *args):
                 return self.cursor().execute(*args)
 
-        def connect(database, name: str, timeout: float):
+        def connect(database, name, timeout):
             return sqlite3.connect(
                 name, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Connection
             )
@@ -73,10 +71,10 @@ class Trap:
             yield
 
 
-def expected(round: Round) -> list[Any]:
+def expected(round):
     """The history that an undisturbed journey leaves."""
 
-    def make() -> list[Any]:
+    def make():
         app = journey(InMemorySaver(), Ledger(round.folder / "expected"), ASK)
         with Mode("sync") as world:
             carry_through(app, {"left": ROUNDS, "log": []}, config(), world, "sync")
@@ -85,7 +83,7 @@ def expected(round: Round) -> list[Any]:
     return round.bench.once("undisturbed", make)
 
 
-def judge(round: Round, saver, world: Mode, durability: str, where: str):
+def judge(round, saver, world, durability, where):
     """What is stored is whole, and the journey goes on to its end."""
     app = journey(saver, Ledger(round.folder / "ledger"), ASK)
     until = time.monotonic() + 10
@@ -104,7 +102,7 @@ def judge(round: Round, saver, world: Mode, durability: str, where: str):
         assert_same(end, expected(round), f"{where}: history in the end")
 
 
-def left_running(before: set[threading.Thread]) -> list[str]:
+def left_running(before):
     """Threads that do not end; the engine's own are kept for the next run."""
     kept = ("stategraph", "asyncio_")  # of the pool, and of the event loop, which is closed after the round
     more = [each for each in threading.enumerate() if each not in before and not each.name.startswith(kept)]
@@ -168,7 +166,7 @@ def failing_statements(round: Round) -> None:
             round.count("faults", trap.passed >= at)
 
 
-def _tried(round: Round, world: Mode, durability: str, trap: Trap, where: str = "no fault"):
+def _tried(round, world, durability, trap: Trap, where="no fault"):
     """A journey into a trap, and what comes after it.
 
     Raises:
@@ -203,10 +201,10 @@ class SignalAt:
         at: which; None never.
     """
 
-    def __init__(self, number: int, at: int | None):
+    def __init__(self, number, at):
         self.number, self.at, self.calls = number, at, 0
 
-    def _count(self, _frame, event: str, _arg):
+    def _count(self, _frame, event, _arg):
         if event in ("call", "c_return"):  # where Python looks for signals; never before a lock's __exit__
             self.calls += 1
             if self.calls == self.at:
@@ -221,7 +219,7 @@ class SignalAt:
         sys.setprofile(self._count)
         return self
 
-    def __exit__(self, *_: object):
+    def __exit__(self, *_):
         sys.setprofile(None)
         if self._old is not None:
             signal.signal(signal.SIGTERM, self._old)
@@ -251,7 +249,7 @@ def signals(round: Round) -> None:
         raise CheckFailed(f"{where}: threads were left running: {left}")
 
 
-def _signalled(round: Round, kind: str, durability, number: int, at: int | None, where: str) -> int:
+def _signalled(round, kind, durability, number, at, where):
     told = None
     saver = SqliteSaver(":memory:", synchronous="off")
     try:
@@ -296,7 +294,7 @@ def cancelled_calls(round: Round) -> None:
     round.count("cancellations")
 
 
-def _cancelled(round: Round, durability, at: int, where: str) -> int:
+def _cancelled(round, durability, at, where):
     async def cancelled():
         loop, me = asyncio.get_running_loop(), asyncio.current_task()
         assert me is not None

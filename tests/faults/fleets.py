@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
@@ -26,12 +26,12 @@ PATIENCE = 300
 """Seconds after which a fleet that is not done is stuck."""
 
 
-def given(**more: object) -> dict[str, object]:
+def given(**more):
     return {"log": [], "left": STEPS, **more}
 
 
 @contextmanager
-def fleet_of(round: Round, concurrency: int = 4) -> Iterator[tuple[Queue, fleet.Fleet]]:
+def fleet_of(round, concurrency=4) -> Iterator[tuple[Queue, fleet.Fleet]]:
     """Three workers, with the planted bug in them, and an empty queue."""
     url = cluster.shared().schema()
     with (
@@ -44,7 +44,7 @@ def fleet_of(round: Round, concurrency: int = 4) -> Iterator[tuple[Queue, fleet.
         yield queue, workers
 
 
-def until_all_ended(queue: Queue, disturb: Callable[[], None], seconds: float = PATIENCE):
+def until_all_ended(queue, disturb, seconds=PATIENCE):
     """Disturb again and again, until nothing is left to do."""
     deadline = time.monotonic() + seconds
     while not fleet.all_ended(queue):
@@ -53,7 +53,7 @@ def until_all_ended(queue: Queue, disturb: Callable[[], None], seconds: float = 
         disturb()
 
 
-def kill_at_random(round: Round, queue: Queue, workers: fleet.Fleet, threads: int):
+def kill_at_random(round, queue, workers: fleet.Fleet, threads):
     """Of three workers one is killed again and again; every thread must end as if none had been."""
     names = [f"t{number}" for number in range(threads)]
 
@@ -124,7 +124,7 @@ def workers_that_fail(round: Round) -> None:
     real, calls = getattr(WorkerSession, name), count(round.random.randrange(-4, 0))
     after = round.random.random() < 0.5
 
-    def call(self: WorkerSession, *args: object) -> object:
+    def call(self: WorkerSession, *args):
         now = next(calls) == 0
         if now and not after:
             raise error
@@ -153,7 +153,7 @@ def workers_that_fail(round: Round) -> None:
 class Cables:
     """Three workers' machines and the server's, each with its cable; and what can happen to them."""
 
-    def __init__(self, round: Round, network: machines.Network, workers: fleet.Fleet, server: machines.Host):
+    def __init__(self, round, network: machines.Network, workers: fleet.Fleet, server: machines.Host):
         self._round, self._random = round, round.random
         self._workers, self._server = workers, server
         self._hosts = [network.host() for _ in range(WORKERS)]

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 
 from kit.forking_nodes import (
     FORKING,
@@ -32,7 +31,7 @@ NOTICED = 10.0
 """Seconds; two are promised, on a machine that has the time."""
 
 
-def one_call(round: Round, executor: ProcessExecutor, token: str, wish: int):
+def one_call(round, executor: ProcessExecutor, token, wish):
     """A call with a token of its own. Its answer must be its own, and of the worker, not of a child."""
     folder = str(round.folder)
     kind = KINDS[wish]
@@ -50,7 +49,7 @@ def one_call(round: Round, executor: ProcessExecutor, token: str, wish: int):
         assert_same(found[2:], seen, f"what {kind.__name__} has seen")
 
 
-def side_by_side(works: list[Callable[[], None]], patience: float):
+def side_by_side(works, patience):
     """Do all of it on threads.
 
     Raises:
@@ -58,7 +57,7 @@ def side_by_side(works: list[Callable[[], None]], patience: float):
     """
     errors = []
 
-    def guarded(work: Callable[[], None]):
+    def guarded(work):
         try:
             work()
         except BaseException as error:
@@ -86,7 +85,7 @@ def forking_nodes(round: Round) -> None:
     wishes = [[random.randrange(len(KINDS)) for _ in range(CALLS)] for _ in range(DRIVERS)]
     pause = random.uniform(0.05, 0.5)
 
-    def drive(number: int):
+    def drive(number):
         for place, wish in enumerate(wishes[number]):
             one_call(round, executor, f"{round.number}-{number}-{place}", wish)
 

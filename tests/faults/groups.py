@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import threading
 from contextlib import closing, suppress
-from pathlib import Path
 from random import Random
 
 from stategraph.checkpoint import CheckpointConflictError, StorageError
@@ -43,7 +42,7 @@ class Live:
         refused: how many commits were told that there is no room.
     """
 
-    def __init__(self, saver: SqliteSaver, folder: Path, random: Random):
+    def __init__(self, saver: SqliteSaver, folder, random):
         self.saver, self.folder, self.random = saver, folder, random
         self.stored: dict[str, list[str]] = {}
         self.images = self.refused = self.overtaken = 0
@@ -61,13 +60,13 @@ class Live:
         if found != (commit.id,):
             raise CheckFailed(f"thread {commit.thread_id}: step {commit.id} was told stored, and is not: {found}")
 
-    def is_full(self, error: StorageError) -> bool:
+    def is_full(self, error: StorageError):
         """Whether a commit was refused because the disk is full; counted."""
         full = not isinstance(error, CheckpointConflictError) and "full" in str(error)
         self.refused += full
         return full
 
-    async def acommit(self, commit: Commit, awaited: bool):
+    async def acommit(self, commit: Commit, awaited):
         """Store as a coroutine does, or on a thread of its own."""
         if awaited:
             await self.saver.acommit([commit])
@@ -90,7 +89,7 @@ class Live:
         if errors:
             raise errors[0]
 
-    async def play(self, number: int):
+    async def play(self, number):
         """One thread: some steps, one after the other."""
         random = Random(self.random.random())
         run = Commits(lambda *_: None, self.saver, str(number))
@@ -135,7 +134,7 @@ class Live:
         shutil.rmtree(copy)
 
 
-def ask(saver: SqliteSaver, statement: str) -> int:
+def ask(saver: SqliteSaver, statement):
     """Ask the saver's connection, which its writing thread may be using: a planted bug answers before it is done."""
     with saver._lock:
         (answer,) = saver._database.execute(statement).fetchone()

@@ -27,7 +27,7 @@ class State(TypedDict, total=False):
 class Clock:
     """Moved on by work only, so that a busy machine makes no difference."""
 
-    def __init__(self, round: Round):
+    def __init__(self, round):
         self.random = round.random
         self.now = 1000.0
 
@@ -35,18 +35,18 @@ class Clock:
         self.now += self.random.choice([0.0, 0.0001, 0.001, LONGEST])
 
 
-def busy(clock: Clock, saver, rounds: int, width: int):
+def busy(clock: Clock, saver, rounds, width):
     """So many times: a wide superstep, then a nested graph of several supersteps. No node ever waits."""
 
-    async def one(state: State) -> State:
+    async def one(state: State):
         clock.work()
         return {"log": [(state["left"], state["piece"])]}
 
-    async def count(state: State) -> State:
+    async def count(state: State):
         clock.work()
         return {"left": state["left"] - 1}
 
-    async def rest(_: State) -> State:
+    async def rest(_: State):
         clock.work()
         return {}
 

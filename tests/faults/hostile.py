@@ -8,7 +8,6 @@ import sys
 import time
 import tracemalloc
 from random import Random
-from typing import Any
 
 import ormsgpack
 from hypothesis import strategies as st
@@ -49,7 +48,7 @@ GADGETS = (
 """What has made other programs run code: names of functions in every form, pickles, constructors, tags."""
 
 
-def loaded(seed: str, count: int) -> tuple[int, int]:
+def loaded(seed, count):
     """Load mutated payloads and gadgets while Python reports what is done: how many, and the most bytes of one.
 
     Runs in a process of its own: what listens cannot be taken off again, and its memory is limited.
@@ -78,7 +77,7 @@ def loaded(seed: str, count: int) -> tuple[int, int]:
     return count, most
 
 
-def _load(serializer: Serializer, payload: bytes):
+def _load(serializer: Serializer, payload):
     try:
         serializer.loads(("msgpack", payload))
     except (DamagedError, UnknownTypeError):
@@ -105,7 +104,7 @@ def namespaces(round: Round) -> None:
     else; and as many threads and namespaces in a saver: none reads another's."""
     random = round.random
 
-    def name() -> str:
+    def name():
         return "".join(random.choices(PARTS, k=random.randrange(1, 4))) or "x"
 
     spaces = {tuple(name() for _ in range(random.randrange(1, 4))) for _ in range(50)}
@@ -143,7 +142,7 @@ ODD = st.sampled_from(
 VALUES = st.one_of(stored_values.values, stored_values.values, st.lists(stored_values.values | ODD, max_size=3), st.sampled_from(ATTACKS))
 
 
-def saver_of(round: Round, serde: Serializer):
+def saver_of(round, serde: Serializer):
     """In memory, SQLite and, now and then, Postgres."""
     kind = ("memory", "sqlite", "sqlite", "postgres")[round.number % 4]
     if kind == "memory":
@@ -153,7 +152,7 @@ def saver_of(round: Round, serde: Serializer):
     return PostgresSaver(postgres(round).address, serde=serde)
 
 
-def stored(saver, last: int, value) -> list[Any]:
+def stored(saver, last, value):
     """Store a value as the next checkpoint of a thread, in channels, metadata and writes; what then is read of it."""
     id = f"{last + 1}"
     checkpoint = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import threading
-from random import Random
 from typing import Annotated, Any, TypedDict
 
 from kit.crash_points import Death, Died, dying
@@ -37,12 +36,12 @@ class State(TypedDict, total=False):
 class Unlucky:
     """Fails now and then, by chance; notes the key of every attempt under the place where it was made."""
 
-    def __init__(self, random: Random):
+    def __init__(self, random):
         self.random = random
         self.seen: dict[Any, list[str]] = {}
         self.luck = True
 
-    def __call__(self, place, key: str):
+    def __call__(self, place, key):
         self.seen.setdefault(place, []).append(key)
         if self.luck and self.random.random() < 0.3:
             raise ValueError("bad luck")
@@ -109,12 +108,12 @@ def keys_are_stable(round: Round) -> None:
     _unique(round, {("fork", *place): keys[0] for place, keys in note.seen.items()})
 
 
-def _single(seen: dict[Any, list[str]]):
+def _single(seen):
     for place, keys in seen.items():
         assert_same(set(keys), {keys[0]}, f"keys of {place} over {len(keys)} attempts")
 
 
-def _unique(round: Round, keys: dict[Any, str]):
+def _unique(round, keys):
     known = round.bench.once("keys", dict)
     for place, key in keys.items():
         owner = known.setdefault(key, (round.number, place))
@@ -161,7 +160,7 @@ class Noted:
         self.keys: dict[Any, set[str]] = {}
         self.passed = threading.Event()
 
-    def node(self, name: str):
+    def node(self, name):
         def run(state: State, runtime: Runtime):
             self.passed.set()
             self.keys.setdefault((name, state["left"]), set()).add(runtime.idempotency_key)
@@ -175,11 +174,11 @@ class Noted:
         self.passed.wait(0.02)
 
 
-def nested_in_a_loop(noted: Noted, saver, random: Random):
+def nested_in_a_loop(noted: Noted, saver, random):
     """Twice: a node, then one beside a graph of three, one of which is a graph, then one that joins them."""
     schedule = random.choice(["supersteps", "ready"])
 
-    def graph(*names: str):
+    def graph(*names):
         builder = StateGraph(State)
         for name in names:
             builder.add_node(name, noted.node(name))

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from stategraph.testing import KillAt, assert_same, kill
 from stategraph.testing.harness import Mode
 
-from .campaign import Round
-from .stages import Storage, carry_through, config
+from .stages import carry_through, config
 
 WRITING = ("commit", "record")
 """The methods of a saver that store."""
@@ -41,14 +40,14 @@ class Killer:
             timer.daemon = True
             timer.start()
 
-    def passing(self, how: str):
+    def passing(self, how):
         """This place is passed."""
         with self._lock:
             self._passed[how] += 1
             if self._plan == (how, self._passed[how]):
                 kill()
 
-    def watch(self, saver, methods: tuple[str, ...] = WRITING):
+    def watch(self, saver, methods=WRITING):
         """Pass "before" and "after" around each of a saver's methods, and "saver" at each call inside."""
         self._inside.around(saver, *methods)
         for name in methods:
@@ -64,7 +63,7 @@ class Killer:
         return call
 
     @property
-    def passed(self) -> dict[str, int]:
+    def passed(self):
         """How often each place was passed."""
         return {**self._passed, "saver": self._inside.calls}
 
@@ -72,7 +71,7 @@ class Killer:
 NEVER = Kill("", 0)
 
 
-def carry(storage: Storage, play, given, plan: Kill, make: Callable[[Any, Killer], Any], *methods: str) -> dict[str, int]:
+def carry(storage, play, given, plan: Kill, make: Callable[[Any, Killer], Any], *methods):
     """Carry the graph that is made through, in a process that may be killed; how often each place was passed."""
     killer = Killer(plan)
     with storage.open() as saver, Mode(play.world) as world:
@@ -94,12 +93,12 @@ class Kills:
         number: how many processes were killed.
     """
 
-    def __init__(self, round: Round, play, job: tuple[Any, ...], dry: tuple[Any, ...], key=None):
+    def __init__(self, round, play, job, dry, key=None):
         self.round, self.play, self.job = round, play, job
         self.most = round.bench.once(key or play, lambda: round.bench.one(*dry, NEVER))
         self.number = 0
 
-    def kill(self, how: str, most: int, *beside: tuple[Any, ...]) -> str:
+    def kill(self, how, most, *beside):
         """Run the job until it is killed, beside others; which play and plan this was.
 
         Args:
@@ -112,7 +111,7 @@ class Kills:
         self.number += ended[0].killed
         return where
 
-    def end(self) -> str:
+    def end(self):
         """Let the job end; which play this was."""
         (ended,) = self.round.bench.run((*self.job, NEVER))
         where = f"{self.play}, {self.number} kills"

@@ -6,8 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kit.crash_points import Death, Died, dying
 
@@ -22,7 +21,6 @@ from .killer import Kill, Killer, Kills, carry
 from .stages import (
     LANES,
     State,
-    Storage,
     Synced,
     carry_through,
     config,
@@ -45,7 +43,7 @@ class Play(NamedTuple):
     world: str
 
 
-def travel(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, int]:
+def travel(storage, play: Play, ledger, plan: Kill):
     """What the process does that may be killed; how often each of the places was passed."""
 
     def make(saver, killer: Killer):
@@ -59,14 +57,14 @@ def travel(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, 
     return carry(storage, play, {"left": play.rounds, "log": []}, plan, make)
 
 
-def recorded(storage: Storage) -> set[str]:
+def recorded(storage):
     """The tasks that are stored as done."""
     with storage.open() as saver:
         writes = [each for found in saver.list(None) for each in found.pending_writes or ()]
     return {task for task, channel, _ in writes if channel not in CONTROL_WRITES and task != NULL_TASK_ID}
 
 
-def unbroken(play: Play, folder: Path):
+def unbroken(play: Play, folder):
     """What a journey ends with that nobody disturbs."""
     app = journey(InMemorySaver(), Ledger(folder / "unbroken"), play.ask_at)
     with Mode("sync") as world:
@@ -80,12 +78,12 @@ def ending(app, play: Play):
     return app.get_state(config()).values, None if play.durability == "exit" else rows
 
 
-def repeats(notes: list[list[Any]]) -> int:
+def repeats(notes):
     """How many effects were had more than once."""
     return len(notes) - len({str(each) for each in notes})
 
 
-def killed_journey(round: Round, storage: Storage, steps: int):
+def killed_journey(round, storage, steps):
     """Kill one journey one to three times, then let it end; look at everything."""
     random = round.random
     play = Play(
@@ -120,21 +118,21 @@ def killed_journey(round: Round, storage: Storage, steps: int):
     round.count("effects repeated, all in flight", repeats(notes))
 
 
-def _repeated(ledger: Path, before: int, most: int | None, where: str):
+def _repeated(ledger, before, most, where):
     """One resume repeats no more than was in flight."""
     more = repeats(Ledger(ledger).read()) - before
     if most is not None and more > most:
         raise CheckFailed(f"{where}: {more} effects were repeated, {most} tasks may have been in flight")
 
 
-def _unmoved(done: set[str], before: Counter[str], after: Counter[str], where: str):
+def _unmoved(done, before, after, where):
     """A task that is stored as done is not done again."""
     again = [key for key in done if after[key] > before[key]]
     if again:
         raise CheckFailed(f"{where}: {len(again)} tasks were done again that were recorded as done")
 
 
-def _one_key_each(notes: list[list[Any]], play: Play):
+def _one_key_each(notes, play: Play):
     """Every effect was had, and what was repeated can be told by its key, but for "exit": there is no checkpoint then
     that it could come from."""
     keys = {}
@@ -166,13 +164,13 @@ def failed_siblings(round: Round) -> None:
     random = round.random
     ended = Counter()
 
-    def work(given: dict[str, int]):
+    def work(given):
         if random.random() < 0.4:
             raise ValueError("bad luck")
         ended[given["lane"]] += 1
         return {"log": [given["lane"]]}
 
-    async def awork(given: dict[str, int]):
+    async def awork(given):
         await asyncio.sleep(0)
         return work(given)
 
@@ -201,7 +199,7 @@ def deaths_amid_races(round: Round) -> None:
     random, ran, release = round.random, list[str](), threading.Event()
     schedule = random.choice(["supersteps", "ready"])
 
-    def act(name: str):
+    def act(name):
         def run(state):
             ran.append(name)
             if state.get("what") == "hang":

@@ -19,7 +19,7 @@ from .stages import config
 STEPS = 200
 
 
-def counting(saver, ran: list[int], after):
+def counting(saver, ran, after):
     """One task a superstep, which notes that it ran."""
 
     def step(state: LogState):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Annotated, TypedDict
@@ -42,7 +41,7 @@ class Talk(TypedDict, total=False):
     news: str
 
 
-def talking(saver, shape: str, schedule, world: str, pause: Callable[[], None], *, asks: bool = False):
+def talking(saver, shape, schedule, world, pause, *, asks=False):
     """A node that runs a graph with a memory, once or twice in one call, and notes what it was told."""
 
     def hear(state: Memory):
@@ -73,12 +72,12 @@ def talking(saver, shape: str, schedule, world: str, pause: Callable[[], None], 
     return builder.add_edge("talk", "after").compile(checkpointer=saver, schedule=schedule)
 
 
-def heard(saver, shape: str) -> list[str]:
+def heard(saver, shape):
     found = saver.get_tuple(address("t", PLACES[shape]))
     return [] if found is None else found.checkpoint["channel_values"].get("heard", [])
 
 
-def check_order(saver, shape: str, plan):
+def check_order(saver, shape, plan):
     """What a memory holds came about in the order of the thread."""
     order = [each.checkpoint["id"] for each in saver.list(address("t", ""))][::-1]
     made = [each.metadata["parents"][""] for each in saver.list(address("t", PLACES[shape]))][::-1]
@@ -87,7 +86,7 @@ def check_order(saver, shape: str, plan):
         raise CheckFailed(f"{plan}: the memory was made under the checkpoints {places} of the thread, in this order")
 
 
-def raced(round: Round, saver):
+def raced(round, saver):
     random = round.random
     shape, schedule = random.choice([*PLACES]), random.choice(SCHEDULES)
     only = random.choice(["sync", "async", "exit", None])
@@ -98,7 +97,7 @@ def raced(round: Round, saver):
     plan = shape, schedule, callers
     told = []
 
-    def call(number: int):
+    def call(number):
         world, durabilities = callers[number]
         app = talking(saver, shape, schedule, world, lambda: time.sleep(random.choice([0, 0, 0.001, 0.004])))
         with Mode(world) as mode:
@@ -149,12 +148,12 @@ class Died(BaseException):
 STORING = ["commit", "record"]
 
 
-def die_after(saver, number: int) -> list[str]:
+def die_after(saver, number):
     """Let a saver store so often, and nothing after it; what it was asked for then is listed."""
     stored = []
     lost = []
 
-    def count(name: str, method):
+    def count(name, method):
         def store(*args):
             if len(stored) >= number:
                 lost.append(name)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import operator
 import time
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 from kit import cluster, fleet
@@ -21,7 +19,7 @@ from stategraph.workers import Queue
 from .campaign import Round, trial
 from .fleets import WORKERS, given, until_all_ended
 from .killer import Kill, Killer, Kills, carry
-from .stages import Storage, Synced, postgres, sqlite
+from .stages import Synced, postgres, sqlite
 
 LANES, EFFECTS = 3, ("charge", "mail")
 TURNS = 3
@@ -46,29 +44,29 @@ class Till:
     def __init__(self, ledger: Ledger):
         self.ledger = ledger
 
-    def have(self, key: str, effect: str) -> str:
+    def have(self, key, effect):
         self.ledger.note("had", key, effect)
         return f"{effect} {key}"
 
-    async def ahave(self, key: str, effect: str) -> str:
+    async def ahave(self, key, effect):
         return self.have(key, effect)
 
-    def fails(self, key: str) -> bool:
+    def fails(self, key):
         """Whether this attempt is to fail: the first one of every other task, after its effects."""
         if int(key[:8], 16) % 2 or ["failed", key] in self.ledger.read():
             return False
         self.ledger.note("failed", key)
         return True
 
-    def keep(self, key: str, effect: str):
+    def keep(self, key, effect):
         self.ledger.note("kept", key, effect)
 
 
-def shop(saver, till: Till, is_async: bool):
+def shop(saver, till: Till, is_async):
     """`TURNS` times: three tasks side by side with two effects each, of which some fail at first; then one with an
     effect, which asks in one of the turns."""
 
-    def pay(task: dict[str, int], runtime: Runtime):
+    def pay(task, runtime: Runtime):
         key = runtime.idempotency_key
         for effect in EFFECTS:
             runtime.once(effect, till.have, key, effect)
@@ -77,7 +75,7 @@ def shop(saver, till: Till, is_async: bool):
             raise ConnectionError
         return {"log": [("paid", task["turn"], task["lane"])]}
 
-    async def apay(task: dict[str, int], runtime: Runtime):
+    async def apay(task, runtime: Runtime):
         key = runtime.idempotency_key
         for effect in EFFECTS:
             await runtime.aonce(effect, till.ahave, key, effect)
@@ -102,17 +100,17 @@ def shop(saver, till: Till, is_async: bool):
     return graph.add_conditional_edges("close", sends, ["pay", END]).compile(checkpointer=saver)
 
 
-def sell(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, int]:
+def sell(storage, play: Play, ledger, plan: Kill):
     """Carry a shop through, in a process that may be killed; how often each place was passed."""
 
     def make(saver, killer: Killer):
         class Watched(Till):
-            def have(self, key: str, effect: str) -> str:
+            def have(self, key, effect):
                 found = super().have(key, effect)
                 killer.passing("effect")
                 return found
 
-            def keep(self, key: str, effect: str):
+            def keep(self, key, effect):
                 super().keep(key, effect)
                 killer.passing("kept")
 
@@ -121,19 +119,19 @@ def sell(storage: Storage, play: Play, ledger: Path, plan: Kill) -> dict[str, in
     return carry(storage, play, {"left": TURNS, "log": []}, plan, make)
 
 
-def recorded(storage: Storage) -> set[str]:
+def recorded(storage):
     """The ids of the records of effects that are stored."""
     with storage.open() as saver:
         writes = [each for found in saver.list(None) for each in found.pending_writes or ()]
     return {record for record, channel, _ in writes if channel == RETURN}
 
 
-def had(notes: Iterable[list[Any]]) -> Counter[str]:
+def had(notes):
     """How often each effect was had, by the id of its record."""
     return Counter(effect_id(key, ONCE, effect) for kind, key, *rest in notes if kind == "had" for effect in rest)
 
 
-def check_kept(notes: list[list[Any]], where: str):
+def check_kept(notes, where):
     """No effect was had after `once` had returned."""
     kept = set()
     for kind, key, *rest in notes:
@@ -143,7 +141,7 @@ def check_kept(notes: list[list[Any]], where: str):
             raise CheckFailed(f"{where}: {rest[0]!r} of {key} was had again after `once` had returned")
 
 
-def killed_shop(round: Round, storage: Storage):
+def killed_shop(round, storage):
     """Kill a shop one to four times, then let it end; look at every effect."""
     random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]))
@@ -170,7 +168,7 @@ def killed_shop(round: Round, storage: Storage):
     round.count("repeated between effect and record", repeated)
 
 
-def _unmoved(done: set[str], before: Counter[str], after: Counter[str], where: str):
+def _unmoved(done, before, after, where):
     again = [record for record in done if after[record] > before[record]]
     if again:
         raise CheckFailed(f"{where}: {len(again)} effects were had again that were recorded")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import threading
 import time
-from collections.abc import Callable
 from itertools import count
 from typing import Annotated, Any, TypedDict
 
@@ -42,7 +41,7 @@ def carried(app, config: Any):
     return told(lambda: app.invoke(None if app.get_state(config).values else {"log": []}, config))
 
 
-def judged(app, thread: str):
+def judged(app, thread):
     """Run a thread; it must hold each step once."""
     config = {"configurable": {"thread_id": thread}}
     assert_same(carried(app, config)["log"], [*range(STEPS)], f"the log of thread {thread}")
@@ -50,7 +49,7 @@ def judged(app, thread: str):
     assert_same(steps, [*range(STEPS, -2, -1)], f"the steps of thread {thread}")
 
 
-def told(call: Callable[[], Any]):
+def told(call):
     """What a call answers, made again while the server is away."""
     for _ in range(20):
         try:
@@ -75,7 +74,7 @@ def restarted_under_load(round: Round) -> None:
             app = counting(saver)
             saver.setup()
 
-            def work(name: str):
+            def work(name):
                 try:
                     for run in count():
                         if over.is_set():
@@ -119,7 +118,7 @@ def given_up(round: Round) -> None:
                 stored_in_turn(round, store, desk, 10 * turn)
 
 
-def stored_in_turn(round: Round, store: PostgresStore, desk: machines.Host, number: int):
+def stored_in_turn(round, store: PostgresStore, desk: machines.Host, number):
     """Store numbers, from this one on, across a pulled cable, until some time after it is back."""
     store.put(PLACE, "key", {"number": number})
     desk.pull()

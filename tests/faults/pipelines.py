@@ -30,7 +30,7 @@ CUT = """
 class Live:
     """Threads of one saver that all commit at once, while connections are cut and others hold locks."""
 
-    def __init__(self, saver: PostgresSaver, where: str, random: Random):
+    def __init__(self, saver: PostgresSaver, where, random):
         self.saver, self.random = saver, random
         self.other = psycopg.connect(where, autocommit=True, application_name="trial")
         self.holder = psycopg.connect(where, application_name="trial")
@@ -44,12 +44,12 @@ class Live:
         self.other.close()
         self.holder.close()
 
-    def look(self, thread: str) -> str | None:
+    def look(self, thread):
         """The head of a thread, seen by another session."""
         found = self.other.execute(LOOK, (thread.encode(),)).fetchone()
         return found[0].decode() if found and found[0] else None
 
-    def lock(self, thread: str):
+    def lock(self, thread):
         """Hold the lock of a thread's row for longer than a group waits for it."""
         if not self._free.acquire(blocking=False):
             return
@@ -94,7 +94,7 @@ class Live:
         finally:
             self._under_way.discard(f"{run.thread} {stale.id}")
 
-    async def play(self, number: int):
+    async def play(self, number):
         """One thread: some steps, one after the other."""
         random = Random(self.random.random())
         run = Commits(lambda *_: None, self.saver, str(number))

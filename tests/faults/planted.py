@@ -6,7 +6,7 @@ The bugs themselves are in `bugs_below` (storage, values), `bugs_savers`, `bugs_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
@@ -31,10 +31,10 @@ class Bug(NamedTuple):
 BUGS = {}
 
 
-def bug(caught_by: str, rounds: int = 3) -> Callable[[Callable[[ExitStack], None]], Callable[[ExitStack], None]]:
+def bug(caught_by, rounds=3):
     """Make a function a bug: it is given a stack on which it enters its patches; its docstring says what it does."""
 
-    def add(plant: Callable[[ExitStack], None]) -> Callable[[ExitStack], None]:
+    def add(plant):
         assert plant.__doc__
         BUGS[plant.__name__] = Bug(caught_by, rounds, plant.__doc__, plant)
         return plant
@@ -43,7 +43,7 @@ def bug(caught_by: str, rounds: int = 3) -> Callable[[Callable[[ExitStack], None
 
 
 @contextmanager
-def planted(name: str | None) -> Iterator[None]:
+def planted(name):
     """Inside, the product has this bug; None: it has none."""
     from . import bugs_above, bugs_below, bugs_protocol, bugs_savers  # noqa: F401  # fills BUGS
 
@@ -53,6 +53,6 @@ def planted(name: str | None) -> Iterator[None]:
         yield
 
 
-def swap(stack: ExitStack, owner, name: str, value):
+def swap(stack, owner, name, value):
     """Put another value in place until the stack is closed."""
     stack.enter_context(patched(owner, name, value))

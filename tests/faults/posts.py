@@ -6,7 +6,6 @@ import operator
 import time
 from collections import Counter
 from collections.abc import Collection
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 from kit.graphs import chain_of
@@ -19,7 +18,7 @@ from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
 from .killer import Kill, Kills, carry
-from .stages import Storage, Synced, carry_through, config, postgres, sqlite
+from .stages import Synced, carry_through, config, postgres, sqlite
 
 POSTERS, WORDS, TURNS = 2, 12, 6
 
@@ -37,7 +36,7 @@ class Play(NamedTuple):
     schedule: Any = "supersteps"
 
 
-def talk(saver, pause: float = 0.0, schedule="supersteps"):
+def talk(saver, pause=0.0, schedule="supersteps"):
     """Two nodes in turn, `left` times; one of the turns asks. Each node notes how many words it has seen."""
 
     def listen(state: State):
@@ -56,7 +55,7 @@ def talk(saver, pause: float = 0.0, schedule="supersteps"):
     )
 
 
-def speak(storage: Storage, world: str, name: str, ledger: Path, pause: float):
+def speak(storage, world, name, ledger, pause):
     """Post words one after another; note each one as it is stored."""
     told = Synced(ledger)
     with storage.open() as saver, Mode(world) as mode:
@@ -67,12 +66,12 @@ def speak(storage: Storage, world: str, name: str, ledger: Path, pause: float):
             time.sleep(pause)
 
 
-def listen(storage: Storage, play: Play, pause: float, plan: Kill) -> dict[str, int]:
+def listen(storage, play: Play, pause, plan: Kill):
     """Carry a talk through, in a process that may be killed; how often each place was passed."""
     return carry(storage, play, {"left": TURNS, "log": []}, plan, lambda saver, _: talk(saver, pause, play.schedule))
 
 
-def check_steps(saver, told: list[list[Any]], where: str) -> int:
+def check_steps(saver, told, where):
     """Each word that was told is in one step and once in the state, in the order of whoever spoke; what took it was
     gone on from. How many there are."""
     app = talk(saver)
@@ -86,7 +85,7 @@ def check_steps(saver, told: list[list[Any]], where: str) -> int:
     return len(spoken)
 
 
-def check_last_word(saver, where: str):
+def check_last_word(saver, where):
     """What is posted while the last node runs is not taken at the last barrier: it waits for the next call."""
     late = {"configurable": {"thread_id": "late"}}
 
@@ -101,7 +100,7 @@ def check_last_word(saver, where: str):
     assert_same(app.invoke({"left": 1}, late)["log"], ["late"], f"{where}: the last word, in the next call")
 
 
-def check_writes(saver, where: str, durabilities: Collection[str]):
+def check_writes(saver, where, durabilities: Collection[str]):
     """In the history each word is a write of one step, after which something ran. Of a run that stores once, and of one
     that was resumed before its last step, the second half cannot be seen there."""
     stored = [*saver.list(config())]
@@ -123,7 +122,7 @@ def check_writes(saver, where: str, durabilities: Collection[str]):
     assert_same(twice, [], f"{where}: words in two steps")
 
 
-def killed_talk(round: Round, storage: Storage):
+def killed_talk(round, storage):
     """Speakers post from processes of their own while the run is killed up to three times; then it is carried through."""
     random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "sync", "async", "exit"]))
@@ -163,7 +162,7 @@ def posts_to_killed_runs_on_postgres(round: Round) -> None:
     killed_talk(round, postgres(round))
 
 
-def compete(storage: Storage, play: Play) -> int:
+def compete(storage, play: Play):
     """Carry the talk through beside others that do so; how often this one came second."""
     lost = 0
     with storage.open() as saver, Mode(play.world) as world:

@@ -3,10 +3,6 @@ last ones, but nothing is there by half."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from random import Random
-from typing import Any
-
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CheckFailed, Commits, assert_same
@@ -26,7 +22,7 @@ def _disk():
     return disk
 
 
-def recorded(folder: Path, random: Random, synchronous) -> tuple[list[Any], dict[str, Any]]:
+def recorded(folder, random, synchronous):
     """A thread of many steps on a disk that remembers: its events, and what each step must hold."""
     disk = _disk()
     folder.mkdir()
@@ -44,7 +40,7 @@ def recorded(folder: Path, random: Random, synchronous) -> tuple[list[Any], dict
         return vfs.events, run.expected
 
 
-def losing_power(round: Round, synchronous):
+def losing_power(round, synchronous):
     """Record one thread, cut the power at any places, and look at what is left."""
     disk, random = _disk(), round.random
     events, expected = recorded(round.folder / "real", random, synchronous)

@@ -26,13 +26,13 @@ class Case(NamedTuple):
     is_async: bool
     bounds: Bounds
 
-    def __str__(self) -> str:
+    def __str__(self):
         names = " named" * self.bounds.named + " races" * self.bounds.races
         driver = "async driver" if self.is_async else "sync driver"
         return f"{self.program} {self.storage} {self.durability}, {driver}, {self.bounds.faults} faults{names}"
 
 
-def _cases() -> list[Case]:
+def _cases():
     """The small first: what they find, they find by short traces."""
     small, large = ("busy", "called", "inside"), ("pair", "tasks", "sends", "task_beside", "pair_then")
     deep = [replace(each, faults=2) for each in (PLAIN, RACES, NAMED)]

@@ -6,7 +6,6 @@ import operator
 import os
 import time
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from kit.graphs import chain_of
@@ -23,7 +22,7 @@ from stategraph.testing.concurrency import Attempt, race, side_by_side
 from stategraph.testing.graphs import appending
 
 from .campaign import Round, trial
-from .stages import Storage, config, postgres, sqlite
+from .stages import config, postgres, sqlite
 
 REFUSED = (CheckpointConflictError, UnknownInterruptError)
 
@@ -31,7 +30,7 @@ REFUSED = (CheckpointConflictError, UnknownInterruptError)
 class Gate:
     """Where processes wait for each other: a file that each makes a byte longer when it comes."""
 
-    def __init__(self, path: Path, count: int):
+    def __init__(self, path, count):
         self.path = path
         self.count = count
         self.turn = 0
@@ -51,13 +50,13 @@ class Gate:
 # -- R6 ---------------------------------------------------------------------------------------------------------
 
 
-def racing(storage: Storage, gate: Gate, name: str, rounds: int) -> list[Attempt]:
+def racing(storage, gate: Gate, name, rounds) -> list[Attempt]:
     """Move one head on, again and again, all at the same moment."""
     with storage.open() as saver:
         return race(saver, name, rounds, gate)
 
 
-def appended(storage: Storage, name: str, rounds: int) -> list[str]:
+def appended(storage, name, rounds):
     """Give one thread input again and again; the inputs whose runs were told ok."""
     won = []
     with storage.open() as saver:
@@ -71,7 +70,7 @@ def appended(storage: Storage, name: str, rounds: int) -> list[str]:
     return won
 
 
-def raced(round: Round, storage: Storage, turns: int):
+def raced(round, storage, turns):
     with storage.open():
         pass  # the tables are there
     ended = round.bench.run(*((racing, storage, Gate(round.folder / "gate", 8), f"p{n}", turns) for n in range(8)))
@@ -120,7 +119,7 @@ class Asked(TypedDict):
     log: Annotated[list[Any], operator.add]
 
 
-def asking(saver, ledger: Ledger, thread: str):
+def asking(saver, ledger: Ledger, thread):
     """A node that asks, and has an effect."""
 
     def ask(state: Asked):
@@ -131,7 +130,7 @@ def asking(saver, ledger: Ledger, thread: str):
     return chain_of(Asked, ask=ask).compile(checkpointer=saver)
 
 
-def answered(storage: Storage, folder: Path, name: str, count: int, threads: list[str]) -> int:
+def answered(storage, folder, name, count, threads):
     """Answer every thread at the moment at which the others do; how often this one was told ok."""
     gate, effects, won = Gate(folder / "gate", count), Ledger(folder / "effects"), 0
     with storage.open() as saver:
@@ -146,7 +145,7 @@ def answered(storage: Storage, folder: Path, name: str, count: int, threads: lis
     return won
 
 
-def answers_in_processes(round: Round, storage: Storage, turns: int):
+def answers_in_processes(round, storage, turns):
     count = round.random.choice([2, 4, 8])
     threads = [f"{n}" for n in range(turns)]
     with storage.open() as saver:
@@ -158,7 +157,7 @@ def answers_in_processes(round: Round, storage: Storage, turns: int):
     _paid_once(round, threads, sum(each.result for each in ended))
 
 
-def _paid_once(round: Round, threads: list[str], won: int):
+def _paid_once(round, threads, won):
     paid = [thread for _, thread, _ in Ledger(round.folder / "effects").read()]
     for thread in threads:
         assert_same(paid.count(thread), 1, f"how often the effect of thread {thread!r} fired")
@@ -186,7 +185,7 @@ def answers_of_threads(round: Round) -> None:
         app = asking(saver, ledger, "t")
         app.invoke({"log": []}, config())
 
-        def answer(number: int) -> bool:
+        def answer(number):
             try:
                 app.invoke(Command(resume=number), config())
             except REFUSED:
@@ -240,7 +239,7 @@ def delivered_again(round: Round) -> None:
         assert_same(len(paid.read()), 1, "how often the effect of the answer fired")
 
 
-def delivered_together(storage: Storage, folder: Path, name: str, threads: list[str], how: list[tuple[str, str]]) -> int:
+def delivered_together(storage, folder, name, threads, how):
     """Deliver a call to each thread, when the other process has loaded the same; how often this one was refused."""
     gate, bodies, refused = Gate(folder / "gate", 2), Ledger(folder / "bodies"), 0
     with storage.open() as saver:
@@ -256,7 +255,7 @@ def delivered_together(storage: Storage, folder: Path, name: str, threads: list[
         saver.get_tuple = get_tuple
         for thread, (durability, schedule) in zip(threads, how, strict=True):
 
-            def node(state: Asked, thread: str = thread):
+            def node(state: Asked, thread=thread):
                 bodies.note(thread, name)
                 return {"log": ["x"]}
 
@@ -272,7 +271,7 @@ def delivered_together(storage: Storage, folder: Path, name: str, threads: list[
     return refused
 
 
-def run_ids_together(round: Round, storage: Storage):
+def run_ids_together(round, storage):
     threads = [f"{n}" for n in range(20)]
     how = [(round.random.choice(["sync", "async", "exit"]), round.random.choice(["supersteps", "ready"])) for _ in threads]
     with storage.open():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from random import Random
 
 from stategraph import START, Command, InMemorySaver, MessagesState, StateGraph, interrupt
 from stategraph.testing import assert_same
@@ -17,13 +16,13 @@ from .stages import config
 class Drawn:
     """Nested graphs drawn by chance, whose nodes each say one message, with or without an id, and may ask or fail."""
 
-    def __init__(self, random: Random):
+    def __init__(self, random):
         self.random = random
         self.is_async = random.random() < 0.5
         self.failed: set[str] = set()
         self.said: list[str] = []
 
-    def speaker(self, name: str):
+    def speaker(self, name):
         asks, named, fails = (self.random.random() < share for share in (0.4, 0.5, 0.2))
         message = {"role": "assistant", "content": name, **({"id": name} if named else {})}
 
@@ -38,7 +37,7 @@ class Drawn:
         self.said.append(name)
         return node
 
-    def graph(self, name: str, depth: int, saver=None):
+    def graph(self, name, depth, saver=None):
         graph, before = StateGraph(MessagesState), START
         in_a_row = self.random.random() < 0.6
         for number in range(self.random.randrange(1, 4)):
@@ -49,7 +48,7 @@ class Drawn:
             before = node if in_a_row else START
         return graph.compile(checkpointer=saver)
 
-    def nested(self, name: str, depth: int):
+    def nested(self, name, depth):
         child = self.graph(f"{name}.", depth)
         if self.random.random() < 0.6:
             return child

@@ -138,7 +138,7 @@ def _read_all(desk: Harness, was: Reading):
             pass
 
 
-def opening(folder: str, gate, rounds: int) -> list[str]:
+def opening(folder, gate, rounds):
     """Open new files, each at the same moment as all others do; the errors."""
     errors = []
     for turn in range(rounds):
@@ -187,7 +187,7 @@ def logging(saver, first):
     return chain_of(State, first=first, second=lambda state: {"log": ["y"]}).compile(checkpointer=saver)
 
 
-def lost_race(mine, theirs, durability, asynchronous: bool) -> str:
+def lost_race(mine, theirs, durability, asynchronous):
     """The name of the error that the loser gets."""
     won = []
 

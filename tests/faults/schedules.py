@@ -37,18 +37,18 @@ class State(TypedDict, total=False):
 class Turns:
     """Lets the tasks of a superstep end in an order drawn by chance: each waits until the one before has ended."""
 
-    def __init__(self, random: Random):
+    def __init__(self, random):
         self.random = random
         self.changed = threading.Condition()
         self.orders: dict[Any, list[Any]] = {}
 
-    def order(self, step, names: list[Any]) -> list[Any]:
+    def order(self, step, names):
         """The order in which the tasks of a superstep end."""
         if step not in self.orders:
             self.orders[step] = self.random.sample(names, len(names))
         return self.orders[step]
 
-    def end(self, step, names: list[Any], me):
+    def end(self, step, names, me):
         """Wait for my turn."""
         with self.changed:
             order = self.order(step, names)
@@ -56,7 +56,7 @@ class Turns:
             order.remove(me)
             self.changed.notify_all()
 
-    async def aend(self, step, names: list[Any], me):
+    async def aend(self, step, names, me):
         """The same for coroutines."""
         order = self.order(step, names)
         while order[0] != me:
@@ -68,10 +68,10 @@ LANES = [0, 1, 2, 3]
 SIDES = ["b", "c", "nested"]
 
 
-def built(turns: Turns, saver, is_async: bool):
+def built(turns: Turns, saver, is_async):
     """Sends, nodes side by side and a nested graph, three rounds of it."""
 
-    def node(step, names: list[Any], me, log):
+    def node(step, names, me, log):
         def ends(state):
             turns.end((step(state), names[0]), names, me(state))
             return {"log": [log(state)]}
@@ -115,11 +115,11 @@ def built(turns: Turns, saver, is_async: bool):
     return graph.compile(checkpointer=saver)
 
 
-def _side(node, left, name: str):
+def _side(node, left, name):
     return node(left, SIDES, lambda state: name, lambda state: (name, state["left"]))
 
 
-def story(app, is_async: bool) -> str:
+def story(app, is_async):
     """A hash of everything that can be seen of a run, without ids and times."""
     given = {"left": 2, "log": []}
     modes = ["values"]
@@ -128,7 +128,7 @@ def story(app, is_async: bool) -> str:
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-async def _read(app, given, modes) -> list[Any]:
+async def _read(app, given, modes):
     return [chunk async for chunk in app.astream(given, config(), stream_mode=modes)]
 
 
@@ -160,10 +160,10 @@ class Retyped(TypedDict, total=False):
     n: int
 
 
-def chain(names: list[str], asks: str, saver, schema=Kept, nested: str = ""):
+def chain(names, asks, saver, schema=Kept, nested=""):
     """Nodes one after the other, one of which asks."""
 
-    def body(name: str):
+    def body(name):
         def node(state):
             return {"log": [(name, interrupt(name)) if name == asks else name]}
 

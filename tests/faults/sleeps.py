@@ -15,7 +15,7 @@ from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
 from .killer import Kill, Killer, Kills
-from .stages import Storage, Synced, config, postgres, sqlite
+from .stages import Synced, config, postgres, sqlite
 
 TURNS, LANES = 2, 3
 SECONDS = (0.2, 0.1)
@@ -41,14 +41,14 @@ def napping(saver, play: Play, ledger: Ledger):
     """`TURNS` times: three tasks side by side which sleep twice."""
     durable_after = 0 if play.pauses else 10
 
-    def nap(task: dict[str, int], runtime: Runtime):
+    def nap(task, runtime: Runtime):
         ledger.note("began", runtime.idempotency_key, time.time())
         for seconds in SECONDS:
             runtime.sleep(seconds, durable_after=durable_after)
         ledger.note("woke", runtime.idempotency_key, time.time())
         return {"log": [(task["turn"], task["lane"])]}
 
-    async def anap(task: dict[str, int], runtime: Runtime):
+    async def anap(task, runtime: Runtime):
         ledger.note("began", runtime.idempotency_key, time.time())
         for seconds in SECONDS:
             await runtime.asleep(seconds, durable_after=durable_after)
@@ -64,7 +64,7 @@ def napping(saver, play: Play, ledger: Ledger):
     return graph.add_conditional_edges("close", sends, ["nap", END]).compile(checkpointer=saver)
 
 
-def sleep_through(storage: Storage, play: Play, path: Path, plan: Kill) -> dict[str, int]:
+def sleep_through(storage, play: Play, path, plan: Kill):
     """Carry the graph through, in a process that may be killed; how often each place was passed."""
     killer = Killer(plan)
 
@@ -77,7 +77,7 @@ def sleep_through(storage: Storage, play: Play, path: Path, plan: Kill) -> dict[
     return killer.passed
 
 
-def _carry_through(app, play: Play, world: Mode, ledger: Ledger):
+def _carry_through(app, play: Play, world, ledger: Ledger):
     """Begin, or go on; call again when the time has come that was returned. In between call once too early."""
     begun = bool(world.call(app, "get_state", config()).created_at)
     given = None if begun else {"left": TURNS, "log": []}
@@ -97,7 +97,7 @@ def _carry_through(app, play: Play, world: Mode, ledger: Ledger):
             output = world.call(app, "invoke", None, config(), durability=play.durability)
 
 
-def recorded(storage: Storage) -> dict[str, float]:
+def recorded(storage):
     """The times at which sleeps end, by the ids of their records."""
     with storage.open() as saver:
         writes = [each for found in saver.list(None) for each in found.pending_writes or ()]
@@ -106,7 +106,7 @@ def recorded(storage: Storage) -> dict[str, float]:
     }
 
 
-def killed_nap(round: Round, storage: Storage):
+def killed_nap(round, storage):
     """Kill a graph that sleeps one to four times, then let it end; look at every sleep."""
     random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]), random.random() < 0.7)
@@ -127,7 +127,7 @@ def killed_nap(round: Round, storage: Storage):
     round.count("sleeps", TURNS * LANES * len(SECONDS))
 
 
-def _check_sleeps(storage: Storage, play: Play, notes: list[list[Any]], where: str):
+def _check_sleeps(storage, play: Play, notes, where):
     times = recorded(storage)
     assert_same(len(times), TURNS * LANES * len(SECONDS), f"{where}: times recorded, one for each sleep")
     began = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple, TypedDict
 
@@ -23,9 +22,6 @@ from stategraph import (
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import Ledger
-from stategraph.testing.harness import Mode
-
-from .campaign import Round
 
 SERVER = "STATEGRAPH_CHAOS_POSTGRES"
 
@@ -43,7 +39,7 @@ class Storage(NamedTuple):
     synchronous: str = "off"
 
     @contextmanager
-    def open(self, **options) -> Iterator[Any]:
+    def open(self, **options):
         """A saver on it."""
         if self.kind == "postgres":
             opened = PostgresSaver.from_conn_string(self.address, pool_size=4, **options)
@@ -53,17 +49,17 @@ class Storage(NamedTuple):
             yield saver
 
 
-def sqlite(round: Round, name: str = "threads", synchronous: str = "off") -> Storage:
+def sqlite(round, name="threads", synchronous="off"):
     """A file of this round's. What a killed process has written stays, so nothing need wait for a disk."""
     return Storage("sqlite", str(round.folder / f"{name}.db"), synchronous)
 
 
-def postgres(round: Round) -> Storage:
+def postgres(round):
     """A fresh schema of the tests' own server."""
     return Storage("postgres", cluster.shared().schema())
 
 
-def config(thread: str = "t", **more):
+def config(thread="t", **more):
     """The config of a thread."""
     return {"configurable": {"thread_id": thread}, "recursion_limit": 100_000, **more}
 
@@ -90,11 +86,11 @@ class State(TypedDict, total=False):
 LANES = 3
 
 
-def journey(saver, ledger, ask_at: int, nest_every: int = 5):
+def journey(saver, ledger, ask_at, nest_every=5):
     """As often as `left` says: three tasks side by side, then one that gathers. Now and then a nested graph of two
     steps; once a question. Every node notes its key and its place before it returns: that is its effect."""
 
-    def work(task: dict[str, int], runtime: Runtime):
+    def work(task, runtime: Runtime):
         ledger.note(runtime.idempotency_key, "work", task["round"], task["lane"])
         return {"log": [("work", task["round"], task["lane"])]}
 
@@ -108,7 +104,7 @@ def journey(saver, ledger, ask_at: int, nest_every: int = 5):
         ledger.note(runtime.idempotency_key, "ask", state["left"])
         return {"log": [("answer", answer)]}
 
-    def inner(name: str):
+    def inner(name):
         def node(state: State, runtime: Runtime):
             ledger.note(runtime.idempotency_key, name, state["left"])
             return {"log": [(name, state["left"])]}
@@ -142,7 +138,7 @@ def told(state: State):
     return {"size": (len(state["log"]), -1)}
 
 
-def effects(rounds: int, ask_at: int, nest_every: int = 5) -> set[tuple[Any, ...]]:
+def effects(rounds, ask_at, nest_every=5):
     """What an unbroken journey notes, without keys."""
     wanted = set()
     for left in range(rounds, 0, -1):
@@ -154,7 +150,7 @@ def effects(rounds: int, ask_at: int, nest_every: int = 5) -> set[tuple[Any, ...
     return wanted
 
 
-def carry_through(app, given, at, world: Mode, durability):
+def carry_through(app, given, at, world, durability):
     """What a program does that finds a thread in any state: begin, answer, go on, until nothing is left."""
     if not world.call(app, "get_state", at).created_at:
         world.call(app, "invoke", given, {**at, "run_id": "first"}, durability=durability)

@@ -19,7 +19,7 @@ from stategraph.testing.harness import Harness
 from .campaign import Round, Skipped, patched, trial
 
 
-def checked(round: Round, suite: type[SaverChecks], only: list[str]):
+def checked(round, suite: type[SaverChecks], only):
     """Run some checks, sync and async."""
     mine = suite()
     mine.seed, mine.scale = round.random.getrandbits(32), 1
@@ -132,7 +132,7 @@ def sql_texts_are_constants(round: Round) -> None:
     said = set()
 
     class Cursor(sqlite3.Cursor):
-        def execute(self, statement: str, *args: object) -> sqlite3.Cursor:
+        def execute(self, statement, *args) -> sqlite3.Cursor:
             said.add(statement)
             return super().execute(statement, *args)  # type: ignore[arg-type]
 
@@ -140,10 +140,10 @@ def sql_texts_are_constants(round: Round) -> None:
         def cursor(self) -> sqlite3.Cursor:  # type: ignore[override]
             return super().cursor(Cursor)
 
-        def execute(self, *args: object) -> sqlite3.Cursor:
+        def execute(self, *args) -> sqlite3.Cursor:
             return self.cursor().execute(*args)  # type: ignore[arg-type]
 
-    def connect(self: Database, name: str, timeout: float) -> sqlite3.Connection:
+    def connect(self: Database, name, timeout) -> sqlite3.Connection:
         return sqlite3.connect(name, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Watched)
 
     with patched(Database, "_connect", connect):
@@ -156,7 +156,7 @@ def sql_texts_are_constants(round: Round) -> None:
     round.count("statements", len(said))
 
 
-def constants(values: object) -> set[str]:
+def constants(values):
     """All texts in constants, tuples and dicts."""
     found = set()
     for value in values:  # type: ignore[attr-defined]

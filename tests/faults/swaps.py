@@ -7,11 +7,9 @@ import sqlite3
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
-from random import Random
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 from kit.graphs import chain_of
 
@@ -51,7 +49,7 @@ class Party(NamedTuple):
 class Program:
     """Parties, the order in which they come in each run, and what they saw."""
 
-    def __init__(self, random: Random, is_async: bool):
+    def __init__(self, random, is_async):
         self.random = random
         self.is_async = is_async
         count = random.randrange(2, 6)
@@ -91,7 +89,7 @@ class Program:
         return self.calls[party.kind](party.name)
 
     @property
-    def calls(self) -> dict[str, Any]:
+    def calls(self):
         """The tasks, as this run's world needs them."""
         made = {}
         for kind in KINDS[2:]:
@@ -99,8 +97,8 @@ class Program:
             made[kind] = task(name=kind)(_coroutine(function) if self.is_async else function)
         return made
 
-    def _called(self, kind: str) -> Callable[[str], tuple[str, ...]]:
-        def call(name: str) -> tuple[str, ...]:
+    def _called(self, kind):
+        def call(name):
             party = Party(kind, name)
             self.note(party)
             if kind == "pay":
@@ -119,7 +117,7 @@ class Program:
         turns[0].set()
         ends = [None] * len(order)
 
-        def work(place: int):
+        def work(place):
             turns[place].wait()
             try:
                 begun = self.begin(order[place])
@@ -147,7 +145,7 @@ class Program:
 
         return self.ended(order, await asyncio.gather(*map(work, order), return_exceptions=True))
 
-    def ended(self, order: list[Party], ends: list[Any]):
+    def ended(self, order: list[Party], ends):
         """What the body returns, or raises."""
         self.fail()
         for end in sorted((end for end in ends if isinstance(end, BaseException)), key=_is_signal):
@@ -158,19 +156,19 @@ class Program:
         return {"done": sorted(end[0] for end in ends)}
 
 
-def own(party: Party, answer) -> tuple[str, ...]:
+def own(party: Party, answer):
     """The answer, if it is this party's."""
     if answer != f"yes, {party.name}":
         raise CheckFailed(f"{party} was given the answer {answer!r}")
     return (party.name,)
 
 
-def _is_signal(error: BaseException) -> bool:
+def _is_signal(error: BaseException):
     return isinstance(error, GraphInterrupt)
 
 
-def _coroutine(function: Callable[[str], Any]) -> Callable[[str], Any]:
-    async def call(name: str):
+def _coroutine(function):
+    async def call(name):
         return function(name)
 
     call.__qualname__, call.__module__ = function.__qualname__, function.__module__
@@ -181,7 +179,7 @@ class State(TypedDict, total=False):
     done: list[str]
 
 
-def built(program: Program, shape: str, saver):
+def built(program, shape, saver):
     """The body as an entrypoint, as a task of one, or as a node."""
     body = program.abody if program.is_async else program.body
     retry = AGAIN if program.retried else None
@@ -201,7 +199,7 @@ def built(program: Program, shape: str, saver):
 
 
 @contextmanager
-def _opened(round: Round, kind: str, memory) -> Iterator[Any]:
+def _opened(round, kind, memory):
     """The saver; one on a file is opened anew for each call, as after a kill."""
     if kind == "memory":
         yield memory
@@ -249,7 +247,7 @@ def swapped_calls_and_questions(round: Round) -> None:
     round.count("calls", sum(program.ran.values()))
 
 
-def _called(app, given, durability, is_async: bool):
+def _called(app, given, durability, is_async):
     """One call's result; None if the body has failed."""
     try:
         if is_async:
@@ -259,7 +257,7 @@ def _called(app, given, durability, is_async: bool):
         return None
 
 
-def _effects(program: Program, answered: Counter[str]):
+def _effects(program, answered):
     count = Counter(program.parties)
     for party, ran in program.ran.items():
         assert_same(len(program.keys[party]), count[party], f"keys of {party}")
@@ -279,7 +277,7 @@ class InTurn(Program):
     """Parties that ask one after the other, in another order in every run of the node, which pauses once it has come to
     `width` questions without an answer. At most one of them is a graph inside: graphs are known by their order."""
 
-    def __init__(self, random: Random, is_async: bool):
+    def __init__(self, random, is_async):
         super().__init__(random, is_async)
         kinds = ["keyed", "worded", "equal", "ask", "ask_keyed"]
         self.parties = [Party(random.choice(kinds), f"p{number}") for number in range(random.randrange(2, 6))]
@@ -290,7 +288,7 @@ class InTurn(Program):
         self.equal: list[str] = []
 
     @property
-    def questions(self) -> int:
+    def questions(self):
         """How many there are."""
         return sum(2 if party.kind in ("ask", "ask_keyed") else 1 for party in self.parties)
 
@@ -338,7 +336,7 @@ class InTurn(Program):
                     break
         return self.closed(order, ends, signals)
 
-    def closed(self, order: list[Party], ends: list[Any], signals: list[GraphInterrupt]):
+    def closed(self, order: list[Party], ends, signals: list[GraphInterrupt]):
         """What the body returns, or raises."""
         self.fail()
         if signals:

@@ -37,7 +37,7 @@ def test_every_guarantee_holds_at_the_quick_size(trial, processes):
     holds(trial, trial.rounds(QUICK), processes)
 
 
-def holds(trial: Trial, rounds, processes: Processes):
+def holds(trial, rounds, processes: Processes):
     record = run_trial(trial, range(rounds), processes=processes)
     assert not record.failures, "\n".join(record.failures)
     if record.skipped or not record.rounds:
@@ -54,7 +54,7 @@ def test_a_stopped_campaign_resumes(tmp_path):
 
 
 def test_a_failure_says_how_to_see_it_again():
-    def run(round: Round):
+    def run(round):
         assert round.number != 1, "one"
 
     record = run_trial(Trial("R0", "fails", "", 3, 9, run), range(3), seed=7)

@@ -83,7 +83,7 @@ def took(call):
     return time.monotonic() - began
 
 
-def underway(workers: Fleet, threads):
+def underway(workers, threads):
     """Whether so many threads have begun their second step."""
     return len({thread for thread, number, _ in workers.notes.read() if number}) == threads
 
@@ -141,7 +141,7 @@ class Scene:
         saver = stack.enter_context(PostgresSaver.from_conn_string(self.url, timeout=60))
         self.app = counting.copy({"checkpointer": saver})
 
-    def opened(self, url, folder, **options) -> tuple[Queue, Fleet]:
+    def opened(self, url, folder, **options):
         folder.mkdir()
         queue = self.stack.enter_context(Queue.from_conn_string(url, counting))
         queue.setup()
@@ -264,7 +264,7 @@ def test_a_server_that_is_cut_off_from_all_loses_nothing(site, tmp_path):
 class Both:
     """The notes of several fleets, read as one."""
 
-    def __init__(self, fleets: list[Fleet]):
+    def __init__(self, fleets):
         self._all = [each.notes for each in fleets]
 
     def read(self):

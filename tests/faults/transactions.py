@@ -7,10 +7,8 @@ import operator
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 import psycopg
@@ -21,7 +19,7 @@ from stategraph.testing import CheckFailed, Ledger, assert_same
 
 from .campaign import Round, trial
 from .killer import WRITING, Kill, Killer, Kills, carry
-from .stages import Storage, Synced, postgres, sqlite
+from .stages import Synced, postgres, sqlite
 
 LANES, ENTRIES, TURNS = 3, ("charge", "mail"), 3
 PLACES = ("committed", "saver", "before", "after", "begun", "written", "returned", "moment")
@@ -46,11 +44,11 @@ class Play(NamedTuple):
     schedule: Any
 
 
-def connect(storage: Storage):
+def connect(storage):
     return sqlite3.connect(storage.address, timeout=30) if storage.kind == "sqlite" else psycopg.connect(storage.address)
 
 
-def found(storage: Storage, statement: str) -> list[Any]:
+def found(storage, statement):
     """The rows of a query; none if there is no such table yet."""
     with closing(connect(storage)) as connection:
         try:
@@ -59,37 +57,37 @@ def found(storage: Storage, statement: str) -> list[Any]:
             return []
 
 
-def shop(saver, books: Storage, play: Play, notes: Ledger, passing):
+def shop(saver, books, play: Play, notes: Ledger, passing):
     """`TURNS` times: three tasks side by side with two rows each, of which some fail at first; then one with a row, which
     asks in one of the turns."""
     mark = "?" if books.kind == "sqlite" else "%s"
     on = partial(connect, books) if play.own else None
 
-    def enter(connection, turn: int, lane: int, what: str) -> str:
+    def enter(connection, turn, lane, what):
         passing("begun")
         connection.execute(f"INSERT INTO books VALUES ({mark}, {mark}, {mark})", (turn, lane, what))
         passing("written")
         return what
 
-    def fails(turn: int, lane: int) -> bool:
+    def fails(turn, lane):
         """Whether this attempt is to fail: the first of every other task, after its rows."""
         if (turn + lane) % 2 or [turn, lane] in notes.read():
             return False
         notes.note(turn, lane)
         return True
 
-    def end(task: dict[str, int]):
+    def end(task):
         passing("returned")
         if fails(task["turn"], task["lane"]):
             raise ConnectionError
         return {"log": [("paid", task["turn"], task["lane"])]}
 
-    def pay(task: dict[str, int], runtime: Runtime):
+    def pay(task, runtime: Runtime):
         for what in ENTRIES:
             runtime.transaction(what, enter, task["turn"], task["lane"], what, on=on)
         return end(task)
 
-    async def apay(task: dict[str, int], runtime: Runtime):
+    async def apay(task, runtime: Runtime):
         for what in ENTRIES:
             await runtime.atransaction(what, enter, task["turn"], task["lane"], what, on=on)
         return end(task)
@@ -112,19 +110,19 @@ def shop(saver, books: Storage, play: Play, notes: Ledger, passing):
     )
 
 
-def watch_commits(saver, killer: Killer) -> Callable[[str], None]:
+def watch_commits(saver, killer: Killer):
     """Pass "committed" after each transaction of an SQLite saver in which a row was written; what passes all else."""
     session, thread = saver._session, threading.local()
 
     @contextmanager
-    def watched(*, write: bool) -> Iterator[Any]:
+    def watched(*, write):
         thread.written = False
         with session(write=write) as opened:
             yield opened
         if thread.written:
             killer.passing("committed")
 
-    def passing(how: str):
+    def passing(how):
         thread.written = how == "written"
         killer.passing(how)
 
@@ -132,7 +130,7 @@ def watch_commits(saver, killer: Killer) -> Callable[[str], None]:
     return passing
 
 
-def sell(storage: Storage, books: Storage, play: Play, notes: Path, plan: Kill) -> dict[str, int]:
+def sell(storage, books, play: Play, notes, plan: Kill):
     """Carry a shop through, in a process that may be killed; how often each place was passed."""
     with closing(connect(books)) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS books (turn INT, lane INT, what TEXT)")
@@ -144,7 +142,7 @@ def sell(storage: Storage, books: Storage, play: Play, notes: Path, plan: Kill) 
     return carry(storage, play, {"left": TURNS, "log": []}, plan, make, *WRITING, "_transact")
 
 
-def recorded(storage: Storage, books: Storage, play: Play) -> int:
+def recorded(storage, books, play: Play):
     """How many transactions are recorded."""
     if play.own:
         return len(found(books, "SELECT key FROM stategraph_completions WHERE result IS NOT NULL"))
@@ -153,7 +151,7 @@ def recorded(storage: Storage, books: Storage, play: Play) -> int:
     return len({record for record, channel, _ in writes if channel == RETURN})
 
 
-def check(storage: Storage, books: Storage, play: Play, where: str) -> list[Any]:
+def check(storage, books, play: Play, where):
     """No row is doubled, and there are as many as records."""
     rows = found(books, "SELECT turn, lane, what FROM books")
     doubled = [row for row, count in Counter(rows).items() if count > 1]
@@ -163,7 +161,7 @@ def check(storage: Storage, books: Storage, play: Play, where: str) -> list[Any]
     return rows
 
 
-def killed_books(round: Round, storage: Storage, other: Storage):
+def killed_books(round, storage, other):
     """Kill a shop one to four times, then let it end; look at every row."""
     random = round.random
     schedule = random.choice(["ready", "supersteps"])

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import copy
 from contextlib import ExitStack
-from random import Random
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -19,10 +18,10 @@ from stategraph.checkpoint.base import address
 from stategraph.testing import CheckFailed, Commits, assert_same
 
 from .campaign import Round, trial
-from .stages import Storage, postgres, sqlite
+from .stages import postgres, sqlite
 
 
-def drawn(random: Random, examples: int, strategy, check):
+def drawn(random, examples, strategy, check):
     """Call `check` with so many drawn values; a failing one is made small."""
 
     @seed(random.getrandbits(64))
@@ -83,7 +82,7 @@ class Model:
         self.parents: dict[str, str | None] = {}
         self.writes: dict[str, list[tuple[str, str, Any]]] = {}
 
-    def copied(self, name: str) -> Model:
+    def copied(self, name) -> Model:
         """The same under another name."""
         other = Model(Commits(self.run.call, _Dumps(self.run.dumps), name))
         other.run.head, other.run.expected = self.run.head, copy.deepcopy(self.run.expected)
@@ -92,7 +91,7 @@ class Model:
         other.writes = copy.deepcopy(self.writes)
         return other
 
-    def keep(self, ids: list[str]):
+    def keep(self, ids):
         """Forget the others."""
         for id in ids:
             parent = self.parents[id]
@@ -118,7 +117,7 @@ class _Dumps:
 class Threads:
     """A saver and its model: every call goes to both."""
 
-    def __init__(self, random: Random, storage: Storage | None):
+    def __init__(self, random, storage):
         self.random, self.storage = random, storage
         self.stack = ExitStack()
         self.saver: Any = self.opened()
@@ -129,7 +128,7 @@ class Threads:
     def opened(self):
         return InMemorySaver() if self.storage is None else self.stack.enter_context(self.storage.open())
 
-    def call(self, method: str, *args):
+    def call(self, method, *args):
         return getattr(self.saver, method)(*args)
 
     def step(self):
@@ -142,7 +141,7 @@ class Threads:
         self.done.append(f"{kind} {name}")
         getattr(self, kind)(model, name)
 
-    def commit(self, model: Model, name: str, parent: str | None = "head"):
+    def commit(self, model: Model, name, parent="head"):
         run, random = model.run, self.random
         parent = run.head if parent == "head" else parent
         self.number += 1
@@ -157,21 +156,21 @@ class Threads:
         for task, pairs in writes:
             model.writes.setdefault(parent or "", []).extend((task, *pair) for pair in pairs)
 
-    def fork(self, model: Model, name: str):
+    def fork(self, model: Model, name):
         self.commit(model, name, self.random.choice(model.order))
 
-    def write(self, model: Model, name: str):
+    def write(self, model: Model, name):
         self.number += 1
         id, task = self.random.choice(model.order), f"t{self.number}"
         self.saver.put_writes(address(name, "", id), [("u", self.number), ("w", {"k": "v" * 99})], task)
         model.writes.setdefault(id, []).extend([(task, "u", self.number), (task, "w", {"k": "v" * 99})])
 
-    def prune(self, model: Model, name: str):
+    def prune(self, model: Model, name):
         last = self.random.choice([1, 3, 10, 40])
         self.saver.prune([name], keep_last=last)
         model.keep(model.order[-last:])
 
-    def copy(self, model: Model, name: str):
+    def copy(self, model: Model, name):
         for other in "cd":
             if other not in self.models:
                 self.saver.copy_thread(name, other)
@@ -183,12 +182,12 @@ class Threads:
         self.saver.delete_thread("c")
         self.models[name] = swapped.copied(name)
 
-    def delete(self, model: Model, name: str):
+    def delete(self, model: Model, name):
         if self.random.random() < 0.2:
             self.saver.delete_thread(name)
             del self.models[name]
 
-    def reopen(self, model: Model, name: str):
+    def reopen(self, model: Model, name):
         if self.storage is not None:
             self.stack.close()
             self.saver = self.opened()
@@ -210,7 +209,7 @@ class Threads:
                 assert_same([tuple(w) for w in each.pending_writes or ()], wanted, f"{after}writes beside {id!r}")
 
 
-def mutated(value, random: Random):
+def mutated(value, random):
     """Another value of a channel: mostly the old one with a little changed."""
     if value is None or random.random() < 0.15:
         return random.choice([..., random.randrange(9), ["x" * 40] * random.randrange(1, 40), {"k": "v" * 200}])

@@ -42,7 +42,7 @@ def calls_that_take_turns(round: Round) -> None:
     with sqlite(round).open() as saver:
         app = line(saver)
 
-        def call(number: int):
+        def call(number):
             how, world, pause = plan[number]
             time.sleep(pause)
             try:

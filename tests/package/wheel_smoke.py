@@ -15,7 +15,7 @@ from stategraph import END, START, StateGraph
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-def listed() -> set[str]:
+def listed():
     """What pyproject.toml promises: each listed package's modules, and the files that are listed as its data."""
     settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["setuptools"]
     found = set()
@@ -26,7 +26,7 @@ def listed() -> set[str]:
     return found
 
 
-def installed() -> set[str]:
+def installed():
     """What the wheel put there, without its own papers, the command and the bytecode made since."""
     paths = {str(path) for path in files("stategraph") or ()}
     ours = {path for path in paths if ".dist-info/" not in path and not path.endswith(".pyc")}
@@ -39,15 +39,15 @@ class State(TypedDict):
     log: Annotated[list[str], operator.add]
 
 
-def count(state: State) -> dict[str, object]:
+def count(state: State):
     return {"total": 1, "log": [f"count {state['total']}"]}
 
 
-def close(state: State) -> dict[str, object]:
+def close(state: State):
     return {"log": ["close"]}
 
 
-def enough(state: State) -> str:
+def enough(state: State):
     return "close" if state["total"] >= 3 else "count"
 
 

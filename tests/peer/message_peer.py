@@ -19,7 +19,7 @@ ALL = "__remove_all__"
 class Engine:
     """The names that both have."""
 
-    def __init__(self, root: str):
+    def __init__(self, root):
         graph = import_module(f"{root}.graph")
         self.add_messages = graph.message.add_messages if root == "langgraph" else graph.add_messages
         self.StateGraph, self.MessagesState, self.START, self.END = graph.StateGraph, graph.MessagesState, graph.START, graph.END
@@ -28,11 +28,11 @@ class Engine:
         )
 
 
-def message(id: str, content: str):
+def message(id, content):
     return (HumanMessage if id[-1] in "02468" else AIMessage)(content, id=id)
 
 
-def draw(rng: random.Random, known: int, removals: bool = True) -> list[Any]:
+def draw(rng: random.Random, known, removals=True):
     """What one node writes: described, so that each engine gets objects of its own. What follows an order to remove all
     is said once and not removed: the peer takes it unmerged, which our design mends."""
     kinds = ["say"] * 6 + (["remove"] * 2 + ["clear"] if removals else [])
@@ -44,16 +44,16 @@ def draw(rng: random.Random, known: int, removals: bool = True) -> list[Any]:
     return write
 
 
-def built(write: list[Any]) -> list[Any]:
+def built(write):
     makers = {"say": message, "remove": lambda id, _: RemoveMessage(id=id), "clear": lambda *_: RemoveMessage(id=ALL)}
     return [makers[kind](id, content) for kind, id, content in write]
 
 
-def shown(messages: list[Any]):
+def shown(messages):
     return [(type(m).__name__, m.id, m.content) for m in messages]
 
 
-def reduced(engine: Engine, writes: list[Any]):
+def reduced(engine: Engine, writes):
     """The list after each write, or the kind of error."""
     story = []
     left = []
@@ -67,7 +67,7 @@ def reduced(engine: Engine, writes: list[Any]):
     return story
 
 
-def chatted(engine: Engine, writes: list[Any], edits: list[Any], nested: bool, fork):
+def chatted(engine: Engine, writes, edits, nested, fork):
     """A loop with a router that sees the merged list, perhaps as a nested graph; nodes edit old messages in place; then a
     fork from its past, and that checkpoint run again."""
     seen = []
@@ -80,7 +80,7 @@ def chatted(engine: Engine, writes: list[Any], edits: list[Any], nested: bool, f
             messages[edit % len(messages)].content += "!"
         return {"messages": built(writes[n % len(writes)])}
 
-    def route(state) -> str:
+    def route(state):
         seen.append(shown(state["messages"]))
         return "node" if turn["n"] % len(writes) else engine.END
 
@@ -118,7 +118,7 @@ def chatted(engine: Engine, writes: list[Any], edits: list[Any], nested: bool, f
     return seen, [shown(snapshot.values.get("messages", [])) for snapshot in app.get_state_history(thread)]
 
 
-def main(chats: int, seed: int):
+def main(chats, seed):
     ours, peer = Engine("stategraph"), Engine("langgraph")
     for number in range(seed, seed + chats):
         rng = random.Random(number)

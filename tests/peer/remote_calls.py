@@ -16,7 +16,7 @@ found = {}
 hi = {"messages": [("human", "hi")]}
 
 
-def texts(state) -> list[str]:
+def texts(state):
     return [each["content"] for each in state["messages"]]
 
 
@@ -40,7 +40,7 @@ outer.add_edge(START, "far")
 found["inside"] = [message.content for message in outer.compile().invoke(hi)["messages"]]
 
 
-async def pieces() -> list[str]:
+async def pieces():
     far = RemoteGraph("chat", url=url)
     return [message["content"] async for message, _ in far.astream(hi, stream_mode="messages")]
 

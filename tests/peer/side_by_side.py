@@ -33,7 +33,7 @@ IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|
 
 
 @cache
-def start(program: str) -> dict[str, subprocess.Popen[str]]:
+def start(program) -> dict[str, subprocess.Popen[str]]:
     """The program's processes, by engine: both run at the same time."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LANGSMITH_", "LANGCHAIN_"))}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / ".types"), str(PROGRAMS)])
@@ -46,7 +46,7 @@ def start(program: str) -> dict[str, subprocess.Popen[str]]:
 
 
 @cache
-def run_natively(program: str) -> dict[str, list[str]]:
+def run_natively(program):
     """The same for a program that can use the names of stategraph, too."""
     env = {**os.environ, "NATIVE": "1", "PYTHONPATH": os.pathsep.join([str(ROOT / ".types"), str(PROGRAMS)])}
     command = [sys.executable, str(PROGRAMS / program)]
@@ -56,7 +56,7 @@ def run_natively(program: str) -> dict[str, list[str]]:
 
 
 @cache
-def run_by(engine: str, program: str) -> dict[str, list[str]]:
+def run_by(engine, program):
     """What each case of a program has printed, by its name."""
     process = start(program)[engine]
     output, errors = process.communicate(timeout=300)
@@ -64,7 +64,7 @@ def run_by(engine: str, program: str) -> dict[str, list[str]]:
     return read_cases(output)
 
 
-def read_cases(output: str) -> dict[str, list[str]]:
+def read_cases(output):
     """What each case has printed, without ids."""
     cases = json.loads(output.splitlines()[-1])
     return {name: [IDS.sub("ID", line) for line in lines] for name, lines in cases.items()}

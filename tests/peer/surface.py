@@ -14,7 +14,6 @@ import types
 import typing
 import warnings
 from importlib.metadata import files
-from typing import Any
 
 from typing_extensions import is_typeddict
 
@@ -22,7 +21,7 @@ DISTRIBUTIONS = ("langgraph", "langgraph-checkpoint", "langgraph-checkpoint-sqli
 ALIASES = (types.GenericAlias, types.UnionType, type(typing.Optional[int]), type(list[typing.Any] | int))
 
 
-def public_modules() -> list[str]:
+def public_modules():
     """The modules of the installed release without an underscore in their path."""
     found = set()
     for distribution in DISTRIBUTIONS:
@@ -33,13 +32,13 @@ def public_modules() -> list[str]:
     return sorted(found)
 
 
-def public_names(module) -> list[str]:
+def public_names(module):
     """What a module exports: `__all__`, what it defines, and what it takes from another public module."""
     exported = getattr(module, "__all__", ())
     return sorted({*exported, *(name for name in dir(module) if _is_own(module, name))})
 
 
-def _is_own(module, name: str) -> bool:
+def _is_own(module, name):
     value = getattr(module, name)
     if name.startswith("_") or isinstance(value, types.ModuleType):
         return False
@@ -51,7 +50,7 @@ def _is_own(module, name: str) -> bool:
     return name.isupper() and name != "TYPE_CHECKING"
 
 
-def parameters(function) -> list[str]:
+def parameters(function):
     """The names of a callable's parameters, `**` if it takes any; `?` if they cannot be known."""
     try:
         found = inspect.signature(function).parameters.values()
@@ -61,7 +60,7 @@ def parameters(function) -> list[str]:
     return [*named, "**"] if any(each.kind is each.VAR_KEYWORD for each in found) else named
 
 
-def fields(value: type) -> list[str]:
+def fields(value):
     """The fields of a tuple or dataclass, in order."""
     if dataclasses.is_dataclass(value):
         return [field.name for field in dataclasses.fields(value)]
@@ -70,7 +69,7 @@ def fields(value: type) -> list[str]:
     return []
 
 
-def describe(value) -> dict[str, Any]:
+def describe(value):
     """The parameters of a callable; of a class its members, their parameters and its fields, too."""
     if type(value).__name__ == "_Absent":
         return {"absent": True}
@@ -123,7 +122,7 @@ found |= {
 """
 
 
-def specimens() -> dict[str, Any]:
+def specimens():
     """The attributes of objects as programs meet them; of tuples, their items as well."""
     space = {}
     exec(SPECIMENS, space)
@@ -136,7 +135,7 @@ def specimens() -> dict[str, Any]:
     }
 
 
-def surface(module: str, names: list[str] | None) -> dict[str, Any] | None:
+def surface(module, names):
     """Its names with their descriptions; None if there is no such module."""
     try:
         loaded = importlib.import_module(module)

@@ -61,7 +61,7 @@ class Point:
         return replace(self, log=self.log + self.update, **beside, **changes)
 
     @property
-    def tasks(self) -> tuple[str, ...]:
+    def tasks(self):
         """What runs next, in path order."""
         start = ("__start__",) if self.given is not None else ()
         return (*start, *sorted(self.pending), *(("z",) if self.z else ()))
@@ -85,12 +85,12 @@ class Thread:
         self._forked = False
 
     @property
-    def head(self) -> int:
+    def head(self):
         return len(self.points) - 1
 
     # -- calls ------------------------------------------------------------------------------------------------
 
-    def input(self, at: int | None, items: tuple[Any, ...]):
+    def input(self, at, items):
         """New input, at the head or at an old point: what was pending is dropped."""
         base = self.points[self.head if at is None else at].bare() if self.points else Point("", -2, None)
         joined = frozenset() if base.z else base.joined
@@ -99,7 +99,7 @@ class Thread:
         self.points.append(replace(point, joined=joined, z=False))
         return self._run({}, NOTHING)
 
-    def go_on(self, at: int | None):
+    def go_on(self, at):
         """None: at the head, or (named) done anew."""
         if not self.points:
             raise Refused
@@ -109,19 +109,19 @@ class Thread:
                 return self._result(self.points[at], live=False)
         return self._run({}, NOTHING)
 
-    def update(self, items: tuple[Any, ...]):
+    def update(self, items):
         """A command with an update, at the head."""
         head = self.points[self.head]
         self.points[self.head] = replace(head, update=head.update + items, touched=True)
         return self._run({}, NOTHING)
 
-    def open(self, at: int | None) -> dict[str, int]:
+    def open(self, at):
         """Task → number of its question that an answer may name; at an old point also answered ones."""
         point = self.points[self.head if at is None else at]
         again = at is not None and at != self.head
         return {t: k for t, k in sorted(point.asked.items()) if again or t not in point.done}
 
-    def answer(self, at: int | None, answers: dict[str, Any], single=NOTHING):
+    def answer(self, at, answers, single=NOTHING):
         """Answers by task (their open question), or a single one."""
         if not self.points:
             raise Refused
@@ -136,7 +136,7 @@ class Thread:
             self._fork(where, kept)
         return self._run(answers, single)
 
-    def edit(self, at: int | None, as_node: str, items: tuple[Any, ...]):
+    def edit(self, at, as_node, items):
         """update_state."""
         where = self.head if at is None else at
         point = self.points[where] if self.points else Point("", -1, None)
@@ -173,7 +173,7 @@ class Thread:
 
     # -- what follows -----------------------------------------------------------------------------------------
 
-    def _fork(self, at: int, answers: dict[str, Any] | None = None):
+    def _fork(self, at, answers=None):
         """A branch of its own, unless there is nothing to do or the head was made for it and is untouched."""
         point = self.points[at]
         fresh = at == self.head and point.source in ("update", "fork") and not point.touched
@@ -182,7 +182,7 @@ class Thread:
             fork = point.bare(source="fork", step=point.step + 1, parent=at)
             self.points.append(replace(fork, answers=dict(answers or {})))
 
-    def _run(self, answers: dict[str, Any], single):
+    def _run(self, answers, single):
         """Superstep after superstep, from the head."""
         while True:
             here = self.points[self.head]
@@ -217,7 +217,7 @@ class Thread:
             joined = (frozenset() if here.z else base.joined) | here.pending
             self.points.append(replace(base, log=base.log + items, pending=frozenset(), z=joined == ALL, joined=joined))
 
-    def _result(self, point: Point, live: bool):
+    def _result(self, point: Point, live):
         """What the call returns: the log, and the questions that are open."""
         log, _, questions = point.live() if live else ([*point.log, *point.update], (), [])
         return log, questions
@@ -231,11 +231,11 @@ class State(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
 
 
-def asks(name: str):
+def asks(name):
     return lambda state: {"log": [(name, *(interrupt(f"{name}{k}") for k in range(ASKED[name])))]}
 
 
-def the_graph() -> StateGraph:
+def the_graph():
     builder = StateGraph(State)
     for name in ASKED:
         builder.add_node(name, asks(name)).add_edge(START, name)
@@ -251,22 +251,22 @@ class World:
         self.ids: list[str] = []  # of the checkpoints, in the order in which they were made
         self.known: dict[str, Any] = {}
 
-    def call(self, method: str, *args):
+    def call(self, method, *args):
         if self.runner is None:
             return getattr(self.app, method)(*args)
         return self.runner.run(getattr(self.app, "a" + method)(*args))
 
-    def history(self, limit: int | None = None) -> list[Any]:
+    def history(self, limit=None):
         return list(self.app.get_state_history(CFG, limit=limit))
 
-    def config(self, at: int | None):
+    def config(self, at):
         return CFG if at is None else {"configurable": {"thread_id": "1", "checkpoint_id": self.ids[at]}}
 
     def result(self, *args):
         result = self.call("invoke", *args) or {}
         return result.get("log", []), [q.value for q in result.get("__interrupt__", ())]
 
-    def questions(self, at: int | None) -> dict[str, str]:
+    def questions(self, at):
         """Task → id of its question."""
         state = self.call("get_state", self.config(at))
         return {q.value[0]: q.id for q in state.interrupts}
@@ -299,7 +299,7 @@ STEPS = st.lists(
 )
 
 
-def expected(model: Thread, step):
+def expected(model, step):
     """What the model says the call returns.
 
     Raises:
@@ -321,7 +321,7 @@ def expected(model: Thread, step):
     return model.edit(at, what, () if what in (END, "__copy__") else (f"as {what}",))
 
 
-def observed(world: World, step, known: dict[str, str]):
+def observed(world: World, step, known):
     """What the engine returns."""
     kind, at, what = step
     config = world.config(at)
@@ -344,7 +344,7 @@ def observed(world: World, step, known: dict[str, str]):
     return None
 
 
-def possible(model: Thread, step):
+def possible(model, step):
     """The step with a place that exists; None if its outcome is left open."""
     kind, at, what = step
     if not model.points:
@@ -359,7 +359,7 @@ def possible(model: Thread, step):
     return kind, at, what
 
 
-def same(world: World, model: Thread, before: int):
+def same(world: World, model, before):
     """The new checkpoints and the head are as the model says."""
     added = len(model.points) - before
     fresh = world.history(added + 1)[:added] if added else []
@@ -372,7 +372,7 @@ def same(world: World, model: Thread, before: int):
         assert (state.values.get("log", []), state.next, [q.value for q in state.interrupts]) == model.points[-1].live()
 
 
-def untouched(world: World, model: Thread, moving: set[int]):
+def untouched(world: World, model, moving):
     """Every checkpoint is as it was when it was last looked at; only those that calls went on from have more results."""
     now = {s.config["configurable"]["checkpoint_id"]: s for s in world.history()}
     assert len(now) == len(model.points)
@@ -394,7 +394,7 @@ def runner(request):
         yield runner
 
 
-def follow(world: World, steps: list[Any]):
+def follow(world: World, steps):
     """Make the calls in the engine and in the model, and compare after each."""
     model = Thread()
     moving = set()

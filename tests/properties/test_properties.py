@@ -12,7 +12,6 @@ from typing import Annotated, get_args
 import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
-from kit.drive import Drive
 from kit.graph_specs import (
     KINDS,
     MODES,
@@ -125,7 +124,7 @@ def test_a_run_whose_nodes_fail_is_resumed_to_the_same_end(drive, graph, failing
 # -- storing --------------------------------------------------------------------------------------------------
 
 
-def told(graph: Described, drive: Drive, **options) -> Described:
+def told(graph: Described, drive, **options) -> Described:
     """The story of one run, with or without a saver."""
     config = {"configurable": {"thread_id": "1"}, "recursion_limit": graph["limit"], **options.pop("config", {})}
     app = build(graph, stategraph, is_async=drive.is_async, saver=options.pop("saver", None))

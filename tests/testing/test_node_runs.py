@@ -7,7 +7,6 @@ from operator import add
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import chain_of
 
 from stategraph import (
@@ -56,7 +55,7 @@ def build():
 APP = build()
 
 
-def alone(drive: Drive, app, node, state=None, **options) -> NodeRun:
+def alone(drive, app, node, state=None, **options) -> NodeRun:
     if drive.is_async:
         return asyncio.run(arun_node(app, node, state, **options))
     return run_node(app, node, state, **options)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import Log, chain_of, graph_of, thread_config
 
 from stategraph import (
@@ -91,7 +90,7 @@ RUN = record(APP, {"item": "tea"}, {"item": "mate"}, answers=["yes", "no"])
 class Player:
     """`record` and `replay`, or their async twins."""
 
-    def __init__(self, drive: Drive):
+    def __init__(self, drive):
         self.is_async = drive.is_async
 
     def record(self, app, *inputs, **options) -> Recording:

@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 class Broken:
     """Everything that a reader could touch raises."""
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise RuntimeError("no repr")
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         raise RuntimeError("no eq")
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __len__(self) -> int:
+    def __len__(self):
         raise RuntimeError("no len")
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name):
         raise RuntimeError("no " + name)
 
 
 class BrokenError(Exception):
-    def __str__(self) -> str:
+    def __str__(self):
         raise RuntimeError("no str")
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal, NoReturn, TypedDict
+from typing import Annotated, Literal, NoReturn, TypedDict
 
 from stategraph import END, START, Command, NodeBuilder, Pregel, Send, StateGraph, entrypoint
 from stategraph.channels import EphemeralValue, LastValue, Topic
@@ -23,7 +22,7 @@ def node(state: State) -> NoReturn:
     raise AssertionError("a node was called")
 
 
-def router(name: str, returns=None) -> Callable[[State], Any]:
+def router(name, returns=None):
     """A router of this name, with this return annotation."""
 
     def route(state: State):
@@ -35,7 +34,7 @@ def router(name: str, returns=None) -> Callable[[State], Any]:
     return route
 
 
-def graph(*names: str, **options) -> StateGraph:
+def graph(*names, **options):
     """A builder with these nodes, of which the first is the entry."""
     builder = StateGraph(State)
     for name in names:
@@ -43,7 +42,7 @@ def graph(*names: str, **options) -> StateGraph:
     return builder.add_edge(START, names[0])
 
 
-def joined(builder: StateGraph, *edges: tuple[str | Sequence[str], str]) -> StateGraph:
+def joined(builder, *edges):
     for start, end in edges:
         builder.add_edge(start, end)
     return builder
@@ -92,12 +91,12 @@ def map_reduce() -> Drawing:
     return joined(builder, ("count", "sum")).compile().get_graph()
 
 
-def inner(name: str = "child", *names: str):
+def inner(name="child", *names):
     names = names or ("first", "second")
     return joined(graph(*names), *pairwise(names)).compile(name=name)
 
 
-def nested() -> StateGraph:
+def nested():
     middle = joined(graph("before").add_node("deep", inner()), ("before", "deep")).compile(name="middle")
     return joined(graph("a", "z").add_node("sub", middle), ("a", "sub"), ("sub", "z"))
 

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
-from kit.drive import Drive
 from kit.graph_specs import Described, build, history, plain
 from kit.graph_specs import given as taken
 from kit.graphs import CONFIG, chain_of, thread_config
@@ -68,7 +67,7 @@ def graph(*names, **bodies):
     return builder
 
 
-def shown(drive: Drive, app, value, config: Any = None, **options) -> tuple[Any, Seen]:
+def shown(drive, app, value, config: Any = None, **options) -> tuple[Any, Seen]:
     """What `watch` returns, and what the view has seen."""
     seen = options.setdefault("view", Seen())
     return drive.call(visualize, "watch", app, value, config, **options), seen
@@ -77,7 +76,7 @@ def shown(drive: Drive, app, value, config: Any = None, **options) -> tuple[Any,
 # -- the run is the same --------------------------------------------------------------------------------------
 
 
-def format_error(drive: Drive, described: Described, owner, method, **options):
+def format_error(drive, described: Described, owner, method, **options):
     """How each input ends on one thread, up to the first error, and the thread's history."""
     app = build(described, stategraph, is_async=drive.is_async, saver=InMemorySaver())
     config = {**CONFIG, "recursion_limit": 7}  # nested graphs double what they are given

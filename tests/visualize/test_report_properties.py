@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drive import Drive
 from kit.random_graphs import graphs
 from kit.uninterrupted_runs import Thread, look, unbroken
 
@@ -19,7 +18,7 @@ from stategraph.visualize.trace.changes import changes
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")  # random graphs need not make sense
 
 
-def finished(graph, drive: Drive, failing):
+def finished(graph, drive, failing):
     """The thread after as many resumes as it needs; a graph that cannot come to its end by itself is left out."""
     unbroken(graph, drive)
     thread = Thread(graph, drive, *failing)

@@ -10,12 +10,12 @@ from stategraph.visualize.trace.records import Source, TaskState, Trace, TraceSt
 QUESTION = Interrupt("ok?", "q1")
 
 
-def task(node: str, *spans: tuple[float, float], state: TaskState = "done", **kwargs) -> TraceTask:
+def task(node, *spans, state: TaskState = "done", **kwargs) -> TraceTask:
     waits = (kwargs.pop("wait", 0.0),) * len(spans)
     return TraceTask(kwargs.pop("id", node), node, node.rpartition(":")[2], state, spans, waits, **kwargs)
 
 
-def step(number: int, *tasks: TraceTask, source: Source = "loop", at: float | None = None, **kwargs) -> TraceStep:
+def step(number, *tasks: TraceTask, source: Source = "loop", at=None, **kwargs) -> TraceStep:
     return TraceStep(number, source, tasks, None if source == "open" else f"c{number}", at, **kwargs)
 
 
@@ -26,6 +26,6 @@ def told_of(*steps: TraceStep) -> Timeline:
 START = step(0, task("__start__", (100.0, 0.0)), source="input")
 
 
-def overlapping(number: int, *tasks: TraceTask, **kwargs) -> TraceStep:
+def overlapping(number, *tasks: TraceTask, **kwargs) -> TraceStep:
     """A step after which other tasks go on."""
     return step(number, *tasks, metadata={UNDER_WAY: True, **kwargs.pop("metadata", {})}, **kwargs)

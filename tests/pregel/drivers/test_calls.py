@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import CONFIG, chain_of, graph_of
 from typing_extensions import TypedDict
 
@@ -53,7 +52,7 @@ def no_complaints(caplog):
     assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
 
 
-def limited(drive: Drive, app, input, config: Any = None):
+def limited(drive, app, input, config: Any = None):
     """`drive.invoke`, failing instead of hanging for ever."""
     box = []
 
@@ -930,7 +929,7 @@ def clock(monkeypatch):
     return clock
 
 
-def timed_out(drive: Drive, flow: Pregel):
+def timed_out(drive, flow: Pregel):
     with pytest.raises(Exception, match="timeout") as caught:
         limited(drive, flow, 1)
     return caught.value

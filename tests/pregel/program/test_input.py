@@ -6,7 +6,6 @@ import operator
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import chain_of, graph_of, thread_config
 
 from stategraph import END, START, InMemorySaver, StateGraph
@@ -45,7 +44,7 @@ def straight_to_the_end():
     return graph_of(Log, "S>E a>E", a=note("a"))
 
 
-def run(drive: Drive, graph, way):
+def run(drive, graph, way):
     if way == "with a router":
         graph.add_conditional_edges(START, lambda state: END, [END])
     app = graph.compile(checkpointer=InMemorySaver() if way == "stored" else None)

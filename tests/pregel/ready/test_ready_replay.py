@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drive import Drive, forget_modules
+from kit.drive import forget_modules
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, ends_together, sends, times
 from kit.ready_random import EMPTY, Died, MortalSaver, by_chance, make_graph
@@ -60,7 +60,7 @@ def steps_of(recording: Recording):
     return [" ".join(task.node for task in step) for run in recording.runs for step in run.steps]
 
 
-def check(drive: Drive, app, *expected):
+def check(drive, app, *expected):
     """A thread of this graph has these steps; its replays, with its nodes and without, take the same."""
     recording = Recording.from_json(json.loads(json.dumps(read_thread(app, CONFIG).to_json())))
     assert steps_of(recording) == list(expected)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -24,7 +21,7 @@ pytestmark = pytest.mark.trial
 
 
 @contextmanager
-def two_branches_under_way(postgres, folder) -> Iterator[tuple[Queue, Fleet, Any, Path]]:
+def two_branches_under_way(postgres, folder):
     """A job whose branches have kept a result and go on when a file is there: the queue, the fleet, its worker, the file."""
     go_on = folder / "go on"
     with Queue.from_conn_string(postgres, branches) as queue, Fleet(postgres, folder, graph="branches") as workers:

@@ -69,13 +69,13 @@ class Hand:
         self.notes: list[str] = []
         self.waiting: list[Task] = []
 
-    def run(self, app: Pregel, input, config: Any = CONFIG, **call) -> Run:
+    def run(self, app: Pregel, input, config: Any = CONFIG, **call):
         run = Run(app, input, config, Call(**call))
         for effect in carry_out(run):
             self.answer(run, effect)
         return run
 
-    def answer(self, run: Run, effect):
+    def answer(self, run, effect):
         saver = run.thread.saver
         if isinstance(effect, Load):
             self.notes.append("load")

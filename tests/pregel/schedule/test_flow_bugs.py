@@ -27,7 +27,7 @@ MORE = {
 }
 
 
-def steps(case: Case, *, stopping):
+def steps(case, *, stopping):
     """The supersteps of a graph, straight or with a stop before each of them."""
     saver = InMemorySaver()
     given = {"log": []}

@@ -22,13 +22,13 @@ from stategraph.channels import (
     UntrackedValue,
 )
 from stategraph.pregel import InternalError, InvalidUpdateError, NodeBuilder, PregelNode, Send
-from stategraph.pregel.program.program import CompiledNode, Program, freeze
+from stategraph.pregel.program.program import CompiledNode, freeze
 from stategraph.pregel.schedule.machine import Machine
 
 TASKS = "__pregel_tasks"
 
 
-def program(nodes, channels, inputs="a") -> Program:
+def program(nodes, channels, inputs="a"):
     built = {name: node.build() if isinstance(node, NodeBuilder) else node for name, node in nodes.items()}
     return freeze("test", built, channels, (inputs, inputs, None))
 
@@ -37,7 +37,7 @@ def on(*channels, only=False) -> NodeBuilder:
     return NodeBuilder().subscribe_only(*channels) if only else NodeBuilder().subscribe_to(*channels)
 
 
-def started(prog: Program, *writes) -> Machine:
+def started(prog, *writes) -> Machine:
     machine = Machine(prog)
     machine.apply_input(writes, ())
     return machine
@@ -64,7 +64,7 @@ def state(machine: Machine):
             "tick": machine.tick, "expiring": set(machine.expiring), "held": set(machine.held)}  # fmt: skip
 
 
-def chain() -> Program:
+def chain():
     return program({"n1": on("a"), "n2": on("b")}, {k: LastValue(int) for k in "abc"})
 
 
@@ -605,7 +605,7 @@ def test_after_finish_as_the_only_input_runs_nothing():
     assert machine.plan() == []
 
 
-def deferred() -> Program:
+def deferred():
     """n → w (by Send or edge b), and `late`, which waits for the end."""
     return program(
         {"n": on("a"), "w": on("b"), "late": on("fin"), "join": on("bar")},

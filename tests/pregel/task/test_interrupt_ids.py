@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TypedDict
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import CONFIG, chain_of
 
 from stategraph import (
@@ -107,7 +106,7 @@ def app_of(node, place, **options):
     return chain_of(State, node=node).compile(InMemorySaver(), executor=place, **options)
 
 
-def start(drive: Drive, app: Pregel, tmp_path, *orders, keys):
+def start(drive, app: Pregel, tmp_path, *orders, keys):
     """Run to the pause; the ids of the questions by their values."""
     given = {"orders": [*orders], "keys": keys, "seen": str(tmp_path / "runs"), "got": {}}
     return ids(drive.invoke(app, given, CONFIG))

@@ -42,11 +42,11 @@ class Program:
     build: Callable[[Process, Any, dict[str, int]], Any]
 
     @property
-    def questions(self) -> list[str]:
+    def questions(self):
         """All that are asked in the end."""
         return [f"{name}{n}" for name, count in self.asks.items() for n in range(1, count + 1)]
 
-    def finished(self, answers: dict[str, str]) -> list[Any]:
+    def finished(self, answers):
         """What is in the log in the end, sorted, if these answers were given."""
         return sorted(
             (name, *(answers[f"{name}{n}"] for n in range(1, count + 1))) for name, count in self.asks.items()
@@ -56,7 +56,7 @@ class Program:
 TURNED = "goes on, its questions the other way round"
 
 
-def ask(question: str, key: str | None = None):
+def ask(question, key=None):
     """Ask; look whether the answer is one to this question."""
     answer = interrupt(question, key=key)
     if not isinstance(answer, str) or not answer.startswith(question + "="):
@@ -64,25 +64,25 @@ def ask(question: str, key: str | None = None):
     return answer
 
 
-def act(outcome: str, name: str, count: int) -> tuple[str, ...]:
+def act(outcome, name, count):
     """What a party does when it is its turn: it asks all its questions and ends, or it fails."""
     if outcome == RAISE:
         raise NodeFailed(name)
     return (name, *(ask(f"{name}{n}") for n in range(1, count + 1)))
 
 
-def turned(process: Process, saver, asks: dict[str, int], schedule="supersteps"):
+def turned(process: Process, saver, asks, schedule="supersteps"):
     """Nodes side by side that ask forwards or backwards, as it comes each time they run."""
     graph = StateGraph(State)
 
-    def act_turned(outcome: str, name: str, count: int) -> dict[str, Any]:
+    def act_turned(outcome, name, count):
         if outcome == RAISE:
             raise NodeFailed(name)
         numbers = range(count, 0, -1) if outcome == TURNED else range(1, count + 1)
         answers = {n: ask(f"{name}{n}", key=str(n)) for n in numbers}
         return {"log": [(name, *(answers[n] for n in sorted(answers)))]}
 
-    def party(name: str, count: int):
+    def party(name, count):
         outcomes = (GO, TURNED, RAISE) if count > 1 else (GO, RAISE)
 
         def node(_):
@@ -98,7 +98,7 @@ def turned(process: Process, saver, asks: dict[str, int], schedule="supersteps")
     return graph.compile(checkpointer=saver, schedule=schedule)
 
 
-def body(process: Process, told: Callable[[Any], tuple[str, int]]):
+def body(process: Process, told):
     """The function of a node or task that is a party, of the world's kind: it waits for its turn, then acts.
 
     Args:
@@ -116,12 +116,12 @@ def body(process: Process, told: Callable[[Any], tuple[str, int]]):
     return node if process.world.loop is None else anode
 
 
-def party(process: Process, name: str, count: int):
+def party(process: Process, name, count):
     """A node that is one of the parties."""
     return body(process, lambda _: (name, count))
 
 
-def calling(process: Process, asks: dict[str, int]):
+def calling(process: Process, asks):
     """A function that calls a `@task` for each of these, side by side."""
     work = task(body(process, lambda given: given))
 
@@ -134,7 +134,7 @@ def calling(process: Process, asks: dict[str, int]):
     return calls if process.world.loop is None else acalls
 
 
-def side_by_side(process: Process, saver, asks: dict[str, int]):
+def side_by_side(process: Process, saver, asks):
     """Nodes of one superstep; `z`, if there, comes after all others."""
     graph = StateGraph(State)
     first = [name for name in asks if name != "z"]
@@ -147,19 +147,19 @@ def side_by_side(process: Process, saver, asks: dict[str, int]):
     return graph.compile(checkpointer=saver)
 
 
-def sends(process: Process, saver, asks: dict[str, int]):
+def sends(process: Process, saver, asks):
     """Sends to one node."""
     graph = StateGraph(State).add_node("work", body(process, lambda given: given))
     graph.add_conditional_edges(START, lambda state: [Send("work", each) for each in asks.items()])
     return graph.compile(checkpointer=saver)
 
 
-def tasks(process: Process, saver, asks: dict[str, int]):
+def tasks(process: Process, saver, asks):
     """`@task`s of one entrypoint."""
     return entrypoint(checkpointer=saver)(calling(process, asks))
 
 
-def tasks_in_node(process: Process, saver, asks: dict[str, int]):
+def tasks_in_node(process: Process, saver, asks):
     """A node that calls `@task`s, beside one that asks."""
     first = next(iter(asks))
     others = {name: count for name, count in asks.items() if name != first}
@@ -172,7 +172,7 @@ class Inner(TypedDict, total=False):
     log: list[Any]
 
 
-def nested(process: Process, saver, asks: dict[str, int]):
+def nested(process: Process, saver, asks):
     """The first party is a node of a graph that is a node, beside the others."""
     first, *others = asks
     inner = StateGraph(Inner).add_node(first, party(process, first, asks[first])).add_edge(START, first)
@@ -182,7 +182,7 @@ def nested(process: Process, saver, asks: dict[str, int]):
     return graph.compile(checkpointer=saver)
 
 
-def chained(process: Process, saver, asks: dict[str, int]):
+def chained(process: Process, saver, asks):
     """A nested graph whose parties come one after the other: its own history moves on while the outer one waits."""
     first, second, *others = asks
     inner = StateGraph(State).add_node(first, party(process, first, asks[first]))
@@ -201,7 +201,7 @@ def chained(process: Process, saver, asks: dict[str, int]):
     return graph.compile(checkpointer=saver)
 
 
-def ready(process: Process, saver, asks: dict[str, int]):
+def ready(process: Process, saver, asks):
     """Nodes that start at different checkpoints and are under way together: before each party but the first stands a node
     that does nothing, and ends before anything else happens."""
 
@@ -226,7 +226,7 @@ def ready(process: Process, saver, asks: dict[str, int]):
     return graph.compile(checkpointer=saver, schedule="ready")
 
 
-def _programs() -> dict[str, Program]:
+def _programs():
     found = [
         Program("alone", {"p": 3}, side_by_side),
         Program("one", {"p": 2}, side_by_side),

@@ -17,7 +17,7 @@ from typing import Any
 from stategraph import CheckpointConflictError, Command, UnknownInterruptError
 from stategraph.checkpoint.errors import DamagedError
 
-from .programs import Program, Swapped
+from .programs import Swapped
 from .storage import STORAGES, Gated, canonical, shown
 from .turns import Turns, stopped_clock
 from .world import LOST, UNANSWERED, Dead, Process, Script, Stepped, World, scripts
@@ -56,7 +56,7 @@ class Call:
             return Command(resume=self.answers[0][2])
         return Command(resume={id: answer for _, id, answer in self.answers})
 
-    def __str__(self) -> str:
+    def __str__(self):
         given = f"answer {', '.join(answer for _, _, answer in self.answers)}" if self.answers else self.kind
         form = " (plain)" if self.plain else ""
         name = f" as {self.run_id}" if self.run_id else ""
@@ -79,7 +79,7 @@ class Known:
     unsure: tuple[str, ...] = ()
     calls: tuple[Call, ...] = ()
 
-    def text(self) -> str:
+    def text(self):
         return repr((self.acknowledged, self.unsure, self.calls))
 
 
@@ -99,7 +99,7 @@ class State:
     ended: bool = False
     broken: bool = False
 
-    def told(self) -> list[str]:
+    def told(self):
         """How it was reached."""
         return [*(self.before.told() if self.before else ()), *self.trace]
 
@@ -151,7 +151,7 @@ class Failure:
     trace: list[str]
     count: int = 0
 
-    def __str__(self) -> str:
+    def __str__(self):
         return "\n".join([f"{self.rule} ({self.count} x): {self.what}", *(f"    {line}" for line in self.trace)])
 
 
@@ -170,7 +170,7 @@ class Explorer:
     """Explores one program on one storage."""
 
     def __init__(
-        self, program: Program, storage: str, durability: str, bounds: Bounds, *, is_async: bool = True
+        self, program, storage, durability, bounds: Bounds, *, is_async=True
     ):
         self.program, self.durability, self.bounds = program, durability, bounds
         self.loop, self.turns = (Stepped(), None) if is_async else (None, Turns())
@@ -197,13 +197,13 @@ class Explorer:
 
     # -- one run --------------------------------------------------------------------------------------------
 
-    def run(self, state: State, calls: Sequence[Call], script: Script, faults: int, switches: int) -> list[Any]:
+    def run(self, state: State, calls: Sequence[Call], script: Script, faults, switches):
         """Do calls side by side, from a state; how each ended: (its result, or what it raised)."""
         self._put(state)
         self.found.runs += 1
         return self.go_on(calls, script, faults, switches)
 
-    def go_on(self, calls: Sequence[Call], script: Script, faults: int = 0, switches: int = 0) -> list[Any]:
+    def go_on(self, calls: Sequence[Call], script: Script, faults=0, switches=0):
         """The same from where the storage is."""
         self.world.begin(script, faults, switches)
         started = []
@@ -282,7 +282,7 @@ class Explorer:
             self._check_ends()
         return self.found
 
-    def following(self, state: State, view) -> Iterator[State]:
+    def following(self, state: State, view):
         """The states that the next call, or the next two at once, can lead to."""
         left = self.bounds.faults - state.faults
         calls = self.possible(state, view)
@@ -340,7 +340,7 @@ class Explorer:
     def _again(self, state: State) -> list[Call]:
         return [replace(each, again=True) for each in state.known.calls] if self.bounds.named else []
 
-    def outcomes(self, state: State, calls: Sequence[Call], faults: int) -> Iterator[State]:
+    def outcomes(self, state: State, calls: Sequence[Call], faults):
         """Every way in which these calls can end."""
         switches = self.bounds.switches if len(calls) > 1 else 0
         for script in scripts():
@@ -359,7 +359,7 @@ class Explorer:
                     self._check_call(state, calls[0], results[0], trace)
             yield following
 
-    def _traced(self, calls: Sequence[Call], results: Sequence[Any]) -> tuple[str, ...]:
+    def _traced(self, calls: Sequence[Call], results):
         name = [process.name for process, _, _ in self.clients]
         began = [f"{who}: {call}" for who, call in zip(name, calls, strict=False)]
         ended = [f"{who}: ... {_told(result)}" for who, result in zip(name, results, strict=False)]
@@ -367,14 +367,14 @@ class Explorer:
 
     # -- the rules ------------------------------------------------------------------------------------------
 
-    def _fail(self, rule: str, what: str, state: State, trace: Sequence[str], kind: str = ""):
+    def _fail(self, rule, what, state: State, trace, kind=""):
         """Note a broken rule; of each kind, the cheapest way to it."""
         assert rule in RULES, rule
         known = self.found.failures.setdefault(f"{rule} {kind}", Failure(rule, what, [*state.told(), *trace]))
         known.count += 1
 
     def learn(
-        self, state: State, calls: Sequence[Call], results: Sequence[Any], trace: Sequence[str], disturbed: bool
+        self, state: State, calls: Sequence[Call], results, trace, disturbed
     ) -> Known:
         """What clients know after their calls ended like this; looks at what must hold of each ending."""
         known = state.known
@@ -417,8 +417,8 @@ class Explorer:
         calls: Sequence[Call],
         call: Call,
         error: BaseException,
-        trace: Sequence[str],
-        disturbed: bool,
+        trace,
+        disturbed,
     ):
         for each in _causes(error):
             if isinstance(each, DamagedError):
@@ -436,7 +436,7 @@ class Explorer:
         rule = "what is shown is open" if _refused(error) else "the next call goes on"
         self._fail(rule, f"{call.kind} raises {error!r}", state, trace, f"{call.kind} {type(error).__name__}")
 
-    def _check_call(self, state: State, call: Call, result, trace: Sequence[str]):
+    def _check_call(self, state: State, call: Call, result, trace):
         """A call that nothing has disturbed, and that did not fail."""
         asked = {each.value for each in result.get("__interrupt__", ())}
         try:
@@ -504,7 +504,7 @@ class Explorer:
                 self._fail("never stuck", f"no call leads to the end; get_state shows {list(state.shown)}", state, ())
 
 
-def _told(result) -> str:
+def _told(result):
     if isinstance(result, Dead):
         return "died"
     if isinstance(result, BaseException):
@@ -513,12 +513,12 @@ def _told(result) -> str:
     return f"asks {', '.join(asked)}" if asked else f"ends with {result['log']}"
 
 
-def _refused(error: BaseException) -> bool:
+def _refused(error: BaseException):
     """Whether an answer was refused because another run is said to have answered."""
     return isinstance(error, UnknownInterruptError) and error.reason == "answered"
 
 
-def _causes(error: Any) -> Iterator[BaseException]:
+def _causes(error: Any):
     while isinstance(error, BaseException):
         yield error
         error = error.__cause__ or error.__context__

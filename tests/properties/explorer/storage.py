@@ -21,7 +21,7 @@ READING = {"get_tuple", "get", "head", "list", "run_of", "threads"}
 """What a saver is asked without changing it. All its other public methods store something."""
 
 
-def faces() -> dict[str, Any]:
+def faces():
     """Public methods of a saver, without their async twins."""
     names = {name for cls in BaseCheckpointSaver.__mro__[:-1] for name in vars(cls) if not name.startswith("_")}
     return {name: None for name in sorted(names) if "a" + name in names}
@@ -30,14 +30,14 @@ def faces() -> dict[str, Any]:
 class Gated(BaseCheckpointSaver):
     """A saver of a process: each of its calls waits at a gate, and may fail there. Has the inner saver's nature."""
 
-    def __init__(self, process: Process, in_memory: bool):
+    def __init__(self, process: Process, in_memory):
         super().__init__()
         self.process = process
         self.in_memory = in_memory  # type: ignore[misc]
         self.inner: Any = None
         self.gate_reads = True
 
-    def _do(self, name: str, outcome: str, args, kwargs):
+    def _do(self, name, outcome, args, kwargs):
         if outcome == LOST:
             raise StorageError("the storage is not there just now")
         if outcome == DIES:
@@ -49,7 +49,7 @@ class Gated(BaseCheckpointSaver):
             raise Dead
         return result
 
-    def _at_once(self, name: str, args) -> str:
+    def _at_once(self, name, args):
         """How a call goes that need not wait; "" if it must."""
         if self.process.dead:
             raise Dead
@@ -57,19 +57,19 @@ class Gated(BaseCheckpointSaver):
             return OK
         return self.process.now(self._label(name, args), STORING) if self.in_memory else ""
 
-    def call(self, name: str, args, kwargs):
+    def call(self, name, args, kwargs):
         """Do what a saver is asked for, as the world lets it go."""
         outcomes = (OK,) if name in READING else STORING
         outcome = self._at_once(name, args) or self.process.gate(self._label(name, args), outcomes)
         return self._do(name, outcome, args, kwargs)
 
-    async def acall(self, name: str, args, kwargs):
+    async def acall(self, name, args, kwargs):
         """`call` for coroutines."""
         outcomes = (OK,) if name in READING else STORING
         outcome = self._at_once(name, args) or await self.process.agate(self._label(name, args), outcomes)
         return self._do(name, outcome, args, kwargs)
 
-    def _label(self, name: str, args) -> str:
+    def _label(self, name, args):
         """What is stored, in few words."""
         if name == "commit" and args:
             (commits,) = args
@@ -78,11 +78,11 @@ class Gated(BaseCheckpointSaver):
         return name + _names(args)
 
     @staticmethod
-    def _ns(ns: str) -> str:
+    def _ns(ns):
         return f" in {ns.split(':')[0]}" if ns else ""
 
 
-def _names(args) -> str:
+def _names(args):
     """The kinds of writes in what is to be recorded."""
     found = []
     for each in args:
@@ -93,14 +93,14 @@ def _names(args) -> str:
     return f" of {', '.join(found)}" if found else ""
 
 
-def _face(name: str):
+def _face(name):
     def call(self: Gated, *args, **kwargs):
         return self.call(name, args, kwargs)
 
     return call
 
 
-def _async_face(name: str):
+def _async_face(name):
     async def call(self: Gated, *args, **kwargs):
         return await self.acall(name, args, kwargs)
 
@@ -132,7 +132,7 @@ class Memory:
         model: as if it were a database: calls take time, and what ends early is recorded.
     """
 
-    def __init__(self, model: bool):
+    def __init__(self, model):
         self.in_memory = not model
         self.saver = InMemorySaver()
 
@@ -151,7 +151,7 @@ class Memory:
         vars(self.saver).update(self._copied(content))
 
     @staticmethod
-    def _copied(content) -> dict[str, Any]:
+    def _copied(content):
         """What changes in it is copied. Records and blobs never change, they are replaced."""
         threads = {
             thread: {ns: _own(space) for ns, space in spaces.items()} for thread, spaces in content["_threads"].items()
@@ -271,22 +271,22 @@ _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|
 _ANSWER = re.compile(r"([a-z]\d)=(\d+)")
 
 
-def canonical(text: str) -> str:
+def canonical(text):
     """The same for what differs in ids only."""
     names = {}
     numbers = {}
 
-    def name(found: re.Match[str]) -> str:
+    def name(found: re.Match[str]):
         return names.setdefault(found[0], f"<{len(names)}>")
 
-    def answer(found: re.Match[str]) -> str:
+    def answer(found: re.Match[str]):
         of = numbers.setdefault(found[1], {})
         return f"{found[1]}={of.setdefault(found[2], chr(97 + len(of)))}"
 
     return _ANSWER.sub(answer, _ID.sub(name, text))
 
 
-def shown(saver) -> str:
+def shown(saver):
     """All that a saver shows, without times."""
     rows = []
     for found in saver.list(None):

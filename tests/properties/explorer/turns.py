@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from queue import Empty
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ from stategraph.pregel.drivers import journal
 class Turn:
     """A thread that runs when it is told to, and tells when it waits."""
 
-    def __init__(self, turns: Turns, job: Callable[[], Any]):
+    def __init__(self, turns: Turns, job):
         self.turns = turns
         self.ready: Callable[[], bool] = lambda: True
         self.timed = self.expired = self.interrupted = False
@@ -38,7 +38,7 @@ class Turn:
         self._thread = threading.Thread(target=self._run, args=(job,), name="stategraph-turn", daemon=True)
         self._thread.start()
 
-    def _run(self, job: Callable[[], Any]):
+    def _run(self, job):
         self._go.acquire()
         self.turns.local.turn = self
         try:
@@ -55,7 +55,7 @@ class Turn:
         if self.ended:
             self._thread.join()
 
-    def wait(self, ready: Callable[[], bool], timed: bool) -> bool:
+    def wait(self, ready, timed):
         """Give the turn back until something is so; False if time was over first. Called by the thread itself."""
         self.ready, self.timed, self.expired = ready, timed, False
         self.turns.back.release()
@@ -66,13 +66,13 @@ class Turn:
             raise KeyboardInterrupt
         return not self.expired
 
-    def can_go_on(self) -> bool:
+    def can_go_on(self):
         """Whether it does not wait any more."""
         return self.interrupted or self.expired or self.ready()
 
     # Like an asyncio task:
 
-    def done(self) -> bool:
+    def done(self):
         return self.ended
 
     def cancel(self):
@@ -94,13 +94,13 @@ class Turns:
         self.local = threading.local()
         self.all: list[Turn] = []
 
-    def start(self, job: Callable[[], Any]) -> Turn:
+    def start(self, job) -> Turn:
         """A new thread, which waits for its turn."""
         turn = Turn(self, job)
         self.all.append(turn)
         return turn
 
-    def wait(self, ready: Callable[[], bool], *, timed: bool = False) -> bool:
+    def wait(self, ready, *, timed=False):
         """Wait, on one of these threads. Elsewhere it must be so already."""
         if ready():
             return True
@@ -109,7 +109,7 @@ class Turns:
             raise RuntimeError("only a thread of the search may wait")
         return bool(turn.wait(ready, timed))
 
-    def run(self, idle: Callable[[], bool]):
+    def run(self, idle):
         """Let all threads come to their end."""
         while self.all:
             for turn in self.all:
@@ -127,7 +127,7 @@ class Turns:
         return [turn for turn in self.all if turn.timed]
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
+    def installed(self):
         """Inside, the engine's sync driver waits by these turns."""
         turns = self
 
@@ -135,7 +135,7 @@ class Turns:
             def __init__(self):
                 self.held = False
 
-            def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            def acquire(self, blocking=True, timeout=-1):
                 if self.held and not blocking:
                     return False
                 if not turns.wait(lambda: not self.held, timed=timeout >= 0):
@@ -146,13 +146,13 @@ class Turns:
             def release(self):
                 self.held = False
 
-            def locked(self) -> bool:
+            def locked(self):
                 return self.held
 
-            def __enter__(self) -> bool:
+            def __enter__(self):
                 return self.acquire()
 
-            def __exit__(self, *_: object):
+            def __exit__(self, *_):
                 self.release()
 
         class Condition:
@@ -164,10 +164,10 @@ class Turns:
             def __enter__(self):
                 return self.lock.__enter__()
 
-            def __exit__(self, *args: object):
+            def __exit__(self, *args):
                 self.lock.__exit__(*args)
 
-            def wait(self, timeout: float | None = None) -> bool:
+            def wait(self, timeout=None):
                 told = self.told
                 self.lock.release()
                 try:
@@ -175,13 +175,13 @@ class Turns:
                 finally:
                     self.lock.acquire()
 
-            def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None):
+            def wait_for(self, predicate, timeout=None):
                 while not predicate():
                     if not self.wait(timeout):
                         break
                 return predicate()
 
-            def notify(self, n: int = 1):
+            def notify(self, n=1):
                 self.told += 1
 
             notify_all = notify
@@ -190,7 +190,7 @@ class Turns:
             def __init__(self):
                 self.held = False
 
-            def is_set(self) -> bool:
+            def is_set(self):
                 return self.held
 
             def set(self):
@@ -199,7 +199,7 @@ class Turns:
             def clear(self):
                 self.held = False
 
-            def wait(self, timeout: float | None = None) -> bool:
+            def wait(self, timeout=None):
                 return turns.wait(lambda: self.held, timed=timeout is not None)
 
         class SimpleQueue:
@@ -212,13 +212,13 @@ class Turns:
             def put(self, item):
                 self.items.append(item)
 
-            def empty(self) -> bool:
+            def empty(self):
                 return not self.items
 
-            def qsize(self) -> int:
+            def qsize(self):
                 return len(self.items)
 
-            def get(self, block: bool = True, timeout: float | None = None):
+            def get(self, block=True, timeout=None):
                 if not self.items and not block:
                     raise Empty
                 if not turns.wait(lambda: bool(self.items), timed=timeout is not None):
@@ -246,7 +246,7 @@ class Turns:
 
 
 @contextmanager
-def stopped_clock() -> Iterator[None]:
+def stopped_clock():
     """Inside, no time passes for the engine's drivers: what they do must not depend on how quick this machine is."""
     real = {name: value for name, value in vars(time).items() if not name.startswith("_")}
     stopped = SimpleNamespace(**{**real, "monotonic": lambda: 0.0})

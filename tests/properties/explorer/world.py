@@ -36,11 +36,11 @@ class Dead(Exception):
 class Script:
     """Which of the possible things happens, choice by choice; beyond its end, always the first."""
 
-    def __init__(self, prefix: Sequence[int] = ()):
+    def __init__(self, prefix=()):
         self.prefix = list(prefix)
         self.taken: list[tuple[int, int]] = []
 
-    def choose(self, count: int) -> int:
+    def choose(self, count):
         """One of so many."""
         place = len(self.taken)
         choice = self.prefix[place] if place < len(self.prefix) else 0
@@ -71,15 +71,15 @@ class Process:
     cancelled: bool = False
     client: Any = None
 
-    async def agate(self, label: str, outcomes: Sequence[str]) -> str:
+    async def agate(self, label, outcomes):
         """Wait until the world lets this go on; how it does."""
         return await self.world.agate(self, label, outcomes)
 
-    def gate(self, label: str, outcomes: Sequence[str]) -> str:
+    def gate(self, label, outcomes):
         """The same on a thread."""
         return self.world.gate(self, label, outcomes)
 
-    def now(self, label: str, outcomes: Sequence[str]) -> str:
+    def now(self, label, outcomes):
         """The same for what cannot be interleaved with anything."""
         return self.world.now(self, label, outcomes)
 
@@ -117,7 +117,7 @@ class World:
     processes: list[Process] = field(default_factory=list)
     last: Process | None = None
 
-    def begin(self, script: Script, faults: int, switches: int = 0):
+    def begin(self, script: Script, faults, switches=0):
         """Start over."""
         self.script, self.faults, self.switches = script, faults, switches
         self.trace, self.cost, self.waiting, self.last = [], 0, [], None
@@ -125,7 +125,7 @@ class World:
             process.dead = process.cancelled = False
             process.client = None
 
-    async def agate(self, process: Process, label: str, outcomes: Sequence[str]) -> str:
+    async def agate(self, process: Process, label, outcomes):
         """Wait until it is let through; how."""
         if process.dead:
             raise Dead
@@ -137,7 +137,7 @@ class World:
         finally:
             self.waiting.remove(waiting)
 
-    def gate(self, process: Process, label: str, outcomes: Sequence[str]) -> str:
+    def gate(self, process: Process, label, outcomes):
         """The same on a thread."""
         if process.dead:
             raise Dead
@@ -150,7 +150,7 @@ class World:
         finally:
             self.waiting.remove(waiting)
 
-    def now(self, process: Process, label: str, outcomes: Sequence[str]) -> str:
+    def now(self, process: Process, label, outcomes):
         """Decide at once."""
         if process.dead:
             raise Dead
@@ -159,7 +159,7 @@ class World:
             self._kill(process)
         return outcome
 
-    def idle(self) -> bool:
+    def idle(self):
         """Nothing can go on by itself: let one of those at the gates through. False if there is none."""
         waiting = [each for each in self.waiting if not each.future.done()]
         timed = self.turns.timed() if self.turns is not None else ()
@@ -197,10 +197,10 @@ class World:
             chosen.future.set_result(outcome)
         return True
 
-    def _possible(self, outcomes: Sequence[str]) -> Sequence[str]:
+    def _possible(self, outcomes):
         return outcomes if self.faults else [each for each in outcomes if each not in FAULTS]
 
-    def _pick(self, options: Sequence[tuple[Any, str, str]]) -> tuple[Any, str, str]:
+    def _pick(self, options):
         choice = self.script.choose(len(options)) if len(options) > 1 else 0
         chosen, label, outcome = options[choice]
         process = chosen.process if isinstance(chosen, Waiting) else chosen
@@ -218,7 +218,7 @@ class World:
             if each.process is process and not each.future.done():
                 each.future.set_exception(Dead())
 
-    def run(self, clients: Iterable[tuple[Process, Callable[[], Any]]]) -> list[Any]:
+    def run(self, clients: Iterable[tuple[Process, Callable[[], Any]]]):
         """Let clients do their calls, side by side, to the end of everything they have begun; what each gave."""
         started = []
         for process, client in clients:
@@ -240,10 +240,10 @@ class Future:
     def __init__(self):
         self._result: Any = None
 
-    def done(self) -> bool:
+    def done(self):
         return self._result is not None
 
-    def set_result(self, result: str):
+    def set_result(self, result):
         self._result = result
 
     def set_exception(self, error: Exception):
@@ -260,7 +260,7 @@ class _Idle(selectors.SelectSelector):
 
     loop: Stepped
 
-    def select(self, timeout: float | None = None) -> list[Any]:
+    def select(self, timeout=None):
         if timeout is None or timeout > 0:
             self.loop.idle(timeout)
         return []
@@ -276,10 +276,10 @@ class Stepped(asyncio.SelectorEventLoop):
         self.world: World | None = None
         super().__init__(selector)
 
-    def time(self) -> float:
+    def time(self):
         return self.clock
 
-    def idle(self, timeout: float | None):
+    def idle(self, timeout):
         """Nothing is ready."""
         if self.world is not None and self.world.idle():
             return
