@@ -6,7 +6,6 @@ import json
 import re
 import tomllib
 from base64 import b64encode
-from collections.abc import Callable
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
@@ -304,9 +303,6 @@ def test_a_thread_that_cannot_be_read_is_an_error_and_no_file(tmp_path):
 def chromium():
     with browsing() as browser:
         yield browser
-
-
-Open = Callable[[threads.StoredThread], Browser]
 
 
 @pytest.fixture

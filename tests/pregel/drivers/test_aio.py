@@ -13,7 +13,6 @@ from kit.graphs import thread_config
 from stategraph.channels import BinaryOperatorAggregate, LastValue, Topic
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import ChannelWriteEntry, NodeBuilder, NodeCancelledError, Pregel
-from stategraph.pregel.drivers.pool import MAX_THREADS
 
 CONFIG = thread_config("1")
 WAIT = 5.0
@@ -78,26 +77,6 @@ def test_plain_functions_that_wait_for_each_other_all_get_a_thread():
     barrier = threading.Barrier(64)
     app = graph({f"n{i}": node(lambda _: [barrier.wait(WAIT)]) for i in range(64)})
     assert len(run(lambda: app.ainvoke(1))) == 64
-
-
-def test_plain_functions_are_kept_to_a_sane_number_of_threads():
-    lock, running, most = threading.Lock(), [0], [0]
-    gate = threading.Event()
-
-    def body(_):
-        with lock:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-            if running[0] == MAX_THREADS:
-                gate.set()
-        gate.wait(WAIT)
-        with lock:
-            running[0] -= 1
-        return [1]
-
-    app = graph({f"n{i}": node(body) for i in range(MAX_THREADS + 8)})
-    assert len(run(lambda: app.ainvoke(1))) == MAX_THREADS + 8
-    assert most[0] == MAX_THREADS
 
 
 def test_any_number_of_coroutines_may_wait_at_once():

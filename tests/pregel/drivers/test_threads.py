@@ -351,15 +351,6 @@ def test_batch_gives_results_in_the_order_of_inputs(drive):
     assert drive.batch(app, []) == []
 
 
-def test_batch_with_a_config_each(drive):
-    app = graph({"n": node(lambda x: [x])}, InMemorySaver())
-    configs = [thread_config(str(i)) for i in range(3)]
-    assert drive.batch(app, [1, 2, 3], configs) == [[1], [2], [3]]
-    assert drive.batch(app, [4, 5, 6], configs) == [[1, 4], [2, 5], [3, 6]]
-    with pytest.raises(ValueError, match="each of its 2 inputs, got 3"):
-        drive.batch(app, [1, 2], configs)
-
-
 def test_batch_raises_the_first_error_in_order_once_all_have_ended(drive):
     ended = []
 

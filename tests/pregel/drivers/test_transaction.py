@@ -33,9 +33,6 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.executors.proxies import TaskProxy
 
-AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError)
-
-
 # -- found again --------------------------------------------------------------------------------------------------
 
 

@@ -325,11 +325,6 @@ def test_a_checkpointer_of_the_wrong_type_is_named(wrong):
         app({"n": only("a")}, cells("ao"), checkpointer=wrong)
 
 
-def test_checkpointer_true_is_for_nested_graphs(drive):
-    with pytest.raises(RuntimeError, match="checkpointer=True"):
-        drive.invoke(app({"n": only("a")}, cells("ao"), checkpointer=True), 1)
-
-
 def test_a_body_that_cannot_be_called_names_its_node():
     with pytest.raises(TypeError, match="node 'n' must be a function"):
         app({"n": only("a").do(5)}, cells("ao"))
@@ -373,16 +368,6 @@ def test_an_input_without_an_input_channel_is_refused(drive, empty):
         drive.invoke(app({"n": only("a").write_to("o")}, cells("ao"), ["a"]), empty)
 
 
-def test_several_input_channels_need_a_dict(drive):
-    with pytest.raises(TypeError, match=r"must be a dict.*'a'.*got int"):
-        drive.invoke(app({"n": on("a", "b")}, cells("abo"), ["a", "b"]), 5)
-
-
-def test_falsy_inputs_are_inputs(drive):
-    graph = app({"n": only("a").write_to("o")}, cells("ao"))
-    assert [drive.invoke(graph, value) for value in (0, "", False, [], {})] == [0, "", False, [], {}]
-
-
 def test_the_current_output_is_returned_when_a_call_wrote_none(drive):
     """D3: the last view of this call; if there was none, the channels as they stand."""
     node = only("a").write_to(ChannelWriteEntry("o", mapper=lambda x: x if x else SKIP_WRITE))
@@ -417,12 +402,6 @@ def test_unknown_values_of_options_are_refused(drive):
                    {"interrupt_before": ["x"]}, {"interrupt_after": ["x"]}):  # fmt: skip
         with pytest.raises(ValueError, match="vlaues|sometimes|'x'"):
             drive.stream(graph, 1, Cfg, **option)
-
-
-@pytest.mark.parametrize("limit", [0, -1])
-def test_a_recursion_limit_below_one_is_refused(drive, limit):
-    with pytest.raises(ValueError, match="recursion_limit must be an integer >= 1"):
-        drive.invoke(app({"n": only("a")}, cells("ao")), 1, {"recursion_limit": limit})
 
 
 # -- the articles' examples (MISSION M1-M11, M14) ---------------------------------------------------------------

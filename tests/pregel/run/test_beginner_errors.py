@@ -44,7 +44,6 @@ from stategraph.prebuilt import Tool, ToolNode, create_agent
 from stategraph.pregel.drivers import aio
 from stategraph.pregel.errors import (
     CheckpointConflictError,
-    EmptyInputError,
     GraphWarning,
     InvalidGraphError,
     InvalidRouteError,
@@ -158,11 +157,6 @@ def test_an_answer_that_is_given_as_an_input(drive):
 def test_the_path_of_a_file_in_place_of_a_saver():
     with pytest.raises(TypeError, match=r"with SqliteSaver\.from_conn_string\('threads\.db'\) as saver"):
         one(lambda state: {}).compile("threads.db")
-
-
-def test_resume_of_an_empty_thread_names_the_thread(drive):
-    with pytest.raises(EmptyInputError, match="thread 't-1' has no pending work"):
-        drive.invoke(one(lambda state: {}).compile(InMemorySaver()), None, THREAD)
 
 
 # -- graphs and nodes ---------------------------------------------------------------------------------------------------

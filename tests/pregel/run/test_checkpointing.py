@@ -105,17 +105,11 @@ def test_a_task_that_wrote_nothing_is_stored_as_finished(drive):
 
 def test_plain_settings_of_the_config_are_kept_in_metadata(drive):
     app = chain()
-    drive.invoke(app, 1, {"configurable": {"thread_id": "1", "user": "u", "__hidden": 1},
-                          "metadata": {"who": "me", "flt": 1.5, "list": [1], "nul": "x\0y"}})  # fmt: skip
+    drive.invoke(app, 1, {"configurable": {"thread_id": "1", "user": "u", "__hidden": 1, 5: 6},
+                          "metadata": {"who": "me", "flt": 1.5, "list": [1], "nul": "x\0y", 3: 4}})  # fmt: skip
     assert drive.get_state(app, CONFIG).metadata == {
         "source": "loop", "step": 2, "parents": {}, "user": "u", "who": "me", "flt": 1.5, "nul": "xy",
     }  # fmt: skip
-
-
-def test_a_thread_id_may_be_a_number(drive):
-    app = chain()
-    drive.invoke(app, 1, thread_config(5))
-    assert drive.get_state(app, thread_config("5")).values["log"] == ["n1", "n2", "n3"]
 
 
 # -- resume after an error (M19) ------------------------------------------------------------------------------
@@ -626,53 +620,11 @@ def test_two_runs_on_one_thread_conflict_and_do_not_fork_it(drive, durability):
 # -- clear errors (D15) ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "config", [None, {}, {"configurable": {}}, {"configurable": {"thread_id": None}}, {"configurable": {"x": 1}}]
-)
-def test_a_missing_thread_id_is_an_error(drive, config):
-    with pytest.raises(ValueError, match="thread_id"):
-        drive.invoke(chain(), 1, config)
-    with pytest.raises(ValueError, match="thread_id"):
-        drive.get_state(chain(), config or {})
-
-
-@pytest.mark.parametrize("given", [1, None, Command(update={"b": 1})])
-def test_an_unknown_checkpoint_is_no_fresh_start(drive, given):
-    app = chain()
-    drive.invoke(app, 1, CONFIG)
-    unknown = {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}}
-    for call in (lambda: drive.invoke(app, given, unknown), lambda: drive.get_state(app, unknown)):
-        with pytest.raises(ValueError, match=r"'1'.*'nope'"):
-            call()
-    assert len(drive.history(app, CONFIG)) == 4
-
-
 @pytest.mark.parametrize("given", [None, Command()])
 def test_nothing_to_do_on_an_empty_thread(drive, given):
     with pytest.raises(EmptyInputError):
         drive.invoke(chain(), given, CONFIG)
     assert drive.history(chain(), CONFIG) == []
-
-
-def test_an_empty_command_is_refused_on_any_thread(drive):
-    app = chain()
-    drive.invoke(app, 1, CONFIG)
-    with pytest.raises(EmptyInputError, match="Command"):
-        drive.invoke(app, Command(), CONFIG)
-
-
-def test_state_needs_a_saver(drive):
-    app = chain()
-    app.checkpointer = None
-    with pytest.raises(ValueError, match="checkpointer"):
-        drive.get_state(app, CONFIG)
-
-
-def test_resume_without_a_saver_is_an_error(drive):
-    app = chain()
-    app.checkpointer = None
-    with pytest.raises(EmptyInputError, match="without a checkpointer"):
-        drive.invoke(app, None)
 
 
 # -- going on -------------------------------------------------------------------------------------------------
@@ -694,12 +646,6 @@ def test_the_same_run_id_twice_is_one_run(drive):
     assert drive.invoke(app, 1, config) == drive.invoke(app, 2, config) == ["n1", "n2", "n3"]
     assert calls == {"n1": 1, "n2": 1, "n3": 1}
     assert len(drive.invoke(app, 2, {**CONFIG, "metadata": {"run_id": "S"}})) == 6
-
-
-def test_threads_do_not_see_each_other(drive):
-    app = chain()
-    for thread in ("1", "2"):
-        assert drive.invoke(app, 1, thread_config(thread)) == ["n1", "n2", "n3"]
 
 
 def test_a_commands_update_joins_the_state_and_takes_no_step(drive):

@@ -8,8 +8,6 @@ from __future__ import annotations
 import copy
 import operator
 import pickle
-import threading
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -35,7 +33,7 @@ from stategraph import (
 from stategraph.channels import EmptyChannelError, EphemeralValue, LastValue, UntrackedValue
 from stategraph.checkpoint import Serializer, UnserializableError
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.pregel import ChannelWriteEntry, ChannelWriteTupleEntry
+from stategraph.pregel import ChannelWriteEntry
 from stategraph.pregel.errors import (
     GraphRecursionError,
     InPlaceEditError,
@@ -86,7 +84,6 @@ def told(error: BaseException):
 
 # -- building: refused at once ---------------------------------------------------------------------------------
 
-Build = Callable[[StateGraph], Any]
 AT_ONCE = {
     "name taken": (lambda g: g.add_node("x", logs), ValueError, "node 'x' already exists"),
     "END as a name": (lambda g: g.add_node(END, logs), ValueError, "'__end__'.*reserved"),
@@ -439,20 +436,6 @@ def test_a_failed_step_changes_nothing_and_keeps_finished_siblings(drive):
     assert ran == ["good", "once", "once"]
 
 
-def test_of_several_failures_the_first_in_name_order_is_raised_and_names_the_others():
-    """D7. On threads, that is: where coroutines run, the first failure cancels the others before they can fail."""
-    meet = threading.Barrier(2, timeout=10)
-
-    def together(state: State):
-        meet.wait()
-        raise LookupError("boom")
-
-    with pytest.raises(LookupError) as caught:
-        parallel(b=together, a=together).compile().invoke({})
-    assert "name 'a'" in caught.value.__notes__[0]
-    assert any("'b'" in note for note in caught.value.__notes__[1:])
-
-
 def test_an_invalid_model_names_the_node_that_could_not_start(drive):
     class Model(BaseModel):
         a: int
@@ -529,12 +512,6 @@ def test_several_input_channels_need_a_dict_with_one_of_them(drive):
         drive.invoke(app, "text")
     with pytest.raises(EmptyInputError, match="'a'"):
         drive.invoke(app, {"q": 1})
-
-
-def test_a_raw_write_to_nowhere_names_node_and_channel(drive):
-    writes = ChannelWriteTupleEntry(lambda value: [("q", value)])
-    with pytest.raises(InvalidUpdateError, match="node 'n' wrote to the unknown channel 'q'"):
-        drive.invoke(raw(NodeBuilder().subscribe_only("a").write_to(writes)), "x")
 
 
 OWN_ERRORS = [

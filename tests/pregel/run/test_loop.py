@@ -273,13 +273,6 @@ def test_a_drain_stops_before_the_next_superstep_with_everything_stored():
     assert ran(again) == ["n2", "n3"]
 
 
-def test_a_drain_in_the_last_superstep_changes_nothing():
-    control = RunControl()
-    hand = Hand(lambda task: control.request_drain() if task.name == "n3" else None)
-    run = hand.run(chain(InMemorySaver()), 1, control=control)
-    assert (ran(hand), run.output.questions) == (["n1", "n2", "n3"], None)
-
-
 # -- failure --------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,8 +25,6 @@ from kit.pausing_graphs import (
 from stategraph import END, START, Command, EmptyInputError, InMemorySaver, Send, StateGraph
 from stategraph.channels import LastValue
 from stategraph.pregel import NodeBuilder, Pregel
-
-Call = Callable[[Any, Any], Any]
 
 
 def chain(ran=None, **compiled):
@@ -160,8 +158,11 @@ def test_an_unknown_checkpoint_is_an_error_that_names_it(drive, given):
     """D15: the peer starts from an empty state."""
     app = chain()
     drive.invoke(app, {}, CFG)
-    with pytest.raises(ValueError, match="thread '1' has no checkpoint 'nope'"):
-        drive.invoke(app, given, {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}})
+    for thread in ("1", "empty"):
+        unknown = {"configurable": {"thread_id": thread, "checkpoint_id": "nope"}}
+        for call in (partial(drive.invoke, app, given), partial(drive.get_state, app)):
+            with pytest.raises(ValueError, match=f"thread '{thread}' has no checkpoint 'nope'"):
+                call(unknown)
     assert len(drive.history(app, CFG)) == 5
 
 
@@ -350,16 +351,6 @@ def test_the_head_is_shown_live_and_a_named_checkpoint_as_its_step_began(drive):
 def test_a_thread_without_checkpoints_is_empty(drive):
     state = drive.get_state(chain(), CFG)
     assert (state.values, state.next, state.metadata, state.created_at, state.parent_config, state.tasks) == ({}, (), None, None, None, ())
-
-
-def test_get_state_needs_a_thread_a_saver_and_an_existing_checkpoint(drive):
-    app = chain()
-    with pytest.raises(ValueError, match="thread_id"):
-        drive.get_state(app, {"configurable": {}})
-    with pytest.raises(ValueError, match="no checkpointer set"):
-        drive.get_state(chain(checkpointer=None), CFG)
-    with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
-        drive.get_state(app, {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}})
 
 
 def test_get_state_never_fails_on_conflicting_stored_writes(drive):

@@ -568,24 +568,6 @@ def test_a_superstep_with_a_limit_of_time_may_race(drive, saver, track):
     assert drive.invoke(app, {}, CONFIG)["log"] == ["win"]
 
 
-def test_a_sleeper_does_not_win(drive, saver):
-    def run(item: Item, runtime: Runtime):
-        if item["name"] == "sleep":
-            runtime.sleep(3600)
-        return {"log": [item["name"]]}
-
-    async def arun(item: Item, runtime: Runtime):
-        if item["name"] == "sleep":
-            await runtime.asleep(3600)
-        return {"log": [item["name"]]}
-
-    builder = StateGraph(State).add_node("run", arun if drive.is_async else run)
-    builder.add_conditional_edges(
-        START, lambda state: [Send("run", {"name": n}, race="r") for n in ("sleep", "win")], ["run"]
-    )
-    assert drive.invoke(builder.compile(checkpointer=saver), {}, CONFIG)["log"] == ["win"]
-
-
 def fails(state):
     raise Lost
 

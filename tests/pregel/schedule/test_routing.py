@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -468,12 +467,6 @@ def test_a_declared_destination_does_not_restrict(drive):
 # -- Command as input ------------------------------------------------------------------------------------------
 
 
-def test_a_command_on_a_fresh_thread_is_applied_once_and_leaves_start_alone(drive):
-    """WART-42."""
-    app = graph_of("xy", (START, "x"), (START, "y")).compile()
-    assert drive.invoke(app, Command(update={"log": ["u"]}, goto="y")) == {"log": ["u", "y"]}
-
-
 def test_a_command_on_a_finished_thread_continues_from_its_state(drive):
     app = graph_of("xy", (START, "x"), (START, "y")).compile(InMemorySaver())
     config = thread_config("1")
@@ -497,14 +490,6 @@ def test_overwrite_wins_over_all_others_of_its_step(drive):
 
 
 # -- the limit -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("steps", [1, 2, 5])
-def test_a_limit_of_n_allows_n_steps_of_user_nodes(steps, drive):
-    """D2: the peer needs one more."""
-    names = [f"n{i}" for i in range(steps)]
-    app = graph_of(names, (START, "n0"), *pairwise(names)).compile()
-    assert drive.invoke(app, {}, {"recursion_limit": steps}) == {"log": names}
 
 
 def test_a_loop_ends_at_the_limit_and_the_error_names_the_next_nodes(drive):

@@ -659,9 +659,6 @@ def _run(folder: Path, *program: str, killed: bool = False) -> list[str]:
 # -- any program ----------------------------------------------------------------------------------------------
 
 
-Step = tuple[str, int]
-
-
 @given(
     names=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), min_size=1, max_size=6),
     pauses=st.integers(1, 3),
