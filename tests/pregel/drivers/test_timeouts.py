@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import CONFIG, chain_of, graph_of
+from kit.graphs import CONFIG, chain_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -238,8 +238,8 @@ def test_refresh_on_is_one_of_two():
 
 
 def test_sync_nodes_take_limits_at_every_place():
-    graph = graph_of(State, "S>a S>b", a=lambda s: None)
-    graph.set_node_defaults(timeout=1).add_node("b", lambda s: None, timeout=2)
+    graph = StateGraph(State).set_node_defaults(timeout=1).add_node("a", lambda s: None)
+    graph.add_node("b", lambda s: None, timeout=2).add_edge(START, "a").add_edge(START, "b")
     nodes = graph.compile().program.nodes
     assert nodes["a"].policies.timeout == TimeoutPolicy(run_timeout=1)
     assert nodes["b"].policies.timeout == TimeoutPolicy(run_timeout=2)

@@ -8,7 +8,7 @@ from threading import Event
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import CONFIG, chain_of, graph_of
+from kit.graphs import CONFIG, chain_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -372,8 +372,8 @@ def test_the_interrupt_of_a_handler_is_in_the_state(drive):
 
 
 def test_a_default_handler_is_for_nodes_without_their_own(drive):
-    graph = graph_of(State, "S>a S>b", a=fail)
-    graph.set_node_defaults(error_handler=lambda s, error: {"log": [f"default: {error.node}"]}).add_node("b", fail, error_handler=say("own"))
+    graph = StateGraph(State).set_node_defaults(error_handler=lambda s, error: {"log": [f"default: {error.node}"]})
+    graph.add_node("a", fail).add_node("b", fail, error_handler=say("own")).add_edge(START, "a").add_edge(START, "b")
     app = graph.compile()
     assert sorted(drive.invoke(app, {"n": 1})["log"]) == ["default: a", "own"]
     assert {"__default_error_handler__", "__error_handler__b"} <= set(app.nodes)
