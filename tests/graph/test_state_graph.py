@@ -194,10 +194,6 @@ def test_conditional_entry_point(drive):
     assert drive.invoke(app, {"a": 0})["log"] == ["x"]
 
 
-def test_no_edge_to_end_is_needed(drive):
-    assert drive.invoke(chain("x", "y").compile(), {}) == {"log": ["x", "y"]}
-
-
 def test_sequence_chains_nodes_and_leaves_the_start_to_you(drive):
     def first(state: State) -> State:
         return {"log": ["first"]}

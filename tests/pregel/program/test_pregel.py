@@ -319,12 +319,6 @@ def test_a_mistake_names_the_nearest_name():
     )
 
 
-@pytest.mark.parametrize("wrong", ["memory", InMemorySaver, 1.5, object()])
-def test_a_checkpointer_of_the_wrong_type_is_named(wrong):
-    with pytest.raises(TypeError, match="checkpointer must be a BaseCheckpointSaver"):
-        app({"n": only("a")}, cells("ao"), checkpointer=wrong)
-
-
 def test_a_body_that_cannot_be_called_names_its_node():
     with pytest.raises(TypeError, match="node 'n' must be a function"):
         app({"n": only("a").do(5)}, cells("ao"))
@@ -388,20 +382,6 @@ def test_output_keys_select_the_output(drive):
     assert drive.invoke(graph, 1, output_keys=["b", "o"]) == {"b": 1, "o": 1}
     with pytest.raises(ValueError, match="'zz'"):
         drive.invoke(graph, 1, output_keys="zz")
-
-
-@pytest.mark.parametrize("option", ["durabilty", "stream_modes", "foo"])
-def test_an_unknown_option_is_named(drive, option):
-    with pytest.raises(TypeError, match=option):
-        drive.invoke(app({"n": only("a")}, cells("ao")), 1, **{option: 1})
-
-
-def test_unknown_values_of_options_are_refused(drive):
-    graph = app({"n": only("a").write_to("o")}, cells("ao"), checkpointer=InMemorySaver())
-    for option in ({"durability": "sometimes"}, {"stream_mode": "vlaues"}, {"stream_mode": ["values", "x"]},
-                   {"interrupt_before": ["x"]}, {"interrupt_after": ["x"]}):  # fmt: skip
-        with pytest.raises(ValueError, match="vlaues|sometimes|'x'"):
-            drive.stream(graph, 1, Cfg, **option)
 
 
 # -- the articles' examples (MISSION M1-M11, M14) ---------------------------------------------------------------

@@ -21,8 +21,6 @@ from stategraph.checkpoint import InMemorySaver, Serializer
 from stategraph.pregel import (
     ChannelWriteEntry,
     CheckpointConflictError,
-    Command,
-    EmptyInputError,
     InvalidUpdateError,
     NodeBuilder,
     Pregel,
@@ -227,34 +225,6 @@ def test_m22_history_is_newest_first_with_next_nodes(drive):
     assert all(drive.history(app, s.config) == [s] for s in history)
 
 
-def test_history_can_be_filtered_and_limited(drive):
-    app = chain()
-    drive.invoke(app, 1, CONFIG)
-    history = drive.history(app, CONFIG)
-    assert drive.history(app, CONFIG, limit=2) == history[:2]
-    assert drive.history(app, CONFIG, before=history[1].config) == history[2:]
-    assert drive.history(app, CONFIG, filter={"source": "input"}) == history[3:]
-    assert drive.history(app, thread_config("none")) == []
-
-
-def test_the_head_shows_finished_siblings_and_a_checkpoint_shows_its_superstep_as_it_began(drive):
-    app = graph(
-        {
-            "bad": only("a").do(lambda _: 1 / 0).write_to("log"),
-            "another": only("a").do(lambda _: ["ok"]).write_to("log"),
-        }
-    )
-    with pytest.raises(ZeroDivisionError):
-        drive.invoke(app, 1, {**CONFIG, "max_concurrency": 1})
-    live = drive.get_state(app, CONFIG)
-    record = drive.get_state(app, live.config)
-    assert (live.next, live.values["log"]) == (("bad",), ["ok"])
-    assert (record.next, record.values["log"]) == (("another", "bad"), [])
-    assert [(t.id, t.result, repr(t.error)) for t in live.tasks] == [
-        (t.id, t.result, repr(t.error)) for t in record.tasks
-    ]
-
-
 def test_values_of_a_single_stream_channel_are_bare(drive):
     app = chain(stream_channels="log")
     drive.invoke(app, 1, CONFIG)
@@ -266,11 +236,6 @@ def test_several_writes_to_one_key_show_as_writes(drive):
     app = graph({"n": only("a").write_to(ChannelWriteEntry("log", [1]), ChannelWriteEntry("log", [2]))})
     drive.invoke(app, 1, CONFIG)
     assert drive.history(app, CONFIG)[1].tasks[0].result == {"log": {"$writes": [[1], [2]]}}
-
-
-def test_get_state_of_an_empty_thread_is_empty(drive):
-    snapshot = drive.get_state(chain(), CONFIG)
-    assert (snapshot.values, snapshot.next, snapshot.metadata, snapshot.tasks) == ({}, (), None, ())
 
 
 def test_get_state_neither_runs_nor_stores_anything(drive):
@@ -620,23 +585,7 @@ def test_two_runs_on_one_thread_conflict_and_do_not_fork_it(drive, durability):
 # -- clear errors (D15) ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [None, Command()])
-def test_nothing_to_do_on_an_empty_thread(drive, given):
-    with pytest.raises(EmptyInputError):
-        drive.invoke(chain(), given, CONFIG)
-    assert drive.history(chain(), CONFIG) == []
-
-
 # -- going on -------------------------------------------------------------------------------------------------
-
-
-def test_a_finished_thread_is_returned_and_nothing_stored(drive):
-    calls = Counter()
-    app = chain(calls=calls)
-    drive.invoke(app, 1, CONFIG)
-    assert drive.invoke(app, None, CONFIG) == ["n1", "n2", "n3"]
-    assert sum(calls.values()) == 3
-    assert len(drive.history(app, CONFIG)) == 4
 
 
 def test_the_same_run_id_twice_is_one_run(drive):
@@ -648,29 +597,7 @@ def test_the_same_run_id_twice_is_one_run(drive):
     assert len(drive.invoke(app, 2, {**CONFIG, "metadata": {"run_id": "S"}})) == 6
 
 
-def test_a_commands_update_joins_the_state_and_takes_no_step(drive):
-    app = chain()
-    drive.invoke(app, 1, CONFIG, interrupt_before=["n2"])
-    assert drive.invoke(app, Command(update={"log": ["by hand"]}), CONFIG) == ["n1", "by hand", "n2", "n3"]
-    assert [at(s) for s in drive.history(app, CONFIG)] == [("loop", 2), ("loop", 1), ("loop", 0), ("input", -1)]
-
-
 # -- replay and fork ------------------------------------------------------------------------------------------
-
-
-def test_a_replay_forks_and_runs_the_following_nodes(drive):
-    calls = Counter()
-    app = chain(calls=calls)
-    drive.invoke(app, 1, CONFIG)
-    then = drive.history(app, CONFIG)[2]  # after n1
-    assert drive.invoke(app, None, then.config) == ["n1", "n2", "n3"]
-    assert calls == {"n1": 1, "n2": 2, "n3": 2}
-    history = drive.history(app, CONFIG)
-    assert [at(s) for s in history] == [
-        ("loop", 3), ("loop", 2), ("fork", 1), ("loop", 2), ("loop", 1), ("loop", 0), ("input", -1),
-    ]  # fmt: skip
-    assert history[2].parent_config == then.config
-    assert drive.get_state(app, CONFIG) == history[0], "the newest branch is the head"
 
 
 def test_a_fork_that_is_the_head_is_not_forked_again(drive):
@@ -684,40 +611,6 @@ def test_a_fork_that_is_the_head_is_not_forked_again(drive):
     count = len(drive.history(app, CONFIG))
     assert drive.invoke(app, None, fork.config) == ["n1", "n2", "n3"]
     assert len(drive.history(app, CONFIG)) == count + 2
-
-
-def test_a_finished_checkpoint_needs_no_fork(drive):
-    app = chain()
-    drive.invoke(app, 1, CONFIG)
-    assert drive.invoke(app, None, drive.get_state(app, CONFIG).config) == ["n1", "n2", "n3"]
-    assert len(drive.history(app, CONFIG)) == 4
-
-
-def test_new_input_at_an_old_checkpoint_branches_off_without_its_pending_work(drive):
-    app = chain()
-    drive.invoke(app, 1, CONFIG)
-    then = drive.history(app, CONFIG)[2]
-    assert drive.invoke(app, 5, then.config) == ["n1", "n1", "n2", "n3"]
-    history = drive.history(app, CONFIG)
-    assert [at(s) for s in history[:4]] == [("loop", 4), ("loop", 3), ("loop", 2), ("input", 1)]
-    assert history[3].parent_config == then.config
-
-
-def test_a_command_at_an_old_checkpoint_goes_into_the_fork(drive):
-    app = chain()
-    drive.invoke(app, 1, CONFIG)
-    then = drive.history(app, CONFIG)[2]
-    assert drive.invoke(app, Command(update={"log": ["new"]}), then.config) == ["n1", "new", "n2", "n3"]
-    fork = [s for s in drive.history(app, CONFIG) if at(s)[0] == "fork"]
-    assert [(s.values["log"], s.parent_config) for s in fork] == [(["n1", "new"], then.config)]
-    assert drive.get_state(app, then.config) == then
-
-
-def test_a_checkpoint_id_of_none_means_the_newest(drive):
-    app = chain()
-    drive.invoke(app, 1, CONFIG, interrupt_before=["n2"])
-    assert drive.invoke(app, None, {"configurable": {"thread_id": "1", "checkpoint_id": None}}) == ["n1", "n2", "n3"]
-    assert [at(s)[0] for s in drive.history(app, CONFIG)] == ["loop", "loop", "loop", "input"]
 
 
 # -- stop anywhere ----------------------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ from stategraph import (
 from stategraph.channels import EmptyChannelError, EphemeralValue, LastValue, UntrackedValue
 from stategraph.checkpoint import Serializer, UnserializableError
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.pregel import ChannelWriteEntry
 from stategraph.pregel.errors import (
     GraphRecursionError,
     InPlaceEditError,
@@ -339,12 +338,6 @@ def test_two_writes_where_one_is_allowed_name_key_step_writers_and_thread(update
     assert state.next == ("p", "q", "r")
 
 
-def test_a_concurrent_write_error_suggests_a_reducer(drive):
-    """M3."""
-    with pytest.raises(InvalidUpdateError, match=r"Annotated\[list, operator.add\]"):
-        drive.invoke(parallel(p=lambda state: {"a": 1}, q=lambda state: {"a": 2}).compile(), {})
-
-
 @pytest.mark.parametrize("update", [3, None, {"x": 1}, "text"], ids=repr)
 def test_a_reducer_that_raises_names_key_step_and_writer(update, drive):
     app = parallel(p=lambda state: {"log": update}, q=lambda state: {"a": 1}).compile(InMemorySaver())
@@ -353,20 +346,6 @@ def test_a_reducer_that_raises_names_key_step_and_writer(update, drive):
     for part in ("key 'log'", "step 1", "written by p", "'t-1'"):
         assert part in told(caught.value)
     assert drive.get_state(app, THREAD).values == {"log": []}
-
-
-def test_a_value_that_cannot_be_stored_names_key_and_thread(drive):
-    class Opaque:
-        __slots__ = ()
-
-        def __reduce__(self):
-            raise TypeError("not to be pickled")
-
-    app = parallel(p=lambda state: {"a": Opaque()}).compile(InMemorySaver())
-    with pytest.raises(Exception, match="Opaque") as caught:
-        drive.invoke(app, {}, THREAD)
-    assert "'a'" in told(caught.value)
-    assert "'t-1'" in told(caught.value)
 
 
 # -- running: nodes that fail ----------------------------------------------------------------------------------
@@ -446,11 +425,6 @@ def test_an_invalid_model_names_the_node_that_could_not_start(drive):
     assert caught.value.__notes__ == ["Before task with name 'x' and path ('__pregel_pull', 'x'), in step 1"]
 
 
-def test_a_command_for_a_parent_that_does_not_exist(drive):
-    with pytest.raises(InvalidUpdateError, match="no parent graph"):
-        drive.invoke(parallel(x=lambda state: Command(graph=Command.PARENT)).compile(), {})
-
-
 # -- running: no saver where one is needed ---------------------------------------------------------------------
 
 
@@ -478,32 +452,6 @@ def raw(node=None, **options):
         "output_channels": "b",
     }
     return Pregel(**{**settings, **options})
-
-
-RAW = {
-    "unknown input": (lambda: raw(input_channels="q"), "input channel 'q'"),
-    "unknown output": (lambda: raw(output_channels=["b", "q"]), "output channel 'q'"),
-    "unknown trigger": (lambda: raw(NodeBuilder().subscribe_only("q")), "node 'n'.*'q'"),
-    "unknown read": (lambda: raw(NodeBuilder().subscribe_to("a").read_from("q")), "node 'n' reads unknown channel 'q'"),
-    "unknown write": (lambda: raw(NodeBuilder().subscribe_only("a").write_to("q")), "node 'n' writes to the unknown channel 'q'"),
-    "write to the tasks": (
-        lambda: raw(NodeBuilder().subscribe_only("a").write_to(ChannelWriteEntry("__pregel_tasks"))), "node 'n'.*reserved"
-    ),
-    "reserved node": (lambda: raw(nodes={"__input__": NodeBuilder().subscribe_only("a")}), "'__input__'.*reserved"),
-    "reserved channel": (
-        lambda: raw(channels={"a": EphemeralValue(str), "b": LastValue(str), "__input__": LastValue(str)}), "'__input__'.*reserved"
-    ),
-    "no channel": (lambda: raw(channels={"a": EphemeralValue(str), "b": str}), "channel 'b' must be a channel"),
-    "no node": (lambda: raw(nodes={"n": logs}), "node 'n' must be a PregelNode"),
-    "nobody listens": (lambda: raw(input_channels="b"), "no node subscribes"),
-    "breakpoint": (lambda: raw(interrupt_before_nodes=["q"]), "unknown node 'q'"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("make", "text"), RAW.values(), ids=RAW.keys())
-def test_a_raw_graph_that_cannot_work_is_refused_when_it_is_made(make, text):
-    with pytest.raises(InvalidGraphError, match=text):
-        make()
 
 
 def test_several_input_channels_need_a_dict_with_one_of_them(drive):

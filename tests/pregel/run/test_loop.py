@@ -13,12 +13,9 @@ from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import (
     GraphRecursionError,
-    InvalidUpdateError,
     NodeBuilder,
     Pregel,
 )
-from stategraph.pregel.control import RunControl
-from stategraph.pregel.errors import DrainSignal
 from stategraph.pregel.run.config import Call
 from stategraph.pregel.run.effects import Load, Save, Work
 from stategraph.pregel.run.loop import carry_out
@@ -171,28 +168,6 @@ def test_a_limit_of_n_allows_n_supersteps_and_raises_only_if_work_is_left(limit)
     assert ran(hand) == ["n1", "n2", "n3"][:limit]
 
 
-def test_a_resumed_call_has_the_same_budget():
-    app = chain(InMemorySaver())
-    for done in (["n1"], ["n2"]):
-        hand = Hand()
-        with pytest.raises(GraphRecursionError):
-            hand.run(app, 1 if done == ["n1"] else None, {**CONFIG, "recursion_limit": 1})
-        assert ran(hand) == done
-    hand = Hand()
-    hand.run(app, None, {**CONFIG, "recursion_limit": 1})
-    assert ran(hand) == ["n3"]
-
-
-def test_the_machine_gets_the_remaining_budget():
-    seen = []
-
-    def outcome(task):
-        seen.append(task.run.machine.remaining)
-
-    Hand(outcome).run(chain(), 1, {"recursion_limit": 5})
-    assert seen == [5, 4, 3]
-
-
 # -- breakpoints ----------------------------------------------------------------------------------------------
 
 
@@ -235,12 +210,6 @@ def test_breakpoints_of_the_graph_hold_and_a_call_may_switch_them_off():
     assert stops(app, interrupt_before=[], interrupt_after=[]) == [["n1", "n2", "n3"]]
 
 
-def test_breakpoints_hold_without_a_saver_too():
-    hand = Hand()
-    run = hand.run(chain(), 1, None, interrupt_before=["n2"])
-    assert (ran(hand), run.output.questions) == (["n1"], ())
-
-
 def test_a_breakpoint_before_one_node_pauses_its_whole_superstep():
     hand = Hand()
     hand.run(parallel(InMemorySaver()), 1, interrupt_before=["y"])
@@ -261,18 +230,6 @@ def test_new_input_stops_again():
         assert ran(hand) == ["n1"]
 
 
-def test_a_drain_stops_before_the_next_superstep_with_everything_stored():
-    control = RunControl()
-    hand = Hand(lambda task: control.request_drain("deploy"))
-    app = chain(InMemorySaver())
-    with pytest.raises(DrainSignal, match="deploy"):
-        hand.run(app, 1, control=control)
-    assert hand.notes[-1] == "commit loop 0"
-    again = Hand()
-    again.run(app, None)
-    assert ran(again) == ["n2", "n3"]
-
-
 # -- failure --------------------------------------------------------------------------------------------------
 
 
@@ -291,16 +248,6 @@ def test_m19_one_failure_applies_nothing_and_keeps_what_siblings_wrote():
     assert run.machine.output("log") == ["x", "y", "z"]
 
 
-def test_new_input_after_a_failure_drops_what_siblings_wrote():
-    app = parallel(InMemorySaver())
-    with pytest.raises(ValueError):
-        Hand(failing("y")).run(app, 1)
-    again = Hand(failing())
-    run = again.run(app, 2)
-    assert ran(again) == ["x y z"]
-    assert run.machine.output("log") == ["x", "y", "z"]
-
-
 @pytest.mark.parametrize("order", [["x", "z"], ["z", "x"]])
 def test_of_several_failures_the_first_in_path_order_is_raised_and_the_others_named(order):
     """D7, whatever the order of finishing."""
@@ -316,33 +263,6 @@ def test_of_several_failures_the_first_in_path_order_is_raised_and_the_others_na
     with pytest.raises(ValueError, match="x failed") as caught:
         next(loop)
     assert caught.value.__notes__ == ["Task 'z' failed as well: ValueError('z failed')"]
-
-
-def test_a_failed_task_that_fails_again_shows_the_new_error():
-    app = parallel(InMemorySaver())
-    for text in ("first", "second"):
-        with pytest.raises(ValueError, match=text):
-            Hand(lambda task, text=text: ValueError(text) if task.name == "y" else []).run(
-                app, None if text == "second" else 1
-            )
-    [error] = [task.error for task in app.get_state(CONFIG).tasks if task.error]
-    assert (type(error), str(error)) == (ValueError, "second")
-
-
-@pytest.mark.parametrize("saver", [InMemorySaver, Saver])
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_writes_that_do_not_fit_together_leave_the_thread_as_it_was(saver, durability):
-    """D6: the same in every durability, for resume and for looking."""
-    app = parallel(saver())
-    for attempt in range(2):
-        hand = Hand(lambda task: [("log", [task.name]), ("b", 1)], together=False)
-        with pytest.raises(InvalidUpdateError, match="'b'"):
-            hand.run(app, None if attempt else 1, durability=durability)
-        assert ran(hand) == ["x y z"], "no task counts as finished"
-        snapshot = app.get_state(CONFIG)
-        assert (snapshot.next, snapshot.values) == (("x", "y", "z"), {"a": 1, "log": []})
-    run = Hand(lambda task: [("log", [task.name])]).run(app, None)
-    assert run.machine.output("log") == ["x", "y", "z"]
 
 
 @pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit])

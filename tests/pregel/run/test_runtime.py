@@ -286,16 +286,6 @@ def test_without_a_class_to_make_it_passes_unchanged(drive, schema, context):
     assert context_of(drive, schema) is None
 
 
-def test_a_context_that_does_not_fit_fails_before_anything_runs(drive):
-    log = []
-    app = app_of(("node", log.append), schema=Context)
-    for wrong in ({}, {"user": "x", "nope": 1}):
-        with pytest.raises(TypeError) as caught:
-            drive.invoke(app, {"n": 1}, context=wrong)
-        assert "Context" in str(caught.value.__notes__)
-    assert log == []
-
-
 @pytest.mark.parametrize("schema", [3, "Context", Context | None, Context("u"), [Context]])
 def test_a_schema_that_is_no_class_is_refused_at_once(schema):
     with pytest.raises(TypeError, match="context_schema"):
@@ -378,24 +368,6 @@ def test_tasks_and_entrypoints_have_it_too(drive):
 # -- config ---------------------------------------------------------------------------------------------------
 
 
-def config_in(drive: Drive, config: Any = None, bound=None, **node):
-    seen = []
-    graph = StateGraph(State).add_node("node", lambda state: seen.append(get_config()), **node).add_edge(START, "node")
-    app = graph.compile()
-    drive.invoke(app.with_config(bound) if bound else app, {"n": 1}, config)
-    return seen[0]
-
-
-def test_a_tasks_metadata(drive):
-    found = config_in(drive, {"metadata": {"mine": 1}}, metadata={"of_node": 2})["metadata"]
-    ns = found.pop("stategraph_checkpoint_ns")
-    assert ns.startswith("node:")
-    assert found == {
-        "mine": 1, "of_node": 2, "stategraph_step": 1, "stategraph_node": "node",
-        "stategraph_triggers": ("branch:to:node",), "stategraph_path": ("__pregel_pull", "node"),
-    }  # fmt: skip
-
-
 def test_the_path_of_a_task_that_is_called_ends_in_true():
     @task
     def call() -> Any:
@@ -427,25 +399,6 @@ def test_server_info_is_what_a_server_has_written_into_the_config(drive):
     assert nothing == [None, None] and (info.assistant_id, info.graph_id) == ("a", "g")
     assert info.user.identity == info.user["identity"] == "ann" and "permissions" in info.user
     assert not hasattr(info.user, "email")
-
-
-def test_a_calls_settings_win_over_bound_ones_and_tags_add_up(drive):
-    bound = {"tags": ["bound"], "metadata": {"a": 1, "b": 1}, "configurable": {"x": 1, "y": 1}}
-    call = {"tags": ["call", "bound"], "metadata": {"b": 2}, "configurable": {"y": 2}}
-    found = config_in(drive, call, bound)
-    assert found["tags"] == ["bound", "call"]
-    assert {k: found["metadata"][k] for k in "ab"} == {"a": 1, "b": 2}
-    assert {k: found["configurable"][k] for k in "xy"} == {"x": 1, "y": 2}
-
-
-@pytest.mark.filterwarnings("ignore:config. 'thread_id' has no effect:stategraph.GraphWarning")
-def test_unknown_settings_land_in_configurable(drive):
-    assert config_in(drive, {"thread_id": "flat", "foo": "bar"})["configurable"]["foo"] == "bar"
-
-
-def test_nothing_of_the_engine_is_in_the_config(drive):
-    found = config_in(drive, {"configurable": {"mine": 1}})
-    assert set(found["configurable"]) == {"mine", "checkpoint_ns"}
 
 
 def test_a_nodes_metadata_is_its_own(drive):

@@ -22,7 +22,7 @@ from kit.pausing_graphs import (
     seen,
 )
 
-from stategraph import END, START, Command, EmptyInputError, InMemorySaver, Send, StateGraph
+from stategraph import END, START, Command, InMemorySaver, Send, StateGraph
 from stategraph.channels import LastValue
 from stategraph.pregel import NodeBuilder, Pregel
 
@@ -164,11 +164,6 @@ def test_an_unknown_checkpoint_is_an_error_that_names_it(drive, given):
             with pytest.raises(ValueError, match=f"thread '{thread}' has no checkpoint 'nope'"):
                 call(unknown)
     assert len(drive.history(app, CFG)) == 5
-
-
-def test_none_on_a_thread_that_does_not_exist_is_an_error(drive):
-    with pytest.raises(EmptyInputError, match="thread '1' has no pending work"):
-        drive.invoke(chain(), None, CFG)
 
 
 def test_none_on_a_finished_thread_returns_its_output_and_stores_nothing(drive):
@@ -351,15 +346,6 @@ def test_the_head_is_shown_live_and_a_named_checkpoint_as_its_step_began(drive):
 def test_a_thread_without_checkpoints_is_empty(drive):
     state = drive.get_state(chain(), CFG)
     assert (state.values, state.next, state.metadata, state.created_at, state.parent_config, state.tasks) == ({}, (), None, None, None, ())
-
-
-def test_get_state_never_fails_on_conflicting_stored_writes(drive):
-    """Two nodes wrote one LastValue: the run fails, the thread can be looked at, and the step runs again."""
-    app = graph({"p": lambda s: {"a": 1}, "q": lambda s: {"a": 2}, "z": says("z")}, (START, "p"), (START, "q"), ("q", "z"))
-    with pytest.raises(Exception, match="At key 'a'"):
-        drive.invoke(app, {}, CFG)
-    assert drive.get_state(app, CFG).next == ("p", "q")
-    assert len(drive.history(app, CFG)) == 2
 
 
 def test_metadata_of_the_call_is_kept_with_each_checkpoint(drive):

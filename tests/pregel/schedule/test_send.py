@@ -17,7 +17,6 @@ from stategraph import (
     Command,
     InMemorySaver,
     InvalidRouteError,
-    InvalidUpdateError,
     Send,
     StateGraph,
 )
@@ -224,11 +223,6 @@ def test_nothing_runs_if_one_of_many_sends_goes_nowhere(drive):
     with pytest.raises(InvalidRouteError):
         drive.invoke(graph.compile(), {})
     assert ran == []
-
-
-def test_a_send_is_no_input(drive):
-    with pytest.raises(InvalidUpdateError, match="got Send"):
-        drive.invoke(map_reduce().compile(), Send("work", 1))
 
 
 # -- the value -------------------------------------------------------------------------------------------------
