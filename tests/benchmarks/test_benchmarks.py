@@ -1,7 +1,5 @@
 """The benchmark keeps running: every case works with our engine, has a row in the table, and is evaluated correctly."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import json

@@ -1,7 +1,5 @@
 """The simulated fleet: benchmarks/simulation.py reads measured values, and its tables are plausible."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """One SQLite connection: what happens to a transaction when its owner is interrupted."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """Deltas: whatever two payloads are, the second comes back exactly; what grew by a little costs a little."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Savers and stores are opened and closed by `with` and `async with`, whether they hold anything or not."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kit import cluster
 from kit.counting_saver import SYNC, THREAD, State, build, counting, play
+from kit.drive import each_durability
 from kit.graphs import chain_of
 
 from stategraph import START, CheckpointConflictError, Command, StateGraph
@@ -76,7 +77,7 @@ def test_what_an_overridden_put_changes_is_stored(drive, kind, opened):
     assert [found.metadata["host"] for found in app.get_state_history(THREAD)] == ["here"] * 2
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 @pytest.mark.parametrize("name", ["put", "aput", "put_writes"])
 def test_one_writer_wins_where_put_is_overridden(kind, name, durability, opened):
     saver = opened(counting(kind, (name,)))

@@ -6,6 +6,7 @@ import operator
 from typing import Annotated, TypedDict
 
 import pytest
+from kit.drive import each_durability
 from kit.graphs import CONFIG, chain_of
 from kit.pausing_graphs import graph, says
 
@@ -168,7 +169,7 @@ def test_a_copied_thread_has_the_writes_of_its_tasks(saver):
 
 @pytest.mark.parametrize("which", ["", "-wal"])
 @pytest.mark.parametrize("fault", ["deleted", "replaced", "moved"])
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_a_missing_file_is_detected_at_the_next_commit(drive, tmp_path, fault, which, durability):
     """Else steps are told stored that nobody can find again: SQLite goes on writing into a file without a name."""
     file = tmp_path / f"threads.db{which}"
@@ -229,7 +230,7 @@ def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path, index):
     assert refused
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_the_loser_of_a_race_gets_the_same_error_in_each_durability(drive, tmp_path, durability):
     """With "async" two runs that make the same of the same give it the same id: that is a race, not a broken database."""
     name = str(tmp_path / "t.db")

@@ -1,7 +1,5 @@
 """`stategraph doctor` and `completion`: what is installed, which database is usable, and no secrets."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import subprocess

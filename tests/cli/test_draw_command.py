@@ -1,7 +1,5 @@
 """`python -m stategraph draw`: which graph is drawn, what is written where, and its errors."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

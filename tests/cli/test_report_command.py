@@ -1,7 +1,5 @@
 """`python -m stategraph report`: a page from a file of threads and the name of a graph."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """`stategraph skill` prints the page for coding agents; tests/docs runs its program."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

@@ -1,7 +1,5 @@
 """`stategraph upgrade`: the table, the JSON, the exit code, and versions whose modules have the same name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is specific to Dask, and one run on a cluster. The whole suite of executors: `test_dask_suite.py`."""
 
-from __future__ import annotations
-
 import pytest
 from kit.dask_cluster import *
 from kit.executor_graphs import row, where

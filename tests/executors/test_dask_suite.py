@@ -1,7 +1,5 @@
 """Dask: the suite of `test_executors.py` on a cluster of two worker processes."""
 
-from __future__ import annotations
-
 import pytest
 from kit.dask_cluster import *
 from kit.executor_suite import *

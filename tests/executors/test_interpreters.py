@@ -2,8 +2,6 @@
 them.
 """
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

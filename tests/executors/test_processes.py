@@ -1,7 +1,5 @@
 """Our worker processes: a response belongs to its call, whoever else writes; a lost worker is detected at once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Ray: the suite of `test_executors.py` on a cluster of this machine."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

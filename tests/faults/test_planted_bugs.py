@@ -1,7 +1,5 @@
 """The bugs that are planted on purpose: each is caught by the trial that is meant for it."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from contextlib import ExitStack

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import pytest
+from kit.drive import each_durability
 from kit.graphs import chain_of, thread_config
 from typing_extensions import TypedDict
 
@@ -393,7 +394,7 @@ def test_the_body_runs_again_and_finished_tasks_do_not(drive):
     assert log == ["body", 1, "body", 2, "body", 3]
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_replay_in_every_durability(drive, durability):
     log = []
     flow = in_steps(log)

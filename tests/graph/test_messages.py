@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drive import Drive
+from kit.drive import Drive, each_schedule
 from kit.graphs import CONFIG, chain_of, thread_config
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -666,7 +666,7 @@ def test_the_input_may_hold_no_messages(given):
     assert unstreamed(given, [("messages", says("a"))], ()) == [says("a")]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("written", [says(None, "yo"), [says(None, "yo")], (says("1"), says(None, "yo"))])
 def test_a_message_without_an_id_is_streamed_under_its_id_in_the_state(drive, schedule, written):
     """Also where it is written, recorded early and shown beside another task, and where the step is stored."""

@@ -1,7 +1,5 @@
 """A Dask cluster of two worker processes, and what the suite of executors asks of its place: fixtures to be imported."""
 
-from __future__ import annotations
-
 import pytest
 
 from kit.drive import Drive

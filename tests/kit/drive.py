@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 class Drive:
     """The faces of an app or a saver, called in one world: `drive.invoke(app, 1)` is `app.invoke(1)`, or
@@ -71,6 +73,10 @@ class Drive:
 
     def update_state(self, app, config: Any, values, *args, **kwargs):
         return self.call(app, "update_state", config, values, *args, **kwargs)
+
+
+each_durability = pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+each_schedule = pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 
 
 def each_case(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,7 +1,5 @@
 """Which modules a program of one node loads (PERFORMANCE P26)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The metadata in pyproject.toml agrees with the package."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Each policy of a node can be set wherever a node is declared: a policy that is added to one and forgotten in another fails."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields
 

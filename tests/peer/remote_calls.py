@@ -1,8 +1,6 @@
 """Calls of the peer's `RemoteGraph`, unchanged, on a server of ours whose address is the first argument. In a process of
 its own, where `langgraph` is the peer's. Prints one line of JSON: what each call has brought."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

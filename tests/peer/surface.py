@@ -3,8 +3,6 @@
 The modules are those named on standard input, or, if it is empty, those of the installed release.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """What an agent under LangGraph's names does for a turn: counted, not timed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A graph made with the native names is, by `as_runnable`, the same Runnable as the peer's."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

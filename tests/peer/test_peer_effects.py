@@ -1,7 +1,5 @@
 """Declared effects of LangChain's tools, in LangChain's agents under the drop-in, counted at a receiver."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Budgets of LangChain's agents under the drop-in, which call their models themselves."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

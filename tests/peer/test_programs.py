@@ -1,8 +1,6 @@
 """Programs written for the peer print the same here, line by line; what may differ is listed with its reason in
 docs/reference/differences.md."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

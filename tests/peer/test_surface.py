@@ -1,8 +1,6 @@
 """Whatever the installed release makes public is here too: modules, names, parameters, members, fields. What differs is
 in a table, with its reason."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The tool node of `langgraph.prebuilt` starts no thread for a single call under the drop-in."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

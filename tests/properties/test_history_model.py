@@ -4,8 +4,6 @@ in both worlds; and nothing that was there before ever changes.
 `HISTORY_STEPS=1000000 pytest tests/properties/test_history_model.py` makes that many steps per world, with new sequences each time.
 """
 
-from __future__ import annotations
-
 import os
 
 from hypothesis import HealthCheck, given, settings

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import doctest
 import importlib
 import math
 import pickle
-import pkgutil
 import platform
 import sqlite3
 import subprocess
@@ -1261,11 +1259,6 @@ def test_a_machine_without_proc_goes_by_its_name(monkeypatch, tmp_path):
 
 
 # -- the room -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("module", [info.name for info in pkgutil.iter_modules(stategraph.store.__path__)])
-def test_examples_in_docstrings(module):
-    assert doctest.testmod(importlib.import_module(f"stategraph.store.{module}")).failed == 0
 
 
 def test_every_exported_name_is_there():

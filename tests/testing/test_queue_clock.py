@@ -1,7 +1,5 @@
 """`queue_clock`: planned times of a queue come when a test says so."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import psycopg

@@ -1,7 +1,5 @@
 """A scripted model returns what its script contains, and fails when script and calls do not fit."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 

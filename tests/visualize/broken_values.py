@@ -1,7 +1,5 @@
 """Values whose methods raise or lie, and random ordinary ones. Only what several tests share."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 

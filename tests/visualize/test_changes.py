@@ -1,7 +1,5 @@
 """The changes of each step of a thread, and their writers."""
 
-from __future__ import annotations
-
 from kit import stored_threads as threads
 
 from stategraph.visualize.trace.changes import changes

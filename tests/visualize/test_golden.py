@@ -4,8 +4,6 @@ After a change that is meant to show, `STATEGRAPH_RENEW=1 make test ARGS=tests/v
 the difference before you commit it.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A picture as HTML: what every notebook frontend shows."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from base64 import b64decode

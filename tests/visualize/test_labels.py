@@ -1,7 +1,5 @@
 """What all drawings share: unique ids, and notes that run no user code."""
 
-from __future__ import annotations
-
 import re
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Laws of reports and timelines, on random graphs: nothing is lost, and everything can be drawn."""
 
-from __future__ import annotations
-
 from collections import Counter
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """The drawing in plain characters: readable boxes and lines, none of which overlap."""
 
-from __future__ import annotations
-
 import random
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Any value as short, harmless text."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -1,7 +1,5 @@
 """Encrypted jobs: the data of a job can be decrypted only for its graph, its thread and its run id."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

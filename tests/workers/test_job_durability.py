@@ -1,7 +1,5 @@
 """How often a job's run stores is configured on the queue or on the job."""
 
-from __future__ import annotations
-
 import pytest
 from kit import cluster
 from kit.fleet import Fleet, counting, until, working

@@ -1,7 +1,5 @@
 """A run id on a queue is scoped to its thread, and a thread belongs to one graph: all pairs."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pytest
+from kit.drive import each_durability
 from kit.graphs import thread_config
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue, Topic
@@ -334,7 +335,7 @@ class Slow(InMemorySaver):
         return self.record(*args)
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 @pytest.mark.parametrize("again", [False, True])
 def test_a_run_cancelled_at_any_await_resumes_to_the_same_end(durability, again):
     """Cancel after 0, 1, 2, … turns of the loop, once or twice; then resume; the result is always the same."""

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from typing import Annotated
 
-import pytest
+from kit.drive import each_schedule
 from typing_extensions import TypedDict
 
 from stategraph import START, Send, StateGraph
@@ -64,7 +64,7 @@ class State(TypedDict, total=False):
     log: Annotated[list[int], operator.add]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_plain_functions_are_kept_to_a_number_of_threads(drive, monkeypatch, schedule):
     monkeypatch.setattr(aio, "MAX_THREADS", 3)
     if not drive.is_async:

@@ -1,7 +1,5 @@
 """A node may call os.fork. The child must not continue the run: its parent does."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Annotated, TypedDict
 
 import pytest
+from kit.drive import each_durability
 from kit.graphs import chain_of
 
 from stategraph import END, START, CompiledStateGraph, InMemorySaver, Send, StateGraph
@@ -206,7 +207,7 @@ async def test_other_tasks_of_the_loop_run_however_much_is_computed(held, clock)
     assert longest <= MOST * 1.001
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_run_that_never_waits_can_be_cancelled_and_resumed(durability, streaming, clock):
     app = counting(clock, saver=InMemorySaver())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from dataclasses import FrozenInstanceError
 from typing import TypedDict
 
@@ -10,7 +9,6 @@ import pytest
 
 from stategraph import END, START, StateGraph
 from stategraph.channels import NamedBarrierValue, NamedBarrierValueAfterFinish
-from stategraph.pregel.program import flow as joins
 from stategraph.pregel.program.flow import JOIN_KINDS, Join, parse_join
 
 
@@ -67,7 +65,3 @@ def test_it_cannot_be_changed():
 
 def test_a_builder_shows_them_as_langgraph_does():
     assert graph().waiting_edges == {(("a", "b"), "z"), (("b", "c"), "late"), (("z", "late"), END)}
-
-
-def test_doctests_hold():
-    assert doctest.testmod(joins).failed == 0

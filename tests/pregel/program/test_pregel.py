@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from kit.drive import each_durability
 
 from stategraph import interrupt
 from stategraph.channels import (
@@ -486,7 +487,7 @@ def test_m7_untracked_values_are_in_no_checkpoint(drive):
     assert all("u" not in write[1] for t in graph.checkpointer.list(Cfg) for write in t.pending_writes)
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_untracked_values_of_a_send_are_in_no_checkpoint(drive, durability):
     """The task that follows sees them; once it is loaded again, it does not."""
     lock, seen = threading.Lock(), []

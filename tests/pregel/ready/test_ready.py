@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 import pytest
+from kit.drive import each_durability
 from kit.graphs import CONFIG, chain_of, thread_config
 from kit.ready_graphs import State, build, by_order, ends_by, sends, show, times
 from typing_extensions import TypedDict
@@ -144,7 +145,7 @@ def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive):
     assert drive.get_state(app, CONFIG).values["last"] == "a"
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_a_refused_task_does_not_run_again_until_it_can_start_again(drive, durability):
     ran = []
 

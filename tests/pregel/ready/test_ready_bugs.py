@@ -1,7 +1,5 @@
 """Bugs planted into schedule="ready": its tables and laws notice each of them."""
 
-from __future__ import annotations
-
 import pytest
 import test_ready_edits as edits
 import test_ready_exit as exits

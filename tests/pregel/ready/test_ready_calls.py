@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TypedDict
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import CONFIG
 from kit.ready_graphs import State, build, by_order, ends_by, ends_together, sends, show, writer
 
@@ -154,7 +155,7 @@ def test_a_node_may_be_named_command():
     assert raised.value.writer == "Command"
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("branches", [False, True])
 def test_a_send_of_a_command_gets_no_answers_of_a_running_task(
     drive, branches, schedule
@@ -194,7 +195,7 @@ def test_a_graph_without_a_node_that_is_running_is_refused(drive):
 
 
 @pytest.mark.parametrize("how", ["input", "update"])
-@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@each_schedule
 def test_new_input_or_an_update_as_end_drops_a_removed_node(drive, schedule, how):
     saver = InMemorySaver()
     first = build("S>a S>b>c S>gone r:S=gone", {"S": sends("gone", 1)}, {"gone": ask, "a": ask})

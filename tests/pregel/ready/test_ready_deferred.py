@@ -1,7 +1,5 @@
 """schedule="ready": deferred nodes start when no task is running, in the order in which they lead to each other."""
 
-from __future__ import annotations
-
 import pytest
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, show, writer

@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, sends
 from kit.ready_random import Died, MortalSaver
@@ -307,7 +308,7 @@ def test_input_that_an_edit_left_pending_is_applied_before_any_task_starts(drive
 
 
 @pytest.mark.filterwarnings("ignore:.*nodes that have failed start over")
-@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@each_schedule
 @pytest.mark.parametrize("sent", [False, True])
 def test_an_edit_as_an_interrupted_error_handler_is_its_result(drive, schedule, sent):
     ran = []

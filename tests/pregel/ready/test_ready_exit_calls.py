@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
@@ -23,7 +24,7 @@ def ask(state):
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@each_schedule
 def test_tasks_started_by_a_fork_start_again_from_its_config(drive, schedule, durability):
     app = build("S>a>ask", nodes={"ask": ask}).compile(InMemorySaver(), schedule=schedule)
     drive.invoke(app, EMPTY, CONFIG)
@@ -127,7 +128,7 @@ def test_a_graph_inside_outlives_calls_that_answer_others(drive, calls):
 
 
 @pytest.mark.parametrize("then", ["sync", "exit"])
-@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@each_schedule
 def test_an_answer_is_kept_if_its_task_was_cancelled_before_using_it(drive, schedule, then):
     """Another task has ended meanwhile, so the answer goes along to the checkpoint of the cancelled call."""
 

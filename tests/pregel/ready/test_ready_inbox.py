@@ -1,8 +1,7 @@
 """Posts with schedule="ready": they are applied with each step after which a task is running or starts."""
 
-from __future__ import annotations
-
 import pytest
+from kit.drive import each_durability
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
@@ -55,7 +54,7 @@ def waiting(drive, saver):
     return [word for post in drive.get_state(app_of(saver), CONFIG).posts for word in post["log"]]
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_posts_before_the_start_are_applied_with_the_input(drive, saver, durability):
     app = app_of(saver)
     drive.call(app, "post", CONFIG, {"log": ["word"]})
@@ -78,7 +77,7 @@ def test_with_durability_exit_all_posts_are_in_the_one_step(drive, saver):
     assert (posted(saver)[-1][1], waiting(drive, saver)) == (["late"], [])
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_posts_are_applied_after_the_step_and_tasks_that_start_next_see_them(drive, saver, durability):
     """b starts after it; `long` has started before, and reads the state of its origin."""
     app = app_of(saver, a=posting("a", saver, "one", "two"))

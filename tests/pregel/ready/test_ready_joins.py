@@ -1,7 +1,5 @@
 """schedule="ready": joins that open for any, for a number, or for all sources that can still arrive."""
 
-from __future__ import annotations
-
 import pytest
 from kit import flow_graphs
 from kit.flow_cases import CASES

@@ -1,10 +1,9 @@
 """schedule="ready": tasks that share the memory of a nested graph (`checkpointer=True`) run one at a time."""
 
-from __future__ import annotations
-
 from threading import Barrier, Event
 
 import pytest
+from kit.drive import each_durability
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, ends_together, sends
 
@@ -67,7 +66,7 @@ def test_sends_with_different_keys_run_at_once(drive):
     assert len(drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]) == 3
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 @pytest.mark.parametrize("edit", [False, True])
 def test_a_node_and_a_send_to_it_run_one_at_a_time(drive, durability, edit):
     """The one that has paused in the memory goes on first, also where all starts again."""

@@ -6,6 +6,7 @@ import operator
 from typing import Annotated, Any
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import chain_of, graph_of
 from typing_extensions import TypedDict
 
@@ -45,7 +46,7 @@ def graph_that_asks(ask, schema=State):
     return graph.add_edge("b", "b2")
 
 
-@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@each_schedule
 def test_a_task_reads_the_update_of_a_command(drive, schedule):
     read = []
 
@@ -63,7 +64,7 @@ def test_a_task_reads_the_update_of_a_command(drive, schedule):
 
 
 @pytest.mark.parametrize("edited", [False, True])
-@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@each_schedule
 def test_a_send_of_a_command_keeps_its_interrupt_if_an_equal_task_is_running(drive, schedule, edited):
     def ask(state):
         return {"log": [f"{state['x']}{interrupt(state['x'])}"]}
@@ -83,7 +84,7 @@ def test_a_send_of_a_command_keeps_its_interrupt_if_an_equal_task_is_running(dri
     assert drive.get_state(app, CONFIG).next == ()
 
 
-@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@each_schedule
 def test_a_task_may_last_through_all_steps_of_the_call(drive, schedule):
     left = []
 
@@ -128,7 +129,7 @@ def test_the_origin_of_a_task_is_migrated_too(drive):
     assert read == ["called", "old", ["old"], ["old"]]
 
 
-@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@each_schedule
 def test_the_node_of_a_running_task_may_be_renamed(drive, schedule):
     def app_of(name, **options):
         graph = StateGraph(State).add_node(name, lambda state: {"log": [f"{state.get('x', '')}{interrupt('?')}"]})

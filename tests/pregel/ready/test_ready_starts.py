@@ -6,6 +6,7 @@ import operator
 from typing import Annotated
 
 import pytest
+from kit.drive import each_durability, each_schedule
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 from pydantic import BaseModel, ValidationError
@@ -44,7 +45,7 @@ def app_of(saver, **nodes):
     return builder.compile(saver, schedule="ready")
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_a_node_whose_schema_refuses_its_input_stays_pending(drive, durability):
     def read(state: Short):
         return {"log": ["c"]}
@@ -58,7 +59,7 @@ def test_a_node_whose_schema_refuses_its_input_stays_pending(drive, durability):
         assert drive.invoke(app, Command(update={"log": ["edit"]}), CONFIG)["log"] == ["a", "x", "y", "edit", "c", "y2"]
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_a_node_beyond_the_recursion_limit_stays_pending(drive, durability):
     app = app_of(InMemorySaver())
     with ends_by(by_order("a", "x", "y")), pytest.raises(GraphRecursionError):
@@ -68,9 +69,9 @@ def test_a_node_beyond_the_recursion_limit_stays_pending(drive, durability):
         assert drive.invoke(app, None, CONFIG)["log"] == ["a", "x", "y", "c", "y2"]
 
 
-@pytest.mark.parametrize("schedule", ["ready", "supersteps"])
+@each_schedule
 @pytest.mark.parametrize("where", ["a question", "a breakpoint"])
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_a_drained_call_from_which_nothing_is_cut_off_pauses(drive, schedule, where, durability):
     """d waits for the answer, or is stopped, anyway."""
     control = RunControl()

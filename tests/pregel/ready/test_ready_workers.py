@@ -1,7 +1,5 @@
 """Graphs with schedule="ready" on a queue: workers are killed while two branches are running."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
 import pytest
-from kit.drive import each_case
+from kit.drive import each_case, each_schedule
 from kit.graphs import chain_of, thread_config
 
 from stategraph import (
@@ -252,7 +252,7 @@ class Nameless(Textless):
 
 
 @each_case("error", [Textless(), Nameless(), KeyError([1])])
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_an_error_whose_str_raises_is_raised_unchanged(drive, local_saver, schedule, error):
     if drive.is_async and isinstance(error, Nameless):
         return  # asyncio.run itself fails on it
@@ -354,7 +354,7 @@ def test_an_integer_and_a_uuid_are_thread_ids(drive):
 
 
 @each_case("method, arguments", [("aonce", ("key", print)), ("asleep", (1,)), ("atransaction", ("key", print))])
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_an_effect_that_is_not_awaited_fails_the_node(drive, schedule, method, arguments):
     def forget(state: State, runtime: Runtime) -> dict[str, Any]:
         getattr(runtime, method)(*arguments)
@@ -372,7 +372,7 @@ def test_an_effect_that_is_awaited_does_not_fail_the_node():
     assert asyncio.run(one(do).compile().ainvoke({"n": 0}))["n"] == 7
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_a_node_that_writes_to_the_thread_of_its_own_run_gets_an_error(drive, local_saver, schedule):
     apps, thread = {}, thread_config("")
 
@@ -391,7 +391,7 @@ def test_a_node_that_writes_to_the_thread_of_its_own_run_gets_an_error(drive, lo
         assert "The other run was made by node 'a' of this one" in told(caught.value)
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_a_node_that_writes_a_key_twice_itself_is_named(drive, schedule):
     def twice(state: State):
         yield {"n": 1}
@@ -463,7 +463,7 @@ def test_a_tool_without_a_description_is_refused_at_its_declaration():
 
 
 @each_case("signal", [GraphDrained("x"), GraphBubbleUp(), ParentCommand(Command(update={"n": 3}, graph=Command.PARENT))])
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_no_signal_leaves_the_outermost_call(drive, schedule, signal):
     def node(state: State):
         if isinstance(signal, ParentCommand):
@@ -487,7 +487,7 @@ def test_no_signal_leaves_the_outermost_call(drive, schedule, signal):
 
 
 @pytest.mark.parametrize("stop", ["drain", "deadline", "step"])
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_a_drain_is_an_exception_for_the_caller_and_none_for_a_node_around_it(drive, schedule, stop):
     control = RunControl()
     caught = []
@@ -566,7 +566,7 @@ async def read(app, thread) -> list[Any]:
 
 
 @each_case("end, error", [(time_out, TimeoutError), (cancel, asyncio.CancelledError)])
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("place", ["first", "last", "nested"])
 def test_a_node_that_catches_a_cancellation_does_not_keep_it_from_the_caller(
     local_saver, schedule, place, end, error, monkeypatch

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.drive import each_durability
 from kit.graphs import Count, chain_of, graph_of, thread_config
 
 from stategraph import Runtime
@@ -120,7 +121,7 @@ class Careful(InMemorySaver):
 
 
 @pytest.mark.parametrize("saver", [InMemorySaver, Careful])
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 @pytest.mark.parametrize("watch", ["tasks", None])
 def test_m19_a_resume_runs_only_what_failed(drive, saver, durability, watch):
     calls = Counter()
@@ -438,7 +439,7 @@ def test_async_has_finished_saving_when_an_error_reaches_the_caller(drive):
     assert type(task.error) is ZeroDivisionError
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 @pytest.mark.parametrize("step", [-1, 0, 1, 2])
 def test_a_failed_save_stops_the_run_and_resume_continues_from_the_last_checkpoint(drive, durability, step):
     calls = Counter()
@@ -557,7 +558,7 @@ def test_durability_without_a_saver_is_pointless_and_harmless(drive):
 # -- one writer per thread (D12) ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_two_runs_on_one_thread_conflict_and_do_not_fork_it(drive, durability):
     """The second run starts and ends inside a node of the first, on the same thread."""
     app = chain()

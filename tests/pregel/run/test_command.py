@@ -6,6 +6,7 @@ from operator import add
 from typing import Annotated, TypedDict
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import chain_of, graph_of
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
 
@@ -336,7 +337,7 @@ def test_a_command_at_an_old_checkpoint_is_stored_on_its_branch(drive):
     assert "a" not in drive.get_state(app, then).values
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_commands_at_one_checkpoint_may_write_one_key_each(drive, schedule):
     """They are applied one after the other when the thread is loaded, too. Nobody could read it any more."""
 

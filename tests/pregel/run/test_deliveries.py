@@ -10,6 +10,7 @@ import pytest
 from faults.campaign import patched
 from kit import cluster
 from kit.crash_points import STORING
+from kit.drive import each_durability, each_schedule
 from kit.graphs import CONFIG, Log, chain_of
 
 from stategraph import CheckpointConflictError, Command, interrupt
@@ -94,8 +95,8 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_durability
+@each_schedule
 def test_of_two_deliveries_that_begin_at_one_checkpoint_one_runs_the_nodes(
     drive, saver, request, call, durability, schedule
 ):
@@ -135,8 +136,8 @@ def test_of_two_deliveries_that_begin_at_one_checkpoint_one_runs_the_nodes(
         assert ran == ["node", "last"]
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_durability
+@each_schedule
 @pytest.mark.parametrize("multitask", [None, "enqueue"])
 def test_a_concurrent_delivery_is_refused_or_waits(drive, saver, durability, schedule, multitask):
     ran = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.drive import each_durability
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, fails, graph, says
 
 from stategraph import START, Command, InMemorySaver, RetryPolicy, Send, StateGraph
@@ -54,7 +55,7 @@ def test_finished_nested_graphs_leave_no_checkpoints(drive, build):
     assert namespaces(app) == [""]
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 @pytest.mark.parametrize("build", [as_node, two_levels, in_functions])
 @pytest.mark.parametrize("mode", ["checkpoints", "debug"])
 def test_streams_show_just_what_is_stored(drive, durability, build, mode):

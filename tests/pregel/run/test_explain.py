@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import graph_of
 from kit.pausing_graphs import CFG, State, asks, at, fails, graph, says
 
@@ -96,7 +97,7 @@ def test_a_join_without_finished_sources_is_idle(drive):
     assert (status.state, status.missing) == ("idle", ("a1", "b")) and "no predecessor has finished yet" in status.why
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("wait", ["all", "any", 2, "reachable"])
 def test_a_node_behind_a_join_that_has_run_is_explained(drive, wait, schedule):
     builder = StateGraph(State)

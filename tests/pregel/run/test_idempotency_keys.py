@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 
-import pytest
 from kit import cluster
 from kit.crash_points import Death, Died, dying
-from kit.drive import each_case
+from kit.drive import each_case, each_schedule
 from kit.graphs import Log
 
 from stategraph import START, Runtime, StateGraph
@@ -48,7 +47,7 @@ class Keys:
         self.began.wait(0.02)
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @each_case("first, then", [("async", "sync"), ("sync", "async"), ("async", "async")])
 def test_an_idempotency_key_survives_a_crash_at_any_point(drive, saver, schedule, first, then):
     keys = Keys()

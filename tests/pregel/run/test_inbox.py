@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
+from kit.drive import each_durability, each_schedule
 from kit.graphs import CONFIG, chain_of, graph_of
 
 from stategraph import (
@@ -80,7 +81,7 @@ def posted(saver):
 # -- where it comes in --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_posts_before_the_start_are_applied_after_the_input(drive, saver, durability):
     app = chain(saver, says("a"))
     drive.call(app, "post", CONFIG, {"log": ["word"]})
@@ -90,7 +91,7 @@ def test_posts_before_the_start_are_applied_after_the_input(drive, saver, durabi
     assert drive.invoke(app, {"log": []}, CONFIG)["log"] == ["in", "word", "a after 2", "a after 3"]
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_posts_are_applied_after_the_writes_of_a_step_and_the_next_nodes_see_them(drive, saver, durability):
     word = Word(saver)
 
@@ -105,7 +106,7 @@ def test_posts_are_applied_after_the_writes_of_a_step_and_the_next_nodes_see_the
     assert drive.get_state(app, CONFIG).posts == ()
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_after_the_last_barrier_it_waits_for_the_next_call(drive, saver, durability):
     word = Word(saver)
 
@@ -188,7 +189,7 @@ def test_a_graph_inside_leaves_it_to_the_graph_around(drive, saver):
 # -- stopped and resumed ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_a_paused_run_applies_posts_when_it_resumes(drive, saver, durability):
     def ask(state: State):
         return {"log": [f"{interrupt('go?')} after {len(state['log'])}"]}
@@ -202,7 +203,7 @@ def test_a_paused_run_applies_posts_when_it_resumes(drive, saver, durability):
     assert posted(saver) == [["word"]] and drive.get_state(chain(saver), CONFIG).posts == ()
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_a_run_that_pauses_again_applies_no_posts(drive, saver, durability):
     def ask(state: State):
         return {"log": [interrupt("one?"), interrupt("two?")]}
@@ -237,7 +238,7 @@ class Counting(InMemorySaver):
         return super().read_posts(*args)
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_posts_are_polled_once_per_step_and_not_per_chunk(drive, schedule):
     def talk(state: State):
         write = get_stream_writer()
@@ -295,7 +296,7 @@ def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(saver, monkey
     assert again.get_state(CONFIG).posts == ()
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 @pytest.mark.parametrize("error", [StorageError, Died])
 def test_a_step_after_which_no_posts_can_be_read_is_stored_without_them(drive, saver, monkeypatch, durability, error):
     word, ran = Word(saver), []

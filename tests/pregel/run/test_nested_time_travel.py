@@ -7,6 +7,7 @@ from operator import add
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.drive import each_durability, each_schedule
 from kit.graphs import chain_of
 from kit.nested_travel import CALLS, KEEPS, Nest, travel
 from kit.pausing_graphs import CFG, Ran, State, asks, graph, ids, says
@@ -127,8 +128,8 @@ def answer_m(drive, app, answer):
     return drive.invoke(app, Command(resume={asked["i?"]: answer}), CFG, durability="sync")["log"]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_schedule
+@each_durability
 def test_a_memory_forgets_on_a_branch_what_a_repeated_task_had_stored(drive, saver, durability, schedule):
     app = remembers(saver, schedule)
     for turn in range(2):
@@ -145,7 +146,7 @@ def test_a_memory_forgets_on_a_branch_what_a_repeated_task_had_stored(drive, sav
     assert log[-1] == ["p", "one", "p", "four"]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_a_memory_is_kept_where_no_task_runs_again(drive, saver, schedule):
     """Also when the config of the edit is named."""
     app = remembers(saver, schedule)
@@ -158,7 +159,7 @@ def test_a_memory_is_kept_where_no_task_runs_again(drive, saver, schedule):
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_an_answer_for_a_graph_inside_reaches_no_other_node_that_asks(drive, schedule, checkpointer):
     """The graph starts over on the branch, and comes to its question after its sibling."""
     child = graph({"t": says("t"), "i": asks("i")}, (START, "t"), ("t", "i"), checkpointer=checkpointer)

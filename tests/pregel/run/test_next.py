@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kit import cluster
 from kit.crash_points import Death, Died, dying
+from kit.drive import each_schedule
 from kit.graphs import Log
 
 from stategraph import START, Send, StateGraph
@@ -91,7 +92,7 @@ def without_races(bodies: Bodies):
 
 
 @pytest.mark.parametrize("shape", [alone, followed, handled, beside_others, inside, without_races])
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_next_names_what_the_next_call_runs_wherever_a_process_dies(drive, saver, bodies, schedule, shape):
     app = shape(bodies).compile(checkpointer=saver, schedule=schedule)
     for at in count(1):

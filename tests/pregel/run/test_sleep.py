@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from kit import cluster
+from kit.drive import each_durability
 from kit.graphs import CONFIG, Log, chain_of
 
 from stategraph import (
@@ -108,7 +109,7 @@ def graph(nodes, saver=None, **policies):
 # -- it pauses ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_a_long_sleep_pauses_until_its_time(drive, saver, clock, durability):
     """Each call by a freshly compiled graph, as after a restart."""
     ran = []

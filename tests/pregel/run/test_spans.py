@@ -1,7 +1,5 @@
 """When a task ran: a saver keeps each attempt's beginning and length, for snapshots and drawings of a run."""
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise
 

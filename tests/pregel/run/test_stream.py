@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pytest
+from kit.drive import each_durability
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
@@ -529,7 +530,7 @@ def test_the_next_superstep_waits_for_the_reader():
     assert ran == ["n1", "n2"]
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 @pytest.mark.parametrize("take", [1, 2, 3])
 def test_a_run_whose_stream_was_closed_resumes(drive, durability, take):
     app = chain(InMemorySaver())

@@ -10,6 +10,7 @@ from threading import Event
 from typing import Annotated, Any
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import chain_of
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
 from typing_extensions import TypedDict
@@ -686,7 +687,7 @@ def test_the_saver_of_another_process_knows_the_types_of_graphs_that_nodes_hold(
     assert found.tasks[0].state.values["deep"] == Deep(7)
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_task_that_waits_in_a_history_keeps_it(drive, schedule, answers):
     """Also if another one that wants it comes first in a later call, or is the only one that runs there."""

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from kit.drive import each_durability
 from kit.pausing_graphs import (
     CFG,
     Ran,
@@ -239,7 +240,7 @@ def test_a_resume_with_an_update_at_an_old_checkpoint_leaves_that_as_it_was(driv
     assert added[0] == ("fork", 1, [], ("p", "q")) and drive.get_state(app, CFG).values["a"] == 9
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_a_replay_that_pauses_can_be_resumed_in_every_durability(drive, durability):
     """With "exit" too the branch is there, though nothing but a question came of it."""
     app = paused()

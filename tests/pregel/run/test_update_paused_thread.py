@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from faults.edits import FANS, edit_beside_sends
+from kit.drive import each_schedule
 from kit.graphs import chain_of, graph_of
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, graph, says
 from kit.ready_graphs import build, ends_by, sends
@@ -700,7 +701,7 @@ def test_an_edit_during_sends_is_refused_or_exact(drive, rounds):
             edit_beside_sends(fan, random, world.call, InMemorySaver())
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_an_edit_replaces_what_its_router_has_sent_whatever_else_the_sends_hold(drive, saver, schedule):
     """An agent sends its tool calls with the state and the steps that remain, which differ each time."""
     asked = []

@@ -2,8 +2,6 @@
 threads.
 """
 
-from __future__ import annotations
-
 import pytest
 from kit.graphs import graph_of
 from kit.pausing_graphs import (

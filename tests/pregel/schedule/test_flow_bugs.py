@@ -1,7 +1,5 @@
 """Bugs planted into joins and deferred nodes on purpose: the tables of `test_flow` notice each of them."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

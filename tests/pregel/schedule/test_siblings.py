@@ -8,6 +8,7 @@ from typing import TypedDict
 
 import pytest
 from kit import cluster
+from kit.drive import each_schedule
 from kit.fleet import counting, working
 from kit.graphs import CONFIG, Log, chain_of
 from kit.savers import local_saver
@@ -182,7 +183,7 @@ def test_no_superstep_starts_after_the_deadline(drive, saver, clock):
     assert drive.invoke(app, None, clock.config(10))["log"] == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(drive, saver, clock, schedule):
     ran = []
 
@@ -206,7 +207,7 @@ def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(driv
     assert sorted(ran) == [*"abcde"]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_no_error_handler_starts_after_the_deadline(drive, saver, clock, schedule):
     def fail(state: Log):
         clock.pass_by(1)

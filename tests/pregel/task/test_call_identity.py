@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drive import Drive
+from kit.drive import Drive, each_durability
 from kit.graphs import graph_of
 from typing_extensions import TypedDict
 
@@ -112,7 +112,7 @@ def test_calls_that_swap_on_a_resume_keep_their_results(drive):
     assert orders.ran == {"tea": 1, "gold": 1}, "each ran once"
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_calls_keep_their_results_in_a_file_and_in_another_process(drive, tmp_path, durability):
     """What is stored is found by an app that was built anew, as after a kill."""
     orders = Orders(["tea", "gold"], ["gold", "tea"])

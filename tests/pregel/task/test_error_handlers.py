@@ -8,6 +8,7 @@ from threading import Event
 from typing import Annotated, Any
 
 import pytest
+from kit.drive import each_durability
 from kit.graphs import CONFIG, chain_of
 from typing_extensions import TypedDict
 
@@ -295,7 +296,7 @@ def test_a_write_conflict_is_no_failure_of_a_node(drive):
 # -- a handler that fails -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_a_failed_handler_fails_the_run_and_a_resume_runs_only_the_handler(drive, durability):
     log = []
     broken = [True]

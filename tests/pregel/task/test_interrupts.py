@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from kit.drive import each_durability
 from kit.executor_graphs import asks_in_a_group
 from kit.graphs import chain_of, graph_of
 from kit.pausing_graphs import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, says
@@ -616,7 +617,7 @@ def test_after_an_update_the_question_is_still_open(drive):
     assert drive.invoke(app, Command(resume="R"), CFG) == {"a": 5, "log": ["x", ("n", "R")]}
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_a_question_outlives_its_run_in_every_durability(drive, durability):
     app = three()
     paused = drive.invoke(app, {}, CFG, durability=durability)
@@ -658,7 +659,7 @@ def test_after_one_of_two_answers_only_the_other_question_is_open_in_the_state(d
 # -- only what was answered runs again ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 def test_ten_interrupts_answered_one_by_one_start_the_body_twenty_times(drive, durability):
     ran = Ran()
     names = [f"n{i}" for i in range(10)]
@@ -708,7 +709,7 @@ def test_without_an_answer_all_paused_tasks_run_again(drive):
 # -- graphs and tasks side by side in one node ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@each_durability
 @pytest.mark.parametrize("schema", [None, int])
 def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability, schema):
     """Who paused first ends the node; the others are waited for, so that what they have done with an answer is kept."""

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import chain_of, graph_of
 from kit.pausing_graphs import CFG, Ran, State, asked, graph, ids, says
 
@@ -130,7 +131,7 @@ def test_a_replaced_answer_survives_a_crash(nested, drive, tmp_path):
 # -- after a failure --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @pytest.mark.parametrize("waits", [lambda runtime: interrupt("x?"), lambda runtime: runtime.sleep(timedelta(days=1))])
 def test_a_task_that_failed_and_waits_now_waits_for_its_slot(drive, schedule, durability, waits):
