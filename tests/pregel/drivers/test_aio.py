@@ -74,12 +74,6 @@ def test_a_blocking_function_does_not_hold_up_the_loop():
     run(main)
 
 
-def test_plain_functions_that_wait_for_each_other_all_get_a_thread():
-    barrier = threading.Barrier(64)
-    app = graph({f"n{i}": node(lambda _: [barrier.wait(WAIT)]) for i in range(64)})
-    assert len(run(lambda: app.ainvoke(1))) == 64
-
-
 def test_any_number_of_coroutines_may_wait_at_once():
     async def main():
         count = [0]

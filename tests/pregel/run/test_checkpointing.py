@@ -11,8 +11,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kit.drive import each_durability
 from kit.graphs import Count, chain_of, graph_of, thread_config
 
@@ -615,63 +613,6 @@ def test_a_fork_that_is_the_head_is_not_forked_again(drive):
 
 
 # -- stop anywhere ----------------------------------------------------------------------------------------------
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from("abcd"), st.lists(st.sampled_from("abcd"), max_size=2)), min_size=1, max_size=6),
-    st.sampled_from(["sync", "async", "exit"]),
-)
-def test_stopped_after_every_superstep_a_run_ends_as_if_never_stopped(drive, edges, durability):
-    """Random small graphs: node i waits for a channel, logs, and writes others while a budget lasts."""
-
-    def body(index):
-        def run(state):
-            return {"left": state["left"] - 1, "name": index} if state["left"] > 0 else None
-
-        return run
-
-    def writes(targets):
-        from stategraph.pregel import ChannelWriteTupleEntry
-
-        def pairs(result):
-            if result is None:
-                return None
-            return [
-                ("log", [result["name"]]),
-                *((t, result["left"]) for t in dict.fromkeys(targets)),
-                ("left", result["left"]),
-            ]
-
-        return ChannelWriteTupleEntry(pairs)
-
-    nodes = {
-        f"n{i}": NodeBuilder().subscribe_to(source).read_from("left").do(body(i)).write_to(writes(targets))
-        for i, (source, targets) in enumerate(edges)
-    } | {"src": only("in").write_to("a")}
-    top = {k: BinaryOperatorAggregate(int, max) for k in "abcd"}
-    channels = {
-        **top,
-        "in": LastValue(int),
-        "left": BinaryOperatorAggregate(int, min),
-        "log": BinaryOperatorAggregate(list, operator.add),
-    }
-
-    def made():
-        return Pregel(nodes=nodes, channels=channels, input_channels=["in", "left"], output_channels=["log", "left"],
-                      checkpointer=InMemorySaver())  # fmt: skip
-
-    # `min` starts at 0, so the budget is written as an Overwrite of the input.
-    from stategraph.pregel import Overwrite
-
-    given_input = {"in": 1, "left": Overwrite(4)}
-    straight = drive.invoke(made(), given_input, CONFIG)
-    app, given = made(), given_input
-    for _ in range(100):
-        found = drive.invoke(app, given, CONFIG, interrupt_after="*", durability=durability)
-        given = None
-        if not drive.get_state(app, CONFIG).next:
-            break
-    assert found == straight
 
 
 # -- what is encoded --------------------------------------------------------------------------------------------

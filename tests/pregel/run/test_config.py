@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import threading
 from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
@@ -241,19 +240,6 @@ def test_the_run_id_reaches_nodes(run_id, drive):
 
 
 # -- how many at once ------------------------------------------------------------------------------------------
-
-
-def test_without_a_limit_tasks_of_a_step_run_at_once(drive):
-    meet = threading.Barrier(3, timeout=10)
-
-    def node(state: State):
-        meet.wait()
-        return {"log": [1]}
-
-    graph = StateGraph(State)
-    for name in "abc":
-        graph.add_node(name, node).add_edge(START, name)
-    assert drive.invoke(graph.compile(), {}) == {"log": [1] * 3}
 
 
 # -- context ---------------------------------------------------------------------------------------------------

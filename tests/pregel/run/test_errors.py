@@ -364,17 +364,6 @@ def test_a_node_error_is_raised_unchanged_with_a_note(drive):
     assert note == f"During task with name 'x' and id {task.id!r}, in step 1 of thread 't-1'"
 
 
-def test_a_stop_iteration_of_a_node_is_reported_as_such(drive):
-    """A forgotten default of `next()`; no generator can let it pass."""
-
-    def empty(state: State):
-        return next(iter([]))
-
-    with pytest.raises(RuntimeError, match="raised StopIteration") as caught:
-        drive.invoke(parallel(x=empty).compile(), {})
-    assert "name 'x'" in told(caught.value)
-
-
 def test_without_a_saver_no_thread_is_named(drive):
     with pytest.raises(LookupError) as caught:
         drive.invoke(parallel(x=fails).compile(), {})

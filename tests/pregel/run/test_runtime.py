@@ -230,29 +230,6 @@ def test_parallel_nodes_hold_their_own(drive):
     assert drive.invoke(graph.compile(), {"n": 1})["log"] == ["a", "b"]
 
 
-VAR = contextvars.ContextVar("VAR", default="nobody's")
-
-
-@pytest.mark.parametrize("parallel", [False, True])
-def test_nodes_see_the_callers_context_variables_and_do_not_change_them(drive, parallel):
-    seen = []
-
-    def node(state):
-        seen.append(VAR.get())
-        VAR.set("a node's")
-
-    graph = StateGraph(State)
-    for name in "abc" if parallel else "a":
-        graph.add_node(name, node).add_edge(START, name)
-    token = VAR.set("the caller's")
-    try:
-        drive.invoke(graph.compile(), {"n": 1})
-        assert seen == ["the caller's"] * len(seen)
-        assert VAR.get() == "the caller's"
-    finally:
-        VAR.reset(token)
-
-
 def test_after_the_run_there_is_nothing_to_get(drive):
     drive.invoke(app_of(("node", lambda state: None)), {"n": 1})
     with pytest.raises(RuntimeError):

@@ -216,14 +216,6 @@ def test_answers_given_in_an_attempt_that_failed_are_not_asked_for_again(drive):
     assert drive.invoke(app, Command(resume=2), CFG)["log"] == [1, 2]
 
 
-def test_a_question_is_never_retried(drive):
-    ran = Ran()
-    retry = RetryPolicy(initial_interval=0.0, retry_on=BaseException)  # type: ignore[arg-type]
-    builder = StateGraph(State).add_node("n", asks("n", ran), retry_policy=retry).add_edge(START, "n")
-    drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, CFG)
-    assert ran == ["n"]
-
-
 def test_a_raw_pregel_asks_too(drive):
     node = NodeBuilder().subscribe_only("a").do(lambda value: value + interrupt("?")).write_to("o")
     app = Pregel(nodes={"n": node}, channels={"a": LastValue(int), "o": LastValue(int)}, input_channels="a",
@@ -318,12 +310,6 @@ def test_an_answer_to_an_empty_thread_is_an_error(drive):
     with pytest.raises((UnknownInterruptError, EmptyInputError)):
         drive.invoke(app, Command(resume="x"), CFG)
     assert drive.history(app, CFG) == []
-
-
-def test_an_answer_without_a_checkpointer_is_an_error(drive):
-    app = graph({"n": says("n")}, (START, "n"), checkpointer=None)
-    with pytest.raises(RuntimeError, match="needs a checkpointer"):
-        drive.invoke(app, Command(resume="x"))
 
 
 def test_an_unused_answer_is_not_kept_for_a_later_run(drive):
@@ -624,12 +610,6 @@ def test_a_question_outlives_its_run_in_every_durability(drive, durability):
     assert drive.get_state(app, CFG).interrupts == tuple(paused["__interrupt__"])
     done = drive.invoke(app, answer(p=1, q=2)(paused), CFG, durability=durability)
     assert done["log"] == ["ok", ("p", 1), ("q", 2), "z"]
-
-
-def test_a_question_that_cannot_be_stored_is_an_error(drive):
-    app = graph({"n": lambda state: interrupt(lambda: 0)}, (START, "n"))
-    with pytest.raises(TypeError, match="lambda|function"):
-        drive.invoke(app, {}, CFG)
 
 
 def test_interrupts_are_equal_by_value():
