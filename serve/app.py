@@ -24,6 +24,7 @@ from ..pregel.app import Pregel
 from ..pregel.errors import warn
 from ..store.base import BaseStore
 from ..store.memory import InMemoryStore
+from .authorize import LangGraphAuth
 from .errors import Refused
 from .guards import (
     DatabaseCheck,
@@ -96,7 +97,8 @@ def create_app(
             memory by default.
         auth: identifies the sender of a request: it takes the request and returns the user's id, or
             None to refuse it; anything else is an error, and nobody gets in. It may be a coroutine
-            function. Each user sees its own threads only.
+            function. Each user sees its own threads only. LangGraph's `Auth` object is taken, too:
+            its `@auth.on` handlers are asked before each request.
         hosts: the host names that requests may use; others get 403, which keeps pages of other
             sites away from a server on loopback. None allows any name, and requires `auth`.
         limits: how many requests, runs and bytes are accepted; see `Limits` for the defaults.
@@ -131,6 +133,8 @@ def create_app(
         raise ValueError("graphs must name at least one graph")
     if hosts is None and auth is None:
         raise ValueError("hosts=None needs auth=: without it everybody could use the server")
+    if hasattr(auth, "_authenticate_handler"):
+        auth = LangGraphAuth(auth)
     if auth is not None and not callable(auth):
         raise TypeError(f"auth must be a function that takes a request, got {auth!r}")
     allowed = check_origins(origins)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import errno
 import gc
+import json
 import os
 import socket
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from logging import INFO, FileHandler
@@ -53,7 +55,8 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command to its parser."""
     parser.description = _SERVE
     add = parser.add_argument
-    text = f"{TARGET_HELP}. Clients call it NAME (default: the name after the colon)"
+    text = f"{TARGET_HELP}. Clients call it NAME (default: the name after the colon). Or a "
+    text += "langgraph.json: its graphs, env and auth are taken"
     add("graphs", nargs="+", metavar="[NAME=]GRAPH", help=text)
     place = "where threads and runs are stored: an SQLite file, or postgresql://..."
     add("--db", metavar="FILE-OR-URL", help=f"{place} (default: in memory)")
@@ -115,6 +118,10 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         from .webhooks import Allowed
     except ImportError as error:
         parser.error(f"serving needs {error.name}: {install_command('serve')}")
+    try:
+        _read_deployment(asked)
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        parser.error(f"the deployment file cannot be read: {error}")
     if asked.host not in LOOPBACK and not asked.auth:
         why = "without it, whoever reaches the port can use the server"
         parser.error(f"--host {asked.host} needs --auth: {why}")
@@ -199,6 +206,37 @@ def _make_app(
     )
 
 
+def _read_deployment(asked: argparse.Namespace) -> None:
+    """Replace a LangGraph deployment file among the graphs by what it names: its graphs, its `env`,
+    its `auth` and the folders among its dependencies."""
+    targets = []
+    for target in asked.graphs:
+        if not target.endswith(".json"):
+            targets.append(target)
+            continue
+        file = Path(target)
+        told, folder = json.loads(file.read_text()), file.parent.resolve()
+
+        def place(path: str, folder: Path = folder) -> str:
+            return str(folder / path) if path.partition(":")[0].endswith(".py") else path
+
+        for each in told.get("dependencies", ()):
+            if each.startswith("."):
+                sys.path.insert(0, str(folder / each))
+        env = told.get("env", {})
+        lines = (folder / env).read_text().splitlines() if isinstance(env, str) else ()
+        pairs = [each.split("=", 1) for each in lines if "=" in each and not each.startswith("#")]
+        given = {name.strip(): text.strip().strip("'\"") for name, text in pairs}
+        for name, text in (given if isinstance(env, str) else env).items():
+            os.environ.setdefault(name, text)
+        for name, graph in told.get("graphs", {}).items():
+            path = graph if isinstance(graph, str) else graph["path"]
+            targets.append(f"{name}={place(path)}")
+        if (auth := told.get("auth", {}).get("path")) is not None:
+            asked.auth = asked.auth or place(auth)
+    asked.graphs = targets
+
+
 def _audit(file: str | None) -> None:
     """Write the audit log to a file."""
     if file is None:
@@ -243,7 +281,7 @@ def _load(target: str) -> Any:
     place, _, name = target.rpartition(":")
     module = load(place) if place else None
     found = getattr(module, name, None)
-    if not callable(found):
+    if not callable(found) and not hasattr(found, "authenticate"):
         meant = likely(name, vars(module)) if module else ""
         raise ValueError(f"--auth must be module:name of a function, got {target!r}{meant}")
     return found

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from .authorize import LangGraphAuth
 from .records import Record
 from .service import Service
 
@@ -42,10 +45,20 @@ class Handlers:
         owner = await self._user(request)
         return await self._records.get("threads", request.path_params["thread_id"], owner=owner)
 
+    def _checked(self, path: str, handler: Any) -> Any:
+        """Return a handler that asks first whether the request is allowed."""
+
+        @wraps(handler)
+        async def check(request: Request) -> Response:
+            await self._service.authorize(request, path)
+            return cast("Response", await handler(request))
+
+        return check if isinstance(self._service.auth, LangGraphAuth) else handler
+
     def routes(self) -> list[BaseRoute]:
         """Return the routes, in the order of their handlers."""
         return [
-            Route(path, getattr(self, name), methods=methods.split(","))
+            Route(path, self._checked(path, getattr(self, name)), methods=methods.split(","))
             for name, handler in vars(type(self)).items()
             for methods, path in map(str.split, getattr(handler, _PLACES, ()))
         ]

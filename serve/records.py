@@ -26,6 +26,7 @@ from ..store.batch import LocalStore
 from ..store.filters import compile_filter
 from ..store.lookups import Lookup, afinish, cut, pick
 from ..store.paths import escape
+from .authorize import seen_by_caller
 from .errors import Refused
 from .seals import SEAL, Seals, as_stored
 
@@ -339,7 +340,9 @@ class Records:
 
 def _seen_by(owner: str | None, filter: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a filter that only lets a user's own records and those of everybody pass."""
-    return {**(filter or {}), **({} if owner is None else {"owner": {"$in": [owner, None]}})}
+    if owner is None:
+        return {**(filter or {})}
+    return {**(filter or {}), **seen_by_caller(), "owner": {"$in": [owner, None]}}
 
 
 def _order(sort_by: str | Sequence[str] | None, sort_order: str | None) -> tuple[str, ...]:
@@ -350,7 +353,9 @@ def _order(sort_by: str | Sequence[str] | None, sort_order: str | None) -> tuple
 
 def may_see(record: Record, owner: str | None) -> bool:
     """Return whether a user may see a record; `owner` is None where there are no users."""
-    return owner is None or record.get("owner") in (owner, None)
+    if owner is None or record.get("owner") is None:
+        return True
+    return bool(record["owner"] == owner and compile_filter(seen_by_caller())(record))
 
 
 def sort(records: list[Record], by: str | None, order: str | None) -> list[Record]:

@@ -23,10 +23,11 @@ from ..checkpoint.errors import DamagedError, StorageError, StoredError, Unknown
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
 from ..store.base import BaseStore
+from .authorize import LangGraphAuth, known_user
 from .body_fields import Spelling
 from .encode import decode, encode
 from .errors import Refused
-from .limits import MEGABYTE, OpenRequests
+from .limits import MEGABYTE, OpenRequests, user_of
 from .records import Record, Records, may_see, now
 from .runs.runner import Runner
 from .runs.thread_runs import ThreadNews
@@ -59,6 +60,8 @@ _KINDS: Final[Mapping[type, str]] = {
     bool: "a boolean",
     NoneType: "null",
 }
+_BODY: Final = "stategraph.body"
+"""In the scope of a request: its body, if auth has read it."""
 # The namespace for the ids of the graphs' own assistants: LangGraph's server makes the same ids.
 _NAMES: Final = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 
@@ -110,6 +113,8 @@ class Service:
             raise Refused(503, "the server is not open: an app around it must run its lifespan")
         if self.auth is None:
             return None
+        if (known := user_of(request.scope)) is not None:
+            return known
         found = self.auth(request)
         user = await found if inspect.isawaitable(found) else found
         if not isinstance(user, str | None):  # its text might be the same for several users
@@ -125,9 +130,7 @@ class Service:
         has sent; without `auth` there are no users, so a client may set `user_id`."""
         if self.auth is None:
             return {}
-        known: dict[str, Any] = {"identity": user, "display_name": user}
-        known |= {"is_authenticated": True, "permissions": []}
-        shown = known if user else None
+        shown = known_user(user) if user else None
         return {"user_id": user, f"{AUTH}user_id": user, f"{AUTH}user": shown}
 
     async def check_visible(self, thread_id: str, owner: str | None) -> None:
@@ -178,12 +181,38 @@ class Service:
         async with self._parsing:
             return await asyncio.to_thread(parse)
 
+    async def authorize(self, request: Request, path: str, *, reads_body: bool = True) -> None:
+        """Ask LangGraph's `Auth`, if it is the server's, whether a request is allowed. What its
+        handler writes into the body is written there.
+
+        Args:
+            path: the path of the route.
+
+        Raises:
+            Refused: it is not.
+        """
+        if not isinstance(self.auth, LangGraphAuth):
+            return
+        user = await self.user(request)
+        place, text = request.path_params, b""
+        if reads_body and request.method != "GET":
+            text = request.scope[_BODY] = await self._read(request)
+        given = read_json(text, self.body_bytes)
+        body = given if isinstance(given, dict) else {}
+        value = {**body, **place}
+        await self.auth.check(str(user), request.method, path, value)
+        if body is given and value != {**body, **place}:
+            changed = {key: each for key, each in value.items() if key not in place}
+            request.scope[_BODY] = encode({**body, **changed})
+
     async def _read(self, request: Request) -> bytes:
         """Read the body of a request.
 
         Raises:
             Refused: it is too long, or does not come in time, or not to its end.
         """
+        if _BODY in request.scope:
+            return bytes(request.scope[_BODY])
         parts, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):

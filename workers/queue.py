@@ -37,7 +37,7 @@ from .jobs import (
 from .listener import Listener
 from .results import QueueResults
 from .schedules import Missed, ScheduleKeeper
-from .submission import Submitter
+from .submission import Submitter, read_fairness_key
 from .tables import STATEMENTS
 from .turns import check_multitask, submit_in_turn
 from .waiting import ResultWaiter
@@ -129,6 +129,7 @@ class Queue(QueueResults):
         input: Any,
         *,
         priority: int = 0,
+        fairness_key: str = "",
         run_id: str | None = None,
         config: AnyConfig | None = None,
         context: Any = None,
@@ -146,6 +147,9 @@ class Queue(QueueResults):
             input: new input; None to continue where a run failed; a `Command` to answer, update or
                 redirect.
             priority: higher ones go first, in the thread and among threads.
+            fairness_key: whose job it is, such as a user or a tenant. Among threads, the jobs of
+                one priority take turns by this key, so that one user's many jobs do not delay
+                another's first. Jobs without a key take no turns: they go first.
             run_id: the job's id, unique within its thread. A job submitted twice under one id runs
                 once. By default a new UUID.
             config: tags, metadata, limits, other `configurable` keys.
@@ -183,6 +187,7 @@ class Queue(QueueResults):
         wait = read_debounce(when)
         call = check_call(interrupt_before, interrupt_after, stream_mode, subgraphs)
         how = {**self._check_how(priority, config, context, durability), **call}
+        how |= read_fairness_key(fairness_key)
         named = str(uuid4()) if run_id is None else run_id
         if multitask != "enqueue":
             check_thread(thread_id)
@@ -203,6 +208,7 @@ class Queue(QueueResults):
         inputs: Iterable[tuple[str, Any]],
         *,
         priority: int = 0,
+        fairness_key: str = "",
         run_ids: Sequence[str] | None = None,
         config: AnyConfig | None = None,
         context: Any = None,
@@ -221,6 +227,7 @@ class Queue(QueueResults):
         if (when := check_when(when)).debounce is not None:
             raise ValueError("submit_many cannot debounce: submit the inputs one by one")
         how = self._check_how(priority, config, context, durability)
+        how |= read_fairness_key(fairness_key)
         self._submit(pairs, named, priority, how, read_due(when))
         return named
 

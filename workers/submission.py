@@ -6,15 +6,30 @@ from typing import Any
 from uuid import uuid4
 
 from ..checkpoint.errors import StorageError
+from ..checkpoint.records import check_names
 from ..checkpoint.sql.postgres_server import Wire
 from .database import JobDatabase
 from .delays import Debounce, Due
 from .jobs import JobCodec, JobName, decode_name, hash_name
 from .tables import STATEMENTS
 
+FAIRNESS_KEY = "fairness_key"
+"""In the options of a job, beside what is stored with its input."""
 TRIES = 20
 """How often a debounced job is tried that conflicts with another submission to its thread, or whose
 predecessor has just been begun."""
+
+
+def read_fairness_key(key: Any) -> dict[str, str]:
+    """Return a fairness key as an option of a job.
+
+    Raises:
+        ValueError: it is not a string that a database can store.
+    """
+    if not isinstance(key, str):
+        raise ValueError(f"fairness_key must be a string, got {key!r}")
+    check_names(key)
+    return {FAIRNESS_KEY: key}
 
 
 class Submitter:
@@ -34,8 +49,10 @@ class Submitter:
         Raises:
             UnserializableError: the input cannot be stored.
         """
-        task = self._codec.write("task", JobName(self._graph, thread_id, run_id), given)
-        return hash_name(thread_id), thread_id, run_id, priority, task
+        key = given.get(FAIRNESS_KEY, "")
+        told = {name: each for name, each in given.items() if name != FAIRNESS_KEY}
+        task = self._codec.write("task", JobName(self._graph, thread_id, run_id), told)
+        return hash_name(thread_id), thread_id, run_id, priority, key, task
 
     def insert(self, rows: list[Any], due: Due) -> None:
         """Store jobs, each once, and notify workers.

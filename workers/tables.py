@@ -88,6 +88,20 @@ MIGRATIONS = (
     ),
     *TIMED_MIGRATIONS,
     *CHUNK_MIGRATIONS,
+    (
+        "ALTER TABLE stategraph_jobs ADD COLUMN fairness_key BYTEA NOT NULL DEFAULT ''",
+        "ALTER TABLE stategraph_jobs ADD COLUMN turn BIGINT NOT NULL DEFAULT 0",
+        "DROP INDEX stategraph_jobs_waiting",
+        """
+        CREATE INDEX stategraph_jobs_waiting
+            ON stategraph_jobs (graph, priority DESC, turn, id) WHERE state = 'waiting'
+        """,
+        """
+        CREATE INDEX stategraph_jobs_fair
+            ON stategraph_jobs (graph, sha256(fairness_key), priority, turn)
+            WHERE state = 'waiting' AND fairness_key <> ''
+        """,
+    ),
 )
 
 # Whether the backend that registered the worker `w` holds the worker's lock. Another session that
@@ -121,7 +135,7 @@ _PICKED = """
                 AND (other.state IN ('running', 'parked') OR other.priority > job.priority
                     OR (other.priority = job.priority AND other.id < job.id))
         )
-        ORDER BY priority DESC, id LIMIT {room} FOR UPDATE SKIP LOCKED
+        ORDER BY priority DESC, turn, id LIMIT {room} FOR UPDATE SKIP LOCKED
     )
     UPDATE stategraph_jobs
     SET state = 'running', worker = $2, attempt = attempt + 1, begun = deaths < $4
@@ -135,6 +149,20 @@ _PICKED = """
         WHERE stored.run_id IS NOT NULL AND sha256(stored.run_id) = sha256(stategraph_jobs.run_id)
         LIMIT 1
     ) AS was_delivered
+"""
+# The turn of a new job: behind the jobs of its fairness key that wait, and not before the turn that
+# is served. So the first job of a key waits for one job of each other key, not for all of them.
+_TURN = """
+    CASE WHEN given.fairness_key = '' THEN 0 ELSE greatest(0, (
+        SELECT turn FROM stategraph_jobs
+        WHERE graph = $1 AND state = 'waiting' AND priority = given.priority
+        ORDER BY turn LIMIT 1
+    ), (
+        SELECT turn + 1 FROM stategraph_jobs AS own
+        WHERE graph = $1 AND state = 'waiting' AND priority = given.priority
+            AND sha256(own.fairness_key) = sha256(given.fairness_key) AND own.fairness_key <> ''
+        ORDER BY turn DESC LIMIT 1
+    )) - 1 + row_number() OVER (PARTITION BY given.fairness_key, given.priority) END
 """
 # A claim need not survive a crash of the server, since the worker's lock does not: alone, it
 # commits without waiting for the disk.
@@ -164,10 +192,11 @@ STATEMENTS = {
     # -- for submitters and readers --
     # A run id is unique within its thread, as for savers. The job of a run id belongs to one graph:
     # `foreign_jobs` finds those of other graphs.
-    "submit": """
+    "submit": f"""
         WITH given AS (
-            SELECT * FROM unnest($2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bytea[])
-                AS given (lane, thread_id, run_id, priority, task)
+            SELECT * FROM unnest(
+                $2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bytea[], $7::bytea[]
+            ) AS given (lane, thread_id, run_id, priority, fairness_key, task)
         ),
         foreign_jobs AS MATERIALIZED (
             SELECT job.graph, job.thread_id, job.run_id FROM given JOIN stategraph_jobs AS job
@@ -177,11 +206,11 @@ STATEMENTS = {
         ),
         made AS (
             INSERT INTO stategraph_jobs
-                (graph, lane, thread_id, run_id, priority, task, run_at, state)
+                (graph, lane, thread_id, run_id, priority, fairness_key, task, run_at, state, turn)
             SELECT $1::bytea, given.*, due.run_at,
-                CASE WHEN due.run_at > now() THEN 'delayed' ELSE 'waiting' END
+                CASE WHEN due.run_at > now() THEN 'delayed' ELSE 'waiting' END, {_TURN}
             FROM given, (
-                SELECT coalesce(to_timestamp($8::float8), now() + make_interval(secs => $7::float8))
+                SELECT coalesce(to_timestamp($9::float8), now() + make_interval(secs => $8::float8))
                     AS run_at
             ) AS due
             WHERE NOT EXISTS (SELECT FROM foreign_jobs)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dis import Instruction, get_instructions
 from html import escape
-from inspect import cleandoc
+from inspect import cleandoc, unwrap
 from types import CodeType
 from typing import Any
 
@@ -86,6 +86,7 @@ def _describe(
 def _find_models(handler: Any) -> dict[str, type[BaseModel]]:
     """Return what a handler reads: "body" or "query" → the model that it passes to the service."""
     found: dict[str, type[BaseModel]] = {}
+    handler = unwrap(handler)
     owner = type(getattr(handler, "__self__", None))
     seen: set[CodeType] = set()
 

@@ -74,7 +74,11 @@ class Views(Handlers):
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         one = "/page/threads/{thread_id}"
-        shown = [Route(f"{one}/{name}", self._view(name)) for name in VIEWS]
+        shown = [
+            Route(path, self._checked(path, self._view(name)))
+            for name in VIEWS
+            if (path := f"{one}/{name}")
+        ]
         return [*super().routes(), *shown]
 
     @route("GET /page/threads/{thread_id}/graph")

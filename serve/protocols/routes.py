@@ -32,6 +32,7 @@ class Protocols:
 
     async def run_agent(self, request: Request) -> Response:
         """Run a graph and stream its events as AG-UI defines them."""
+        await self._service.authorize(request, "/ag-ui")
         module = await _load("ag_ui.routes", "ag-ui", needs="ag_ui")
         response: Response = await module.run_agent(self._service, request)
         return response
@@ -49,6 +50,7 @@ class Mcp:
         self._server: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._service.authorize(Request(scope), "/mcp", reads_body=False)
         module = await _load("mcp.server", "mcp", needs="mcp")
         if self._server is None:
             self._server = module.McpServer(self._service)

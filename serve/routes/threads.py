@@ -13,6 +13,7 @@ from starlette.responses import Response
 from ...checkpoint.base import BaseCheckpointSaver
 from ...pregel.app import Pregel
 from ...pregel.types import StateUpdate
+from ..authorize import made_by_caller
 from ..bodies import (
     CheckpointBody,
     HistoryBody,
@@ -376,7 +377,7 @@ def new_thread(id: str, owner: str, metadata: dict[str, Any]) -> Record:
         "thread_id": id,
         "created_at": at,
         "updated_at": at,
-        "metadata": metadata,
+        "metadata": {**metadata, **made_by_caller()},
         "status": "idle",
         "config": {},
         "error": None,

@@ -76,6 +76,7 @@ class FleetSubmitter:
             record["thread_id"],
             read_input(asked),
             run_id=record["run_id"],
+            fairness_key=record["owner"] or "",
             config=_job_config(record),
             when=When(delay=delay) if delay else None,
             multitask=multitask,

@@ -15,7 +15,7 @@ from ..body_fields import check_segment
 from ..errors import Refused
 from ..events.chunks import CALLBACK_EVENTS
 from ..json_messages import from_clients
-from ..records import DELETED, NOTHING_ELSE, TAKEN_BACK, Changes, Record, now
+from ..records import DELETED, NOTHING_ELSE, TAKEN_BACK, Changes, Record, may_see, now
 from ..routes.threads import new_thread
 from ..service import AUTH, Service
 
@@ -119,7 +119,7 @@ async def _thread(
         except ValueError as error:
             raise Refused(422, f"the id of a thread {error}, got {id!r}") from None
         return new_thread(id, owner or "", {}), True
-    if found is None or (owner is not None and found["owner"] != owner):
+    if found is None or not may_see(found, owner):
         way_out = "create it, or pass if_not_exists='create'"
         raise Refused(404, f"there is no thread {id!r}: {way_out}")
     if found.get(DELETED):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
+import json
+import os
 import signal
 import socket
 import subprocess
@@ -18,7 +21,7 @@ from serving import as_url
 from stategraph import GraphWarning, InMemorySaver
 from stategraph.__main__ import main
 from stategraph.serve import create_app
-from stategraph.serve.command import _graphs, _load, _name_of
+from stategraph.serve.command import _graphs, _load, _name_of, _read_deployment
 from stategraph.store import InMemoryStore
 
 
@@ -69,6 +72,32 @@ def test_a_second_signal_ends_the_server_at_once(tmp_path):
 )
 def test_a_graph_without_a_name_has_that_of_its_variable_or_module(target, name):
     assert _name_of(target) == name
+
+
+def test_a_deployment_file_names_graphs_auth_and_environment(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("SET_BEFORE", "kept")
+    monkeypatch.delenv("FROM_FILE", raising=False)
+    (tmp_path / "src").mkdir()
+    (tmp_path / ".env").write_text("# a comment\nFROM_FILE='a=b'\nSET_BEFORE=replaced\n")
+    told = {"dependencies": [".", "httpx"], "env": ".env", "auth": {"path": "./src/doors.py:auth"}}
+    graphs = {"one": "./src/flows.py:flow", "two": {"path": "package.flows:flow"}}
+    file = tmp_path / "langgraph.json"
+    file.write_text(json.dumps({**told, "graphs": graphs}))
+    asked = argparse.Namespace(graphs=[str(file), "three=x.py:y"], auth=None)
+    _read_deployment(asked)
+    folder = str(tmp_path)
+    assert asked.graphs == [f"one={folder}/src/flows.py:flow", "two=package.flows:flow", "three=x.py:y"]
+    assert asked.auth == f"{folder}/src/doors.py:auth" and sys.path[0] == folder
+    assert (os.environ["FROM_FILE"], os.environ["SET_BEFORE"]) == ("a=b", "kept")
+    monkeypatch.delenv("FROM_FILE")
+
+
+def test_a_deployment_file_that_is_none_is_named(tmp_path, capsys):
+    (tmp_path / "langgraph.json").write_text("{")
+    with pytest.raises(SystemExit):
+        main(["serve", str(tmp_path / "langgraph.json")])
+    assert "the deployment file cannot be read" in capsys.readouterr().err
 
 
 def test_a_misspelt_function_of_auth_is_named(tmp_path, monkeypatch):

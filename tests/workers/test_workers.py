@@ -341,6 +341,21 @@ def test_of_several_threads_the_one_of_higher_priority_goes_first(session, queue
     assert session.claim(4) == []
 
 
+def test_the_many_jobs_of_one_key_do_not_delay_the_first_of_another(session, queue):
+    queue.submit_many([(f"ann{number}", five()) for number in range(200)], fairness_key="ann")
+    assert [job.name.thread_id for job in session.claim(3)] == ["ann0", "ann1", "ann2"]
+    for number in range(2):
+        queue.submit(f"bob{number}", five(), fairness_key="bob")
+    queue.submit("eve", five(), fairness_key="eve")
+    assert {job.name.thread_id for job in session.claim(3)} == {"ann3", "bob0", "eve"}
+    assert {job.name.thread_id for job in session.claim(2)} == {"ann4", "bob1"}
+    queue.submit("urgent", five(), fairness_key="ann", priority=1)
+    queue.submit("keyless", five())
+    assert [session.claim(1)[0].name.thread_id for _ in range(3)] == ["urgent", "keyless", "ann5"]
+    with pytest.raises(ValueError, match="fairness_key must be a string, got 7"):
+        queue.submit("t", five(), fairness_key=7)
+
+
 def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres, session, queue):
     sessions = [session, *(WorkerSession(postgres, TERMS).open() for _ in range(5))]
     gate = threading.Barrier(6)

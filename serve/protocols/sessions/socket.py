@@ -132,13 +132,14 @@ class Socket:
 async def serve_socket(service: Service, socket: WebSocket) -> None:
     """Serve a WebSocket. It counts as a request for as long as it is open."""
     thread_id = socket.path_params["thread_id"]
-    request = Request({**socket.scope, "type": "http", "method": "GET"})
+    request = Request({**socket.scope, "type": "http", "method": "POST"})
     try:
         service.requests.enter()
     except Refused:
         await socket.close()
         return
     try:
+        await service.authorize(request, "/threads/{thread_id}/commands", reads_body=False)
         owner = await service.user(request)
         await service.check_visible(thread_id, owner)
         await Socket(service, socket, thread_id, owner).serve()
