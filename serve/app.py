@@ -158,7 +158,7 @@ def create_app(
         runs = FleetRuns(bound, records, queue, open_runs, workers=workers, integrity=integrity)
     service = Service(bound, memory, records, runs, auth, limits.body_bytes, requests)
     service.webhooks = Allowed(webhooks)
-    schedules, protocols = Schedules(service), Protocols(service)
+    schedules, protocols, threads = Schedules(service), Protocols(service), Threads(service)
 
     measured: Any = None
     if metrics:
@@ -171,7 +171,8 @@ def create_app(
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         with lock:
             await service.open()
-            background = [asyncio.create_task(schedules.fire_for_ever())]
+            endless = (schedules.fire_for_ever(), threads.expire_for_ever())
+            background = [asyncio.create_task(each) for each in endless]
             if not service.webhooks.is_empty:
                 sender = Webhooks(service.webhooks, records)
                 background.append(asyncio.create_task(sender.send_for_ever()))
@@ -206,7 +207,6 @@ def create_app(
             room(service)
             for room in (
                 RunRoutes,
-                Threads,
                 ThreadStreams,
                 Sessions,
                 A2a,
@@ -217,6 +217,7 @@ def create_app(
                 Views,
             )
         ),
+        threads,
         schedules,
         protocols,
         Operations(service, operators, measured),

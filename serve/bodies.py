@@ -25,7 +25,6 @@ from .body_fields import (
     Many,
     Metadata,
     Modes,
-    NoTtl,
     Order,
     Paths,
     Place,
@@ -144,6 +143,18 @@ class StateBody(Body):
     checkpoint_id: str | None = None
 
 
+class Ttl(Body):
+    """Says after how many minutes without a change a thread is deleted, or its history pruned."""
+
+    ttl: float = Field(gt=0, le=LATEST_SECONDS / 60)
+    strategy: Literal["delete", "keep_latest"] = "delete"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrap(cls, given: Any) -> Any:
+        return {"ttl": given} if isinstance(given, int | float) else given
+
+
 class Superstep(Body):
     """Edits that form one superstep."""
 
@@ -157,7 +168,7 @@ class ThreadBody(Body):
     metadata: ThreadMetadata = {}
     if_exists: Literal["raise", "do_nothing"] | None = None
     supersteps: Few[Superstep] | None = None
-    ttl: NoTtl = None
+    ttl: Ttl | None = None
 
     @field_validator("thread_id")
     @classmethod
@@ -169,7 +180,7 @@ class ThreadChange(Body):
     """Changes a thread."""
 
     metadata: ThreadMetadata = {}
-    ttl: NoTtl = None
+    ttl: Ttl | None = None
 
 
 class ThreadSearch(Page):

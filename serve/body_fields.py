@@ -168,20 +168,8 @@ def list_ends(goto: Any) -> list[Any]:
     return [goto] if goto else []
 
 
-def _refuse(why: str) -> BeforeValidator:
-    """Return a validator that accepts only None, for a field that clients send but this server does
-    not support."""
-
-    def check(value: Any) -> None:
-        if value is not None:
-            raise ValueError(why)
-
-    return BeforeValidator(check)
-
-
 Channel = Annotated[str, AfterValidator(_check_channel)]
 Modes = Annotated[Mode | Few[Mode], BeforeValidator(_check_modes)]
-NoTtl = Annotated[None, _refuse("ttl of threads is not offered: prune or delete them")]
 Config = Annotated[Many, AfterValidator(_check_config)]
 Paths = Annotated[dict[str, str], BeforeValidator(check_number), AfterValidator(check_paths)]
 StateFields = Annotated[Few[str], AfterValidator(check_state_fields)]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, cast
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
 from uuid import uuid4
 
 from starlette.requests import Request
@@ -13,6 +16,7 @@ from starlette.responses import Response
 from ...checkpoint.base import BaseCheckpointSaver
 from ...pregel.app import Pregel
 from ...pregel.types import StateUpdate
+from ...store.base import ItemChangedError
 from ..authorize import made_by_caller
 from ..bodies import (
     CheckpointBody,
@@ -23,6 +27,7 @@ from ..bodies import (
     ThreadBody,
     ThreadChange,
     ThreadSearch,
+    Ttl,
 )
 from ..encode import describe_interrupts, describe_snapshot
 from ..errors import Refused
@@ -31,6 +36,10 @@ from ..json_messages import for_clients, from_clients
 from ..parts import extract, select_fields
 from ..records import DELETED, Record, containing, may_see, now, seconds_until, select, sort
 from ..service import answer, config_of, graph_assistant, refusing
+
+LOG: Final = logging.getLogger("stategraph.serve")
+SECONDS_BETWEEN_LOOKS: float = 60.0
+"""How often a server looks for threads whose `ttl` is over."""
 
 
 class Threads(Handlers):
@@ -52,7 +61,7 @@ class Threads(Handlers):
             if body.if_exists == "do_nothing" and may_see(found, owner):
                 return answer(await self._shown(found))
             raise Refused(409, f"there is a thread {id!r} already")
-        record = new_thread(id, owner or "", body.metadata)
+        record = _with_ttl(new_thread(id, owner or "", body.metadata), body.ttl)
         if body.supersteps:
             name = body.metadata.get("graph_id")
             if name not in self._service.graphs:
@@ -85,6 +94,7 @@ class Threads(Handlers):
             thread = await self._thread(request)
             metadata = {**thread["metadata"], **body.metadata}
             record = {**thread, "metadata": metadata, "updated_at": now()}
+            record = _with_ttl(record, body.ttl)
             await self._records.put(("threads", id, record), seen=[("threads", id, thread)])
             return record
 
@@ -142,13 +152,40 @@ class Threads(Handlers):
             await self._records.get("threads", id, owner=owner)
             await self._refuse_busy(id)
         for id in ids:
-            if body.strategy == "delete":
-                await self.remove(id, owner)
-                continue
-            async with self._records.lock("threads", id):
-                await self._refuse_busy(id)
-                await self._saver().aprune([id])
+            await self._prune(id, body.strategy, owner)
         return answer({"pruned_count": len(ids)})
+
+    async def _prune(self, id: str, strategy: str, owner: str | None) -> None:
+        if strategy == "delete":
+            await self.remove(id, owner)
+            return
+        async with self._records.lock("threads", id):
+            await self._refuse_busy(id)
+            await self._saver().aprune([id])
+
+    async def expire_for_ever(self) -> None:
+        """Prune the threads whose `ttl` is over, until cancelled."""
+        while True:
+            try:
+                due = {"expires_at": {"$lte": now()}}
+                async for page in self._records.pages("threads", filter=due):
+                    for thread in page:
+                        await self._expire(thread)
+            except Exception:
+                LOG.exception("expired threads could not be pruned: it is tried again")
+            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+
+    async def _expire(self, thread: Record) -> None:
+        """Prune a thread if it has not changed for as long as its `ttl` says, and note when to look
+        at it again."""
+        id, ttl = thread["thread_id"], Ttl.model_validate(thread["ttl"])
+        later = _with_ttl(thread, ttl, thread["updated_at"])
+        if seconds_until(later["expires_at"]) <= 0:
+            with suppress(Refused):  # it is busy
+                await self._prune(id, ttl.strategy, thread["owner"] or None)
+            later = _with_ttl(thread, ttl, now())
+        with suppress(ItemChangedError):  # it was deleted, or has changed meanwhile
+            await self._records.put(("threads", id, later), seen=[("threads", id, thread)])
 
     @route("POST /threads/{thread_id}/copy")
     async def copy(self, request: Request) -> Response:
@@ -383,6 +420,15 @@ def new_thread(id: str, owner: str, metadata: dict[str, Any]) -> Record:
         "error": None,
         "owner": owner,
     }
+
+
+def _with_ttl(thread: Record, ttl: Ttl | None, since: str | None = None) -> Record:
+    """Return a thread with the time to live that a request sets, if it sets one."""
+    if ttl is None:
+        return thread
+    begin = datetime.fromisoformat(since or thread["updated_at"])
+    expires_at = (begin + timedelta(minutes=ttl.ttl)).isoformat()
+    return {**thread, "ttl": ttl.model_dump(), "expires_at": expires_at}
 
 
 _NO_STATE: Record = {

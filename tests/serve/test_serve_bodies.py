@@ -128,7 +128,8 @@ def test_a_setting_in_the_form_of_javascript_is_obeyed():
         ("/threads", [], "the body must be an object, got a list"),
         ("/threads", 3, "the body must be an object, got a number"),
         ("/threads", {"metadata": True}, "metadata: must be an object, got a boolean"),
-        ("/threads", {"ttl": 3}, "ttl: ttl of threads is not offered: prune or delete them"),
+        ("/threads", {"ttl": 0}, "ttl.ttl: "),
+        ("/threads", {"ttl": {"ttl": 3, "strategy": "x"}}, "ttl.strategy: "),
         ("/runs", {"assistant_id": "flow", "command": "x"}, "command: must be an object, got a string"),
         ("/runs", {"assistant_id": "flow", "stream_mode": "x"}, "stream_mode: the stream mode 'x' is not offered; offered"),
         (

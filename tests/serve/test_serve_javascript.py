@@ -46,8 +46,6 @@ def test_a_session_of_the_javascript_client(database):
 GUIDE = (Path(__file__).resolve().parents[2] / "docs/reference/server.md").read_text()
 REFUSED = {
     "assistants.delete deleteThreads": "delete_threads",
-    "threads.create ttl": "ttl",
-    "threads.update ttl": "ttl",
     "runs.create webhook": "webhook",
     "runs.create streamMode": "stream mode",
 }

@@ -83,7 +83,7 @@ WORKS: dict[str, list[Call]] = {
     ],
     "threads.count": [lambda s: s.client.threads.count(metadata={"m": 1}, values={}, status="idle")],
     "threads.create": [
-        lambda s: s.client.threads.create(metadata={}, thread_id="t", if_exists="raise", graph_id="flow"),
+        lambda s: s.client.threads.create(metadata={}, thread_id="t", if_exists="raise", graph_id="flow", ttl=5),
         lambda s: s.client.threads.create(
             graph_id="flow", supersteps=[{"updates": [{"values": {"log": ["x"]}, "as_node": "__input__"}]}]
         ),
@@ -114,6 +114,7 @@ WORKS: dict[str, list[Call]] = {
     "threads.update": [
         lambda s: s.client.threads.update(s.thread, metadata={"n": 1}),
         lambda s: s.client.threads.update(s.thread, metadata={"n": 1}, return_minimal=True),
+        lambda s: s.client.threads.update(s.thread, metadata={}, ttl=5),
     ],
     "threads.update_state": [
         lambda s: s.client.threads.update_state(s.thread, {"log": ["y"]}, as_node="b", checkpoint=s.at),
@@ -195,8 +196,6 @@ REFUSED: dict[str, tuple[Call, str]] = {
         lambda s: s.client.assistants.delete(s.assistant, delete_threads=True),
         "delete_threads",
     ),
-    "threads.create ttl": (lambda s: s.client.threads.create(ttl=5), "ttl"),
-    "threads.update ttl": (lambda s: s.client.threads.update(s.thread, metadata={}, ttl=5), "ttl"),
 }
 """What is refused, and the word that the guide says it with."""
 
