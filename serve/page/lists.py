@@ -39,6 +39,7 @@ class TextSearch(Body):
 
     text: str = Field(min_length=1, max_length=1000)
     status: Literal["idle", "busy", "interrupted", "error"] | None = None
+    graph_id: str | None = None
     limit: int = Field(200, ge=1, le=1000)
     further: tuple[str, str] | None = None
 
@@ -58,6 +59,8 @@ class PageLists(Handlers):
         body = await self._body(request, TextSearch)
         text, records = body.text.lower(), self._records
         filter = await self._service.having_status(body.status)
+        if body.graph_id is not None:
+            filter = {**filter, "metadata.graph_id": body.graph_id}
         of = await records.count("threads", filter, owner)
         hits: list[Record] = []
         if body.further is None:

@@ -143,6 +143,13 @@ def test_threads_are_found_by_id_metadata_state_and_status(page, client):
     page.write("input[type=search]", "coffee")
     page.choose("[aria-label=Status]", "idle")
     finds("c")
+    client.post("/threads", json={"thread_id": "d", "metadata": {"graph_id": "chat", "note": "coffee"}}).raise_for_status()
+    page.choose("[aria-label=Graph]", "chat")
+    finds("d")
+    page.write("input[type=search]", " ")
+    finds("d")
+    page.choose("[aria-label=Graph]", "orders")
+    finds("c")
 
 
 def test_a_text_is_searched_in_all_states_piece_by_piece(page, client, monkeypatch):
@@ -511,6 +518,41 @@ def test_a_thread_is_copied_and_deleted(page, client):
     page.press_button("Delete")
     page.sees("Threads", "one")
     assert len(client.post("/threads/search", json={}).json()) == 1
+
+
+def test_a_thread_is_saved_as_a_file(page, client):
+    order(client, "one")
+    page.go("#/thread/one")
+    page.sees("paused", within=".thread-head")
+    page.browser.run("URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); return '#saved'; }")
+    page.press_button("Export")
+    page.until("window.saved")
+    saved = json.loads(page.browser.run("window.saved"))
+    assert saved["thread"]["thread_id"] == "one"
+    assert saved["history"] == client.get("/threads/one/history?limit=1000").json()
+
+
+def test_what_messages_have_cost_is_shown_for_each_and_for_all(page, client):
+    def said(id: str, out: int) -> dict[str, Any]:
+        usage = {"input_tokens": 1200, "output_tokens": out, "total_tokens": 1200 + out}
+        return {"role": "assistant", "id": id, "content": id, "usage_metadata": usage}
+
+    values = {"messages": [{"role": "user", "content": "hi"}, said("m1", 30), said("m2", 4)]}
+    made = {"thread_id": "t", "metadata": {"graph_id": "chat", "assistant_id": "chat"}}
+    client.post("/threads", json=made).raise_for_status()
+    client.post("/threads/t/state", json={"values": values, "as_node": "model"}).raise_for_status()
+    page.go("#/thread/t/chat")
+    page.sees("1,200 in · 30 out", "1,200 in · 4 out", "together 2,400 in · 34 out")
+
+
+def test_where_a_run_begins_is_shown_among_the_steps(page, client):
+    order(client, "one")
+    answer(client, "one")
+    again = {"assistant_id": "orders", "input": {"item": "coffee", "price": 1.0}}
+    client.post("/threads/one/runs/wait", json=again).raise_for_status()
+    page.go("#/thread/one/steps")
+    page.sees("numbered to", "new run")
+    page.until("[...document.querySelectorAll('.steps-list .chip')].filter(e => e.textContent === 'new run').length === 2")
 
 
 # -- schedules and what is at work -----------------------------------------------------------------------------------

@@ -368,6 +368,7 @@ class ThreadPages:
     ) -> Data:
         data = describe_step(timeline, place, step)
         more = {"keys": keys, "f": forks[step.checkpoint], "u": count_by_node(step, timeline.steps)}
+        more["r"] = step.source == "input"
         return without_empty({**data, **more})
 
     def _head_of_open(self, step: TraceStep) -> Data:

@@ -1,7 +1,7 @@
 // The messages of a thread as a chat: tool calls folded, tokens as they come, a box to send.
 import { brief, button, fill, isScrolledDown, make, scrollDown } from "./dom.js";
 import { drawMarkdown } from "./markdown.js";
-import { MessageStream, isMessage, messagesOf, roleOf, textOf } from "./messages.js";
+import { MessageStream, isMessage, messagesOf, roleOf, textOf, tokensOf } from "./messages.js";
 import { tree } from "./values.js";
 
 const SHOWN = 200; // the newest messages; older ones on demand
@@ -69,7 +69,7 @@ class Chat {
     this.shown = drawn;
     const more = from > 0 && button(`${from} older`, () => { this.most += SHOWN; return this.load(); }, { kind: "small" });
     const nothing = !messages.length && make("p.empty", {}, this.hasMessages ? "No messages yet." : "This graph has no messages. Another tab shows what the thread holds.");
-    fill(this.list, more, nothing, elements);
+    fill(this.list, more, nothing, elements, messages.length > 1 && tokenChip(messages, "together"));
   }
 
   event({ event, data }, run) {
@@ -102,8 +102,15 @@ function bubble(message, isLive = false) {
   const who = [role, message.name].filter(Boolean).join(" · ");
   const body = role === "tool"
     ? make("details.tool", {}, make("summary", {}, make("b", {}, who), " ", brief(text)), make("pre", {}, text))
-    : [make("p.who", {}, who), text && make("div.text.markdown", {}, drawMarkdown(text))];
+    : [make("p.who", {}, who, tokenChip([message])), text && make("div.text.markdown", {}, drawMarkdown(text))];
   return make("article", { class: `message from-${role in ROLES ? role : "other"}`, "data-live": isLive }, body, calls.map(callOf));
+}
+
+/** What messages have cost, if a model has said it. */
+function tokenChip(messages, why = "") {
+  const tokens = tokensOf(messages);
+  return tokens && make("span.chip.tokens", { title: "Tokens that the model has read and written" },
+    `${why} ${tokens[0].toLocaleString("en")} in · ${tokens[1].toLocaleString("en")} out`.trim());
 }
 
 const ROLES = { user: 1, assistant: 1, tool: 1, system: 1 };

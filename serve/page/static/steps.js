@@ -106,7 +106,9 @@ class StepsTab {
   show() {
     this.list.element.style.height = `min(${Math.max(this.data.rows, 1) * ROW}px, var(--most))`;
     this.list.show(this.data.rows);
-    this.count.textContent = countOf(this.data.count, "step") + (this.data.open ? ", one open" : "");
+    const newest = this.data.at(this.data.rows - 1)?.n;
+    const numbered = newest > this.data.count ? `, numbered to ${newest.toLocaleString("en")} with inputs` : "";
+    this.count.textContent = countOf(this.data.count, "step") + numbered + (this.data.open ? ", one open" : "");
   }
 
   drawNotes() {

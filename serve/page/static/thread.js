@@ -177,6 +177,7 @@ class ThreadView {
       !isBusy && status !== "idle" && metadata.graph_id &&
         button("Continue", () => this.begin({ input: null }), { title: "Run what is pending once more, without an answer" }),
       button("Run", () => openRun(this.form, this.api, metadata.assistant_id, (body) => this.begin(body)), { title: "Run with another input" }),
+      metadata.graph_id && button("Export", () => this.export(), { title: "Save the thread's record and its newest 1,000 states as a JSON file" }),
       !isBusy && button("Copy", () => this.copy(), { title: "A new thread with the same history" }),
       !isBusy && button("Delete", () => this.remove(), { kind: "danger", title: "Delete the thread with its history" }),
     ];
@@ -194,6 +195,14 @@ class ThreadView {
   async cancel() {
     await this.api.post("runs/cancel", { thread_id: this.threadId, status: "all" });
     this.watch.look();
+  }
+
+  /** Save the thread as a file. */
+  async export() {
+    const [thread, history] = await Promise.all(["", "/history?limit=1000"].map((end) => this.api.get(this.base + end, this.signal)));
+    const file = URL.createObjectURL(new Blob([JSON.stringify({ thread, history }, null, 2)], { type: "application/json" }));
+    make("a", { href: file, download: `${this.threadId}.json` }).click();
+    URL.revokeObjectURL(file);
   }
 
   async copy() {

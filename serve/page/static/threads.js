@@ -13,6 +13,7 @@ const HIDDEN = new Set(["graph_id", "assistant_id", "created_by"]);
 export async function open(main, { api, signal }) {
   const list = new ThreadList(main, api, signal);
   await list.load();
+  attempt(() => list.offerGraphs());
   poll(SECONDS, signal, () => list.renew());
   return { keys: { n: ["new thread", () => openStart(main, api)] } };
 }
@@ -25,17 +26,24 @@ class ThreadList {
     this.status = make("select.tight", { "aria-label": "Status", onchange: changed },
       make("option", { value: "" }, "any status"),
       ["idle", "busy", "interrupted", "error"].map((each) => make("option", { value: each }, { interrupted: "paused" }[each] ?? each)));
+    this.graph = make("select.tight", { "aria-label": "Graph", onchange: changed }, make("option", { value: "" }, "any graph"));
     this.rows = make("ul.list", { "aria-label": "Threads" });
     this.foot = make("div.line.foot");
     main.append(
-      make("div.line.top", {}, make("h1", {}, "Threads"), this.search, this.status,
+      make("div.line.top", {}, make("h1", {}, "Threads"), this.search, this.graph, this.status,
         button("New thread", () => openStart(main, api), { kind: "main tight", title: "n" })),
       this.rows, this.foot);
+  }
+
+  async offerGraphs() {
+    const found = await this.api.post("assistants/search", { metadata: { created_by: "system" }, limit: 1000 }, this.signal);
+    this.graph.append(...found.map(({ graph_id: id }) => make("option", { value: id }, id)));
   }
 
   async load() {
     const asked = { limit: PAGE + 1, offset: this.offset };
     if (this.status.value) asked.status = this.status.value;
+    if (this.graph.value) asked.metadata = { graph_id: this.graph.value };
     const text = this.search.value.trim();
     const key = JSON.stringify([asked, text]);
     this.wanted = key;
@@ -52,7 +60,7 @@ class ThreadList {
   /** Look for the text in the next states; for the first time in all ids and metadata, too. */
   async searchFurther() {
     const { wanted: key, text, searched } = this;
-    const asked = { text, status: this.status.value || null, further: searched?.further ?? null };
+    const asked = { text, status: this.status.value || null, graph_id: this.graph.value || null, further: searched?.further ?? null };
     const found = await this.api.post("page/threads", asked, this.signal);
     if (this.wanted !== key) return;
     this.searched = found;
@@ -77,7 +85,7 @@ class ThreadList {
     this.found = found;
     const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
     const rows = this.text ? found : found.slice(0, PAGE);
-    const nothing = this.search.value || this.status.value ? "No thread fits." : "There are no threads yet. Start one with “New thread”.";
+    const nothing = this.search.value || this.status.value || this.graph.value ? "No thread fits." : "There are no threads yet. Start one with “New thread”.";
     fill(this.rows, rows.length ? rows.map(row) : make("li.empty", {}, nothing));
     if (this.text) fill(this.foot, this.drawSearched());
     else this.drawPages(rows.length, found.length > PAGE);
