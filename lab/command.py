@@ -67,7 +67,7 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--different", metavar="MOST", help=text)
     add("--worse", metavar="MOST", help="the same for trials that the judge calls worse")
     add("--report", type=Path, metavar="FILE", help="write the trials to an HTML file")
-    add("--save", type=Path, metavar="FOLDER", help="write the threads as files, to run them again")
+    add("--save", type=Path, metavar="FILE", help="write the threads to a file, to run them again")
     run.set_defaults(lab=_run)
     about = "say which tasks made a value what it is, back to the input"
     ask = commands.add_parser("why", help=about, description=about)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
@@ -73,9 +74,19 @@ def read_recordings(app: Pregel, threads: Threads) -> Iterator[tuple[str, Record
             yield each.graph, each
         elif isinstance(each, Path):
             files = sorted(each.glob("*.json")) if each.is_dir() else [each]
-            yield from ((file.name, Recording.load(file)) for file in files)
+            yield from (read for file in files for read in _read_file(file))
         else:
             try:
                 yield each, read_thread(app, address(each, ""))
             except ThreadError as error:
                 yield each, str(error)
+
+
+def _read_file(file: Path) -> Iterator[tuple[str, Recording]]:
+    """The recording of a file, or all those of a cohort."""
+    text = file.read_text("utf-8")
+    if not text.startswith("["):
+        yield file.name, Recording.load(file)
+        return
+    for number, each in enumerate(json.loads(text), 1):
+        yield f"{file.name} {number}", Recording.from_json(each)

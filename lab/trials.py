@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..testing.asserts import CheckFailed
 from ..testing.comparing import Difference
-from ..testing.recording import Recording
+from ..testing.recording import Recording, format_json
 from ..visualize.trace.changes import Block, ChangeList
 from ..visualize.trace.diff import Change
 from ..visualize.trace.values import count_noun
@@ -137,19 +137,20 @@ class Trials(ChangeList):
         except ValueError:
             raise ValueError(f'must be a number or a share such as "5%", got {most!r}') from None
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the threads as they were before to a folder, a file for each; `whatif` takes these
-        files, so that the cohort runs again without the database.
+    def save(self, path: str | Path) -> Path:
+        """Write the threads as they were before to one file of recordings; `whatif` takes it, so
+        that the cohort runs again without the database.
+
+        Returns:
+            The path.
 
         Raises:
             OSError: it cannot be written.
         """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, each in enumerate(self.trials, 1):
-            if each.before is not None:
-                each.before.save(folder / f"{number:04}.json")
-        return folder
+        path = Path(path)
+        found = [each.before.to_json() for each in self.trials if each.before is not None]
+        path.write_text(format_json(found) + "\n", "utf-8")
+        return path
 
     # -- drawing -----------------------------------------------------------------------------------
 

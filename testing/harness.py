@@ -23,6 +23,7 @@ from ..checkpoint.base import (
     Expected,
     TaskWrites,
     address,
+    coordinates,
 )
 from .asserts import ASYNC, CheckFailed, assert_same
 
@@ -226,6 +227,11 @@ class Harness:
         if found is None:
             raise CheckFailed(f"get_tuple({self.at(id, **where)}): expected a checkpoint, got None")
         return found
+
+    def parent(self, id: str | None = None, **where: str) -> str | None:
+        """The id of a checkpoint's parent."""
+        config = self.need(id, **where).parent_config
+        return None if config is None else coordinates(config)[2]
 
     def values(self, id: str | None = None, **where: str) -> dict[str, Any]:
         """What the channels hold at a checkpoint."""

@@ -15,6 +15,7 @@ from uuid import uuid4
 from ..channels.base import MISSING
 from ..checkpoint.memory import InMemorySaver
 from ..pregel.app import Pregel
+from ..pregel.drivers.steps import Steps, arun_steps, run_steps
 from ..pregel.errors import ParentCommand
 from ..pregel.names import ROOT
 from ..pregel.observer import RunInfo, TaskInfo
@@ -106,16 +107,8 @@ def run_node(
     {'n': 8}
     """
     stage = _Stage(app, node, answers, retry)
-    stage.prepare(config, store)
-    with stage.listen():
-        given: Command | None = stage.start(state, sent)
-        while given is not None:
-            with stage.parent_command():
-                stage.events += stage.app.invoke(
-                    given, stage.thread, **stage.options, context=context
-                )
-            given = stage.go_on(stage.app.get_state(stage.thread))
-    return stage.result()
+    stage.prepare(config, store, context)
+    return run_steps(stage.run(state, sent, stage.app.invoke))
 
 
 async def arun_node(
@@ -132,16 +125,8 @@ async def arun_node(
 ) -> NodeRun:
     """`run_node` for coroutines; also for nodes that are async only."""
     stage = _Stage(app, node, answers, retry)
-    stage.prepare(config, store)
-    with stage.listen():
-        given: Command | None = stage.start(state, sent)
-        while given is not None:
-            with stage.parent_command():
-                stage.events += await stage.app.ainvoke(
-                    given, stage.thread, **stage.options, context=context
-                )
-            given = stage.go_on(await stage.app.aget_state(stage.thread))
-    return stage.result()
+    stage.prepare(config, store, context)
+    return await arun_steps(stage.run(state, sent, stage.app.ainvoke))
 
 
 class _Stage(EngineObserver):
@@ -175,18 +160,25 @@ class _Stage(EngineObserver):
         self.task: Task | None = None
         self._run: RunInfo | None = None
 
-    def prepare(self, config: Mapping[str, Any] | None, store: Any) -> None:
-        """Take the test's config and store."""
+    def prepare(self, config: Mapping[str, Any] | None, store: Any, context: Any) -> None:
+        """Take the test's config, store and context."""
+        self.options["context"] = context
         if store is not None:
             self.app = self.app.copy({"store": store})
         given = dict(config or {})
         configurable = {**given.get("configurable", {}), "thread_id": self.thread_id}
         self.thread = {**given, "configurable": configurable}  # type: ignore[typeddict-item]
 
-    def start(self, state: Any, sent: Any) -> Command:
-        """What makes the node run with this state."""
+    def run(self, state: Any, sent: Any, call: Callable[..., Any]) -> Steps[NodeRun]:
+        """Run the node with this state, and give what was seen."""
         goto = self.node if sent is MISSING else Send(self.node, sent)
-        return Command(update=self._update_of(state), goto=goto)
+        given: Command | None = Command(update=self._update_of(state), goto=goto)
+        with self.listen():
+            while given is not None:
+                with self.parent_command():
+                    self.events += yield call(given, self.thread, **self.options)
+                given = self.go_on(self.app.get_state(self.thread))
+        return self.result()
 
     def _update_of(self, state: Any) -> Any:
         """An update that leaves nothing but this state."""

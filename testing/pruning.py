@@ -52,13 +52,8 @@ def delete_for_runs_forgets_what_these_runs_made(harness: Harness) -> None:
     harness.call("delete_for_runs", ["unknown"])
     assert_same(harness.ids(None), ["x", "n", "3", "2", "1"], "list(None) after deleting nothing")
     harness.call("delete_for_runs", ["r2"])
-    found = harness.need("3")
-    assert_same(
-        found.parent_config and found.parent_config["configurable"]["checkpoint_id"],
-        "1",
-        "nearest ancestor left",
-    )
-    assert_same(found.checkpoint["channel_values"], {"a": 1, "b": 3}, "values of '3'")
+    assert_same(harness.parent("3"), "1", "nearest ancestor left")
+    assert_same(harness.values("3"), {"a": 1, "b": 3}, "values of '3'")
     harness.call("delete_for_runs", ["r3", "r4"])
     harness.reopen()
     assert_same(
@@ -103,7 +98,7 @@ def prune_keeps_the_newest_of_each_namespace(harness: Harness) -> None:
         ([("task", "a", 1)], {"a": 3}),
         "writes and values of what stayed",
     )
-    assert_same(harness.need("t3").parent_config, None, "parent of what stayed")
+    assert_same(harness.parent("t3"), None, "parent of what stayed")
     harness.put("t2")
     assert_same(harness.pending("t2"), [], "writes beside a checkpoint of a name that was pruned")
     harness.call("prune", ["t"], keep_last=0)
@@ -138,7 +133,7 @@ def what_stays_after_prune_reads_back_and_goes_on(harness: Harness) -> None:
     ids = harness.ids()
     assert_same(len(ids), 60, "how many stayed")
     harness.reads_back(run, ids)
-    assert_same(harness.need("fork").parent_config, None, "parent of a fork whose parent went")
+    assert_same(harness.parent("fork"), None, "parent of a fork whose parent went")
     harness.reopen()
     for step in range(40):
         run.step(f"more {step}", y=step, x=["a" * 30] * (step + 30))

@@ -28,13 +28,11 @@ from stategraph.lab import awhatif, whatif
 from stategraph.prebuilt import create_agent
 from stategraph.testing import OPEN, virtual_time
 
-COUNT = 8
-
 
 class Agent:
     """An agent with threads in a database."""
 
-    def __init__(self, name, path, count=COUNT):
+    def __init__(self, name, path, count):
         self.name, self.path, self.world = name, path, World()
         self.app = AGENTS[name](self.world)
         with SqliteSaver.from_conn_string(str(path), serde=self.app.serde) as saver, virtual_time() as clock:
@@ -55,10 +53,10 @@ class Agent:
         return trials
 
 
-@pytest.fixture(scope="module")
-def agents(tmp_path_factory):
+@pytest.fixture(scope="module", params=[8, pytest.param(100, marks=pytest.mark.trial)])
+def agents(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
-    return {name: Agent(name, folder / f"{name}.db") for name in AGENTS}
+    return {name: Agent(name, folder / f"{name}.db", request.param) for name in AGENTS}
 
 
 def way(trial):
@@ -76,9 +74,9 @@ def test_all_nodes_run_and_do_what_they_did(agents, name):
 
 def test_cohort_from_files_has_the_calls(agents, tmp_path):
     for name, agent in agents.items():
-        folder = agent.whatif().save(tmp_path / name)
+        folder = agent.whatif().save(tmp_path / f"{name}.json")
         again = whatif(agent.app, folder, live="*")
-        assert len(again) == COUNT
+        assert len(again) == len(agent.threads)
         assert all(trial.same and trial.calls for trial in again), name
     assert [len(agent.world.effects) for agent in agents.values()] == [agent.done for agent in agents.values()]
 
@@ -161,9 +159,6 @@ def test_changed_threshold_differs_in_the_route_of_the_threads_between(agents, l
 
 
 def test_other_answer_to_the_second_question_of_a_node(agents):
-    def never(question):
-        return "never" if question.value == "by card?" else OPEN
-
     for number, trial in enumerate(agents["questions"].whatif(answers=never)):
         asked = inputs_of("questions", number)[0]["price"] > 50
         assert trial.same is not asked
@@ -240,7 +235,7 @@ def test_several_judges_have_their_names(agents):
     judges = {"longer": lambda before, now: len(now["facts"]) - len(before["facts"]), "ok": lambda before, now: True}
     trials = agents["map"].whatif(variant=map_agent(agents["map"].world, most=2), judge=judges)
     assert {name for trial in trials for name in trial.scores} == {"longer", "ok"}
-    fewer = sum(len(inputs_of("map", number)[0]["topics"]) > 2 for number in range(COUNT))
+    fewer = sum(len(inputs_of("map", number)[0]["topics"]) > 2 for number in range(len(trials)))
     assert len(trials.worse) == fewer
     assert any(each.startswith("longer: ") for each in trials.remarks)
 
@@ -383,12 +378,41 @@ def test_policies_that_are_none_are_refused():
         whatif(app, 1, calls={"look": "maybe"})
 
 
+def never(question):
+    """Another answer to the second question of the agent that asks."""
+    return "never" if question.value == "by card?" else OPEN
+
+
+def changes_of(name, world):
+    """Four planted changes of an agent."""
+    if name == "tools":
+        short = {"chat": lambda call: {"role": "assistant", "content": "short"}}
+        brief = {"variant": tools_agent(world, prompt="Be brief."), "calls": short}
+        cities = [{"variant": {"model": asks_for_weather(city)}} for city in ("Oslo", "Rome")]
+        return [brief, {"variant": tools_agent(world, without="mail")}, *cities]
+    if name == "map":
+        variants = [map_agent(world, order="check first"), *(map_agent(world, most=most) for most in (1, 2))]
+        return [{"variant": each} for each in [*variants, {"rank": lambda state: {"best": "none"}}]]
+    if name == "questions":
+        limits = [{"variant": question_agent(world, limit=limit)} for limit in (20, 90)]
+        return [*limits, {"answers": never}, {"from_": "pay", "edit": {"log": ["edited"]}}]
+    if name == "memory":
+        return [{"variant": {"memory:polish": lambda state, text=text: {"text": text}}} for text in "abcd"]
+    return [{"variant": functional_agent(world, mood=f"{mood}, ")} for mood in ("Sir", "Dear", "Well", "So")]
+
+
 @pytest.mark.trial
-def test_five_hundred_threads_are_identical_and_quick(tmp_path: Path):
+def test_none_of_ten_thousand_effects_of_five_hundred_threads_happens_again(tmp_path: Path):
+    effects = 0
     for name in AGENTS:
-        trials = Agent(name, tmp_path / f"{name}.db", 100).whatif()
+        agent = Agent(name, tmp_path / f"{name}.db", 100)
+        trials = agent.whatif()
         assert all(trial.same for trial in trials), trials.draw_text()
-        assert sum(trial.seconds for trial in trials) < 30
+        assert sum(trial.seconds for trial in trials) < 30  # 200 threads in a minute
+        for change in changes_of(name, agent.world):
+            assert agent.whatif(**change).different, change
+        effects += 5 * agent.done
+    assert effects > 10_000
 
 
 def test_trials_of_a_graph_with_a_budget_spend_nothing():

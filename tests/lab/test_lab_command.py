@@ -75,10 +75,10 @@ def test_threads_are_chosen_by_how_they_stand_and_by_time(folder):
 def test_a_gate_exits_with_1(folder):
     words = ("run", "shop_of_test.py:app", "--db", "threads.db", "--variant", "shop_of_test.py:variant")
     assert lab(folder, *words, "--different", "75%").returncode == 0
-    failed = lab(folder, *words, "--judge", "shop_of_test:no_lower", "--worse", "0", "--report", "out.html", "--save", "cohort")
+    failed = lab(folder, *words, "--judge", "shop_of_test:no_lower", "--worse", "0", "--report", "out.html", "--save", "cohort.json")
     assert failed.returncode == 1
     assert "3 of 4 trials are worse, at most 0 may be" in failed.stdout
-    assert "thread t3" in (folder / "out.html").read_text() and len(list((folder / "cohort").iterdir())) == 4
+    assert "thread t3" in (folder / "out.html").read_text() and (folder / "cohort.json").read_text().count("stategraph recording") == 4
 
 
 def test_why_says_who_made_a_value(folder):

@@ -386,12 +386,13 @@ def test_a_judge_scores_and_a_gate_fails(world):
 def test_a_cohort_runs_again_without_the_database(world, tmp_path):
     app = asking(world, InMemorySaver())
     run_all(app, 5)
-    folder = whatif(app, 5).save(tmp_path / "cohort")
+    file = whatif(app, 5).save(tmp_path / "cohort.json")
     world.effects.clear()
     bare = asking(world, None)
-    again = whatif(bare, folder)
+    again = whatif(bare, file)
     assert len(again) == 5 and all(each.same for each in again) and not world.effects
-    assert not whatif(bare, folder / "0001.json", variant={"pay": {"total": -1}})[0].same
+    assert again[0].thread == "cohort.json 1"
+    assert not whatif(bare, file, variant={"pay": {"total": -1}})[0].same
 
 
 def test_threads_are_chosen_by_metadata_number_or_id(world):
@@ -454,7 +455,7 @@ def test_posts_come_where_they_were_taken(schedule, tmp_path):
     assert [told.count(each) for each in ("within", "while asked", "before")] == [3, 3 if schedule == "supersteps" else 2, 2]
     trials = whatif(app, 1)
     assert trials[0].same, trials[0].difference
-    assert whatif(app, trials.save(tmp_path))[0].same
+    assert whatif(app, trials.save(tmp_path / "cohort.json"))[0].same
     if schedule == "supersteps":
         for step, found in enumerate(list(app.get_state_history(thread))[:-1]):
             assert whatif(app, 1, from_=found.config["configurable"]["checkpoint_id"])[0].same, step
