@@ -12,7 +12,7 @@ from ..checkpoint.base import address, coordinates
 from ..pregel.app import Pregel
 from ..pregel.errors import nearest
 from ..pregel.names import NS_END, START, child_ns, numbered_ns, split_number
-from ..pregel.run.task_records import NOTHING_RECORDED, read_records
+from ..pregel.run.ledger import Ledger
 from ..pregel.types import AnyConfig
 from ..testing.fakes import find_node
 from ..testing.recording import RecordedStep
@@ -241,8 +241,8 @@ class _Search:
         saver: Any = self._app.checkpointer
         made = saver.get_tuple(address(self._thread, self._ns, cause.checkpoint))
         before = None if made is None else saver.get_tuple(made.parent_config)
-        records = read_records(() if before is None else before.pending_writes or ())
-        known = [(task, records.get(task.id, NOTHING_RECORDED)) for task in cause.tasks]
+        ledger = Ledger(() if before is None else before.pending_writes or ())
+        known = [(task, ledger.of(task.id)) for task in cause.tasks]
         guilty = [
             (task, record)
             for task, record in known

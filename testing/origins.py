@@ -10,9 +10,9 @@ from ..checkpoint.base import CheckpointTuple
 from ..pregel.app import Pregel
 from ..pregel.names import under_way_number
 from ..pregel.program.program import Program
+from ..pregel.run.ledger import Ledger
 from ..pregel.run.origins import with_origins
 from ..pregel.run.snapshots import View, view
-from ..pregel.run.task_records import read_records
 from ..pregel.schedule.machine import Machine
 from ..pregel.schedule.rules import always, could_start
 from ..pregel.schedule.slots import OpenTasks, find_origin, find_under_way
@@ -64,7 +64,7 @@ def kept_back(program: Program, before: CheckpointTuple, after: CheckpointTuple)
     if any(origin == id for _, origin in _list_under_way(after)):
         return False
     was_under_way = {id for ids, _ in _list_under_way(before) for id in ids}
-    records = read_records(before.pending_writes or ()).items()
+    records = Ledger(before.pending_writes or ()).items()
     if any(known.finished and id not in was_under_way for id, known in records):
         return False
     open_tasks = OpenTasks()
@@ -89,7 +89,7 @@ def _list_under_way(found: CheckpointTuple) -> Iterator[tuple[tuple[str | None, 
 def find_ended(seen: View, found: CheckpointTuple) -> Container[str]:
     """The ids of the tasks that ended with the step behind a checkpoint: they have written, or
     their error handler has."""
-    records = read_records(found.pending_writes or ())
+    records = Ledger(found.pending_writes or ())
     ended = {task.id for task in seen.tasks if task.id in records and records[task.id].finished}
     for task in seen.tasks:
         if task.node.handler is not None and handler_of(task).id in ended:

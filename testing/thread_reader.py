@@ -32,8 +32,8 @@ from ..pregel.names import (
     triggered_node,
 )
 from ..pregel.program.program import Program
+from ..pregel.run.ledger import TaskRecord
 from ..pregel.run.snapshots import View, view
-from ..pregel.run.task_records import NOTHING_RECORDED, TaskRecord
 from ..pregel.task.interrupts import identity_of
 from ..pregel.task.task import Task
 from ..pregel.types import Send
@@ -198,7 +198,7 @@ class _ThreadReader:
     def _note_calls(self, seen: View) -> None:
         """Note what is recorded of calls and effects of the tasks."""
         tasks = {task.id for task in seen.tasks}
-        for id, known in seen.records.items():
+        for id, known in seen.ledger.items():
             writes = dict(known.writes)
             ended = RETURN in writes or known.error is not None
             if id in tasks or not (ended or known.interrupts):
@@ -264,7 +264,7 @@ def _asked_before(known: TaskRecord) -> list[str]:
 
 
 def _record_of(seen: View, task: Task) -> TaskRecord:
-    return seen.records.get(task.id, NOTHING_RECORDED)
+    return seen.ledger.of(task.id)
 
 
 def _line(found: Iterable[CheckpointTuple], wanted: str | None) -> list[CheckpointTuple]:

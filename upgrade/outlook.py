@@ -24,11 +24,11 @@ from ..pregel.names import GRAPH, child_ns, memory_below
 from ..pregel.program.version import changes
 from ..pregel.run.effects import Effects, Load
 from ..pregel.run.inbox import decode_post
+from ..pregel.run.ledger import TaskRecord
 from ..pregel.run.load import load_machine, lost_kinds, lost_work
 from ..pregel.run.nested import load_under_way
 from ..pregel.run.run import Run
 from ..pregel.run.snapshots import snapshot_of
-from ..pregel.run.task_records import TaskRecord
 from ..pregel.schedule.machine import Machine
 from ..pregel.types import PregelTask, StateSnapshot
 
@@ -159,7 +159,7 @@ class _Look:
     def _describe_level(
         self, run: Run, stored: CheckpointTuple, graph: tuple[str, ...], beside: Collection[str]
     ) -> LevelOutlook:
-        found, machine, records = run.position.found, run.machine, run.position.records
+        found, machine, records = run.position.found, run.machine, run.ledger
         assert found is not None
         faults = [f"{what} is gone" for what in lost_work(machine, found, records)]
         faults += [f"{what} has changed its kind" for what in lost_kinds(machine, found)]

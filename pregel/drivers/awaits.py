@@ -96,7 +96,7 @@ async def aattempt(task: Task) -> None:
             await arun_steps(join_calls(task, AWAITS))
         if task.noted.questions:
             warn_of_lost_questions(task)
-    if task.run.position.records:
+    if task.run.ledger:
         warn_of_unasked(task)
     task.finish()
 

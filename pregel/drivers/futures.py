@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from os.path import basename, splitext
@@ -26,7 +26,6 @@ from ..program.results import refuse_coroutine
 from ..program.writes import Writer
 from ..run.effects import Save
 from ..run.run import Run, run_of
-from ..run.task_records import given_answers, marks_of_unfinished
 from ..running import PendingSleep, SleepRequest
 from ..task.ids import call_id
 from ..task.interrupts import pausing
@@ -58,7 +57,6 @@ class Calls:
         self.run = run
         self._made: dict[str, tuple[Task, Any]] = {}
         self._effects: dict[str, Any] = {}
-        self._given: tuple[Any, Collection[str]] = (None, ())
         self._limiters: dict[str, Limiter] = {}
         self._lock = threading.Lock()
         self.meter: Any = None
@@ -169,8 +167,8 @@ class Calls:
     def _find_recorded(self, child: Task) -> Any:
         """A future that ends as the record of this very call says: with what it returned, or with
         questions that got no answer. None if the call is to be made."""
-        stored = self.run.position.records
-        known = stored.get(child.id) if stored else None
+        ledger = self.run.ledger
+        known = ledger.get(child.id) if ledger else None
         if known is None:
             return None
         if known.finished:
@@ -178,9 +176,7 @@ class Calls:
             for stream in self.run.output.streams:
                 stream.known((result,))
             return self._resolve(result, None)
-        if self._given[0] is not stored:
-            self._given = stored, given_answers(stored)
-        pause = self.run.answers.still_waits(known, self._given[1])
+        pause = ledger.find_pause(known)
         if pause is None:
             return None
         return self._resolve(None, pausing(pause.questions, pause.wake_at))
@@ -360,7 +356,7 @@ def build_record(run: Run, child: Task) -> Save | None:
         if child.answers:
             marks[RESUME] = child.answers
     else:
-        marks = marks_of_unfinished(child, run.position.record_of(child.id))
+        marks = run.ledger.marks_of(child)
     if not marks or run.thread.saver is None:
         return None
     if run.settings.durability == "exit":
@@ -373,6 +369,6 @@ def build_record(run: Run, child: Task) -> Save | None:
 
 
 def _forget_error(run: Run, child: Task) -> Mapping[str, Any]:
-    if run.position.record_of(child.id).error is None:
+    if run.ledger.of(child.id).error is None:
         return {}
     return {ERROR: None}

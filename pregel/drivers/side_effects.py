@@ -59,7 +59,7 @@ class StoredEffect(EffectRecord):
         if self._id in self._results:
             saver: Any = self._run.thread.saver
             return (saver.serde.loads(self._results[self._id].writes[0][1]),)
-        found = self._run.position.record_of(self._id)  # a run before this one has recorded it
+        found = self._run.ledger.of(self._id)  # a run before this one has recorded it
         return (dict(found.writes).get(RETURN),) if found.finished else ()
 
     def save(self, result: Any) -> Any:
@@ -94,7 +94,7 @@ class StoredTransaction(StoredEffect):
 
     def run(self, asked: Transaction) -> Any:
         """Have it, unless it was had before; on an event loop, what is to be awaited."""
-        if self._id in self._results or self._run.position.record_of(self._id).finished:
+        if self._id in self._results or self._run.ledger.of(self._id).finished:
             return None
         saver: Any = self._run.thread.saver
         if asked.on is None and type(saver).transact is BaseCheckpointSaver.transact:

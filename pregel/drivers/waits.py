@@ -87,7 +87,7 @@ def attempt(task: Task) -> None:
             run_steps(join_calls(task, WAITS))
         if task.noted.questions:
             warn_of_lost_questions(task)
-    if task.run.position.records:
+    if task.run.ledger:
         warn_of_unasked(task)
     task.finish()
 

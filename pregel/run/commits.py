@@ -39,6 +39,7 @@ from ..task.ids import new_checkpoint_id, successor_id
 from ..task.task import Task
 from ..types import Command, without_keys
 from .config import scalars
+from .ledger import Ledger
 from .position import Position
 from .settings import Settings, Thread
 
@@ -76,17 +77,23 @@ class CommitBuilder:
     """
 
     __slots__ = (
-        "_applying", "_blobs", "_exit_source", "_lists", "_may_repeat", "_position", "_settings",
-        "_thread", "exit_records", "holds_input", "holds_start", "inbox", "inner", "last",
-        "made_new", "metadata", "parents", "repeats_input",
+        "_applying", "_blobs", "_exit_source", "_ledger", "_lists", "_may_repeat", "_position",
+        "_settings", "_thread", "exit_records", "holds_input", "holds_start", "inbox", "inner",
+        "last", "made_new", "metadata", "parents", "repeats_input",
     )  # fmt: skip
 
     def __init__(
-        self, settings: Settings, thread: Thread, position: Position, inbox: Inbox | None
+        self,
+        settings: Settings,
+        thread: Thread,
+        position: Position,
+        ledger: Ledger,
+        inbox: Inbox | None,
     ) -> None:
         self._settings = settings
         self._thread = thread
         self._position = position
+        self._ledger = ledger
         # Key → what a task of this superstep wrote last, and encoded.
         self._blobs: dict[str, tuple[Any, Blob]] = {}
         # The next checkpoint may be one that an earlier call has made and lost.
@@ -138,10 +145,10 @@ class CommitBuilder:
                         f"{self._thread}"
                     )
                     raise
-        position = self._position
+        ledger = self._ledger
         # Records are replaced by name; without this the old error would stay beside the writes, and
         # the task would count as failed.
-        if position.records and position.record_of(task.id).error is not None:
+        if ledger and ledger.of(task.id).error is not None:
             writes.append((ERROR, dumps(None)))
         # Else a task that wrote nothing could not be told from one that never ran.
         writes = writes or [(NO_WRITES, dumps(None))]

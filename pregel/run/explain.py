@@ -148,7 +148,7 @@ def _explain_triggers(node: CompiledNode, seen: View) -> NodeStatus:
 
 def _explain_tasks(task_ids: Sequence[str], seen: View) -> NodeStatus:
     """The status of a node that is part of the open superstep."""
-    stored = [seen.records[task_id] for task_id in task_ids if task_id in seen.records]
+    stored = [seen.ledger[task_id] for task_id in task_ids if task_id in seen.ledger]
     unfinished = [record for record in stored if not record.finished]
     for record in unfinished:
         if record.waiting:
@@ -168,7 +168,7 @@ def _explain_tasks(task_ids: Sequence[str], seen: View) -> NodeStatus:
 
 
 def _have_finished(task_ids: Sequence[str], seen: View) -> bool:
-    return all(task_id in seen.records and seen.records[task_id].finished for task_id in task_ids)
+    return all(task_id in seen.ledger and seen.ledger[task_id].finished for task_id in task_ids)
 
 
 def _explain_trigger(name: str, status: ChannelStatus, is_join: bool, was_written: bool) -> str:

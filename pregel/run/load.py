@@ -27,9 +27,9 @@ from ..program.version import apply_migration, find_retyped
 from ..schedule.machine import Machine
 from ..task.task import Task
 from .effects import Effect, Load, Save
+from .ledger import TaskRecord
 from .nested import load_around, load_rewound, load_seed, ns_of, stopped_here
 from .run import Run, run_of
-from .task_records import TaskRecord, bring_back, find_carried, read_records
 
 
 def load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
@@ -137,9 +137,10 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
             f"{run.thread} is being undone: undo(config) or invoke(None, config) continues that"
         )
     mine = apply_migration(found, program, run.settings.graph.migrate)
-    records = read_records(mine.pending_writes or ())
+    ledger = run.ledger
+    ledger.load(mine.pending_writes or ())
     step = mine.metadata["step"] + 1
-    machine = Machine(program, mine.checkpoint, step, find_carried(records), open_tasks)
+    machine = Machine(program, mine.checkpoint, step, ledger.find_carried(), open_tasks)
     in_place = ns_of(mine.config) == run.ns
     if not in_place:  # it goes on in a namespace of its own, where nothing is stored yet
         machine.mark_all_unsaved()
@@ -147,10 +148,10 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     if mine is not found:
         machine.replace(found.checkpoint)
     machine.sign()
-    run.position.load(mine, records, loaded.head, in_place=in_place)
+    run.position.load(mine, loaded.head, in_place=in_place)
     run.start(machine)
     if not loaded.followed:
-        bring_back(machine, run.position.command)
+        ledger.bring_back(machine)
     if loaded.origins is not None:
         from .origins import take_up
 

@@ -90,7 +90,7 @@ def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
     rounds = machine.open is None
     watched, bare = run.watched, not (run.keeps_steps or run.settings.interrupt_after)
     # Nobody looks until all tasks of a superstep have ended.
-    straight = rounds and not (output.live or run.position.records)
+    straight = rounds and not (output.live or run.ledger)
     shown = bool(output.streams)
     if not rounds and run.settings.one_at_a_time:
         progress.serial_queue = []
@@ -186,13 +186,13 @@ def _start(
     """
     rounds, known, routed = machine.open is None, [], []
     if rounds and not tasks[0].cause:
-        if machine.racing and run.position.records:
+        if machine.racing and run.ledger:
             from ..schedule.races import find_lost
 
-            lost = find_lost(tasks, run.position.records)
+            lost = find_lost(tasks, run.ledger)
             tasks = [task for task in tasks if task not in lost]
         progress.round = tasks
-    if run.position.records:
+    if run.ledger:
         restore(run, tasks)
         routed = [task for task in tasks if task.restored and _is_handled(task)]
         if routed:  # their error handlers had taken over
@@ -478,7 +478,7 @@ def _resume_open(
     tasks = list(machine.open or ())
     yield from progress.recording.begin()
     if run.position.found is not None:
-        record_of = run.position.record_of
+        record_of = run.ledger.of
         machine.find_begun(
             run, lambda id: record_of(id).begun, lambda id: record_of(id).kept is not None
         )
@@ -512,7 +512,7 @@ def _restore_refused(run: Run, tasks: Sequence[Task]) -> None:
     from ..schedule.rules import refuses_again
 
     for task in tasks:
-        error = run.position.record_of(task.id).error
+        error = run.ledger.of(task.id).error
         if isinstance(error, ConcurrentUpdateError) and refuses_again(run.machine, task, error):
             task.restore_end(error)
 

@@ -49,10 +49,10 @@ from ..task.interrupts import asking
 from ..task.task import Task
 from ..types import Command, RunnableConfig
 from .effects import Effect, Effects, Load, Save
+from .ledger import Ledger
 from .replay import ReplayPoint, ReplayRoute
 from .run import Run, run_of
 from .snapshots import key_of, plan_to_look
-from .task_records import read_records, waiting_questions, with_handlers
 
 
 def stopped_here(run: Run, found: CheckpointTuple | None) -> bool:
@@ -117,7 +117,7 @@ def load_around(run: Run) -> Generator[Effect, None, Load]:
     # Outer graphs before inner ones: each run on the way down takes the first and hands on the
     # rest.
     chain = {**parents, ns: checkpoint_id}
-    records = read_records(load.found.pending_writes or ())
+    records = Ledger(load.found.pending_writes or ())
     stages = [(each, chain[each]) for each in sorted(chain, key=depth_of) if each]
     asked = tuple(question.id for record in records.values() for question in record.interrupts)
     run.replay.follow(ReplayRoute(stages, asked=asked))
@@ -151,7 +151,7 @@ def find_route(run: Run, machine: Machine) -> None:
     if not route.stages:
         return
     ns = ns_of(found.config)
-    tasks = with_handlers(plan_to_look(machine, ns), run.position.records)
+    tasks = run.ledger.with_handlers(plan_to_look(machine, ns))
     place, _ = split_number(route.stages[0][0])
     stable = not has_task_ids(place)
     led = [
@@ -159,7 +159,7 @@ def find_route(run: Run, machine: Machine) -> None:
         for task in tasks
         if child_ns(ns, task.name, task.id, stable=stable, key=key_of(task)) == place
     ]
-    open_ = waiting_questions(tasks, run.position.records) if run.position.at_head else {}
+    open_ = run.ledger.find_waiting(tasks) if run.position.at_head else {}
     waits = not open_.keys().isdisjoint(route.asked)
     run.replay.follow(replace(route, task=led[0].path_text if led else None, waits=waits))
 

@@ -173,7 +173,7 @@ class Observing:
         self.tell("task_ended", info, status_of(task), perf_counter() - began, task.error)
 
     def _tell_of_answers(self, task: Task, info: TaskInfo) -> None:
-        before = task.run.position.record_of(task.id).answers if task.answers else ()
+        before = task.run.ledger.of(task.id).answers if task.answers else ()
         for question in task.answers or ():
             if question not in before:
                 self.tell("question_answered", info, question)

@@ -44,8 +44,8 @@ from ..schedule.slots import UnderWayRecord, find_origin, find_under_way
 from ..schedule.state import assign_slots
 from ..task.task import Task, handler_of
 from .effects import Effect, Effects, Load, Save
+from .ledger import Ledger, revive
 from .run import Run, run_of
-from .task_records import NOTHING_RECORDED, bring_back, find_carried, read_records
 
 
 def load_origins(load: Load) -> Generator[Effect, None, None]:
@@ -96,7 +96,7 @@ def with_origins(found: CheckpointTuple, origins: Sequence[CheckpointTuple]) -> 
             elif task_id != NULL_TASK_ID:
                 pending.append(write)
     # A `@task` call that has returned there may have failed beside this checkpoint before.
-    returned = {id for id, known in read_records(pending).items() if known.finished}
+    returned = {id for id, known in Ledger(pending).items() if known.finished}
     pending += (write for write in found.pending_writes or () if write[0] not in returned)
     merged = found._replace(pending_writes=pending)
     if hasattr(found, "saver_state"):
@@ -156,7 +156,7 @@ def keep_strays(run: Run, machine: Machine) -> Effects:
     known = {NULL_TASK_ID, *(task.id for task in _with_handlers(waiting))}
     # What has finished is applied in the next step.
     under_way = (task.id for task in _with_handlers(open_of(machine)))
-    known.update(id for id in under_way if run.position.record_of(id).finished)
+    known.update(id for id in under_way if run.ledger.of(id).finished)
     # Records of `@task` calls are among these: they do not say which task made them.
     strays: dict[str, list[tuple[str, Blob]]] = {}
     for task_id, name, value in _list_beside_head(machine, found):
@@ -208,10 +208,7 @@ def _find_known(machine: Machine, checkpoint: Checkpoint) -> dict[str, UnderWayR
 
 def _rebuilder(run: Run, origin: CheckpointTuple) -> Callable[[UnderWayRecord], Task]:
     """What rebuilds the tasks that have started at a checkpoint."""
-    records = read_records(origin.pending_writes or ())
-    step = origin.metadata["step"] + 1
-    machine = Machine(run.program, origin.checkpoint, step, find_carried(records))
-    bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
+    machine, _ = revive(run.program, origin)
     return partial(machine.rebuild_task, run.pin_to(machine, origin), run.settings.limit)
 
 

@@ -3,12 +3,11 @@ of."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
-from ...checkpoint.base import CONTINUES, NULL_TASK_ID, CheckpointTuple
+from ...checkpoint.base import CONTINUES, CheckpointTuple
 from ..schedule.machine import Machine
-from .task_records import NOTHING_RECORDED, TaskRecord
 
 
 class Position:
@@ -18,7 +17,6 @@ class Position:
     Attributes:
         found: the checkpoint from which the run goes on, as this version of the graph sees it; None
             on a new thread.
-        records: task id → what is recorded beside that checkpoint.
         saved_id: the checkpoint on which the next one is built; None before the first.
         head: the newest checkpoint of this part of the thread that the run knows of.
         loaded_head: `found`, if it was the newest and the run builds on it. It stays when the run
@@ -33,14 +31,12 @@ class Position:
         "found",
         "head",
         "loaded_head",
-        "records",
         "saved_id",
         "unqueued",
     )
 
     def __init__(self) -> None:
         self.found: CheckpointTuple | None = None
-        self.records: dict[str, TaskRecord] = {}
         self.saved_id: str | None = None
         self.head: str | None = None
         self.loaded_head: CheckpointTuple | None = None
@@ -52,30 +48,14 @@ class Position:
         """Whether nothing has been stored after the checkpoint on which the run builds."""
         return self.saved_id == self.head
 
-    @property
-    def command(self) -> TaskRecord:
-        """What earlier calls have brought by `Command` beside the checkpoint."""
-        return self.record_of(NULL_TASK_ID)
-
-    def record_of(self, task_id: str) -> TaskRecord:
-        """What is recorded of a task; an empty record if nothing is."""
-        return self.records.get(task_id, NOTHING_RECORDED)
-
-    def load(
-        self,
-        found: CheckpointTuple,
-        records: Mapping[str, TaskRecord],
-        head: str | None,
-        *,
-        in_place: bool,
-    ) -> None:
+    def load(self, found: CheckpointTuple, head: str | None, *, in_place: bool) -> None:
         """Stand at a stored checkpoint.
 
         Args:
             in_place: it is of the run's own namespace. Else the run goes on in a namespace where
                 nothing is stored.
         """
-        self.found, self.records, self.head = found, dict(records), head
+        self.found, self.head = found, head
         self.saved_id = found.checkpoint["id"] if in_place else None
         self.loaded_head = found if in_place and head == found.checkpoint["id"] else None
         continued: Any = found.metadata.get(CONTINUES, ())
@@ -97,15 +77,14 @@ class Position:
         self.saved_id = parent["configurable"]["checkpoint_id"] if parent is not None else None
 
     def pin_to(self, checkpoint_id: str | None, found: CheckpointTuple | None) -> Position:
-        """The position of tasks that start from this checkpoint, while the run goes on. What is
-        recorded is known here, too.
+        """The position of tasks that start from this checkpoint, while the run goes on.
 
         Args:
             found: it, if it is loaded.
         """
         other = Position()
         other.found = self.found if found is None else found
-        other.records, other.head, other.saved_id = self.records, checkpoint_id, checkpoint_id
+        other.head = other.saved_id = checkpoint_id
         return other
 
     def note_continued(self, checkpoints: Collection[str]) -> None:
@@ -115,11 +94,3 @@ class Position:
     def note_unqueued(self, machine: Machine | None) -> None:
         """Note the state before what was under way was made pending work; None: it is used up."""
         self.unqueued = machine
-
-    def note_command(self, record: TaskRecord) -> None:
-        """Add what this call has brought to the records."""
-        self.records[NULL_TASK_ID] = record
-
-    def replace_records(self, records: Mapping[str, TaskRecord]) -> None:
-        """Let these records count from now on."""
-        self.records = dict(records)

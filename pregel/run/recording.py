@@ -20,11 +20,11 @@ from ..schedule.machine import Machine
 from ..task.task import Task
 from .commits import CommitBuilder
 from .effects import Effects, Save
+from .ledger import describe_kept
 from .nested import save_kept
-from .resume import claim_end, claim_of, end_claim, upcoming
+from .resume import claim_end, end_claim, upcoming
 from .run import Run, run_of
 from .showing import show_checkpoint
-from .task_records import describe_kept, encode_record, marks_of_unfinished
 
 
 class Recording:
@@ -58,7 +58,7 @@ class Recording:
             self._ended: set[str] = set()
             self._before = {task.run.machine.checkpoint_id for task in machine.open or ()}
             self._before.add(machine.checkpoint_id)
-        elif run.position.records:
+        elif run.ledger:
             from .origins import keep_strays
 
             yield from keep_strays(run, machine)
@@ -91,22 +91,21 @@ class Recording:
         """Note that storing a step has failed, or was cut short."""
         self.half_done = not saved.queued
         if not saved.queued:  # the claim stands where it stood, and nothing ends it here
-            self._run.answers.end_claim()
+            self._run.ledger.end_claim()
 
     def _move_claim(self, tasks: Sequence[Task], lost: Sequence[Task]) -> list[TaskWrites]:
         """Let the answers that have not reached their task go along to the next checkpoint; not
         those to tasks that have lost their races."""
-        run, claim = self._run, claim_of(self._run)
-        if run.answers.claimed is None or claim is None:
+        ledger, claim = self._run.ledger, self._run.ledger.claim
+        if ledger.beside is None or claim is None:
             return []
         delivered = {q for task in tasks for q in (*(task.answers or ()), *task.passed_on)}
         for task in lost:
-            delivered.update(question.id for question in run.position.record_of(task.id).interrupts)
-        left = run.answers.move_claim(delivered, self._machine.checkpoint_id)
+            delivered.update(question.id for question in ledger.of(task.id).interrupts)
+        left = ledger.move_claim(delivered, self._machine.checkpoint_id)
         if not left:
-            run.answers.end_claim()
             return []
-        return [run.commits.encode_command([(CLAIM, {**claim, "answers": left})])]
+        return [self._run.commits.encode_command([(CLAIM, {**claim, "answers": left})])]
 
     # -- amid a step -------------------------------------------------------------------------------
 
@@ -198,14 +197,14 @@ class Recording:
 
     def _encode_ends(self, tasks: Iterable[Task]) -> list[tuple[Task, TaskWrites]]:
         """How far tasks have come: what they wrote, or their errors, questions and answers."""
-        commits, record_of = self._run.commits, self._run.position.record_of
+        commits = self._run.commits
         found = []
         for task in tasks:
             if task.finished:
                 if not task.recorded:
                     found.append((task, commits.encode_writes(task)))
             elif not task.restored:  # what was only restored stands in the store as it is
-                marks = marks_of_unfinished(task, record_of(task.id))
+                marks = self._run.ledger.marks_of(task)
                 if marks:
                     found.append((task, commits.encode_marks(task, marks)))
         return found
@@ -289,13 +288,13 @@ class Recording:
         serde = run.settings.serde
         carried = self._machine.carried.items()
         kept = {each.id: describe_kept(path, each.joined, begun=True) for path, each in carried}
-        known = [id for id in run.position.records if goes_on and id not in ended]
+        known = [id for id in run.ledger if goes_on and id not in ended]
         records: dict[str, TaskWrites] = {}
         for id in dict.fromkeys([*known, *kept]):
-            before = run.position.record_of(id)
+            before = run.ledger.of(id)
             # The rest are `@task` calls, or nobody asks for them any more.
             here = kept.get(id) or describe_kept(None)
-            records[id] = encode_record(serde, id, replace(before, kept=here))
+            records[id] = replace(before, kept=here).encode(serde, id)
         for record in new:
             if record.task_id not in ended:
                 records[record.task_id] = _overlay(records.get(record.task_id), record)

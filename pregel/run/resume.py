@@ -3,14 +3,6 @@ updates applied.
 
 Part of the loop, before its first superstep and after its last: generators that ask for effects and
 perform none.
-
-Theory of operation: an answer goes from the call to the claim, from there to the task that asks,
-and with that to the record of the task. The claim is stored by compare-and-swap before any node
-runs, so of several calls one goes on. What a task was given is recorded together with what it did,
-so no crash comes between the two. After a crash an answer may stand in the claim and in a record;
-the record counts (`find_undelivered`), so it is never given twice. An answer with which its task
-has failed may be replaced: it leaves the record in the transaction that stores the claim of the new
-one.
 """
 
 from __future__ import annotations
@@ -28,20 +20,9 @@ from ..task.attempt_state import earliest
 from ..task.interrupts import TASK, looks_like_answers, moved_id, questions, task_digits
 from ..task.task import Task
 from ..types import Command, Interrupt
-from .answers import Answers
 from .effects import Claim, Effects, Save
+from .ledger import FIRST, ClaimRecord, Ledger, TaskRecord
 from .run import Run
-from .task_records import (
-    FIRST,
-    ClaimRecord,
-    TaskRecord,
-    failed_questions,
-    given_answers,
-    is_live,
-    undelivered_answers,
-    waiting_questions,
-    with_handlers,
-)
 
 MOST_DELIVERED = 64
 """So many runs are remembered that brought an answer and made no checkpoint of their own."""
@@ -71,44 +52,34 @@ def take_answers(
         )
     if not tasks:
         raise UnknownInterruptError("not_pending", (), ())
-    position = run.position
+    ledger = run.ledger
     if branches:
-        _bind(run.answers, answer, _asked_on_branch(run, tasks, answer), {}, {})
+        _bind(ledger, answer, _asked_on_branch(run, tasks, answer), {}, {})
         return []
-    pending = waiting_questions(tasks, position.records)
-    open_ = [task for task in tasks if not position.record_of(task.id).finished]
-    if open_ and not pending and all(position.record_of(task.id).asleep for task in open_):
+    pending = ledger.find_waiting(tasks)
+    open_ = [task for task in tasks if not ledger.of(task.id).finished]
+    if open_ and not pending and all(ledger.of(task.id).asleep for task in open_):
         raise UnknownInterruptError("asleep", (), ())
-    left = _find_undelivered(run, pending)
-    _bind(run.answers, answer, pending, failed_questions(open_, position.records), left)
-    if position.saved_id is None:
-        return []
-    run.answers.claim(position.saved_id)
-    return [
-        run.commits.encode_marks(task, {RESUME: run.answers.known(task)})
-        for task in open_
-        if not position.record_of(task.id).failed_answers.isdisjoint(run.answers.by_id)
-    ]
-
-
-def _find_undelivered(run: Run, pending: Mapping[str, Task]) -> dict[str, Any]:
-    """The answers that an earlier call has brought and no question has taken.
-
-    Raises:
-        UnknownInterruptError: that call may be at work.
-    """
-    left = undelivered_answers(run.position.records)
-    # If its run is dead, `invoke(None)` goes on with them; to take answers here as well would let
-    # two runs do the same nodes.
-    if left and is_live(claim_of(run)):
+    left = ledger.undelivered()
+    # If the run that has claimed them is dead, `invoke(None)` goes on with them; to take answers
+    # here as well would let two runs do the same nodes.
+    if left and ledger.has_live_claim:
         raise UnknownInterruptError("answered", [q for q in left if q != FIRST], pending)
     # This call has an answer of its own for the first question. Two could not be told apart.
     left.pop(FIRST, None)
-    return left
+    _bind(ledger, answer, pending, ledger.find_failed(open_), left)
+    ledger.begin_claim(run.position.saved_id)
+    if ledger.beside is None:
+        return []
+    return [
+        run.commits.encode_marks(task, {RESUME: ledger.known(task)})
+        for task in open_
+        if not ledger.of(task.id).failed_answers.isdisjoint(ledger.brought)
+    ]
 
 
 def _bind(
-    answers: Answers,
+    ledger: Ledger,
     answer: Any,
     pending: Mapping[str, Task],
     failed: Mapping[str, Task],
@@ -123,7 +94,7 @@ def _bind(
     """
     # An answer may itself be a dict. It is a map only if each key is an open question.
     if isinstance(answer, dict) and answer and {**failed, **pending}.keys() >= answer.keys():
-        answers.bring({**left, **answer})
+        ledger.bring({**left, **answer})
         return
     pending = pending or failed
     # Meant as a map but stale. Handed over as a plain answer it would reach the wrong question.
@@ -136,11 +107,10 @@ def _bind(
         raise UnknownInterruptError("ambiguous", (), pending)
     if open_:
         question = open_[0]
-        answers.bring({**left, question: answer}, only=(pending[question].id, question))
+        ledger.bring({**left, question: answer}, only=(pending[question].id, question))
     else:
         # The open tasks have recorded no question (a breakpoint, a crash before they asked).
-        answers.bring(left)
-        answers.bring_first(answer)
+        ledger.bring({**left, FIRST: answer})
 
 
 def _asked_on_branch(run: Run, tasks: Sequence[Task], answer: Any) -> dict[str, Task]:
@@ -150,8 +120,8 @@ def _asked_on_branch(run: Run, tasks: Sequence[Task], answer: Any) -> dict[str, 
         UnknownInterruptError: several are answered, and one is a nested graph's: that starts over
             on a branch, where only one answer can find its question.
     """
-    position, route = run.position, run.replay.route
-    asked = {q.id: task for task in tasks for q in position.record_of(task.id).interrupts}
+    route = run.replay.route
+    asked = {q.id: task for task in tasks for q in run.ledger.of(task.id).interrupts}
     own = {question: task for question, task in asked.items() if _is_own(question, task)}
     if route is None:
         if isinstance(answer, dict) and len(answer) > 1 and asked.keys() >= answer.keys():
@@ -173,13 +143,13 @@ def _is_own(question: str, task: Task) -> bool:
 def take_over(run: Run) -> None:
     """Go on with the answers of a call that did not come to its end."""
     # An old checkpoint's claim is history: what follows it has used it.
-    if claim_of(run) is not None and run.position.at_head:
-        run.answers.bring_again(undelivered_answers(run.position.records), run.position.saved_id)
+    if run.ledger.claim is not None and run.position.at_head:
+        run.ledger.bring_again(run.ledger.undelivered(), run.position.saved_id)
 
 
 def pending_tasks(run: Run, machine: Machine) -> list[Task]:
     """The tasks of the superstep that is open, with those of error handlers that had taken over."""
-    return with_handlers(upcoming(run, machine), run.position.records)
+    return run.ledger.with_handlers(upcoming(run, machine))
 
 
 def upcoming(run: Run, machine: Machine) -> list[Task]:
@@ -190,15 +160,9 @@ def upcoming(run: Run, machine: Machine) -> list[Task]:
 
 def open_questions(run: Run, machine: Machine) -> tuple[Interrupt, ...]:
     """The questions that wait for an answer, as they were asked."""
-    records = run.position.records
-    waiting = waiting_questions(pending_tasks(run, machine), records)
-    asked = {question.id: question for record in records.values() for question in record.waiting}
+    waiting = run.ledger.find_waiting(pending_tasks(run, machine))
+    asked = {each.id: each for known in run.ledger.values() for each in known.waiting}
     return tuple(asked[question] for question in waiting)
-
-
-def claim_of(run: Run) -> ClaimRecord | None:
-    """The claim that is stored beside the checkpoint, or None."""
-    return run.position.command.claim
 
 
 # -- what is recorded of it ------------------------------------------------------------------------
@@ -209,7 +173,7 @@ def was_taken(run: Run) -> bool:
     run_id, found = run.thread.run_id, run.position.found
     if run_id is None or found is None:
         return False
-    claim = claim_of(run)
+    claim = run.ledger.claim
     if claim is not None and run_id in claim["taken"]:
         return True
     return found.metadata.get("run_id") == run_id and BY_COMMAND in found.metadata
@@ -243,29 +207,30 @@ def record_command(
         reopened: what `take_answers` has returned.
     """
     position, run_id = run.position, run.thread.run_id
-    claimed, found = run.answers.claimed, position.found
+    ledger, found = run.ledger, position.found
+    answers = ledger.beside is not None
     # A command that says nothing leaves nothing. Without a checkpoint there is no place beside it:
     # `START_BY_COMMAND` stores one.
-    if (claimed is None and not writes) or found is None:
+    if not (answers or writes) or found is None:
         return
-    before = position.command
+    before = ledger.command
     # They are stored by position, where the first write stays: the new ones come after the old.
     pairs = [*before.writes, *writes]
     record = replace(before, writes=pairs)
     # A named run is noted even without answers, so that its delivery is known if it comes again.
-    if claimed is not None or run_id is not None:
+    if answers or run_id is not None:
         earlier: Any = before.claim or {"taken": [], "answers": {}}
         record.claim = ClaimRecord(
-            answers=dict(earlier["answers"] if claimed is None else claimed),
+            answers=ledger.claimed if answers else dict(earlier["answers"]),
             run_id=run_id,
             taken=[*earlier["taken"], *([] if run_id is None else [run_id])],
-            before=[*given_answers(position.records)],
-            live=claimed is not None,
+            before=[*ledger.given],
+            live=answers,
         )
         pairs = [*pairs, (CLAIM, record.claim)]
-    position.note_command(record)
+    ledger.note_command(record)
     encoded = run.commits.encode_command(pairs)
-    if claimed is not None or run.may_come_twice:
+    if answers or run.may_come_twice:
         yield Claim(None, [encoded, *reopened], position.head or "", found.revision)
     else:
         yield Save(None, [encoded], position.saved_id or "")
@@ -275,13 +240,12 @@ def claim_place(run: Run, machine: Machine) -> Effects:
     """Record beside the head that a call with a run id, which brings nothing or has come before,
     runs what is pending there: of several that begin so at the same time one goes on, before any
     node runs. Nothing is recorded if nothing would run."""
-    position = run.position
+    position, ledger = run.position, run.ledger
     assert position.found is not None
-    given = given_answers(position.records)
-    records = [position.record_of(task.id) for task in pending_tasks(run, machine)]
-    if all(r.finished or run.answers.still_waits(r, given) is not None for r in records):
+    records = [ledger.of(task.id) for task in pending_tasks(run, machine)]
+    if all(known.finished or ledger.find_pause(known) is not None for known in records):
         return
-    claim = claim_of(run) or ClaimRecord(
+    claim = ledger.claim or ClaimRecord(
         answers={}, run_id=run.thread.run_id, taken=[], before=[], live=False
     )
     encoded = run.commits.encode_command([(CLAIM, claim)])
@@ -298,19 +262,15 @@ def claim_end(run: Run, tasks: Sequence[Task] = ()) -> list[TaskWrites]:
         tasks: how they ended. What they ask in spite of an answer cannot be answered (a signal
             raised by hand), or the answer did not fit: it is dropped.
     """
-    claimed, claim = run.answers.end_claim(), claim_of(run)
-    if (
-        claimed is None
-        or claim is None
-        # The superstep has ended and the head moved on: nobody reads this claim any more.
-        or run.answers.beside != run.position.saved_id
-        or run.abandoned
-    ):
+    ledger = run.ledger
+    beside, claim = ledger.end_claim(), ledger.claim
+    # If the superstep has ended and the head moved on, nobody reads this claim any more.
+    if beside is None or claim is None or beside != run.position.saved_id or run.abandoned:
         return []
     asked = {question.id for task in tasks if not task.restored for question in task.interrupts}
     left = {
         question: answer
-        for question, answer in claimed.items()
+        for question, answer in ledger.claimed.items()
         if question != FIRST and question not in asked
     }
     return [run.commits.encode_command([(CLAIM, {**claim, "answers": left, "live": False})])]
@@ -326,7 +286,7 @@ def end_claim(run: Run) -> Effects:
 def note_deliveries(run: Run) -> None:
     """Let the next checkpoints tell which runs brought an answer here and made no checkpoint of
     their own, so that these are known if they are delivered again."""
-    found, claim = run.position.found, claim_of(run)
+    found, claim = run.position.found, run.ledger.claim
     assert found is not None
     before: Any = found.metadata.get(DELIVERED, ())
     # The claim of this very run says so itself, and its checkpoints carry the run id.
@@ -365,10 +325,9 @@ def pause(run: Run, tasks: Sequence[Task]) -> None:
 def restore(run: Run, tasks: Sequence[Task]) -> None:
     """Give tasks that had finished before, in an earlier attempt at this superstep, what they wrote
     then."""
-    records = run.position.records
-    given = given_answers(records)
+    ledger = run.ledger
     for task in tasks:
-        record = records.get(task.id)
+        record = ledger.get(task.id)
         if record is None:
             continue
         run.outermost.replay.note_resumed(task)
@@ -379,7 +338,7 @@ def restore(run: Run, tasks: Sequence[Task]) -> None:
             if record.routed and task.node.handler is not None:
                 task.restore_end(record.error)  # its handler had taken over
         # No answer came, or it sleeps: run again it would repeat its side effects and ask the same.
-        elif (pause := run.answers.still_waits(record, given)) is not None:
+        elif (pause := ledger.find_pause(record)) is not None:
             task.restore_end(pause)
         if task.restored and run.settings.observing is not None:
             run.settings.observing.restore(task)
@@ -389,12 +348,12 @@ def restore(run: Run, tasks: Sequence[Task]) -> None:
 
 
 def move_answers(
-    run: Run, answers: Answers, before: Sequence[tuple[TaskRecord, str]], tasks: Sequence[Task]
+    run: Run, brought: Ledger, before: Sequence[tuple[TaskRecord, str]], tasks: Sequence[Task]
 ) -> None:
     """Bind answers to the same questions of the same tasks in a fork, whose ids differ.
 
     Args:
-        answers: those that the call has brought.
+        brought: of the run whose call has brought them.
         before: what was recorded of each task, and its namespace then.
         tasks: the same tasks in the fork.
     """
@@ -404,7 +363,7 @@ def move_answers(
     for (record, old_ns), task in zip(before, tasks, strict=True):
         digits = task_digits(old_ns)
         # Ids begin with the digits of the task; those of other tasks belong to graphs inside.
-        own = [q for q in (*record.answers, *answers.by_id) if q[TASK] == digits]
+        own = [q for q in (*record.answers, *brought.brought) if q[TASK] == digits]
         moved.update((q, moved_id(q, task.ns)) for q in own)
         asked_in.update((question.id, task.id) for question in record.interrupts)
         # What was answered before the open questions stays; those are open again.
@@ -412,11 +371,12 @@ def move_answers(
         if closed:
             kept = {moved[q]: record.answers[q] for q in record.answers if q in closed}
             records[task.id] = TaskRecord(answers=kept)
-    run.position.replace_records(records)
+    run.ledger.replace(records)
     route = run.replay.route
-    inside = [q for q in answers.by_id if q not in moved]  # questions of nested graphs
+    # Questions of nested graphs.
+    inside = [q for q in brought.brought if q not in moved and q != FIRST]
     if route is not None:
         inside = [q for q in inside if not route.stages and q in route.asked]
     if inside:
-        run.answers.bring_inside(answers, inside[0], asked_in.get(inside[0]))
-    answers.move(moved)
+        run.ledger.bring_inside(brought, inside[0], asked_in.get(inside[0]))
+    brought.move(moved)

@@ -27,9 +27,9 @@ from ..schedule.state import copy_slots
 from ..task.spans import Hook
 from ..task.task import Task
 from ..types import AnyConfig, RunnableConfig, StreamWriter
-from .answers import Answers
 from .commits import CommitBuilder
 from .config import Call, inheritable, names_thread, normalize, warn_of_coordinates
+from .ledger import Ledger
 from .output import Output
 from .position import Position
 from .replay import Replay, list_lineage
@@ -54,7 +54,7 @@ class Run:
         records_early: tasks that end before their superstep does are recorded at once.
         machine: the state; set once the checkpoint is loaded.
         position: where the run stands in its thread.
-        answers: those that this call brings.
+        ledger: what is recorded of its tasks, and the answers that this call brings.
         commits: builds what is stored.
         output: readers, and the result.
         replay: where nested graphs go on when a checkpoint around them is done anew.
@@ -66,11 +66,11 @@ class Run:
         "_calls",
         "_cut",
         "_open_calls",
-        "answers",
         "commits",
         "deadline",
         "hook",
         "journal",
+        "ledger",
         "machine",
         "may_come_twice",
         "ns",
@@ -136,13 +136,15 @@ class Run:
         )
         self.position: Final = Position()
         inbox = _make_inbox(thread) if self.settings.inbox else None
-        self.commits: Final = CommitBuilder(self.settings, thread, self.position, inbox)
+        self.ledger: Final = Ledger((), task)
+        self.commits: Final = CommitBuilder(
+            self.settings, thread, self.position, self.ledger, inbox
+        )
         if slow and stores_at_once(thread.saver):
             repeats = _repeats_input(graph, thread, task)
             self.commits.allow_holding(repeats=repeats, now=self._may_hold_commits())
         if task is not None and graph.checkpointer is True:
             self.commits.describe(OF_TASK, list_lineage(task))
-        self.answers: Final[Answers] = Answers(task, self.position)
         self.replay: Final[Replay] = Replay(None if around is None else around.replay, thread)
         streams = () if around is None else self._streams_around(around, graph)
         self.output: Final[Output] = Output(

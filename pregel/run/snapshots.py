@@ -6,11 +6,10 @@ Nothing here writes, waits or runs a node; the sync and async faces share every 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import (
-    NULL_TASK_ID,
     RETURN,
     UNDER_WAY,
     BaseCheckpointSaver,
@@ -26,20 +25,9 @@ from ..schedule.machine import Machine
 from ..task.attempt_state import earliest
 from ..task.task import Task
 from ..types import PregelTask, RunnableConfig, StateSnapshot
+from .ledger import Ledger, TaskRecord, known_only, revive
 from .run import Run
 from .stream import result_of
-from .task_records import (
-    NOTHING_RECORDED,
-    TaskRecord,
-    bring_back,
-    find_carried,
-    is_live,
-    known_only,
-    read_records,
-    undelivered_answers,
-    waiting_questions,
-    with_handlers,
-)
 
 
 class StoredRun(NamedTuple):
@@ -61,32 +49,29 @@ class View(NamedTuple):
 
     machine: Machine
     tasks: list[Task]
-    records: Mapping[str, TaskRecord]
+    ledger: Ledger
     live: bool
     lost: Sequence[Task] = ()
 
 
 def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
     """Bring a stored checkpoint to life, with the tasks that follow it."""
-    records = read_records(found.pending_writes or ())
-    step = found.metadata.get("step", -1) + 1
-    machine = Machine(program, found.checkpoint, step, find_carried(records))
-    # First: a Send of the command has the place that it had when it started.
-    bring_back(machine, records.get(NULL_TASK_ID, NOTHING_RECORDED))
+    # A Send of the command has the place that it had when it started.
+    machine, ledger = revive(program, found)
     if UNDER_WAY in found.metadata:
         from .origins import requeue_stored
 
         requeue_stored(machine, found.checkpoint)
     for task_id, spans in (found.spans or {}).items():
-        if task_id in records:
-            records[task_id].spans = tuple(spans)
+        if task_id in ledger:
+            ledger[task_id].spans = tuple(spans)
     tasks = plan_to_look(machine, found.config["configurable"].get("checkpoint_ns", ""))
     lost: Sequence[Task] = ()
     if machine.racing:
         from ..schedule.races import find_lost
 
-        lost = find_lost(tasks, records)
-    return View(machine, with_handlers(tasks, records), records, live, lost)
+        lost = find_lost(tasks, ledger)
+    return View(machine, ledger.with_handlers(tasks), ledger, live, lost)
 
 
 def plan_to_look(machine: Machine, ns: str) -> list[Task]:
@@ -100,11 +85,9 @@ def plan_to_look(machine: Machine, ns: str) -> list[Task]:
 def _answerable(seen: View) -> set[str]:
     """The questions that can be answered now: not those that a call has brought an answer to, and
     none as long as such a call may be at work."""
-    open_ = waiting_questions(seen.tasks, seen.records)
-    claim = seen.records.get(NULL_TASK_ID, NOTHING_RECORDED).claim
-    left = undelivered_answers(seen.records)
+    open_, left = seen.ledger.find_waiting(seen.tasks), seen.ledger.undelivered()
     # To offer a question now would invite an answer that the next call has to refuse.
-    if left and is_live(claim):
+    if left and seen.ledger.has_live_claim:
         return set()
     return set(open_) - left.keys()
 
@@ -122,7 +105,7 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
     shown = _answerable(seen) if live else None
     planned = sorted([*seen.tasks, *seen.lost], key=_plan_order) if seen.lost else seen.tasks
     tasks = tuple(
-        describe(task, seen.records.get(task.id), where, shown, lost=task in seen.lost)
+        describe(task, seen.ledger.of(task.id), where, shown, lost=task in seen.lost)
         for task in planned
     )
     handled = {t.cause for t in seen.tasks if t.cause is not None}
@@ -187,16 +170,17 @@ def _plan_order(task: Task) -> tuple[bool, int]:
 
 def _is_open(seen: View, task: Task, handled: Collection[Task | None]) -> bool:
     """Whether a resume would run a task."""
-    return not _finished(seen, task.id) and task not in handled and task not in seen.lost
+    return not seen.ledger.of(task.id).finished and task not in handled and task not in seen.lost
 
 
 def _find_following(seen: View, ns: str) -> list[Task]:
     """What the next call runs where all tasks of a superstep have finished and their process died
     before it was applied. If nothing follows, these tasks: the call ends their superstep."""
-    tasks = [task for task in seen.tasks if _finished(seen, task.id) and task not in seen.lost]
+    done = [task for task in seen.tasks if seen.ledger.of(task.id).finished]
+    tasks = [task for task in done if task not in seen.lost]
     machine = seen.machine.as_superstep().copy()
     for task in tasks:
-        task.restore(seen.records[task.id].writes)
+        task.restore(seen.ledger[task.id].writes)
     try:
         machine.apply(tasks)
     except Exception:  # the next call will raise it, and they run again
@@ -209,17 +193,11 @@ def empty_snapshot(config: RunnableConfig) -> StateSnapshot:
     return StateSnapshot({}, (), config, None, None, None, (), ())
 
 
-def _finished(seen: View, task_id: str) -> bool:
-    known = seen.records.get(task_id)
-    return known is not None and known.finished
-
-
 def _values(program: Program, seen: View) -> Any:
     """The state; in the live view with what finished tasks wrote, as far as that can be applied."""
     if seen.live:
-        writes = [
-            pair for t in seen.tasks if _finished(seen, t.id) for pair in seen.records[t.id].writes
-        ]
+        done = [known for task in seen.tasks if (known := seen.ledger.of(task.id)).finished]
+        writes = [pair for known in done for pair in known.writes]
         try:
             return seen.machine.output_with(program.stream, known_only(writes, seen.machine))
         except Exception:  # looking at a thread must work however badly its writes fit together
@@ -229,7 +207,7 @@ def _values(program: Program, seen: View) -> Any:
 
 def describe(
     task: Task,
-    known: TaskRecord | None,
+    known: TaskRecord,
     where: tuple[Program, str, str],
     shown: Collection[str] | None = None,
     *,
@@ -242,7 +220,6 @@ def describe(
         shown: the questions that can be answered; None shows all that were asked.
         lost: whether it has lost a race.
     """
-    known = known or NOTHING_RECORDED
     asked = known.interrupts
     return PregelTask(
         task.id,
@@ -305,6 +282,6 @@ def live_snapshot(run: Run, tasks: Sequence[Task]) -> StateSnapshot:
         metadata=metadata,
         created_at=ts,
         parent_config=parent,
-        tasks=tuple(describe(t, run.position.records.get(t.id), where) for t in tasks),
+        tasks=tuple(describe(t, run.ledger.of(t.id), where) for t in tasks),
         interrupts=(),
     )

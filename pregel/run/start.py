@@ -40,7 +40,6 @@ from .resume import (
 )
 from .run import Run
 from .snapshots import plan_to_look
-from .task_records import with_handlers
 
 
 class Given(Enum):
@@ -292,7 +291,7 @@ def check_unchanged(run: Run, machine: Machine) -> None:
     """
     found = run.position.found
     if found is not None:
-        lost = [*lost_work(machine, found, run.position.records), *lost_kinds(machine, found)]
+        lost = [*lost_work(machine, found, run.ledger), *lost_kinds(machine, found)]
         if lost:
             raise GraphChangedError(str(run.thread), lost)
 
@@ -309,8 +308,8 @@ def _fork(run: Run, machine: Machine) -> Effects:
     if nothing_new and (not tasks or was_made_for_this(run)):
         return
     # Taken down before the fork: the ids of tasks come from the checkpoint, which is another then.
-    before = [(position.record_of(task.id), task.ns) for task in tasks]
-    position.replace_records({})
+    before = [(run.ledger.of(task.id), task.ns) for task in tasks]
+    run.ledger.replace({})
     machine.begin_anew()
     run.commits.describe(INSIDE, noted_route(run))
     run.commits.describe(REWOUND, find_made_on(position.found))
@@ -322,7 +321,7 @@ def _fork(run: Run, machine: Machine) -> Effects:
     # A nested graph may be the one that asks, but the call was made to the outermost.
     whole = run.outermost
     if isinstance(whole.settings.given, Command) and whole.settings.given.resume is not MISSING:
-        move_answers(run, whole.answers, before, upcoming(run, machine))
+        move_answers(run, whole.ledger, before, upcoming(run, machine))
 
 
 def _rewind(run: Run, machine: Machine, found: CheckpointTuple) -> None:
@@ -332,7 +331,7 @@ def _rewind(run: Run, machine: Machine, found: CheckpointTuple) -> None:
     if not run.ns:
         replay.rewind_to("", rewind_point(run, found))
     tasks = plan_to_look(machine, ns_of(found.config))
-    replay.begin_anew(with_handlers(tasks, run.position.records))
+    replay.begin_anew(run.ledger.with_handlers(tasks))
 
 
 def was_made_for_this(run: Run) -> bool:
@@ -347,7 +346,7 @@ def was_made_for_this(run: Run) -> bool:
     # somebody has worked here since. A fork that carries tasks over is a whole call, stored at its
     # end.
     updated = found.metadata["source"] == "update" and bool(found.metadata.get(CONTINUES))
-    return not position.records or (updated and found.revision == 1)
+    return not run.ledger or (updated and found.revision == 1)
 
 
 def _take_input(run: Run, machine: Machine) -> Effects:
@@ -364,7 +363,7 @@ def _take_input(run: Run, machine: Machine) -> Effects:
         _run_start(run, machine, start)
         return
     if found is not None:
-        run.position.replace_records({})
+        run.ledger.replace({})
         # New input starts over in nested graphs, too.
         run.replay.follow(None)
         # Pending nodes are dropped anyway, so only keys whose kind has changed stand in the way.

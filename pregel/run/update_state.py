@@ -23,12 +23,12 @@ from ..schedule.machine import Machine
 from ..task.task import Task, in_path_order
 from ..types import StateUpdate
 from .effects import Effect, Effects, Load, Save, Work
+from .ledger import TaskRecord, known_only
 from .load import forget_lost, load_machine, lost_work
 from .nested import find_made_on, load_under_way
 from .resume import upcoming
 from .run import Run
 from .start import input_writes, was_made_for_this
-from .task_records import TaskRecord, known_only, with_handlers
 from .update_tasks import OpenWork, is_outside, make_tasks, match, paths_of, says_where
 
 ALONE = (END, INPUT, COPY)
@@ -48,7 +48,7 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
         run.commits.describe(OF_TASK, load.found.metadata.get(OF_TASK))
     machine = load_machine(run, load, edits=True)
     found = run.position.found
-    lost = [] if found is None else lost_work(machine, found, run.position.records)
+    lost = [] if found is None else lost_work(machine, found, run.ledger)
     saves = []
     for updates in supersteps:
         # Both drop pending work, so what this graph cannot do any more does not stand in their way.
@@ -161,7 +161,7 @@ def cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None =
     continues: list[str] | None = None
     undone = _find_undone(run)
     if left is None:
-        run.position.replace_records({})
+        run.ledger.replace({})
     else:
         carried = left.carry(run, machine)
     # What graphs inside these tasks have stored names the checkpoint in which the tasks began.
@@ -234,7 +234,7 @@ def _look_at_open(run: Run, machine: Machine) -> OpenTasks:
     pending = upcoming(run, machine)
     finished = _finished(run, pending)
     # At the head an update may speak for an error handler that has taken over.
-    now = with_handlers(pending, run.position.records) if run.position.at_head else pending
+    now = run.ledger.with_handlers(pending) if run.position.at_head else pending
     return OpenTasks(
         pending,
         finished,
@@ -368,7 +368,7 @@ def _tell_closed(
     # An old checkpoint keeps its questions: the update goes beside what followed.
     if not run.position.at_head:
         return
-    record_of = run.position.record_of
+    record_of = run.ledger.of
     asking = sorted({task.name for task in lost if record_of(task.id).waiting})
     actors, names = ", ".join(repr(task.name) for task in mine), ", ".join(map(repr, asking))
     if asking and not named:
@@ -385,7 +385,7 @@ def _tell_closed(
     # Their nodes run again, or do not go on: the update may have mended what they failed of.
     failed = {
         task.cause.name
-        for task in with_handlers(rest, run.position.records)
+        for task in run.ledger.with_handlers(rest)
         if task.cause is not None and record_of(task.id).waiting
     }
     if failed:
@@ -419,8 +419,8 @@ def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
     """Tasks of the open superstep whose writes are stored already, if they are shown: at the
     thread's head."""
     found: list[Task] = []
-    for task in with_handlers(pending, run.position.records):
-        known = run.position.record_of(task.id)
+    for task in run.ledger.with_handlers(pending):
+        known = run.ledger.of(task.id)
         if known.finished and run.position.at_head:
             task.restore(known_only(known.writes, run.machine))
             found.append(task)
@@ -480,7 +480,7 @@ def _duplicate(run: Run, machine: Machine, values: Any, *, clears: bool = False)
     # What `get_state` showed as done stays done; in the clone the same tasks have other ids.
     done = {task.path: task.writes for task in finished}
     clones = [task for task in upcoming(run, machine) if task.path in done]
-    run.position.replace_records({})
+    run.ledger.replace({})
     for task in clones:
         task.restore(done[task.path])
     carried = [run.commits.encode_writes(task) for task in clones]
@@ -488,7 +488,7 @@ def _duplicate(run: Run, machine: Machine, values: Any, *, clears: bool = False)
     commit = run.commits.build(machine, "fork", [], machine.checkpoint_id)
     commit.carried = carried
     yield Save(commit)
-    run.position.replace_records(
+    run.ledger.replace(
         {task.id: TaskRecord(writes=task.writes, wrote=True) for task in clones}
     )
     if values:

@@ -19,16 +19,9 @@ from ..schedule.machine import Machine
 from ..task.ids import Carried
 from ..task.task import Task
 from ..types import Command, Send, StateUpdate
+from .ledger import ClaimRecord, TaskRecord, describe_kept
 from .resume import upcoming
 from .run import Run
-from .task_records import (
-    ClaimRecord,
-    TaskRecord,
-    describe_kept,
-    encode_record,
-    find_begun,
-    with_handlers,
-)
 
 
 def make_tasks(
@@ -213,24 +206,24 @@ class OpenWork:
     """
 
     def __init__(self, run: Run, pending: Sequence[Task], again: Sequence[Task]) -> None:
-        known = run.position.records
+        ledger = run.ledger
         planned = {NULL_TASK_ID}
         self.tasks: list[tuple[Task, TaskRecord]] = []
-        for task in with_handlers(pending, known):
+        for task in ledger.with_handlers(pending):
             planned.add(task.id)
-            before = known.get(task.id, TaskRecord())
+            before = ledger.of(task.id)
             if task.cause is None and task in again:
                 self.tasks.append((task, before))
             elif task.cause in again and before.finished:  # its handler has dealt with its failure
                 self.tasks[-1] = (task.cause, before)  # type: ignore[assignment]
         self.calls: dict[str, TaskRecord] = {
-            task_id: before for task_id, before in known.items() if task_id not in planned
+            task_id: before for task_id, before in ledger.items() if task_id not in planned
         }
-        self.claim: ClaimRecord | None = run.position.command.claim
+        self.claim: ClaimRecord | None = ledger.claim
         machine = run.machine
         self.joined = {task.id: machine.find_joined(task) for task in pending}
         # Without a record, too: it may have stored something in a graph inside it.
-        self.begun: set[str] = find_begun(known, (each.id for each in machine.carried.values()))
+        self.begun: set[str] = ledger.find_begun(each.id for each in machine.carried.values())
         # That it has failed is not carried over, so nothing else might tell.
         self.begun.update(task.id for task, before in self.tasks if before.error is not None)
 
@@ -257,9 +250,9 @@ class OpenWork:
             answers = self.claim["answers"] if kept else {}
             claim: ClaimRecord = {**self.claim, "answers": answers, "live": False}
             records[NULL_TASK_ID] = TaskRecord(claim=claim)
-        run.position.replace_records(records)
+        run.ledger.replace(records)
         serde = run.settings.serde
-        return [encode_record(serde, id, known) for id, known in records.items()]
+        return [known.encode(serde, id) for id, known in records.items()]
 
 
 def _going_on(before: TaskRecord, kept: Mapping[str, Any]) -> TaskRecord:

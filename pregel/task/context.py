@@ -56,7 +56,7 @@ class SuperstepView(Protocol):
 
 
 class StoredTask(Protocol):
-    """What is stored of a task; `run.task_records` has the whole."""
+    """What is stored of a task; `run.ledger` has the whole."""
 
     @property
     def answers(self) -> Mapping[str, Any]:
@@ -75,19 +75,21 @@ class StoredTask(Protocol):
         """Whether the thread was edited since its questions were shown."""
 
 
-class AnswerSource(Protocol[TaskT_contra]):
-    """The answers that the call brings, and those of the calls around it. They serve all tasks of
-    the run, so each question says whose it is; for one task, `running.AnswerLookup` has said so.
+class TaskLedger(Protocol[TaskT_contra]):
+    """What is stored of tasks beside the checkpoint from which the call goes on, and the answers
+    that it brings, or the calls around it. These serve all tasks of the run, so each question says
+    whose it is; for one task, `running.AnswerLookup` has said so.
 
     Attributes:
-        by_id: by question. `brought_any`: there are, or were, some.
+        brought_any: there are, or were, some answers.
     """
+
+    def __len__(self) -> int: ...
+
+    def of(self, task_id: str) -> StoredTask: ...
 
     @property
     def brought_any(self) -> bool: ...
-
-    @property
-    def by_id(self) -> Mapping[str, Any]: ...
 
     def take(
         self, question: str, by: TaskT_contra, inside: tuple[Any, ...] = ()
@@ -100,7 +102,7 @@ class AnswerSource(Protocol[TaskT_contra]):
     def may_reach(self, questions: Collection[str]) -> bool:
         """Whether there is an answer to one of these questions."""
 
-    def brought(self, task: TaskT_contra) -> dict[str, Any]:
+    def brought_for(self, task: TaskT_contra) -> dict[str, Any]:
         """The answers to what a task has asked."""
 
     def known(self, task: TaskT_contra) -> dict[str, Any]:
@@ -183,15 +185,6 @@ class Readers(Protocol):
     def live_outputs(self) -> Any: ...
 
 
-class StoredRecords(Protocol):
-    """What is stored beside the checkpoint from which the call goes on."""
-
-    @property
-    def records(self) -> Mapping[str, StoredTask]: ...
-
-    def record_of(self, task_id: str) -> StoredTask: ...
-
-
 class TaskContext(Protocol[TaskT]):
     """The run of a task, as far as the task may know it.
 
@@ -239,14 +232,11 @@ class TaskContext(Protocol[TaskT]):
     def output(self) -> Readers: ...
 
     @property
-    def position(self) -> StoredRecords: ...
-
-    @property
     def machine(self) -> SuperstepView:
         """The superstep that runs now."""
 
     @property
-    def answers(self) -> AnswerSource[TaskT]: ...
+    def ledger(self) -> TaskLedger[TaskT]: ...
 
     @property
     def calls(self) -> Any:
@@ -286,7 +276,7 @@ class TaskAnswers:
 
     __slots__ = ("_holder", "_inside")
 
-    def __init__(self, holder: Asker, inside: tuple[AnswerSource[Any], ...]) -> None:
+    def __init__(self, holder: Asker, inside: tuple[TaskLedger[Any], ...]) -> None:
         self._holder = holder
         self._inside = inside
 
@@ -296,35 +286,35 @@ class TaskAnswers:
         return self._holder.known_answers()
 
     def take(self, question: str) -> tuple[Any, ...]:
-        """See `Answers.take`."""
-        return self._holder.run.answers.take(question, self._holder, self._inside)
+        """See `Ledger.take`."""
+        return self._holder.run.ledger.take(question, self._holder, self._inside)
 
     def brought(self) -> dict[str, Any]:
-        """See `Answers.brought`."""
-        return self._holder.run.answers.brought(self._holder)
+        """See `Ledger.brought_for`."""
+        return self._holder.run.ledger.brought_for(self._holder)
 
     @property
     def asked(self) -> Sequence[str]:
         """The ids of the questions that the holder has asked last."""
-        stored = self._holder.run.position
-        if not stored.records:
+        ledger = self._holder.run.ledger
+        if not ledger:
             return ()
-        return [question.id for question in stored.record_of(self._holder.id).interrupts]
+        return [question.id for question in ledger.of(self._holder.id).interrupts]
 
     def reject(self, question: str) -> None:
-        """See `Answers.reject`."""
-        self._holder.run.answers.reject(question)
+        """See `Ledger.reject`."""
+        self._holder.run.ledger.reject(question)
 
 
 def find_answers(task: Asker) -> TaskAnswers | None:
     """Those of a task; None if no graph around it saves, or the outermost does not: then nobody can
     resume the run."""
-    inside: list[AnswerSource[Any]] = []
+    inside: list[TaskLedger[Any]] = []
     holder = task
     # A graph that saves nothing starts over with its task, so the answers must be with the nearest
     # graph around that saves.
     while not holder.run.stores:
-        inside.append(holder.run.answers)
+        inside.append(holder.run.ledger)
         if holder.run.parent is None:
             return None
         holder = holder.run.parent

@@ -64,7 +64,7 @@ def end_with_signal(task: Task, signal: GraphBubbleUp) -> None:
     noted = sorted(current.questions, key=lambda note: note[0])
     asked = (*(question for _, question in noted), *questions_of(task, signal))
     once = {question.id: question for question in asked}
-    if task.run.position.records:  # it may have asked before
+    if task.run.ledger:  # it may have asked before
         _keep_unreached(task, once)
     rejected = signal.error or current.rejected_inside
     wake_at = earliest((current.wake_at, signal.wake_at))
@@ -78,10 +78,10 @@ def _keep_unreached(task: Task, asked: dict[str, Interrupt]) -> None:
     Args:
         asked: the questions with which the attempt ends; those that are open are added.
     """
-    stored = task.run.position.record_of(task.id)
+    stored = task.run.ledger.of(task.id)
     if not (stored.interrupts or stored.answers):
         return
-    task.run.answers.keep(task, asked)
+    task.run.ledger.keep(task, asked)
     answers, current, own = task.known_answers(), task.current, task_digits(task.ns)
     shown = {question.id: question for question in stored.interrupts}
     new = [id for id in asked if id not in shown and has_place(id)]
@@ -114,7 +114,7 @@ def _tell_changed(task: Task, before: Interrupt | None, now: Interrupt) -> None:
 def warn_of_unasked(task: Task) -> None:
     """Warn of questions that a task had shown, and of which it has not spoken again when it
     ends."""
-    stored = task.run.position.record_of(task.id)
+    stored = task.run.ledger.of(task.id)
     if not (stored.interrupts or stored.answers) or stored.edited or stored.raised:
         return
     if task.node.call.inline:  # an update stands for the node: its body has not run

@@ -288,9 +288,9 @@ class Task:
     def known_answers(self) -> dict[str, Any]:
         """The answers it was given, by question; those of graphs inside that save nothing, too."""
         if self.answers is None:
-            stored = self.run.position
+            ledger = self.run.ledger
             # An id is made only where it can find something (benchmark P29).
-            self.answers = self.run.answers.known(self) if stored.records else {}
+            self.answers = ledger.known(self) if ledger else {}
         return self.answers
 
     def find_answers(self) -> TaskAnswers | None:
@@ -300,7 +300,7 @@ class Task:
     @property
     def edited(self) -> bool:
         """Whether the thread was edited since its questions were shown."""
-        return self.run.position.record_of(self.id).edited
+        return self.run.ledger.of(self.id).edited
 
     def listens(self, mode: StreamMode) -> bool:
         """Whether somebody reads this stream mode of the run."""

@@ -17,17 +17,16 @@ import stategraph.pregel.drivers.side_effects as side_effects
 import stategraph.pregel.drivers.sleeping as sleeping
 import stategraph.pregel.drivers.threads as threads
 import stategraph.pregel.drivers.timeslice as timeslice
+import stategraph.pregel.run.ledger as ledgers
 import stategraph.pregel.run.load as load
 import stategraph.pregel.run.loop as loop
 import stategraph.pregel.run.start as start
 import stategraph.pregel.run.stream as stream
-import stategraph.pregel.run.task_records as task_records
 import stategraph.pregel.schedule.machine as machine
 import stategraph.pregel.task.ids as ids
 import stategraph.pregel.task.interrupts as interrupts
 import stategraph.pregel.task.task as task
-from stategraph.channels.base import MISSING
-from stategraph.pregel.run.answers import Answers
+from stategraph.pregel.run.ledger import Ledger
 from stategraph.pregel.run.recording import Recording
 
 from .planted import bug, swap
@@ -75,15 +74,15 @@ def double_resume(stack: ExitStack):
 @bug("calls_on_threads", 6)
 def answers_kept_for_later(stack: ExitStack):
     """An answer that was taken is given to the next question too."""
-    real = Answers.take
+    real = Ledger.take
 
     def take(self, question, by, inside=()):
         taken = real(self, question, by, inside)
-        if taken and self.first is MISSING:
-            self.first = taken[0]
+        if taken:
+            self.brought.setdefault(ledgers.FIRST, taken[0])
         return taken
 
-    swap(stack, Answers, "take", take)
+    swap(stack, Ledger, "take", take)
 
 
 @bug("delivered_again", 6)
@@ -237,7 +236,7 @@ def places_tell_questions_apart(stack: ExitStack):
 @bug("reordered_questions", 30)
 def unreached_answers_dropped(stack: ExitStack):
     """An answer is dropped if its task, running again, comes to another question first."""
-    swap(stack, Answers, "keep", lambda self, task, asked: None)
+    swap(stack, Ledger, "keep", lambda self, task, asked: None)
 
 
 @bug("swapped_calls_and_questions", 30)
@@ -246,7 +245,7 @@ def unanswered_calls_run(stack: ExitStack):
     real = calls.Calls._find_recorded
 
     def find_recorded(self, child):
-        record = self.run.position.records.get(child.id)
+        record = self.run.ledger.get(child.id)
         return real(self, child) if record is not None and record.finished else None
 
     swap(stack, calls.Calls, "_find_recorded", find_recorded)
@@ -320,4 +319,4 @@ def wake_time_kept_in_memory(stack: ExitStack):
 @bug("killed_sleeps", 8)
 def sleepers_are_run_too_early(stack: ExitStack):
     """Each call runs the tasks that sleep, though their time has not come."""
-    swap(stack, task_records.TaskRecord, "asleep", property(lambda record: False))
+    swap(stack, ledgers.TaskRecord, "asleep", property(lambda record: False))

@@ -9,16 +9,14 @@ import stategraph.checkpoint.sql.saver as sql
 import stategraph.pregel.drivers.ajournal as ajournal
 import stategraph.pregel.drivers.journal as journal
 import stategraph.pregel.drivers.turns as turns
-import stategraph.pregel.run.resume as resume
 import stategraph.pregel.run.snapshots as snapshots
 import stategraph.pregel.run.start as start
-import stategraph.pregel.run.task_records as task_records
 import stategraph.pregel.run.update_state as update_state
 import stategraph.pregel.run.update_tasks as update_tasks
 from stategraph.checkpoint.base import BaseCheckpointSaver
-from stategraph.pregel.run.answers import Answers
 from stategraph.pregel.run.commits import CommitBuilder
 from stategraph.pregel.run.effects import Claim
+from stategraph.pregel.run.ledger import Ledger
 from stategraph.pregel.schedule.machine import Machine
 from stategraph.pregel.schedule.state import LiveState
 from stategraph.pregel.task.ids import new_checkpoint_id
@@ -71,26 +69,22 @@ def failures_of_calls_not_told(stack: ExitStack):
 @bug("exhaustive", 6)
 def answers_by_position_only(stack: ExitStack):
     """An answer goes to whichever question is asked first."""
-    real = Answers._take
+    real = Ledger._take
 
     def take(self, question, by):
-        if self.by_id:
-            return (self.by_id.popitem()[1],)
+        if self.brought:
+            return (self.brought.popitem()[1],)
         return real(self, question, by)
 
-    swap(stack, Answers, "_take", take)
+    swap(stack, Ledger, "_take", take)
 
 
 @bug("exhaustive", 5)
 def claim_outlives_its_question(stack: ExitStack):
     """A claim holds until its superstep is over, also once its answers are recorded."""
 
-    def undelivered(claim, open_ids, given):
-        return dict(claim["answers"]) if claim is not None else {}
-
-    swap(stack, task_records, "find_undelivered", undelivered)
-    for owner in (snapshots, resume):
-        swap(stack, owner, "is_live", lambda claim: claim is not None)
+    swap(stack, Ledger, "undelivered", lambda self: dict(self.claim["answers"]) if self.claim is not None else {})
+    swap(stack, Ledger, "has_live_claim", property(lambda self: self.claim is not None))
 
 
 @bug("exhaustive", 5)

@@ -15,7 +15,7 @@ OWNED = {
     "Settings": ((RUN + "settings.py",), ("settings",)),
     "Thread": ((RUN + "settings.py",), ("thread",)),
     "Position": ((RUN + "position.py",), ("position",)),
-    "Answers": ((RUN + "answers.py",), ("answers",)),
+    "Ledger": ((RUN + "ledger.py",), ("ledger",)),
     "CommitBuilder": ((RUN + "commits.py",), ("commits",)),
     "Output": ((RUN + "output.py",), ("output",)),
     "Replay": ((RUN + "replay.py",), ("replay",)),

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from ...checkpoint.base import NULL_TASK_ID, BaseCheckpointSaver, CheckpointTuple, RunnableConfig
 from ...pregel.program.program import Program
 from ...pregel.run.explain import find_whole
+from ...pregel.run.ledger import TaskRecord
 from ...pregel.run.load import lost_kinds, lost_work
 from ...pregel.run.snapshots import View, view
-from ...pregel.run.task_records import TaskRecord
 from ...pregel.schedule.slots import find_under_way
 from .records import TaskState, TraceTask
 
@@ -40,7 +40,7 @@ def find_orphans(program: Program, saver: BaseCheckpointSaver, where: RunnableCo
     if found is None:
         return Orphans()
     seen = view(program, found, live=True)
-    lost = [*lost_work(seen.machine, found, seen.records), *lost_kinds(seen.machine, found)]
+    lost = [*lost_work(seen.machine, found, seen.ledger), *lost_kinds(seen.machine, found)]
     started = _list_started(program, found) if lost else {}
     remarks = []
     if lost:
@@ -63,8 +63,8 @@ def find_orphans(program: Program, saver: BaseCheckpointSaver, where: RunnableCo
     tasks: list[tuple[str, str, TaskRecord]] = []
     if started:
         whole = find_whole(saver, where) or found
-        records = view(program, whole, live=True).records
-        tasks += ((name, id, records.get(id, TaskRecord())) for id, name in started.items())
+        ledger = view(program, whole, live=True).ledger
+        tasks += ((name, id, ledger.of(id)) for id, name in started.items())
     if lost:
         tasks += _list_tasks(seen, lost, started)
     return Orphans(tuple(remarks), tuple(tasks))
@@ -109,7 +109,7 @@ def _list_tasks(
     names = [name for name in lost_nodes if name not in planned_names]
     known = [
         (id, stored)
-        for id, stored in seen.records.items()
+        for id, stored in seen.ledger.items()
         if id not in planned and id != NULL_TASK_ID and _has_begun(stored)
     ]
     for id, stored in known:
