@@ -3,14 +3,13 @@ node did not run, updates."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from typing_extensions import TypeVar
 
 from ..checkpoint.base import (
-    UNDER_WAY,
     UNDOING,
     BaseCheckpointSaver,
     CheckpointTuple,
@@ -19,6 +18,8 @@ from ..checkpoint.base import (
 )
 from ..checkpoint.serde import Serializer
 from .drivers import threads
+from .drivers.steps import Steps, Waits, arun_steps, run_steps
+from .drivers.waits import WAITS
 from .errors import GraphBubbleUp, nearest
 from .names import graph_keys, join_ns, memory_below, memory_ns, split_number
 from .program.program import Program
@@ -26,7 +27,7 @@ from .program.version import Migrate, apply_migration
 from .run.config import Call, check_version, merge_configs, normalize
 from .run.nested import leaving, ns_of, saver_of
 from .run.run import Run
-from .run.snapshots import aadd_posts, add_posts, empty_snapshot, snapshot_of
+from .run.snapshots import Origins, complete, empty_snapshot, find_whole, snapshot_of
 from .types import (
     AnyConfig,
     IsDataclass,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 ValuesT = TypeVar("ValuesT", default=Any, covariant=True)
 Found = TypeVar("Found", CheckpointTuple, CheckpointTuple | None)
-Loads = Generator[RunnableConfig, CheckpointTuple | None, StateSnapshot]
 
 
 class StoredThreads(Generic[ValuesT]):
@@ -100,15 +100,7 @@ class StoredThreads(Generic[ValuesT]):
             ValueError: the graph has no checkpointer, or the config names no thread, or an unknown
                 checkpoint or nested graph; or `subgraph` is unknown, or keeps no memory.
         """
-        saver, where = self._memory(config, subgraph)
-        loads = self._state(where, subgraphs, check_version(version))
-        try:
-            wanted = next(loads)
-            while True:
-                wanted = loads.send(self._saver_at(saver, wanted).get_tuple(wanted))
-        except StopIteration as done:
-            found = done.value
-            return add_posts(found, self.program, saver, where) if self.inbox else found
+        return run_steps(self._get_state(config, subgraphs, subgraph, version, WAITS))
 
     @overload
     async def aget_state(
@@ -137,15 +129,27 @@ class StoredThreads(Generic[ValuesT]):
         version: Version = "v1",
     ) -> StateSnapshot[Any]:
         """`get_state` for coroutines."""
+        from .drivers.awaits import AWAITS
+
+        return await arun_steps(self._get_state(config, subgraphs, subgraph, version, AWAITS))
+
+    def _get_state(
+        self,
+        config: AnyConfig,
+        subgraphs: bool,
+        subgraph: Subgraph | None,
+        version: Version,
+        waits: Waits,
+    ) -> Steps[StateSnapshot]:
         saver, where = self._memory(config, subgraph)
-        loads = self._state(where, subgraphs, check_version(version))
-        try:
-            wanted = next(loads)
-            while True:
-                wanted = loads.send(await self._saver_at(saver, wanted).aget_tuple(wanted))
-        except StopIteration as done:
-            found = done.value
-            return await aadd_posts(found, self.program, saver, where) if self.inbox else found
+        snapshot = yield from self._state(saver, where, subgraphs, check_version(version), waits)
+        thread_id, ns, checkpoint_id = coordinates(where)
+        if self.inbox and not ns and checkpoint_id is None:  # the thread as it is now
+            from .run.inbox import show_posts
+
+            posts = yield waits.read_posts(saver, thread_id)
+            snapshot = snapshot._replace(posts=show_posts(saver, posts, self.program.stream))
+        return snapshot
 
     @overload
     def get_state_history(
@@ -188,11 +192,11 @@ class StoredThreads(Generic[ValuesT]):
         Raises:
             ValueError: as `get_state`.
         """
-        from .run.origins import list_checkpoints
-
         typed = check_version(version)
         saver, where = self._thread(config)
-        for found in list_checkpoints(saver, where, filter, before, limit):
+        known, older = Origins(), cast(Any, before)
+        for found in saver.list(where, filter=filter, before=older, limit=limit):
+            found = run_steps(complete(saver, found, known, WAITS))
             yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
 
     @overload
@@ -225,14 +229,16 @@ class StoredThreads(Generic[ValuesT]):
         version: Version = "v1",
     ) -> AsyncIterator[StateSnapshot[Any]]:
         """`get_state_history` for coroutines."""
+        from .drivers.awaits import AWAITS
         from .drivers.timeslice import time_slices
-        from .run.origins import alist_checkpoints
 
         typed = check_version(version)
         saver, where = self._thread(config)
         slices = time_slices()
         slice_end = slices.end()
-        async for found in alist_checkpoints(saver, where, filter, before, limit):
+        known, older = Origins(), cast(Any, before)
+        async for found in saver.alist(where, filter=filter, before=older, limit=limit):
+            found = await arun_steps(complete(saver, found, known, AWAITS))
             yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
             if monotonic() > slice_end:
                 slice_end = await slices.give_way()
@@ -329,30 +335,34 @@ class StoredThreads(Generic[ValuesT]):
         Returns:
             node name → `NodeStatus`, with a sentence that names triggers and open joins.
         """
-        from .run.explain import explain, find_whole
-
-        saver, where = self._thread(config)
-        graph, found = self.nested(ns_of(where)), find_whole(saver, where)
-        return explain(graph.program, graph._as_mine(_existing(where, found)))
+        return run_steps(self._explain(config, WAITS))
 
     async def aexplain(self, config: AnyConfig) -> dict[str, NodeStatus]:
         """`explain` for coroutines."""
-        from .run.explain import afind_whole, explain
+        from .drivers.awaits import AWAITS
+
+        return await arun_steps(self._explain(config, AWAITS))
+
+    def _explain(self, config: AnyConfig, waits: Waits) -> Steps[dict[str, NodeStatus]]:
+        from .run.explain import explain
 
         saver, where = self._thread(config)
-        graph, found = self.nested(ns_of(where)), await afind_whole(saver, where)
+        graph, found = self.nested(ns_of(where)), (yield from find_whole(saver, where, waits))
         return explain(graph.program, graph._as_mine(_existing(where, found)))
 
-    def _state(self, where: RunnableConfig, subgraphs: bool, typed: bool) -> Loads:
-        """A snapshot and, below it, those of the nested graphs its tasks have run; asks for what it
-        must load."""
-        found = _existing(where, (yield where))
+    def _state(
+        self,
+        saver: BaseCheckpointSaver,
+        where: RunnableConfig,
+        subgraphs: bool,
+        typed: bool,
+        waits: Waits,
+    ) -> Steps[StateSnapshot]:
+        """A snapshot and, below it, those of the nested graphs its tasks have run."""
+        found = yield from find_whole(self._saver_at(saver, where), where, waits)
+        found = _existing(where, found)
         if found is None:
             return empty_snapshot(where)
-        if UNDER_WAY in found.metadata:
-            from .run.origins import find_origins
-
-            found = yield from find_origins(found)
         checkpoint_id = where["configurable"].get("checkpoint_id")
         graph = self.nested(ns_of(where))
         snapshot = graph._snapshot(found, typed, live=checkpoint_id is None)
@@ -361,7 +371,7 @@ class StoredThreads(Generic[ValuesT]):
         tasks = []
         for task in snapshot.tasks:
             if task.state is not None:
-                below = yield from self._state(task.state, subgraphs, typed)
+                below = yield from self._state(saver, task.state, subgraphs, typed, waits)
                 task = task._replace(state=below if below.metadata is not None else None)
             tasks.append(task)
         return snapshot._replace(tasks=tuple(tasks))

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from ...channels.base import ChannelStatus
-from ...checkpoint.base import BaseCheckpointSaver, CheckpointTuple, RunnableConfig
+from ...checkpoint.base import CheckpointTuple
 from ..names import triggered_node
 from ..program.flow import find_free
 from ..program.program import CompiledNode, Program
 from ..schedule.joins import find_blockers_of
 from ..schedule.slots import find_under_way
 from ..task.task import Task
-from .origins import origins_of, with_origins
 from .snapshots import View, view
 
 NEXT = "it runs in the next superstep"
@@ -39,28 +38,6 @@ class NodeStatus(NamedTuple):
     state: Literal["next", "waiting", "idle"]
     why: str
     missing: tuple[str, ...] = ()
-
-
-def find_whole(saver: BaseCheckpointSaver, where: RunnableConfig) -> CheckpointTuple | None:
-    """A checkpoint with what is recorded of its tasks, wherever they have started."""
-    found = saver.get_tuple(where)
-    origins = [saver.get_tuple(each) for each in origins_of(found)] if found else []
-    return _put_together(found, origins)
-
-
-async def afind_whole(saver: BaseCheckpointSaver, where: RunnableConfig) -> CheckpointTuple | None:
-    """`find_whole` for coroutines."""
-    found = await saver.aget_tuple(where)
-    origins = [await saver.aget_tuple(each) for each in origins_of(found)] if found else []
-    return _put_together(found, origins)
-
-
-def _put_together(
-    found: CheckpointTuple | None, origins: Sequence[CheckpointTuple | None]
-) -> CheckpointTuple | None:
-    if found is None or not origins:
-        return found
-    return with_origins(found, [each for each in origins if each is not None])
 
 
 def explain(program: Program, found: CheckpointTuple | None) -> dict[str, NodeStatus]:

@@ -7,15 +7,7 @@ Part of the loop: generators that ask for effects and perform none.
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -25,7 +17,6 @@ from ...checkpoint.base import (
     KEPT,
     NULL_TASK_ID,
     UNDER_WAY,
-    BaseCheckpointSaver,
     Checkpoint,
     CheckpointTuple,
     PendingWrite,
@@ -61,19 +52,6 @@ def load_origins(load: Load) -> Generator[Effect, None, None]:
     if origins:
         load.found = with_origins(load.found, [*origins.values()])
     load.origins = origins
-
-
-def find_origins(
-    found: CheckpointTuple,
-) -> Generator[RunnableConfig, CheckpointTuple | None, CheckpointTuple]:
-    """A checkpoint with what is recorded beside the origins of the tasks under way in it; asks for
-    what it must load."""
-    origins = []
-    for where in origins_of(found):
-        origin = yield where
-        if origin is not None:
-            origins.append(origin)
-    return with_origins(found, origins)
 
 
 def origins_of(found: CheckpointTuple) -> list[RunnableConfig]:
@@ -210,48 +188,3 @@ def _rebuilder(run: Run, origin: CheckpointTuple) -> Callable[[UnderWayRecord], 
     """What rebuilds the tasks that have started at a checkpoint."""
     machine, _ = revive(run.program, origin)
     return partial(machine.rebuild_task, run.pin_to(machine, origin), run.settings.limit)
-
-
-# -- the checkpoints of a thread, for `get_state_history` ------------------------------------------
-
-Origins = dict[str, CheckpointTuple | None]
-"""Checkpoint id → the checkpoint; many have tasks under way of the same few."""
-
-
-def list_checkpoints(
-    saver: BaseCheckpointSaver, where: RunnableConfig, filter: Any, before: Any, limit: int | None
-) -> Iterator[CheckpointTuple]:
-    """`saver.list`, with what is recorded beside the origins of tasks that are under way."""
-    known: Origins = {}
-    for found in saver.list(where, filter=filter, before=before, limit=limit):
-        for id, origin in _missing(found, known):
-            known[id] = saver.get_tuple(origin)
-        yield _merge(found, known)
-
-
-async def alist_checkpoints(
-    saver: BaseCheckpointSaver, where: RunnableConfig, filter: Any, before: Any, limit: int | None
-) -> AsyncIterator[CheckpointTuple]:
-    """`list_checkpoints` for coroutines."""
-    known: Origins = {}
-    async for found in saver.alist(where, filter=filter, before=before, limit=limit):
-        for id, origin in _missing(found, known):
-            known[id] = await saver.aget_tuple(origin)
-        yield _merge(found, known)
-
-
-def _missing(found: CheckpointTuple, known: Origins) -> list[tuple[str, RunnableConfig]]:
-    """The origins that are not known yet."""
-    if UNDER_WAY not in found.metadata:
-        return []
-
-    ids = [(where["configurable"]["checkpoint_id"], where) for where in origins_of(found)]
-    return [(id, where) for id, where in ids if id not in known]
-
-
-def _merge(found: CheckpointTuple, known: Origins) -> CheckpointTuple:
-    if UNDER_WAY not in found.metadata:
-        return found
-
-    origins = [known[where["configurable"]["checkpoint_id"]] for where in origins_of(found)]
-    return with_origins(found, [origin for origin in origins if origin is not None])

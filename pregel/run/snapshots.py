@@ -6,7 +6,7 @@ Nothing here writes, waits or runs a node; the sync and async faces share every 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import (
@@ -14,9 +14,7 @@ from ...checkpoint.base import (
     UNDER_WAY,
     BaseCheckpointSaver,
     CheckpointTuple,
-    Post,
     address,
-    coordinates,
 )
 from ...checkpoint.records import iso
 from ..names import PUSH, child_ns
@@ -52,6 +50,43 @@ class View(NamedTuple):
     ledger: Ledger
     live: bool
     lost: Sequence[Task] = ()
+
+
+Origins = dict[str, CheckpointTuple | None]
+"""Checkpoint id → the checkpoint; many have tasks under way of the same few."""
+
+
+def find_whole(
+    saver: BaseCheckpointSaver, where: RunnableConfig, waits: Any
+) -> Generator[Any, Any, CheckpointTuple | None]:
+    """Load a checkpoint with what is recorded of its tasks, wherever they have started.
+
+    Args:
+        waits: how to wait for the checkpointer; see `drivers.steps`.
+    """
+    found = yield waits.get_tuple(saver, where)
+    return None if found is None else (yield from complete(saver, found, {}, waits))
+
+
+def complete(
+    saver: BaseCheckpointSaver, found: CheckpointTuple, known: Origins, waits: Any
+) -> Generator[Any, Any, CheckpointTuple]:
+    """Return a checkpoint with what is recorded beside the origins of the tasks under way in it.
+
+    Args:
+        known: the origins that are loaded by now; more are added.
+    """
+    if UNDER_WAY not in found.metadata:
+        return found
+    from .origins import origins_of, with_origins
+
+    origins = []
+    for where in origins_of(found):
+        id = where["configurable"]["checkpoint_id"]
+        if id not in known:
+            known[id] = yield waits.get_tuple(saver, where)
+        origins.append(known[id])
+    return with_origins(found, [origin for origin in origins if origin is not None])
 
 
 def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
@@ -128,38 +163,6 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
         tuple(q for t in open_tasks for q in t.interrupts),
         wake_at=earliest(t.wake_at for t in open_tasks),
     )
-
-
-def add_posts(
-    snapshot: StateSnapshot, program: Program, saver: BaseCheckpointSaver, where: RunnableConfig
-) -> StateSnapshot:
-    """The snapshot of a thread's head with what waits for the next run; of others as it is."""
-    if not _names_head(where):
-        return snapshot
-    return _with_posts(snapshot, program, saver, saver.read_posts(coordinates(where)[0]))
-
-
-async def aadd_posts(
-    snapshot: StateSnapshot, program: Program, saver: BaseCheckpointSaver, where: RunnableConfig
-) -> StateSnapshot:
-    """`add_posts` for coroutines."""
-    if not _names_head(where):
-        return snapshot
-    return _with_posts(snapshot, program, saver, await saver.aread_posts(coordinates(where)[0]))
-
-
-def _names_head(where: RunnableConfig) -> bool:
-    """Whether a config names a thread and nothing else."""
-    _, ns, checkpoint_id = coordinates(where)
-    return not ns and checkpoint_id is None
-
-
-def _with_posts(
-    snapshot: StateSnapshot, program: Program, saver: BaseCheckpointSaver, posts: Sequence[Post]
-) -> StateSnapshot:
-    from .inbox import show_posts
-
-    return snapshot._replace(posts=show_posts(saver, posts, program.stream))
 
 
 def _plan_order(task: Task) -> tuple[bool, int]:

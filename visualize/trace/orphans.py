@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ...checkpoint.base import NULL_TASK_ID, BaseCheckpointSaver, CheckpointTuple, RunnableConfig
+from ...pregel.drivers.steps import run_steps
+from ...pregel.drivers.waits import WAITS
 from ...pregel.program.program import Program
-from ...pregel.run.explain import find_whole
 from ...pregel.run.ledger import TaskRecord
 from ...pregel.run.load import lost_kinds, lost_work
-from ...pregel.run.snapshots import View, view
+from ...pregel.run.snapshots import View, find_whole, view
 from ...pregel.schedule.slots import find_under_way
 from .records import TaskState, TraceTask
 
@@ -62,7 +63,7 @@ def find_orphans(program: Program, saver: BaseCheckpointSaver, where: RunnableCo
         )
     tasks: list[tuple[str, str, TaskRecord]] = []
     if started:
-        whole = find_whole(saver, where) or found
+        whole = run_steps(find_whole(saver, where, WAITS)) or found
         ledger = view(program, whole, live=True).ledger
         tasks += ((name, id, ledger.of(id)) for id, name in started.items())
     if lost:
