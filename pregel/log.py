@@ -55,30 +55,42 @@ def log_conflict(thread: Any, graph: str, error: BaseException) -> None:
     LOG.warning("%s: %s", thread, show(error), extra={**NO_FIELDS, **fields})
 
 
-RunNames = tuple[str | None, str]
-"""The id of a run, and the name of its graph."""
+def watch(
+    method: Callable[..., Any], told: Callable[[float, Any, BaseException | None], None]
+) -> Callable[..., Any]:
+    """Return a method of a checkpointer that tells how it has ended, also if it gives an awaitable.
+
+    Args:
+        told: takes the seconds that it took, its first argument, and what it has raised or None.
+    """
+
+    def watched(*args: Any) -> Any:
+        began = perf_counter()
+        try:
+            waited = method(*args)
+        except BaseException as error:
+            told(perf_counter() - began, args[0], error)
+            raise
+        if hasattr(waited, "__await__"):
+            return awaited(waited, began, args[0])
+        told(perf_counter() - began, args[0], None)
+        return waited
+
+    async def awaited(waited: Any, began: float, first: Any) -> Any:
+        try:
+            result = await waited
+        except BaseException as error:
+            told(perf_counter() - began, first, error)
+            raise
+        told(perf_counter() - began, first, None)
+        return result
+
+    return watched
 
 
 def time_commits(method: Callable[[Any], Any], thread: Any, graph: str) -> Callable[[Any], Any]:
     """A checkpointer's method that stores commits; slow ones are logged."""
-    return partial(_time, method, (thread.run_id, graph))
-
-
-def _time(method: Callable[[Any], Any], run: RunNames, stored: Any) -> Any:
-    began = perf_counter()
-    waited = method(stored)
-    if hasattr(waited, "__await__"):
-        return _await(waited, run, stored, began)
-    if perf_counter() - began >= SLOW:
-        _log_slow_commit(run, stored, perf_counter() - began)
-    return waited
-
-
-async def _await(waited: Any, run: RunNames, stored: Any, began: float) -> Any:
-    result = await waited
-    if perf_counter() - began >= SLOW:
-        _log_slow_commit(run, stored, perf_counter() - began)
-    return result
+    return watch(method, partial(_log_slow_commit, thread.run_id, graph))
 
 
 class _SlowCommits:
@@ -107,12 +119,13 @@ class _SlowCommits:
 SLOW_COMMITS = _SlowCommits()
 
 
-def _log_slow_commit(run: RunNames, stored: Any, seconds: float) -> None:
-    told = SLOW_COMMITS.add(seconds, perf_counter())
+def _log_slow_commit(
+    run_id: str | None, graph: str, seconds: float, stored: Any, error: BaseException | None
+) -> None:
+    told = None if error or seconds < SLOW else SLOW_COMMITS.add(seconds, perf_counter())
     if told is None:
         return
     commit = stored[-1]
-    run_id, graph = run
     fields = {"thread_id": commit.thread_id, "graph": graph}
     fields |= {"run_id": run_id, "step": commit.metadata.get("step")}
     LOG.warning("a commit of thread %r %s", commit.thread_id, told, extra={**NO_FIELDS, **fields})

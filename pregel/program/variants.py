@@ -3,6 +3,7 @@ attempts, its result and its routers, and what surrounds its function is put aro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -23,12 +24,19 @@ class ResultReport(Writer):
 
 def with_hooks(program: Program) -> Program:
     """The same program for runs with a hook."""
-    known = program.variants.get("hooks")
+    return _variant(program, "hooks", hooked_node)
+
+
+def _variant(
+    program: Program, key: Any, twin_of: Callable[[CompiledNode], CompiledNode]
+) -> Program:
+    """The same program with other nodes; made once for each key."""
+    known = program.variants.get(key)
     if known is None:
-        table = {name: hooked_node(node) for name, node in program.nodes.items()}
+        table = {name: twin_of(node) for name, node in program.nodes.items()}
         for node in table.values():
             node.handler = None if node.handler is None else table[node.handler.name]
-        known = program.variants["hooks"] = replace(program, nodes=table, variants={})
+        known = program.variants[key] = replace(program, nodes=table, variants={})
     return known
 
 
@@ -74,18 +82,8 @@ def observed(program: Program, *, surrounds: bool, sees_routes: bool) -> Program
         surrounds: one of them surrounds the functions of nodes.
         sees_routes: one of them is shown the answers of routers.
     """
-    key = "observed", surrounds, sees_routes
-    known = program.variants.get(key)
-    if known is None:
-        table = {
-            name: observed_node(node, surrounds, sees_routes)
-            for name, node in program.nodes.items()
-        }
-        for node in table.values():
-            node.handler = None if node.handler is None else table[node.handler.name]
-        known = replace(program, nodes=table, variants={})
-        program.variants[key] = known
-    return known
+    twin_of = partial(observed_node, surrounds=surrounds, sees_routes=sees_routes)
+    return _variant(program, ("observed", surrounds, sees_routes), twin_of)
 
 
 @lru_cache(maxsize=256)

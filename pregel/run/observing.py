@@ -16,6 +16,7 @@ from uuid import uuid4
 from ...checkpoint.base import Commit
 from ...checkpoint.errors import CheckpointConflictError
 from ..errors import DrainSignal, GraphDrained, ParentCommand
+from ..log import watch
 from ..observer import EndStatus, RunInfo, TaskInfo
 from ..task.observers import ObservedAttempt, Watcher, ask, carry, defines
 from ..task.task import Task
@@ -199,52 +200,24 @@ class Observing:
     # -- storing -----------------------------------------------------------------------------------
 
     def time_commits(self, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A checkpointer's method that stores commits, timed."""
-        return partial(self._time, method)
+        """A checkpointer's method that stores commits, timed; conflicts are told."""
+        return watch(method, self._tell_of_commits)
 
     def watch_records(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """A checkpointer's method that records something beside a checkpoint; conflicts are
         told."""
-        return partial(self._notice_conflict, method)
+        return watch(method, self._tell_of_conflict)
 
-    def _time(self, method: Callable[[Any], Any], stored: Any) -> Any:
-        began = perf_counter()
-        return self._notice_conflict(method, stored, then=lambda: self._tell_of(stored, began))
-
-    def _notice_conflict(
-        self, method: Callable[..., Any], *args: Any, then: Callable[[], None] | None = None
-    ) -> Any:
-        try:
-            waited = method(*args)
-        except CheckpointConflictError as error:
-            self._tell_of_conflict(error)
-            raise
-        if hasattr(waited, "__await__"):
-            return self._await(waited, then)
-        if then is not None:
-            then()
-        return waited
-
-    async def _await(self, waited: Any, then: Callable[[], None] | None) -> Any:
-        try:
-            result = await waited
-        except CheckpointConflictError as error:
-            self._tell_of_conflict(error)
-            raise
-        if then is not None:
-            then()
-        return result
-
-    def _tell_of_conflict(self, error: BaseException) -> None:
-        if self.info is not None:
-            self.tell("conflicted", self.info, error)
-
-    def _tell_of(self, stored: Any, began: float) -> None:
-        seconds = perf_counter() - began
-        for commit in stored:
+    def _tell_of_commits(self, seconds: float, stored: Any, error: BaseException | None) -> None:
+        self._tell_of_conflict(seconds, stored, error)
+        for commit in stored if error is None else ():
             if self.info is not None:
                 step = commit.metadata.get("step", -1)
                 self.tell("committed", self.info, step, seconds, size_of(commit))
+
+    def _tell_of_conflict(self, seconds: float, stored: Any, error: BaseException | None) -> None:
+        if isinstance(error, CheckpointConflictError) and self.info is not None:
+            self.tell("conflicted", self.info, error)
 
 
 def status_of(task: Task) -> EndStatus:

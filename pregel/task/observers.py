@@ -206,28 +206,26 @@ class ObservedAttempt:
 
     def call(self, function: Callable[[], Any]) -> Any:
         """Call a function inside them."""
-        for watcher in reversed(self._watchers):
-            function = partial(_surround, watcher.observer, self._task, function)
-        return function()
+        return self._call_inside(_surround, "around", function)
 
     def acall(self, function: Callable[[], Any]) -> Any:
         """The same for one that gives an awaitable."""
-        for watcher in reversed(self._watchers):
-            function = partial(_asurround, watcher.observer, self._task, function)
-        return function()
+        return self._call_inside(_asurround, "aaround", function)
 
     def operate(self, operation: Operation, function: Callable[[], Any]) -> Any:
         """Call what asks a model or a tool inside them."""
-        for watcher in reversed(self._watchers):
-            surround = partial(_surround, method="around_operation", more=(operation,))
-            function = partial(surround, watcher.observer, self._task, function)
-        return function()
+        return self._call_inside(_surround, "around_operation", function, operation)
 
     def aoperate(self, operation: Operation, function: Callable[[], Any]) -> Any:
         """The same for one that gives an awaitable."""
+        return self._call_inside(_asurround, "aaround_operation", function, operation)
+
+    def _call_inside(
+        self, surround: Any, method: str, function: Callable[[], Any], *operation: Operation
+    ) -> Any:
+        about = self._task, *operation
         for watcher in reversed(self._watchers):
-            surround = partial(_asurround, method="aaround_operation", more=(operation,))
-            function = partial(surround, watcher.observer, self._task, function)
+            function = partial(surround, watcher.observer, method, about, function)
         return function()
 
     def surround(self, function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
@@ -263,8 +261,8 @@ class _Outcome:
     result: Any = None
     error: BaseException | None = None
 
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self._function = function
+    def __init__(self, observer: Observer, method: str, function: Callable[[], Any]) -> None:
+        self._observer, self._method, self._function = observer, method, function
 
     def call(self) -> Any:
         self.called, self.error, self.result = True, None, None
@@ -284,65 +282,49 @@ class _Outcome:
             raise
         return self.result
 
+    def fails(self, error: Exception) -> bool:
+        """Whether an error that came out of the observer's method is the function's own; else it is
+        the observer's mistake, which is logged."""
+        if error is self.error:
+            return True
+        report_mistake(self._observer, self._method, error, "raised an error")
+        return False
+
     def settle(self, result: Any) -> Any:
         """What counts, after the observer has returned this."""
         error = self.error
+        if result is None and error is None and self.result is not None:
+            what = "must return what call() returned, got None"
+            report_mistake(self._observer, self._method, None, what)
         # A signal such as a pause is the engine's: nobody may swallow it.
         if error is not None and (result is None or not isinstance(error, Exception)):
             raise error
         return self.result if result is None else result
 
-    def fail(self, observer: Observer, method: str, error: Exception) -> bool:
-        """Whether an error that came out of the observer's method is the function's own; else it is
-        the observer's mistake, which is logged."""
-        if error is self.error:
-            return True
-        report_mistake(observer, method, error, "raised an error")
-        return False
-
 
 def _surround(
-    observer: Observer,
-    task: TaskInfo,
-    function: Callable[[], Any],
-    method: str = "around",
-    more: tuple[Any, ...] = (),
+    observer: Observer, method: str, about: Sequence[Any], function: Callable[[], Any]
 ) -> Any:
-    outcome = _Outcome(function)
+    outcome, result = _Outcome(observer, method, function), None
     try:
-        result = getattr(observer, method)(task, *more, outcome.call)
+        result = getattr(observer, method)(*about, outcome.call)
     except Exception as error:
-        if outcome.fail(observer, method, error):
+        if outcome.fails(error):
             raise
-        result = None
     if not outcome.called and result is None:
         return outcome.call()
-    _check_returned(observer, method, outcome, result)
     return outcome.settle(result)
 
 
 async def _asurround(
-    observer: Observer,
-    task: TaskInfo,
-    function: Callable[[], Any],
-    method: str = "aaround",
-    more: tuple[Any, ...] = (),
+    observer: Observer, method: str, about: Sequence[Any], function: Callable[[], Any]
 ) -> Any:
-    outcome = _Outcome(function)
+    outcome, result = _Outcome(observer, method, function), None
     try:
-        result = await getattr(observer, method)(task, *more, outcome.acall)
+        result = await getattr(observer, method)(*about, outcome.acall)
     except Exception as error:
-        if outcome.fail(observer, method, error):
+        if outcome.fails(error):
             raise
-        result = None
     if not outcome.called and result is None:
         return await outcome.acall()
-    _check_returned(observer, method, outcome, result)
     return outcome.settle(result)
-
-
-def _check_returned(observer: Observer, method: str, outcome: _Outcome, result: Any) -> None:
-    if result is None and outcome.error is None and outcome.result is not None:
-        what = "must return what call() returned, got None"
-        if (id(observer), method) not in REPORTED:
-            report_mistake(observer, method, None, what)
