@@ -28,7 +28,7 @@ from ..pregel.program.version import (
     rename_node,
     rename_send,
 )
-from ..pregel.run.task_records import describe_kept
+from ..pregel.run.ledger import describe_kept
 from ..pregel.schedule.slots import find_under_way
 from ..pregel.task.ids import task_id
 from ..pregel.task.interrupts import TASK, identity_of, task_digits

@@ -455,7 +455,7 @@ def copy_cleared(run: Run, machine: Machine, *, clears: bool) -> Effects:
     Args:
         clears: drop what is pending in it.
     """
-    run.position.replace_records({})
+    run.ledger.replace({})
     yield from _duplicate(run, machine, None, clears=clears)
 
 
