@@ -185,25 +185,26 @@ class AsyncDriver(Driver):
         raise asyncio.CancelledError("a node caught the cancellation of its run")
 
     def make_batch(self, tasks: Sequence[Task]) -> AsyncBatch[Task]:
-        limit = self._run.settings.config.get("max_concurrency") or _width(tasks)
-        return AsyncBatch(self._choose_execute(), tasks, limit, self.end, _is_coroutine)
-
-    def make_open_batch(self) -> AsyncBatch[Task]:
-        free = any(node.call.coro is not None for node in self._run.program.nodes.values())
-        most = sys.maxsize if free else MAX_THREADS
+        program, races = self._run.program, self._racers is not None
+        most, stops = len(tasks), _is_coroutine
+        if program.starts_ready:
+            # A failure cancels nobody: what is at work comes to its end.
+            most, races, stops = sys.maxsize, True, _is_spared
+        # Any number may be under way at once, unless each may need a thread.
+        if most > MAX_THREADS:
+            nodes = [task.node for task in tasks] or program.nodes.values()
+            if not any(node.call.coro is not None for node in nodes):
+                most = MAX_THREADS
         limit = self._run.settings.config.get("max_concurrency") or most
-        return AsyncBatch(self._execute_any, (), limit, self.end, _is_spared)
+        return AsyncBatch(self._race if races else self._execute, tasks, limit, self.end, stops)
 
-    def _choose_execute(self) -> Callable[[Task], Coroutine[Any, Any, None]]:
+    def _race(self, task: Task) -> Coroutine[Any, Any, None]:
+        """Run a task of a batch in which there are racers, or may come."""
         if self._racers is None:
-            return self._execute
+            return self._execute(task)  # type: ignore[no-any-return]
         from .aracing import race_on_loop
 
-        return partial(race_on_loop, self._execute, self._racers)
-
-    def _execute_any(self, task: Task) -> Coroutine[Any, Any, None]:
-        """Run a task of a batch to which racers may have come since it was made."""
-        return self._choose_execute()(task)
+        return race_on_loop(self._execute, self._racers, task)
 
     def cut(self, reason: str) -> None:
         """Let the run end at once: coroutines are cancelled."""
@@ -251,20 +252,11 @@ def _count_cancels() -> int:
 
 
 def _is_spared(task: Task) -> bool:
-    """A failure cancels nobody: what is at work comes to its end."""
     return False
 
 
 def _is_coroutine(task: Task) -> bool:
     return task.node.call.coro is not None
-
-
-def _width(tasks: Sequence[Task]) -> int:
-    """How many tasks may be under way at once where no limit is set: any number, unless each may
-    need a thread."""
-    if len(tasks) <= MAX_THREADS or any(map(_is_coroutine, tasks)):
-        return len(tasks)
-    return MAX_THREADS
 
 
 async def side_by_side(

@@ -99,12 +99,9 @@ class Driver:
         """Run the only task of a superstep; None if it has ended."""
         raise NotImplementedError
 
-    def make_open_batch(self) -> Batch[Task]:
-        """The same for tasks that come one by one."""
-        raise NotImplementedError
-
     def make_batch(self, tasks: Sequence[Task]) -> Batch[Task]:
-        """Tasks that are to run side by side; tells `end` of each."""
+        """Tasks that are to run side by side; tells `end` of each. With schedule="ready" all tasks
+        of the call, which come as they start."""
         raise NotImplementedError
 
     def look_for_cancel(self) -> None:
@@ -295,26 +292,26 @@ class Driver:
         """Start tasks side by side: with schedule="ready" in the one batch of the call, else those
         of a superstep in one of their own."""
         tasks, effect.tasks = effect.tasks, ()
-        batch = self._batch
+        run, batch = self._run, self._batch
         if tasks and self._limit is not None:
             tasks = self._limit.detach(tasks)
         if batch is None:
             self._racers = None
         if tasks and effect.races is not None:
             self._enter_races(effect.races, tasks)
-        if keeps_batch:
-            if batch is None:
-                batch = self._batch = self.make_open_batch()
-                self._limit_starts((), batch)
-            if tasks:
-                batch.add(tasks)
-        elif batch is None:
-            batch = self._batch = self.make_batch(tasks)
-            self._limit_starts(tasks, batch)
-            # If nobody waits for single tasks, this thread is the first worker: quick tasks are
-            # done before another thread has woken (P7, P8).
-            batch.start(here=not watched)
-        elif tasks:  # error handlers
+        if batch is None:
+            first = () if keeps_batch else tasks
+            batch = self._batch = self.make_batch(first)
+            if run.settings.graph.limited:  # those that have a `Limit` start when they have a place
+                from .limit import AdmissionQueue
+
+                self._admission = batch.admit_by(AdmissionQueue(first, batch.call_worker))
+            if first:
+                # If nobody waits for single tasks, this thread is the first worker: quick tasks are
+                # done before another thread has woken (P7, P8).
+                batch.start(here=not watched)
+                return batch
+        if tasks:  # error handlers, or with schedule="ready"
             batch.add(tasks)
         return batch
 
@@ -325,14 +322,6 @@ class Driver:
 
             self._racers = Racers(races)
         self._racers.add(tasks)
-
-    def _limit_starts(self, tasks: Sequence[Task], batch: Batch[Task]) -> None:
-        """Let tasks that have a `Limit`, also those added later, start only when they have a
-        place."""
-        if self._run.settings.graph.limited:
-            from .limit import AdmissionQueue
-
-            self._admission = batch.admit_by(AdmissionQueue(tasks, batch.call_worker))
 
     def _take_ended(self, batch: Batch[Task]) -> Sequence[Task]:
         ended = batch.take()

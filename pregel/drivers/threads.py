@@ -67,22 +67,18 @@ class ThreadDriver(Driver):
 
     def make_batch(self, tasks: Sequence[Task]) -> ThreadBatch[Task]:
         limit = self._run.settings.config.get("max_concurrency") or MAX_THREADS
-        return ThreadBatch(self._choose_execute(), tasks, limit, self.end)
+        races = self._racers is not None or self._run.program.starts_ready
+        execute = self._race if races else self._execute
+        return ThreadBatch(execute, tasks, limit, self.end)
 
-    def make_open_batch(self) -> ThreadBatch[Task]:
-        limit = self._run.settings.config.get("max_concurrency") or MAX_THREADS
-        return ThreadBatch(self._execute_any, (), limit, self.end)
-
-    def _choose_execute(self) -> Callable[[Task], None]:
+    def _race(self, task: Task) -> None:
+        """Run a task of a batch in which there are racers, or may come."""
         if self._racers is None:
-            return self._execute
-        from .racing import race_on_thread
+            self._execute(task)
+        else:
+            from .racing import race_on_thread
 
-        return partial(race_on_thread, self._execute, self._racers)
-
-    def _execute_any(self, task: Task) -> None:
-        """Run a task of a batch to which racers may have come since it was made."""
-        self._choose_execute()(task)
+            race_on_thread(self._execute, self._racers, task)
 
 
 def side_by_side(

@@ -85,36 +85,34 @@ class ChosenAsyncBatch(ChosenBatch):
 @contextmanager
 def ends_by(rank: Rank) -> Iterator[None]:
     """Inside, tasks end one by one, in the order of their ranks."""
-    before = ThreadDriver.make_open_batch, AsyncDriver.make_open_batch
+    with _open_batches(ThreadDriver, ChosenBatch, rank), _open_batches(AsyncDriver, ChosenAsyncBatch, rank):
+        yield
 
-    def make(batch_class: type[ChosenBatch], driver) -> ChosenBatch:
+
+@contextmanager
+def _open_batches(driver_class, batch_class: type[ChosenBatch], rank: Rank) -> Iterator[None]:
+    """Inside, calls with schedule="ready" have batches of this class."""
+    before = driver_class.make_batch
+
+    def make(driver, tasks):
+        if not driver._run.program.starts_ready:
+            return before(driver, tasks)
         batch = batch_class((), 10**6, driver.end)
         batch.rank = rank
         return batch
 
-    ThreadDriver.make_open_batch = lambda self: make(ChosenBatch, self)  # type: ignore[method-assign, assignment, return-value]
-    AsyncDriver.make_open_batch = lambda self: make(ChosenAsyncBatch, self)  # type: ignore[method-assign, assignment, return-value]
+    driver_class.make_batch = make
     try:
         yield
     finally:
-        ThreadDriver.make_open_batch, AsyncDriver.make_open_batch = before  # type: ignore[method-assign]
+        driver_class.make_batch = before
 
 
 @contextmanager
 def ends_together() -> Iterator[None]:
     """Inside, all tasks that are at work end together, in calls that are not async."""
-    before = ThreadDriver.make_open_batch
-
-    def make(driver) -> ChosenBatch:
-        batch = JointBatch((), 10**6, driver.end)
-        batch.rank = lambda task: task.path
-        return batch
-
-    ThreadDriver.make_open_batch = make  # type: ignore[method-assign, assignment]
-    try:
+    with _open_batches(ThreadDriver, JointBatch, lambda task: task.path):
         yield
-    finally:
-        ThreadDriver.make_open_batch = before  # type: ignore[method-assign]
 
 
 def by_order(*names: str) -> Rank:

@@ -78,13 +78,13 @@ def _is_counted(code):
 
 def note_batches(made):
     """Note the batches that are made until `ends_by` puts its own way aside."""
-    make = ThreadDriver.make_open_batch
+    make = ThreadDriver.make_batch
 
-    def note(driver):
-        made.append(make(driver))
+    def note(driver, tasks):
+        made.append(make(driver, tasks))
         return made[-1]
 
-    ThreadDriver.make_open_batch = note  # type: ignore[method-assign]
+    ThreadDriver.make_batch = note  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(("durability", "first"), [("sync", 1), ("async", 2), ("exit", 3)])
