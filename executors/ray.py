@@ -147,7 +147,8 @@ def _get(ref: Any, timeout: float | None) -> bytes:
     except TaskCancelledError as cancelled:
         raise Lost("Ray cancelled it", final=True) from cancelled
     except RayError as error:
-        raise Lost(_first_line(error)) from error
+        name = type(error).__name__
+        raise Lost((str(error).strip() or name).splitlines()[0]) from error
 
 
 @contextmanager
@@ -164,10 +165,6 @@ def _detect_shutdown() -> Iterator[None]:
         if isinstance(error, SystemExit) or not ray.is_initialized():
             raise Lost(SHUT_DOWN, final=True) from error
         raise
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _cancel(found: Any) -> None:

@@ -55,7 +55,8 @@ class InputCheck:
         """
         given = _read_keys(value)
         if self.validate is not None:
-            self.validate({key: item for key, item in _read_items(value) if key in self.keys})
+            items = value.items() if isinstance(value, Mapping) else record_items(value)
+            self.validate({key: item for key, item in items if key in self.keys})
         lenient = self.lenient and not self.forbids
         if lenient or self.keys.issuperset(given) or is_graph_node(RUNNING.get()):
             return
@@ -99,10 +100,6 @@ def _read_keys(value: Any) -> Iterable[Any]:
         "the input of this graph must be a dict of state keys or a schema instance, "
         f"got {type(value).__name__}: {value!r}{advice(value)}"
     )
-
-
-def _read_items(value: Any) -> Iterable[tuple[Any, Any]]:
-    return value.items() if isinstance(value, Mapping) else record_items(value)
 
 
 def _list_names(keys: frozenset[str]) -> str:

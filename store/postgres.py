@@ -272,7 +272,8 @@ class PostgresStore(SqlStore):
         with self._server.statements() as wire:
             if not wire.rows(_ENCODING):
                 return
-        rows = _rows_of(namespace)
+        # The condition that names the namespace: a literal, which the indexes have as well.
+        rows = f"namespace = '\\x{encode_namespace(namespace).hex()}'::bytea"
         fields = (", ".join(f"({_FIELD % name})" for name in names) for names in _LOOKUP_INDEXES)
         steps = (
             "ALTER TABLE stategraph_items ADD COLUMN document JSONB, ADD COLUMN words TEXT",
@@ -388,11 +389,6 @@ class PostgresStore(SqlStore):
 
     def _sweep(self, now: float) -> int:
         return self._wire.run(_SWEEP, now)
-
-
-def _rows_of(namespace: Namespace) -> str:
-    """The condition that names a namespace: a literal, which the indexes have as well."""
-    return f"namespace = '\\x{encode_namespace(namespace).hex()}'::bytea"
 
 
 def _numbered(text: str) -> str:

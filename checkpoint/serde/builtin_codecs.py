@@ -90,19 +90,7 @@ def _flat_defaultdict(value: defaultdict[Any, Any]) -> list[Any]:
     return [*_flat(value), name]
 
 
-def _defaultdict(flat: list[Any]) -> defaultdict[Any, Any]:
-    return defaultdict(FACTORIES[flat.pop()], _pairs(flat))
-
-
 # -- numbers and text ------------------------------------------------------------------------------
-
-
-def _int_bytes(value: int) -> bytes:
-    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
-
-
-def _int(data: bytes) -> int:
-    return int.from_bytes(data, "big", signed=True)
 
 
 def _fraction(parts: list[Any]) -> Fraction:
@@ -120,10 +108,6 @@ def _complex(parts: list[Any]) -> complex:
 def _uuid_bytes(value: UUID) -> bytes:
     safe = value.is_safe.value
     return value.bytes if safe is None else value.bytes + _SAFE[safe]
-
-
-def _uuid(data: bytes) -> UUID:
-    return UUID(bytes=data[:16], is_safe=_SAFE_OF[data[16:]])
 
 
 _SAFE = {0: b"\0", -1: b"\xff"}
@@ -189,17 +173,9 @@ def _date(parts: list[Any]) -> date:
     return date(year, month, day)
 
 
-def _time_parts(value: time) -> list[Any]:
-    return [value.hour, value.minute, value.second, value.microsecond, value.tzinfo, value.fold]
-
-
 def _time(parts: list[Any]) -> time:
     hour, minute, second, microsecond, tz, fold = parts
     return time(hour, minute, second, microsecond, tz, fold=fold)
-
-
-def _timezone_parts(value: timezone) -> list[Any]:
-    return list(value.__getinitargs__())  # type: ignore[attr-defined]
 
 
 def _zone_key(value: zoneinfo.ZoneInfo) -> str:
@@ -238,7 +214,14 @@ Way = tuple[int, type, type, Callable[[Any], Any], Callable[[Any], Any], Style]
 _WAYS: list[Way] = [
     (codec.TUPLE, tuple, list, list, tuple, "items"),
     (codec.MAP, dict, list, _flat, lambda flat: dict(_pairs(flat)), "pairs"),
-    (codec.BIG_INT, int, bytes, _int_bytes, _int, "value"),
+    (
+        codec.BIG_INT,
+        int,
+        bytes,
+        lambda value: value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True),
+        lambda data: int.from_bytes(data, "big", signed=True),
+        "value",
+    ),
     (
         codec.TEXT,
         str,
@@ -254,7 +237,14 @@ _WAYS: list[Way] = [
     (codec.DEQUE, deque, list, lambda d: [*d, d.maxlen], lambda s: deque(s[:-1], s[-1]), "items"),
     (codec.DATETIME, datetime, list, _datetime_parts, _datetime, "value"),
     (codec.DATE, date, list, lambda d: [d.year, d.month, d.day], _date, "value"),
-    (codec.TIME, time, list, _time_parts, _time, "value"),
+    (
+        codec.TIME,
+        time,
+        list,
+        lambda t: [t.hour, t.minute, t.second, t.microsecond, t.tzinfo, t.fold],
+        _time,
+        "value",
+    ),
     (
         codec.TIMEDELTA,
         timedelta,
@@ -263,15 +253,36 @@ _WAYS: list[Way] = [
         lambda s: timedelta(*s),
         "value",
     ),
-    (codec.TIMEZONE, timezone, list, _timezone_parts, lambda s: timezone(*s), "value"),
+    (
+        codec.TIMEZONE,
+        timezone,
+        list,
+        lambda zone: [*zone.__getinitargs__()],
+        lambda s: timezone(*s),
+        "value",
+    ),
     (codec.ZONE, zoneinfo.ZoneInfo, str, _zone_key, _zone, "value"),
-    (codec.UUID_, UUID, bytes, _uuid_bytes, _uuid, "value"),
+    (
+        codec.UUID_,
+        UUID,
+        bytes,
+        _uuid_bytes,
+        lambda data: UUID(bytes=data[:16], is_safe=_SAFE_OF[data[16:]]),
+        "value",
+    ),
     (codec.FRACTION, Fraction, list, lambda f: [f.numerator, f.denominator], _fraction, "value"),
     (codec.COMPLEX, complex, list, lambda c: [c.real, c.imag], _complex, "value"),
     (codec.RANGE, range, list, lambda r: [r.start, r.stop, r.step], lambda s: range(*s), "value"),
     (codec.PATTERN, re.Pattern, list, _pattern_parts, _pattern, "value"),
     (codec.ORDERED_DICT, OrderedDict, list, _flat_alone, lambda s: OrderedDict(_pairs(s)), "pairs"),
-    (codec.DEFAULT_DICT, defaultdict, list, _flat_defaultdict, _defaultdict, "pairs"),
+    (
+        codec.DEFAULT_DICT,
+        defaultdict,
+        list,
+        _flat_defaultdict,
+        lambda s: defaultdict(FACTORIES[s.pop()], _pairs(s)),
+        "pairs",
+    ),
     (codec.COUNTER, Counter, list, _flat_alone, _counter, "pairs"),
     *(
         (code, cls, str, str, cls, "value")

@@ -152,9 +152,10 @@ class _States:
             if row.link is None:
                 break
             before = self._rows.get(row.link)
+            parent = (row.namespace_id, row.parent_id)
             # The row that it builds on is on another page, or the index is damaged, which
             # `materialize` reports.
-            if before is None or not _is_parent(before[0], row):
+            if before is None or (before[0].namespace_id, before[0].checkpoint_id) != parent:
                 chain = read_chain(self._session, row)
                 state, body = materialize(key, chain)
                 self._known[row.seq] = state
@@ -165,10 +166,6 @@ class _States:
             state = self._known[row.seq] = next_state(state, key, row, body)
         assert state is not None
         return state
-
-
-def _is_parent(row: CheckpointRow, child: CheckpointRow) -> bool:
-    return (row.namespace_id, row.checkpoint_id) == (child.namespace_id, child.parent_id)
 
 
 def _fill(

@@ -337,7 +337,14 @@ class SqlSaver(SqlPruner):
                 state = MaterializedState(state.key, namespace.id)
             rows = build_rows(state, commit, encoded, self._loads_for_labels)
             if session.rows("by_id", namespace.id, id):
-                self._drop_replaced(session, namespace, id)
+                keep_only(
+                    session,
+                    namespace,
+                    namespace.key(self._integrity),
+                    lambda rows: [row.checkpoint_id for row, _ in rows if row.checkpoint_id != id],
+                    self._loads_for_labels,
+                    replaced=id,
+                )
                 # So that a run on the replaced head, whose sequence may be given again, notices.
                 self._add_writes(session, replace(namespace, head_id=None), id, ())
             seq = self._insert(session, namespace.id, rows)
@@ -345,17 +352,6 @@ class SqlSaver(SqlPruner):
         if self._retention is not None and (namespace.size + 1) % EVERY == 0:
             self._prune_by_retention(thread_id)
         return address(thread_id, checkpoint_ns, id)
-
-    def _drop_replaced(self, session: SqlSession, namespace: NamespaceRow, id: str) -> None:
-        """Delete a checkpoint that is stored again at once."""
-        keep_only(
-            session,
-            namespace,
-            namespace.key(self._integrity),
-            lambda rows: [row.checkpoint_id for row, _ in rows if row.checkpoint_id != id],
-            self._loads_for_labels,
-            replaced=id,
-        )
 
     # -- forget and copy ----------------------------------------------------------------------
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Generator, Sequence
-from contextlib import suppress
 from types import coroutine
 from typing import Any
 
 from ..run.output import MOST_WAITING, Output
+from .timeslice import call_on
 
 
 @coroutine
@@ -40,11 +40,7 @@ async def _wait_for_reader(task: Any, output: Output) -> None:
     loop = asyncio.get_running_loop()
     room = asyncio.Event()  # of this loop: a node may run a graph on a loop of its own
 
-    def open_gate() -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any longer
-            loop.call_soon_threadsafe(room.set)
-
-    if not output.must_wait(open_gate):
+    if not output.must_wait(lambda: call_on(loop, room.set)):
         return
     deadline = task.nearest_deadline
     if deadline is None:

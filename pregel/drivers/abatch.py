@@ -11,7 +11,7 @@ from typing import Any
 
 from .awaits import in_context
 from .batch import Batch, Job
-from .timeslice import time_slices
+from .timeslice import call_on, time_slices
 
 
 class AsyncBatch(Batch[Job]):
@@ -55,10 +55,7 @@ class AsyncBatch(Batch[Job]):
         if asyncio._get_running_loop() is self._loop:
             self._notice()
         else:
-            try:
-                self._loop.call_soon_threadsafe(self._notice)
-            except RuntimeError:  # the loop is closed: nobody waits any longer
-                pass
+            call_on(self._loop, self._notice)
 
     def _notice(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -95,10 +92,7 @@ class AsyncBatch(Batch[Job]):
                 worker.cancel()
 
     def call_worker(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._call_worker)
-        except RuntimeError:  # the loop is closed: nobody waits any longer
-            pass
+        call_on(self._loop, self._call_worker)
 
     def _call_worker(self) -> None:
         # One at a time: if the new worker's jobs never wait, it does them all, and no third is

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from time import monotonic
@@ -29,7 +28,7 @@ from .backpressure import hold_writer
 from .driver import LIVE, Driver, ReaderLeft
 from .pool import MAX_THREADS
 from .steps import PAUSE, Waits, arun_steps
-from .timeslice import time_slices
+from .timeslice import call_on, time_slices
 
 
 async def drive(run: Run, effects: Effects | None = None) -> None:
@@ -209,8 +208,7 @@ class AsyncDriver(Driver):
     def cut(self, reason: str) -> None:
         """Let the run end at once: coroutines are cancelled."""
         self.drain(reason)
-        with suppress(RuntimeError):  # the loop was closed, and the run with it
-            self._loop.call_soon_threadsafe(self._cancel_host, reason)
+        call_on(self._loop, self._cancel_host, reason)
 
     def _cancel_host(self, reason: str) -> None:
         # Once: a second cancellation would be taken for one by somebody else.

@@ -27,6 +27,7 @@ from .attempt import attempt_with_policies, join_calls, receive_signal, recover,
 from .forks import FORKS, end_child
 from .pool import POOL
 from .steps import Steps, arun_steps
+from .timeslice import call_on
 from .waits import KeyLocks
 
 
@@ -179,13 +180,7 @@ class AsyncioWaits:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
 
-        def note(_: Any) -> None:
-            try:
-                loop.call_soon_threadsafe(_wake, ended)
-            except RuntimeError:  # the loop is closed: nobody waits any longer
-                pass
-
-        future.add_done_callback(note)
+        future.add_done_callback(lambda _: call_on(loop, _wake, ended))
         await ended
 
     async def nested_runs(self, task: Task) -> None:
@@ -296,10 +291,7 @@ async def in_thread(call: Callable[[], Any]) -> Any:
             result = context.run(call)
         except BaseException as error:
             failure = _Stop(error) if isinstance(error, StopIteration) else error
-        try:
-            loop.call_soon_threadsafe(resolve, result, failure)
-        except RuntimeError:  # the loop is closed: nobody waits any longer
-            pass
+        call_on(loop, resolve, result, failure)
 
     POOL.submit(work)
     try:

@@ -9,6 +9,8 @@ clock between pieces of work.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -16,6 +18,13 @@ from weakref import WeakKeyDictionary
 HOLD: Final = 0.005
 """Seconds that all runs of a loop together may hold it in one turn of the loop, plus one piece of
 work of each."""
+
+
+def call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *args: Any) -> None:
+    """Call a function on an event loop, from any thread; not if the loop is closed, since nobody
+    waits there any longer."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *args)
 
 
 class TimeSlices:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any, Self
 
 from ...checkpoint.base import BaseCheckpointSaver, coordinates
@@ -22,6 +22,7 @@ from ..run.run import run_of
 from ..running import RUNNING
 from ..types import AnyConfig, Multitask
 from .driver import LIVE, WATCHERS, Driver
+from .timeslice import call_on
 
 _LINES: dict[tuple[int, str], list[Turn]] = {}
 _LOCK = threading.Lock()
@@ -145,12 +146,7 @@ class Turn:
     async def await_(self) -> None:
         """Wait for the turn, on this event loop."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the loop was closed: nobody waits there any more
-                loop.call_soon_threadsafe(changed.set)
-
-        self._watch(wake)
+        self._watch(lambda: call_on(loop, changed.set))
         try:
             while not self._may_start():
                 await changed.wait()

@@ -61,10 +61,6 @@ class NodeBody:
     source: Final[Any]
 
 
-def _uncompiled(obj: Any) -> str:
-    return "; compile() it first" if hasattr(type(obj), "compile") else ""
-
-
 def read_callable(
     obj: Any, name: str | None = None, *, first: bool = True, what: str | None = None
 ) -> NodeBody:
@@ -84,9 +80,10 @@ def read_callable(
     if _is_runnable(obj):
         return _read_runnable(obj, name)
     if not callable(obj):
+        advice = "; compile() it first" if hasattr(type(obj), "compile") else ""
         raise TypeError(
             f"{what} must be a function, or an object whose class has invoke() or ainvoke(), "
-            f"got {type(obj).__name__}: {obj!r}{_uncompiled(obj)}"
+            f"got {type(obj).__name__}: {obj!r}{advice}"
         )
     target = _function_of(obj)
     hints = Hints(target)

@@ -184,13 +184,9 @@ def advice(value: Any, nodes: Iterable[str] = ()) -> str:
     for fits, text in _ADVICE:
         if fits(value):
             return text
-    if _is_pair(value):
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
         return f"; put the pair into a dict: {{{value[0]!r}: ...}}"
     return ""
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
 
 
 def _is(*kinds: type) -> Callable[[Any], bool]:
