@@ -12,7 +12,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypedDict
@@ -186,33 +186,28 @@ class Ledger(dict[str, TaskRecord]):
             claim has ended.
     """
 
-    __slots__ = (
-        "_first_for",
-        "_given",
-        "_only",
-        "_parent",
-        "_renewed",
-        "_taken",
-        "beside",
-        "brought",
-        "brought_any",
-    )
+    # What few calls ever set is an attribute of the class (benchmark P2).
+    __slots__ = ("__dict__", "_parent", "_taken", "brought")
 
-    def __init__(self, pending: Iterable[PendingWrite] = (), parent: Task | None = None) -> None:
-        super().__init__()
-        self.load(pending)
-        self._parent = parent
+    beside: str | None = None
+    brought_any: bool = False
+    _first_for: tuple[str | None, str] = (None, "")
+    _given: set[str] | None = None
+    _only: tuple[str, str] | None = None
+    _renewed: bool = False
+
+    def __init__(self, pending: Sequence[PendingWrite] = (), parent: Task | None = None) -> None:
+        self._parent: Task | None = parent
         self.brought: dict[str, Any] = {}
         self._taken: dict[str, Any] = {}
-        self._first_for: tuple[str | None, str] = (None, "")
-        self._renewed = False
-        self._only: tuple[str, str] | None = None
-        self.brought_any: bool = parent is not None and parent.run.ledger.brought_any
-        self.beside: str | None = None
+        if parent is not None:
+            self.brought_any = parent.run.ledger.brought_any
+        if pending:
+            self.load(pending)
 
     # -- what is recorded --------------------------------------------------------------------------
 
-    def load(self, pending: Iterable[PendingWrite]) -> None:
+    def load(self, pending: Sequence[PendingWrite]) -> None:
         """Take up what a checkpointer has found beside a checkpoint."""
         self.replace({})
         for task_id, channel, value in pending:
@@ -235,7 +230,7 @@ class Ledger(dict[str, TaskRecord]):
         """Let these records count from now on."""
         self.clear()
         self.update(records)
-        self._given: set[str] | None = None
+        self._given = None
 
     def note_command(self, record: TaskRecord) -> None:
         """Add what this call has brought by `Command`."""
