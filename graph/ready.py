@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..pregel.errors import warn
 from ..pregel.names import END, START
 from ..pregel.program.flow import find_gathering, find_holders, make_flow, walk
-from ..pregel.run.checks import check_schedule
+from ..pregel.run.checks import check_choice
 from ..pregel.schedule.slots import OpenTasks
 from ..pregel.types import Schedule
 from .compile import Compiler
@@ -36,7 +36,7 @@ def check_ready(
         InvalidGraphError: with a sentence for every mistake.
         ValueError: the schedule is unknown.
     """
-    check_schedule(schedule)
+    check_choice("schedule", schedule, Schedule)
     stops = [node for names in breakpoints if names != "*" for node in names]
     check_graph(spec, stops, in_supersteps=False)
     for sentence in _find_advice(spec):

@@ -22,9 +22,9 @@ from .program.results import refuse_lookalike
 from .run.checks import (
     check_breakpoints,
     check_checkpointer,
+    check_choice,
     check_context_schema,
     check_lent,
-    check_on_failure,
     place_program,
     read_observers,
     resolve_executor,
@@ -171,7 +171,9 @@ class Pregel(
             raise ValueError(f"step_timeout must be greater than 0 seconds, got {step_timeout!r}")
         self.step_timeout = step_timeout
         self.limited: bool = _has_limits(program)
-        self.on_failure: OnFailure | None = check_on_failure(on_failure)
+        if on_failure is not None:
+            check_choice("on_failure", on_failure, OnFailure)
+        self.on_failure: OnFailure | None = on_failure
         self.observers: Sequence[Any] = read_observers(observer)
         self.check_input: Callable[[Any], None] = refuse_lookalike
         self.migrate: Any = None

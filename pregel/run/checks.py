@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from ...checkpoint.base import BaseCheckpointSaver
 from ..errors import InvalidGraphError, nearest
 from ..program.program import CompiledNode, Program
-from ..types import LOCAL, All, Durability, Multitask, OnFailure, Schedule, Selection
+from ..types import LOCAL, All, Durability, Selection
 
 
 def check_durability(durability: Durability) -> Durability:
@@ -25,53 +25,15 @@ def check_durability(durability: Durability) -> Durability:
     return durability
 
 
-def check_multitask(multitask: Multitask) -> None:
-    """Refuse an unknown way to deal with a busy thread.
-
-    Raises:
-        ValueError: it is one.
-    """
-    _check_choice("multitask", multitask, Multitask)
-
-
-def check_on_failure(on_failure: OnFailure | None) -> OnFailure | None:
-    """The same choice, once it is known to be one.
+def check_choice(name: str, given: Any, choices: Any) -> None:
+    """Check that a choice is one of a `Literal`.
 
     Raises:
         ValueError: it is none.
     """
-    if on_failure is not None:
-        _check_choice("on_failure", on_failure, OnFailure)
-    return on_failure
-
-
-def check_schedule(schedule: Schedule) -> Schedule:
-    """The same choice, once it is known to be one.
-
-    Raises:
-        ValueError: it is none.
-    """
-    _check_choice("schedule", schedule, Schedule)
-    return schedule
-
-
-def _check_choice(name: str, given: Any, choices: Any) -> None:
     if given not in get_args(choices):
         known = " or ".join(map(repr, get_args(choices)))
         raise ValueError(f"{name} must be {known}, got {given!r}")
-
-
-def check_ready(step_timeout: float | None) -> None:
-    """Refuse what a call asks for that schedule="ready" does not support.
-
-    Raises:
-        ValueError: naming it, and what to do.
-    """
-    if step_timeout is not None:
-        raise ValueError(
-            "schedule='ready' has no supersteps, so none can time out: set step_timeout to None, "
-            "and give nodes a timeout"
-        )
 
 
 def resolve_executor(given: Any) -> Any:

@@ -29,7 +29,7 @@ from ..types import (
     StreamMode,
     Version,
 )
-from .checks import check_multitask, check_on_failure
+from .checks import check_choice
 
 if TYPE_CHECKING:
     from ..observer import AnyObserver
@@ -160,9 +160,9 @@ class Call:
 
     def __post_init__(self) -> None:
         if self.multitask is not None:
-            check_multitask(self.multitask)
+            check_choice("multitask", self.multitask, Multitask)
         if self.on_failure is not None:
-            check_on_failure(self.on_failure)
+            check_choice("on_failure", self.on_failure, OnFailure)
         check_version(self.version)
         if self.control is not None and not isinstance(self.control, RunControl):
             raise TypeError(f"control must be a RunControl, got {self.control!r}")

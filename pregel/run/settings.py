@@ -18,7 +18,6 @@ from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, OnFailure, 
 from .checks import (
     check_breakpoints,
     check_durability,
-    check_ready,
     place_program,
     read_observers,
     resolve_executor,
@@ -186,8 +185,11 @@ class Settings:
         self.interrupt_after: Final = _choose_breakpoints(
             call.interrupt_after, graph.interrupt_after, self.program
         )
-        if self.program.starts_ready:
-            check_ready(graph.step_timeout)
+        if self.program.starts_ready and graph.step_timeout is not None:
+            raise ValueError(
+                "schedule='ready' has no supersteps, so none can time out: set step_timeout to "
+                "None, and give nodes a timeout"
+            )
         self.step_timeout: Final = graph.step_timeout
         # Graphs inside leave what is posted to the whole thread to the outermost.
         self.inbox: Final = graph.inbox and thread.saver is not None and not thread.ns
