@@ -47,18 +47,15 @@ def default_of(cls: Any, key: str) -> Default | None:
     """What makes the default of a field; None if it has none of its own."""
     info = infos_of(cls).get(key)
     if info is not None:
-        if info.is_required() or takes_data(info):
+        # Not where the default is made of the fields before it.
+        takes_data = getattr(info, "default_factory_takes_validated_data", None) is True
+        if info.is_required() or takes_data:
             return None
         return partial(_model_default, cls, key)
     for each in fields(cls) if is_dataclass(cls) else ():
         if each.name == key and (each.default, each.default_factory) != (MISSING, MISSING):
             return partial(_field_default, cls, key)
     return None
-
-
-def takes_data(info: Any) -> bool:
-    """Whether the default is made of the fields before it."""
-    return getattr(info, "default_factory_takes_validated_data", None) is True
 
 
 def _model_default(cls: Any, key: str) -> Any:

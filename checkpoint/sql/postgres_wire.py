@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
-from psycopg import Connection, Cursor, Error, OperationalError, RawCursor
+from psycopg import Connection, Error, OperationalError, RawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8
@@ -123,7 +123,9 @@ class Wire:
             self._cursor = RawCursor(self.connection)
             make_rows = self._make_rows
             if make_rows is not None:
-                self._cursor.row_factory = lambda cursor: make_rows(_column_names(cursor))
+                self._cursor.row_factory = lambda cursor: make_rows(
+                    [column.name for column in cursor.description or ()]
+                )
         return self._cursor
 
     def later(self, statement: str, *values: Any) -> None:
@@ -155,10 +157,6 @@ class Wire:
             else:
                 cursor.executemany(statement, many)
         self._later = {}
-
-
-def _column_names(cursor: Cursor[Any]) -> list[str]:
-    return [column.name for column in cursor.description or ()]
 
 
 def bind(values: Sequence[Any]) -> list[Any]:

@@ -284,7 +284,8 @@ def join_calls(task: Task, waits: Waits) -> Steps[None]:
     for call in task.current.calls or ():
         if not call.done():
             yield waits.call(call)
-        seen = _was_seen(call)  # before `failure` looks
+        # Before `failure` looks: asyncio notes on its futures, too, whether anybody has.
+        seen = call.retrieved if is_call_future(call) else not call._log_traceback
         ends.append((failure(call), seen))
     pauses = [error for error, _ in ends if isinstance(error, GraphInterrupt)]
     if pauses:
@@ -359,7 +360,3 @@ def is_call_future(call: Any) -> bool:
     loaded."""
     return hasattr(call, "retrieved")
 
-
-def _was_seen(call: Any) -> bool:
-    """Whether anybody has looked at how a call ended: asyncio notes that on its futures as well."""
-    return call.retrieved if is_call_future(call) else not call._log_traceback

@@ -142,7 +142,14 @@ class Run:
         )
         if slow and stores_at_once(thread.saver):
             repeats = _repeats_input(graph, thread, task)
-            self.commits.allow_holding(repeats=repeats, now=self._may_hold_commits())
+            # Whether the first commits may wait to be stored together; see "The commit is stored"
+            # in docs/explanation/architecture.md.
+            now = (
+                self.records_early
+                and self.settings.durability == "sync"
+                and self.deadline is None  # else the run may be abandoned with something held
+            )
+            self.commits.allow_holding(repeats=repeats, now=now)
         if task is not None and graph.checkpointer is True:
             self.commits.describe(OF_TASK, list_lineage(task))
         self.replay: Final[Replay] = Replay(None if around is None else around.replay, thread)
@@ -161,15 +168,6 @@ class Run:
         # A list: the runs that `pin_to` makes share it.
         self._cut: Final[list[bool]] = []
         self.payload_cache: Final[dict[Any, Any]] = {}
-
-    def _may_hold_commits(self) -> bool:
-        """Whether the first commits may wait to be stored together; see "The commit is stored" in
-        docs/explanation/architecture.md."""
-        return (
-            self.records_early
-            and self.settings.durability == "sync"
-            and self.deadline is None  # else the run may be abandoned with something held
-        )
 
     def _streams_around(self, around: Run, graph: Graph) -> tuple[Stream, ...]:
         """The readers of the enclosing run see this one, too."""
