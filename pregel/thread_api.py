@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast, overload
 from typing_extensions import TypeVar
 
 from ..checkpoint.base import (
+    UNDER_WAY,
     UNDOING,
     BaseCheckpointSaver,
     CheckpointTuple,
@@ -196,7 +197,8 @@ class StoredThreads(Generic[ValuesT]):
         saver, where = self._thread(config)
         known, older = Origins(), cast(Any, before)
         for found in saver.list(where, filter=filter, before=older, limit=limit):
-            found = run_steps(complete(saver, found, known, WAITS))
+            if UNDER_WAY in found.metadata:
+                found = run_steps(complete(saver, found, known, WAITS))
             yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
 
     @overload
@@ -238,7 +240,8 @@ class StoredThreads(Generic[ValuesT]):
         slice_end = slices.end()
         known, older = Origins(), cast(Any, before)
         async for found in saver.alist(where, filter=filter, before=older, limit=limit):
-            found = await arun_steps(complete(saver, found, known, AWAITS))
+            if UNDER_WAY in found.metadata:
+                found = await arun_steps(complete(saver, found, known, AWAITS))
             yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
             if monotonic() > slice_end:
                 slice_end = await slices.give_way()

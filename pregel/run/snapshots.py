@@ -65,7 +65,9 @@ def find_whole(
         waits: how to wait for the checkpointer; see `drivers.steps`.
     """
     found = yield waits.get_tuple(saver, where)
-    return None if found is None else (yield from complete(saver, found, {}, waits))
+    if found is None or UNDER_WAY not in found.metadata:
+        return found  # type: ignore[no-any-return]
+    return (yield from complete(saver, found, {}, waits))
 
 
 def complete(
@@ -76,8 +78,6 @@ def complete(
     Args:
         known: the origins that are loaded by now; more are added.
     """
-    if UNDER_WAY not in found.metadata:
-        return found
     from .origins import origins_of, with_origins
 
     origins = []
