@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import graph_of
 
 import stategraph.channels
@@ -283,13 +284,13 @@ def test_a_broken_channel_is_known_for_every_rule():
     assert BROKEN.keys() == CHANNEL_RULES.keys()
 
 
-@pytest.mark.parametrize("rule", BROKEN)
+@each_case("rule", BROKEN)
 def test_a_rule_that_is_broken_is_named(rule):
     with pytest.raises(CheckFailed, match=rf"breaks the contract of a channel:\n(.*\n)*  {rule}: "):
         check_channel(*BROKEN[rule])
 
 
-@pytest.mark.parametrize(("rule", "make"), MORE)
+@each_case("rule, make", MORE)
 def test_it_is_broken_in_other_ways_too(rule, make):
     with pytest.raises(CheckFailed, match=f"  {rule}: "):
         check_channel(make, [1, 2], only=[rule])

@@ -24,6 +24,7 @@ from typing import (  # noqa: UP035
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.drive import each_case
 
 import stategraph.channels as channels
 from stategraph.channels import (
@@ -285,7 +286,7 @@ def test_after_finish_is_restored_from_any_pair():
 # --- overwrite ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [LastValue, AnyValue, EphemeralValue, UntrackedValue, LastValueAfterFinish])
+@each_case("kind", [LastValue, AnyValue, EphemeralValue, UntrackedValue, LastValueAfterFinish])
 def test_overwrite_on_a_channel_without_reducer_is_a_plain_write(kind):
     made = kind(int)
     made.update([Overwrite(3)])
@@ -323,7 +324,7 @@ def test_overwrite_does_not_call_the_operator():
     assert made.is_available()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "write",
     [{"__overwrite__": 1, "b": 2}, {"type": "__overwrite__"}, {"type": "no", "value": 1}, {"type": 1}, {}],
 )
@@ -372,8 +373,8 @@ class Explodes:
         raise RuntimeError
 
 
-@pytest.mark.parametrize(
-    ("typ", "initial"),
+@each_case(
+    "typ, initial",
     [
         *((typ, []) for typ in (list, list[int], List, List[int], Sequence[int], abc.Sequence)),  # noqa: UP006
         *((typ, []) for typ in (Annotated[list, 1], Required[list[int]], abc.MutableSequence[int])),
@@ -692,7 +693,7 @@ def test_a_subclass_is_copied_whole():
     assert (template.get(), template.log) == (0, [])
 
 
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@each_case("make", MAKERS.values())
 def test_every_channel_can_be_subclassed(make):
     sub = type("Sub", (make.func,), {})
     made = sub(*make.args, **make.keywords)

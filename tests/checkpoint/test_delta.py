@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.drive import each_case
 
 from stategraph import Send
 from stategraph.checkpoint import Serializer
@@ -105,7 +106,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@each_case("name", CHANGES)
 def test_a_small_change_is_a_small_delta(name):
     old, new = map(payload, CHANGES[name])
     delta = make_delta(old, new)

@@ -6,6 +6,7 @@ import sqlite3
 from itertools import combinations
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import thread_config
 from kit.pausing_graphs import CFG, asks, graph, says
 
@@ -169,7 +170,7 @@ def test_keys_are_read_from_a_text(text):
     assert Encryption.from_text(text).unprotect(Encryption.from_text(text).protect(b"state", b""), b"") == b"state"
 
 
-@pytest.mark.parametrize("text", ["", " ,", "secret", f"{KEY.hex()} 12", "€" * 22])
+@each_case("text", ["", " ,", "secret", f"{KEY.hex()} 12", "€" * 22])
 def test_a_text_without_keys_is_refused_and_not_shown(text):
     with pytest.raises(ValueError, match="must be 16, 24 or 32 bytes") as told:
         Encryption.from_text(text)

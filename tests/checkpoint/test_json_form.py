@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.drive import each_case
 from pydantic import BaseModel
 
 from stategraph import Command, Send
@@ -63,7 +64,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=[f"{n}-{type(value).__name__}" for n, value in enumerate(VALUES)])
+@each_case("value", VALUES)
 def test_a_value_survives_the_round_trip_through_json(value):
     assert_same(back(value), value, "value")
 

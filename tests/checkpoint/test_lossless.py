@@ -18,6 +18,7 @@ from fractions import Fraction
 from types import MemberDescriptorType
 
 import pytest
+from kit.drive import each_case
 from kit.lossless_values import (
     COMES_BACK,
     REFUSED,
@@ -64,7 +65,7 @@ def test_what_cannot_be_kept_is_refused(name):
     assert str(caught.value).startswith("at ['a'][0]")
 
 
-@pytest.mark.parametrize("base", [datetime, timedelta, decimal.Decimal, Fraction, uuid.UUID, pathlib.PurePosixPath, list])
+@each_case("base", [datetime, timedelta, decimal.Decimal, Fraction, uuid.UUID, pathlib.PurePosixPath, list])
 def test_a_dataclass_on_a_type_with_state_of_its_own_needs_an_encoder(base):
     cls = dataclass(type("Mixed", (base,), {"__annotations__": {"x": int}, "x": 0}))
     with pytest.raises(TypeError, match="holds more than its fields: give encode and decode"):
@@ -240,7 +241,7 @@ def test_other_arrays_are_refused():
             serializer().dumps([value])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "state",
     [
         ["<i8", "", [2**40], "C", True, b"x" * 8], ["|O", "", [1], "C", True, b"x" * 8], ["<i8,<i8", "", [1], "C", True, b"x" * 16],

@@ -15,6 +15,7 @@ from random import Random
 from typing import Annotated, TypedDict
 
 import pytest
+from kit.drive import each_case
 
 from stategraph import END, START, CompiledStateGraph, StateGraph
 from stategraph.checkpoint import InMemorySaver, Retention
@@ -104,7 +105,7 @@ EQUAL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("stored", "wanted"), EQUAL, ids=repr)
+@each_case("stored, wanted", EQUAL)
 def test_what_is_equal_is_found(stored, wanted):
     assert stored == wanted
     labels = labels_of({"key": stored, "step": 3})
@@ -112,7 +113,7 @@ def test_what_is_equal_is_found(stored, wanted):
     assert all(labels & set(choice) for choice in label_choices({"key": wanted, "step": 3}))
 
 
-@pytest.mark.parametrize(("stored", "wanted"), [(1, "1"), (1, 2), (1, 1.5), (None, 0), ("a", "A"), ("x", None), (1, [])])
+@each_case("stored, wanted", [(1, "1"), (1, 2), (1, 1.5), (None, 0), ("a", "A"), ("x", None), (1, [])])
 def test_very_different_values_share_no_labels(stored, wanted):
     assert not any(labels_of({"key": stored}) & set(choice) for choice in label_choices({"key": wanted}))
     assert not any(labels_of({"other": wanted}) & set(choice) for choice in label_choices({"key": wanted}))

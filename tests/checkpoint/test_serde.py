@@ -25,6 +25,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kit import stored_values
+from kit.drive import each_case
 from kit.stored_values import (
     EXACT,
     KNOWN,
@@ -152,7 +153,7 @@ def test_pydantic_dataclass():
     assert back(Point(x=1), Point) == Point(x=1)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "error",
     [
         ValueError("bad", 1, (2,)),
@@ -169,7 +170,6 @@ def test_pydantic_dataclass():
         SyntaxError("bad", ("f.py", 1, 2, "x =")),
         ValueError("\ud800"),
     ],
-    ids=lambda error: type(error).__name__,
 )
 def test_builtin_exceptions_are_restored(error):
     error.add_note("while testing")
@@ -330,7 +330,7 @@ class Rank(IntEnum):
     FIRST = 1
 
 
-@pytest.mark.parametrize("value", [*SUBCLASSED, marked("x"), Both.LOW, Mode.FAST, Rank.FIRST], ids=lambda value: type(value).__name__)
+@each_case("value", [*SUBCLASSED, marked("x"), Both.LOW, Mode.FAST, Rank.FIRST])
 def test_instances_of_unregistered_subclasses_are_refused_at_any_depth(value):
     places = [value, [value], (value,), {"a": value}, {1: value}, [{"a": 1}] * 300 + [value]]
     if isinstance(value, Hashable):
@@ -455,7 +455,7 @@ def test_register_with_own_encoder_and_name():
     assert serializer.loads(blob)[0].cents == 5
 
 
-@pytest.mark.parametrize("state", [{1: (2,)}, [bytearray(b"x")], {"a": {None: 1}}, "\ud800", 2**70])
+@each_case("state", [{1: (2,)}, [bytearray(b"x")], {"a": {None: 1}}, "\ud800", 2**70])
 def test_an_encoder_may_return_whatever_can_be_stored(state):
     serializer = fresh()
     serializer.register(Thing, encode=lambda thing: state, decode=lambda found: [found])
@@ -485,8 +485,8 @@ def test_register_on_one_serializer_stays_there():
     assert two.loads(one.dumps(Frozen(1))) == Frozen(1)
 
 
-@pytest.mark.parametrize(
-    ("cls", "options", "text"),
+@each_case(
+    "cls, options, text",
     [
         (Thing, {}, "give encode and decode"),
         (MyDict, {}, "give encode and decode"),
@@ -608,8 +608,8 @@ class Crate(Generic[T]):
     content: T
 
 
-@pytest.mark.parametrize(
-    ("annotation", "named"),
+@each_case(
+    "annotation, named",
     [
         (Color, {Color}),
         (Plain | None, {Plain}),
@@ -629,7 +629,6 @@ class Crate(Generic[T]):
         (MyDict, set()),
         (Any, set()),
     ],
-    ids=lambda value: "" if isinstance(value, set) else str(value),  # ids in one order, whoever collects them
 )
 def test_schema_registers_what_it_names(annotation, named):
     serializer = fresh()
@@ -667,7 +666,7 @@ def test_schema_that_names_a_base_registers_its_kinds(value):
     assert serializer.loads(serializer.dumps([value])) == [value]
 
 
-@pytest.mark.parametrize("base", [BaseModel, Exception, Enum, object, tuple, Any])
+@each_case("base", [BaseModel, Exception, Enum, object, tuple, Any])
 def test_schema_that_names_a_base_of_everybodys_registers_nothing_below_it(base):
     serializer = fresh()
     serializer.register_schema(list[base])
@@ -698,7 +697,7 @@ def test_unknown_extension_and_zone():
         fresh().loads(packed(ext(14, "Mars/Olympus")))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "blob",
     [
         ("pickle", b"x"),
@@ -729,14 +728,13 @@ def test_unknown_extension_and_zone():
         packed(ext(34, ["builtins:UnicodeDecodeError", "", [], packed([[], {}, {}])[1]])),
         packed(ext(34, ["builtins:ValueError", "", [], packed([[], {}, {"args": 1}])[1]])),
     ],
-    ids=lambda blob: repr(blob[1][:20]),
 )
 def test_damage_is_reported(blob):
     with pytest.raises(DamagedError):
         fresh().loads(blob)
 
 
-@pytest.mark.parametrize("key", ["../../etc/passwd", "/etc/passwd", "os", "tzdata.zoneinfo", "a\0b", "", "Europe/"])
+@each_case("key", ["../../etc/passwd", "/etc/passwd", "os", "tzdata.zoneinfo", "a\0b", "", "Europe/"])
 def test_a_time_zone_key_outside_the_zone_database_is_refused(key):
     with pytest.raises((UnknownTypeError, DamagedError)):
         fresh().loads(packed(ext(14, key)))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Generic, Literal, NotRequired, Required, Type
 
 import pydantic.dataclasses
 import pytest
-from kit.drive import Drive
+from kit.drive import Drive, each_case
 from kit.graphs import thread_config
 from pydantic import (
     AfterValidator,
@@ -123,7 +123,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "given", "node", "found"), MODELS)
+@each_case("schema, given, node, found", MODELS)
 def test_a_model_is_served(schema, given, node, found, drive):
     app = one(schema, node)
     assert drive.invoke(app, given, CONFIG) == found
@@ -192,7 +192,7 @@ DATACLASSES = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "given", "node", "found"), DATACLASSES)
+@each_case("schema, given, node, found", DATACLASSES)
 def test_a_dataclass_is_served(schema, given, node, found, drive):
     app = one(schema, node)
     assert drive.invoke(app, given, CONFIG) == found
@@ -481,7 +481,7 @@ def test_a_private_attribute_of_a_stored_model_is_kept(drive, tmp_path):
     assert drive.get_state(stored, CONFIG).values["held"]._secret == 8
 
 
-@pytest.mark.parametrize("schema", [Frozen, Owner, Checked, GenericData[int], AliasedDict])
+@each_case("schema", [Frozen, Owner, Checked, GenericData[int], AliasedDict])
 def test_a_graph_that_validates_is_pickled(schema):
     graph = StateGraph(schema, validate=EVERYWHERE).add_node("a", _nothing).add_edge(START, "a").compile()
     key = "pet" if schema is Owner else "n"

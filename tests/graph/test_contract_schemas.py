@@ -14,6 +14,7 @@ import pydantic.dataclasses
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from kit.drive import each_case
 from kit.graphs import chain_of, thread_config
 from pydantic import (
     AliasChoices,
@@ -217,7 +218,7 @@ def test_an_input_fits_its_json_schema_if_and_only_if_it_is_accepted(schema, dat
     assert jsonschema.Draft202012Validator(described).is_valid(value) is taken
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+@each_case("schema", SCHEMAS)
 def test_schemas_are_right_json_schemas(schema):
     app = GRAPHS[schema]
     for described in (app.get_input_jsonschema(), app.get_output_jsonschema(), app.get_context_jsonschema()):

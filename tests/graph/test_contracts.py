@@ -9,6 +9,7 @@ from operator import add
 from typing import Annotated, Any
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import chain_of, thread_config
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
@@ -243,7 +244,7 @@ def _wrong(state: Data) -> dict[str, str]:
     return {"n": "three"}
 
 
-@pytest.mark.parametrize(("given", "shown"), [("all", "'all'"), (["input", "all"], "'all'"), (3, "3"), (None, "None"), (True, "True")])
+@each_case("given, shown", [("all", "'all'"), (["input", "all"], "'all'"), (3, "3"), (None, "None"), (True, "True")])
 def test_an_unknown_place_is_refused(given, shown):
     with pytest.raises(InvalidGraphError, match=f"validate must be one or several of 'input', 'nodes', 'writes', got {shown}"):
         StateGraph(State, validate=given)

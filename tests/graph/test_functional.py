@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import each_durability
+from kit.drive import each_case, each_durability
 from kit.graphs import chain_of, thread_config
 from typing_extensions import TypedDict
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_an_entrypoint():
         entrypoint()(two)
 
 
-@pytest.mark.parametrize("value", [0, "", False, [], {}, ()])
+@each_case("value", [0, "", False, [], {}, ()])
 def test_a_falsy_input_is_an_input(drive, value):
     assert drive.invoke(entrypoint()(lambda x: [x]), value) == [value]
 
@@ -102,7 +102,7 @@ def test_none_is_no_input(drive):
         drive.invoke(entrypoint()(lambda x: x), None)
 
 
-@pytest.mark.parametrize("value", [None, 0, [1], (1, 2), "x", Command(goto="nowhere"), object()])
+@each_case("value", [None, 0, [1], (1, 2), "x", Command(goto="nowhere"), object()])
 def test_any_value_can_be_returned(drive, value):
     """A Command is a value like any other: there is nowhere to go."""
     assert drive.invoke(entrypoint()(lambda x: value), 1) is value

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, NotRequired
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import chain_of
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -65,8 +66,8 @@ LOG = {"items": {"type": "string"}, "title": "Log", "type": "array"}
 WORD = {"default": "w", "title": "Word", "type": "string"}
 
 
-@pytest.mark.parametrize(
-    ("schema", "properties", "required"),
+@each_case(
+    "schema, properties, required",
     [
         (Typed, {"n": INT, "log": LOG, "note": {"title": "Note", "type": "string"}}, ["n", "log"]),
         (FromTyping, {"n": INT}, ["n"]),

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drive import Drive, each_schedule
+from kit.drive import Drive, each_case, each_schedule
 from kit.graphs import CONFIG, chain_of, thread_config
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -213,8 +213,8 @@ def test_short_forms():
     assert contents(add_messages((says("1", "a"), says("2", "b")), [])) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "kind", "says_so"),
+@each_case(
+    "wrong, kind, says_so",
     [
         (("usr", "hi"), ValueError, "did you mean 'user'"),
         ({"content": "hi"}, ValueError, "must have a role"),
@@ -653,7 +653,7 @@ class Record:
     messages: list[Any]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "given",
     [{"messages": [says("a")], "n": 1}, {"last": says("a")}, Record([says("a")]), [says("a")], says("a")],
 )
@@ -686,7 +686,7 @@ def test_an_unnamed_message_is_shown_with_an_id_and_stays_as_it_is():
     assert shown["id"] and "id" not in given
 
 
-@pytest.mark.parametrize("value", [{"role": "x"}, {"content": "x"}, {"role": 1, "content": ""}, Model, [], 1])
+@each_case("value", [{"role": "x"}, {"content": "x"}, {"role": 1, "content": ""}, Model, [], 1])
 def test_no_messages(value):
     assert not is_message(value)
 

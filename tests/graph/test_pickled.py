@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import CONFIG, chain_of, graph_of
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
@@ -141,8 +142,8 @@ def test_a_deep_copy_shares_what_the_graph_was_lent(drive):
     assert twin.nodes is not app.nodes and twin.program is not app.program
 
 
-@pytest.mark.parametrize(
-    ("app", "text"),
+@each_case(
+    "app, text",
     [
         (app_of(lambda state: None), "node 'a': .*<lambda>.*; define functions and classes at the top of a module, or use"),
         (app_of(checkpointer=InMemorySaver()), r"checkpointer InMemorySaver: .*pickle app\.copy\(\{'checkpointer': None\}\)"),
@@ -152,7 +153,6 @@ def test_a_deep_copy_shares_what_the_graph_was_lent(drive):
          "what follows node '__start__': .*<lambda>"),
         (app_of(schema=TypedDict("Here", {"x": Annotated[int, lambda old, new: new]})), "key 'x': .*<lambda>"),  # type: ignore[misc]
     ],
-    ids=["lambda", "saver", "store", "lambda in a subgraph", "router", "reducer"],
 )  # fmt: skip
 def test_what_cannot_be_pickled_is_named_with_its_place(app, text):
     with pytest.raises(pickle.PicklingError, match=f"graph 'StateGraph' cannot be pickled: {text}"):

@@ -23,6 +23,7 @@ from typing import (
 
 import pytest
 import typing_extensions
+from kit.drive import each_case
 from kit.graphs import chain_of
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, ValidationError
 from typing_extensions import TypedDict
@@ -110,7 +111,7 @@ REDUCERS = {
 }
 
 
-@pytest.mark.parametrize("hint", REDUCERS.values(), ids=REDUCERS.keys())
+@each_case("hint", REDUCERS.values())
 def test_a_callable_of_two_values_in_the_annotation_is_the_reducer(hint):
     assert type(channel(hint)) is BinaryOperatorAggregate
 
@@ -127,7 +128,7 @@ PLAIN = {
 }
 
 
-@pytest.mark.parametrize("hint", PLAIN.values(), ids=PLAIN.keys())
+@each_case("hint", PLAIN.values())
 def test_any_other_annotation_keeps_the_last_value(hint):
     assert type(channel(hint)) is LastValue
 
@@ -141,7 +142,7 @@ NOT_REDUCERS = {
 }
 
 
-@pytest.mark.parametrize("reducer", NOT_REDUCERS.values(), ids=NOT_REDUCERS.keys())
+@each_case("reducer", NOT_REDUCERS.values())
 def test_a_reducer_with_other_arguments_is_refused(reducer):
     with pytest.raises(InvalidGraphError, match="key 'key'.*exactly two positional"):
         channel(Annotated[int, reducer])
@@ -191,7 +192,7 @@ INITIAL = {
 }
 
 
-@pytest.mark.parametrize(("typ", "value"), INITIAL.values(), ids=INITIAL.keys())
+@each_case("typ, value", INITIAL.values())
 def test_a_reduced_key_starts_as_its_type_called(typ, value, drive):
     app = app_of(TypedDict("R", {"r": Annotated[typ, add]}), lambda state: None)  # type: ignore[operator]
     assert drive.invoke(app, {}) == {"r": value}
@@ -321,7 +322,7 @@ class InString(TypedDict):
 SCHEMAS = [Model, Data, Slotted, Tuple, Annotated_, Inherited, InString]
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.__name__)
+@each_case("schema", SCHEMAS)
 def test_every_kind_of_schema_gives_the_same_channels(schema, drive):
     channels = StateGraph(schema).channels
     assert type(channels["a"]) is LastValue
@@ -422,7 +423,7 @@ def test_an_unknown_annotation_is_named_with_its_schema():
         StateGraph(NONSENSE["unresolvable"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "key",
     ["__start__", "__end__", "__pregel_tasks", "__root__", "__input__", "__interrupt__", "configurable", "checkpoint_id",
      "branch:to:n", "join:a+b:c"],
@@ -452,8 +453,8 @@ def test_other_unusual_keys_work(key, drive):
 # -- a state without keys --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("schema", "given", "update", "result"),
+@each_case(
+    "schema, given, update, result",
     [
         (int, 0, 3, 3),
         (int, 5, None, 5),
@@ -466,7 +467,6 @@ def test_other_unusual_keys_work(key, drive):
         (Decimal, Decimal(1), Decimal(2), Decimal(2)),
         (bool, True, False, False),
     ],
-    ids=str,
 )
 def test_any_other_type_is_the_whole_state(schema, given, update, result, drive):
     """Falsy values are values; only a node that returns None writes nothing."""
@@ -552,7 +552,7 @@ def test_a_node_schema_given_by_argument_wins_over_the_annotation(drive):
     assert seen == [{"q": 1}]
 
 
-@pytest.mark.parametrize("hint", [dict, Any, Optional[Question], "Nowhere", int, None], ids=str)
+@each_case("hint", [dict, Any, Optional[Question], "Nowhere", int, None])
 def test_other_annotations_of_the_first_parameter_mean_the_state(hint, drive):
     seen = Seen()
 

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Annotated, Any
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import chain_of
 from typing_extensions import TypedDict
 
@@ -262,7 +263,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("action", "name"), NAMES, ids=[name for _, name in NAMES])
+@each_case("action, name", NAMES)
 def test_a_node_without_a_name_is_named_after_its_action(action, name):
     assert list(StateGraph(State).add_node(action).nodes) == [name]
     assert list(StateGraph(State).add_sequence([action]).nodes) == [name], "sequences name alike"

@@ -12,7 +12,7 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 import pytest
-from kit.drive import Drive
+from kit.drive import Drive, each_case
 from kit.graphs import chain_of, graph_of
 from pydantic import BaseModel, Field
 
@@ -110,7 +110,7 @@ def test_arguments_arrive_with_the_types_that_the_function_declares():
     assert read == {"place": Place(city="Rome"), "day": date(2026, 1, 2), "tags": {"a"}}
 
 
-@pytest.mark.parametrize("text", ["[", "3", "{}", '{"x": "many"}', '{"x": 1, "y": 2}'])
+@each_case("text", ["[", "3", "{}", '{"x": "many"}', '{"x": 1, "y": 2}'])
 def test_arguments_that_do_not_fit_are_a_mistake_of_the_model(text):
     with pytest.raises(ToolCallError):
         Tool(double).read(text)
@@ -175,8 +175,8 @@ def test_coroutine_functions_are_awaited_side_by_side():
     assert answers(call_tools(Drive(True), ToolNode([wait, release, double]), *calls)) == ["a", "b", "2"]
 
 
-@pytest.mark.parametrize(
-    ("result", "content"),
+@each_case(
+    "result, content",
     [
         ("text", "text"),
         (3, "3"),
@@ -207,8 +207,8 @@ def test_an_error_of_a_tool_ends_the_run_by_default(drive):
         call_tools(drive, ToolNode([fail]), tool_call("fail", text="oh"))
 
 
-@pytest.mark.parametrize(
-    ("policy", "told"),
+@each_case(
+    "policy, told",
     [
         (True, "error in fail: KeyError('oh')"),
         (LookupError, "error in fail: KeyError('oh')"),

@@ -25,6 +25,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.drive import each_case
 
 from stategraph.store.cache import (
     BaseCache,
@@ -345,8 +346,8 @@ def test_different_values_have_different_keys():
     assert keys == [canonical_key(value) for value in DIFFERENT]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
+@each_case(
+    "one, other",
     [
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
         ({"a": {"x": 1, "y": 2}}, {"a": {"y": 2, "x": 1}}),
@@ -535,8 +536,8 @@ def test_changed_source_is_another_identity(tmp_path, monkeypatch):
     assert all(each.startswith("changing.node:") for each in found)
 
 
-@pytest.mark.parametrize(
-    ("build", "why"),
+@each_case(
+    "build, why",
     [
         (lambda: lambda x: x + 1, "a lambda has no name"),
         (lambda: make("A"), r"make\.<locals>\.inner has a closure \(bound\)"),

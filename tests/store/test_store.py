@@ -601,8 +601,8 @@ def test_filters_raise_nothing_but_value_error(value, filter):
 # -- paths ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
+@each_case(
+    "path, expected",
     [
         ("a.b", [1]),
         ("l[0].n", [1]),
@@ -637,7 +637,7 @@ def test_a_path_leads_to_the_values_it_names(path, expected):
     assert list(walk(value, parse("$"))) == [value]
 
 
-@pytest.mark.parametrize("path", ["a[", "a[]", "a[1", "a[b]", "a[1]b", "{a", "{a}b", "a\\", "$.a", 1, None])
+@each_case("path", ["a[", "a[]", "a[1", "a[b]", "a[1]b", "{a", "{a}b", "a\\", "$.a", 1, None])
 def test_paths_that_cannot_be_read(path):
     with pytest.raises(ValueError):
         parse(path)

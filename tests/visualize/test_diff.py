@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
-import pytest
 from broken_values import JSON, Broken, BrokenError
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.drive import each_case
 from pydantic import BaseModel
 
 from stategraph.visualize.trace.diff import Change, DiffLimits, diff, draw_html, draw_text
@@ -52,8 +52,8 @@ def told(before, after, limits: DiffLimits | None = None):
     return draw_text(diff(before, after, limits or DiffLimits())).split("\n")
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "lines"),
+@each_case(
+    "before, after, lines",
     [
         ({"a": 1}, {"a": 1}, [""]),
         ({}, {"a": 1}, ["+ a: 1"]),
@@ -129,7 +129,7 @@ def test_a_million_characters_and_a_hundred_thousand_items_stay_small():
     assert len(draw_html(diff(before, after))) < 30_000
 
 
-@pytest.mark.parametrize(
+@each_case(
     "make", [Broken, BrokenError, lambda: [Broken()], object, lambda: 10**5000, lambda: type, lambda: print]
 )
 def test_objects_with_broken_methods_do_not_break_a_diff(make):

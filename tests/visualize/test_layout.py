@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from kit.drive import each_case
 from kit.graph_specs import build
 from kit.random_graphs import graphs
 
@@ -260,7 +261,7 @@ PLANAR = {
 }
 
 
-@pytest.mark.parametrize("name", PLANAR)
+@each_case("name", PLANAR)
 def test_a_typical_graph_is_drawn_without_a_crossing(name):
     layout = arrange(PLANAR[name])
     check(PLANAR[name], layout)

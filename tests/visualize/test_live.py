@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
+from kit.drive import each_case
 from kit.graph_specs import Described, build, history, plain
 from kit.graph_specs import given as taken
 from kit.graphs import CONFIG, chain_of, thread_config
@@ -122,7 +123,7 @@ def test_what_is_marked_as_done_is_what_was_called(drive, described, xray):
     assert not any(row.left for row in rows)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "options",
     [
         {"stream_mode": "updates"},
@@ -132,7 +133,6 @@ def test_what_is_marked_as_done_is_what_was_called(drive, described, xray):
         {"interrupt_before": ["b"]},
         {"durability": "exit"},
     ],
-    ids=str,
 )
 def test_options_of_invoke_mean_the_same(drive, options):
     watched, _ = shown(drive, graph("a", "b").compile(checkpointer=InMemorySaver()), {"log": []}, CONFIG, **options)

@@ -11,6 +11,7 @@ import pytest
 from example_graphs import graph, router
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.drive import each_case
 from kit.graph_specs import build
 from kit.graphs import chain_of
 from kit.random_graphs import graphs
@@ -197,7 +198,7 @@ def test_a_label_is_placed_on_its_edge():
 # -- names ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each_case("name", HOSTILE)
 def test_any_name_is_safe(name):
     nodes = (GraphNode("S", "START", "start"), GraphNode(name or "-", name, metadata={name: name}), GraphNode("c:n", name, inside="c"))
     clusters = (GraphNode("c", name, "cluster"),)
@@ -304,7 +305,7 @@ def contrast(one, other):
 # -- a run ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["waiting", "running", "done", "failed", "paused"])
+@each_case("state", ["waiting", "running", "done", "failed", "paused"])
 def test_a_mark_colours_its_node(state):
     root = parsed(draw_svg(SHAPE, marks={"a": Mark(state, "3/200"), "not drawn": Mark(state)}))
     node = of_node(root, "a")

@@ -2,16 +2,16 @@
 
 from decimal import Decimal
 
-import pytest
 from broken_values import JSON, Broken, BrokenError
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.drive import each_case
 
 from stategraph.visualize.labels import drop_illegal
 from stategraph.visualize.trace.values import block, duration, format_value, sanitize
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value", [None, 1, -2.5, "a'b", [], [1, "x"], (1,), {"a": {"b": 2}}, Decimal("1.5"), {1}, b"ab"]
 )
 def test_a_small_value_is_shown_as_python_writes_it(value):
@@ -30,7 +30,7 @@ def test_a_block_is_never_much_longer_than_asked(value, limit):
     assert len(block(value, limit)) <= 2 * limit + 200
 
 
-@pytest.mark.parametrize("make", [Broken, lambda: [Broken()], lambda: {"a": Broken()}, BrokenError, lambda: 10**5000])
+@each_case("make", [Broken, lambda: [Broken()], lambda: {"a": Broken()}, BrokenError, lambda: 10**5000])
 def test_a_value_that_cannot_show_itself_is_shown_by_its_type(make):
     assert "<" in format_value(make())
     assert "<" in block(make())

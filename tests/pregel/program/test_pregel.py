@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from kit.drive import each_durability
+from kit.drive import each_case, each_durability
 
 from stategraph import interrupt
 from stategraph.channels import (
@@ -72,8 +72,8 @@ def seen_by(builder: NodeBuilder, drive, input, channels="abco", inputs=("a", "b
 # -- what a node reads ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("builder", "input", "seen"),
+@each_case(
+    "builder, input, seen",
     [
         (lambda: only("a"), {"a": 1}, 1),
         (lambda: on("a"), {"a": 1}, {"a": 1}),
@@ -97,7 +97,7 @@ def test_none_is_a_value_like_any_other(drive):
     assert seen_by(on("a", "b"), drive, {"a": None}) == {"a": None}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         lambda: only("a").subscribe_only("b"),
@@ -277,8 +277,8 @@ def mistakes(**kwargs):
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
+@each_case(
+    "change, sentence",
     [
         ({"nodes": {"n": on("a", "x")}}, "node 'n' subscribes to unknown channel 'x'"),
         ({"nodes": {"n": on("a").read_from("x")}}, "node 'n' reads unknown channel 'x'"),

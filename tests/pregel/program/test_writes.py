@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
+from kit.drive import each_case
 from pydantic import BaseModel
 
 from stategraph.pregel import (
@@ -102,7 +103,7 @@ def test_an_invalid_raw_write_names_node_and_channel(entry, text):
         raw(1, entry)
 
 
-@pytest.mark.parametrize("name", ["__interrupt__", "__error__", "__pregel_anything", "|", "checkpoint_ns"])
+@each_case("name", ["__interrupt__", "__error__", "__pregel_anything", "|", "checkpoint_ns"])
 def test_names_the_engine_needs_are_reserved(name):
     assert is_reserved(name)
     assert not is_reserved(name + "x") or name.startswith("__pregel_")
@@ -138,8 +139,8 @@ def annotated(**values) -> Annotated:
     return found
 
 
-@pytest.mark.parametrize(
-    ("result", "writes"),
+@each_case(
+    "result, writes",
     [
         (None, []),
         ({}, []),
@@ -177,8 +178,8 @@ def test_fixed_edges_follow_whatever_was_returned():
     assert state({"x": 1}, fixed=fixed) == [("x", 1), *fixed]
 
 
-@pytest.mark.parametrize(
-    ("result", "text"),
+@each_case(
+    "result, text",
     [
         (5, "'n' must return a dict of state keys.*int: 5"),
         ("x", "str: 'x'"),
@@ -219,7 +220,7 @@ def test_unknown_keys_are_dropped_where_the_graph_says_so():
     assert state(Command(update={"z": 1}), lax) == []
 
 
-@pytest.mark.parametrize("value", [5, "s", [1, 2], {"x": 1}, Row(1, 2), Model(x=1)])
+@each_case("value", [5, "s", [1, 2], {"x": 1}, Row(1, 2), Model(x=1)])
 def test_a_graph_whose_state_is_one_value_accepts_any_type(value):
     assert state(value, ROOT_SCOPE) == [("__root__", value)]
     assert state(Command(update=value, goto="a"), ROOT_SCOPE) == [("__root__", value), ("branch:to:a", None)]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 import pytest
-from kit.drive import each_durability
+from kit.drive import each_case, each_durability
 from kit.graphs import CONFIG, chain_of, thread_config
 from kit.ready_graphs import State, build, by_order, ends_by, sends, show, times
 from typing_extensions import TypedDict
@@ -56,7 +56,7 @@ EXAMPLES = {
 
 
 @pytest.mark.filterwarnings("ignore:the join of b, c")
-@pytest.mark.parametrize(("graph", "routes", "order", "steps"), EXAMPLES.values(), ids=EXAMPLES)
+@each_case("graph, routes, order, steps", EXAMPLES.values())
 def test_a_task_starts_when_its_inputs_are_there(drive, graph, routes, order, steps):
     app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order(*order)):
@@ -528,8 +528,8 @@ def test_a_node_goes_only_where_it_says():
         graph.compile(schedule="ready").invoke(EMPTY)
 
 
-@pytest.mark.parametrize(
-    ("words", "deferred", "told"),
+@each_case(
+    "words, deferred, told",
     [
         ("S>a a>b a>note r:b=a note>mail", "", ["note"]),
         ("S>a S>b a>b a>c r:b=a", "", ["c"]),

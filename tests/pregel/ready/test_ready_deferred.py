@@ -1,6 +1,7 @@
 """schedule="ready": deferred nodes start when no task is running, in the order in which they lead to each other."""
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by, show, writer
 
@@ -22,7 +23,7 @@ def nowhere(state):
     return []
 
 
-@pytest.mark.parametrize(("graph", "deferred", "steps"), GRAPHS.values(), ids=GRAPHS)
+@each_case("graph, deferred, steps", GRAPHS.values())
 def test_order(drive, graph, deferred, steps):
     app = build(graph, {"x": nowhere, "y": nowhere}, deferred=deferred).compile(InMemorySaver(), schedule="ready")
     with ends_by(by_order(*"abcxyzw")):

@@ -6,7 +6,7 @@ from operator import add
 from typing import Annotated, TypedDict
 
 import pytest
-from kit.drive import each_schedule
+from kit.drive import each_case, each_schedule
 from kit.graphs import chain_of, graph_of
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
 
@@ -63,7 +63,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "command", "log", "following"), CASES.values(), ids=CASES.keys())
+@each_case("before, command, log, following", CASES.values())
 def test_what_a_command_does(drive, before, command, log, following):
     app = chain()
     for given in before:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import thread_config
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
@@ -169,7 +170,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("config", WRONG.values(), ids=WRONG.keys())
+@each_case("config", WRONG.values())
 def test_a_setting_of_the_wrong_kind_is_named(config, drive):
     app = app_of(nothing)
     name = next(iter(config)) if isinstance(config, dict) else "config must be a dict"
@@ -265,8 +266,8 @@ def contextual(schema):
     return app_of(node, context_schema=schema), seen
 
 
-@pytest.mark.parametrize(
-    ("schema", "context", "seen"),
+@each_case(
+    "schema, context, seen",
     [
         (Data, {"user": "u"}, Data("u")),
         (Data, Data("v"), Data("v")),
@@ -274,7 +275,6 @@ def contextual(schema):
         (dict[str, str], {"user": "u"}, {"user": "u"}),
         (Data, None, None),
     ],
-    ids=str,
 )
 def test_a_dict_becomes_the_context_schema_and_all_else_stays(schema, context, seen, drive):
     app, got = contextual(schema)
@@ -350,7 +350,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(("options", "error", "text"), OPTIONS.values(), ids=OPTIONS.keys())
+@each_case("options, error, text", OPTIONS.values())
 def test_a_wrong_option_is_named(options, error, text, drive):
     ran = []
     app = app_of(ran.append)
@@ -367,7 +367,7 @@ def test_an_empty_list_of_breakpoints_means_none(drive):
     assert drive.invoke(app, {}, interrupt_before=[]) == {"log": ["x"]}
 
 
-@pytest.mark.parametrize("names", ["n0", ["n0"], ("n0",), {"n0"}, "*"], ids=str)
+@each_case("names", ["n0", ["n0"], ("n0",), {"n0"}, "*"])
 def test_breakpoints_may_be_a_name_or_any_collection(names, drive):
     """WART-28."""
     app = app_of(lambda state: {"log": ["x"]}, lambda state: {"log": ["y"]}, interrupt_after=names)

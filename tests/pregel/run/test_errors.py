@@ -11,6 +11,7 @@ import pickle
 from typing import Annotated, Any, Literal
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import chain_of, graph_of
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
@@ -144,13 +145,13 @@ AT_ONCE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("build", "error", "text"), AT_ONCE.values(), ids=AT_ONCE.keys())
+@each_case("build, error, text", AT_ONCE.values())
 def test_what_cannot_work_is_refused_at_the_line_that_says_it(build, error, text):
     with pytest.raises(error, match=text):
         build(one())
 
 
-@pytest.mark.parametrize(("build", "error", "text"), AT_ONCE.values(), ids=AT_ONCE.keys())
+@each_case("build, error, text", AT_ONCE.values())
 def test_a_refused_line_leaves_a_graph_that_still_compiles(build, error, text):
     graph = one()
     with pytest.raises(error):
@@ -205,7 +206,7 @@ AT_COMPILE = {
 }
 
 
-@pytest.mark.parametrize(("build", "text"), AT_COMPILE.values(), ids=AT_COMPILE.keys())
+@each_case("build, text", AT_COMPILE.values())
 def test_what_only_shows_in_the_whole_is_refused_by_compile(build, text):
     graph = one()
     build(graph)
@@ -259,7 +260,7 @@ COMPILE = {
 }
 
 
-@pytest.mark.parametrize(("options", "error", "text"), COMPILE.values(), ids=COMPILE.keys())
+@each_case("options, error, text", COMPILE.values())
 def test_a_wrong_option_of_compile_is_named(options, error, text):
     with pytest.raises(error, match=text):
         one().compile(**options)
@@ -273,7 +274,7 @@ NO_INPUT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("given", NO_INPUT.values(), ids=NO_INPUT.keys())
+@each_case("given", NO_INPUT.values())
 def test_input_without_keys_is_refused_before_anything_is_stored(given, drive):
     app = one().compile(InMemorySaver())
     with pytest.raises(InvalidUpdateError, match="the input of this graph must be a dict"):
@@ -306,7 +307,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize(("command", "error", "text"), COMMANDS.values(), ids=COMMANDS.keys())
+@each_case("command, error, text", COMMANDS.values())
 def test_a_command_as_input_that_cannot_work(command, error, text, drive):
     with pytest.raises(error, match=text) as caught:
         drive.invoke(one().compile(), command)
@@ -459,7 +460,7 @@ OWN_ERRORS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("error", OWN_ERRORS, ids=lambda error: type(error).__name__)
+@each_case("error", OWN_ERRORS)
 def test_engine_errors_survive_serialization(error):
     serializer = Serializer()
     found = serializer.loads(serializer.dumps(error))

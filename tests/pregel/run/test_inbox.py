@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
-from kit.drive import each_durability, each_schedule
+from kit.drive import each_case, each_durability, each_schedule
 from kit.graphs import CONFIG, chain_of, graph_of
 
 from stategraph import (
@@ -375,8 +375,8 @@ def test_an_edit_leaves_it_for_the_run(drive, saver):
 # -- refused ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("values", "says"),
+@each_case(
+    "values, says",
     [
         ({"plain": "x"}, "it has no reducer"),
         ({"lgo": ["x"]}, "did you mean 'log'"),

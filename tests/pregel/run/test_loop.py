@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import CONFIG
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue
@@ -185,8 +186,8 @@ def stops(app: Pregel, **options):
         assert run.output.questions == ()
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
+@each_case(
+    "options, expected",
     [
         ({}, [["n1", "n2", "n3"]]),
         ({"interrupt_before": ["n2"]}, [["n1"], ["n2", "n3"]]),

@@ -12,7 +12,7 @@ from dataclasses import FrozenInstanceError, dataclass
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
+from kit.drive import Drive, each_case
 from kit.graphs import chain_of, graph_of, thread_config
 from typing_extensions import TypedDict
 
@@ -263,7 +263,7 @@ def test_without_a_class_to_make_it_passes_unchanged(drive, schema, context):
     assert context_of(drive, schema) is None
 
 
-@pytest.mark.parametrize("schema", [3, "Context", Context | None, Context("u"), [Context]])
+@each_case("schema", [3, "Context", Context | None, Context("u"), [Context]])
 def test_a_schema_that_is_no_class_is_refused_at_once(schema):
     with pytest.raises(TypeError, match="context_schema"):
         StateGraph(State, schema)

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from kit.drive import each_durability
+from kit.drive import each_case, each_durability
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
@@ -83,7 +83,7 @@ def test_values_of_version_two_have_interrupts_next_to_the_data(drive):
     assert [question.value for question in asked["interrupts"]] == ["why?"]
 
 
-@pytest.mark.parametrize("mode", ["vlaues", ["values", "upd"], "", [5], ["tools "]])
+@each_case("mode", ["vlaues", ["values", "upd"], "", [5], ["tools "]])
 def test_an_unknown_mode_is_refused_with_the_known_ones(drive, mode):
     with pytest.raises(ValueError, match=r"stream_mode must be one of 'checkpoints', 'custom', 'debug'"):
         drive.stream(chain(), INPUT, stream_mode=mode)

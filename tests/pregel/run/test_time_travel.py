@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kit.drive import each_durability
+from kit.drive import each_case, each_durability
 from kit.pausing_graphs import (
     CFG,
     Ran,
@@ -62,7 +62,7 @@ REPLAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("step", "added"), REPLAYS.items())
+@each_case("step, added", REPLAYS.items())
 def test_none_at_a_checkpoint_runs_the_following_nodes_on_a_branch(drive, step, added):
     """Nodes before it never run again; at a finished checkpoint there is nothing to do and nothing is stored."""
     ran = Ran()
@@ -185,7 +185,7 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize(("call", "runs", "asks_again"), KEPT.values(), ids=KEPT.keys())
+@each_case("call, runs, asks_again", KEPT.values())
 def test_writes_of_finished_siblings_count_unless_the_superstep_runs_again(drive, call, runs, asks_again):
     ran = Ran()
     app = paused(ran)

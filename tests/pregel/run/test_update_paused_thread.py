@@ -442,9 +442,6 @@ def test_losers_of_a_race_do_not_run_after_an_edit(drive, by):
 
 # -- who ran last: Sends leave a trace like others --------------------------------------------------------------------
 
-SCHEDULES = pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-
-
 def going(ways):
     """The body of a node that goes where a Command says."""
     return lambda state: Command(update={"log": ["a"]}, goto=ways)
@@ -461,7 +458,7 @@ def one_asks(given):
     return {"log": [f"w{given['n']}" if given["n"] == 0 else interrupt("?")]}
 
 
-@SCHEDULES
+@each_schedule
 def test_a_plain_edit_runs_no_finished_send_again(drive, saver, schedule):
     app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}, {"w": one_asks}).compile(saver, schedule=schedule)
     drive.invoke(app, {"log": []}, CFG)
@@ -481,7 +478,7 @@ def falls_asleep(name):
     return body
 
 
-@SCHEDULES
+@each_schedule
 @pytest.mark.parametrize("stop", ["breakpoint", "sleep"])
 def test_a_plain_edit_after_sends_and_a_sibling_is_ambiguous(drive, saver, schedule, stop):
     nodes = {name: falls_asleep(name) for name in "cq"} if stop == "sleep" else {}
@@ -496,7 +493,7 @@ def test_a_plain_edit_after_sends_and_a_sibling_is_ambiguous(drive, saver, sched
     assert drive.get_state(app, CFG) == before
 
 
-@SCHEDULES
+@each_schedule
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 def test_a_plain_edit_after_finished_sends_follows_their_edges(drive, saver, schedule, durability):
     app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(saver, schedule=schedule, interrupt_before=["c"])
@@ -511,7 +508,7 @@ def test_a_plain_edit_after_finished_sends_follows_their_edges(drive, saver, sch
     assert drive.get_state(app, CFG).next == ("w", "w")
 
 
-@SCHEDULES
+@each_schedule
 def test_a_plain_edit_of_a_checkpoint_after_sends_follows_their_edges(drive, saver, schedule):
     app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(saver, schedule=schedule)
     with ends_by(lambda task: task.path):
@@ -521,7 +518,7 @@ def test_a_plain_edit_of_a_checkpoint_after_sends_follows_their_edges(drive, sav
     assert drive.invoke(app, None, CFG)["log"] == ["a", "w0", "w1", "c"]
 
 
-@SCHEDULES
+@each_schedule
 def test_an_edit_as_a_send_counts_as_its_run(drive, saver, schedule):
     app = build("S>a r:a=w w>c", {"a": sends("w", 1)}, {"w": one_asks}).compile(
         saver, schedule=schedule, interrupt_before=["c"]
@@ -532,7 +529,7 @@ def test_an_edit_as_a_send_counts_as_its_run(drive, saver, schedule):
         assert drive.get_state(app, CFG).next == ("c",)
 
 
-@SCHEDULES
+@each_schedule
 def test_a_plain_edit_after_the_failure_of_a_send_was_handled_keeps_where_the_handler_went(drive, saver, schedule):
     def fail(given):
         raise ValueError
@@ -551,7 +548,7 @@ def test_a_plain_edit_after_the_failure_of_a_send_was_handled_keeps_where_the_ha
     assert drive.get_state(app, CFG).next == ("c", "y")
 
 
-@SCHEDULES
+@each_schedule
 def test_in_a_nested_graph_too(drive, saver, schedule):
     inner = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(schedule=schedule, interrupt_before=["c"])
     app = build("S>n", nodes={"n": inner}).compile(saver, schedule=schedule)
@@ -590,7 +587,7 @@ def test_a_thread_that_stored_no_trace_of_its_sends_is_edited_as_before(drive):
 # -- what came by a goto, or from another node ------------------------------------------------------------------------
 
 
-@SCHEDULES
+@each_schedule
 def test_an_edit_without_as_node_keeps_nodes_started_by_goto(drive, saver, schedule):
     app = went(going("x"), "a>y x", ("x", "y")).compile(saver, schedule=schedule, interrupt_before=["x", "y"])
     drive.invoke(app, {"log": []}, CFG)
@@ -602,7 +599,7 @@ def test_an_edit_without_as_node_keeps_nodes_started_by_goto(drive, saver, sched
     assert drive.get_state(app, fork).next == ("x", "y")
 
 
-@SCHEDULES
+@each_schedule
 def test_a_plain_edit_keeps_sends_of_a_goto_with_their_results_and_questions(drive, saver, schedule):
     app = went(going([Send("w", {"n": 0}), Send("w", {"n": 1})]), "w>c", ("w",), w=one_asks).compile(
         saver, schedule=schedule
@@ -615,7 +612,7 @@ def test_a_plain_edit_keeps_sends_of_a_goto_with_their_results_and_questions(dri
     assert sorted(log) == ["a", "c", "edit", "w0", "w1"]
 
 
-@SCHEDULES
+@each_schedule
 def test_an_update_that_says_where_to_go_replaces_an_earlier_goto(drive, saver, schedule):
     app = went(going("x"), "y x", ("x", "y")).compile(saver, schedule=schedule, interrupt_before=["x", "y"])
     drive.invoke(app, {"log": []}, CFG)
@@ -623,7 +620,7 @@ def test_an_update_that_says_where_to_go_replaces_an_earlier_goto(drive, saver, 
     assert drive.get_state(app, CFG).next == ("y",)
 
 
-@SCHEDULES
+@each_schedule
 def test_a_router_that_decides_otherwise_after_a_plain_edit_is_followed(drive, saver, schedule):
     def route(state):
         return "y" if "edit" in state["log"] else "x"
@@ -636,7 +633,7 @@ def test_a_router_that_decides_otherwise_after_a_plain_edit_is_followed(drive, s
     assert drive.get_state(app, CFG).next == ("y", "z")
 
 
-@SCHEDULES
+@each_schedule
 def test_a_plain_edit_keeps_what_an_edit_as_a_sibling_has_left_pending(drive, saver, schedule):
     app = build("S>a>p>pz a>q>qz").compile(saver, schedule=schedule, interrupt_before=["p", "q", "pz"])
     drive.invoke(app, {"log": []}, CFG)
@@ -648,7 +645,7 @@ def test_a_plain_edit_keeps_what_an_edit_as_a_sibling_has_left_pending(drive, sa
     assert sorted(log) == ["a", "edit", "p by hand", "pz", "q", "qz"]
 
 
-@SCHEDULES
+@each_schedule
 @pytest.mark.parametrize("by", ["router", "goto"])
 def test_after_an_edit_without_as_node_a_self_loop_continues(drive, saver, schedule, by):
     def ends(state):
@@ -675,7 +672,7 @@ def test_after_an_edit_without_as_node_a_self_loop_continues(drive, saver, sched
 # -- while the input waits --------------------------------------------------------------------------------------------
 
 
-@SCHEDULES
+@each_schedule
 @pytest.mark.parametrize("turns", [1, 2])
 def test_an_edit_without_as_node_replaces_a_pending_input(drive, saver, schedule, turns):
     """And the next call goes on."""

@@ -3,6 +3,7 @@ threads.
 """
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import graph_of
 from kit.pausing_graphs import (
     CFG,
@@ -436,7 +437,7 @@ BULK = {
 }
 
 
-@pytest.mark.parametrize(("steps", "error", "text"), BULK.values(), ids=BULK.keys())
+@each_case("steps, error, text", BULK.values())
 def test_a_bulk_update_of_the_wrong_shape_is_refused(drive, steps, error, text):
     app = chain()
     with pytest.raises(error, match=text):

@@ -16,6 +16,7 @@ from unittest.mock import AsyncMock, MagicMock, Mock, NonCallableMock, create_au
 
 import kit.drive
 import pytest
+from kit.drive import each_case
 from kit.graphs import chain_of, thread_config
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -249,7 +250,7 @@ WRONG_RETURNS = {
 }
 
 
-@pytest.mark.parametrize(("result", "text"), WRONG_RETURNS.values(), ids=WRONG_RETURNS)
+@each_case("result, text", WRONG_RETURNS.values())
 def test_invalid_return_values_of_nodes_warn(result, text, drive):
     with pytest.raises(InvalidUpdateError, match=text) as caught:
         drive.invoke(returning(result), {"x": 0})
@@ -460,7 +461,7 @@ WRONG_SETTINGS = {
 }
 
 
-@pytest.mark.parametrize(("config", "text"), WRONG_SETTINGS.values(), ids=WRONG_SETTINGS)
+@each_case("config, text", WRONG_SETTINGS.values())
 def test_a_setting_without_effect_warns(config, text, drive):
     app = chain_of(State, a=plain).compile()
     with pytest.warns(GraphWarning, match=text):
@@ -582,7 +583,7 @@ async def later(state: State) -> State:
     return {"x": 5}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "node",
     [
         Mock(return_value={"x": 5}),
@@ -593,7 +594,6 @@ async def later(state: State) -> State:
         Mock(spec=Runnable, **{"invoke.return_value": {"x": 5}}),
         Runnable(),
     ],
-    ids=["mock", "magic", "side effect", "spec of a function", "autospec", "spec of a runnable", "runnable"],
 )
 def test_a_mock_is_called_and_what_has_invoke_is_invoked(node, drive):
     app = chain_of(State, a=node).compile()

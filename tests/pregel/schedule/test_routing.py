@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import thread_config
 from typing_extensions import TypedDict
 
@@ -76,7 +77,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize(("answer", "ran"), ANSWERS.values(), ids=ANSWERS.keys())
+@each_case("answer, ran", ANSWERS.values())
 def test_a_router_returns_names_end_sends_or_a_list_of_these(answer, ran, drive):
     assert went(drive, lambda state: answer) == ran
 
@@ -99,7 +100,7 @@ NOWHERE = {
 }
 
 
-@pytest.mark.parametrize("answer", NOWHERE.values(), ids=NOWHERE.keys())
+@each_case("answer", NOWHERE.values())
 def test_any_other_answer_is_an_error_that_names_the_node(answer, drive):
     """D4, WART-20, WART-26: the peer drops most of these without a word."""
     with pytest.raises(InvalidRouteError, match="node 'x'"):
@@ -136,12 +137,12 @@ MAPS = {
 }
 
 
-@pytest.mark.parametrize(("answer", "path_map", "ran"), MAPS.values(), ids=MAPS.keys())
+@each_case("answer, path_map, ran", MAPS.values())
 def test_a_path_map_leads_from_answers_to_nodes(answer, path_map, ran, drive):
     assert went(drive, lambda state: answer, path_map) == ran
 
 
-@pytest.mark.parametrize("answer", ["q", None, START, [[]], {}, ["k", "q"]], ids=repr)
+@each_case("answer", ["q", None, START, [[]], {}, ["k", "q"]])
 def test_an_answer_that_the_map_does_not_have_is_named_with_those_it_has(answer, drive):
     """WART-25: the peer raises a bare KeyError, or a TypeError for what cannot be a key."""
 
@@ -389,7 +390,7 @@ COMMANDS = {
 
 
 @pytest.mark.filterwarnings("ignore:node .* cannot be reached")
-@pytest.mark.parametrize(("command", "edges", "ran"), COMMANDS.values(), ids=COMMANDS.keys())
+@each_case("command, edges, ran", COMMANDS.values())
 def test_where_a_command_goes(command, edges, ran, drive):
     app = graph_of("xyz", (START, "x"), *edges, x=lambda state: command).compile()
     assert drive.invoke(app, {}) == {"log": ran}
@@ -406,7 +407,7 @@ UPDATES = {
 }
 
 
-@pytest.mark.parametrize(("update", "state"), UPDATES.values(), ids=UPDATES.keys())
+@each_case("update, state", UPDATES.values())
 def test_what_a_command_updates(update, state, drive):
     app = graph_of("x", (START, "x"), x=lambda state: Command(update=update)).compile()
     assert drive.invoke(app, {}) == state
@@ -430,7 +431,7 @@ def test_a_command_to_nowhere_is_an_error_that_names_the_node(goto, drive):
         drive.invoke(graph_of("xy", (START, "x"), x=lambda state: Command(goto=goto)).compile(), {})
 
 
-@pytest.mark.parametrize("goto", [None, 3, {"y"}, {"y": 1}, ["y", None], ["y", 3], ...], ids=repr)
+@each_case("goto", [None, 3, {"y"}, {"y": 1}, ["y", None], ["y", 3], ...])
 def test_a_goto_that_is_no_name_is_refused_where_it_is_written(goto):
     """WART-38."""
     with pytest.raises(TypeError, match="goto"):
@@ -443,8 +444,8 @@ def test_an_unknown_graph_is_refused_where_it_is_written():
         Command(graph="other")
 
 
-@pytest.mark.parametrize(
-    "update", [3, "abc", [1, 2], [("a", 1, 2)], ..., State, {"b": 1}, [("b", 1)], [([], 1)]], ids=repr
+@each_case(
+    "update", [3, "abc", [1, 2], [("a", 1, 2)], ..., State, {"b": 1}, [("b", 1)], [([], 1)]]
 )
 def test_an_update_that_cannot_be_one_is_an_error_that_names_the_node(update, drive):
     """WART-38: the peer ignores it."""

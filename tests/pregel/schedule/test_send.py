@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import thread_config
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -88,7 +89,7 @@ PAYLOADS = {
 }
 
 
-@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
+@each_case("payload", PAYLOADS.values())
 def test_a_payload_arrives_as_it_is(payload, drive):
     """Whatever the node's schema says, and whatever the state holds."""
 
@@ -128,7 +129,7 @@ RETURNED = {
 }
 
 
-@pytest.mark.parametrize("returned", RETURNED.values(), ids=RETURNED.keys())
+@each_case("returned", RETURNED.values())
 def test_a_node_may_return_sends(returned, drive):
     """WART-32: the peer loses a Send beside a Command, and refuses a list of Sends."""
     graph = StateGraph(State).add_node("n", lambda state: returned, destinations=["work"]).add_node("work", work)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from kit.drive import each_durability
+from kit.drive import each_case, each_durability
 from kit.executor_graphs import asks_in_a_group
 from kit.graphs import chain_of, graph_of
 from kit.pausing_graphs import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, says
@@ -59,7 +59,7 @@ def test_a_paused_node_runs_again_from_its_start_for_each_answer(drive):
     assert ran == ["n", "n", "n"]
 
 
-@pytest.mark.parametrize("value", [None, False, 0, "", {}, [], (), {"k": 1}, {"a" * 31: 1}, ["x"], ("p", "P")], ids=repr)
+@each_case("value", [None, False, 0, "", {}, [], (), {"k": 1}, {"a" * 31: 1}, ["x"], ("p", "P")])
 def test_any_value_is_an_answer_and_is_returned_unchanged(drive, value):
     app = graph({"n": asks("n")}, (START, "n"))
     drive.invoke(app, {}, CFG)
@@ -490,11 +490,10 @@ class Size:
     wide: int
 
 
-@pytest.mark.parametrize(
-    ("schema", "given", "got"),
+@each_case(
+    "schema, given, got",
     [(int, "42", 42), (Choice, {"yes": True}, Choice(yes=True)), (Size, {"wide": 3}, Size(3)), (list[int], ["1"], [1]),
      ({"type": "object"}, "as it is", "as it is"), (None, "x", "x")],
-    ids=repr,
 )  # fmt: skip
 def test_an_answer_is_made_to_fit_its_schema(drive, schema, given, got):
     answers = []

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional, Union
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import graph_of
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -127,15 +128,14 @@ ACTIONS = {
 }
 
 
-@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS.keys())
+@each_case("action", ACTIONS.values())
 def test_an_action_may_be(action, drive):
     assert drive.invoke(app_of(action), {"a": 1}) == {"a": 1, "log": [1]}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "action",
     [coroutine, async_generator, AsyncObject(), AsyncObject().__call__, functools.partial(coroutine)],
-    ids=["coroutine", "async generator", "object", "method", "partial"],
 )
 def test_an_async_action_needs_an_async_run(action, drive):
     app = app_of(action)
@@ -170,7 +170,7 @@ NOT_ACTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("action", NOT_ACTIONS.values(), ids=NOT_ACTIONS.keys())
+@each_case("action", NOT_ACTIONS.values())
 def test_what_cannot_be_called_as_a_node_is_refused_by_name(action):
     with pytest.raises(TypeError, match="node 'n'"):
         StateGraph(State).add_node("n", action)
@@ -267,7 +267,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("action", WAYS, ids=lambda action: action.__name__)
+@each_case("action", WAYS)
 def test_further_parameters_are_filled_by_name_or_annotation(action, drive):
     """WART-57: string annotations and unions count like any other."""
     seen = given(action, drive, context={"user": "u"})
@@ -375,7 +375,7 @@ RESULTS = {
 }
 
 
-@pytest.mark.parametrize(("result", "state"), RESULTS.values(), ids=RESULTS.keys())
+@each_case("result, state", RESULTS.values())
 def test_a_node_may_return(result, state, drive):
     assert drive.invoke(app_of(lambda given: result), {"a": 1}) == state
 
@@ -389,7 +389,7 @@ NOT_RESULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("result", NOT_RESULTS.values(), ids=NOT_RESULTS.keys())
+@each_case("result", NOT_RESULTS.values())
 def test_anything_else_is_an_error_that_names_the_node(result, drive):
     with pytest.raises(InvalidUpdateError, match="node 'n0'") as caught:
         drive.invoke(app_of(lambda given: result), {"a": 1})

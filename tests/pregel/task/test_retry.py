@@ -8,6 +8,7 @@ import time
 from typing import Annotated, Any
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import CONFIG, chain_of, graph_of
 from typing_extensions import TypedDict
 
@@ -155,22 +156,20 @@ class Answered(Exception):
         self.response = type("Response", (), {"status_code": status, "__bool__": lambda self: status < 400})()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "error",
     [Oops(), AssertionError(), ConnectionError(), ConnectionResetError(), Answered(500), Answered(503),
      NodeTimeoutError("n", 1, "run", 1), NodeCancelledError("n")],
-    ids=repr,
 )  # fmt: skip
 def test_retried_by_default(error):
     assert default_retry_on(error)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "error",
     [ValueError(), TypeError(), ZeroDivisionError(), ImportError(), KeyError(), NameError(), SyntaxError(),
      RuntimeError(), ReferenceError(), StopIteration(), StopAsyncIteration(), OSError(), TimeoutError(),
      Answered(404), Answered(429)],
-    ids=repr,
 )  # fmt: skip
 def test_not_retried_by_default(error):
     assert not default_retry_on(error)
