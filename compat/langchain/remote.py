@@ -4,38 +4,29 @@ sent to the driver, and they are told here."""
 from __future__ import annotations
 
 import pickle
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler, CallbackManager
 from langchain_core.callbacks.manager import handle_event
 from langchain_core.runnables.config import _set_config_context
-from langchain_core.tracers._streaming import _StreamingCallbackHandler
 
 from ...pregel.running import running
+from .tokens import TokenReader
 
-IGNORED_BY: Final[dict[str, str | None]] = {
-    "on_llm_start": "ignore_llm",
-    "on_chat_model_start": "ignore_chat_model",
-    "on_llm_new_token": "ignore_llm",
-    "on_llm_end": "ignore_llm",
-    "on_llm_error": "ignore_llm",
-    "on_chain_start": "ignore_chain",
-    "on_chain_end": "ignore_chain",
-    "on_chain_error": "ignore_chain",
-    "on_agent_action": "ignore_agent",
-    "on_agent_finish": "ignore_agent",
-    "on_tool_start": "ignore_agent",
-    "on_tool_end": "ignore_agent",
-    "on_tool_error": "ignore_agent",
-    "on_retriever_start": "ignore_retriever",
-    "on_retriever_end": "ignore_retriever",
-    "on_retriever_error": "ignore_retriever",
-    "on_custom_event": "ignore_custom_event",
-    "on_retry": "ignore_retry",
-    "on_text": None,
+_KINDS: Final = {
+    "llm": "llm_start llm_new_token llm_end llm_error",
+    "chat_model": "chat_model_start",
+    "chain": "chain_start chain_end chain_error",
+    "agent": "agent_action agent_finish tool_start tool_end tool_error",
+    "retriever": "retriever_start retriever_end retriever_error",
+    "custom_event": "custom_event",
+    "retry": "retry",
 }
+IGNORED_BY: Final[dict[str, str | None]] = {
+    f"on_{event}": f"ignore_{kind}" for kind, events in _KINDS.items() for event in events.split()
+} | {"on_text": None}
 """Event → the attribute by which a handler says that it is not to be told."""
 
 Told: TypeAlias = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -107,13 +98,5 @@ for _event in IGNORED_BY:
     setattr(Forwarder, _event, _forward(_event))
 
 
-class StreamForwarder(Forwarder, _StreamingCallbackHandler[Any]):
+class StreamForwarder(Forwarder, TokenReader):
     """Its class makes a model stream that is only invoked."""
-
-    def tap_output_iter(self, run_id: UUID, output: Iterator[Any]) -> Iterator[Any]:
-        """What a Runnable yields is not looked at."""
-        return output
-
-    def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """What a Runnable yields is not looked at."""
-        return output

@@ -14,9 +14,20 @@ from ...pregel.run.tokens import NOSTREAM, SENDING
 from ...pregel.running import RUNNING
 
 
-class TokenSender(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
-    """Sends what the models say that one attempt of a task calls, each message once. Its class
-    makes a model stream that is only invoked."""
+class TokenReader(_StreamingCallbackHandler[Any]):
+    """Its class makes a model stream that is only invoked."""
+
+    def tap_output_iter(self, run_id: UUID, output: Iterator[Any]) -> Iterator[Any]:
+        """What a Runnable yields is not looked at."""
+        return output
+
+    def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """What a Runnable yields is not looked at."""
+        return output
+
+
+class TokenSender(BaseCallbackHandler, TokenReader):
+    """Sends what the models say that one attempt of a task calls, each message once."""
 
     run_inline = True
 
@@ -71,11 +82,3 @@ class TokenSender(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             running.nearest_deadline.touch()
         if self._task.attempt == self._attempt:  # an abandoned attempt speaks no more
             self._task.emit("messages", (message, metadata))
-
-    def tap_output_iter(self, run_id: UUID, output: Iterator[Any]) -> Iterator[Any]:
-        """What a Runnable yields is not looked at."""
-        return output
-
-    def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """What a Runnable yields is not looked at."""
-        return output

@@ -35,7 +35,7 @@ def rename(deprecated: Mapping[str, Any], *, level: int = 3) -> dict[str, Any]:
             raise TypeError(f"unexpected keyword argument {old!r}")
         new, category = _REPLACED[old]
         text = f"`{old}` is deprecated and will be removed. Please use `{new}` instead"
-        _warnings.warn(category(text), stacklevel=level)  # type: ignore[call-arg]
+        _warnings.warn(category(text), stacklevel=level)
         if value is not None:
             found[new] = value
     return found

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequenc
 from functools import partial
 from itertools import count, tee
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Generic, Literal, NotRequired, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from langchain_core.language_models.chat_model_stream import AsyncChatModelStream, ChatModelStream
 from langchain_core.messages import AIMessage
@@ -36,26 +36,26 @@ _TOOLS: Final = "tools"
 _LOG: Final = logging.getLogger("langgraph.stream")
 
 
-class ProtocolEvent(TypedDict):
+class ProtocolEvent(TypedDict, total=False):
     """What a run tells: `params` has `namespace`, `timestamp` in ms, `data` and maybe
     `interrupts`; only events of the whole run have a `seq`."""
 
     type: str
     method: str
     params: dict[str, Any]
-    seq: NotRequired[int]
-    event_id: NotRequired[str]
+    seq: int
+    event_id: str
 
 
-class LifecyclePayload(TypedDict):
+class LifecyclePayload(TypedDict, total=False):
     """What has become of a graph inside the run."""
 
     event: SubgraphStatus
     namespace: list[str]
-    graph_name: NotRequired[str]
-    trigger_call_id: NotRequired[str]
-    cause: NotRequired[dict[str, str]]
-    error: NotRequired[str]
+    graph_name: str
+    trigger_call_id: str
+    cause: dict[str, str]
+    error: str
 
 
 class BlockSender(TokenSender, _V2StreamingCallbackHandler):
@@ -64,7 +64,7 @@ class BlockSender(TokenSender, _V2StreamingCallbackHandler):
 
     def __init__(self, task: Any) -> None:
         super().__init__(task)
-        self._calls: dict[Any, str] = {}
+        self._calls: dict[Any, Any] = {}
 
     def on_llm_new_token(self, token: Any, **_: Any) -> Any:
         """A part has come, of which events tell, too."""
@@ -80,23 +80,20 @@ class BlockSender(TokenSender, _V2StreamingCallbackHandler):
         self, serialized: Any, input_str: str, *, run_id: Any, inputs: Any = None, **more: Any
     ) -> Any:
         """A tool is called."""
-        call, name = more.get("tool_call_id"), more.get("name") or (serialized or {}).get("name")
-        if call is not None:
-            self._calls[run_id] = call
-            self._tell(call, "tool-started", tool_name=name, input=inputs)
-            _tool_call_writer.set(
-                lambda delta: self._tell(call, "tool-output-delta", delta=delta)
-            )
+        self._calls[run_id] = more.get("tool_call_id")
+        self._tell(run_id, "tool-started", tool_name=(serialized or {}).get("name"), input=inputs)
+        _tool_call_writer.set(lambda delta: self._tell(run_id, "tool-output-delta", delta=delta))
 
     def on_tool_end(self, output: Any, *, run_id: Any, **_: Any) -> Any:
         """It has returned."""
-        self._tell(self._calls.pop(run_id, None), "tool-finished", output=output)
+        self._tell(run_id, "tool-finished", output=output)
 
     def on_tool_error(self, error: BaseException, *, run_id: Any, **_: Any) -> Any:
         """It has failed."""
-        self._tell(self._calls.pop(run_id, None), "tool-error", message=str(error))
+        self._tell(run_id, "tool-error", message=str(error))
 
-    def _tell(self, call: str | None, event: str, **more: Any) -> None:
+    def _tell(self, run_id: Any, event: str, **more: Any) -> None:
+        call = self._calls.get(run_id)
         if call is not None:
             self._emit(_TOOLS, {"event": event, "tool_call_id": call, **more})
 
@@ -115,8 +112,8 @@ class StreamChannel(Generic[T]):
         self._is_read = self._closed = False
         self._error: BaseException | None = None
         self._is_async: bool | None = None
-        self._request_more: Any = None
-        self._arequest_more: Any = None
+        self._request_more: Any
+        self._arequest_more: Any
         self._forward: Any = None
 
     def _bind(self, *, is_async: bool) -> None:
@@ -145,8 +142,8 @@ class StreamChannel(Generic[T]):
         if self._is_async is not is_async:
             if self._is_async is None:
                 raise TypeError("this StreamChannel is in no projection: return it by init()")
-            wanted, got = ("for", "async for") if is_async else ("async for", "for")
-            raise TypeError(f"this run must be read by `{wanted}`, got `{got}`")
+            wanted = "for" if is_async else "async for"
+            raise TypeError(f"this run must be read by `{wanted}`")
         if self._is_read:
             raise RuntimeError("a projection has one reader; tee(n) makes several of it")
         self._is_read = True

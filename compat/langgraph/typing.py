@@ -6,17 +6,17 @@ from typing import Any, Final, TypeAlias
 
 from typing_extensions import TypedDict, TypeVar
 
-StateT = TypeVar("StateT", bound=Any)
-StateT_co = TypeVar("StateT_co", bound=Any, covariant=True)
-StateT_contra = TypeVar("StateT_contra", bound=Any, contravariant=True)
-InputT = TypeVar("InputT", bound=Any, default=StateT)
-OutputT = TypeVar("OutputT", bound=Any, default=StateT)
-ContextT = TypeVar("ContextT", bound=Any, default=None)
+StateT = TypeVar("StateT")
+StateT_co = TypeVar("StateT_co", covariant=True)
+StateT_contra = TypeVar("StateT_contra", contravariant=True)
+InputT = TypeVar("InputT", default=StateT)
+OutputT = TypeVar("OutputT", default=StateT)
+ContextT = TypeVar("ContextT", default=None)
 
-ContextT_contra = TypeVar("ContextT_contra", bound=Any, contravariant=True, default=None)
-NodeInputT = TypeVar("NodeInputT", bound=Any)
-NodeInputT_contra = TypeVar("NodeInputT_contra", bound=Any, contravariant=True)
-KeyFuncT = TypeVar("KeyFuncT", bound=Any)
+ContextT_contra = TypeVar("ContextT_contra", contravariant=True, default=None)
+NodeInputT = TypeVar("NodeInputT")
+NodeInputT_contra = TypeVar("NodeInputT_contra", contravariant=True)
+KeyFuncT = TypeVar("KeyFuncT")
 N = TypeVar("N")
 ResponseT = TypeVar("ResponseT", default=Any)
 Update = TypeVar("Update")

@@ -2,7 +2,13 @@
 
 import asyncio
 import operator
+import re
+import shutil
+import subprocess
+import sys
 import tempfile
+import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, interrupt
-from program_cases import Scripted, case, run_cases, thread
+from program_cases import Scripted, Talking, case, run_cases, thread
 from typing_extensions import TypedDict
 
 NEEDS = "needs"
@@ -128,13 +134,38 @@ def checkpoint_objectstorage(note):
     asyncio.run(main())
 
 
+@contextmanager
+def redis_clients():
+    """Of a real server where there is one, else of one in memory."""
+    import fakeredis
+    import redis
+
+    program = shutil.which("redis-server")
+    if program is None:
+        yield fakeredis.FakeRedis, fakeredis.FakeAsyncRedis
+        return
+    path = f"{folder()}/redis.sock"
+    server = subprocess.Popen([program, "--port", "0", "--unixsocket", path, "--save", ""], stdout=subprocess.DEVNULL)
+    try:
+        while not Path(path).exists():
+            time.sleep(0.01)
+        yield lambda: redis.Redis(unix_socket_path=path), lambda: redis.asyncio.Redis(unix_socket_path=path)
+    finally:
+        server.terminate()
+        server.wait()
+
+
 @with_packages
 def checkpoint_plainredis(note):
-    import fakeredis
     from langgraph_checkpoint_plainredis import AsyncRedisSaver, RedisSaver
 
-    tell_of(note, asking(RedisSaver(fakeredis.FakeRedis())), thread("1"))
-    asyncio.run(atell_of(note, asking(AsyncRedisSaver(fakeredis.FakeAsyncRedis())), thread("1")))
+    async def main(client):
+        await atell_of(note, asking(AsyncRedisSaver(client)), thread("2"))
+        await client.aclose()
+
+    with redis_clients() as (make, amake):
+        tell_of(note, asking(RedisSaver(make())), thread("1"))
+        asyncio.run(main(amake()))
 
 
 def mongo():
@@ -434,12 +465,35 @@ def copilotkit(note):
     note([m.content for m in graph.add_edge(START, "a").compile().invoke({"messages": []})["messages"]])
 
 
+SERVER = """
+from mcp.server.fastmcp import FastMCP
+
+server = FastMCP("sums")
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    "Add numbers."
+    return a + b
+
+server.run()
+"""
+
+
 @with_packages
 def mcp_adapters(note):
-    from langchain_mcp_adapters.interceptors import MCPToolCallRequest
-    from langchain_mcp_adapters.tools import load_mcp_tools
+    from langchain_mcp_adapters.client import MultiServerMCPClient  # needs mcp below 2
 
-    note(MCPToolCallRequest.__name__, load_mcp_tools.__name__)
+    path = Path(folder()) / "server.py"
+    path.write_text(SERVER)
+    started = {"command": sys.executable, "args": [str(path)], "transport": "stdio"}
+
+    async def main():
+        tools = await MultiServerMCPClient({"sums": started}).get_tools()
+        model = Talking(answers=[{"calls": [("add", {"a": 1, "b": 2})]}, "three"])
+        found = await create_agent(model, tools).ainvoke({"messages": [("user", "1+2")]})
+        note([(message.type, re.sub(r"lc_[0-9a-f-]*", "", str(message.content))) for message in found["messages"]])
+
+    asyncio.run(main())
 
 
 @with_packages
