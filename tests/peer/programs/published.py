@@ -2,6 +2,7 @@
 
 import asyncio
 import operator
+import os
 import re
 import shutil
 import subprocess
@@ -520,18 +521,27 @@ def langfuse(note):
     note(len(saying("hello").invoke({"messages": [("user", "hi")]}, {**thread("1"), "callbacks": [CallbackHandler()]})["messages"]))
 
 
+def said(app):
+    return [message.content for message in app.invoke({"messages": [("user", "hi")]})["messages"]]
+
+
 @with_packages
 def opik(note):
-    from opik.integrations.langchain import extract_current_langgraph_span_data
+    os.environ["OPIK_TRACK_DISABLE"] = "true"  # there is no server
+    from opik.integrations.langchain import OpikTracer, track_langgraph
 
-    note(extract_current_langgraph_span_data.__name__)
+    note(said(track_langgraph(saying("hello"), OpikTracer(project_name="x"))))
 
 
 @with_packages
 def trulens(note):
     from trulens.apps.langgraph import TruGraph
+    from trulens.core import TruSession
 
-    note(TruGraph.__name__)
+    TruSession(database_url="sqlite:///:memory:")
+    app = saying("hello")
+    with TruGraph(app, app_name="x", app_version="1"):
+        note(said(app))
 
 
 if __name__ == "__main__":
