@@ -1,9 +1,9 @@
 """What a run spends of its budgets: reserved before a call, settled after it.
 
 Each reservation has a record beside the checkpoint of its superstep, which is stored before the
-call and replaced after it; the channel `__spent__` gets the total when a task ends. So the total is
-that of the channel and of the records beside its checkpoint, whatever is killed. Runs around a run
-count what it spends in the same way, each for itself.
+call, and another of what it has spent, stored after it. The channel `__spent__` gets the total when
+a task ends. So the total is that of the channel and of the records beside its checkpoint, whatever
+is killed. Runs around a run count what it spends in the same way, each for itself.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ class _Place(NamedTuple):
     name: str = "budget"
 
 
-def _record_key(number: int) -> str:
-    return f"\0budget\0{number}"
+def _record_keys(number: int) -> tuple[str, str]:
+    """The keys of the records of what a call has reserved, and of what it has spent. Records are
+    not replaced: the first counts."""
+    return f"\0budget\0{number}", f"\0budget\0{number} settled"
 
 
 def read_spent(found: Any) -> dict[str, float]:
@@ -51,10 +53,11 @@ def read_spent(found: Any) -> dict[str, float]:
     total = [found.checkpoint["channel_values"].get(SPENT) or {}]
     records = {id: value for id, name, value in found.pending_writes or () if name == RETURN}
     for number in count(1):
-        record = records.get(effect_id(found.checkpoint["id"], ONCE, _record_key(number)))
-        if record is None:
+        keys = _record_keys(number)
+        reserved, settled = (effect_id(found.checkpoint["id"], ONCE, key) for key in keys)
+        if reserved not in records:
             break
-        total.append(record)
+        total.append(records.get(settled, records[reserved]))
     return {unit: amount for unit, amount in add(total).items() if unit in UNITS}
 
 
@@ -81,15 +84,18 @@ class Meter:
         position = self._run.position
         while position.at_head:
             number = next(self._numbers)
-            record = self._record(number)
-            if not record.known:
+            reserved, settled = self._records(number)
+            if not reserved.known:
                 self._numbers = count(number)
                 return
-            yield {**record.known[0], EVENTS: 2}
+            yield {**(settled.known or reserved.known)[0], EVENTS: 2}
 
-    def _record(self, number: int) -> EffectRecord:
+    def _records(self, number: int) -> tuple[EffectRecord, EffectRecord]:
         place: Any = _Place(self._run.position.saved_id or "")
-        return record_of(self._run, self._results, place, ONCE, _record_key(number))
+        reserved, settled = (
+            record_of(self._run, self._results, place, ONCE, key) for key in _record_keys(number)
+        )
+        return reserved, settled
 
     def reserve(self, task: Task, amounts: Amounts | None, *, swaps: bool) -> Reservation:
         """Count a call that is to begin.
@@ -115,8 +121,7 @@ class Meter:
         self.total = add((self.total, amounts, {EVENTS: 1}))
         if self._place != self._run.position.saved_id:
             self._numbers, self._place = count(1), self._run.position.saved_id
-        record = self._record(next(self._numbers))
-        return Reservation(self, record, amounts, waited)
+        return Reservation(self, self._records(next(self._numbers)), amounts, waited)
 
     def _ask_for_more(self, task: Task, budget: Budget, unit: str) -> Reservation:
         with self._lock:
@@ -184,20 +189,25 @@ class Reservation:
     """What one call has reserved of the budgets of one run."""
 
     def __init__(
-        self, meter: Meter, record: EffectRecord, amounts: Amounts, waited: list[Any]
+        self,
+        meter: Meter,
+        records: tuple[EffectRecord, EffectRecord],
+        amounts: Amounts,
+        waited: list[Any],
     ) -> None:
         self.meter = meter
-        self._record, self._amounts, self._waited = record, amounts, waited
+        self._amounts, self._waited = amounts, waited
+        self._reserved, self._settled = records
 
     def save(self) -> list[Any]:
         """Record it; return what is to be awaited."""
-        self._waited.append(self._record.save(dict(self._amounts)))
+        self._waited.append(self._reserved.save(dict(self._amounts)))
         return [each for each in self._waited if each is not None]
 
     def settle(self, amounts: Amounts) -> Any:
         """Record what was spent; on an event loop, what is to be awaited."""
         self.meter.settle(self._amounts, amounts)
-        return self._record.save(dict(amounts))
+        return self._settled.save(dict(amounts))
 
 
 class Spend:

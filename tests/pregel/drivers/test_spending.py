@@ -143,6 +143,32 @@ def test_a_call_that_fails_counts_as_spent(drive, saver):
     assert (spent["calls"], spent["tokens"]) == (4, 20)
 
 
+def test_a_task_that_fails_has_spent_what_its_calls_have_cost(drive, saver):
+    """Not what was reserved for them: a resume counts their tokens, too."""
+
+    def fails(state: Any) -> Any:
+        raise ValueError("no")
+
+    ask = asking(drive, Model())
+    if drive.is_async:
+
+        async def node(state: Any) -> Any:
+            await ask(state)
+            fails(state)
+    else:
+
+        def node(state: Any) -> Any:
+            ask(state)
+            fails(state)
+
+    app = chain([node], saver, Budget(tokens=100))
+    for calls in (1, 2):
+        with pytest.raises(ValueError, match="no"):
+            drive.invoke(app, {"log": []} if calls == 1 else None, CONFIG)
+        spent = drive.call(app, "get_spent", CONFIG)
+        assert (spent["calls"], spent["tokens"]) == (calls, 5 * calls)
+
+
 @pytest.mark.parametrize("stores_first", [False, True])
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_what_is_spent_survives_a_death_at_each_storing_call(drive, local_saver, stores_first, durability):

@@ -1,0 +1,228 @@
+"""Undoing from inside a run, in nested graphs, Sends, forks, tasks and tools, in both worlds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from kit.graphs import CONFIG, Log, chain_of
+
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    MessagesState,
+    Runtime,
+    Send,
+    StateGraph,
+    Undo,
+    effect,
+    entrypoint,
+    interrupt,
+    task,
+)
+from stategraph.prebuilt import ToolNode
+
+DONE: list[str] = []
+
+
+@effect("keyed")
+def cancel(item: str) -> None:
+    DONE.append(f"cancel {item}")
+
+
+@effect("keyed", undo=cancel)
+def buy(item: str) -> str:
+    "Buy an item."
+    DONE.append(f"buy {item}")
+    return f"receipt {item}"
+
+
+@effect("keyed")
+async def acancel(item: str) -> None:
+    DONE.append(f"cancel {item}")
+
+
+@effect("keyed", undo=acancel)
+async def abuy(item: str) -> str:
+    DONE.append(f"buy {item}")
+    return f"receipt {item}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_done() -> None:
+    DONE.clear()
+
+
+def buying(*items: str) -> Any:
+    def step(state: Any) -> Any:
+        for item in items:
+            buy(item)
+        return {"log": [*items]}
+
+    return step
+
+
+def undoing(state: Log) -> Any:
+    raise Undo("too dear")
+
+
+def failing(state: Log) -> Any:
+    raise ValueError("no")
+
+
+def test_a_node_undoes_its_run(drive):
+    app = chain_of(Log, a=buying("a", "b"), c=undoing).compile(checkpointer=InMemorySaver())
+    assert drive.invoke(app, {"log": ["given"]}, CONFIG) == {"log": []}
+    assert DONE == ["buy a", "buy b", "cancel b", "cancel a"]
+    state = app.get_state(CONFIG)
+    assert (state.next, state.metadata["stategraph_undone"]["reason"]) == ((), "too dear")
+
+
+def test_a_failure_undoes_its_run_and_is_raised(drive):
+    app = chain_of(Log, a=buying("a"), c=failing).compile(checkpointer=InMemorySaver(), on_failure="undo")
+    with pytest.raises(ValueError, match="no"):
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert DONE == ["buy a", "cancel a"]
+    assert app.get_state(CONFIG).next == ()
+
+
+def test_a_stream_ends_with_the_undo():
+    app = chain_of(Log, a=buying("a"), c=undoing).compile(checkpointer=InMemorySaver())
+    assert list(app.stream({"log": []}, CONFIG, stream_mode="updates")) == [{"a": {"log": ["a"]}}]
+    assert DONE == ["buy a", "cancel a"]
+
+    async def read() -> Any:
+        return [chunk async for chunk in app.astream({"log": []}, CONFIG, stream_mode="updates")]
+
+    assert asyncio.run(read()) == [{"a": {"log": ["a"]}}]
+    assert DONE[2:] == ["buy a", "cancel a"]
+
+
+def test_nested_graphs_and_sends_are_undone():
+    inner = chain_of(Log, x=buying("x"), y=buying("y")).compile()
+    graph = StateGraph(Log).add_node("a", buying("a")).add_node("inner", inner)
+    graph.add_node("sent", lambda state: buying(state["item"])(state)).add_edge(START, "a").add_edge("a", "inner")
+    graph.add_conditional_edges("inner", lambda _: [Send("sent", {"item": item}) for item in "mno"], ["sent"])
+    app = graph.compile(checkpointer=InMemorySaver())
+    app.invoke({"log": []}, CONFIG)
+    app.undo(CONFIG)
+    bought, cancelled = DONE[:6], DONE[6:]
+    assert [each.split()[1] for each in bought] == [each.split()[1] for each in cancelled][::-1]
+    assert bought[:3] == ["buy a", "buy x", "buy y"] and len({*bought}) == 6
+
+
+def test_an_undo_raised_in_a_nested_graph_undoes_all():
+    inner = chain_of(Log, x=buying("x"), y=undoing).compile()
+    app = chain_of(Log, a=buying("a"), inner=inner).compile(checkpointer=InMemorySaver())
+    app.invoke({"log": []}, CONFIG)
+    assert DONE == ["buy a", "buy x", "cancel x", "cancel a"]
+
+
+def test_tasks_and_tools_are_undone():
+    @task(undo=cancel)
+    def order(item: str) -> str:
+        DONE.append(f"buy {item}")
+        return item
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def shop(items: list[str]) -> list[str]:
+        return [order(item).result() for item in items]
+
+    shop.invoke(["a", "b"], CONFIG)
+    shop.undo(CONFIG)
+    assert DONE == ["buy a", "buy b", "cancel b", "cancel a"]
+    call = {"id": "1", "type": "function", "function": {"name": "buy", "arguments": '{"item": "t"}'}}
+    app = StateGraph(MessagesState).add_node("tools", ToolNode([buy])).add_edge(START, "tools").compile(checkpointer=InMemorySaver())
+    app.invoke({"messages": [{"role": "assistant", "content": "", "tool_calls": [call], "id": "m"}]}, CONFIG)
+    app.undo(CONFIG)
+    assert DONE[4:] == ["buy t", "cancel t"]
+
+
+def test_coroutines_are_undone_by_aundo():
+    async def step(state: Log, runtime: Runtime) -> Any:
+        await abuy("a")
+        await runtime.aonce("b", abuy.__wrapped__, "b", undo=acancel)
+        return {"log": ["a"]}
+
+    app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
+
+    async def run() -> Any:
+        await app.ainvoke({"log": []}, CONFIG)
+        return await app.aundo(CONFIG)
+
+    state = asyncio.run(run())
+    assert DONE == ["buy a", "buy b", "cancel b", "cancel a"] and state.next == ()
+
+
+def test_a_fork_refuses_to_undo_what_the_older_branch_owns():
+    app = chain_of(Log, a=buying("a"), b=buying("b")).compile(checkpointer=InMemorySaver())
+    app.invoke({"log": []}, CONFIG)
+    tip = app.get_state(CONFIG).config["configurable"]["checkpoint_id"]
+    before_b = next(each for each in app.get_state_history(CONFIG) if each.next == ("b",))
+    app.invoke(None, before_b.config)
+    assert DONE == ["buy a", "buy b", "buy b"]
+    with pytest.raises(ValueError, match=f"branch that ends with checkpoint '{tip}'"):
+        app.undo(CONFIG)
+    fork = next(each for each in app.get_state_history(CONFIG) if each.next == ("b",))
+    app.undo(CONFIG, to=fork.config)
+    assert DONE[3:] == ["cancel b"]
+    app.undo({"configurable": {"thread_id": "t", "checkpoint_id": tip}})
+    assert DONE[4:] == ["cancel b", "cancel a"]
+
+
+def test_an_undo_of_a_question_that_waits_drops_it():
+    def asks(state: Log) -> Any:
+        buy("b")
+        return {"log": [interrupt("go on?")]}
+
+    app = chain_of(Log, a=buying("a"), b=asks).compile(checkpointer=InMemorySaver())
+    app.invoke({"log": []}, CONFIG)
+    state = app.undo(CONFIG)
+    assert DONE[2:] == ["cancel b", "cancel a"] and not state.interrupts
+
+
+def test_an_answer_through_invoke_ends_an_undo_of_its_own(drive):
+    tried: list[str] = []
+
+    @effect("keyed")
+    def refuse(item: str) -> None:
+        tried.append(item)
+        if len(tried) == 1:
+            raise ValueError("closed")
+
+    def step(state: Log, runtime: Runtime) -> Any:
+        runtime.once("x", str, "x", undo=refuse_all)
+        raise Undo("no")
+
+    @effect("keyed")
+    def refuse_all() -> None:
+        refuse("x")
+
+    app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
+    found = drive.invoke(app, {"log": []}, CONFIG)
+    assert "undoing" in found["__interrupt__"][0].value["question"]
+    assert drive.invoke(app, Command(resume={"decision": "again"}), CONFIG) == {"log": []}
+    assert tried == ["x", "x"] and app.get_state(CONFIG).next == ()
+
+
+def test_undo_with_tasks_that_start_when_ready():
+    graph = StateGraph(Log).add_node("a", buying("a")).add_node("b", buying("b")).add_edge(START, "a").add_edge("a", "b")
+    app = graph.compile(checkpointer=InMemorySaver(), schedule="ready")
+    app.invoke({"log": []}, CONFIG)
+    state = app.undo(CONFIG)
+    assert DONE[2:] == ["cancel b", "cancel a"] and state.next == ()
+
+
+def test_the_result_of_a_node_is_not_taken_for_a_record_of_an_undo():
+    """What a service has answered may hold anything; it calls no function."""
+
+    def step(state: Log, runtime: Runtime) -> Any:
+        runtime.once("ask", lambda: {"__undo__": f"{__name__}.cancel", "task": "", "key": "", "arguments": {"item": "x"}})
+        return {"log": ["a"]}
+
+    app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
+    app.invoke({"log": []}, CONFIG)
+    app.undo(CONFIG)
+    assert DONE == []
