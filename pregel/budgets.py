@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from .errors import warn
@@ -27,7 +27,10 @@ class Budget:
         calls: of models.
         seconds: that calls of models take, one after another or side by side.
         per: "thread" limits what the thread has spent in all its calls, a fork's until the fork
-            included; "call" what one `invoke` spends.
+            included; "call" what one `invoke` spends; another name what all threads with the same
+            value of `config["configurable"][name]` spend, of which the graph's store keeps the
+            total. On a server with users "user" is who has signed in.
+        node: limits only what tasks of this node spend.
         prices: dollars per million tokens of input and of output, by the name of the model. A model
             that is not in the table costs as much as its most expensive one, with a warning.
         on_empty: "stop" raises `BudgetExceededError`: the thread can be resumed with more. "ask"
@@ -35,7 +38,8 @@ class Budget:
             given the model and returns the one to call instead, or None to stop.
 
     Raises:
-        ValueError: no limit is given, one is negative, or `per` or `on_empty` is something else.
+        ValueError: no limit is given, one is negative, or `per` or `on_empty` is something else;
+            `node`, or a function, with a name in `per`.
 
     >>> Budget(usd=2.0, calls=100).usd
     2.0
@@ -45,7 +49,8 @@ class Budget:
     tokens: float | None = None
     calls: float | None = None
     seconds: float | None = None
-    per: Literal["thread", "call"] = "thread"
+    per: str = "thread"
+    node: str | None = None
     prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     on_empty: Literal["stop", "ask"] | Callable[[Any], Any] = "stop"
 
@@ -55,12 +60,30 @@ class Budget:
         for unit, limit in self.limits.items():
             if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0:
                 raise ValueError(f"Budget({unit}=...) must be a number >= 0, got {limit!r}")
-        if self.per not in ("thread", "call"):
-            raise ValueError(f"Budget(per=...) must be 'thread' or 'call', got {self.per!r}")
+        if not isinstance(self.per, str) or not self.per:
+            raise ValueError(
+                "Budget(per=...) must be 'thread', 'call', or the name of a value in "
+                f"config['configurable'], got {self.per!r}"
+            )
         if self.on_empty not in ("stop", "ask") and not callable(self.on_empty):
             raise ValueError(
                 f"Budget(on_empty=...) must be 'stop', 'ask' or a function, got {self.on_empty!r}"
             )
+
+        if self.is_shared and (self.node is not None or callable(self.on_empty)):
+            raise ValueError(
+                f"Budget(per={self.per!r}) counts across threads, so it takes no node= and no "
+                "function as on_empty="
+            )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether threads share it."""
+        return self.per not in ("thread", "call")
+
+    def unit_of(self, unit: str) -> str:
+        """Return the name in a total of what counts for this budget."""
+        return unit if self.node is None else f"{unit} of {self.node}"
 
     @property
     def limits(self) -> dict[str, float]:
@@ -102,6 +125,17 @@ def read_budgets(given: Budget | Sequence[Budget] | None) -> tuple[Budget, ...]:
     if not isinstance(found, Sequence) or not all(isinstance(each, Budget) for each in found):
         raise TypeError(f"budget must be a Budget or a list of them, got {given!r}")
     return tuple(found)
+
+
+def read_call_budgets(given: Budget | Sequence[Budget]) -> tuple[Budget, ...]:
+    """Return what a call was given as `budget=`: it limits what the call spends.
+
+    Raises:
+        TypeError: as `read_budgets`.
+    """
+    return tuple(
+        each if each.is_shared else replace(each, per="call") for each in read_budgets(given)
+    )
 
 
 EVENTS: Final = "events"

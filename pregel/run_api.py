@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, Self, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from .budgets import read_call_budgets
 from .drivers import threads
 from .drivers.steps import drive_mixed, run_steps
 from .errors import GraphBubbleUp
@@ -94,9 +95,9 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             input: new input for the thread; None to continue from the last checkpoint; a `Command`
                 to answer, to update the state or to choose the next node.
             config: see `RunnableConfig`.
-            options: `context`, `control`, `debug`, `durability`, `executor`, `interrupt_after`,
-                `interrupt_before`, `multitask`, `observer`, `on_failure`, `output_keys`,
-                `progress`, `stream_mode`, `subgraphs`, `version`: see `Options`.
+            options: `budget`, `context`, `control`, `debug`, `durability`, `executor`,
+                `interrupt_after`, `interrupt_before`, `multitask`, `observer`, `on_failure`,
+                `output_keys`, `progress`, `stream_mode`, `subgraphs`, `version`: see `Options`.
 
         Returns:
             The values of the output channels, as this call last showed them in the mode "values",
@@ -399,6 +400,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         graph: Any = self
         if call.debug is not None:
             graph = self.copy({"program": with_debug(self.program, call.debug)})
+        if call.budget is not None:
+            graph = graph.copy({"budgets": (*graph.budgets, *read_call_budgets(call.budget))})
         return Run(graph, input, config, call)
 
     def _open(self, input: Any, config: AnyConfig | None, call: Call) -> Run:

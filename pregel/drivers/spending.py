@@ -14,17 +14,22 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import RETURN
+from ...store.base import GetOp, ItemChangedError, PutOp, UnchangedOp
 from ..budgets import EVENTS, UNITS, Budget, add
 from ..errors import BudgetExceededError
 from ..names import SPENT
 from ..run.run import Run, run_of
 from ..running import ONCE
+from ..runtime import find_server_info
 from ..task.ids import effect_id
 from ..task.interrupts import interrupt
 from ..task.task import Task
 from .side_effects import EffectRecord, record_of
+from .steps import Steps, drive_mixed, run_steps
 
 Amounts = Mapping[str, float]
+BUDGETS = "stategraph budgets"
+"""Begins the namespace in a store of what threads spend together."""
 _MORE = "more "
 """Before a unit: what answers have added to its limits."""
 
@@ -70,11 +75,16 @@ class Meter:
 
     def __init__(self, run: Run, results: dict[str, Any]) -> None:
         self._run, self._results = run, results
-        self.budgets: tuple[Budget, ...] = run.settings.graph.budgets
+        given: tuple[Budget, ...] = run.settings.graph.budgets
+        self.prices = given
+        self.budgets = [each for each in given if not each.is_shared]
+        self.accounts = [Account(run, each) for each in given if each.is_shared]
+        self._nodes = {each.node for each in given}
         self._lock = threading.Lock()
         self._largest: dict[str, float] = {}
         self._numbers, self._place = count(1), run.position.saved_id
-        stored = run.machine.channels[SPENT].get()
+        channel = run.machine.channels.get(SPENT)  # None: it is a budget of this call
+        stored = {} if channel is None else channel.get()
         self.total: dict[str, float] = add((stored, *self._find_recorded()))
         self._base = dict(self.total)
 
@@ -97,10 +107,13 @@ class Meter:
         )
         return reserved, settled
 
-    def reserve(self, task: Task, amounts: Amounts | None, *, swaps: bool) -> Reservation:
+    def reserve(
+        self, task: Task, node: str, amounts: Amounts | None, *, swaps: bool
+    ) -> Reservation:
         """Count a call that is to begin.
 
         Args:
+            node: the node of this run in which it is made.
             amounts: what it will spend, if that is known; else it is estimated.
             swaps: `choose` has been asked, so budgets that name another model are not empty.
 
@@ -111,22 +124,35 @@ class Meter:
         waited: list[Any] = []
         while True:
             with self._lock:
-                empty = self._find_empty(lambda each: not (swaps and callable(each.on_empty)))
+                empty = self._find_empty(
+                    lambda each: not (swaps and callable(each.on_empty)), node
+                )
                 if empty is None:
-                    given = {**self._largest, "calls": 1} if amounts is None else amounts
-                    return self._note(given, waited)
+                    return self._note(self.estimate(amounts), waited, node)
             waited += self._ask_for_more(task, *empty)._waited
 
-    def _note(self, amounts: Amounts, waited: list[Any]) -> Reservation:
+    def estimate(self, amounts: Amounts | None) -> Amounts:
+        """Return what a call reserves: `amounts`, if they are known."""
+        return {**self._largest, "calls": 1} if amounts is None else amounts
+
+    def _by_node(self, amounts: Amounts, node: str) -> dict[str, float]:
+        """Amounts, and those of the node, if it has a budget."""
+        if node not in self._nodes:
+            return dict(amounts)
+        return {**amounts, **{f"{unit} of {node}": amounts[unit] for unit in amounts}}
+
+    def _note(self, amounts: Amounts, waited: list[Any], node: str = "") -> Reservation:
+        amounts = self._by_node(amounts, node)
         self.total = add((self.total, amounts, {EVENTS: 1}))
         if self._place != self._run.position.saved_id:
             self._numbers, self._place = count(1), self._run.position.saved_id
-        return Reservation(self, self._records(next(self._numbers)), amounts, waited)
+        return Reservation(self, self._records(next(self._numbers)), amounts, waited, node)
 
     def _ask_for_more(self, task: Task, budget: Budget, unit: str) -> Reservation:
         with self._lock:
             spent = self.spent(budget, unit)
             limit = self.limit(budget, unit)
+            unit = budget.unit_of(unit)
             key = f"budget {unit} {limit:g}"
         if budget.on_empty != "ask" or task.find_answers() is None:
             raise BudgetExceededError(task.name, unit, spent, limit)
@@ -146,25 +172,30 @@ class Meter:
 
     def spent(self, budget: Budget, unit: str) -> float:
         """Return what counts for a budget."""
+        unit = budget.unit_of(unit)
         before = self._base.get(unit, 0) if budget.per == "call" else 0
         return self.total.get(unit, 0) - before
 
     def limit(self, budget: Budget, unit: str) -> float:
         """Return the limit of a budget, with what answers have added."""
-        return budget.limits[unit] + self.total.get(_MORE + unit, 0)
+        return budget.limits[unit] + self.total.get(_MORE + budget.unit_of(unit), 0)
 
-    def _find_empty(self, counts: Callable[[Budget], bool]) -> tuple[Budget, str] | None:
-        for budget in filter(counts, self.budgets):
+    def _find_empty(
+        self, counts: Callable[[Budget], bool], node: str
+    ) -> tuple[Budget, str] | None:
+        for budget in self.budgets:
+            if not counts(budget) or budget.node not in (None, node):
+                continue
             for unit in budget.limits:
                 if self.spent(budget, unit) >= self.limit(budget, unit):
                     return budget, unit
         return None
 
-    def choose(self, task: Task, model: Any) -> Any:
+    def choose(self, task: Task, node: str, model: Any) -> Any:
         """Return the model to call: another one if a budget is empty that names one."""
         for budget in self.budgets:
             with self._lock:
-                empty = self._find_empty(lambda each, own=budget: each is own)  # type: ignore[misc]
+                empty = self._find_empty(lambda each, own=budget: each is own, node)  # type: ignore[misc]
             if empty is not None and callable(budget.on_empty):
                 model = budget.on_empty(model)
                 if model is None:
@@ -174,8 +205,9 @@ class Meter:
                     )
         return model
 
-    def settle(self, reserved: Amounts, amounts: Amounts) -> None:
-        """Replace what was reserved by what was spent."""
+    def settle(self, reserved: Amounts, amounts: Amounts, node: str) -> dict[str, float]:
+        """Replace what was reserved by what was spent; return this."""
+        amounts = self._by_node(amounts, node)
         with self._lock:
             back = {unit: -amount for unit, amount in reserved.items()}
             self.total = add((self.total, amounts, back, {EVENTS: 1}))
@@ -183,6 +215,7 @@ class Meter:
             self._largest = {
                 unit: max(amounts.get(unit, 0), largest.get(unit, 0)) for unit in UNITS
             }
+        return amounts
 
 
 class Reservation:
@@ -194,8 +227,9 @@ class Reservation:
         records: tuple[EffectRecord, EffectRecord],
         amounts: Amounts,
         waited: list[Any],
+        node: str,
     ) -> None:
-        self.meter = meter
+        self.meter, self.node = meter, node
         self._amounts, self._waited = amounts, waited
         self._reserved, self._settled = records
 
@@ -206,16 +240,112 @@ class Reservation:
 
     def settle(self, amounts: Amounts) -> Any:
         """Record what was spent; on an event loop, what is to be awaited."""
-        self.meter.settle(self._amounts, amounts)
-        return self._settled.save(dict(amounts))
+        return self._settled.save(self.meter.settle(self._amounts, amounts, self.node))
+
+
+class Account:
+    """What is spent of a budget across threads: an item of the store, which each change replaces
+    only as it was read.
+
+    Raises:
+        ValueError: there is no store, or the config does not say whose it is.
+    """
+
+    def __init__(self, run: Run, budget: Budget) -> None:
+        self.budget = budget
+        self._store, config = run.settings.store, run.settings.config
+        key = config.get("configurable", {}).get(budget.per)
+        server = find_server_info(config)
+        if budget.per == "user" and server is not None and server.user is not None:
+            key = server.user.identity  # whatever the request says
+        if key is None:
+            raise ValueError(
+                f"Budget(per={budget.per!r}) needs a value of {budget.per!r} in "
+                "config['configurable'], got none"
+            )
+        if self._store is None:
+            raise ValueError(
+                f"Budget(per={budget.per!r}) needs a store, which keeps the total: "
+                "compile(store=...)"
+            )
+        self._place = (BUDGETS, budget.per), str(key)
+
+    def reserve(self, task: Task, amounts: Amounts, *, awaits: bool) -> Steps[Any]:
+        """Count a call that is to begin.
+
+        Raises:
+            BudgetExceededError: the budget is empty.
+            GraphInterrupt: a person is asked for more.
+        """
+        budget = self.budget
+        while True:
+            total = yield from self._change(awaits, lambda total: self._added(total, amounts))
+            unit = next((unit for unit in budget.limits if self._is_empty(total, unit)), None)
+            if unit is None:
+                return
+            spent, limit = total.get(unit, 0), self._limit(total, unit)
+            if budget.on_empty != "ask" or task.find_answers() is None:
+                raise BudgetExceededError(task.name, unit, spent, limit)
+            place, key = self._place
+            question = {
+                "budget": unit,
+                place[1]: key,
+                "spent": spent,
+                "limit": limit,
+                "question": f"{spent:g} of {limit:g} {unit} of {place[1]} {key} are spent: how "
+                "much more?",
+            }
+            more = interrupt(question, key=f"{key} {unit} {limit:g}", response_schema=float)
+            if not more > 0:
+                raise BudgetExceededError(task.name, unit, spent, limit)
+            raised = {_MORE + unit: limit - budget.limits[unit] + more}
+            yield from self._change(awaits, lambda total, raised=raised: {**total, **raised})  # type: ignore[misc]
+
+    def settle(self, reserved: Amounts, amounts: Amounts, *, awaits: bool) -> Steps[Any]:
+        """Replace what was reserved by what was spent."""
+        back = {unit: -amount for unit, amount in reserved.items()}
+        yield from self._change(awaits, lambda total: add((total, amounts, back)))
+
+    def _limit(self, total: Amounts, unit: str) -> float:
+        return self.budget.limits[unit] + total.get(_MORE + unit, 0)
+
+    def _is_empty(self, total: Amounts, unit: str) -> bool:
+        return total.get(unit, 0) >= self._limit(total, unit)
+
+    def _added(self, total: Amounts, amounts: Amounts) -> Amounts | None:
+        """The total with a call; None if the budget is empty."""
+        if any(self._is_empty(total, unit) for unit in self.budget.limits):
+            return None
+        return add((total, amounts))
+
+    def _change(self, awaits: bool, change: Callable[[Amounts], Amounts | None]) -> Steps[Any]:
+        """Replace the total by what `change` makes of it. Returns the one before, if that is None;
+        else an empty one."""
+        batch = self._store.abatch if awaits else self._store.batch
+        while True:
+            [item] = yield batch([GetOp(*self._place)])
+            old = None if item is None else item.value
+            new = change(old or {})
+            if new is None:
+                return old
+            try:
+                yield batch([UnchangedOp(*self._place, old), PutOp(*self._place, dict(new))])
+            except ItemChangedError:  # another thread was faster
+                continue
+            return {}
 
 
 class Spend:
-    """One call that spends, by all the runs around it that have a budget."""
+    """One call that spends, by all the runs around it that have a budget.
 
-    def __init__(self, task: Task, meters: list[Meter]) -> None:
-        self._task, self._meters = task, meters
+    Args:
+        meters: those of the runs, each with the node of that run in which the call is made.
+    """
+
+    def __init__(self, task: Task, meters: list[tuple[Meter, str]], *, awaits: bool) -> None:
+        self._task, self._meters, self._awaits = task, meters, awaits
         self._reserved: list[Reservation] = []
+        self._shared: list[tuple[Account, Amounts]] = []
 
     def choose(self, model: Any) -> Any:
         """Return the model to call: see `Budget`.
@@ -223,8 +353,8 @@ class Spend:
         Raises:
             BudgetExceededError: a budget is empty.
         """
-        for meter in self._meters:
-            model = meter.choose(self._task, model)
+        for meter, node in self._meters:
+            model = meter.choose(self._task, node, model)
         return model
 
     def reserve(self, amounts: Amounts | None = None, *, swaps: bool = True) -> Any:
@@ -236,14 +366,25 @@ class Spend:
         Raises:
             BudgetExceededError: a budget is empty.
         """
+        return self._drive(self._reserve(amounts, swaps))
+
+    def _reserve(self, amounts: Amounts | None, swaps: bool) -> Steps[Any]:
         try:
-            for meter in self._meters:
-                self._reserved.append(meter.reserve(self._task, amounts, swaps=swaps))
+            for meter, node in self._meters:
+                self._reserved.append(meter.reserve(self._task, node, amounts, swaps=swaps))
+            for meter, _ in self._meters:
+                for account in meter.accounts:
+                    given = meter.estimate(amounts)
+                    yield from account.reserve(self._task, given, awaits=self._awaits)
+                    self._shared.append((account, given))
         except BaseException:
             for done in self._reserved:
-                done.meter.settle(done._amounts, {})
+                done.meter.settle(done._amounts, {}, done.node)
+            for account, given in self._shared:
+                yield from account.settle(given, {}, awaits=self._awaits)
             raise
-        return _gather([waited for each in self._reserved for waited in each.save()])
+        for each in self._reserved:
+            yield from each.save()
 
     def settle(
         self, model: str = "", tokens: tuple[float, float] = (0, 0), seconds: float = 0.0
@@ -253,22 +394,21 @@ class Spend:
         Args:
             tokens: of input and of output.
         """
-        waited = []
+        return self._drive(self._settle(model, tokens, seconds))
+
+    def _settle(self, model: str, tokens: tuple[float, float], seconds: float) -> Steps[Any]:
+        spent: dict[str, float] = {"tokens": sum(tokens), "calls": 1, "seconds": seconds}
         for each in self._reserved:
-            usd = max((budget.price(model, tokens) for budget in each.meter.budgets), default=0.0)
-            spent = {"usd": usd, "tokens": sum(tokens), "calls": 1, "seconds": seconds}
-            waited.append(each.settle(spent))
-        return _gather([each for each in waited if each is not None])
+            prices = (budget.price(model, tokens) for budget in each.meter.prices)
+            waited = each.settle({**spent, "usd": max(prices, default=0.0)})
+            if waited is not None:
+                yield waited
+        for account, given in self._shared:
+            usd = account.budget.price(model, tokens)
+            yield from account.settle(given, {**spent, "usd": usd}, awaits=self._awaits)
 
-
-def _gather(waited: list[Any]) -> Any:
-    """None, or what awaits each of them."""
-
-    async def wait() -> None:
-        for each in waited:
-            await each
-
-    return wait() if waited else None
+    def _drive(self, steps: Steps[Any]) -> Any:
+        return drive_mixed(steps) if self._awaits else run_steps(steps)
 
 
 def begin_spend(task: Task, *, awaits: bool) -> Spend | None:
@@ -285,7 +425,7 @@ def begin_spend(task: Task, *, awaits: bool) -> Spend | None:
     while around is not None:
         run = run_of(around)
         if run.settings.graph.budgets:
-            meters.append(run.calls.find_meter())
+            meters.append((run.calls.find_meter(), around.of_node or around.name))
         around = run.parent
     if not meters:
         return None
@@ -294,6 +434,6 @@ def begin_spend(task: Task, *, awaits: bool) -> Spend | None:
             f"node {task.name!r} spends of a budget in a coroutine: await runtime.aspend(...) or "
             "acall_model(...) there"
         )
-    return Spend(task, meters)
+    return Spend(task, meters, awaits=awaits)
 
 

@@ -419,7 +419,8 @@ def _find_result(entry: Entry, call: Callable[..., Any]) -> Steps:
     if declared is not None and declared.probe is not None:
         happened = yield call(declared.probe, entry["arguments"])
         return [] if happened is None else [happened]
-    if entry.get("idempotency_key") is not None and function is not None:
+    keyed = declared is not None and declared.kind == "keyed"
+    if keyed and entry.get("idempotency_key") is not None:
         # The same key: whether it had happened or not, it has happened once then.
         key = {"idempotency_key": entry["idempotency_key"]}
         return [(yield call(function, {**entry["arguments"], **key}))]

@@ -14,6 +14,7 @@ from uuid import UUID
 from typing_extensions import TypedDict
 
 from ...channels.base import MISSING
+from ..budgets import Budget
 from ..control import RunControl
 from ..errors import closest, nearest, warn
 from ..types import (
@@ -83,6 +84,7 @@ class CallOptions(TypedDict, Generic[ContextT], total=False):
             says.
         on_failure: what the failure of a task does to its siblings, "stop" or "finish"; None as
             `compile(on_failure=)` says, or the run around this one.
+        budget: a `Budget`, or several, of what this call spends, besides those of the graph.
         multitask: what happens while a run of the thread is live in this process. "reject":
             `ThreadBusyError`. "enqueue": wait for its end. "interrupt": it ends at its next barrier
             with `GraphDrained`, then this input comes in. "rollback": it is cancelled, and this
@@ -104,6 +106,7 @@ class CallOptions(TypedDict, Generic[ContextT], total=False):
     observer: AnyObserver | Sequence[AnyObserver] | None
     debug: bool | None
     on_failure: OnFailure | None
+    budget: Budget | Sequence[Budget] | None
     multitask: Multitask | None
     progress: bool | Literal["notebook", "table", "lines"] | None
 
@@ -155,6 +158,7 @@ class Call:
     observer: Any = None
     debug: bool | None = None
     on_failure: OnFailure | None = None
+    budget: Any = None
     multitask: Multitask | None = None
     progress: Any = None
 

@@ -60,7 +60,8 @@ class Task:
         answers: those that it was given, by question; None until they are asked for.
         passed_on: answers that graphs inside it took. They keep these; once the task has finished
             so does its record.
-        beside: of a `@task` call, the checkpoint from which its superstep runs.
+        beside: of a `@task` call, the checkpoint from which its superstep runs; `of_node` the node
+            that makes it.
         spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept
             for a checkpointer.
     """
@@ -79,6 +80,7 @@ class Task:
     deadline: Deadline | None = None
     error: BaseException | None = None
     lost: bool = False
+    of_node: str = ""
     passed_on: Mapping[str, Any] = NO_ANSWERS
     pause: Pause | None = None
     restored: bool = False
@@ -417,6 +419,7 @@ class Task:
     def begin_beside(self, checkpoint_id: str | None, caller: Task) -> None:
         """Begin it as a `@task` call that its caller makes in a superstep from this checkpoint."""
         self.beside, self.callers = checkpoint_id, (*caller.callers, caller.id)
+        self.of_node = caller.of_node or caller.name
         above = caller.nearest_deadline
         # A parent that was abandoned meanwhile starts nothing new.
         if above is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from faults.campaign import patched
@@ -66,3 +67,27 @@ def dying(saver, death: Death) -> Iterator[None]:
             stack.enter_context(patched(saver, name, death.around(getattr(saver, name))))
             stack.enter_context(patched(saver, f"a{name}", death.around_async(getattr(saver, f"a{name}"))))
         yield
+
+
+class Killed(BaseException):
+    """Ends a process, simulated: it stores nothing more."""
+
+
+@contextmanager
+def killing(saver: Any, at: int, *, stores_first: bool) -> Iterator[list[str]]:
+    """Inside, a process dies at its storing call number `at`, in a way that no node catches; yields the calls it has made."""
+    made: list[str] = []
+
+    def storing(store: Any, *given: Any) -> Any:
+        made.append(store.__name__)
+        if len(made) > at or (len(made) == at and not stores_first):
+            raise Killed
+        found = store(*given)
+        if len(made) == at:
+            raise Killed
+        return found
+
+    with ExitStack() as stack:
+        for name in STORING:
+            stack.enter_context(patched(saver, name, partial(storing, getattr(saver, name))))
+        yield made

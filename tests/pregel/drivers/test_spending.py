@@ -344,7 +344,7 @@ def test_spending_in_a_coroutine_says_what_to_await():
     [
         ({}, "must limit one of usd, tokens, calls, seconds"),
         ({"usd": -1}, "must be a number >= 0, got -1"),
-        ({"usd": 1, "per": "user"}, "must be 'thread' or 'call', got 'user'"),
+        ({"usd": 1, "per": 3}, "must be 'thread', 'call', or the name of a value"),
         ({"usd": 1, "on_empty": "stopp"}, "must be 'stop', 'ask' or a function"),
     ],
 )

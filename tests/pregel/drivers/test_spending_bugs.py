@@ -31,16 +31,16 @@ def records_not_counted(patch):
 def never_settled(patch):
     """What was reserved stays, and what was spent is added."""
     settle = Meter.settle
-    patch.setattr(Meter, "settle", lambda self, reserved, amounts: settle(self, {}, amounts))
+    patch.setattr(Meter, "settle", lambda self, reserved, amounts, node: settle(self, {}, amounts, node))
 
 
 def numbers_go_on(patch):
     """The numbers of records do not begin at 1 beside each checkpoint, where a later run looks for them."""
     numbers = count(1)
 
-    def note(self, amounts, waited):
+    def note(self, amounts, waited, node=""):
         self.total = spending.add((self.total, amounts, {spending.EVENTS: 1}))
-        return Reservation(self, self._record(next(numbers)), amounts, waited)
+        return Reservation(self, self._records(next(numbers)), amounts, waited, node)
 
     patch.setattr(Meter, "_note", note)
 

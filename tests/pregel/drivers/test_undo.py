@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import ExitStack, suppress
 from itertools import groupby
 from typing import Any
 
 import pytest
-from faults.campaign import patched
+from kit.crash_points import Killed, killing
 from kit.graphs import CONFIG, Log, chain_of
 
 from stategraph import Command, InMemorySaver, Runtime, ThreadUndoingError, effect
@@ -135,30 +133,6 @@ def test_an_undo_that_fails_for_good_asks(decisions):
     assert DONE[-1] == "cancel a receipt a"
     assert DONE.count("try b") == 1 + decisions.count("again")
     assert (state.values, state.next) == ({"log": []}, ())
-
-
-class Killed(BaseException):
-    """Ends a process, simulated: it stores nothing more."""
-
-
-@contextmanager
-def killing(saver: Any, at: int, *, stores_first: bool) -> Iterator[list[str]]:
-    """Inside, the process dies at its storing call number `at`; yields the calls it has made."""
-    made: list[str] = []
-
-    def storing(store: Any, *given: Any) -> Any:
-        made.append(store.__name__)
-        if len(made) > at or (len(made) == at and not stores_first):
-            raise Killed
-        found = store(*given)
-        if len(made) == at:
-            raise Killed
-        return found
-
-    with ExitStack() as stack:
-        for name in ("record", "commit"):
-            stack.enter_context(patched(saver, name, partial(storing, getattr(saver, name))))
-        yield made
 
 
 @pytest.mark.parametrize("stores_first", [False, True])

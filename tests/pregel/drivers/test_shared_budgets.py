@@ -1,0 +1,188 @@
+"""Budgets of a node, of one call, and of all threads of a user."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from kit import cluster
+from kit.fleet import working
+from kit.graphs import CONFIG, Log, chain_of
+
+from stategraph import (
+    START,
+    Budget,
+    BudgetExceededError,
+    Command,
+    InMemorySaver,
+    Runtime,
+    Send,
+    StateGraph,
+    task,
+)
+from stategraph.store import InMemoryStore
+from stategraph.store.postgres import PostgresStore
+from stategraph.store.sqlite import SqliteStore
+from stategraph.workers import Queue
+
+postgres = cluster.emptied
+
+
+def spending(drive: Any, usd: float) -> Any:
+    if drive.is_async:
+
+        async def aspend(state: Any, runtime: Runtime) -> Any:
+            await runtime.aspend(usd=usd, calls=1)
+            return {"log": ["spent"]}
+
+        return aspend
+
+    def spend(state: Any, runtime: Runtime) -> Any:
+        runtime.spend(usd=usd, calls=1)
+        return {"log": ["spent"]}
+
+    return spend
+
+
+def user(name: str, thread: str) -> Any:
+    return {"configurable": {"thread_id": thread, "user": name}}
+
+
+def test_a_budget_of_a_node_counts_what_its_tasks_spend(drive, local_saver):
+    app = chain_of(Log, a=spending(drive, 5), b=spending(drive, 1)).compile(
+        checkpointer=local_saver, budget=Budget(usd=2, node="b")
+    )
+    for _ in range(2):
+        drive.invoke(app, {"log": []}, CONFIG)
+    with pytest.raises(BudgetExceededError) as raised:
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert (raised.value.spent, raised.value.limit) == (2, 2)
+    assert drive.call(app, "get_spent", CONFIG)["usd"] == 17
+
+
+def test_a_budget_of_a_node_counts_its_tasks_and_graphs_inside():
+    @task
+    def pay(runtime: Runtime) -> None:
+        runtime.spend(usd=1)
+
+    inner = chain_of(Log, x=lambda state: pay().result()).compile()
+    app = chain_of(Log, a=lambda state: pay().result(), b=inner).compile(
+        checkpointer=InMemorySaver(), budget=[Budget(usd=2, node="a"), Budget(usd=1, node="b")]
+    )
+    app.invoke({"log": []}, CONFIG)
+    with pytest.raises(BudgetExceededError):
+        app.invoke({"log": []}, CONFIG)
+    assert app.get_spent(CONFIG)["usd"] == 3
+
+
+def test_a_call_may_have_a_budget(drive, local_saver):
+    app = chain_of(Log, a=spending(drive, 1), b=spending(drive, 1)).compile(checkpointer=local_saver)
+    drive.invoke(app, {"log": []}, CONFIG, budget=Budget(usd=2))
+    drive.invoke(app, {"log": []}, CONFIG, budget=Budget(usd=2))  # each call has its own
+    with pytest.raises(BudgetExceededError):
+        drive.invoke(app, {"log": []}, CONFIG, budget=Budget(usd=1))
+    drive.invoke(app, None, CONFIG)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, tmp_path):
+    if request.param == "memory":
+        yield InMemoryStore()
+    else:
+        with SqliteStore(str(tmp_path / "store.db")) as opened:
+            yield opened
+
+
+def test_threads_of_a_user_share_a_budget(drive, store):
+    app = chain_of(Log, a=spending(drive, 1)).compile(
+        checkpointer=InMemorySaver(), store=store, budget=Budget(usd=2, per="user")
+    )
+    for thread in "12":
+        drive.invoke(app, {"log": []}, user("ann", thread))
+    with pytest.raises(BudgetExceededError):
+        drive.invoke(app, {"log": []}, user("ann", "3"))
+    drive.invoke(app, {"log": []}, user("bob", "4"))
+
+
+def test_more_may_be_given_to_a_user(drive, store):
+    app = chain_of(Log, a=spending(drive, 1)).compile(
+        checkpointer=InMemorySaver(), store=store, budget=Budget(usd=1, per="user", on_empty="ask")
+    )
+    drive.invoke(app, {"log": []}, user("ann", "1"))
+    [question] = drive.invoke(app, {"log": []}, user("ann", "2"))["__interrupt__"]
+    assert question.value["question"] == "1 of 1 usd of user ann are spent: how much more?"
+    assert "__interrupt__" not in drive.invoke(app, Command(resume=2.0), user("ann", "2"))
+    drive.invoke(app, {"log": []}, user("ann", "3"))
+    assert "__interrupt__" in drive.invoke(app, {"log": []}, user("ann", "4"))
+
+
+def test_calls_of_a_user_are_never_more_than_the_limit(store):
+    """Eight threads side by side, with four tasks each."""
+    made: list[int] = []
+
+    def call(state: Any, runtime: Runtime) -> None:
+        runtime.spend(calls=1)
+        made.append(1)
+
+    graph = StateGraph(Log).add_node("call", call)
+    graph.add_conditional_edges(START, lambda state: [Send("call", {})] * 4, ["call"])
+    app = graph.compile(checkpointer=InMemorySaver(), store=store, budget=Budget(calls=20, per="user"), on_failure="finish")
+    failed: list[BaseException] = []
+
+    def run(thread: int) -> None:
+        try:
+            app.invoke({"log": []}, user("ann", str(thread)))
+        except BudgetExceededError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(made) == 20 and failed
+
+
+def test_a_budget_of_a_user_needs_a_user_and_a_store():
+    graph = chain_of(Log, a=lambda state, runtime: runtime.spend(usd=1))
+    app = graph.compile(checkpointer=InMemorySaver(), store=InMemoryStore(), budget=Budget(usd=1, per="user"))
+    with pytest.raises(ValueError, match=r"needs a value of 'user' in config\['configurable'\]"):
+        app.invoke({"log": []}, CONFIG)
+    app = graph.compile(checkpointer=InMemorySaver(), budget=Budget(usd=1, per="user"))
+    with pytest.raises(ValueError, match="needs a store"):
+        app.invoke({"log": []}, user("ann", "1"))
+    with pytest.raises(ValueError, match="takes no node="):
+        Budget(usd=1, per="user", node="a")
+
+
+def test_workers_share_the_budget_of_a_user(postgres):
+    made: list[str] = []
+
+    def call(state: Any, runtime: Runtime) -> Any:
+        runtime.spend(calls=1)
+        made.append("call")
+        return {"log": ["called"]}
+
+    with PostgresStore.from_conn_string(postgres) as store:
+        app = chain_of(Log, a=call, b=call).compile(name="calling", store=store, budget=Budget(calls=7, per="user"))
+        with Queue.from_conn_string(postgres, app) as queue, working(app, postgres, 3):
+            for number in range(6):
+                queue.submit(f"{number}", {"log": []}, config={"configurable": {"user": "ann"}})
+            queue.submit("other", {"log": []}, config={"configurable": {"user": "bob"}})
+            ends = [queue.result(f"{number}", wait=60) for number in range(6)]
+            assert queue.result("other", wait=60).unwrap()["log"] == ["called", "called"]
+    assert len(made) == 7 + 2
+    assert 1 <= sum(end.error is not None for end in ends) <= 5
+
+
+@pytest.mark.parametrize("said", ["bob", None])
+def test_on_a_server_the_user_is_who_has_signed_in(said):
+    """Not who the request names."""
+    signed_in = {"langgraph_auth_user": {"identity": "ann"}, "graph_id": "g", "assistant_id": "a"}
+    app = chain_of(Log, a=lambda state, runtime: runtime.spend(usd=1)).compile(
+        checkpointer=InMemorySaver(), store=InMemoryStore(), budget=Budget(usd=1, per="user")
+    )
+    app.invoke({"log": []}, user("ann", "1"))
+    with pytest.raises(BudgetExceededError):
+        app.invoke({"log": []}, {"configurable": {"thread_id": "2", "user": said, **signed_in}})

@@ -1,0 +1,156 @@
+"""Bugs planted into undoing: the rules of `test_undo` notice each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import groupby
+from typing import Any
+
+import pytest
+from kit.crash_points import Killed, killing
+from kit.graphs import CONFIG, Log, chain_of
+
+import stategraph.pregel.drivers.undoing as undoing
+from stategraph import Command, InMemorySaver, effect
+from stategraph.pregel.drivers.undoing import _Plan
+from stategraph.pregel.undo import UndoNote
+
+pytestmark = pytest.mark.trial
+DONE: list[str] = []
+
+
+@effect("irreversible")
+def cancel(item: str, result: str) -> None:
+    DONE.append(f"cancel {item}")
+
+
+@effect("irreversible", undo=cancel)
+def buy(item: str) -> str:
+    DONE.append(f"buy {item}")
+    return item
+
+
+def noted_too_late(patch: Any) -> None:
+    """Nothing says before the call how it is undone."""
+    patch.setattr(UndoNote, "save", lambda self, *given, **more: None)
+
+
+def first_in_first_undone(patch: Any) -> None:
+    """In the order in which it was done."""
+    as_input = _Plan.as_input
+
+    def turned(self: Any, reason: str) -> Any:
+        found = as_input(self, reason)
+        return {**found, "effects": found["effects"][::-1]}
+
+    patch.setattr(_Plan, "as_input", turned)
+
+
+def nested_left_out(patch: Any) -> None:
+    """What graphs inside have done stays."""
+    patch.setattr(_Plan, "add_nested", lambda self, found: None)
+
+
+def undone_once_more(patch: Any) -> None:
+    """What was undone before on another branch counts as done."""
+    walk = _Plan._walk
+
+    def forgetful(self: Any, tip: str, target: Any) -> Any:
+        self._before = set()
+        return walk(self, tip, target)
+
+    patch.setattr(_Plan, "_walk", forgetful)
+
+
+def unknown_not_asked(patch: Any) -> None:
+    """A call whose outcome is unknown is taken as not made."""
+
+    def find(entry: Any, call: Any) -> Any:
+        return entry["result"]
+        yield
+
+    patch.setattr(undoing, "_find_result", find)
+
+
+def calls_without_records(patch: Any) -> None:
+    """Undo functions are called as they are, so a crash repeats them."""
+    patch.setattr(undoing, "_call", lambda function, arguments: getattr(function, "__wrapped__", function)(**arguments))
+
+
+def goes_back_nowhere(patch: Any) -> None:
+    """The state stays what it was."""
+
+    def end(run: Any, signal: Any) -> Any:
+        signal.plan["clears"] = False
+        return end_(run, signal)
+
+    end_ = undoing._end
+    patch.setattr(undoing, "_end", end)
+
+
+BUGS: list[Callable[[Any], None]] = [
+    noted_too_late, first_in_first_undone, nested_left_out, undone_once_more, unknown_not_asked, calls_without_records,
+    goes_back_nowhere,
+]  # fmt: skip
+
+
+def answer(question: Any) -> dict[str, Any]:
+    call = question.get("call") or question["effect"]
+    item = call.partition("'")[2][0]
+    done = f"cancel {item}" if call.startswith("cancel") else f"buy {item}"
+    if done in DONE:
+        return {"decision": "done", "result": item}
+    return {"decision": "again" if "call" in question else "not done"}
+
+
+def buying(item: str) -> Any:
+    return lambda state: {"log": [buy(item)]}
+
+
+def one_run(at: int, *, stores_first: bool) -> int:
+    """A death at this storing call, then an undo; and one more of the branch that was undone."""
+    DONE.clear()
+    saver = InMemorySaver()
+    inner = chain_of(Log, x=buying("x")).compile()
+    app = chain_of(Log, a=buying("a"), inner=inner, b=buying("b")).compile(checkpointer=saver)
+    with killing(saver, at, stores_first=stores_first) as made, suppress(Killed):
+        app.invoke({"log": []}, CONFIG)
+        app.undo(CONFIG)
+    if saver.get_tuple(CONFIG) is None:
+        return len(made)
+    state = app.undo(CONFIG)
+    while state.interrupts:
+        app.invoke(Command(resume=answer(state.interrupts[0].value)), CONFIG)
+        state = app.get_state(CONFIG)
+    tip = next(each for each in app.get_state_history(CONFIG) if not each.metadata.keys() & {"stategraph_undone", "stategraph_undoing"})
+    app.undo(tip.config)
+    assert (state.values, state.next) == ({"log": []}, ())
+    done = [each[4:] for each in DONE if each.startswith("buy")]
+    undone = [each[7:] for each in DONE if each.startswith("cancel")]
+    assert undone == done[::-1] and all(len([*same]) == 1 for _, same in groupby(sorted(done))), DONE
+    return len(made)
+
+
+def faults() -> list[str]:
+    found = []
+    for stores_first in (False, True):
+        for at in range(1, 60):
+            try:
+                made = one_run(at, stores_first=stores_first)
+            except Exception as error:
+                found.append(f"{at}: {error!r:.200}")
+                made = at
+            if made < at:
+                break
+    return found
+
+
+def test_without_a_bug_nothing_is_noticed():
+    assert faults() == []
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_is_noticed(bug, monkeypatch):
+    bug(monkeypatch)
+    assert faults()
