@@ -31,6 +31,7 @@ def test_a_message_is_answered_in_pieces_and_the_task_keeps_its_output(seen):
     assert kinds.count("artifact-update") > 3
     assert streamed["state"] == "completed" and streamed["text"] == "You said good day."
     assert seen["again"] == streamed
+    assert seen["joined"] == [streamed, "status-update"]
 
 
 def test_a_question_is_answered_within_its_task(seen):

@@ -57,6 +57,8 @@ async def main(url):
             kinds.append(event.kind if event else "task")
             task = found
         seen["streamed"] = {"kinds": kinds, **shown(task)}
+        joined = [each async for each in desk.resubscribe(TaskIdParams(id=task.id))]
+        seen["joined"] = [shown(joined[-1][0]), joined[-1][1].kind]
         seen["again"] = shown(await desk.get_task(TaskQueryParams(id=task.id)))
 
         asking = await last(waiting.create(cards["desk"]), say("approve", context_id=task.context_id))
