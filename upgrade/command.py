@@ -22,6 +22,7 @@ from ..checkpoint.sql.redact import is_conninfo
 from ..graph.loader import TARGET_HELP, find_graph
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
+from .cohort import save
 from .outline import Outline, outline
 from .outlook import Outlook, look
 from .proof import Proof, apply_migration, judge_all
@@ -59,6 +60,11 @@ def add_command(name: str, parser: argparse.ArgumentParser) -> None:
         "SQLite file is copied before"
     )
     add("--apply", action="store_true", help=apply)
+    save = (
+        "write one anonymised thread of each shape to this folder, which lab.whatif runs again; "
+        "the graph must be the one that has run them"
+    )
+    add("--save", metavar="FOLDER", help=save)
     add("--keys", metavar="FILE", help=KEYS_HELP)
     parser.set_defaults(run=_run)
 
@@ -72,6 +78,8 @@ def _run(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             print(_format_json(proof) if asked.json else _format_table(proof))
             if asked.explain:
                 _explain(app, proof)
+            if asked.save is not None:
+                _save(app, proof, asked.save)
         if asked.apply:
             _apply(new, proof, asked)
     except BrokenPipeError:
@@ -90,6 +98,13 @@ def _prove(
         return judge_all(app, threads, None, None)
     with _OldGraph(asked.old, asked.db, asked.keys) as old:
         return judge_all(app, threads, old.ask(threads), old.outline())
+
+
+def _save(app: Pregel[Any, Any, Any, Any], proof: Proof, folder: str) -> None:
+    saved = save(app, proof, folder)
+    print(f"saved {saved.threads} threads in {printable(folder)}")
+    for thread, why in saved.left_out.items():
+        print(printable(f"left out {thread}: {why}"))
 
 
 def _apply(new: Pregel[Any, Any, Any, Any], proof: Proof, asked: argparse.Namespace) -> None:

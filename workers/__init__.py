@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         JobResult,
         OpenJobs,
         Status,
+        VersionInfo,
         WorkerInfo,
         WorkersDiedError,
     )
@@ -31,6 +32,7 @@ __all__ = [
     "JobResult",
     "OpenJobs",
     "Status",
+    "VersionInfo",
     "WorkerInfo",
     "Missed",
     "ScheduleInfo",

@@ -15,6 +15,7 @@ from .jobs import (
     JobResult,
     OpenJobs,
     Status,
+    VersionInfo,
     WorkerInfo,
     decode_name,
     hash_name,
@@ -94,6 +95,32 @@ class QueueCare(AsyncCaller):
             WorkerInfo(id, decode_name(graph), decode_name(name), *more)
             for id, graph, name, *more in rows
         ]
+
+    def versions(self) -> list[VersionInfo]:
+        """Return the versions of all graphs that workers have had or jobs wait for, of each graph
+        the newest first."""
+        rows = self._database.look_up("versions")
+        return [
+            VersionInfo(decode_name(graph), decode_name(version), *more)
+            for graph, version, *more in rows
+        ]
+
+    def ramp(self, percent: int) -> str:
+        """Let the newest version of the graph take so many of 100 new threads, and the other
+        versions the rest; 0 sends all new threads back to them. Threads that have begun stay with
+        their version. Returns the newest version.
+
+        Raises:
+            ValueError: `percent` is not between 0 and 100, or no version is known.
+        """
+        if not 0 <= percent <= 100:
+            raise ValueError(f"ramp() needs a percentage from 0 to 100, got {percent}")
+        with self._database.statements() as wire:
+            found = wire.rows(STATEMENTS["ramp"], self.graph, percent)
+            wire.run(STATEMENTS["notify_workers"], hash_name(self.graph))
+        if not found:
+            raise ValueError(f"no worker of {self.graph!r} has a version: compile(version=...)")
+        return decode_name(found[0][0])
 
     def evict(self, worker: int) -> int:
         """Take the jobs of a live worker away and close its connection, so that other workers

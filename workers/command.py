@@ -74,6 +74,8 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many workers a job may kill before it is parked (%(default)s)",
     )
+    text = "a further version of the graph whose threads it continues; may be repeated"
+    add("--serves", action="append", default=[], metavar="VERSION", help=text)
     add("--keys", metavar="FILE", help=KEYS_HELP)
     add("--observer", action="append", default=[], metavar="MODULE:NAME", help=OBSERVER_HELP)
     add("--log-format", choices=("text", "json"), help=LOG_FORMAT_HELP)
@@ -92,8 +94,18 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
     text = "delete the records of jobs that ended more than so many days ago"
     add("--forget", type=float, metavar="DAYS", help=text)
     add("--unschedule", metavar="NAME", help="delete a schedule; jobs that it has submitted stay")
+    text = "show what waits for which version of a graph, and which workers serve it"
+    add("--versions", action="store_true", help=text)
+    text = "let the newest version take so many percent of the new threads (with --as)"
+    add("--ramp", type=_percent, metavar="PERCENT", help=text)
+    text = "send new threads back to the other versions (with --as)"
+    add("--rollback", dest="ramp", action="store_const", const=0, help=text)
     add("--list", type=int, default=20, metavar="N", help="show at most N jobs (%(default)s)")
     parser.set_defaults(run=_queue)
+
+
+def _percent(text: str) -> int:
+    return int(text.removesuffix("%"))
 
 
 _WORK = (
@@ -123,6 +135,7 @@ def _work(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             tries=asked.tries,
             integrity=encryption_of_keys(asked.keys, os.environ),
             observer=asked.observer or None,
+            serves=asked.serves,
         )
         if asked.limit is not None:
             worker.limit(asked.limit or None)
@@ -147,7 +160,9 @@ def _queue(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         from .queue import Queue
 
         with Queue.from_conn_string(asked.db, asked.name or "any") as queue:
-            if not _change(queue, asked):
+            if asked.versions:
+                _show_versions(queue, asked.name)
+            elif not _change(queue, asked):
                 _show(queue, asked.list)
     return 0
 
@@ -170,7 +185,11 @@ def _change(queue: Queue, asked: argparse.Namespace) -> bool:
         _forget(queue, asked)
     if asked.unschedule is not None:
         _unschedule(queue, asked)
-    changes = (asked.retry, asked.cancel, asked.evict, asked.forget, asked.unschedule)
+    if asked.ramp is not None:
+        if asked.name is None:
+            raise ValueError("--ramp and --rollback need --as NAME, the graph of the versions")
+        _print_row(f"version {queue.ramp(asked.ramp)} takes {asked.ramp}% of the new threads")
+    changes = (asked.ramp, asked.retry, asked.cancel, asked.evict, asked.forget, asked.unschedule)
     return any(change is not None for change in changes)
 
 
@@ -236,6 +255,18 @@ def _show(queue: Queue, most: int) -> None:
         place = (job.run_id, job.graph, job.thread_id)
         due = [f"at {job.run_at.isoformat()}"] if job.run_at and job.status in TIMED else []
         _print_row(*place, job.status, f"priority {job.priority}", *due, *error)
+
+
+def _show_versions(queue: Queue, name: str | None) -> None:
+    """Print each version with what waits for it, and a warning if nobody serves it."""
+    for each in queue.versions():
+        if name not in (None, each.graph):
+            continue
+        waits = f"{each.jobs} jobs, {each.paused} paused threads, for {each.seconds:.0f} s"
+        standing = "drained" if each.drained else waits
+        served = "NOT SERVED by any worker" if each.abandoned else f"{each.workers} workers"
+        share = [] if each.share in (None, 100) else [f"{each.share}% of the new threads"]
+        _print_row(each.graph, f"version {each.version}", standing, served, *share)
 
 
 _REPORTED = (

@@ -157,12 +157,12 @@ class Job:
 
 class JobEnd(NamedTuple):
     """How a run of a job ended. It is stored only if the job's worker and attempt are still those
-    of the run. `waiting` returns the job to the queue; `sleeping` does so until `run_at`, in
-    seconds since 1970 (UTC)."""
+    of the run. `waiting` returns the job to the queue, and `left` as if this worker had not claimed
+    it; `sleeping` does so until `run_at`, in seconds since 1970 (UTC)."""
 
     id: int
     attempt: int
-    status: Status
+    status: Status | Literal["left"]
     outcome: bytes | None = None
     run_at: float | None = None
 
@@ -223,6 +223,37 @@ class WorkerInfo(NamedTuple):
     name: str
     leaving: bool
     running: int
+
+
+class VersionInfo(NamedTuple):
+    """A version of a graph in a queue.
+
+    Attributes:
+        jobs: how many jobs that have not ended belong to it.
+        paused: how many of its threads wait for an answer.
+        seconds: how long the oldest of these has waited; 0 if there is none.
+        workers: how many workers serve it.
+        share: how many of 100 new threads it takes, if it is the newest; None if no worker of it
+            has ever been seen.
+    """
+
+    graph: str
+    version: str
+    jobs: int
+    paused: int
+    seconds: float
+    workers: int
+    share: int | None
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing waits for it."""
+        return not (self.jobs or self.paused)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether something waits for it, and no worker serves it."""
+        return not (self.drained or self.workers)
 
 
 class OpenJobs(NamedTuple):

@@ -114,7 +114,7 @@ class JobRunner:
             if isinstance(error, _FOR_OTHERS):
                 LOG.warning("%s is left to other workers: %s", job.name, error)
                 job.left = True
-                return JobEnd(job.id, job.attempt, "waiting")
+                return JobEnd(job.id, job.attempt, "left")
             if not job.lost:
                 self._log(job, error)
             return JobEnd(job.id, job.attempt, "failed", self.encode_error(job, error))

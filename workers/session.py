@@ -21,10 +21,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ..checkpoint.errors import StorageError
 from ..checkpoint.sql.postgres_address import without_secrets
+from ..checkpoint.sql.postgres_tables import MIGRATIONS as THREAD_MIGRATIONS
 from ..checkpoint.sql.postgres_wire import ALIVE, Patient, Wire, shares_sessions, transaction
 from .jobs import Job, JobEnd, JobName, decode_name, hash_name
 from .scheduler import Scheduler
-from .tables import STATEMENTS
+from .tables import MIGRATIONS, STATEMENTS
 
 Found = TypeVar("Found")
 
@@ -58,12 +59,15 @@ class Terms(NamedTuple):
         name: the worker's name in listings.
         tries: how many workers may die before a job is parked.
         timeout: seconds to wait for the server.
+        versions: the version of its graph, empty if that has none, then others whose threads it
+            continues.
     """
 
     graph: str
     name: str
     tries: int
     timeout: float
+    versions: tuple[str, ...] = ("",)
 
 
 class WorkerSession:
@@ -79,6 +83,7 @@ class WorkerSession:
     Attributes:
         worker: the worker's id.
         kept: (id, attempt) of the claims that were taken over.
+        outdated: a newer release has changed the tables, so this one takes no more jobs.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class WorkerSession:
         self._next_wake = 0.0  # when `_wake` next has something to do, on the monotonic clock
         self._has_woken = False  # since the last `_watch`
         self.worker: int = 0
+        self.outdated: bool = False
         self.kept: set[tuple[int, int]] = set()
 
     def open(self) -> WorkerSession:
@@ -140,7 +146,9 @@ class WorkerSession:
             )
         self._rows("settle", int(900 * terms.timeout))
         for _ in range(CLASHES):
-            if made := self._rows("register", terms.graph, terms.name, randbits(63)):
+            if made := self._rows(
+                "register", terms.graph, terms.name, randbits(63), [*terms.versions]
+            ):
                 break
             LOG.warning("another session holds the lock that this worker chose: it chooses another")
         else:
@@ -207,7 +215,7 @@ class WorkerSession:
         due = monotonic() >= self._next_wake
         if due:
             self._wake(room)
-        found = self._try_claim(values)
+        found = [] if self.outdated else self._try_claim(values)
         if not found and not due:
             # The claim without a limit takes nothing if the graph has one. Whether it has is looked
             # up only now, so that it costs nothing while there is work.
@@ -220,7 +228,9 @@ class WorkerSession:
         """Make due jobs ready, fire due schedules, and note when the next one is due and whether
         there is a limit. Notify other workers if more jobs are ready than this one has room for.
         Return how many are ready."""
-        ((woken, seconds, limit, fires),) = self._rows("wake", self._terms.graph, MOST_WOKEN)
+        known = len(MIGRATIONS), len(THREAD_MIGRATIONS)
+        found = self._rows("wake", self._terms.graph, MOST_WOKEN, *known)
+        ((woken, seconds, limit, fires, self.outdated),) = found
         self._has_woken = True
         self._limited = limit is not None
         self._next_wake = inf if seconds is None else monotonic() + seconds
@@ -235,7 +245,9 @@ class WorkerSession:
         return int(woken)
 
     def _claim_values(self, room: int) -> tuple[Any, ...]:
-        return self._terms.graph, self.worker, room, self._terms.tries - 1, [*self._left]
+        terms = self._terms
+        own = [*self._left], [*terms.versions]
+        return terms.graph, self.worker, room, terms.tries - 1, *own
 
     def _jobs(self, found: list[Any]) -> list[Job]:
         """Return the rows of a claim as jobs, in the order in which they run."""
@@ -307,7 +319,7 @@ class WorkerSession:
     def _notify_ended(self, stored: list[Any], rows: list[tuple[Any, ...]]) -> None:
         """Notify those that wait for a job of its end, and workers of jobs that wait again."""
         self._notify_waiters([id for id, has_waiter in stored if has_waiter])
-        if any(status == "waiting" for _, _, status, *_ in rows):
+        if any(status in ("waiting", "left") for _, _, status, *_ in rows):
             self._rows("notify_workers", hash_name(self._terms.graph))
         if times := [run_at for *_, run_at in rows if run_at is not None]:
             self._rows("notify_delay", hash_name(self._terms.graph), None, min(times))

@@ -16,6 +16,7 @@ from __future__ import annotations
 from ..checkpoint.sql.postgres_wire import SERVER_ALIVE
 from .chunk_tables import CHUNK_MIGRATIONS, CHUNK_STATEMENTS
 from .timed_tables import TIMED_MIGRATIONS, TIMED_STATEMENTS
+from .version_tables import IS_MINE, NEWEST, VERSION_MIGRATIONS, VERSION_STATEMENTS
 
 # Existing queues keep these names. `lane` is a hash of the thread's name, a short index key
 # (`hash_name`): if two threads share one, they merely wait for each other. `awaited`: somebody
@@ -102,6 +103,7 @@ MIGRATIONS = (
             WHERE state = 'waiting' AND fairness_key <> ''
         """,
     ),
+    *VERSION_MIGRATIONS,
 )
 
 # Whether the backend that registered the worker `w` holds the worker's lock. Another session that
@@ -124,21 +126,23 @@ _GIVEN_BACK = """
 # has not, and holds up nobody. A claim leaves out the jobs that the worker has left to others ($5).
 # It also returns the thread's head and whether the run has stored a checkpoint, which saves reads
 # when the run begins.
-_PICKED = """
-    WITH picked AS MATERIALIZED (
+_PICKED = f"""
+    WITH newest AS MATERIALIZED ({NEWEST}),
+    picked AS MATERIALIZED (
         SELECT id FROM stategraph_jobs AS job
-        WHERE graph = $1 AND state = 'waiting' AND {condition} AND id <> ALL($5::bigint[])
-            AND NOT EXISTS (
+        WHERE graph = $1 AND state = 'waiting' AND {{condition}} AND id <> ALL($5::bigint[])
+            AND {IS_MINE} AND NOT EXISTS (
             SELECT FROM stategraph_jobs AS other
             WHERE other.lane = job.lane AND other.id <> job.id
                 AND other.state IN ('waiting', 'running', 'parked', 'sleeping')
                 AND (other.state IN ('running', 'parked') OR other.priority > job.priority
                     OR (other.priority = job.priority AND other.id < job.id))
         )
-        ORDER BY priority DESC, turn, id LIMIT {room} FOR UPDATE SKIP LOCKED
+        ORDER BY priority DESC, turn, id LIMIT {{room}} FOR UPDATE SKIP LOCKED
     )
     UPDATE stategraph_jobs
-    SET state = 'running', worker = $2, attempt = attempt + 1, begun = deaths < $4
+    SET state = 'running', worker = $2, attempt = attempt + 1, begun = deaths < $4,
+        former = version, version = ($6::bytea[])[1]
     WHERE id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING id, attempt, begun, graph, thread_id, run_id, task, priority, (
         SELECT head_id FROM stategraph_spaces AS place
@@ -188,6 +192,7 @@ _SIZE_BEFORE = """
 
 STATEMENTS = {
     **TIMED_STATEMENTS,
+    **VERSION_STATEMENTS,
     **CHUNK_STATEMENTS,
     # -- for submitters and readers --
     # A run id is unique within its thread, as for savers. The job of a run id belongs to one graph:
@@ -297,7 +302,8 @@ STATEMENTS = {
     """,
     "retry": """
         UPDATE stategraph_jobs
-        SET state = 'waiting', deaths = 0, mark = NULL, outcome = NULL, ended = NULL
+        SET state = 'waiting', deaths = 0, mark = NULL, outcome = NULL, ended = NULL,
+            version = ''::bytea
         WHERE id = $1 AND state = 'parked' RETURNING graph
     """,
     "forget": """
@@ -326,19 +332,25 @@ STATEMENTS = {
     "drop_limit": "DELETE FROM stategraph_limits WHERE graph = $1",
     # -- for a worker, on its own connection --
     # All its statements can use an index, whether or not the tables were analyzed, and are planned
-    # once.
+    # once. Without `jit = off`, the one that has to read a small table whole would count as
+    # expensive and be compiled, which takes seconds.
     "settle": f"""
         SELECT set_config('statement_timeout', $1::bigint::text, false),
             set_config('default_transaction_isolation', 'read committed', false), {SERVER_ALIVE},
             set_config('plan_cache_mode', 'force_generic_plan', false),
-            set_config('enable_seqscan', 'off', false)
+            set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)
     """,
     # Nobody sees the row before its lock is held. No row is made if another session holds this
     # lock.
     "register": """
-        WITH lock AS MATERIALIZED (SELECT pg_try_advisory_lock($3) AS held)
-        INSERT INTO stategraph_workers (graph, name, key, backend)
-        SELECT $1, $2, $3, pg_backend_pid() FROM lock WHERE held
+        WITH lock AS MATERIALIZED (SELECT pg_try_advisory_lock($3) AS held),
+        known AS (
+            INSERT INTO stategraph_versions (graph, version)
+            SELECT $1, ($4::bytea[])[1] FROM lock WHERE held AND ($4::bytea[])[1] <> ''
+            ON CONFLICT DO NOTHING
+        )
+        INSERT INTO stategraph_workers (graph, name, key, backend, versions)
+        SELECT $1, $2, $3, pg_backend_pid(), $4 FROM lock WHERE held
         RETURNING id
     """,
     "listen_for_work": "LISTEN stategraph_work",
@@ -393,10 +405,12 @@ STATEMENTS = {
     "end": """
         UPDATE stategraph_jobs AS job SET outcome = e.outcome, worker = NULL, ended = now(),
             run_at = coalesce(to_timestamp(e.run_at), job.run_at),
+            version = CASE WHEN e.state = 'left' THEN nullif(former, '') ELSE version END,
             state = CASE
                 WHEN unwanted
-                    AND convert_from(e.state, 'UTF8') IN ('waiting', 'sleeping', 'delayed')
+                    AND convert_from(e.state, 'UTF8') IN ('waiting', 'left', 'sleeping', 'delayed')
                     THEN 'cancelled'
+                WHEN e.state = 'left' THEN 'waiting'
                 ELSE convert_from(e.state, 'UTF8')
             END
         FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[], $5::float8[])

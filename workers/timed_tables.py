@@ -103,7 +103,8 @@ TIMED_STATEMENTS = {
             0, coalesce($2::float8, $3::float8 - extract(epoch FROM now()))
         ))
     """,
-    # Makes due jobs claimable, by the database's clock.
+    # Makes due jobs claimable, by the database's clock; also tells whether a newer release has
+    # changed the tables.
     "wake": f"""
         WITH due AS MATERIALIZED (
             SELECT id FROM stategraph_jobs
@@ -116,7 +117,12 @@ TIMED_STATEMENTS = {
         )
         SELECT (SELECT count(*) FROM woken), least(({_SECONDS_TO_NEXT}), ({_SECONDS_TO_FIRE})),
             (SELECT most FROM stategraph_limits WHERE graph = $1),
-            EXISTS (SELECT FROM stategraph_schedules WHERE graph = $1 AND {_IS_DUE})
+            EXISTS (SELECT FROM stategraph_schedules WHERE graph = $1 AND {_IS_DUE}),
+            EXISTS (
+                SELECT FROM stategraph_migrations
+                WHERE (part = 'workers'::bytea AND version > $3)
+                    OR (part = 'threads'::bytea AND version > $4)
+            )
     """,
     "clock": "SELECT extract(epoch FROM now())::float8",
     # A schedule that is submitted again unchanged keeps its position.

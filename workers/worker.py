@@ -70,6 +70,8 @@ class Worker:
         timeout: seconds to wait for a connection, for another session's lock, or for the answer to
             one statement.
         observer: an `Observer` of its runs, the name of one ("module:name"), or several.
+        serves: further versions of the graph whose threads it continues. A graph with a version
+            (`compile(version=...)`) leaves those of other versions alone.
 
     Raises:
         TypeError: `graph` is not a compiled graph.
@@ -90,8 +92,14 @@ class Worker:
         integrity: Integrity | None = None,
         timeout: float = SECONDS,
         observer: AnyObserver | Sequence[AnyObserver] | None = None,
+        serves: Sequence[str] = (),
     ) -> None:
         check_runnable(graph)
+        version = graph.program.version
+        if serves and version is None:
+            raise ValueError(
+                "serves= needs a graph with a version of its own: compile(version=...)"
+            )
         if observer is not None:
             observers = (*read_observers(observer), *graph.observers)
             graph = graph.copy({"observers": observers})
@@ -102,7 +110,8 @@ class Worker:
             )
         self._conninfo = conninfo
         label = label or socket.gethostname()
-        self._terms = Terms(queue_name(name or graph), label, tries, timeout)
+        versions = ("",) if version is None else (version, *serves)
+        self._terms = Terms(queue_name(name or graph), label, tries, timeout, versions)
         self._codec = JobCodec(graph.serde, integrity or Integrity())
         self._graph, self._concurrency, self._poll = graph, concurrency, poll
         self._running: set[Job] = set()
@@ -235,6 +244,13 @@ class Worker:
             if now - looked >= self._poll:
                 looked = now
                 freed = session.watch()
+                if session.outdated and not self._stopping:
+                    LOG.error(
+                        "worker %s takes no more jobs: a newer stategraph has changed the tables "
+                        "of the queue. Update stategraph and start it again",
+                        self._terms.name,
+                    )
+                    self.stop()
                 self._forget_left(session)
                 if self._running:
                     self._cancel(session.find_cancelled())

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "serve": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".workers", ".visualize", ".otel"],
     "lab": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".prebuilt", ".testing", ".visualize"],
     "testing": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize"],
-    "upgrade": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize", ".workers"],
+    "upgrade": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize", ".workers", ".testing", ".lab"],
 }
 EVERYWHERE = ".extras"  # imports nothing; every room's errors may quote it
 # The layers of pregel/: each may import itself and those before it. What lies in the folder itself is at the bottom, but

@@ -329,12 +329,13 @@ def test_tables_without_times_are_brought_up_to_date(postgres):
         with Queue.from_conn_string(postgres, counting) as queue:
             queue.submit("t", one())
         admin.execute("DROP INDEX stategraph_jobs_live, stategraph_jobs_timed, stategraph_jobs_debounced")
-        admin.execute("DROP TABLE stategraph_schedules, stategraph_chunks")
-        later = ("run_at", "debounced_since", "fairness_key", "turn")
+        admin.execute("DROP TABLE stategraph_schedules, stategraph_chunks, stategraph_versions")
+        later = ("run_at", "debounced_since", "fairness_key", "turn", "version", "former")
         admin.execute("ALTER TABLE stategraph_jobs " + ", ".join(f"DROP COLUMN {each}" for each in later))
         admin.execute(
             "CREATE INDEX stategraph_jobs_waiting ON stategraph_jobs (graph, priority DESC, id) WHERE state = 'waiting'"
         )
+        admin.execute("ALTER TABLE stategraph_workers DROP COLUMN versions")
         admin.execute(
             "CREATE INDEX stategraph_jobs_live ON stategraph_jobs (lane) "
             "WHERE state IN ('waiting', 'running', 'parked')"

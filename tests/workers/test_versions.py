@@ -1,0 +1,223 @@
+"""Several versions of a graph in one fleet: a thread stays with its version until a run of it is done, new ones are
+shared out, and what nobody serves is told.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import random
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Annotated, Any, TypedDict
+
+import psycopg
+import pytest
+from kit.fleet import until, working
+from kit.graphs import chain_of
+
+from stategraph import Command, Pregel, interrupt
+from stategraph.__main__ import main
+from stategraph.workers import Queue, Worker
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+
+
+def shop(version: str | None) -> Pregel:
+    """A graph that asks, and whose nodes tell its version."""
+
+    def ask(state: State) -> Any:
+        return {"log": [version, interrupt("go?")]}
+
+    def pay(state: State) -> Any:
+        return {"log": [version]}
+
+    return chain_of(State, ask=ask, pay=pay).compile(name="shop", version=version)
+
+
+@pytest.fixture
+def queue(postgres):
+    with Queue.from_conn_string(postgres, "shop", serde=shop(None).serde) as opened:
+        opened.setup()
+        yield opened
+
+
+def submit(queue: Queue, *names: str, given: Any = None) -> list[Any]:
+    """The logs of threads after another run of each."""
+    runs = [queue.submit(name, given or {"log": []}) for name in names]
+    return [queue.result(name, run_id=run, wait=60).value["log"] for name, run in zip(names, runs, strict=True)]
+
+
+def test_an_answer_goes_to_the_version_that_asked(postgres, queue):
+    names = [f"t{number}" for number in range(6)]
+    with working(shop("1"), postgres):
+        submit(queue, *names)
+    with working(shop("2"), postgres):
+        answers = [queue.submit(name, Command(resume="yes")) for name in names]
+        assert submit(queue, "new") == [[]]  # it asks
+        assert {(job.status, job.attempts) for job in queue.jobs()} == {("waiting", 0)}
+        with working(shop("1"), postgres):
+            found = [queue.result(name, run_id=run, wait=60) for name, run in zip(names, answers, strict=True)]
+        assert all(each.value["log"] == ["1", "yes", "1"] for each in found)
+        assert submit(queue, "new", given=Command(resume="yes")) == [["2", "yes", "2"]]
+        # At rest a thread is free.
+        assert submit(queue, "t0") == [["1", "yes", "1"]]
+        assert submit(queue, "t0", given=Command(resume="ok"))[0][3:] == ["2", "ok", "2"]
+
+
+def test_a_worker_continues_the_threads_of_versions_that_it_serves(postgres, queue):
+    with working(shop("1"), postgres):
+        submit(queue, "t")
+    with working(shop("2"), postgres, serves=["1"]):
+        assert submit(queue, "t", given=Command(resume="yes")) == [["2", "yes", "2"]]
+
+
+def test_a_graph_without_a_version_leaves_those_of_versions_alone(postgres, queue):
+    with working(shop("1"), postgres):
+        submit(queue, "t")
+    with working(shop(None), postgres):
+        run = queue.submit("t", Command(resume="yes"))
+        assert submit(queue, "free") == [[]]
+        assert [job.run_id for job in queue.jobs()] == [run]
+    with working(shop("1"), postgres):
+        assert queue.result("t", run_id=run, wait=60).value["log"] == ["1", "yes", "1"]
+
+
+def test_new_threads_go_to_the_newest_version_or_a_share_of_them(postgres, queue):
+    with ExitStack() as fleet:
+        for version in "12":
+            fleet.enter_context(working(shop(version), postgres))
+            until(lambda version=version: [each.version for each in queue.versions()][:1] == [version])
+
+        def count_new(percent: int, place: str) -> int:
+            assert queue.ramp(percent) == "2"
+            names = [f"{place}{number}" for number in range(40)]
+            submit(queue, *names)
+            return sum(log[0] == "2" for log in submit(queue, *names, given=Command(resume="yes")))
+
+        assert count_new(100, "all ") == 40
+        assert count_new(0, "none ") == 0
+        assert 2 <= count_new(30, "some ") <= 25
+
+
+def test_versions_tell_what_waits_and_what_nobody_serves(postgres, queue, capsys):
+    with working(shop("1"), postgres):
+        submit(queue, "t", "u")
+    with working(shop("2"), postgres):
+        queue.submit("t", Command(resume="yes"))
+        until(lambda: len(queue.versions()) == 2)
+        second, first = queue.versions()
+        assert (second.version, second.drained, second.workers) == ("2", True, 1)
+        assert (first.version, first.jobs, first.paused, first.abandoned) == ("1", 1, 1, True)
+        assert main(["queue", "--db", postgres, "--versions"]) == 0
+        out = capsys.readouterr().out
+        assert "version 1\t1 jobs, 1 paused threads" in out and "NOT SERVED by any worker" in out
+        assert "version 2\tdrained\t1 workers" in out
+        assert main(["queue", "--db", postgres, "--as", "shop", "--ramp", "10%"]) == 0
+        assert "version 2 takes 10% of the new threads" in capsys.readouterr().out
+        assert main(["queue", "--db", postgres, "--as", "shop", "--rollback"]) == 0
+        assert queue.versions()[0].share == 0
+
+
+@pytest.mark.parametrize("last", [None, "1"])
+def test_a_job_that_the_newest_version_cannot_run_is_left_to_any_other(postgres, queue, last):
+    """A thread of before there were versions, which the newest cannot continue."""
+    with working(shop(None), postgres):
+        submit(queue, "t")
+    other = chain_of(State, other=lambda state: {"log": ["other"]}).compile(name="shop", version="2")
+    with working(other, postgres):
+        run = queue.submit("t", Command(resume="yes"))
+        until(lambda: [job.attempts for job in queue.jobs()] == [1])
+        until(lambda: [job.status for job in queue.jobs()] == ["waiting"])
+        with working(shop(last), postgres):
+            assert queue.result("t", run_id=run, wait=60).value["log"] == [last, "yes", last]
+
+
+def test_serving_other_versions_needs_one_of_its_own(postgres):
+    with pytest.raises(ValueError, match="serves= needs a graph with a version"):
+        Worker(shop(None), postgres, serves=["1"])
+
+
+@pytest.mark.parametrize("part", ["workers", "threads"])
+def test_a_worker_ends_when_a_newer_release_has_changed_the_tables(postgres, queue, caplog, part):
+    worker = Worker(shop(None), postgres, poll=0.05)
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(worker.run)
+        assert submit(queue, "t") == [[]]
+        with psycopg.connect(postgres, autocommit=True) as connection:
+            connection.execute(f"INSERT INTO stategraph_migrations VALUES ('{part}', 1000)")
+        assert ended.result(60) is None
+    assert "takes no more jobs: a newer stategraph has changed the tables" in caplog.text
+    queue.submit("t", Command(resume="yes"), run_id="later")
+    assert [job.status for job in queue.jobs()] == ["waiting"]
+
+
+SHOP = """
+import operator, time
+from datetime import timedelta
+from typing import Annotated, TypedDict
+from stategraph import START, Send, StateGraph, interrupt
+
+class State(TypedDict, total=False):
+    log: Annotated[list, operator.add]
+
+def work(state):
+    time.sleep(0.03)
+    return {"log": ["VERSION"]}
+
+def ask(state): return {"log": [interrupt("go?"), "VERSION"]}
+
+def nap(state, runtime):
+    runtime.sleep(timedelta(seconds=0.3))
+    return work(state)
+
+builder = StateGraph(State).add_node("begin", work).add_node("item", work).add_node("left", work).add_node("ask", ask)
+builder.add_node("nap", nap).add_node("end", work).add_edge(START, "begin").add_edge("begin", "ask").add_edge("begin", "left")
+builder.add_conditional_edges("ask", lambda state: [Send("item", {})] * 3, ["item"]).add_edge("item", "nap")
+app = builder.add_edge(["left", "nap"], "end").compile(name="shop", version="VERSION")
+"""
+
+
+@pytest.mark.trial
+def test_two_versions_under_kills_lose_no_thread_and_run_none_by_the_other_version(postgres, queue, tmp_path):
+    """Pauses, half open joins, Sends and sleeps; the newest version takes half of the threads."""
+    chance, names = random.Random(7), [f"t{number}" for number in range(300)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for version in "12":
+        (tmp_path / f"shop{version}.py").write_text(SHOP.replace("VERSION", version))
+
+    def start(version: str) -> Any:
+        work = [sys.executable, "-P", "-m", "stategraph", "work", f"{tmp_path}/shop{version}.py:app", "--db", postgres]
+        return subprocess.Popen([*work, "--poll", "0.2", "--concurrency", "3", "--tries", "99"], env=env, stderr=subprocess.DEVNULL)
+
+    workers, kills = [(version, start(version)) for version in "1122"], 0
+    try:
+        until(lambda: len(queue.versions()) == 2)
+        newest = queue.ramp(50)
+        asked, answers = {name: queue.submit(name, {"log": []}) for name in names}, {}
+        while asked or queue.counts()["shop"].keys() & {"waiting", "running", "sleeping"}:
+            place = chance.randrange(len(workers))
+            version, victim = workers[place]
+            victim.kill()
+            victim.wait()
+            kills += 1
+            workers[place] = version, start(version)
+            time.sleep(chance.uniform(1.0, 2.5))
+            for name in [name for name, run in asked.items() if queue.result(name, run_id=run).status == "paused"]:
+                del asked[name]
+                answers[name] = queue.submit(name, Command(resume="yes"))
+        logs = [sorted(queue.result(name, run_id=answers[name], wait=60).value["log"]) for name in names]
+    finally:
+        for _, worker in workers:
+            worker.kill()
+            worker.wait()
+    whole = {version: [version] * 8 + ["yes"] for version in "12"}
+    assert all(log in whole.values() for log in logs)
+    print(f"{kills} kills; {logs.count(whole[newest])} threads of {len(names)} ran by the newest version")
+    assert kills >= 5 and min(map(logs.count, whole.values())) > 50
+    assert all(each.drained for each in queue.versions())
