@@ -33,7 +33,7 @@ from ..pregel.names import (
 )
 from ..pregel.program.program import Program
 from ..pregel.run.ledger import TaskRecord
-from ..pregel.run.snapshots import View, view
+from ..pregel.run.snapshots import View, key_of, view
 from ..pregel.task.interrupts import identity_of
 from ..pregel.task.task import Task
 from ..pregel.types import Send
@@ -230,7 +230,8 @@ class _ThreadReader:
             if name != task.name or child.checkpointer is False:
                 continue
             stable = child.checkpointer is True
-            ns = numbered_ns(child_ns(level.ns, task.name, task.id, stable=stable), number)
+            first = child_ns(level.ns, task.name, task.id, stable=stable, key=key_of(task))
+            ns = numbered_ns(first, number)
             stored = list(self.saver.list(address(self.thread_id, ns)))
             mine = [
                 each for each in stored if each.metadata.get("parents", {}).get(level.ns) == base

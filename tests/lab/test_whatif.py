@@ -10,9 +10,19 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from stategraph import END, START, Command, InMemorySaver, Send, StateGraph, entrypoint, interrupt
+from stategraph import (
+    END,
+    START,
+    Command,
+    InMemorySaver,
+    Send,
+    StateGraph,
+    entrypoint,
+    interrupt,
+    task,
+)
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.lab import Trials, awhatif, find_threads, whatif
+from stategraph.lab import Trials, awhatif, find_threads, whatif, why_not
 from stategraph.pregel.clock import CLOCK
 from stategraph.testing import OPEN, CheckFailed
 
@@ -422,6 +432,32 @@ def test_threads_are_chosen_by_how_they_stand_and_by_time(world):
     assert len(whatif(app, find_threads(app, status="done"))) == 3
     with pytest.raises(ValueError, match="status must be one of done, paused, failed, stopped, got 'ended'"):
         find_threads(app, status="ended")
+
+
+def test_calls_inside_of_memories_with_keys_are_known(world):
+    @task
+    def look(word: str) -> str:
+        return world.do(word)
+
+    def remember(state: Talk) -> Talk:
+        return {"log": [look(f"look {state['n']} {len(state.get('log', []))}").result()]}
+
+    talk = StateGraph(Talk).add_node("remember", remember).add_edge(START, "remember").compile(checkpointer=True)
+    class Whole(TypedDict, total=False):
+        total: int
+        log: Annotated[list[str], operator.add]
+
+    graph = StateGraph(Whole).add_node("talk", talk)
+    graph.add_conditional_edges(START, lambda state: [Send("talk", {"n": n}, key=f"k{n}") for n in range(state["total"])], ["talk"])
+    app = graph.compile(checkpointer=InMemorySaver())
+    for turn in (2, 3):
+        app.invoke({"total": turn}, {"configurable": {"thread_id": "t0"}})
+    done = list(world.effects)
+    [trial] = whatif(app, 1, live="*")
+    assert trial.same, trial.difference or trial.refused
+    assert world.effects == done and [call.came for call in trial.calls] == ["record"] * 5
+    assert [task.steps[0][0].node for run in trial.before.runs for task in run.steps[0]] == ["remember"] * 5
+    assert why_not(app, {"configurable": {"thread_id": "t0"}}, "talk:remember").count("it ran") == 5
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
