@@ -31,9 +31,9 @@ def check_choice(name: str, given: Any, choices: Any) -> None:
     Raises:
         ValueError: it is none.
     """
+    *others, last = map(repr, get_args(choices))
     if given not in get_args(choices):
-        known = " or ".join(map(repr, get_args(choices)))
-        raise ValueError(f"{name} must be {known}, got {given!r}")
+        raise ValueError(f"{name} must be {', '.join(others)} or {last}, got {given!r}")
 
 
 def resolve_executor(given: Any) -> Any:

@@ -58,7 +58,8 @@ def make_graph(gate: Gate, *, is_async):
     async def ab(state: Log):
         gate.reached.set()
         gate.calls += 1
-        while not gate.opened.is_set() and gate.calls == 1:
+        is_first = gate.calls == 1
+        while not gate.opened.is_set() and is_first:
             await asyncio.sleep(0.005)
         return {"log": [interrupt("name?") if state.get("asks") else "b"]}
 
@@ -160,9 +161,10 @@ def test_a_stream_continues_when_another_worker_claims_the_job(postgres):
             assert gate.reached.wait(60)
             ((worker, *_),) = queue.workers()
             queue.evict(worker)  # it lives on, and adds nothing any more
-            until(lambda: gate.calls == 2)  # its job runs again: what comes of the first run is refused
-            gate.opened.set()
+            until(lambda: gate.calls == 2)  # its job runs again
             found += chunks
+            gate.opened.set()  # what comes of the first run is refused
+        assert found == [*queue.stream("t", run_id=run)]
     assert [(each.seq, each.data) for each in found] == [(1, {"a": {"log": ["a"]}}), (2, {"b": {"log": ["b"]}})]
 
 

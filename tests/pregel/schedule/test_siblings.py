@@ -131,9 +131,9 @@ def test_coroutines_are_not_cancelled():
 def test_an_unknown_choice_is_refused():
     wrong = "go on"
     builder = chain_of(Log, a=lambda state: {})
-    with pytest.raises(ValueError, match="on_failure must be 'stop' or 'finish', got 'go on'"):
+    with pytest.raises(ValueError, match="on_failure must be 'stop', 'finish' or 'undo', got 'go on'"):
         builder.compile(on_failure=wrong)
-    with pytest.raises(ValueError, match="on_failure must be 'stop' or 'finish', got 'go on'"):
+    with pytest.raises(ValueError, match="on_failure must be 'stop', 'finish' or 'undo', got 'go on'"):
         builder.compile().invoke({}, on_failure=wrong)
 
 
