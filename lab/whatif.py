@@ -76,7 +76,7 @@ def whatif(
         app: the graph that ran the threads, with its checkpointer.
         threads: an id, several (`find_threads`), or the newest so many; a dict of metadata that
             they must have; or recordings, their files and folders, or the file of a cohort
-                (`Trials.save`).
+            (`Trials.save`).
         variant: what is changed. A dict of nodes, as for `testing.replace`; or another graph, of
             which the nodes run whose code, or the plain values that it holds, is not that of `app`.
             None is the baseline: nothing is changed.
