@@ -84,7 +84,8 @@ class Unrecorded(BaseException):
 
     def __init__(self, text: str, node: str, what: str) -> None:
         super().__init__(text)
-        self.node, self.what = node, what
+        self.node: str = node
+        self.what: str = what
 
 
 class CallTape(EngineObserver):

@@ -470,7 +470,8 @@ class UndoneSignal(GraphBubbleUp):
 
     def __init__(self, plan: dict[str, Any], effects: list[dict[str, Any]]) -> None:
         super().__init__(plan, effects)
-        self.plan, self.effects = plan, effects
+        self.plan: dict[str, Any] = plan
+        self.effects: list[dict[str, Any]] = effects
 
 
 class ThreadUndoingError(StateGraphError):

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from ..checkpoint.base import Commit, Post, address, coordinates
 from ..checkpoint.memory import InMemorySaver
+from ..checkpoint.serde import Serializer
 from ..checkpoint.serde.json_form import from_json, to_json
 from ..graph.branch import BranchWriter
 from ..pregel.app import Pregel
@@ -177,7 +178,7 @@ class Stage:
     ) -> None:
         self._options = {**options, "context": context, "version": "v2", "durability": "sync"}
         self.saver = _PostingSaver(serde=app.serde)
-        self.app = app.copy({"checkpointer": self.saver})
+        self.app: Pregel = app.copy({"checkpointer": self.saver})
         given = dict(config or {})
         configurable = {**given.get("configurable", {}), "thread_id": str(uuid4())}
         ordered = one_at_a_time(app.program)
@@ -253,11 +254,12 @@ class Player:
         config: Mapping[str, Any] | None,
         **options: Any,
     ) -> None:
-        self.recording, self.tapes = recording, tapes
-        self.serde = app.serde
-        self.order = RecordedOrder(app.serde)
+        self.recording: Recording = recording
+        self.tapes: Mapping[str, Tape] = tapes
+        self.serde: Serializer = app.serde
+        self.order: RecordedOrder = RecordedOrder(app.serde)
         played = replace(app, tapes) if tapes else app
-        self.stage = Stage(in_recorded_order(played, self.order), config, **options)
+        self.stage: Stage = Stage(in_recorded_order(played, self.order), config, **options)
         self.error: Exception | None = None
 
     def play(
@@ -320,9 +322,10 @@ class Tape:
 
     def __init__(self, path: str, app: Pregel) -> None:
         self.path = path
+        self.name: str
         graph, self.name = find_node(app, path)
-        self.serde = app.serde
-        self.root = ROOT in graph.program.scope.keys
+        self.serde: Serializer = app.serde
+        self.root: bool = ROOT in graph.program.scope.keys
         # A router is asked anew; without one, what is recorded came from a Command.
         node = graph.program.nodes[self.name]
         self.routed = any(isinstance(writer, BranchWriter) for writer in node.writers)

@@ -302,43 +302,43 @@ class _ModeTransformer(StreamTransformer):
 class ValuesTransformer(_ModeTransformer):
     """Shows the state after each superstep."""
 
-    required_stream_modes = ("values",)
+    required_stream_modes: ClassVar[tuple[str, ...]] = ("values",)
 
 
 class UpdatesTransformer(_ModeTransformer):
     """Shows what nodes return."""
 
-    required_stream_modes = ("updates",)
+    required_stream_modes: ClassVar[tuple[str, ...]] = ("updates",)
 
 
 class CustomTransformer(_ModeTransformer):
     """Shows what nodes send by their writer."""
 
-    required_stream_modes = ("custom",)
+    required_stream_modes: ClassVar[tuple[str, ...]] = ("custom",)
 
 
 class CheckpointsTransformer(_ModeTransformer):
     """Shows checkpoints as they are stored."""
 
-    required_stream_modes = ("checkpoints",)
+    required_stream_modes: ClassVar[tuple[str, ...]] = ("checkpoints",)
 
 
 class DebugTransformer(_ModeTransformer):
     """Shows tasks and checkpoints with step and time."""
 
-    required_stream_modes = ("debug",)
+    required_stream_modes: ClassVar[tuple[str, ...]] = ("debug",)
 
 
 class TasksTransformer(_ModeTransformer):
     """Shows tasks as they start and end."""
 
-    required_stream_modes = ("tasks",)
+    required_stream_modes: ClassVar[tuple[str, ...]] = ("tasks",)
 
 
 class MessagesTransformer(_ModeTransformer):
     """Shows each call of a model as a stream of its own."""
 
-    required_stream_modes = ("messages",)
+    required_stream_modes: ClassVar[tuple[str, ...]] = ("messages",)
 
     def _on_register(self, mux: Any) -> None:
         self._mux, self._messages = mux, dict[Any, Any]()
@@ -368,7 +368,7 @@ class _TasksLifecycleBase(StreamTransformer):
     """Follows the graphs inside its own: a graph has begun if it runs a task, and has ended if its
     own task has."""
 
-    required_stream_modes = ("tasks",)
+    required_stream_modes: ClassVar[tuple[str, ...]] = ("tasks",)
     supports_sync = True
 
     def __init__(self, scope: Namespace = ()) -> None:
@@ -545,6 +545,9 @@ class StreamMux:
     """
 
     pump: Any
+    scope: Namespace
+    is_async: bool
+    transformers: list[StreamTransformer]
 
     def __init__(
         self, factories: Sequence[Any], *, is_async: bool, scope: Namespace = ()
@@ -645,7 +648,8 @@ class StreamMux:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._end(err)
 
-    fail, afail = close, aclose
+    fail = close
+    afail = aclose
 
     def _end(self, err: BaseException | None) -> None:
         for each in self._channels:
@@ -662,6 +666,11 @@ class GraphRunStream:
     """
 
     _parts: Any
+    path: Namespace
+    graph_name: str | None
+    trigger_call_id: str | None
+    extensions: Mapping[str, Any]
+    status: str
 
     def __init__(
         self,

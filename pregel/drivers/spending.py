@@ -229,7 +229,8 @@ class Reservation:
         waited: list[Any],
         node: str,
     ) -> None:
-        self.meter, self.node = meter, node
+        self.meter: Meter = meter
+        self.node: str = node
         self._amounts, self._waited = amounts, waited
         self._reserved, self._settled = records
 
