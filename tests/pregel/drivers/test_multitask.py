@@ -292,7 +292,7 @@ def test_without_it_the_head_decides(drive):
 
 
 def test_what_it_cannot_be_is_refused(drive):
-    with pytest.raises(ValueError, match="multitask must be 'reject' or 'enqueue'"):
+    with pytest.raises(ValueError, match="multitask must be 'reject', 'enqueue', 'interrupt' or 'rollback'"):
         drive.invoke(make(InMemorySaver()), {"log": []}, CONFIG, multitask="maybe")
     with pytest.raises(ValueError, match="multitask must be"):
         drive.stream(make(InMemorySaver()), {"log": []}, CONFIG, multitask="maybe")
