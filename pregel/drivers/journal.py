@@ -283,8 +283,8 @@ class Journal:
         """
         position = self._position
         while self._queue and not (mine is not None and mine.done):
-            entries = self._next_entries()
-            first = entries[0]
+            first = self._queue[0]
+            entries = self._next_entries() if len(self._queue) > 1 else (first,)
             try:
                 if self.broken is not None:
                     raise self.broken
@@ -317,7 +317,7 @@ class Journal:
         is there; or what `@task` calls beside one checkpoint have left."""
         queue = self._queue
         first = queue[0]
-        if not (first.held or first.of_call) or len(queue) == 1:
+        if not (first.held or first.of_call):
             return (first,)
         entries, size = [first], first.size
         # By index: other threads append meanwhile.
