@@ -264,7 +264,7 @@ def _show_versions(queue: Queue, name: str | None) -> None:
             continue
         waits = f"{each.jobs} jobs, {each.paused} paused threads, for {each.seconds:.0f} s"
         standing = "drained" if each.drained else waits
-        served = "NOT SERVED by any worker" if each.abandoned else f"{each.workers} workers"
+        served = "NOT SERVED by any worker" if each.abandoned else f"served by {each.workers}"
         share = [] if each.share in (None, 100) else [f"{each.share}% of the new threads"]
         _print_row(each.graph, f"version {each.version}", standing, served, *share)
 

@@ -31,8 +31,8 @@ def check_choice(name: str, given: Any, choices: Any) -> None:
     Raises:
         ValueError: it is none.
     """
-    *others, last = map(repr, get_args(choices))
     if given not in get_args(choices):
+        *others, last = map(repr, get_args(choices))
         raise ValueError(f"{name} must be {', '.join(others)} or {last}, got {given!r}")
 
 

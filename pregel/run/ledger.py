@@ -453,7 +453,9 @@ class Ledger(dict[str, TaskRecord]):
         return taken
 
     def _take_out(self, question: str) -> Any:
-        answer = self._taken[question] = self.brought.pop(question)
+        # In this order it is at no time absent from what is claimed: another thread may store that.
+        answer = self._taken[question] = self.brought[question]
+        del self.brought[question]
         return answer
 
     def _outwards(self) -> Iterator[Ledger]:

@@ -117,7 +117,7 @@ def test_versions_tell_what_waits_and_what_nobody_serves(postgres, queue, capsys
         assert main(["queue", "--db", postgres, "--versions"]) == 0
         out = capsys.readouterr().out
         assert "version 1\t1 jobs, 1 paused threads" in out and "NOT SERVED by any worker" in out
-        assert "version 2\tdrained\t1 workers" in out
+        assert "version 2\tdrained\tserved by 1" in out
         assert main(["queue", "--db", postgres, "--as", "shop", "--ramp", "10%"]) == 0
         assert "version 2 takes 10% of the new threads" in capsys.readouterr().out
         assert main(["queue", "--db", postgres, "--as", "shop", "--rollback"]) == 0
