@@ -399,7 +399,7 @@ class StateGraph(Drawable, Edges, Generic[StateT, ContextT, InputT, OutputT]):
         if name is not None and not isinstance(name, str):
             raise TypeError(f"compile(name=...) must be a string, got {name!r}")
         if version is not None and (not isinstance(version, str) or not version):
-            raise TypeError(f"compile(version=...) must be a string, got {version!r}")
+            raise TypeError(f"compile(version=...) must be a name, such as '2', got {version!r}")
         before = read_breakpoints("interrupt_before", interrupt_before)
         after = read_breakpoints("interrupt_after", interrupt_after)
         make_compiler = None

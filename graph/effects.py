@@ -134,6 +134,8 @@ def read_effect(
     if undo is not None:
         if kind == "pure":
             raise ValueError("undo is for effects that change something, got it for 'pure'")
+        if not callable(undo):
+            raise TypeError(f"undo must be a function, got {type(undo).__name__}")
         undo = undo if declared_of(undo) else declare(undo, Effect("keyed"))
     return Effect(kind, probe, not_done, undo)
 

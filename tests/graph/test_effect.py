@@ -365,6 +365,12 @@ def test_what_is_no_declaration_is_refused(make, words):
         make()
 
 
+def test_what_undoes_a_call_must_be_a_function():
+    with pytest.raises(TypeError, match="undo must be a function, got int"):
+        effect("keyed", undo=3)
+
+
+
 def test_an_irreversible_call_inside_of_another_is_refused(saver):
     @effect("irreversible")
     def inner() -> int:

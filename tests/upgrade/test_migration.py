@@ -191,3 +191,9 @@ def test_names_follow_through_several_versions():
         new = chain_of(Log, c=asks("q")).compile(saver, migrate=migration)
         thread = look_at(new, saver, "t")
         assert thread.asked and thread.end == ("ended", ["('q', 'yes')"])
+
+
+@pytest.mark.parametrize("wrong", [3, ""])
+def test_a_version_must_have_a_name(wrong):
+    with pytest.raises(TypeError, match="version=...\\) must be a name, such as '2', got"):
+        chain_of(Log, a=says("a")).compile(version=wrong)
