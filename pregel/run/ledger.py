@@ -13,11 +13,12 @@ one.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
+from threading import Lock
 from typing import Any, Final, TypedDict
 
-from ...channels.base import MISSING
 from ...checkpoint.base import (
     CLAIM,
     DIGEST,
@@ -192,6 +193,7 @@ class Ledger(dict[str, TaskRecord]):
     beside: str | None = None
     brought_any: bool = False
     _first_for: tuple[str | None, str] = (None, "")
+    _first_lock: AbstractContextManager[Any] = nullcontext()
     _given: set[str] | None = None
     _only: tuple[str, str] | None = None
     _renewed: bool = False
@@ -368,6 +370,7 @@ class Ledger(dict[str, TaskRecord]):
             only: task and id of the only question that is open, if its answer came without an id.
         """
         self.brought, self._only, self.brought_any = dict(answers), only, True
+        self._first_lock = Lock()
 
     def bring_inside(self, around: Ledger, question: str, task_id: str | None) -> None:
         """Take an answer for a question of a nested graph that starts over: it asks the same again,
@@ -380,7 +383,7 @@ class Ledger(dict[str, TaskRecord]):
             task_id: the task of this run that runs that graph; None if that is not known.
         """
         answer = around._take_out(question)
-        self.brought[FIRST], self.brought_any = answer, True
+        self.brought[FIRST], self.brought_any, self._first_lock = answer, True, Lock()
         unnamed = around._only is not None and around._only[1] == question
         self._first_for = task_id, "" if unnamed else question[TASK.stop :]
 
@@ -389,7 +392,7 @@ class Ledger(dict[str, TaskRecord]):
         graph may have taken the answer to the first question already: so only a task that has been
         given no answer yet takes it."""
         self.brought, self.beside, self._renewed = dict(left), beside, FIRST in left
-        self.brought_any = self.brought_any or bool(left)
+        self.brought_any, self._first_lock = self.brought_any or bool(left), Lock()
 
     def move(self, ids: Mapping[str, str]) -> None:
         """Bind the answers to the ids that their questions have in a fork.
@@ -408,7 +411,9 @@ class Ledger(dict[str, TaskRecord]):
     @property
     def claimed(self) -> dict[str, Any]:
         """What the claim of this call holds, or of the one that it goes on with."""
-        return {**self._taken, **self.brought}
+        # In this order: an answer that is taken meanwhile is in the one or the other.
+        with self._first_lock:
+            return {**self.brought, **self._taken}
 
     def move_claim(self, delivered: Collection[str], beside: str) -> dict[str, Any]:
         """Move the claim beside another checkpoint, without the answers that are recorded there.
@@ -453,7 +458,7 @@ class Ledger(dict[str, TaskRecord]):
         return taken
 
     def _take_out(self, question: str) -> Any:
-        # In this order it is at no time absent from what is claimed: another thread may store that.
+        # In this order it is never absent from what is `claimed`: another thread may store that.
         answer = self._taken[question] = self.brought[question]
         del self.brought[question]
         return answer
@@ -478,11 +483,10 @@ class Ledger(dict[str, TaskRecord]):
         task_id, words = self._first_for
         if task_id not in (None, by.id) or not question.endswith(words):
             return ()
-        # Of questions asked at once on several threads one is the first.
-        answer = self.brought.pop(FIRST, MISSING)
-        if answer is MISSING:
-            return ()
-        self._taken[question] = answer  # from now on it is known which question it is for
+        with self._first_lock:  # of questions asked at once on several threads one is the first
+            if FIRST not in self.brought:
+                return ()
+            answer = self._taken[question] = self.brought.pop(FIRST)
         return (answer,)
 
     def _kept_by(self, task: Task) -> Iterator[Mapping[str, Any]]:

@@ -5,6 +5,7 @@ runs. A run delivered twice is one run.
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from stategraph import (
     UnknownInterruptError,
     interrupt,
 )
+from stategraph.pregel.run.ledger import FIRST, Ledger
 
 saver = local_saver
 
@@ -265,3 +267,51 @@ def test_an_answer_of_a_failed_call_reaches_no_interrupt_of_a_nested_graph(drive
     paused = drive.invoke(app, Command(resume="for p"), CFG)
     assert asked(paused) == ["p1?"]
     assert drive.invoke(app, Command(resume="for p1"), CFG)["log"] == [("p", "for p", "for p1"), ("r", "for r")]
+
+
+TASK: Any = SimpleNamespace(id="t")
+
+
+class Brought(dict):
+    """Answers that another thread reads, or takes, in the middle of what is done with them here."""
+
+    meanwhile: Any = None
+
+    def __iter__(self):  # so that a copy of this is made by `keys`
+        return super().__iter__()
+
+    def keys(self):
+        if self.meanwhile is not None:
+            self.meanwhile()
+        return super().keys()
+
+    def pop(self, *key):
+        found = super().pop(*key)
+        if self.meanwhile is not None:
+            self.meanwhile()
+        return found
+
+
+def test_an_answer_that_is_taken_while_the_claim_is_read_is_in_the_claim():
+    ledger = Ledger()
+    ledger.bring({"q": "yes"})
+    ledger.brought = Brought(ledger.brought)
+    ledger.brought.meanwhile = lambda: ledger.take("q", by=TASK)
+    assert ledger.claimed == {"q": "yes"}
+
+
+def test_an_answer_without_an_id_is_in_the_claim_while_a_question_takes_it():
+    ledger, claims = Ledger(), []
+    ledger.bring({FIRST: "yes"})
+    ledger.brought = Brought(ledger.brought)
+    reader = threading.Thread(target=lambda: claims.append(ledger.claimed))
+
+    def read():
+        ledger.brought.meanwhile = None
+        reader.start()
+        reader.join(0.05)
+
+    ledger.brought.meanwhile = read
+    assert ledger.take("q", by=TASK) == ("yes",)
+    reader.join()
+    assert claims == [{"q": "yes"}]
