@@ -12,7 +12,7 @@ ON_ALL_CORES = -n $(call WORKERS,2) --dist loadfile --no-loadscope-reorder
 TRIALS_ON_ALL_CORES = -n $(call WORKERS,1) --dist loadfile --no-loadscope-reorder
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
-.PHONY: help venv peer others clients compat newest pythons demo test trials check lint map wheel sdist lowest docs bench curves notebooks pictures chaos clean
+.PHONY: help venv peer others clients compat newest pythons demo test trials check lint vendored map wheel sdist lowest docs bench curves notebooks pictures chaos clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -48,6 +48,13 @@ lint: .venv/stamp ## ruff, and mypy --strict
 	@mkdir -p .types && ln -sfn .. .types/stategraph
 	@.venv/bin/ruff check .
 	@MYPYPATH=.types .venv/bin/mypy --strict -p stategraph
+
+# serve/page/vendor holds what .ci/javascript/package.json pins: change a version there, then run this.
+vendored: .javascript/stamp ## copy the pinned JavaScript libraries and their licences into serve/page/vendor; needs npm
+	@cd .javascript/node_modules && vendor=$(CURDIR)/serve/page/vendor && \
+	sed '/^\/\/# sourceMappingURL/d' markdown-it/dist/browser/markdown-it.esm.min.mjs > $$vendor/markdown-it.js && \
+	sed '/^\/\/# sourceMappingURL/d' dompurify/dist/purify.min.js > $$vendor/purify.js && \
+	tail -n +1 dompurify/LICENSE $(foreach name,markdown-it linkify-it mdurl uc.micro entities punycode.js,$(name)/LICENSE*) > $$vendor/LICENSES
 
 # A folder of its own: the tests there need other packages than all others do, and nothing else.
 compat: .compat/stamp ## agents and programs written for the peer: the same here as there
@@ -156,6 +163,10 @@ clean: ## remove what was built and cached; the two venvs stay
 .py%/stamp: pyproject.toml
 	@.py$*/bin/python -c 'import pip' 2>/dev/null || { echo "making .py$*"; $(PYTHON) -m venv .py$*; }
 	@.py$*/bin/python $(PIP) install -e '.[dev]'
+	@touch $@
+
+.javascript/stamp: .ci/javascript/package.json
+	@mkdir -p .javascript && cp $< .javascript/ && cd .javascript && npm install --silent --no-audit --no-fund
 	@touch $@
 
 .clients/stamp: tests/serve/clients/package.json

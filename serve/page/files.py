@@ -31,11 +31,12 @@ POLICY: Final = "; ".join(
         "form-action 'none'",
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
+        "trusted-types dompurify",
     ]
 )
 """The Content-Security-Policy: the page runs only its own scripts, connects only to its own server,
-and cannot turn a string into HTML or a script."""
+and no string becomes HTML or a script: the one exception, the Trusted Types policy of DOMPurify,
+can be created once and is what that library parses a message with before it cleans it."""
 
 _HEADERS: Final = {
     "Content-Security-Policy": POLICY,
@@ -84,10 +85,10 @@ class PageFiles:
 def read_assets() -> dict[str, Asset]:
     """Return the files of the page by name, including the components that it shares with reports
     and the style sheets of drawings."""
-    folder = files(__package__).joinpath("static")
     texts = {
         each.name: each.read_bytes()
-        for each in folder.iterdir()
+        for folder in ("static", "vendor")
+        for each in files(__package__).joinpath(folder).iterdir()
         if each.name[each.name.rfind(".") :] in _TYPES
     }
     made = {"colours.css": draw_colours().encode(), "drawings.css": drawing_styles().encode()}

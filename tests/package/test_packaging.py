@@ -1,5 +1,6 @@
 """The metadata in pyproject.toml agrees with the package."""
 
+import json
 import re
 import subprocess
 import sys
@@ -38,3 +39,10 @@ def test_the_sdist_contains_what_tests_need():
     lines = (ROOT / "MANIFEST.in").read_text().splitlines()
     grafted = {line.split()[1] for line in lines if line.startswith("graft ")}
     assert {"tests", "docs", "notebooks", "benchmarks", "changes", ".ci"} == grafted
+
+
+def test_the_libraries_of_the_page_are_those_that_are_pinned():
+    pinned = json.loads((ROOT / ".ci/javascript/package.json").read_text())["dependencies"]
+    banners = [(ROOT / "serve/page/vendor" / name).read_text()[:120] for name in ("markdown-it.js", "purify.js")]
+    said = dict(re.search(r"(markdown-it|DOMPurify) (\d+\.\d+\.\d+)", each).groups() for each in banners)  # type: ignore[union-attr]
+    assert {name.lower(): version for name, version in said.items()} == pinned

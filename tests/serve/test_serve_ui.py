@@ -398,7 +398,7 @@ def test_a_stream_that_breaks_off_is_joined_again_behind_the_last_event(browser,
         relay.mend()
         page.sees("It is sunny", within=".live")
         page.until("document.getElementById('lost').hidden")
-        assert browser.texts(".live .text") == ["It is sunny "]
+        assert browser.texts(".live .text") == ["It is sunny"]
         speech.go_on.release()
         page.sees("It is sunny in Rome.", within=".messages:not(.live)")
         page.leave()
@@ -446,7 +446,7 @@ def test_a_hidden_page_leaves_its_stream_and_joins_it_again(page, client, speech
     turn(False)
     page.sees("It is sunny", within=".live")
     page.asks_for("/stream")
-    assert page.browser.texts(".live .text") == ["It is sunny "]
+    assert page.browser.texts(".live .text") == ["It is sunny"]
     speech.go_on.release()
     page.sees("It is sunny in Rome.", within=".messages:not(.live)")
 

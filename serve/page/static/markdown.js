@@ -1,175 +1,69 @@
-// The blocks of a text in Markdown, as elements: paragraphs, headings, lists, quotes, code, tables.
-//
-// What people and models write in chats, not all of CommonMark: no HTML, no references, no code by
-// indentation, and line breaks stay. Texts come from anybody, so no text becomes markup, and every
-// rule reads a line once for each level of nesting, of which there are few.
+// Texts in Markdown, as elements. markdown-it reads them (CommonMark, tables, addresses; HTML stays
+// text), and DOMPurify lets pass only what is listed here. The texts come from anybody.
 import { make } from "./elements.js";
-import { drawInline } from "./markdown-inline.js";
+import MarkdownIt from "./markdown-it.js";
+import "./purify.js";
 
 const LONGEST = 50_000; // characters; longer texts are shown as they are
-const DEEPEST = 8; // lists and quotes in each other; deeper ones are shown as text
-const WIDEST = 40; // columns of a table
+const DEEPEST = 20; // lists and quotes in each other
+const PASSED = {
+  ALLOWED_TAGS: "p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong s a table thead tbody tr th td #text".split(" "),
+  ALLOWED_ATTR: ["href", "class", "start", "data-language"],
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+  RETURN_DOM_FRAGMENT: true,
+};
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})([^`]*)$/;
-const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/;
-const RULE = /^ {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$/;
-const QUOTE = /^ {0,3}> ?/;
-const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:[ \t]+|$)/;
-const BLANK = /^\s*$/;
+const markdown = new MarkdownIt({ breaks: true, linkify: true, maxNesting: DEEPEST });
+const { escapeHtml } = markdown.utils;
+markdown.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
+markdown.validateLink = (text) => readUrl(text) !== null;
+markdown.normalizeLinkText = (text) => text;
+// No image is loaded from elsewhere: it would tell that server who reads.
+markdown.renderer.rules.image = (tokens, at) =>
+  `<a href="${escapeHtml(tokens[at].attrGet("src"))}">image: ${escapeHtml(tokens[at].content)}</a>`;
+markdown.renderer.rules.fence = (tokens, at) => {
+  const language = tokens[at].info.trim().split(/\s/)[0].slice(0, 30);
+  return `<pre${language && ` data-language="${escapeHtml(language)}"`}><code>${escapeHtml(tokens[at].content)}</code></pre>`;
+};
+markdown.core.ruler.push("page", ({ tokens }) => {
+  for (const token of tokens) {
+    // Below the headings of the page itself.
+    token.tag = token.tag.replace(/^h(\d)$/, (_, level) => `h${Math.min(Number(level) + 2, 6)}`);
+    const style = token.attrGet("style"); // text-align of a cell; the page's policy forbids styles in HTML
+    if (style) token.attrs = [["class", style.split(":")[1]]];
+  }
+});
 
 /** The elements of a text. */
 export function drawMarkdown(text) {
-  if (text.length > LONGEST) return [make("p", {}, text)];
-  return drawBlocks(text.replaceAll("\r\n", "\n").split("\n"), 0);
-}
-
-function drawBlocks(lines, depth) {
-  if (depth > DEEPEST) return [make("p", {}, lines.join("\n"))];
-  const blocks = [];
-  let at = 0;
-  while (at < lines.length) {
-    if (BLANK.test(lines[at])) {
-      at += 1;
-      continue;
-    }
-    const read = READERS.find(({ begins }) => begins(lines, at))?.read ?? readParagraph;
-    const [block, next] = read(lines, at, depth);
-    blocks.push(block);
-    at = next;
+  if (text.length > LONGEST) return [make("p.plain", {}, text)];
+  const drawn = globalThis.DOMPurify.sanitize(markdown.render(text), PASSED);
+  for (const link of drawn.querySelectorAll("a")) settleLink(link);
+  for (const { firstChild } of drawn.querySelectorAll("li")) {
+    if (firstChild?.nodeType === Node.TEXT_NODE) firstChild.data = firstChild.data.replace(/^\[ \] /, "☐ ").replace(/^\[x\] /i, "☑ ");
   }
-  return blocks;
-}
-
-// -- one reader for each kind of block: where it begins; its element, and where it ends ------------------------
-
-const READERS = [
-  { begins: (lines, at) => FENCE.test(lines[at]), read: readCode },
-  { begins: (lines, at) => HEADING.test(lines[at]), read: readHeading },
-  { begins: (lines, at) => isRule(lines[at]), read: (_, at) => [make("hr"), at + 1] },
-  { begins: (lines, at) => QUOTE.test(lines[at]), read: readQuote },
-  { begins: (lines, at) => ITEM.test(lines[at]), read: readList },
-  { begins: beginsTable, read: readTable },
-];
-
-const begins = (lines, at) => READERS.some((reader) => reader.begins(lines, at));
-const isRule = (line) => RULE.test(line);
-
-function readParagraph(lines, at) {
-  let end = at + 1;
-  while (end < lines.length && !BLANK.test(lines[end]) && !begins(lines, end)) end += 1;
-  return [make("p", {}, drawInline(lines.slice(at, end).join("\n"))), end];
-}
-
-function readHeading(lines, at) {
-  const [, marks, text = ""] = HEADING.exec(lines[at]);
-  // Below the headings of the page itself.
-  return [make(`h${Math.min(marks.length + 2, 6)}`, {}, drawInline(text.trim())), at + 1];
-}
-
-/** Code behind a fence, until one as long; of a message that is still coming, until its end. */
-function readCode(lines, at) {
-  const [, fence, info] = FENCE.exec(lines[at]);
-  const ends = (line) => {
-    const found = FENCE.exec(line);
-    return found !== null && found[1].startsWith(fence) && found[2].trim() === "";
-  };
-  let end = at + 1;
-  while (end < lines.length && !ends(lines[end])) end += 1;
-  const language = info.trim().split(" ")[0].slice(0, 30);
-  const code = make("pre", { "data-language": language || null }, make("code", {}, lines.slice(at + 1, end).join("\n")));
-  return [code, end + 1];
-}
-
-function readQuote(lines, at, depth) {
-  let end = at;
-  while (end < lines.length && QUOTE.test(lines[end])) end += 1;
-  const inner = lines.slice(at, end).map((line) => line.replace(QUOTE, ""));
-  return [make("blockquote", {}, drawBlocks(inner, depth + 1)), end];
-}
-
-function readList(lines, at, depth) {
-  const [, , first] = ITEM.exec(lines[at]);
-  const isOrdered = first.length > 1, indent = indentOf(lines[at]);
-  const items = [];
-  let next = at;
-  while (next < lines.length) {
-    const found = ITEM.exec(lines[next]);
-    const isNext = found && found[2].length > 1 === isOrdered && indentOf(lines[next]) <= indent + 1 && !isRule(lines[next]);
-    if (!isNext) break;
-    const end = endOfItem(lines, next);
-    items.push(drawItem(lines.slice(next, end), found, depth));
-    next = end;
-    while (next < lines.length && BLANK.test(lines[next]) && next + 1 < lines.length) next += 1;
+  for (const table of drawn.querySelectorAll("table")) {
+    const box = make("div.table");
+    table.replaceWith(box);
+    box.append(table);
   }
-  const start = Number.parseInt(first, 10);
-  return [make(isOrdered ? "ol" : "ul", { start: isOrdered && start !== 1 && start }, items), next];
+  return [...drawn.children]; // without the ends of lines between them
 }
 
-/** Behind an item: what is indented below it belongs to it, and lines that go on with its words. */
-function endOfItem(lines, at) {
-  const inside = indentOf(lines[at]) + 2;
-  let end = at + 1, blanks = 0;
-  for (let next = end; next < lines.length; next += 1) {
-    if (BLANK.test(lines[next])) {
-      blanks += 1;
-      continue;
-    }
-    const isInside = indentOf(lines[next]) >= inside;
-    if (!isInside && (blanks > 0 || begins(lines, next))) break;
-    blanks = 0;
-    end = next + 1;
-  }
-  return end;
+/** A link opens a tab of its own. Words that look like an address must not hide where it leads. */
+function settleLink(link) {
+  // Of an address with a name to log in, markdown-it links what stands before the host.
+  if (/^[^\s/]*@/.test(link.nextSibling?.data)) return link.replaceWith(...link.childNodes);
+  const { href, host } = readUrl(link.getAttribute("href"));
+  for (const [name, value] of Object.entries({ href, title: href, target: "_blank", rel: "noopener noreferrer nofollow" })) link.setAttribute(name, value);
+  const words = link.textContent;
+  if (!words.trim() || (/:\/\/|\w\.\w/.test(words) && !words.toLowerCase().includes(host))) link.after(make("span.sub", {}, ` (${host})`));
+  return undefined;
 }
 
-function drawItem([line, ...rest], [marker], depth) {
-  const width = marker.length;
-  const inner = [line.slice(width), ...rest.map((each) => each.slice(Math.min(indentOf(each), width)))];
-  const box = /^\[([ xX])\] /.exec(inner[0]);
-  if (box) inner[0] = (box[1] === " " ? "☐ " : "☑ ") + inner[0].slice(4);
-  const [first, ...others] = drawBlocks(inner, depth + 1);
-  // The words of an item need no paragraph of their own.
-  return make("li", {}, first?.localName === "p" ? [...first.childNodes] : first, others);
-}
-
-const indentOf = (line) => line.length - line.trimStart().length;
-
-// -- tables ------------------------------------------------------------------------------------------------
-
-function beginsTable(lines, at) {
-  if (!lines[at].includes("|") || at + 1 >= lines.length || !lines[at + 1].includes("-")) return false;
-  const marks = cellsOf(lines[at + 1]);
-  return marks.length === cellsOf(lines[at]).length && marks.length <= WIDEST && marks.every((each) => /^:?-+:?$/.test(each));
-}
-
-function readTable(lines, at) {
-  const sides = cellsOf(lines[at + 1]).map(sideOf);
-  const row = (line, kind) => {
-    const cells = cellsOf(line);
-    return make("tr", {}, sides.map((side, place) => make(kind, { class: side }, drawInline(cells[place] ?? ""))));
-  };
-  let end = at + 2;
-  while (end < lines.length && lines[end].includes("|") && !BLANK.test(lines[end])) end += 1;
-  const table = make("table", {}, make("thead", {}, row(lines[at], "th")), make("tbody", {}, lines.slice(at + 2, end).map((line) => row(line, "td"))));
-  return [make("div.table", {}, table), end];
-}
-
-function sideOf(mark) {
-  if (!mark.endsWith(":")) return null;
-  return mark.startsWith(":") ? "center" : "right";
-}
-
-/** The cells of a row; `\|` is no border. */
-function cellsOf(line) {
-  const cells = [""];
-  const inner = line.trim();
-  for (let at = 0; at < inner.length; at += 1) {
-    const isEscaped = inner[at] === "\\" && inner[at + 1] === "|";
-    if (isEscaped) at += 1;
-    if (inner[at] === "|" && !isEscaped) cells.push("");
-    else cells[cells.length - 1] += inner[at];
-  }
-  if (inner.startsWith("|")) cells.shift();
-  if (cells.length > 1 && cells.at(-1).trim() === "") cells.pop();
-  return cells.map((cell) => cell.trim());
+/** An address of the web, whole and without a name to log in; else null. */
+function readUrl(text) {
+  const address = /^https?:\/\//i.test(text) && URL.canParse(text) ? new URL(text) : null;
+  return address?.username || address?.password ? null : address;
 }

@@ -1,0 +1,4 @@
+declare global {
+  var DOMPurify: typeof import("dompurify").default;
+}
+export {};
