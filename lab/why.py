@@ -11,8 +11,9 @@ from ..channels.base import MISSING
 from ..checkpoint.base import address, coordinates
 from ..pregel.app import Pregel
 from ..pregel.errors import nearest
-from ..pregel.names import NS_END, START, child_ns, numbered_ns, split_number
+from ..pregel.names import NS_END, START, child_ns
 from ..pregel.run.ledger import Ledger
+from ..pregel.run.snapshots import list_nested
 from ..pregel.types import AnyConfig
 from ..testing.fakes import find_node
 from ..testing.recording import RecordedStep
@@ -221,13 +222,8 @@ class _Search:
     ) -> None:
         """Look for what made the value in the graphs that the task has run."""
         ends = {step.checkpoint for step in task.steps}
-        for key, child in self._graph.program.nested.items():
-            name, number = split_number(key)
-            if name != task.node.rpartition(NS_END)[2]:
-                continue
-            stable = child.checkpointer is True
-            first = child_ns(self._ns, name, task.id, stable=stable, key=task.key)
-            ns = numbered_ns(first, number)
+        name = task.node.rpartition(NS_END)[2]
+        for _, _, ns in list_nested(self._graph.program, self._ns, name, task.id, task.key):
             for state in self._app.get_state_history(address(self._thread, ns)):
                 if coordinates(state.config)[2] in ends:
                     if is_same(_look(state.values, parts), value):

@@ -24,16 +24,13 @@ from ..pregel.names import (
     SPENT,
     START,
     TASKS,
-    child_ns,
     is_routing,
-    numbered_ns,
     split_join,
-    split_number,
     triggered_node,
 )
 from ..pregel.program.program import Program
 from ..pregel.run.ledger import TaskRecord
-from ..pregel.run.snapshots import View, key_of, view
+from ..pregel.run.snapshots import View, key_of, list_nested, view
 from ..pregel.task.interrupts import identity_of
 from ..pregel.task.task import Task
 from ..pregel.types import Send
@@ -225,13 +222,8 @@ class _ThreadReader:
     ) -> Iterator[tuple[_Level, list[CheckpointTuple]]]:
         """The graphs that the task ran beside this checkpoint, each with its own checkpoints."""
         base = coordinates(found.config)[2]
-        for key, child in level.graph.program.nested.items():
-            name, number = split_number(key)
-            if name != task.name or child.checkpointer is False:
-                continue
-            stable = child.checkpointer is True
-            first = child_ns(level.ns, task.name, task.id, stable=stable, key=key_of(task))
-            ns = numbered_ns(first, number)
+        program = level.graph.program
+        for _, child, ns in list_nested(program, level.ns, task.name, task.id, key_of(task)):
             stored = list(self.saver.list(address(self.thread_id, ns)))
             mine = [
                 each for each in stored if each.metadata.get("parents", {}).get(level.ns) == base

@@ -6,7 +6,7 @@ Nothing here writes, waits or runs a node; the sync and async faces share every 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import (
@@ -17,7 +17,7 @@ from ...checkpoint.base import (
     address,
 )
 from ...checkpoint.records import iso
-from ..names import PUSH, child_ns
+from ..names import PUSH, child_ns, numbered_ns, split_number
 from ..program.program import Program
 from ..schedule.machine import Machine
 from ..task.attempt_state import earliest
@@ -243,6 +243,23 @@ def describe(
 def key_of(task: Task) -> str | None:
     """The key of its Send, by which a graph that it runs finds its memory."""
     return None if task.send is None else task.send.key
+
+
+def list_nested(
+    program: Program, ns: str, name: str, task_id: str, key: str | None
+) -> Iterator[tuple[str, Any, str]]:
+    """Yield the graphs that a task may have run and that keep something: each by its name, with its
+    namespace.
+
+    Args:
+        name: of the task's node.
+        key: `key_of` the task.
+    """
+    for nested, child in program.nested.items():
+        node, number = split_number(nested)
+        if node == name and child.checkpointer is not False:
+            first = child_ns(ns, name, task_id, stable=child.checkpointer is True, key=key)
+            yield nested, child, numbered_ns(first, number)
 
 
 def _nested_config(task: Task, program: Program, thread_id: str, ns: str) -> RunnableConfig | None:

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from ...checkpoint.base import UNDER_WAY, BaseCheckpointSaver, RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
-from ...pregel.names import START, child_ns, handled_node, join_id, numbered_ns, split_number
+from ...pregel.names import START, handled_node, join_id
 from ...pregel.policies import RetryPolicy
+from ...pregel.run.snapshots import list_nested
 from ...pregel.schedule.slots import find_origin, find_under_way
 from ...pregel.thread_api import StoredThreads
 from ...pregel.types import AnyConfig, PregelTask, StateSnapshot
@@ -265,20 +266,16 @@ class TraceReader:
         begun = task.spans or task.interrupts or task.error is not None
         if not begun and task.result is None:
             return
-        for key, child in place.graph.program.nested.items():
-            name, number = split_number(key)
-            if name == task.name and child.checkpointer is not False:
-                self.left -= 1
-                if self.left >= 0:
-                    stable = child.checkpointer is True
-                    first = child_ns(place.ns, task.name, task.id, stable=stable, key=task.key)
-                    ns = numbered_ns(first, number)
-                    inner = TraceLevel(child, place.thread_id, ns, join_id(place.inside, key))
-                    # With schedule="ready" it belongs to the checkpoint at which its task has
-                    # started, so only its namespace identifies it.
-                    told = place.may_overlap(base) and not stable
-                    shared = None if told else _id(base.config)
-                    yield from self._read_nested(inner, place.ns, task, shared)
+        program = place.graph.program
+        for key, child, ns in list_nested(program, place.ns, task.name, task.id, task.key):
+            self.left -= 1
+            if self.left >= 0:
+                inner = TraceLevel(child, place.thread_id, ns, join_id(place.inside, key))
+                # With schedule="ready" it belongs to the checkpoint at which its task has started,
+                # so only its namespace identifies it.
+                told = place.may_overlap(base) and child.checkpointer is not True
+                shared = None if told else _id(base.config)
+                yield from self._read_nested(inner, place.ns, task, shared)
 
     def _read_nested(
         self, inner: TraceLevel, outer_ns: str, task: PregelTask, base: str | None
