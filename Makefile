@@ -12,7 +12,7 @@ ON_ALL_CORES = -n $(call WORKERS,2) --dist loadfile --no-loadscope-reorder
 TRIALS_ON_ALL_CORES = -n $(call WORKERS,1) --dist loadfile --no-loadscope-reorder
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
-.PHONY: help venv peer others clients compat newest pythons demo test trials check lint vendored map wheel sdist lowest docs bench curves notebooks pictures chaos clean
+.PHONY: help venv peer others clients compat newest pythons demo test trials check lint scripts vendored map wheel sdist lowest docs bench curves notebooks pictures chaos clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -55,6 +55,10 @@ vendored: .javascript/stamp ## copy the pinned JavaScript libraries and their li
 	sed '/^\/\/# sourceMappingURL/d' markdown-it/dist/browser/markdown-it.esm.min.mjs > $$vendor/markdown-it.js && \
 	sed '/^\/\/# sourceMappingURL/d' dompurify/dist/purify.min.js > $$vendor/purify.js && \
 	tail -n +1 dompurify/LICENSE $(foreach name,markdown-it linkify-it mdurl uc.micro entities punycode.js,$(name)/LICENSE*) > $$vendor/LICENSES
+
+scripts: .javascript/stamp ## the JavaScript of pages: tsc --checkJs and eslint; needs npm
+	@.javascript/node_modules/.bin/tsc -p .ci/javascript
+	@cp .ci/javascript/eslint.config.mjs .javascript/ && .javascript/node_modules/.bin/eslint -c .javascript/eslint.config.mjs serve/page/static visualize
 
 # A folder of its own: the tests there need other packages than all others do, and nothing else.
 compat: .compat/stamp ## agents and programs written for the peer: the same here as there

@@ -47,7 +47,7 @@
       show();
     }
   });
-  for (const over of ["pointerup", "pointercancel"])
+  for (const over of /** @type {const} */ (["pointerup", "pointercancel"]))
     main.addEventListener(over, e => fingers.delete(e.pointerId));
   main.addEventListener("dblclick", fit);
   addEventListener("resize", fit);

@@ -5,6 +5,7 @@
  * An element. `make("a.name#id", {title, onclick, "aria-label": ...}, child, [children], "text")`.
  * Properties whose value is null, undefined or false are left out; `on...` are listeners;
  * null and false among the children are left out, too.
+ * @returns {HTMLElement & Record<string, any>}
  */
 export function make(kind, properties, ...children) {
   const [, tag, rest] = /^([a-z0-9-]+)(.*)$/.exec(kind);

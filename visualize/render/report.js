@@ -8,6 +8,7 @@ import { drawState, drawValue } from "../components/value-view.js";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const steps = data.steps, PAGE = 50;
+/** @type {(id: string) => any} */
 const byId = (id) => document.getElementById(id);
 const list = byId("steps"), search = byId("search"), filter = byId("filter");
 let node = null, page = 0, shown = [], open = -1;
@@ -87,7 +88,7 @@ function toggle(place) {
   if (item) expand(item, steps[open], open);
   try {
     history.replaceState(null, "", open < 0 ? location.pathname : "#step-" + steps[open].n);
-  } catch (refused) { /* some browsers keep files from it */ }
+  } catch { /* some browsers keep files from it */ }
   mark();
 }
 

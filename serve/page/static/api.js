@@ -33,7 +33,9 @@ export class Api {
     return response.json();
   }
 
+  /** @returns {Promise<Response>} */
   async fetch(method, path, body, headers, signal) {
+    /** @type {RequestInit & {headers: object}} */
     const init = { method, headers: { ...headers }, signal, credentials: "same-origin" };
     if (body !== undefined) {
       init.body = JSON.stringify(body);
@@ -81,6 +83,8 @@ export class Api {
    * The events of a stream, `{id, event, data}`, until it ends. When the connection breaks, it is
    * joined again behind the last event seen. `last` "-1" begins with the first that is kept, null
    * with the next.
+   * @param {string} path
+   * @param {{last?: string | null, signal?: AbortSignal}} options
    */
   async *events(path, { last = "-1", signal } = {}) {
     let failures = 0;
@@ -148,7 +152,10 @@ function readFrame(frame) {
   return event;
 }
 
-/** So many seconds; ends early, with an AbortError, if the signal says so. */
+/**
+ * So many seconds; ends early, with an AbortError, if the signal says so.
+ * @returns {Promise<void>}
+ */
 export function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
     const stop = () => { clearTimeout(timer); reject(new DOMException("stopped", "AbortError")); };

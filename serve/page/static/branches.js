@@ -14,6 +14,8 @@ export async function mount(element, context) {
 }
 
 class BranchesTab {
+  context;
+
   constructor(element, context) {
     Object.assign(this, { context, chosen: context.path.slice(0, 2), seen: "", branches: [], head: "" });
     /** There may be new branches. */

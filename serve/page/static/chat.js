@@ -18,6 +18,8 @@ export async function mount(element, context) {
 }
 
 class Chat {
+  begin; loads; api; signal; hasMessages; most;
+
   constructor(element, { threadId, api, signal, begin, hasMessages, questions }) {
     Object.assign(this, { api, signal, begin, hasMessages, key: "messages", most: SHOWN, shown: new Map(), loads: 0 });
     this.path = `threads/${encodeURIComponent(threadId)}/state`;

@@ -5,8 +5,13 @@ import { fill, make } from "./elements.js";
 
 export { fill, make };
 
-/** A button that is disabled while its action is under way; failures are said to `onFail`. */
-export function button(label, action, { kind = "", title, onFail = say, disabled } = {}) {
+/**
+ * A button that is disabled while its action is under way; failures are said to `onFail`.
+ * @param {any} label
+ * @param {(element: HTMLElement) => any} action
+ * @param {{kind?: string, title?: string, onFail?: (text: string, kind: string) => void, disabled?: boolean}} options
+ */
+export function button(label, action, { kind = "", title = null, onFail = say, disabled = false } = {}) {
   const element = make("button", { type: "button", class: kind, title, disabled }, label);
   element.addEventListener("click", async () => {
     element.disabled = true;
@@ -56,10 +61,11 @@ export function when(text) {
   return make("time", { datetime: text, title: moment.toLocaleString() }, ago(moment));
 }
 
+/** @type {[Intl.RelativeTimeFormatUnit, number][]} */
 const UNITS = [["second", 60], ["minute", 60], ["hour", 24], ["day", 30], ["month", 12], ["year", Infinity]];
 
 export function ago(moment, now = Date.now()) {
-  let amount = (moment - now) / 1000;
+  let amount = (Number(moment) - now) / 1000;
   const format = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
   for (const [unit, size] of UNITS) {
     if (Math.abs(amount) < size) return format.format(Math.round(amount), unit);

@@ -17,6 +17,8 @@ export async function mount(element, context) {
 }
 
 class GraphTab {
+  context; ended;
+
   constructor(element, context) {
     Object.assign(this, { context, node: null, ended: new Map(), sawStart: false, frame: 0, keys: {
       Escape: ["all nodes", () => this.choose(null)],

@@ -14,6 +14,8 @@ export async function open(main, { api, signal }) {
 }
 
 class Inbox {
+  api; most; signal; entries; nothing;
+
   constructor(main, api, signal) {
     Object.assign(this, { api, signal, most: PAGE, entries: new Map() });
     this.count = make("span.sub");

@@ -19,9 +19,9 @@ export function listen(keys) {
   keysOfView = keys;
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-    const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
-    if (isTyping) {
-      if (event.key === "Escape") event.target.blur();
+    const field = event.target instanceof Element && event.target.closest("input, textarea, select, [contenteditable]");
+    if (field) {
+      if (event.key === "Escape") field.blur();
       return;
     }
     if (document.querySelector("dialog[open]")) return;

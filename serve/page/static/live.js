@@ -6,6 +6,8 @@ const SECONDS = 2; // between two looks at a thread on which nothing runs
 const SMALL = new Set(["updates", "messages", "messages-tuple", "custom", "tasks"]);
 
 export class ThreadWatch {
+  signal; api; threadId; onThread; onSteps; onEvent;
+
   /**
    * @param onThread called with the thread's record when it has changed, and with null when it is gone
    * @param onEvent called with each event of a run, and with the run

@@ -21,7 +21,7 @@ markdown.validateLink = (text) => readUrl(text) !== null;
 markdown.normalizeLinkText = (text) => text;
 // No image is loaded from elsewhere: it would tell that server who reads.
 markdown.renderer.rules.image = (tokens, at) =>
-  `<a href="${escapeHtml(tokens[at].attrGet("src"))}">image: ${escapeHtml(tokens[at].content)}</a>`;
+  `<a href="${escapeHtml(String(tokens[at].attrGet("src")))}">image: ${escapeHtml(tokens[at].content)}</a>`;
 markdown.renderer.rules.fence = (tokens, at) => {
   const language = tokens[at].info.trim().split(/\s/)[0].slice(0, 30);
   return `<pre${language && ` data-language="${escapeHtml(language)}"`}><code>${escapeHtml(tokens[at].content)}</code></pre>`;
@@ -30,7 +30,7 @@ markdown.core.ruler.push("page", ({ tokens }) => {
   for (const token of tokens) {
     // Below the headings of the page itself.
     token.tag = token.tag.replace(/^h(\d)$/, (_, level) => `h${Math.min(Number(level) + 2, 6)}`);
-    const style = token.attrGet("style"); // text-align of a cell; the page's policy forbids styles in HTML
+    const style = String(token.attrGet("style") ?? ""); // text-align of a cell; the page's policy forbids styles in HTML
     if (style) token.attrs = [["class", style.split(":")[1]]];
   }
 });

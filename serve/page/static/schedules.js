@@ -14,6 +14,8 @@ export async function open(main, { api, signal }) {
 }
 
 class Schedules {
+  graphs; api; signal;
+
   constructor(main, api, signal) {
     Object.assign(this, { api, signal, seen: "" });
     this.form = make("div");

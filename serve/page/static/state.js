@@ -13,6 +13,8 @@ export async function mount(element, context) {
 }
 
 class StateTab {
+  api; signal; address; thread; begin;
+
   constructor(element, { threadId, api, signal, path, address, begin, thread }) {
     Object.assign(this, { api, signal, address, begin, thread, checkpoint: path[0] ?? null, seen: "" });
     this.base = `threads/${encodeURIComponent(threadId)}`;
@@ -96,7 +98,7 @@ class StateTab {
       values = JSON.parse(text.value);
     } catch (error) {
       text.focus();
-      throw new Error(`the update must be JSON: ${error.message}`);
+      throw new Error(`the update must be JSON: ${error.message}`, { cause: error });
     }
     const body = { values };
     if (node) body.as_node = node;

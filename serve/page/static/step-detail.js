@@ -7,6 +7,8 @@ import { viewPath } from "./thread-steps.js";
 import { drawState, drawValue } from "./value-view.js";
 
 export class StepDetail {
+  isEarly; api; threadId; signal; address; tip;
+
   constructor({ api, threadId, signal, address }) {
     Object.assign(this, { api, threadId, signal, address, isEarly: () => false, at: "", tip: "", seen: "", tasks: null });
     this.element = make("section.card.step-detail", { "aria-label": "Step", tabindex: "-1" });

@@ -16,6 +16,8 @@ export async function mount(element, context) {
 }
 
 class StepsTab {
+  context;
+
   constructor(element, context) {
     Object.assign(this, { element, context, chosen: -1, data: null, follows: true });
     /** There may be new steps. */

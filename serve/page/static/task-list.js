@@ -9,6 +9,8 @@ const ROW = 30, MOST_ROWS = 14; // of a row, and so many are in sight at most
 const ORDER = ["failed", "paused", "running", "waiting", "lost", "done"];
 
 export class TaskList {
+  tasks; asked; count; ask;
+
   /** @param ask asks the server for a view of the step */
   constructor(step, ask) {
     Object.assign(this, { ask, count: step.tasks, state: "", tasks: new Map(), asked: new Set(), timer: 0 });

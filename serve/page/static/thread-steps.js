@@ -41,6 +41,8 @@ export function viewPath(threadId, view, asked = {}) {
 }
 
 export class ThreadSteps {
+  head; open; count; isWhole; tip; remarks; api; threadId; signal; nested; piece; newest;
+
   /**
    * @param tip the checkpoint to which the line leads; "" for the newest, whichever that is
    * @param nested tell of the tasks of nested graphs, too
@@ -53,7 +55,7 @@ export class ThreadSteps {
     this.asked = new Set();
     this.timer = 0;
     /** Called with the first and last place of steps that have come. */
-    this.onSteps = () => {};
+    this.onSteps = (_first, _last) => {};
   }
 
   ask(view, asked) { return this.api.get(viewPath(this.threadId, view, asked), this.signal); }

@@ -19,6 +19,7 @@ import { ThreadWatch } from "./live.js";
 import { Questions } from "./questions.js";
 import { openRun } from "./start.js";
 
+/** @type {Record<string, [string, () => Promise<any>]>} */
 const TABS = {
   chat: ["Chat", () => import("./chat.js")],
   steps: ["Steps", () => import("./steps.js")],
@@ -38,6 +39,8 @@ export async function open(main, { api, path, signal }) {
 }
 
 class ThreadView {
+  threadId; api; signal;
+
   constructor(main, api, threadId, signal) {
     Object.assign(this, { api, threadId, signal, thread: null, tab: null });
     this.base = `threads/${encodeURIComponent(threadId)}`;
@@ -77,7 +80,7 @@ class ThreadView {
   }
 
   /** The address has changed: another tab, or another place in it. */
-  moved([threadId, name, ...path]) {
+  moved([threadId, name = "", ...path]) {
     if (threadId !== this.threadId) return false;
     if (!this.thread) return true;
     const wanted = name in TABS ? name : this.first;

@@ -19,6 +19,8 @@ export async function open(main, { api, signal }) {
 }
 
 class ThreadList {
+  api; signal;
+
   constructor(main, api, signal) {
     Object.assign(this, { api, signal, offset: 0, seen: "", text: "", found: [], searched: null });
     const changed = () => { this.offset = 0; attempt(() => this.load()); };

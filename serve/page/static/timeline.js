@@ -13,6 +13,8 @@ export async function mount(element, context) {
 }
 
 class TimelineTab {
+  context;
+
   constructor(element, context) {
     Object.assign(this, { context, first: 0, isNewest: true, node: null });
     /** There may be new steps. */

@@ -4,12 +4,14 @@ import { make } from "./dom.js";
 const AROUND = 8; // rows that are drawn above and below what is in sight
 
 export class VirtualList {
+  rows; height; want; draw;
+
   /**
    * @param height of a row, in pixels
    * @param draw makes the element of a row, by its place
    * @param want called with the first and last place in sight, when they change
    */
-  constructor({ height, draw, want = () => {}, label, kind = "" }) {
+  constructor({ height, draw, want = (_first, _last) => {}, label, kind = "" }) {
     Object.assign(this, { height, draw, want, count: 0, rows: new Map(), frame: 0 });
     this.space = make("div.virtual-space", { role: "list", "aria-label": label });
     this.element = make("div.virtual", { class: kind }, this.space);
