@@ -100,7 +100,7 @@ def _is_pool(thread):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function):
+def pytest_pyfunc_call(pyfuncitem):
     """Run an `async def` test on an event loop of its own. One that hangs fails."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
@@ -114,7 +114,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector):
+def pytest_make_collect_report(collector):
     """Skip a file that imports packages of the peer's, where they are not installed, and say so."""
     report = yield
     missing = re.search(r"No module named '(lang\w+|deepagents|trustcall)", str(report.longrepr)) if report.failed else None
@@ -144,12 +144,12 @@ def pytest_collection():
         gc.enable()
 
 
-def pytest_configure(config: pytest.Config):
+def pytest_configure(config):
     """Let tests leave connections to the collector, of which Python 3.13 and newer tell."""
     config.addinivalue_line("filterwarnings", "ignore:unclosed database:ResourceWarning")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]):
+def pytest_collection_modifyitems(items):
     """The longest files come first; all tests of a file stay together, in their order. Those that hold something against
     the clock may be repeated; no other test is."""
     for item in items:

@@ -172,13 +172,13 @@ class Blind(MaxValue):
 
 
 class Changed(MaxValue):
-    def describe(self) -> ChannelStatus:
+    def describe(self):
         self.value = 7
         return super().describe()
 
 
 class Wrong(MaxValue):
-    def describe(self) -> ChannelStatus:
+    def describe(self):
         return ChannelStatus("empty", "holds no value")
 
 
@@ -242,7 +242,7 @@ class NotBlank(EphemeralValue[int]):
         self.used += 1
         return super().update(values)
 
-    def describe(self) -> ChannelStatus:
+    def describe(self):
         return ChannelStatus(super().describe().state, f"was used {self.used} times")
 
 

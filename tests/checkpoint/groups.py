@@ -10,7 +10,6 @@ from contextlib import closing
 
 import pytest
 
-from stategraph.checkpoint.base import Commit
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import Commits
 
@@ -23,7 +22,7 @@ def saver(tmp_path):
         yield opened
 
 
-def first_commit(saver: SqliteSaver, thread, **values) -> Commit:
+def first_commit(saver, thread, **values):
     run = Commits(lambda *_: None, saver, thread)
     return run.made("0", None, (), values or {"a": 1})[0]
 
@@ -34,7 +33,7 @@ def heads(path):
         return dict(other.execute("SELECT thread_id, head_id FROM spaces WHERE head_id IS NOT NULL"))
 
 
-def path_of(saver: SqliteSaver):
+def path_of(saver):
     found = saver._database.path()
     assert found is not None
     return found
@@ -54,7 +53,7 @@ async def together(saver: SqliteSaver, writes, is_async=True):
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def write_together(saver: SqliteSaver, commits: list[Commit], is_async):
+def write_together(saver, commits, is_async):
     """`together`, for commits: of coroutines, or of threads that wait for them."""
     if is_async:
         return asyncio.run(together(saver, [lambda c=c: saver.acommit([c]) for c in commits]))

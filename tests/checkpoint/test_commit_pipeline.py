@@ -35,7 +35,7 @@ def saver(postgres):
         yield opened
 
 
-def warm_up(saver: PostgresSaver):
+def warm_up(saver):
     """Commit often enough that its statements are prepared. A pool on a busy machine may have opened a second connection
     at the beginning, and uses them by turns."""
     runs = start(saver, "warm", 1)
@@ -45,7 +45,7 @@ def warm_up(saver: PostgresSaver):
         assert go_on(saver, runs, str(step)) == [None]
 
 
-def start(saver: PostgresSaver, name, count=MANY) -> list[Commits]:
+def start(saver, name, count=MANY):
     """Runs that have stored a checkpoint."""
     runs = [Commits(lambda _, commit: saver.commit(commit), saver, f"{name} {number}") for number in range(count)]
     for run in runs:
@@ -53,11 +53,11 @@ def start(saver: PostgresSaver, name, count=MANY) -> list[Commits]:
     return runs
 
 
-def advance(run: Commits, id="1", **values) -> Commit:
+def advance(run: Commits, id="1", **values):
     return run.made(id, "head", (), values or {"a": 2})[0]
 
 
-def go_on(saver: PostgresSaver, runs: list[Commits], id, **values):
+def go_on(saver, runs, id, **values):
     """Let these runs store a further checkpoint together."""
     made = [run.made(id, "head", (), values or {"a": 2}) for run in runs]
     ended = store_together(saver, [commit for commit, _ in made])
@@ -66,7 +66,7 @@ def go_on(saver: PostgresSaver, runs: list[Commits], id, **values):
     return ended
 
 
-def store_together(saver: PostgresSaver, commits: list[Commit]):
+def store_together(saver, commits):
     """Commit as many coroutines of one turn of the event loop; how each ended."""
 
     async def go():
@@ -76,7 +76,7 @@ def store_together(saver: PostgresSaver, commits: list[Commit]):
     return asyncio.run(go())
 
 
-def heads(saver: PostgresSaver):
+def heads(saver):
     """What is stored, seen by another connection; without what warmed up."""
     with psycopg.connect(saver._server.address()[0]) as other:
         rows = other.execute("SELECT thread_id, head_id FROM stategraph_spaces").fetchall()

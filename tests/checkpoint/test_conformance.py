@@ -118,7 +118,7 @@ class CheckThenAct(SqliteSaver):
 
 @caught_by("the_latest_is_what_was_committed_last_whatever_the_time")
 class LatestByClock(InMemorySaver):
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         if coordinates(config)[2] is not None:
             return super().get_tuple(config)
         return max(self.list(config), key=lambda found: found.checkpoint["ts"], default=None)
@@ -126,7 +126,7 @@ class LatestByClock(InMemorySaver):
 
 @caught_by("newest_is_what_was_committed_last", "the_latest_is_what_was_committed_last_whatever_the_time")
 class OrderById(InMemorySaver):
-    def list(self, config: Any, **options):
+    def list(self, config, **options):
         return iter(sorted(super().list(config, **options), key=lambda found: found.checkpoint["id"], reverse=True))
 
 
@@ -138,7 +138,7 @@ class LostWrites(InMemorySaver):
 
 @caught_by("sending_writes_again_keeps_the_first", "writes_recorded_early_and_again_in_the_commit_count_once")
 class LastWriteCounts(InMemorySaver):
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         found = super().get_tuple(config)
         if found is None:
             return None
@@ -152,7 +152,7 @@ class LastWriteCounts(InMemorySaver):
 class ReplacesByCall(InMemorySaver):
     """Only a call with nothing but control writes replaces."""
 
-    def put_writes(self, config: Any, writes, task_id, task_path=""):
+    def put_writes(self, config, writes, task_id, task_path=""):
         found = self.get_tuple(config)
         known = {channel for task, channel, _ in (found.pending_writes if found else ()) if task == task_id}
         if not all(channel in CONTROL_WRITES for channel, _ in writes):
@@ -162,7 +162,7 @@ class ReplacesByCall(InMemorySaver):
 
 @caught_by("writes_are_ordered_by_path_task_and_place")
 class OrderOfArrival(InMemorySaver):
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         found = super().get_tuple(config)
         if found is None or not found.pending_writes:
             return found
@@ -227,11 +227,11 @@ class TuplesBecomeLists(InMemorySaver):
 
 @caught_by("history_does_not_change_with_what_it_was_made_of")
 class KeepsLiveValues(InMemorySaver):
-    def put(self, config: Any, checkpoint, metadata, new_versions):
+    def put(self, config, checkpoint, metadata, new_versions):
         self.live = checkpoint
         return super().put(config, checkpoint, metadata, new_versions)
 
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         found = super().get_tuple(config)
         return found and found._replace(checkpoint=self.live)
 
@@ -240,17 +240,17 @@ class KeepsLiveValues(InMemorySaver):
 class GivesItsOwn(InMemorySaver):
     """A cache that hands out the very objects it keeps."""
 
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         self.__dict__.setdefault("cache", super().get_tuple(config))
         return self.cache
 
 
 @caught_by("namespaces_and_threads_are_apart")
 class IgnoresCase(InMemorySaver):
-    def put(self, config: Any, checkpoint, metadata, new_versions):
+    def put(self, config, checkpoint, metadata, new_versions):
         return super().put(address(*map(_lower, coordinates(config))), checkpoint, metadata, new_versions)
 
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         return super().get_tuple(address(*map(_lower, coordinates(config))))
 
 
@@ -260,7 +260,7 @@ def _lower(text):
 
 @caught_by("hostile_texts_are_only_texts")
 class FormatsSql(SqliteSaver):
-    def head(self, config: Any):
+    def head(self, config):
         thread_id, checkpoint_ns, _ = coordinates(config)
         where = f"thread_id = '{thread_id}' AND checkpoint_ns = '{checkpoint_ns}'"
         row = self._database.connection.execute(f"SELECT head_id FROM spaces WHERE {where}").fetchone()
@@ -271,7 +271,7 @@ class FormatsSql(SqliteSaver):
 class Pattern(InMemorySaver):
     """Finds filters by LIKE."""
 
-    def list(self, config: Any, *, filter=None, before=None, limit=None):
+    def list(self, config, *, filter=None, before=None, limit=None):
         for found in super().list(config, before=before, limit=limit if not filter else None):
             pattern = {k: re.escape(str(v)).replace("%", ".*").replace("_", ".") for k, v in (filter or {}).items()}
             if all(re.fullmatch(pattern[k], str(found.metadata.get(k))) for k in pattern):
@@ -280,7 +280,7 @@ class Pattern(InMemorySaver):
 
 @caught_by("texts_that_a_database_cannot_hold_are_kept_or_refused")
 class StripsNul(InMemorySaver):
-    def put(self, config: Any, checkpoint, metadata, new_versions):
+    def put(self, config, checkpoint, metadata, new_versions):
         metadata = {key: value.replace("\0", "") if isinstance(value, str) else value for key, value in metadata.items()}
         return super().put(config, checkpoint, metadata, new_versions)
 
@@ -322,7 +322,7 @@ class StoresLater(SqliteSaver):
         self.flush()
         super().close()
 
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         self.flush()
         return super().get_tuple(config)
 
@@ -334,7 +334,7 @@ class RecordsInMemory(SqliteSaver):
     def record(self, where, expected, writes):
         self.__dict__.setdefault("early", InMemorySaver()).record(where, None, writes)
 
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         found = super().get_tuple(config)
         early = self.__dict__.get("early")
         if found is None or early is None:
@@ -384,10 +384,10 @@ class ClaimsAfterALook(SqliteSaver):
 
 @caught_by("a_call_that_is_delivered_twice_is_one_run")
 class KnowsNoRuns(InMemorySaver):
-    def run_of(self, config: Any, run_id):
+    def run_of(self, config, run_id):
         return None
 
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         found = super().get_tuple(config)
         if found is not None:
             found.metadata.pop("run_id", None)
@@ -420,13 +420,13 @@ class StoresEverythingAgain(SqliteSaver):
 
 @caught_by("before_is_strict_and_limit_counts_what_is_left")
 class LimitZeroIsNone(InMemorySaver):
-    def list(self, config: Any, **options):
+    def list(self, config, **options):
         return super().list(config, **{**options, "limit": options.get("limit") or None})
 
 
 @caught_by("filters_mean_equality_of_all_keys")
 class AbsentIsNone(InMemorySaver):
-    def list(self, config: Any, *, filter=None, **options):
+    def list(self, config, *, filter=None, **options):
         found = super().list(config, **options)
         return (each for each in found if all(each.metadata.get(k) == v for k, v in (filter or {}).items()))
 
@@ -441,7 +441,7 @@ class LabelsNewThreadsOnly(SqliteSaver):
 
 @caught_by("a_search_finds_all_values_that_are_equal")
 class FindsTextsOfNumbers(InMemorySaver):
-    def list(self, config: Any, *, filter=None, **options):
+    def list(self, config, *, filter=None, **options):
         found = super().list(config, **options)
         return (each for each in found if all(str(each.metadata.get(k, ...)) == str(v) for k, v in (filter or {}).items()))
 
@@ -487,7 +487,7 @@ class DoesNotAwait(InMemorySaver):
 class RemembersTooEarly(SqliteSaver):
     """A bug that ours had: what is being read is given to the next commit, which changes it."""
 
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         found = self._find(*coordinates(config))
         if found is None:
             return None
@@ -499,7 +499,7 @@ class RemembersTooEarly(SqliteSaver):
 class PutDropsWrites(InMemorySaver):
     """Another bug that ours had."""
 
-    def put(self, config: Any, checkpoint, metadata, new_versions):
+    def put(self, config, checkpoint, metadata, new_versions):
         thread_id, checkpoint_ns, _ = coordinates(config)
         space = self._threads.get(thread_id, {}).get(checkpoint_ns)
         if space is not None and checkpoint["id"] in space.records:
@@ -511,7 +511,7 @@ class PutDropsWrites(InMemorySaver):
 class ReadsHalf(InMemorySaver):
     """Moves the values of a step one by one."""
 
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         one, two = super().get_tuple(config), super().get_tuple(config)
         if one is None:
             return None
@@ -588,7 +588,7 @@ class Bare(BaseCheckpointSaver):
         inner = self.inner = InMemorySaver()
         self.get_tuple, self.put, self.put_writes = inner.get_tuple, inner.put, inner.put_writes  # type: ignore[method-assign]
 
-    def list(self, config: Any, **options):
+    def list(self, config, **options):
         return self.inner.list(config, **options)
 
     def delete_thread(self, thread_id):

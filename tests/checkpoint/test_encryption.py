@@ -21,7 +21,7 @@ KEY, OTHER = bytes(range(32)), bytes(32)
 COLUMNS = {"checkpoints": "body", "channel_values": "data", "writes": "data"}
 
 
-def opened(file, integrity) -> SqliteSaver:
+def opened(file, integrity):
     return SqliteSaver(file, synchronous="off", integrity=integrity)
 
 

@@ -29,7 +29,7 @@ MANY = 20
 class Trace:
     """Counts statements by their first word."""
 
-    def __init__(self, saver: SqliteSaver):
+    def __init__(self, saver):
         self.counts: dict[str, int] = {}
         saver._database.connection.set_trace_callback(self._add)
 

@@ -116,7 +116,7 @@ def encoded(encoder, items):
     return tuple(encoder.dumps(items))
 
 
-def warm(items) -> room.ListEncoder:
+def warm(items):
     """An encoder that has frozen these items."""
     encoder = serializer.make_list_encoder()
     assert encoder is not None

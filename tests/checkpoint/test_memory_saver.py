@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -350,7 +349,7 @@ def test_the_inherited_commit_works_on_put_and_put_writes(drive, tmp_path):
             self.put = self.inner.put  # type: ignore[method-assign]
             self.put_writes = self.inner.put_writes  # type: ignore[method-assign]
 
-        def list(self, config: Any, **options):
+        def list(self, config, **options):
             return self.inner.list(config, **options)
 
     with Harness(InMemory(Bare()), tmp_path, "async" if drive.is_async else "sync") as desk:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -69,7 +68,7 @@ def test_what_a_subclass_overrides_is_called_and_changes_nothing(kind, names, wo
 
 def test_what_an_overridden_put_changes_is_stored(drive, kind, opened):
     class Stamped(kind):  # type: ignore[misc, valid-type]
-        def put(self, config: Any, checkpoint, metadata, new_versions):
+        def put(self, config, checkpoint, metadata, new_versions):
             return super().put(config, checkpoint, {**metadata, "host": "here"}, new_versions)
 
     app = build(opened(Stamped))
@@ -103,7 +102,7 @@ def test_a_commit_that_was_overtaken_after_its_look_is_refused(kind, opened):
     class Overtaken(kind):  # type: ignore[misc, valid-type]
         armed = False
 
-        def put(self, config: Any, checkpoint, metadata, new_versions):
+        def put(self, config, checkpoint, metadata, new_versions):
             if self.armed:
                 self.armed = False
                 other.update_state(THREAD, {"log": ["other"]}, as_node="last")
@@ -131,7 +130,7 @@ def test_a_sync_method_that_is_a_coroutine_is_refused_when_the_class_is_made(nam
 
 
 def test_an_alist_that_is_no_generator_is_refused_when_the_class_is_made():
-    async def alist(self, config: Any): ...
+    async def alist(self, config): ...
 
     with pytest.raises(TypeError, match="must be an async generator"):
         type("Audit", (InMemorySaver,), {"alist": alist})
@@ -141,10 +140,10 @@ def test_a_saver_with_async_methods_alone_serves_async_runs():
     inner = InMemorySaver()
 
     class Distant(BaseCheckpointSaver):
-        async def aget_tuple(self, config: Any):
+        async def aget_tuple(self, config):
             return await inner.aget_tuple(config)
 
-        async def alist(self, config: Any, **named):
+        async def alist(self, config, **named):
             async for found in inner.alist(config, **named):
                 yield found
 

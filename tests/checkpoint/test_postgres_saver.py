@@ -60,7 +60,7 @@ def proxy(server):
     made.close()
 
 
-def running(saver: PostgresSaver, thread="t"):
+def running(saver, thread="t"):
     """Commits supersteps as the engine does."""
     return Run(lambda method, *args: getattr(saver, method)(*args), saver, thread)
 
@@ -314,7 +314,7 @@ def contend_in_a_process(conninfo, name):
         return contend(saver, str(name), 10)
 
 
-def check_chain(saver: PostgresSaver, won):
+def check_chain(saver, won):
     """Every commit that was told it won is there, once, and each builds on the one before."""
     stored = [*saver.list(address("t", ""))]
     assert sorted(found.checkpoint["id"] for found in stored) == sorted(won)
@@ -401,7 +401,7 @@ def test_reads_during_a_prune_are_consistent(saver, monkeypatch):
     assert saver.get(address("t", "")) == run.expected["5"]
 
 
-def conninfo_of(saver: PostgresSaver):
+def conninfo_of(saver):
     return psycopg.conninfo.make_conninfo(**{k: v for k, v in saver._server._options.items() if k in ("host", "port", "user", "dbname", "options")})
 
 
@@ -760,12 +760,12 @@ def test_many_may_set_up_one_new_schema_at_once():
 # -- searches by metadata ---------------------------------------------------------------------------------------
 
 
-def users(saver: PostgresSaver, user):
+def users(saver, user):
     """The threads of a user, by a search."""
     return [found.config["configurable"]["thread_id"] for found in saver.list(None, filter={"user": user})]
 
 
-def put_users(saver: PostgresSaver):
+def put_users(saver):
     for number in range(130):  # more than get their labels in one transaction
         metadata = {"source": "loop", "step": 0, "parents": {}, "user": f"user {number % 50}"}
         saver.put(address(f"{number}", ""), checkpoint(f"{number}", {}, {}), metadata, {})

@@ -11,12 +11,12 @@ import pytest
 from kit.graphs import Count, chain_of, thread_config
 
 import stategraph.checkpoint.sql.pruner as pruner_module
-from stategraph import END, CompiledStateGraph
+from stategraph import END
 from stategraph.checkpoint.errors import DamagedError
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 
-def counting(saver) -> CompiledStateGraph:
+def counting(saver):
     return (
         chain_of(Count, add=lambda state: {"n": state["n"] + 1})
         .add_conditional_edges("add", lambda state: "add" if state["n"] % 5 else END)

@@ -9,7 +9,7 @@ from typing import Annotated, TypedDict
 import pytest
 from kit.graphs import chain_of
 
-from stategraph import END, CompiledStateGraph
+from stategraph import END
 from stategraph.checkpoint.sql.read_rows import RECENT
 from stategraph.checkpoint.sqlite import SqliteSaver
 
@@ -18,7 +18,7 @@ class Log(TypedDict):
     log: Annotated[list[str], operator.add]
 
 
-def growing(saver, length) -> CompiledStateGraph:
+def growing(saver, length):
     """A loop whose list grows by a text of 200 characters a superstep."""
     return (
         chain_of(Log, add=lambda state: {"log": [f"{len(state['log']):0200}"]})
@@ -47,7 +47,7 @@ class Counted:
         rows, bytes: what they gave.
     """
 
-    def __init__(self, saver: SqliteSaver, call, monkeypatch):
+    def __init__(self, saver, call, monkeypatch):
         self.selects = self.rows = self.bytes = 0
         from stategraph.checkpoint.sqlite import _SqliteSession
 
@@ -91,7 +91,7 @@ def test_what_is_read_of_a_grown_list_is_copied_once(saver):
     assert peak <= 3.6 * 203 * 1000
 
 
-def growing_config(saver: SqliteSaver, at):
+def growing_config(saver, at):
     """The config of the checkpoint at which the list is so long; the head's names no checkpoint."""
     if at == 1000:
         return THREAD

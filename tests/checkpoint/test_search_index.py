@@ -17,7 +17,7 @@ from typing import Annotated, TypedDict
 import pytest
 from kit.drive import each_case
 
-from stategraph import END, START, CompiledStateGraph, StateGraph
+from stategraph import END, START, StateGraph
 from stategraph.checkpoint import InMemorySaver, Retention
 from stategraph.checkpoint.encryption import Encryption
 from stategraph.checkpoint.errors import DamagedError
@@ -31,7 +31,7 @@ class State(TypedDict):
     items: Annotated[list[int], operator.add]
 
 
-def graph(saver) -> CompiledStateGraph:
+def graph(saver):
     builder = StateGraph(State).add_node("a", lambda state: {"items": [1]}).add_node("b", lambda state: {"items": [2]})
     return builder.add_edge(START, "a").add_edge("a", "b").add_edge("b", END).compile(checkpointer=saver)
 
@@ -81,7 +81,7 @@ def old(tmp_path):
     return file
 
 
-def statements(saver: SqliteSaver, call):
+def statements(saver, call):
     texts = []
     saver._database.connection.set_trace_callback(texts.append)
     try:

@@ -63,7 +63,7 @@ def write(folder, program, *more):
     return main(["pytest", *db, *more, f"{program}:graph"])
 
 
-def run_test(path) -> subprocess.CompletedProcess[str]:
+def run_test(path):
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)]
     return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=120)
 

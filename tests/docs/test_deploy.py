@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -23,7 +22,7 @@ COMMANDS = [json.loads(found) for found in re.findall(r"^    command: (\[.*\])$"
 
 
 @contextmanager
-def running(words, folder) -> Iterator[subprocess.Popen[bytes]]:
+def running(words, folder):
     environment = {**os.environ, "API_TOKEN": "s3cret"}
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen([sys.executable, "-m", "stategraph", *words], cwd=folder, env=environment, stdout=log, stderr=log)

@@ -7,7 +7,6 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +24,7 @@ SKIPPED = re.compile(r"<!-- not run: (\S.*?\S) -->\n+\Z")
 """Above a block of python that cannot run in a test, with the reason."""
 
 
-def blocks_of(text: str) -> Iterator[tuple[str, str, int]]:
+def blocks_of(text):
     """The blocks of a page that run, and what is printed: kind, code and the line above it."""
     for block in FENCE.finditer(text):
         if not SKIPPED.search(text[: block.start()]):
@@ -37,7 +36,7 @@ PROGRAMS = [page for page in PAGES if any(kind == "python" for kind, _, _ in blo
 
 @pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_python_of_a_page_runs_top_to_bottom_as_one_program(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page, tmp_path, monkeypatch, capsys
 ):
     """A block marked `output` shows what the python since the last one has printed."""
     program = ModuleType("page")
@@ -50,7 +49,7 @@ def test_the_python_of_a_page_runs_top_to_bottom_as_one_program(
         run_blocks(page, program, capsys)
 
 
-def run_blocks(page: Path, program: ModuleType, capsys: pytest.CaptureFixture[str]):
+def run_blocks(page, program: ModuleType, capsys):
     for kind, code, above in blocks_of(page.read_text()):
         if kind == "output":
             assert capsys.readouterr().out.rstrip() == code.rstrip(), f"{page}:{above}"
@@ -62,7 +61,7 @@ MODEL = re.compile(r"<!-- needs a model: it calls (\w+), then says (.+) -->")
 
 
 @contextmanager
-def model_of(text: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def model_of(text, monkeypatch):
     """A stand-in for a model's server where a page needs one: it calls a tool, then answers word by word."""
     found = MODEL.search(text)
     if found is None:
@@ -94,7 +93,7 @@ def test_links_between_pages_lead_somewhere(page):
     assert not [target for target in targets if not (page.parent / target).exists()]
 
 
-def anchors_of(text: str) -> set[str]:
+def anchors_of(text):
     """What GitHub and the site make of the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
     words = [re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", heading.lower())) for heading in headings]
@@ -108,7 +107,7 @@ def test_links_to_a_section_lead_to_one_that_is_there(page):
     assert not [f"{target}#{anchor}" for (target, anchor), text in found.items() if anchor not in anchors_of(text)]
 
 
-def own_files() -> Iterator[Path]:
+def own_files():
     """The files of the repository; what was built, and other packages, are no part of it."""
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [name for name in folders if name == ".ci" or not name.startswith((".", "build", "__"))]
@@ -134,7 +133,7 @@ def test_no_page_says_to_install_from_an_index():
     assert not [str(path.relative_to(ROOT)) for path in ours if wrong.search(path.read_text(errors="replace"))]
 
 
-def words_of(code: str) -> Iterator[str]:
+def words_of(code):
     """Every name that code defines or uses, and every text in it that could be one."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Name):

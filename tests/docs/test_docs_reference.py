@@ -22,18 +22,18 @@ PUBLIC = [
 ]
 
 
-def first_cells(text: str) -> list[str]:
+def first_cells(text):
     """The name in the first column of each row of the tables in a text."""
     return re.findall(r"^\| `(\w+)`[^|]*\|", text, re.MULTILINE)
 
 
-def section(page: str, title: str) -> str:
+def section(page, title):
     text = (DOCS / page).read_text()
     [found] = re.findall(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     return str(found)
 
 
-def public_errors() -> set[str]:
+def public_errors():
     """The exceptions and warnings among the public names."""
     named = []
     for home in PUBLIC:
@@ -62,7 +62,7 @@ def test_each_row_says_what_to_do():
     ],
     ids=["config", "configurable", "options"],
 )
-def test_each_setting_has_one_row(title: str, names: set[str]):
+def test_each_setting_has_one_row(title, names):
     assert sorted(first_cells(section("reference/config.md", title))) == sorted(names)
 
 

@@ -21,7 +21,7 @@ from stategraph.pregel.types import StreamMode
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def rows(page: str, title: str) -> list[str]:
+def rows(page, title):
     """The names in the first column of the table under this title."""
     text = (DOCS / page).read_text()
     [section] = re.findall(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
@@ -30,7 +30,7 @@ def rows(page: str, title: str) -> list[str]:
     return re.findall(r"^\| `(\w+)` \|", table[0], re.MULTILINE)
 
 
-def channel_names() -> list[str]:
+def channel_names():
     public = [(name, getattr(stategraph.channels, name)) for name in stategraph.channels.__all__]
     return [name for name, kind in public if isinstance(kind, type) and issubclass(kind, BaseChannel)]
 
@@ -58,7 +58,7 @@ METADATA -= {reserved.METADATA_PREFIX}
     ],
     ids=["channels", "joins", "stream modes", "control writes", "metadata"],
 )
-def test_each_has_one_row_and_no_row_is_left_over(page: str, title: str, names: Collection[str]):
+def test_each_has_one_row_and_no_row_is_left_over(page, title, names: Collection[str]):
     found = rows(page, title)
     missing, left = sorted(set(names) - set(found)), sorted(set(found) - set(names))
     assert not missing, f"docs/{page}, under {title!r}: add a row for {missing}"

@@ -12,7 +12,7 @@ TESTED = {"approval", "demo", "map_reduce", "newton", "research", "supervisor"}
 QUIET = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}  # no test asks outside
 
 
-def start(name, *words, cwd, **settings) -> subprocess.CompletedProcess[str]:
+def start(name, *words, cwd, **settings):
     command = [sys.executable, "-P", "-W", "error", "-m", f"stategraph.examples.{name}", *words]
     env = {**QUIET, **settings}
     return subprocess.run(

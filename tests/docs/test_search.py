@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kit.browser import Browser, browsing, needs_chromium
+from kit.browser import browsing, needs_chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +73,7 @@ def search(tmp_path_factory):
         yield browser
 
 
-def pages_found(search: Browser, query):
+def pages_found(search, query):
     """The pages that a query finds, the best first."""
     found = search.run(
         "document.getElementById('search-results').insertAdjacentHTML('beforeend', '<p id=\"search-progress\">'),"

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import types
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Client
 from typing import Any
@@ -37,7 +37,7 @@ from stategraph.executors import (
 from stategraph.executors import processes as processes_module
 
 
-def process_pool() -> Executor:
+def process_pool():
     return ProcessPoolExecutor(2, mp_context=forkserver())
 
 

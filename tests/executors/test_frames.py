@@ -24,7 +24,7 @@ ID, OTHER = b"0" * 16, b"1" * 16
 ONE = HEAD.pack(MARK, ID, ANSWER, 3) + b"one" + ID
 
 
-def frames_of(end: socket.socket) -> Frames:
+def frames_of(end: socket.socket):
     """What never waits."""
 
     def wait(events, due):

@@ -45,7 +45,7 @@ def main(given=None):
     return 1 if failed else 0
 
 
-def carried(trial, asked, folder) -> Record:
+def carried(trial, asked, folder):
     """Do the rounds of a trial that are left, and print its line."""
     path = folder / f"{trial.name}.json"
     if asked.fresh or asked.planted:

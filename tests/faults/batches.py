@@ -6,7 +6,6 @@ import threading
 import time
 from contextlib import ExitStack
 from random import Random
-from typing import Any
 
 import psycopg
 
@@ -39,7 +38,7 @@ def opened(round, stack, kind):
     return lambda: stack.enter_context(PostgresStore.from_conn_string(address, pool_size=2))
 
 
-def look(store: Any, where):
+def look(store, where):
     """All places, or none, are there, and of one batch.
 
     Raises:

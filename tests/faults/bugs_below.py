@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import time
 from contextlib import ExitStack
-from typing import Any
 
 import stategraph.checkpoint.serde.class_codecs as class_codecs
 import stategraph.checkpoint.serde.error_codec as error_codec
@@ -112,7 +111,7 @@ def clock_order(stack: ExitStack):
     """The newest checkpoint is the one with the highest time."""
     real = reader.SqlReader.get_tuple
 
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         if config["configurable"].get("checkpoint_id") is not None:
             return real(self, config)
         return max(self.list(config), key=lambda found: found.checkpoint["ts"], default=None)
@@ -125,7 +124,7 @@ def id_order(stack: ExitStack):
     """Lists are ordered by the ids of checkpoints."""
     real = reader.SqlReader.list
 
-    def listed(self, config: Any, **options):
+    def listed(self, config, **options):
         return iter(sorted(real(self, config, **options), key=lambda each: each.checkpoint["id"], reverse=True))
 
     swap(stack, reader.SqlReader, "list", listed)
@@ -155,7 +154,7 @@ def swapped_rows(stack: ExitStack):
 def formatted_sql(stack: ExitStack):
     """A thread's name becomes part of a statement."""
 
-    def head(self, config: Any):
+    def head(self, config):
         thread_id, ns = config["configurable"]["thread_id"], config["configurable"].get("checkpoint_ns", "")
         where = " AND ".join(f"{k} = '{v.replace(chr(39), chr(39) * 2)}'" for k, v in (("thread_id", thread_id), ("checkpoint_ns", ns)))
         row = self._database.execute(f"SELECT head_id FROM spaces WHERE {where}").fetchone()

@@ -62,7 +62,7 @@ IN_FLIGHT = 27
 # -- programs ---------------------------------------------------------------------------------------------------
 
 
-def drawn_steps(random, depth, name) -> Steps:
+def drawn_steps(random, depth, name):
     """What a body does. Some of its calls are equal to each other."""
     steps = []
     for number in range(random.randrange(1, 3)):
@@ -360,7 +360,7 @@ def killed_calls(round, storage):
     round.count("tasks repeated, all in flight", repeats(Ledger(ledger).read()))
 
 
-def _drawn_kill(random, most) -> Kill:
+def _drawn_kill(random, most):
     how = random.choice(["before", "after", "effect", "moment"])
     return Kill(how, random.randrange(1, (most.get(how, 0) or 150) + 1))
 

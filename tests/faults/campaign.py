@@ -87,7 +87,7 @@ class Bench:
         self._stack = ExitStack()
         self._known: dict[Any, Any] = {}
 
-    def __enter__(self) -> Bench:
+    def __enter__(self):
         return self
 
     def __exit__(self, *_):
@@ -167,7 +167,7 @@ class Record:
     skipped: str = ""
 
     @classmethod
-    def read(cls, path) -> Record:
+    def read(cls, path):
         """What was kept, or a fresh one."""
         return cls(**json.loads(path.read_text())) if path is not None and path.exists() else cls()
 
@@ -189,7 +189,7 @@ def run_trial(
     path=None,
     most=MOST_FAILURES,
     processes: Processes | None = None,
-) -> Record:
+):
     """Do rounds of a trial that were not done yet, with a planted bug or none.
 
     Args:

@@ -4,7 +4,6 @@ be made. A VFS for SQLite by apsw, and images of the files. No promise is judged
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,7 +124,7 @@ class _Cursor:
 
 
 @contextmanager
-def recording(name) -> Iterator[Recorder]:
+def recording(name):
     """Inside, databases that are opened by name are written through a disk that remembers."""
     disk = Recorder(name)
     try:
@@ -169,7 +168,7 @@ def image(events, at, random, folder):
             (folder / file).write_bytes(data)
 
 
-def _torn(write: Write, sector) -> Iterator[Write]:
+def _torn(write: Write, sector):
     """A write in pieces that end where sectors do."""
     if write.data is None:
         yield write

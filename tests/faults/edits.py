@@ -473,7 +473,7 @@ class Fanned:
     def look(self):
         return self.call("get_state", config())
 
-    def run(self, given, config: Any):
+    def run(self, given, config):
         with suppress(OSError):
             self.call("invoke", given, config, durability=self.durability)
 
@@ -519,7 +519,7 @@ class Fanned:
         raise CheckFailed(f"{self.trace}: still {state.next}")
 
 
-def edit_beside_sends(fan: Fan, random, call, saver) -> Fanned:
+def edit_beside_sends(fan: Fan, random, call, saver):
     """Edit a thread where it stops, and once more at a checkpoint of its history."""
     thread = Fanned(fan, random.choice(["sync", "async", "exit"]), call, saver)
     with patched(CLOCK, "time", lambda: thread.now):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
@@ -31,7 +30,7 @@ def given(**more):
 
 
 @contextmanager
-def fleet_of(round, concurrency=4) -> Iterator[tuple[Queue, fleet.Fleet]]:
+def fleet_of(round, concurrency=4):
     """Three workers, with the planted bug in them, and an empty queue."""
     url = cluster.shared().schema()
     with (

@@ -20,7 +20,7 @@ from .campaign import Round, trial
 THREADS, STEPS = 24, 6
 
 
-def rivals(live: Live, run: Commits) -> Commit:
+def rivals(live: Live, run: Commits):
     """A commit of a run that was overtaken: it brings what its saver had left with it, and must be refused."""
     found = live.saver.get_tuple(address(run.thread, ""))
     assert found is not None and run.head is not None
@@ -42,7 +42,7 @@ class Live:
         refused: how many commits were told that there is no room.
     """
 
-    def __init__(self, saver: SqliteSaver, folder, random):
+    def __init__(self, saver, folder, random):
         self.saver, self.folder, self.random = saver, folder, random
         self.stored: dict[str, list[str]] = {}
         self.images = self.refused = self.overtaken = 0
@@ -134,7 +134,7 @@ class Live:
         shutil.rmtree(copy)
 
 
-def ask(saver: SqliteSaver, statement):
+def ask(saver, statement):
     """Ask the saver's connection, which its writing thread may be using: a planted bug answers before it is done."""
     with saver._lock:
         (answer,) = saver._database.execute(statement).fetchone()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kit import lossless_values, stored_values
 
 from stategraph import InMemoryStore
-from stategraph.checkpoint import InMemorySaver, Serializer, UnserializableError
+from stategraph.checkpoint import InMemorySaver, UnserializableError
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.errors import DamagedError, UnknownTypeError
 from stategraph.checkpoint.postgres import PostgresSaver
@@ -77,7 +77,7 @@ def loaded(seed, count):
     return count, most
 
 
-def _load(serializer: Serializer, payload):
+def _load(serializer, payload):
     try:
         serializer.loads(("msgpack", payload))
     except (DamagedError, UnknownTypeError):
@@ -142,7 +142,7 @@ ODD = st.sampled_from(
 VALUES = st.one_of(stored_values.values, stored_values.values, st.lists(stored_values.values | ODD, max_size=3), st.sampled_from(ATTACKS))
 
 
-def saver_of(round, serde: Serializer):
+def saver_of(round, serde):
     """In memory, SQLite and, now and then, Postgres."""
     kind = ("memory", "sqlite", "sqlite", "postgres")[round.number % 4]
     if kind == "memory":

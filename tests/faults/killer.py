@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stategraph.testing import KillAt, assert_same, kill
 from stategraph.testing.harness import Mode
@@ -71,7 +70,7 @@ class Killer:
 NEVER = Kill("", 0)
 
 
-def carry(storage, play, given, plan: Kill, make: Callable[[Any, Killer], Any], *methods):
+def carry(storage, play, given, plan: Kill, make, *methods):
     """Carry the graph that is made through, in a process that may be killed; how often each place was passed."""
     killer = Killer(plan)
     with storage.open() as saver, Mode(play.world) as world:

@@ -6,7 +6,7 @@ import operator
 import threading
 import time
 from itertools import count
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 from kit import cluster, machines
 from kit.graphs import chain_of
@@ -36,7 +36,7 @@ def counting(saver):
     )
 
 
-def carried(app, config: Any):
+def carried(app, config):
     """A run to its end; whoever is told that the server is away goes on from what is stored."""
     return told(lambda: app.invoke(None if app.get_state(config).values else {"log": []}, config))
 
@@ -118,7 +118,7 @@ def given_up(round: Round) -> None:
                 stored_in_turn(round, store, desk, 10 * turn)
 
 
-def stored_in_turn(round, store: PostgresStore, desk: machines.Host, number):
+def stored_in_turn(round, store, desk: machines.Host, number):
     """Store numbers, from this one on, across a pulled cable, until some time after it is back."""
     store.put(PLACE, "key", {"number": number})
     desk.pull()

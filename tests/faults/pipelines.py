@@ -30,7 +30,7 @@ CUT = """
 class Live:
     """Threads of one saver that all commit at once, while connections are cut and others hold locks."""
 
-    def __init__(self, saver: PostgresSaver, where, random):
+    def __init__(self, saver, where, random):
         self.saver, self.random = saver, random
         self.other = psycopg.connect(where, autocommit=True, application_name="trial")
         self.holder = psycopg.connect(where, application_name="trial")

@@ -336,7 +336,7 @@ class InTurn(Program):
                     break
         return self.closed(order, ends, signals)
 
-    def closed(self, order: list[Party], ends, signals: list[GraphInterrupt]):
+    def closed(self, order, ends, signals):
         """What the body returns, or raises."""
         self.fail()
         if signals:

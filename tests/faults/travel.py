@@ -82,7 +82,7 @@ class Model:
         self.parents: dict[str, str | None] = {}
         self.writes: dict[str, list[tuple[str, str, Any]]] = {}
 
-    def copied(self, name) -> Model:
+    def copied(self, name):
         """The same under another name."""
         other = Model(Commits(self.run.call, _Dumps(self.run.dumps), name))
         other.run.head, other.run.expected = self.run.head, copy.deepcopy(self.run.expected)

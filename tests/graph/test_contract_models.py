@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from operator import add
-from typing import Annotated, Any, Generic, Literal, NotRequired, Required, TypeVar
+from typing import Annotated, Generic, Literal, NotRequired, Required, TypeVar
 
 import pydantic.dataclasses
 import pytest
@@ -49,7 +48,7 @@ EVERYWHERE = ["input", "nodes", "writes"]
 T = TypeVar("T")
 
 
-def one(schema, node: Callable[..., Any], *, validate=EVERYWHERE, **options):
+def one(schema, node, *, validate=EVERYWHERE, **options):
     graph = StateGraph(schema, validate=validate, **options).add_node("node", node).add_edge(START, "node")
     return graph.compile(InMemorySaver())
 

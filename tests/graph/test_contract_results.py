@@ -7,7 +7,6 @@ from operator import add
 from typing import Annotated, Any
 
 import pytest
-from kit.drive import Drive
 from kit.graphs import CONFIG, chain_of
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -46,11 +45,11 @@ def ask(state) -> dict[str, Any]:
     return {"answer": interrupt("yes?")}
 
 
-def counting(schema, **options) -> StateGraph[Any]:
+def counting(schema, **options):
     return StateGraph(schema, **options).add_node("count", count).add_edge(START, "count")
 
 
-def values_of(drive: Drive, app, given, **options) -> list[Any]:
+def values_of(drive, app, given, **options):
     return [part["data"] for part in drive.stream(app, given, stream_mode="values", version="v2", **options)]
 
 
@@ -182,7 +181,7 @@ def rename(state: Camel) -> dict[str, Any]:
     return {"user_name": state.user_name.title(), "user_age": 3}
 
 
-def camel(**options) -> StateGraph[Any]:
+def camel(**options):
     return StateGraph(Camel, **options).add_node("rename", rename).add_edge(START, "rename")
 
 

@@ -171,7 +171,7 @@ VALUES = st.one_of(SCALARS, PETS, st.lists(SCALARS, max_size=2), st.lists(PETS, 
 
 
 @st.composite
-def inputs(draw: st.DrawFn, described: dict[str, Any]) -> dict[str, Any]:
+def inputs(draw: st.DrawFn, described):
     """An object that fits, or has one fault: a key is missing, is one too many, or has another value."""
     target = described["$defs"][described["$ref"].split("/")[-1]] if "$ref" in described else described
     known = {key: fitting(each, described) for key, each in target["properties"].items()}
@@ -188,7 +188,7 @@ def inputs(draw: st.DrawFn, described: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def fitting(described: dict[str, Any], whole: dict[str, Any]) -> st.SearchStrategy[Any]:
+def fitting(described, whole):
     """Values that the schema of one key takes, nearly always."""
     for choice in ("anyOf", "oneOf"):
         if choice in described:

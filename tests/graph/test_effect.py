@@ -37,7 +37,7 @@ AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=Exception)
 postgres = cluster.emptied
 
 
-def killed(*arguments: Any) -> Any:
+def killed(*arguments):
     """What a program of `kit/effect_kills.py` prints."""
     program = [sys.executable, "-P", str(ROOT / "tests/kit/effect_kills.py"), *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path])}
@@ -99,12 +99,12 @@ def test_the_crash_matrix_of_the_docs_is_what_killed_processes_show(tmp_path):
     assert "\n".join(rows) in page, rows
 
 
-def one_call(function: Any, saver: Any = None, **policies: Any) -> Any:
+def one_call(function, saver=None, **policies):
     """A graph of one node that calls a function of the state."""
     return StateGraph(Log).add_node("pay", function, **policies).add_edge(START, "pay").compile(checkpointer=saver)
 
 
-def charging(drive: Any, made: list[Any], fails: list[Exception], **declared: Any) -> Any:
+def charging(drive, made, fails, **declared):
     """A node that makes one irreversible call."""
 
     def act(amount: int) -> str:
@@ -119,7 +119,7 @@ def charging(drive: Any, made: list[Any], fails: list[Exception], **declared: An
         async def acharge(amount: int) -> str:
             return act(amount)
 
-        async def apay(state: Log) -> Any:
+        async def apay(state: Log):
             return {"log": [await acharge(10)]}
 
         return apay
@@ -198,7 +198,7 @@ def test_equal_calls_are_told_apart_by_their_number_and_found_again(saver, kind)
         made.append(len(made))
         return made[-1]
 
-    def node(state: Log) -> Any:
+    def node(state: Log):
         found = [number("a"), number("a"), number(group="b")]
         if failures:
             raise failures.pop()
@@ -225,7 +225,7 @@ def test_a_key_is_the_same_for_each_try_and_another_for_another_call(drive, save
     async def amail(to: str, idempotency_key: str) -> str:
         return act(idempotency_key)
 
-    async def anode(state: Log) -> Any:
+    async def anode(state: Log):
         return {"log": [await amail("a"), await amail("b")]}
 
     node = anode if drive.is_async else lambda state: {"log": [mail("a"), mail("b")]}
@@ -307,7 +307,7 @@ def test_two_hundred_and_nine_calls_whose_responses_were_lost_are_not_made_again
         received[order] += 1
         return order
 
-    def node(state: Log) -> Any:
+    def node(state: Log):
         found = [trade(n) for n in range(209)]
         if failures:
             raise failures.pop()
@@ -335,7 +335,7 @@ def test_debug_names_the_tools_that_declare_no_effect():
         """Search."""
         return text
 
-    def graph(*tools: Any) -> Any:
+    def graph(*tools):
         return StateGraph(MessagesState).add_node("tools", ToolNode(tools)).add_edge(START, "tools")
 
     with pytest.warns(GraphWarning, match="tools of node 'tools' declare no effect: search"):
@@ -343,7 +343,7 @@ def test_debug_names_the_tools_that_declare_no_effect():
     graph(effect("pure")(search)).compile(debug=True)
 
 
-def named(name: str) -> Any:
+def named(name):
     def function() -> str:
         """Do."""
         return name
@@ -396,5 +396,5 @@ def charge_elsewhere(amount: int) -> int:
     raise TimeoutError
 
 
-def pay_elsewhere(state: Log) -> Any:
+def pay_elsewhere(state: Log):
     return {"log": [charge_elsewhere(3)]}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from kit.effect_kills import KINDS, PLACES, WAYS, in_a_process, run
@@ -19,45 +17,45 @@ from stategraph.graph.effects import _Call
 pytestmark = pytest.mark.trial
 
 
-def no_record_before(patch: Any) -> None:
+def no_record_before(patch):
     """An irreversible call is not recorded before it is made."""
     record = _Call._record
 
-    def missing(self: Any, what: str) -> Any:
+    def missing(self, what: str):
         found = record(self, what)
         return SimpleNamespace(known=(), save=str) if "begun" in what else found
 
     patch.setattr(_Call, "_record", missing)
 
 
-def asks_after_the_record(patch: Any) -> None:
+def asks_after_the_record(patch):
     """The record of the result is not looked up."""
     record = _Call._record
 
-    def unread(self: Any, what: str) -> Any:
+    def unread(self, what: str):
         found = record(self, what)
         return found if what else SimpleNamespace(known=(), save=found.save)
 
     patch.setattr(_Call, "_record", unread)
 
 
-def key_of_the_process(patch: Any) -> None:
+def key_of_the_process(patch):
     """The key is another one in each process."""
     make = effects.effect_id
     patch.setattr(effects, "effect_id", lambda *parts: make(*parts) + str(os.getpid()))
 
 
-def taken_as_not_done(patch: Any) -> None:
+def taken_as_not_done(patch):
     """An unknown outcome counts as one that has not happened."""
 
-    def find_out(self: Any, *given: Any) -> Any:
+    def find_out(self, *given):
         return effects._TRY_AGAIN
         yield
 
     patch.setattr(_Call, "_find_out", find_out)
 
 
-def notices(folder: Path, patch: Any) -> list[str]:
+def notices(folder, patch):
     """The cells of the crash matrix in which keyed and irreversible effects are not had once, or are asked for in vain."""
     found = []
     for way in WAYS:
@@ -66,7 +64,7 @@ def notices(folder: Path, patch: Any) -> list[str]:
                 own = folder / f"{way} {kind} {place}"
                 own.mkdir()
 
-                def planted(place: str | None, way: str = way, kind: str = kind, own: Path = own) -> Any:
+                def planted(place: str | None, way: str = way, kind: str = kind, own: Path = own):
                     patch()
                     return run(way, kind, own, place)
 
@@ -79,6 +77,6 @@ def notices(folder: Path, patch: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("bug", [None, no_record_before, asks_after_the_record, key_of_the_process, taken_as_not_done])
-def test_the_kills_notice_a_planted_bug(tmp_path, bug: Callable[[Any], None] | None):
+def test_the_kills_notice_a_planted_bug(tmp_path, bug):
     found = notices(tmp_path, lambda: None if bug is None else bug(pytest.MonkeyPatch()))
     assert bool(found) == (bug is not None), found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -37,7 +36,7 @@ class State(TypedDict, total=False):
     log: Annotated[list, operator.add]
 
 
-def answers(result) -> list[Any]:
+def answers(result):
     """The questions in a result, by value."""
     return [question.value for question in result["__interrupt__"]]
 
@@ -369,7 +368,7 @@ def test_a_task_keeps_the_face_of_its_function():
 # -- replay ---------------------------------------------------------------------------------------------------
 
 
-def in_steps(log: list[Any], saver=None) -> Pregel:
+def in_steps(log, saver=None):
     """Task, question, task, question, task."""
 
     @task
@@ -383,15 +382,6 @@ def in_steps(log: list[Any], saver=None) -> Pregel:
         return [step(1).result(), interrupt("a?"), step(2).result(), interrupt("b?"), step(3).result()]
 
     return flow
-
-
-def test_the_body_runs_again_and_finished_tasks_do_not(drive):
-    log = []
-    flow = in_steps(log)
-    assert answers(drive.invoke(flow, 1, ONE)) == ["a?"]
-    assert answers(drive.invoke(flow, Command(resume="A"), ONE)) == ["b?"]
-    assert drive.invoke(flow, Command(resume="B"), ONE) == [1, "A", 2, "B", 3]
-    assert log == ["body", 1, "body", 2, "body", 3]
 
 
 @each_durability
@@ -496,19 +486,6 @@ def test_the_error_of_a_task_that_later_succeeds_is_forgotten(drive):
     assert drive.invoke(flow, Command(resume="yes"), ONE) == ("fine", "yes"), "a caught error is not kept as a result"
 
 
-def test_another_name_in_a_calls_place_is_another_call(drive):
-    names = iter(["first", "second"])
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(x: int) -> Any:
-        name = next(names)
-        got = task(name=name)(lambda: name)().result()
-        return got, interrupt("?")
-
-    drive.invoke(flow, 1, ONE)
-    assert drive.invoke(flow, Command(resume="A"), ONE) == ("second", "A")
-
-
 def test_new_input_repeats_everything(drive):
     log = []
     flow = in_steps(log)
@@ -544,39 +521,6 @@ def test_a_retried_body_finds_its_finished_tasks(drive):
 
 
 # -- questions in tasks ---------------------------------------------------------------------------------------
-
-
-def asks_twice() -> tuple[Pregel, list[str]]:
-    log = []
-
-    @task
-    def ask(name: str) -> str:
-        log.append(name)
-        return f"{name}={interrupt(name)}"
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(x: int) -> list[str]:
-        return [future.result() for future in [ask("p"), ask("q")]]
-
-    return flow, log
-
-
-def test_questions_of_parallel_tasks_are_all_asked(drive):
-    flow, _ = asks_twice()
-    paused = drive.invoke(flow, 1, ONE)
-    assert answers(paused) == ["p", "q"]
-    assert [q.value for q in drive.get_state(flow, ONE).interrupts] == ["p", "q"]
-    ids = [question.id for question in paused["__interrupt__"]]
-    assert drive.invoke(flow, Command(resume=dict(zip(ids, ["P", "Q"], strict=True))), ONE) == ["p=P", "q=Q"]
-
-
-def test_questions_of_parallel_tasks_are_answered_one_by_one(drive):
-    flow, log = asks_twice()
-    first, second = drive.invoke(flow, 1, ONE)["__interrupt__"]
-    paused = drive.invoke(flow, Command(resume={second.id: "Q"}), ONE)
-    assert answers(paused) == ["p"]
-    assert drive.invoke(flow, Command(resume={first.id: "P"}), ONE) == ["p=P", "q=Q"]
-    assert log.count("q") == 2, "answered and finished, it ran no third time"
 
 
 def test_a_tasks_question_and_the_bodys_own_are_both_asked(drive):
@@ -628,7 +572,7 @@ def test_except_exception_cannot_swallow_a_tasks_question(drive):
 # -- tasks in the nodes of a graph ----------------------------------------------------------------------------
 
 
-def graph_of(*nodes: Callable[..., Any], saver=None):
+def graph_of(*nodes, saver=None):
     graph = StateGraph(State)
     for node in nodes:
         graph.add_node(node).add_edge(START, node.__name__)

@@ -50,7 +50,7 @@ IN_PLACE = st.sampled_from(["none", "pop", "append", "swap", "replace", "edit"])
 """What a node does to the list that it was given."""
 
 
-def change(messages: list[Any], how: str):
+def change(messages, how):
     if how == "pop" and messages:
         messages.pop()
     elif how == "append":

@@ -51,21 +51,21 @@ CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)
 MESSAGES = BinaryOperatorAggregate(list, add_messages)
 
 
-def says(id: str | None, content="", role: str = "user") -> dict[str, Any]:
+def says(id, content="", role="user"):
     return {"role": role, "content": content} | ({} if id is None else {"id": id})
 
 
 class Plain:
     """A message that knows neither pydantic nor dataclasses."""
 
-    def __init__(self, content: str, id: str | None = None):
+    def __init__(self, content, id=None):
         self.content, self.id = content, id
 
 
 class Stubborn(Plain):
     """A message that cannot be copied."""
 
-    def __copy__(self) -> Stubborn:
+    def __copy__(self):
         raise TypeError("no copies")
 
 
@@ -89,11 +89,11 @@ class ModelChunk(Model):
         return ModelChunk(content=self.content + other.content, id=self.id)
 
 
-def ids(messages: list[Any]) -> list[Any]:
+def ids(messages):
     return [m["id"] if isinstance(m, dict) else m.id for m in messages]
 
 
-def contents(messages: list[Any]) -> list[Any]:
+def contents(messages):
     return [m["content"] if isinstance(m, dict) else m.content for m in messages]
 
 
@@ -180,7 +180,7 @@ def test_merging_is_what_its_rules_say(batches):
             assert channel.get() == expected
 
 
-def slow_merge(left: list[Any], right: list[Any]) -> list[Any] | None:
+def slow_merge(left, right):
     """What `add_messages` must give; None for an error. A removed message keeps its place for one with its id."""
     places = [(m["id"], m) for m in left]
     if CLEAR in right:
@@ -320,7 +320,7 @@ def test_a_failed_merge_leaves_nothing_behind(long):
 
 def test_messages_that_cannot_be_compared_are_indexed_again(long):
     class Array:
-        def __eq__(self, other: object) -> bool:
+        def __eq__(self, other: object):
             raise ValueError("ambiguous")
 
         __hash__ = None  # type: ignore[assignment]
@@ -426,7 +426,7 @@ def graph(node, schema=MessagesState, **options):
     return builder.compile(**options)
 
 
-def seen(drive: Drive, app, input="hi", **options) -> list[Any]:
+def seen(drive, app, input="hi", **options):
     """The messages that a reader of the stream got."""
     return [m for m, _ in drive.stream(app, {"messages": input}, stream_mode="messages", **options)]
 
@@ -561,7 +561,7 @@ def test_a_nested_graph_is_streamed_on_request(drive):
 class FakeModel:
     """Answers in two chunks, or at once. `chunk_id`: what its chunks are called."""
 
-    def __init__(self, chunk_id: str | None = "m"):
+    def __init__(self, chunk_id="m"):
         self.chunk_id = chunk_id
         self.calls: list[str] = []
 
@@ -569,7 +569,7 @@ class FakeModel:
         self.calls.append("invoke")
         return Model(content="hello", id=self.chunk_id)
 
-    async def ainvoke(self, messages, **options) -> Model:
+    async def ainvoke(self, messages, **options):
         return self.invoke(messages, **options)
 
     def stream(self, messages, *, stop: str = ""):
@@ -577,12 +577,12 @@ class FakeModel:
         yield ModelChunk(content="he", id=self.chunk_id)
         yield ModelChunk(content="llo")
 
-    async def astream(self, messages, *, stop: str = ""):
+    async def astream(self, messages, *, stop=""):
         for chunk in self.stream(messages, stop=stop):
             yield chunk
 
 
-def asking(model, drive: Drive):
+def asking(model, drive):
     def node(state):
         return {"messages": call_model(model, state["messages"], stop=".")}
 
@@ -717,7 +717,7 @@ class FakeTask:
         self.config: Any = {"metadata": {"k": 1}}
         self.heard: list[Any] = []
 
-    def listens(self, mode: str) -> bool:
+    def listens(self, mode: str):
         return mode == "messages"
 
     def emit(self, mode: str, data):
@@ -752,7 +752,7 @@ print(*(add_up(chunks) == reduce(add, chunks) for chunks in (texts, calls, block
 """
 
 
-def run_with_langchain(code: str, tmp_path: Path) -> str:
+def run_with_langchain(code, tmp_path):
     """What a program prints where LangChain is installed."""
     python = Path(os.environ.get("STATEGRAPH_PEER_PYTHON", ROOT / ".bench" / "bin" / "python"))
     if not python.exists():

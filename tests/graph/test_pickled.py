@@ -56,7 +56,7 @@ def plain(state):
     return {"log": ["plain"], "box": Box([1])}
 
 
-def given(state, config: RunnableConfig, runtime: Runtime, writer: Any, store: Any, previous: Any):
+def given(state, config: RunnableConfig, runtime: Runtime, writer, store, previous):
     return {"log": [config["metadata"]["stategraph_node"], runtime.store is store]}
 
 
@@ -73,7 +73,7 @@ def route(state):
     return [Send("b", state)] if len(state["log"]) < 3 else END
 
 
-def broken(error: Any):
+def broken(error):
     raise ValueError("no")
 
 

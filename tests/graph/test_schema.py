@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import (
     Annotated,
@@ -61,7 +61,7 @@ class S(TypedDict, total=False):
     l: Annotated[list[Any], add]
 
 
-def app_of(schema, *nodes: Callable[..., Any], **schemas):
+def app_of(schema, *nodes, **schemas):
     """START -> the first node -> ... -> the last."""
     graph = StateGraph(schema, **schemas).add_sequence([(f"n{i}", node) for i, node in enumerate(nodes)])
     return graph.add_edge(START, "n0").compile()

@@ -47,7 +47,7 @@ def logs(name: str) -> Node:
     return lambda state: {"log": [name]}
 
 
-def chain(*names: str) -> StateGraph:
+def chain(*names):
     """START -> the first -> ... -> the last; each node logs its name."""
     return StateGraph(State).add_sequence([(n, logs(n)) for n in names]).add_edge(START, names[0])
 
@@ -180,19 +180,6 @@ def test_every_building_method_returns_the_builder():
 def test_start_to_end_alone_is_a_graph(drive):
     app = StateGraph(State).add_edge(START, END).compile()
     assert drive.invoke(app, {"a": 1}) == {"a": 1, "log": []}
-
-
-def test_several_entry_points_run_side_by_side(drive):
-    graph = StateGraph(State).add_node("q", logs("q")).add_node("p", logs("p")).add_node("r", logs("r"))
-    app = graph.set_entry_point("r").set_entry_point("p").set_entry_point("q").set_finish_point("q").compile()
-    assert drive.invoke(app, {}, {"recursion_limit": 1}) == {"log": ["p", "q", "r"]}, "one superstep, in name order"
-
-
-def test_conditional_entry_point(drive):
-    graph = StateGraph(State).add_node("x", logs("x")).add_node("y", logs("y"))
-    app = graph.set_conditional_entry_point(lambda state: "y" if state["a"] else "x").compile()
-    assert drive.invoke(app, {"a": 1})["log"] == ["y"]
-    assert drive.invoke(app, {"a": 0})["log"] == ["x"]
 
 
 def test_sequence_chains_nodes_and_leaves_the_start_to_you(drive):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -26,7 +25,7 @@ class Bank:
 
     method = "transaction"
 
-    def __init__(self, kind: str, target: str, saver):
+    def __init__(self, kind, target, saver):
         self.kind, self.target, self.saver = kind, target, saver
         self.calls: list[str] = []
         self.fails: list[Exception] = []
@@ -54,7 +53,7 @@ class Bank:
             connection.close()
 
 
-def open_bank(kind: str, saver, request: pytest.FixtureRequest, tmp_path: Path) -> Bank:
+def open_bank(kind, saver, request, tmp_path):
     """A bank beside the tables of a saver of this kind."""
     return Bank(kind, request.getfixturevalue("emptied") if kind == "postgres" else str(tmp_path / "threads.db"), saver)
 
@@ -119,7 +118,7 @@ def node_of(drive, body: Callable[[Any], Any], method: str = "transaction"):
     return anode if drive.is_async else node
 
 
-def one_node(drive, body, saver, method: str = "transaction", **policies):
+def one_node(drive, body, saver, method="transaction", **policies):
     """A graph of one node, made of a body: see `node_of`."""
     builder = StateGraph(Log).add_node("pay", node_of(drive, body, method), **policies)
     return builder.add_edge(START, "pay").compile(checkpointer=saver)
@@ -157,7 +156,7 @@ def failing(drive, effects, *calls, **options):
     return drive.invoke(one_node(drive, body, effects.saver, effects.method), {}, CONFIG, **options)
 
 
-def lose(monkeypatch: pytest.MonkeyPatch, statement: str, *, arrives: bool) -> list[str]:
+def lose(monkeypatch, statement, *, arrives):
     """The connection breaks at the next statement of this text; empty once that has happened."""
     from stategraph.checkpoint.sql import postgres_wire
 
@@ -172,7 +171,7 @@ def lose(monkeypatch: pytest.MonkeyPatch, statement: str, *, arrives: bool) -> l
         self.connection.close()
         raise psycopg.OperationalError("the connection broke")
 
-    def was_called(text: str) -> bool:
+    def was_called(text: str):
         return bool(calls)
 
     calls = []

@@ -16,8 +16,6 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,7 +44,7 @@ PATIENCE = 30.0  # seconds that an answer may take on a busy machine
 class Browser:
     """One Chromium with one page. `said` holds what its console said, `asked_for` the addresses that it requested."""
 
-    def __init__(self, dark: bool = False, size: tuple[int, int] = (1280, 900)):
+    def __init__(self, dark=False, size=(1280, 900)):
         assert CHROMIUM is not None, "no Chromium: apt-get install chromium"
         self.folder = tempfile.mkdtemp()
         read_end, self.commands = os.pipe()
@@ -75,15 +73,15 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.tell(f"{domain}.enable")
 
-    def open(self, path: Path) -> float:
+    def open(self, path):
         """Open a file; returns the seconds until it was loaded and its scripts had run."""
         return self._load("Page.navigate", url=path.as_uri())
 
-    def open_again(self) -> float:
+    def open_again(self):
         """Load the same address again."""
         return self._load("Page.reload")
 
-    def _load(self, method: str, **params) -> float:
+    def _load(self, method, **params):
         self.loaded = False
         began = time.monotonic()
         self.tell(method, **params)
@@ -112,7 +110,7 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.tell("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
 
-    def press(self, key: str, text: str = ""):
+    def press(self, key, text=""):
         """Press a key, by its name."""
         codes = {"Enter": 13, "Escape": 27, "ArrowDown": 40, "ArrowUp": 38}
         text = "\r" if key == "Enter" else text or (key if len(key) == 1 else "")
@@ -121,7 +119,7 @@ class Browser:
         self.tell("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **more)
         self.tell("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
-    def screenshot(self, path: Path):
+    def screenshot(self, path):
         """The visible part of the page as PNG."""
         path.write_bytes(base64.b64decode(self.tell("Page.captureScreenshot", format="png")["data"]))
 
@@ -139,7 +137,7 @@ class Browser:
             select.select([], [], [], 0.01)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def tell(self, method: str, **params) -> dict[str, Any]:
+    def tell(self, method, **params):
         """Give a command and wait for its answer."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
@@ -154,7 +152,7 @@ class Browser:
                 return found["result"]  # type: ignore[no-any-return]
             self._note(found)
 
-    def _note(self, event: dict[str, Any]):
+    def _note(self, event):
         method, params = event.get("method"), event.get("params", {})
         if method == "Page.loadEventFired":
             self.loaded = True
@@ -167,7 +165,7 @@ class Browser:
         elif method == "Network.requestWillBeSent":
             self.asked_for.append(params["request"]["url"])
 
-    def _read(self, deadline: float) -> dict[str, Any]:
+    def _read(self, deadline):
         while b"\0" not in self.buffer:
             ready, _, _ = select.select([self.answers], [], [], max(deadline - time.monotonic(), 0))
             if not ready:
@@ -190,13 +188,13 @@ def browsing(dark: bool = False, size: tuple[int, int] = (1280, 900)) -> Iterato
         browser.close()
 
 
-def brightness(colour: str) -> float:
+def brightness(colour):
     """Relative luminance, as WCAG 2 defines it."""
     parts = [int(n) / 255 for n in re.findall(r"\d+", colour)[:3]]
     red, green, blue = (n / 12.92 if n <= 0.04045 else ((n + 0.055) / 1.055) ** 2.4 for n in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(one, other):
     low, high = sorted((brightness(one), brightness(other)))
     return (high + 0.05) / (low + 0.05)

@@ -12,12 +12,12 @@ from typing import Any
 Answer = tuple[str, bytes]  # content type, body
 
 
-def events(deltas: list[dict[str, Any]]) -> Answer:
+def events(deltas):
     chunks = [json.dumps({"choices": [{"index": 0, "delta": delta}]}) for delta in deltas]
     return "text/event-stream", "".join(f"data: {chunk}\n\n" for chunk in [*chunks, "[DONE]"]).encode()
 
 
-def whole(message: dict[str, Any]) -> Answer:
+def whole(message):
     return "application/json", json.dumps({"choices": [{"message": {"role": "assistant", **message}}]}).encode()
 
 

@@ -71,7 +71,7 @@ def programs() -> Path | None:
 class Cluster:
     """A server. It listens on one address, loopback by default, and on a socket in its folder."""
 
-    def __init__(self, bin: Path, host: str = "127.0.0.1"):
+    def __init__(self, bin, host="127.0.0.1"):
         self._bin, self._host = bin, host
         self.folder = Path(tempfile.mkdtemp(prefix="stategraph-postgres-"))
         # initdb refuses to be run by root.
@@ -92,7 +92,7 @@ class Cluster:
         self._idle: list[str] = []
         self.start()
 
-    def _call(self, program: str, *args: object):
+    def _call(self, program, *args):
         command = [str(self._bin / program), *map(str, args)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, check=False, **self._user)  # type: ignore[call-overload]
         assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
@@ -105,24 +105,24 @@ class Cluster:
         """`fast` tells clients; `immediate` is a crash."""
         self._ctl("stop", "-m", mode)
 
-    def _ctl(self, *args: object):
+    def _ctl(self, *args):
         command = [str(self._bin / "pg_ctl"), "-D", str(self._data), "-w", "-t", "60", *map(str, args)]
         done = subprocess.run(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder, check=False, **self._user,  # type: ignore[call-overload]
         )  # fmt: skip
         assert done.returncode == 0, f"pg_ctl {args}: {(self.folder / 'log').read_text()[-2000:]}"
 
-    def restart(self, mode: str = "fast"):
+    def restart(self, mode="fast"):
         """Stop it and start it again, on the same port."""
         self.stop(mode)
         self.start()
 
     @property
-    def address(self) -> str:
+    def address(self):
         """Where it listens, without a schema."""
         return f"host={self._host} port={self.port} user=tester dbname=postgres"
 
-    def console(self, conninfo: str) -> str:
+    def console(self, conninfo):
         """The same connection string, by way of the socket: for who sits at the server itself."""
         return f"{conninfo} host={self.folder}"
 
@@ -141,10 +141,10 @@ class Cluster:
         yield self._address_of(name)
         self._idle.append(name)
 
-    def _address_of(self, schema: str) -> str:
+    def _address_of(self, schema):
         return f"{self.address} options='-c search_path={schema}'"
 
-    def _execute(self, statement: str):
+    def _execute(self, statement):
         """On a connection that is kept: a new one takes longer than all statements of most tests."""
         for _ in range(2):
             if self._console is None:
@@ -166,7 +166,7 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -218,7 +218,7 @@ class Proxy:
     of these pass first. `lose = "both"`: nothing passes any more, and nothing is cut.
     """
 
-    def __init__(self, port: int):
+    def __init__(self, port):
         self._server = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -286,13 +286,13 @@ class Proxy:
 class Traced:
     """A connection that writes down what it sends; each `Sync` or `Query` is a round trip."""
 
-    def __init__(self, conninfo: str, path):
+    def __init__(self, conninfo, path):
         self.connection = psycopg.connect(conninfo, autocommit=True)
         self._path = path
         self._file = open(path, "w")  # noqa: SIM115
         self.connection.pgconn.trace(self._file.fileno())
 
-    def trips(self) -> int:
+    def trips(self):
         """How many since the last time this was asked."""
         self.connection.pgconn.untrace()
         lines = self._path.read_text().splitlines()

@@ -19,7 +19,7 @@ class State(TypedDict):
     log: Annotated[list[str], lambda old, new: old + new]
 
 
-def counting(base: type, names: tuple[str, ...]) -> type:
+def counting(base: type, names):
     """A subclass that counts the calls of these methods and does what its base does."""
 
     def method(name: str):
@@ -73,7 +73,7 @@ def build(saver, first=lambda state: {"log": ["first"]}):
     return graph.compile(checkpointer=saver)
 
 
-def play(saver, world: str):
+def play(saver, world):
     app = build(saver)
     done = None
     for method, args in script(app):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
 
 from faults.campaign import patched
 
@@ -20,14 +18,14 @@ class Died(Exception):
 class Death:
     """When a process dies: at its storing call number `at`, before or after that has stored."""
 
-    def __init__(self, at: int, *, stores_first: bool = False, meanwhile: Callable[[], Any] = bool):
+    def __init__(self, at, *, stores_first=False, meanwhile=bool):
         self.left = at
         self.dead = False
         self._stores_first = stores_first
         self._meanwhile = meanwhile  # the call takes so long
         self._lock = threading.Lock()
 
-    def passes(self) -> bool:
+    def passes(self):
         """Whether a storing call stores as ever; False for the one at which the process dies."""
         with self._lock:
             if self.dead:
@@ -36,7 +34,7 @@ class Death:
             self.dead = self.left <= 0
             return not self.dead
 
-    def around(self, store: Callable[..., Any]) -> Callable[..., Any]:
+    def around(self, store):
         def call(*given):
             if self.passes():
                 return store(*given)
@@ -47,7 +45,7 @@ class Death:
 
         return call
 
-    def around_async(self, store: Callable[..., Any]) -> Callable[..., Any]:
+    def around_async(self, store):
         async def call(*given):
             if self.passes():
                 return await store(*given)
@@ -60,7 +58,7 @@ class Death:
 
 
 @contextmanager
-def dying(saver, death: Death) -> Iterator[None]:
+def dying(saver, death: Death):
     """Inside, what stores by this saver is a process that dies."""
     with ExitStack() as stack:
         for name in STORING:
@@ -74,11 +72,11 @@ class Killed(BaseException):
 
 
 @contextmanager
-def killing(saver: Any, at: int, *, stores_first: bool) -> Iterator[list[str]]:
+def killing(saver, at, *, stores_first):
     """Inside, a process dies at its storing call number `at`, in a way that no node catches; yields the calls it has made."""
     made: list[str] = []
 
-    def storing(store: Any, *given: Any) -> Any:
+    def storing(store, *given):
         made.append(store.__name__)
         if len(made) > at or (len(made) == at and not stores_first):
             raise Killed

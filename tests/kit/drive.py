@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ class Drive:
     `asyncio.run(app.ainvoke(1))`. A test that takes `drive` runs in both worlds and must see the same.
     """
 
-    def __init__(self, is_async: bool):
+    def __init__(self, is_async):
         self.is_async = is_async
 
     def call(self, owner, method: str, *args, **kwargs):
@@ -32,7 +31,7 @@ class Drive:
 
         return asyncio.run(wait())
 
-    def items(self, owner, method: str, *args, take: int | None = None, **kwargs) -> list[Any]:
+    def items(self, owner, method: str, *args, take: int | None = None, **kwargs):
         """What the iterator `owner.method(...)` or `owner.amethod(...)` gives, or its first `take` items."""
         if not self.is_async:
             source = getattr(owner, method)(*args, **kwargs)
@@ -41,7 +40,7 @@ class Drive:
                 source.close()
             return found
 
-        async def read() -> list[Any]:
+        async def read():
             source = getattr(owner, "a" + method)(*args, **kwargs)
             found = []
             while take is None or len(found) < take:
@@ -54,24 +53,24 @@ class Drive:
 
         return asyncio.run(read())
 
-    def invoke(self, app, input, config: Any = None, **kwargs):
+    def invoke(self, app, input, config=None, **kwargs):
         return self.call(app, "invoke", input, config, **kwargs)
 
-    def batch(self, app, inputs: Sequence[Any], config: Any = None, **kwargs) -> list[Any]:
+    def batch(self, app, inputs: Sequence[Any], config=None, **kwargs):
         return self.call(app, "batch", inputs, config, **kwargs)
 
-    def stream(self, app, input, config: Any = None, **kwargs) -> list[Any]:
+    def stream(self, app, input, config=None, **kwargs):
         """Every chunk, or the first `take=` ones and then an early close."""
         return self.items(app, "stream", input, config, **kwargs)
 
-    def get_state(self, app, config: Any, **kwargs):
+    def get_state(self, app, config, **kwargs):
         return self.call(app, "get_state", config, **kwargs)
 
-    def history(self, app, config: Any, **kwargs) -> list[Any]:
+    def history(self, app, config, **kwargs):
         """Every snapshot of the thread, newest first."""
         return self.items(app, "get_state_history", config, **kwargs)
 
-    def update_state(self, app, config: Any, values, *args, **kwargs):
+    def update_state(self, app, config, values, *args, **kwargs):
         return self.call(app, "update_state", config, values, *args, **kwargs)
 
 
@@ -79,14 +78,14 @@ each_durability = pytest.mark.parametrize("durability", ["sync", "async", "exit"
 each_schedule = pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 
 
-def each_case(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def each_case(names, cases):
     """As `pytest.mark.parametrize`, but all cases are one test and share its fixtures: for tables of cases that take
     less time than pytest takes for a test. All of them are tried; those that fail are named."""
     arguments = names.split(", ")
 
     def make(test: Callable[..., None]) -> Callable[..., None]:
         @wraps(test)
-        def try_all(**fixtures: Any) -> None:
+        def try_all(**fixtures):
             failed = []
             for case in cases:
                 try:
@@ -105,7 +104,7 @@ def each_case(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]
     return make
 
 
-def forget_modules(folder: Path) -> list[str]:
+def forget_modules(folder):
     """Import no more what lies in this folder; the names of what was imported from there."""
     files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
     found = [name for name, file in files.items() if file and file.startswith(str(folder))]

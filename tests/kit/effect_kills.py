@@ -25,14 +25,14 @@ KINDS = ("undeclared", "pure", "keyed", "irreversible", "irreversible, probe")
 WAYS = ("task", "tool", "call")
 
 
-def die() -> None:
+def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Receiver:
     """A service that notes each request in a file, with its key; `place` is where its caller's process dies."""
 
-    def __init__(self, file: Path, place: str | None) -> None:
+    def __init__(self, file: Path, place: str | None):
         self.file, self.place, self.has_acted = file, place, False
 
     def receive(self, key: str = "") -> str:
@@ -52,12 +52,12 @@ class Receiver:
     def received(self) -> list[str]:
         return self.file.read_text().splitlines() if self.file.exists() else []
 
-    def watch(self, saver: Any) -> None:
+    def watch(self, saver):
         """Die around the first record after the effect; where nothing is recorded, around the commit."""
         for name in ("record", "commit"):
             setattr(saver, name, partial(self._store, getattr(saver, name)))
 
-    def _store(self, store: Any, *given: Any) -> Any:
+    def _store(self, store, *given):
         if self.has_acted and self.place == PLACES[2]:
             die()
         found = store(*given)
@@ -83,7 +83,7 @@ def make_function(kind: str, receiver: Receiver) -> Callable[..., str]:
     return effect(kind.partition(",")[0], probe=probe)(charge)
 
 
-def make_node(way: str, kind: str, receiver: Receiver) -> Any:
+def make_node(way: str, kind: str, receiver: Receiver):
     """A node that calls the function in one of these ways."""
     function = make_function(kind, receiver)
     if way == "tool":
@@ -140,7 +140,7 @@ def in_a_process(work: Callable[[], Any]) -> tuple[int, Any]:
 class Shop:
     """Three tasks side by side with two effects each, then one with an effect; its process dies at storing call `at`."""
 
-    def __init__(self, folder: Path, kind: str, target: str, *, is_async: bool) -> None:
+    def __init__(self, folder: Path, kind: str, target: str, *, is_async: bool):
         self.file = folder / "received"
         self.open = partial(PostgresSaver, target) if target else partial(SqliteSaver, str(folder / "threads.db"))
         self.kind, self.is_async = kind, is_async
@@ -159,7 +159,7 @@ class Shop:
         found = any(line.startswith(f"{item} ") for line in self.received())
         return f"receipt for {item}" if found else None
 
-    def make_function(self) -> Any:
+    def make_function(self):
         declare = effect("keyed") if self.kind == "keyed" else effect("irreversible")
 
         def buy(item: str, idempotency_key: str) -> str:
@@ -170,7 +170,7 @@ class Shop:
 
         return declare(abuy if self.is_async else buy)
 
-    def make_app(self, saver: Any) -> Any:
+    def make_app(self, saver):
         buy = self.make_function()
 
         def pay(task: dict[str, Any]) -> dict[str, Any]:
@@ -179,10 +179,10 @@ class Shop:
         async def apay(task: dict[str, Any]) -> dict[str, Any]:
             return {"log": [await buy(f"{task['lane']}a"), await buy(f"{task['lane']}b")]}
 
-        def close(state: Any) -> dict[str, Any]:
+        def close(state) -> dict[str, Any]:
             return {"log": [buy("close")]}
 
-        async def aclose(state: Any) -> dict[str, Any]:
+        async def aclose(state) -> dict[str, Any]:
             return {"log": [await buy("close")]}
 
         graph = StateGraph(Log).add_node("pay", apay if self.is_async else pay)
@@ -194,7 +194,7 @@ class Shop:
         """Begin or resume, and answer questions with the truth; what was stored and received."""
         stored = 0
 
-        def storing(store: Any, *given: Any) -> Any:
+        def storing(store, *given):
             nonlocal stored
             stored += 1
             if stored == at and not stores_first:
@@ -222,11 +222,11 @@ class Shop:
             log = app.get_state(self.config).values["log"]
         return {"stored": stored, "received": self.received(), "log": log, "questions": questions}
 
-    def call(self, app: Any, given: Any) -> Any:
+    def call(self, app, given):
         return asyncio.run(app.ainvoke(given, self.config)) if self.is_async else app.invoke(given, self.config)
 
 
-def kill_at_each_store(folder: Path, target: str = "") -> None:
+def kill_at_each_store(folder: Path, target: str = ""):
     """Print what was received for a death before and after each storing call, in both worlds.
 
     Args:
@@ -251,11 +251,11 @@ def kill_at_each_store(folder: Path, target: str = "") -> None:
 class Saga:
     """Two nodes, a graph inside and two Sends buy, then all is undone; its process dies at storing call `at`."""
 
-    def __init__(self, folder: Path, kind: str, target: str) -> None:
+    def __init__(self, folder: Path, kind: str, target: str):
         self.shop = Shop(folder, kind, target, is_async=False)
         self.config = self.shop.config
 
-    def make_app(self, saver: Any) -> Any:
+    def make_app(self, saver):
         shop, kind = self.shop, self.shop.kind
 
         @effect(kind)
@@ -267,7 +267,7 @@ class Saga:
         def buy(item: str, idempotency_key: str) -> str:
             return shop.act(item, idempotency_key)
 
-        def buying(*items: str) -> Any:
+        def buying(*items: str):
             return lambda state: {"log": [buy(item) for item in items]}
 
         self.functions = buy, cancel  # found by their names as long as they are there
@@ -290,7 +290,7 @@ class Saga:
         """Begin, or undo what was begun."""
         stored = 0
 
-        def storing(store: Any, *given: Any) -> Any:
+        def storing(store, *given):
             nonlocal stored
             stored += 1
             if stored == at and not stores_first:
@@ -317,7 +317,7 @@ class Saga:
         return {"received": self.shop.received(), "questions": questions, "log": state.values.get("log", []), "next": [*state.next]}
 
 
-def kill_sagas(folder: Path, target: str = "") -> None:
+def kill_sagas(folder: Path, target: str = ""):
     """Print what was received for a death before and after each storing call of doing and of undoing."""
     found = []
     for kind in ("keyed", "irreversible"):
@@ -334,7 +334,7 @@ def kill_sagas(folder: Path, target: str = "") -> None:
     print(json.dumps(found))
 
 
-def main(folder: Path) -> None:
+def main(folder: Path):
     found = []
     for way in WAYS:
         for kind in KINDS:

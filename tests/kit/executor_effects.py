@@ -11,7 +11,6 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from kit.executor_graphs import State
 from kit.graphs import CONFIG
@@ -30,13 +29,13 @@ async def acharge(folder: str, what: str) -> str:
     return charge(folder, what)
 
 
-def charged(folder: Path) -> list[str]:
+def charged(folder):
     """The effects that were had."""
     ledger = folder / "ledger"
     return ledger.read_text().split() if ledger.exists() else []
 
 
-def is_first(folder: str, name: str) -> bool:
+def is_first(folder, name):
     """Whether nobody has come here before, in any process."""
     try:
         (Path(folder) / name).touch(exist_ok=False)
@@ -95,12 +94,12 @@ def pays_twice(state: State, runtime: Runtime) -> State:
     return {}
 
 
-def get_lock(folder: str) -> Any:
+def get_lock(folder: str):
     charge(folder, "book")
     return threading.Lock()
 
 
-def get_object(folder: str) -> Any:
+def get_object(folder: str):
     charge(folder, "book")
     return Path
 

@@ -70,7 +70,7 @@ def count(state: State) -> State:
     return {"n": state.get("n", 0) + 1, "log": ["count"]}
 
 
-def word_count(sent: dict, writer: Any) -> State:
+def word_count(sent: dict, writer) -> State:
     for word in sent["text"].split():
         writer((sent["text"], word))
     return {"log": [len(sent["text"].split())]}
@@ -155,11 +155,11 @@ def fails(state: State, runtime: Runtime) -> State:
     return {"log": ["fixed"]}
 
 
-def takes_over(state: State, error: Any) -> State:
+def takes_over(state: State, error) -> State:
     return {"log": [(error.node, type(error.error).__name__, error.error.code, error.error.place)]}
 
 
-def speaks(state: State, writer: Any) -> State:
+def speaks(state: State, writer) -> State:
     for n in range(20):
         writer(n)
     push_message({"role": "assistant", "content": "hello", "id": "m1"})
@@ -167,7 +167,7 @@ def speaks(state: State, writer: Any) -> State:
     return {"log": ["spoke"]}
 
 
-def looks(state: State, config: Any, runtime: Runtime) -> State:
+def looks(state: State, config, runtime: Runtime) -> State:
     info = runtime.execution_info
     assert info is not None and runtime is get_runtime() and config == get_config()
     assert info.task_id == runtime.idempotency_key and info.checkpoint_ns.endswith(info.task_id)

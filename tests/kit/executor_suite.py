@@ -129,7 +129,7 @@ def without_ids(value) -> str:
 class Play:
     """A story as it is told: chunks (in order, mode by mode: a reader and a task's thread race), errors, history."""
 
-    def __init__(self, drive: Drive, build: Callable[..., Any], **options):
+    def __init__(self, drive, build, **options):
         self.drive = drive
         self.app = build(checkpointer=InMemorySaver(), **options)
         own = {"thread_id": "1", "mine": 1, "assistant_id": "a"}
@@ -308,7 +308,7 @@ def test_a_cancelled_run_ends_its_calls(world, far, ends_for_real, tmp_path):
     (tmp_path / "go").touch()
 
 
-def until_gone(pid: int):
+def until_gone(pid):
     due = time.monotonic() + LONG
     while Path(f"/proc/{pid}").exists() and time.monotonic() < due:
         time.sleep(0.01)

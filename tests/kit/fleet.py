@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from multiprocessing import forkserver, resource_tracker
@@ -26,7 +25,7 @@ from kit import machines
 from kit.graphs import chain_of
 from stategraph import END, START, Pregel, StateGraph, interrupt
 from stategraph.testing import Ledger
-from stategraph.workers import Queue, Worker
+from stategraph.workers import Worker
 from stategraph.workers.jobs import Job, JobCodec, JobName
 
 NOTES = "STATEGRAPH_TEST_NOTES"
@@ -50,7 +49,7 @@ def note(*words):
         Ledger(Path(os.environ[NOTES])).note(*words)
 
 
-def count(state: State, runtime: Any):
+def count(state: State, runtime):
     """One step: has an effect, under its key."""
     number = len(state["log"])
     note(runtime.execution_info.thread_id, number, runtime.idempotency_key)
@@ -63,7 +62,7 @@ def count(state: State, runtime: Any):
     return {"log": [number]}
 
 
-def looped(node: Callable[..., Any], name: str = "counting") -> Pregel:
+def looped(node, name="counting"):
     """A graph that runs a node as often as `left` says."""
     return (
         chain_of(State, step=node)
@@ -75,7 +74,7 @@ def looped(node: Callable[..., Any], name: str = "counting") -> Pregel:
 counting = looped(count)
 
 
-def pay(state: State, runtime: Any):
+def pay(state: State, runtime):
     """One step: has an effect, once."""
     number, key = len(state["log"]), runtime.idempotency_key
 
@@ -93,11 +92,11 @@ def pay(state: State, runtime: Any):
 paying = looped(pay, "paying")
 
 
-def branch(name: str) -> Callable[..., Any]:
+def branch(name):
     """A node of `branches`: notes that it began, has an effect once, and then waits for a file, if the input names
     one."""
 
-    def run(state: State, runtime: Any):
+    def run(state: State, runtime):
         key = runtime.idempotency_key
         note(name, "began", key)
         runtime.once("effect", lambda: note(name, "had", key))
@@ -109,7 +108,7 @@ def branch(name: str) -> Callable[..., Any]:
     return run
 
 
-def build_branches() -> Pregel:
+def build_branches():
     """`long` beside a > b, and d behind both, each as soon as its own inputs are there."""
     builder = StateGraph(State)
     for name in ("a", "b", "long", "d"):
@@ -132,7 +131,7 @@ def asking() -> Pregel:
 
 
 @contextmanager
-def working(graph: Pregel, url: str, number: int = 1, **options) -> Iterator[list[Worker]]:
+def working(graph: Pregel, url, number=1, **options):
     """Workers on threads of this process; stopped in good order."""
     made = [Worker(graph, url, **{**QUICK, **options}) for _ in range(number)]
     failed = []
@@ -194,7 +193,7 @@ class Fleet:
         options: those of `Worker`; and `graph`, by name.
     """
 
-    def __init__(self, url: str, folder: Path, bug: str | None = None, **options):
+    def __init__(self, url, folder, bug=None, **options):
         warm_up()
         self._bug = bug
         self._url, self._folder, self._options = url, folder, options
@@ -202,10 +201,10 @@ class Fleet:
         self.processes: list[Any] = []
         self.started = 0
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object):
+    def __exit__(self, *_):
         for process in self.processes:
             process.kill()
             process.join()
@@ -232,13 +231,13 @@ class Fleet:
         """Forget those that died."""
         self.processes = [process for process in self.processes if process.is_alive()]
 
-    def repeats(self) -> int:
+    def repeats(self):
         """How many effects were had more than once."""
         notes = self.notes.read()
         return len(notes) - len({str(each) for each in notes})
 
 
-def until(what: Callable[[], Any], seconds: float = 60):
+def until(what, seconds=60):
     """What it gives as soon as that is true."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
@@ -247,12 +246,12 @@ def until(what: Callable[[], Any], seconds: float = 60):
     return found
 
 
-def all_ended(queue: Queue) -> bool:
+def all_ended(queue):
     """Whether nothing waits or runs."""
     return not queue.jobs(("waiting", "running"), limit=1)
 
 
-def judged(queue: Queue, workers: Fleet, names: list[str], steps: int = 5):
+def judged(queue, workers: Fleet, names, steps=5):
     """Every thread has each step once, and every step one key, however often it was tried."""
     for name in names:
         found = queue.result(name, wait=60)
@@ -266,7 +265,7 @@ def judged(queue: Queue, workers: Fleet, names: list[str], steps: int = 5):
     assert len({key for each in keys.values() for key in each}) == len(keys)
 
 
-def job_of(form: JobCodec, given, attempt: int = 1, **more) -> Job:
+def job_of(form: JobCodec, given, attempt=1, **more):
     name = JobName("counting", "t", "r")
     task = form.write("task", name, {"input": given, "config": {}, "context": None})
     return Job(1, attempt, 1, True, name, task, **more)

@@ -29,7 +29,7 @@ class Boom(Exception):
 Script = Mapping[str, Sequence[Any]]
 
 
-def read_graph(text: str) -> tuple[list[Any], dict[str, Any]]:
+def read_graph(text):
     """The edges in order, and what else is said of nodes."""
     edges = []
     said = {"routers": {}, "destinations": {}, "deferred": set(), "handled": set(), "names": {}}
@@ -61,7 +61,7 @@ def read_graph(text: str) -> tuple[list[Any], dict[str, Any]]:
     return edges, said
 
 
-def build(text: str, script: Script | None = None, **options) -> StateGraph:
+def build(text, script: Script | None = None, **options):
     """The builder of a graph. `state["log"]` gathers the runs of the nodes, `d(a+b)` with what was joined."""
     edges, said = read_graph(text)
     script = script or {}
@@ -114,7 +114,7 @@ def build(text: str, script: Script | None = None, **options) -> StateGraph:
     return builder
 
 
-def show(log: Sequence[tuple[int, str]]) -> str:
+def show(log: Sequence[tuple[int, str]]):
     """The log as the tables of the tests have it: supersteps separated by slashes."""
     steps = {}
     for step, text in log:

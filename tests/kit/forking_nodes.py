@@ -12,10 +12,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typing_extensions import TypedDict
 
@@ -145,7 +144,7 @@ def leaves_a_child_of_c(state: State) -> State:
     return answer(state, _waiting_child(fork_in_c))
 
 
-def _waiting_child(fork: Callable[[], int]) -> int:
+def _waiting_child(fork):
     child = fork()
     if child == 0:
         while True:
@@ -164,7 +163,7 @@ def dies_beside_a_child(state: State) -> State:
     return answer(state)
 
 
-def first(state: State) -> bool:
+def first(state: State):
     """Whether this call came for the first time."""
     try:
         Path(state["folder"], f"first-{state['token']}").touch(exist_ok=False)
@@ -192,6 +191,6 @@ FORKING = {
 """All of them."""
 
 
-def graph_of(node: Callable[..., Any], **options):
+def graph_of(node, **options):
     """A graph of one such node."""
     return StateGraph(State).add_node(node.__name__, node).add_edge(START, node.__name__).compile(**options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from itertools import pairwise
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 from stategraph import END, START, StateGraph
 
@@ -19,12 +19,12 @@ class Count(TypedDict):
     n: int
 
 
-def chain_of(state, /, **nodes) -> StateGraph[Any, Any, Any, Any]:
+def chain_of(state, /, **nodes):
     """Return the builder of a graph whose nodes run one after the other."""
     return StateGraph(state).add_sequence([*nodes.items()]).add_edge(START, next(iter(nodes)))
 
 
-def graph_of(state, edges: str, /, **nodes) -> StateGraph[Any, Any, Any, Any]:
+def graph_of(state, edges, /, **nodes):
     """Return the builder of a graph with these edges: `"S>a>b S>c [b,c]>d>E"` has a join, S is START and E is END."""
     builder = StateGraph(state)
     for name, body in nodes.items():
@@ -38,6 +38,6 @@ def graph_of(state, edges: str, /, **nodes) -> StateGraph[Any, Any, Any, Any]:
 _ENDS = {"S": START, "E": END}
 
 
-def thread_config(thread: str):
+def thread_config(thread):
     """Return the config of a thread."""
     return {"configurable": {"thread_id": thread}}

@@ -74,7 +74,7 @@ def hangs_up(state: State):
         signal.pause()
 
 
-def _own_call() -> bytes:
+def _own_call():
     """The id of the call that is served."""
     frame = sys._getframe()
     while frame.f_code.co_name != "main":

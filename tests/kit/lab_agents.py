@@ -32,7 +32,7 @@ class World:
         faults: how often a service fails, as a part of its calls.
     """
 
-    def __init__(self, seed: int = 1, faults: float = 0.15) -> None:
+    def __init__(self, seed: int = 1, faults: float = 0.15):
         self.chance = random.Random(seed)
         self.effects: list[str] = []
         self.faults = faults
@@ -50,10 +50,10 @@ class Model:
 
     model = "scripted-1"
 
-    def __init__(self, world: World, mood: str = "") -> None:
+    def __init__(self, world: World, mood: str = ""):
         self.world, self.mood = world, mood
 
-    def invoke(self, messages: list[Any], tools: Any = ()) -> dict[str, Any]:
+    def invoke(self, messages: list[Any], tools=()) -> dict[str, Any]:
         number = self.world.reach("model")
         said = [message.get("role") for message in messages if message.get("role") != "system"]
         since = said[::-1].index("user")
@@ -68,7 +68,7 @@ class Model:
         return {"role": "assistant", "content": f"{self.mood}answer {number}", "usage": usage}
 
 
-def tools_agent(world: World, *, prompt: str = "Be kind.", mood: str = "", without: str = "") -> Any:
+def tools_agent(world: World, *, prompt: str = "Be kind.", mood: str = "", without: str = ""):
     def weather(city: str) -> str:
         """The weather of a city."""
         return f"sunny {world.reach('weather')}"
@@ -89,7 +89,7 @@ class Facts(TypedDict, total=False):
     check: str
 
 
-def map_agent(world: World, *, most: int = 3, order: str = "rank first") -> Any:
+def map_agent(world: World, *, most: int = 3, order: str = "rank first"):
     @task
     def search(topic: str) -> str:
         return f"{topic} {world.reach('search')}"
@@ -118,7 +118,7 @@ class Order(TypedDict, total=False):
     log: Annotated[list[str], add]
 
 
-def question_agent(world: World, *, limit: int = 50) -> Any:
+def question_agent(world: World, *, limit: int = 50):
     def offer(state: Order, runtime: Runtime) -> dict[str, Any]:
         number = runtime.once("reserve", world.reach, "reserve")
         return {"log": [f"reserved {number}"]}
@@ -144,7 +144,7 @@ class Notes(TypedDict, total=False):
     notes: Annotated[list[str], add]
 
 
-def memory_agent(world: World, *, shout: bool = False) -> Any:
+def memory_agent(world: World, *, shout: bool = False):
     @task
     def embed(text: str) -> int:
         return world.reach("embed")
@@ -169,7 +169,7 @@ def memory_agent(world: World, *, shout: bool = False) -> Any:
     return graph.add_edge(START, "memory").add_edge("memory", "say").compile(name="memory")
 
 
-def functional_agent(world: World, *, mood: str = "") -> Any:
+def functional_agent(world: World, *, mood: str = ""):
     model = Model(world, mood)
 
     @task
@@ -196,7 +196,7 @@ def functional_agent(world: World, *, mood: str = "") -> Any:
 AGENTS = {"tools": tools_agent, "map": map_agent, "questions": question_agent, "memory": memory_agent, "functional": functional_agent}
 
 
-def inputs_of(name: str, number: int) -> list[Any]:
+def inputs_of(name: str, number: int):
     """What the thread of this number is given, one after another."""
     if name == "tools":
         return [{"messages": [{"role": "user", "content": f"weather {number}?"}]} for _ in range(1 + number % 2)]
@@ -209,7 +209,7 @@ def inputs_of(name: str, number: int) -> list[Any]:
     return [f"{number}.{turn}" for turn in range(2)]
 
 
-def run_threads(app: Any, name: str, count: int, world: World, clock: Any) -> list[str]:
+def run_threads(app, name: str, count: int, world: World, clock) -> list[str]:
     """Run threads as they are in production: calls fail and are repeated, questions are answered later."""
     threads = [f"{name}-{number}" for number in range(count)]
     for number, thread in enumerate(threads):
@@ -233,7 +233,7 @@ def run_threads(app: Any, name: str, count: int, world: World, clock: Any) -> li
     return threads
 
 
-def answer_of(question: Any, number: int) -> Any:
+def answer_of(question, number: int):
     if isinstance(question, dict) and "tool" in question:
         return {"decision": "approve"} if number % 3 else {"decision": "reject", "message": "no mails"}
     return "yes" if number % 2 else "no"

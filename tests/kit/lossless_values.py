@@ -121,7 +121,7 @@ class Shadowed:
 class Lying:
     x: int = 0
 
-    def __getattribute__(self, name: str):
+    def __getattribute__(self, name):
         return 99 if name == "x" else object.__getattribute__(self, name)
 
 
@@ -176,7 +176,7 @@ class Color(Enum):
     RED = 1
 
     @classmethod
-    def _missing_(cls, value: object):
+    def _missing_(cls, value):
         made = object.__new__(cls)
         made._value_, made._name_ = value, f"made of {value}"
         return made
@@ -200,7 +200,7 @@ class SlotError(Exception):
 
 
 class TwoArguments(Exception):
-    def __init__(self, a: int, b: int):
+    def __init__(self, a, b):
         super().__init__(f"{a} and {b}")
         self.a = a
 
@@ -224,7 +224,7 @@ KNOWN = (
 )  # fmt: skip
 
 
-def serializer() -> Serializer:
+def serializer():
     made = Serializer(Registry())
     for cls in KNOWN:
         made.register(cls)
@@ -263,7 +263,7 @@ def raised(handled: BaseException, error: BaseException, *, cause=...) -> BaseEx
         return error
 
 
-def noted(notes) -> BaseException:
+def noted(notes):
     return set_in(ValueError(1), __notes__=notes)
 
 
@@ -280,7 +280,7 @@ def reordered() -> Ordered:
     return value
 
 
-def quiet_nan(bits: int) -> float:
+def quiet_nan(bits):
     return float(struct.unpack("d", struct.pack("Q", 0x7FF8000000000000 | bits))[0])
 
 

@@ -15,7 +15,7 @@ SET = 0x400454CA  # TUNSETIFF of linux/if_tun.h
 TAP = 0x1002  # IFF_TAP, IFF_NO_PI
 
 
-def tap(name: str) -> int:
+def tap(name):
     """A network card in this thread's namespace, whose cable is the file that is returned. Gone once that is closed."""
     end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(end, SET, struct.pack("16sH", name.encode(), TAP))
@@ -31,7 +31,7 @@ class BadLine:
         loss: how many of the frames are lost, from 0 to 1.
     """
 
-    def __init__(self, ends: tuple[int, int], delay: float, loss: float):
+    def __init__(self, ends, delay, loss):
         self._ends, self._delay, self._loss = ends, delay, loss
         self._random = Random(5)
         self._under_way: list[tuple[float, int, int, bytes]] = []  # due, number, where to, what
@@ -60,7 +60,7 @@ class BadLine:
                     self._take(ready, other if ready == one else one, number)
                 self._deliver()
 
-    def _take(self, source: int, target: int, number: int):
+    def _take(self, source, target, number):
         frame = os.read(source, 65536)
         if self._random.random() >= self._loss:
             heapq.heappush(self._under_way, (time.monotonic() + self._delay, number, target, frame))

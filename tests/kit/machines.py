@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from itertools import count
@@ -45,14 +44,14 @@ def enter(name: str):
         _move(place.fileno())
 
 
-def _move(place: int):
+def _move(place):
     libc = ctypes.CDLL(None, use_errno=True)  # os.setns is there from Python 3.12 on
     if libc.setns(place, NETWORK):
         raise OSError(ctypes.get_errno(), "this thread cannot be moved to another network namespace")
 
 
 @contextmanager
-def _moved(place: int) -> Iterator[None]:
+def _moved(place):
     with OWN.open() as before:
         _move(place)
         try:
@@ -62,7 +61,7 @@ def _moved(place: int) -> Iterator[None]:
 
 
 @contextmanager
-def outside() -> Iterator[None]:
+def outside():
     """What this thread does is done on no machine of ours, so that it outlives them."""
     at_home = HOME is None or os.path.samestat(OWN.stat(), os.fstat(HOME))
     with nullcontext() if HOME is None or at_home else _moved(HOME):  # who is not root may not even stay
@@ -77,7 +76,7 @@ class Host:
         address: where others reach it.
     """
 
-    def __init__(self, switch: str, number: int, quality: tuple[float, float] | None = None):
+    def __init__(self, switch, number, quality=None):
         self._switch, self._port, self._number = switch, f"port{number}", number
         self.name, self.address = f"{switch}-{number}", f"10.77.0.{number}"
         self._quality, self._line = quality, None
@@ -130,7 +129,7 @@ class Host:
             time.sleep(0.01)
 
     @contextmanager
-    def inside(self) -> Iterator[None]:
+    def inside(self):
         """What this thread does is done on this machine."""
         with (NAMED / self.name).open() as place, _moved(place.fileno()):
             yield
@@ -143,7 +142,7 @@ class Network:
         self._name, self._numbers = f"stategraph-{os.getpid()}-{next(NUMBERS)}", count(1)
         self.hosts: list[Host] = []
 
-    def __enter__(self) -> Network:
+    def __enter__(self):
         ip("netns", "add", self._name)
         try:
             ip("-n", self._name, "link", "add", "switch", "up", "type", "bridge")
@@ -152,11 +151,11 @@ class Network:
             raise
         return self
 
-    def __exit__(self, *_: object):
+    def __exit__(self, *_):
         self.remove(self.hosts)
         ip("netns", "delete", self._name)
 
-    def remove(self, hosts: Iterable[Host]):
+    def remove(self, hosts):
         """Take machines away, with all that runs on them."""
         for host in [*hosts]:
             self.hosts.remove(host)
@@ -170,7 +169,7 @@ class Network:
 
 
 @contextmanager
-def postgres_on(host: Host) -> Iterator[cluster.Cluster]:
+def postgres_on(host: Host):
     """A server on a machine, to be reached there only."""
     with host.inside():
         made = cluster.Cluster(cluster.found(), host.address)
@@ -181,7 +180,7 @@ def postgres_on(host: Host) -> Iterator[cluster.Cluster]:
 
 
 @cache
-def missing() -> str | None:
+def missing():
     """Why there can be no such network here; None if there can."""
     if not hasattr(os, "geteuid") or os.geteuid() or shutil.which("ip") is None:
         return "network namespaces need Linux, root, and the program ip (Debian: iproute2)"

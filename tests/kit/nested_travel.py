@@ -53,7 +53,7 @@ def node(name: str, ran: list[str]):
     return body
 
 
-def chain(schema, bodies: dict[str, Any], checkpointer):
+def chain(schema, bodies, checkpointer):
     builder = StateGraph(schema)
     for last, (name, body) in zip([START, *bodies], bodies.items(), strict=False):
         builder.add_node(name, body).add_edge(last, name)
@@ -70,7 +70,7 @@ def nest(ran: list[str], mid, inmost, saver):
     return chain(State, {"a": node("a", ran), "mid": middle, "z": node("z", ran)}, saver)
 
 
-def names(ns: str) -> str:
+def names(ns):
     """A namespace without the ids of tasks."""
     return "|".join(level.split(":")[0] for level in ns.split("|")) if ns else ""
 
@@ -119,7 +119,7 @@ class Nest:
     def given(self, question: str, turn: int) -> str:
         return GIVEN[question] + ("2" if turn == 2 else "")
 
-    def histories(self) -> dict[str, list[Any]]:
+    def histories(self):
         """The history of every namespace to which the snapshots of the thread lead by the `state` of their tasks."""
         self.snapshots: dict[str, list[Any]] = {}
         left = [""]
@@ -131,7 +131,7 @@ class Nest:
             left += sorted(below - {*self.snapshots, *left})
         return {ns: seen(found) for ns, found in self.snapshots.items()}
 
-    def find_stops(self) -> list[Stop]:
+    def find_stops(self):
         """Every checkpoint of all three graphs, the oldest first."""
         found = []
         for ns in self.before:
@@ -146,7 +146,7 @@ class Nest:
                 found.append(Stop(ns, turn, start, snapshot.config, shown, following == "__start__"))
         return found
 
-    def turn_of(self, root: str) -> int:
+    def turn_of(self, root):
         """In which turn a checkpoint of the root was made."""
         turn = 0
         for row in reversed(self.before[""]):
@@ -155,7 +155,7 @@ class Nest:
                 return turn
         raise AssertionError(root)
 
-    def whole(self, level: str, turn: int, stop: Stop, added: list[Any], answers: dict[str, Any]) -> list[Any]:
+    def whole(self, level, turn, stop: Stop, added, answers):
         """What a graph holds at the end of a turn that went on from a checkpoint, by the model."""
         nodes = [name for name in ORDER if LEVEL[name] == level]
 
@@ -180,7 +180,7 @@ class Nest:
                 log = log + added
         return log
 
-    def go_on(self, given, config: Any, stop: Stop):
+    def go_on(self, given, config, stop: Stop):
         """Call, and answer what is asked as in the original run."""
         found = self.drive.invoke(self.app, given, config)
         while "__interrupt__" in found:
@@ -188,7 +188,7 @@ class Nest:
             found = self.drive.invoke(self.app, Command(resume=self.given(question.value[0], stop.turn)), CFG)
         return found
 
-    def check(self, found, stop: Stop, added: list[Any], answers: dict[str, Any]):
+    def check(self, found, stop: Stop, added, answers):
         """What followed ran, nothing else did; each graph holds what the model says; all that was there still is."""
         repeated = [*dict.fromkeys(self.ran)]
         following = ORDER[stop.start :]
@@ -206,11 +206,11 @@ class Nest:
                 assert newest[0][0].get(KEY[level], []) == self.whole(level, stop.turn, stop, added, answers), f"{stop} {level}"
 
 
-def config_of(ns: str):
+def config_of(ns):
     return {"configurable": {"thread_id": "1", "checkpoint_ns": ns}}
 
 
-def travel(nest: Nest, stop: Stop, call: str):
+def travel(nest: Nest, stop: Stop, call):
     """Go back to one checkpoint, and compare what follows with the model."""
     nest.rewind()
     added = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Any
+from typing import Annotated
 
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -19,7 +19,7 @@ from stategraph.otel import OpenTelemetry
 from stategraph.testing import ScriptedModel
 
 
-def context_of(span) -> list[str]:
+def context_of(span):
     found = span.get_span_context()
     return [f"{found.trace_id:032x}", f"{found.span_id:016x}"]
 
@@ -115,16 +115,16 @@ class Traced:
         self.observer = OpenTelemetry(self.provider, self.meters)
 
     @property
-    def spans(self) -> dict[str, Any]:
+    def spans(self):
         return {span.name: span for span in self.exporter.get_finished_spans()}
 
-    def parents(self) -> list[tuple[str, str | None]]:
+    def parents(self):
         """(span, its parent), in the order in which they have started."""
         spans = sorted(self.exporter.get_finished_spans(), key=lambda span: span.start_time)
         names = {span.context.span_id: span.name for span in spans}
         return [(span.name, None if span.parent is None else names[span.parent.span_id]) for span in spans]
 
-    def points(self, name: str) -> list[Any]:
+    def points(self, name):
         found = self.reader.get_metrics_data()
         if found is None:
             return []

@@ -32,7 +32,7 @@ class Ran(list[str]):
         return names
 
 
-def says(name: str, ran: list[str] | None = None) -> Node:
+def says(name, ran=None):
     """A node that logs its name."""
 
     def node(state):
@@ -54,7 +54,7 @@ def asks(name: str, ran: list[str] | None = None, count: int = 1, **options) -> 
     return node
 
 
-def fails(name: str, times: int, ran: list[str] | None = None) -> Node:
+def fails(name, times, ran=None):
     """A node that raises so many times before it logs its name."""
     left = [times]
 
@@ -79,36 +79,36 @@ def graph(nodes: dict[str, Any], *edges: tuple[Any, str], aside: Iterable[str] =
     return builder.compile(**{"checkpointer": InMemorySaver(), **compiled})
 
 
-def asked(result) -> list[Any]:
+def asked(result):
     """What a paused call asks."""
     return [question.value for question in result["__interrupt__"]]
 
 
-def ids(result) -> dict[Any, str]:
+def ids(result):
     """Question → id, of a paused call or a snapshot."""
     found = result["__interrupt__"] if isinstance(result, dict) else result.interrupts
     return {question.value: question.id for question in found}
 
 
-def answer(**by_question) -> Callable[[Any], Command[Any]]:
+def answer(**by_question):
     """From a paused call to the command that answers some of its questions by id: `answer(p=1)` answers `p?`."""
     return lambda paused: Command(resume={ids(paused)[f"{name}?"]: value for name, value in by_question.items()})
 
 
-def rows(snapshots: Iterable[Any]) -> list[tuple[str, int, list[Any], tuple[str, ...]]]:
+def rows(snapshots):
     """Source, step, log and next of each checkpoint, the oldest first."""
     return [
         (s.metadata["source"], s.metadata["step"], s.values.get("log", []), s.next) for s in reversed(list(snapshots))
     ]
 
 
-def at(drive, app, step: int, source: str = "loop", config: Any = CFG):
+def at(drive, app, step, source="loop", config=CFG):
     """The config of the oldest checkpoint with this step and source."""
     found = [s for s in drive.history(app, config) if (s.metadata["source"], s.metadata["step"]) == (source, step)]
     return found[-1].config
 
 
-def seen(snapshots: Iterable[Any]) -> list[Any]:
+def seen(snapshots):
     """Everything that history shows, but for when and as what it was made: what a fork must not change."""
     return [
         (s.values, s.next, s.config, s.metadata, s.created_at, s.parent_config, [repr(t) for t in s.tasks], s.interrupts)

@@ -21,7 +21,7 @@ NAMES = ["b", "a", "D", "c", "f", "e", "B", "g"]
 ALL_KEYS = {"log": "list", "n": "int", "total": "int", "more": "list", "x": "last"}
 
 
-def rarely(one_in: int) -> SearchStrategy[bool]:
+def rarely(one_in):
     """True once in so many draws; shrinks to False."""
     return st.integers(0, one_in - 1).map(lambda number: number == one_in - 1)
 
@@ -127,7 +127,7 @@ def acts(
     return act()
 
 
-def narrower(keys: dict[str, str]) -> SearchStrategy[list[str]]:
+def narrower(keys):
     """Some of the keys; n and log always: nodes and routers look at n."""
     # WART-27: the router of a node that does not read n would be shown what the node returned for it.
     return st.sets(st.sampled_from(list(keys))).map(lambda some: [k for k in keys if k in some or k in ("log", "n")])
@@ -146,7 +146,7 @@ def edges(draw: DrawFn, names: list[str]) -> list[list[str]]:
 
 
 @st.composite
-def joins(draw: DrawFn, names: list[str]) -> list[Any]:
+def joins(draw: DrawFn, names: list[str]):
     """Of one to three nodes into one that comes later; now and then into any, so that they go in circles."""
     found = []
     for _ in range(draw(st.integers(0, 2))):
@@ -174,7 +174,7 @@ def inputs(draw: DrawFn, keys: dict[str, str]) -> Described:
     return found
 
 
-def without_key(graph: Described, key: str) -> Described:
+def without_key(graph: Described, key):
     """The description with this key left out of what is read, written and shown."""
     for node in graph["nodes"]:
         node["reads"] = node["reads"] and [k for k in node["reads"] if k != key]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from itertools import pairwise
@@ -43,7 +43,7 @@ class ChosenBatch(Batch[Task]):
         self._waiting.clear()  # type: ignore[attr-defined]
         self.open = len(self.ended)
 
-    def _choose(self) -> Task:
+    def _choose(self):
         chosen = min(self._waiting, key=self.rank)  # type: ignore[call-overload]
         self._waiting.remove(chosen)
         return chosen
@@ -83,14 +83,14 @@ class ChosenAsyncBatch(ChosenBatch):
 
 
 @contextmanager
-def ends_by(rank: Rank) -> Iterator[None]:
+def ends_by(rank: Rank):
     """Inside, tasks end one by one, in the order of their ranks."""
     with _open_batches(ThreadDriver, ChosenBatch, rank), _open_batches(AsyncDriver, ChosenAsyncBatch, rank):
         yield
 
 
 @contextmanager
-def _open_batches(driver_class, batch_class: type[ChosenBatch], rank: Rank) -> Iterator[None]:
+def _open_batches(driver_class, batch_class: type[ChosenBatch], rank: Rank):
     """Inside, calls with schedule="ready" have batches of this class."""
     before = driver_class.make_batch
 
@@ -109,23 +109,23 @@ def _open_batches(driver_class, batch_class: type[ChosenBatch], rank: Rank) -> I
 
 
 @contextmanager
-def ends_together() -> Iterator[None]:
+def ends_together():
     """Inside, all tasks that are at work end together, in calls that are not async."""
     with _open_batches(ThreadDriver, JointBatch, lambda task: task.path):
         yield
 
 
-def by_order(*names: str) -> Rank:
+def by_order(*names):
     """Nodes end in this order where they have the choice."""
     return lambda task: names.index(task.name) if task.name in names else len(names)
 
 
 def build(
-    graph: str,
-    routes: dict[str, Callable[[Any], Any]] | None = None,
-    nodes: dict[str, Any] | None = None,
-    deferred: str = "",
-) -> StateGraph[Any]:
+    graph,
+    routes=None,
+    nodes=None,
+    deferred="",
+):
     """A graph of words: `a>b` an edge (S is START), `a+b>c` a join, `r:a=b|c` a router of a whose function is in
     `routes`; without one it goes to all. `deferred` are letters. Each node writes its name down, unless `nodes` has a function."""
     builder = StateGraph(State)
@@ -157,7 +157,7 @@ def beside_a_chain(saver, node=None, schedule="ready", **options):
     return build("S>a>b>c>d S>long>d", nodes={"long": node}).compile(saver, schedule=schedule, **options)
 
 
-def writer(name: str) -> Callable[[Any], Any]:
+def writer(name):
     def write(state):
         value = state.get("n", "") if isinstance(state, dict) else state
         return {"log": [f"{name}{value}"]}
@@ -166,16 +166,16 @@ def writer(name: str) -> Callable[[Any], Any]:
     return write
 
 
-def times(count: int, *ends: str, node: str) -> Callable[[Any], Any]:
+def times(count, *ends, node):
     """A router that leads to these ends until its node has run so often."""
     return lambda state: list(ends) if state["log"].count(node) < count else END
 
 
-def sends(node: str, *values) -> Callable[[Any], Any]:
+def sends(node, *values):
     return lambda _: [Send(node, {"n": value}) for value in values]
 
 
-def show(history: Sequence[Any]) -> str:
+def show(history: Sequence[Any]):
     """The steps of a history, newest first, by what each has added to the log."""
     found, before = [], 0
     for snapshot in reversed(history):

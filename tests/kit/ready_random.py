@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 from zlib import crc32
 
 from kit.ready_graphs import State
@@ -33,15 +31,15 @@ class MortalSaver(InMemorySaver):
 
 
 def make_graph(
-    seed: int,
+    seed,
     *,
-    asks: bool = True,
-    even: bool = False,
-    defers: bool = False,
-    waves: bool = False,
-    races: bool = False,
-    wait: Callable[[str], Any] = str,
-) -> StateGraph[Any]:
+    asks=True,
+    even=False,
+    defers=False,
+    waves=False,
+    races=False,
+    wait=str,
+):
     """Levels of nodes; edges, joins, routers and Sends lead down, some routers up again.
 
     Args:
@@ -88,7 +86,7 @@ def make_graph(
     return builder
 
 
-def _node(name: str, wait: Callable[[str], Any]) -> Callable[[Any], Any]:
+def _node(name, wait):
     def run(state):
         wait(f"{name}{state.get('n', '')}")
         if state.get("n", "").endswith("!"):
@@ -98,33 +96,33 @@ def _node(name: str, wait: Callable[[str], Any]) -> Callable[[Any], Any]:
     return run
 
 
-def _asking(name: str) -> Callable[[Any], Any]:
+def _asking(name):
     def run(state):
         return {"log": [f"{name}({interrupt(name)}{len(state['log'])})"]}
 
     return run
 
 
-def _pick(name: str, ends: list[str]) -> Callable[[Any], Any]:
+def _pick(name, ends):
     return lambda state: ends[crc32(f"{name}{state['log'][-1]}".encode()) % len(ends)]
 
 
-def _send(end: str, count: int) -> Callable[[Any], Any]:
+def _send(end, count):
     return lambda state: [Send(end, {"log": state["log"], "n": f"#{number}"}) for number in range(count)]
 
 
-def _race(ends: list[str], count: int) -> Callable[[Any], Any]:
+def _race(ends, count):
     names = ["#!", *(f"#{number}" for number in range(count + 1))]
     return lambda state: [
         Send(ends[place % len(ends)], {"log": state["log"], "n": name}, race="r") for place, name in enumerate(names)
     ]
 
 
-def _up(name: str, top: str, ends: list[str]) -> Callable[[Any], Any]:
+def _up(name, top, ends):
     return lambda state: ends if sum(each.startswith(name) for each in state["log"]) > 1 else [top, ends[0]]
 
 
-def by_chance(seed: int) -> Callable[[Any], Any]:
+def by_chance(seed):
     """An order of ends that depends on the tasks and on the state in which they are at work."""
 
     def rank(task):

@@ -26,7 +26,7 @@ class Seen:
             self.on_draw(self)
 
     @property
-    def states(self) -> dict[str, str]:
+    def states(self):
         """The last state of each node."""
         return {id: state for id, (state, _) in self.marks[-1].items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
@@ -44,14 +44,14 @@ class Ours(SaverChecks):
 class TestInMemorySaver(Ours):
     durable = False
 
-    def open(self, folder: Path):
+    def open(self, folder):
         return InMemorySaver()
 
 
 class TestSqliteSaver(Ours):
     quick = ("what_was_acknowledged_survives_a_kill", "damaged_bytes_are_never_believed")
 
-    def open(self, folder: Path):
+    def open(self, folder):
         return SqliteSaver.from_conn_string(str(folder / "threads.db"), synchronous="off")
 
     def damage(self, folder: Path, random: Random) -> str:
@@ -61,7 +61,7 @@ class TestSqliteSaver(Ours):
         return sum(file.stat().st_size for file in folder.iterdir())
 
     @contextmanager
-    def full(self, saver, room: int) -> Iterator[None]:
+    def full(self, saver, room):
         connection = saver._database.connection
         (pages,), (size,) = (connection.execute(f"PRAGMA page_{what}").fetchone() for what in ("count", "size"))
         connection.execute(f"PRAGMA max_page_count = {pages + room // size}")
@@ -97,10 +97,10 @@ class TestPostgresSaver(Ours):
     def schema(self, folder: Path) -> str:
         return "checks_" + hashlib.sha1(str(folder).encode()).hexdigest()
 
-    def connect(self, folder: Path):
+    def connect(self, folder):
         return closing(psycopg.connect(self.where(folder), autocommit=True))
 
-    def open(self, folder: Path):
+    def open(self, folder):
         if folder not in self.emptied:
             with self.connect(folder) as connection:
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema(folder)}")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +10,7 @@ from stategraph import InMemorySaver, SqliteSaver
 
 
 @contextmanager
-def opened_saver(kind: str, request: pytest.FixtureRequest, tmp_path: Path, schema: str = "postgres") -> Iterator[Any]:
+def opened_saver(kind, request, tmp_path, schema="postgres"):
     """An empty saver in memory, in a file, or in the schema of Postgres that a fixture gives."""
     if kind == "memory":
         yield InMemorySaver()

@@ -15,7 +15,7 @@ def packages() -> list[str]:
     return [name.removeprefix("stategraph") for name in listed]
 
 
-def name_of(path: Path) -> str:
+def name_of(path):
     parts = path.relative_to(ROOT).with_suffix("").parts
     return "." + ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -25,7 +25,7 @@ FILES = {name_of(path): path for folder in FOLDERS for path in sorted(folder.glo
 
 
 @cache
-def tree_of(name: str) -> ast.Module:
+def tree_of(name):
     """A file's syntax tree. Not read at import: each worker of pytest-xdist imports this file, one runs its tests."""
     return ast.parse(FILES[name].read_text(), str(FILES[name]))
 

@@ -5,7 +5,6 @@ Each function gives the graph and the config of its thread. Only what several te
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import add
 from typing import Annotated, Any, TypedDict
 
@@ -15,7 +14,6 @@ from stategraph import (
     START,
     Command,
     InMemorySaver,
-    Interrupt,
     RetryPolicy,
     Send,
     StateGraph,
@@ -36,11 +34,11 @@ def note(text):
     return lambda state: {"log": [text]}
 
 
-def compiled(graph: StateGraph[Any], name: str, **kwargs) -> CompiledStateGraph:
+def compiled(graph: StateGraph[Any], name, **kwargs):
     return graph.compile(checkpointer=InMemorySaver(), name=name, **kwargs)
 
 
-def map_reduce(pages: int = 9, failing: tuple[int, ...] = (3, 3, 7)) -> StoredThread:
+def map_reduce(pages=9, failing=(3, 3, 7)):
     """A fan-out whose tasks fail and are tried again, and a reduce."""
     left = list(failing)
 
@@ -61,7 +59,7 @@ def map_reduce(pages: int = 9, failing: tuple[int, ...] = (3, 3, 7)) -> StoredTh
     return app, CONFIG
 
 
-def asking() -> CompiledStateGraph:
+def asking():
     graph = StateGraph(Log)
     graph.add_node("draft", note("draft"))
     graph.add_node("ask", lambda state: {"log": [interrupt({"publish?": state["log"][-1]})]})
@@ -72,7 +70,7 @@ def asking() -> CompiledStateGraph:
     return compiled(graph, "approval")
 
 
-def asked(answer=None) -> StoredThread:
+def asked(answer=None):
     """A question beside another task; with an answer, the run after it as well."""
     app = asking()
     app.invoke({"log": []}, CONFIG)
@@ -99,7 +97,7 @@ def failed() -> StoredThread:
     return app, CONFIG
 
 
-def renamed(node: Callable[[Any], Any], after: str = "pay") -> StoredThread:
+def renamed(node, after="pay"):
     """A thread that stopped in the node `charge`, with the same graph in which this node has another name."""
     saver = InMemorySaver()
 
@@ -151,7 +149,7 @@ def looping(fails: int, runs: int) -> StoredThread:
     return app, CONFIG
 
 
-def forked() -> StoredThread:
+def forked():
     """Answered one way, then changed before the question and answered another way."""
     app, thread = asked("yes")
     before = next(s for s in app.get_state_history(thread) if "ask" in s.next)
@@ -171,7 +169,7 @@ def nested() -> StoredThread:
     return app, CONFIG
 
 
-def long(steps: int = 2000, growing: bool = True) -> StoredThread:
+def long(steps=2000, growing=True):
     """A loop, whose list grows by one in each step."""
     app = compiled(
         chain_of(
@@ -183,7 +181,7 @@ def long(steps: int = 2000, growing: bool = True) -> StoredThread:
     return app, CONFIG
 
 
-def questions(app: CompiledStateGraph) -> tuple[Interrupt, ...]:
+def questions(app: CompiledStateGraph):
     return app.get_state(CONFIG).interrupts
 
 
@@ -194,9 +192,9 @@ class Timeless(InMemorySaver):
         super().__init__()
         self.other = other
 
-    def get_tuple(self, config: Any):
+    def get_tuple(self, config):
         found = self.other.get_tuple(config)
         return found and found._replace(spans={})
 
-    def list(self, config: Any, **kwargs):
+    def list(self, config, **kwargs):
         return (found._replace(spans={}) for found in self.other.list(config, **kwargs))

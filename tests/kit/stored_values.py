@@ -10,7 +10,6 @@ import re
 import struct
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -37,7 +36,7 @@ from stategraph.checkpoint import (
 )
 
 
-def fresh(*classes) -> Serializer:
+def fresh(*classes):
     """A serializer that knows these classes and nothing of what other tests registered."""
     serializer = Serializer(Registry())
     for cls in classes:
@@ -45,7 +44,7 @@ def fresh(*classes) -> Serializer:
     return serializer
 
 
-def same(one, two) -> bool:
+def same(one, two):
     """Equal and of the same type, all the way down; nan equals itself, -0.0 is not 0.0."""
     if type(one) is not type(two):
         return False
@@ -121,7 +120,7 @@ class Late:
     double: int = field(init=False)
     extra: InitVar[int] = 5
 
-    def __post_init__(self, extra: int):
+    def __post_init__(self, extra):
         self.double = self.a * 2 + extra
 
 
@@ -231,7 +230,7 @@ KNOWN = (
 
 
 class AppError(Exception):
-    def __init__(self, code: int, *, detail):
+    def __init__(self, code, *, detail):
         super().__init__(f"code {code}")
         self.code = code
         self.detail = detail
@@ -275,7 +274,7 @@ class MyStr(str):
     pass
 
 
-def marked(text: str) -> MyStr:
+def marked(text):
     """A text with an attribute, so that it is not only its characters."""
     made = MyStr(text)
     made.mark = 1  # type: ignore[attr-defined]
@@ -290,7 +289,7 @@ def packed(value) -> tuple[str, bytes]:
     return "msgpack", ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS)
 
 
-def ext(code: int, value) -> ormsgpack.Ext:
+def ext(code, value):
     return ormsgpack.Ext(code, packed(value)[1])
 
 
@@ -309,7 +308,7 @@ class Watch:
             self.events.append(f"{event} {args!r:.100}")
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self):
         self.events.clear()
         self.on = True
         try:
@@ -318,7 +317,7 @@ class Watch:
             self.on = False
 
 
-def mutated(payload: bytes, rng: random.Random) -> bytes:
+def mutated(payload, rng: random.Random):
     data = bytearray(payload)
     for _ in range(rng.randint(1, 4)):
         place = rng.randrange(len(data) + 1)

@@ -18,7 +18,7 @@ from kit.graph_specs import (
 from kit.graph_specs import given as taken
 
 
-def look(share: float = 1.0) -> settings:
+def look(share=1.0):
     """This share of the profile's examples."""
     checks = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
     return settings(max_examples=max(1, int(settings.default.max_examples * share)), suppress_health_check=checks)
@@ -30,7 +30,7 @@ PATIENCE = 80  # calls that a run may be stopped for
 class Calls:
     """Counts the calls of every task, by its id; raises on those whose number in the run is given."""
 
-    def __init__(self, *failing: int):
+    def __init__(self, *failing):
         self.count: Counter[str] = Counter()
         self.failing = set(failing)
         self.failed: Counter[str] = Counter()
@@ -46,7 +46,7 @@ class Calls:
                 raise Boom(name)
 
     @property
-    def repeated(self) -> set[str]:
+    def repeated(self):
         """Tasks that were called again although they had not failed."""
         return {task_id for task_id, count in self.count.items() if count > 1} - self.failed.keys()
 
@@ -54,7 +54,7 @@ class Calls:
 class Thread:
     """One thread of one graph, in one world, to be run in pieces."""
 
-    def __init__(self, graph: Described, drive: Drive, *failing: int, **build_options):
+    def __init__(self, graph: Described, drive, *failing, **build_options):
         self.drive = drive
         self.calls = Calls(*failing)
         saver = stategraph.InMemorySaver()

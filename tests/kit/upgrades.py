@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -29,19 +28,19 @@ class Stopped(NamedTuple):
     end: tuple[str, Any]
 
 
-def compiled(text: str, script: Any, saver: Any, **options: Any) -> Any:
+def compiled(text, script, saver, **options):
     """A graph in one line, whatever compile says of it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return build(text, script).compile(checkpointer=saver, **options)
 
 
-def config_of(thread_id: str) -> Any:
+def config_of(thread_id):
     """A thread whose tasks run one at a time: which node reaches a join first must not be a race."""
     return {"configurable": {"thread_id": thread_id}, "max_concurrency": 1}
 
 
-def stopped_threads(case: Case, saver: Any, **options: Any) -> list[Stopped]:
+def stopped_threads(case: Case, saver, **options):
     """Threads of the case's graph, one stopped before each superstep; at a failure or a question too."""
     app, found = compiled(case.graph, case.script, saver, **options), []
     given: Any = {"log": []}
@@ -61,14 +60,14 @@ def stopped_threads(case: Case, saver: Any, **options: Any) -> list[Stopped]:
     return found
 
 
-def look_at(app: Any, saver: Any, name: str) -> Stopped:
+def look_at(app, saver, name):
     """A thread with what becomes of it."""
     asked = tuple(question.id for question in app.get_state(config_of(name)).interrupts)
     thread = Stopped(name, asked, ("", None))
     return thread._replace(end=go_on(app, saver, thread))
 
 
-def go_on(app: Any, saver: Any, thread: Stopped) -> tuple[str, Any]:
+def go_on(app, saver, thread: Stopped) -> tuple[str, Any]:
     """What becomes of a copy of a thread: ("ended", its log), ("failed", the error's name), or ("refused", the error)
     if the graph cannot do what is stored, or does not know a question that waits.
     """
@@ -95,7 +94,7 @@ def go_on(app: Any, saver: Any, thread: Stopped) -> tuple[str, Any]:
             saver.delete_thread(twin)
 
 
-def mutations(case: Case) -> Iterator[tuple[str, Any]]:
+def mutations(case: Case):
     """Other versions of a case's graph, each with its script."""
     parts = case.graph.split()
     names = [*read_graph(case.graph)[1]["names"]]
@@ -118,7 +117,7 @@ def mutations(case: Case) -> Iterator[tuple[str, Any]]:
         yield f"{case.graph} [{names[0]},extra]any>{name}", case.script  # its tasks have other ids
 
 
-def check(verdict: str, before: tuple[str, Any] | None, after: tuple[str, Any]) -> bool:
+def check(verdict, before, after):
     """Whether what has become of a thread fits its verdict.
 
     Args:

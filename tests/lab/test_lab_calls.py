@@ -5,7 +5,6 @@ different make, whose calls fail now and then, whose questions are answered late
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import pytest
 from kit.graphs import Log, thread_config
@@ -402,7 +401,7 @@ def changes_of(name, world):
 
 
 @pytest.mark.trial
-def test_none_of_ten_thousand_effects_of_five_hundred_threads_happens_again(tmp_path: Path):
+def test_none_of_ten_thousand_effects_of_five_hundred_threads_happens_again(tmp_path):
     effects = 0
     for name in AGENTS:
         agent = Agent(name, tmp_path / f"{name}.db", 100)

@@ -30,7 +30,7 @@ from stategraph.testing import OPEN, CheckFailed
 class World:
     """What agents do outside: each effect is counted."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.effects: list[str] = []
 
     def do(self, what: str) -> str:
@@ -49,7 +49,7 @@ class Talk(TypedDict, total=False):
     total: int
 
 
-def tools(world: World, saver: Any) -> Any:
+def tools(world: World, saver):
     """A model that calls a tool until it has enough."""
     def model(state: Talk) -> Talk:
         return {"n": state.get("n", 0) + 1, "log": [f"ask {state.get('n', 0)}"]}
@@ -69,7 +69,7 @@ def tools(world: World, saver: Any) -> Any:
     return graph.compile(checkpointer=saver, name="tools")
 
 
-def map_reduce(world: World, saver: Any) -> Any:
+def map_reduce(world: World, saver):
     def plan(state: Talk) -> Command:
         return Command(update={"n": 3}, goto=[Send("work", {"n": i}) for i in range(3)])
 
@@ -88,7 +88,7 @@ def map_reduce(world: World, saver: Any) -> Any:
     return graph.compile(checkpointer=saver, name="map_reduce")
 
 
-def asking(world: World, saver: Any) -> Any:
+def asking(world: World, saver):
     def ask(state: Talk) -> Talk:
         return {"log": [f"{interrupt('how many?')}"]}
 
@@ -103,7 +103,7 @@ def asking(world: World, saver: Any) -> Any:
     return graph.compile(checkpointer=saver, name="asking")
 
 
-def nested(world: World, saver: Any) -> Any:
+def nested(world: World, saver):
     graph = StateGraph(Talk)
     graph.add_node("inner", tools(world, None))
     graph.add_node("end", lambda state: {"total": len(state["log"])})
@@ -112,7 +112,7 @@ def nested(world: World, saver: Any) -> Any:
     return graph.compile(checkpointer=saver, name="nested")
 
 
-def joining(world: World, saver: Any) -> Any:
+def joining(world: World, saver):
     """Two branches, one of which fails at first and is tried again by another call."""
     def left(state: Talk) -> Talk:
         return {"log": [world.do("left")]}
@@ -136,7 +136,7 @@ def joining(world: World, saver: Any) -> Any:
 AGENTS = [tools, map_reduce, asking, nested, joining]
 
 
-def run_all(app: Any, threads: int) -> None:
+def run_all(app, threads):
     for number in range(threads):
         config: Any = {"configurable": {"thread_id": f"t{number}"}, "metadata": {"even": number % 2 == 0}}
         given: Any = {"n": 0, "log": []}
@@ -268,7 +268,7 @@ def test_a_graph_of_the_same_code_runs_nothing_whatever_clients_its_nodes_hold(m
 
 
 def test_a_plain_value_that_a_function_holds_makes_it_another():
-    def build(most: int, saver: Any = None) -> Any:
+    def build(most: int, saver=None):
         graph = StateGraph(Talk)
         graph.add_node("cap", lambda state: {"total": min(most, state["n"])})
         graph.add_edge(START, "cap")
@@ -281,7 +281,7 @@ def test_a_plain_value_that_a_function_holds_makes_it_another():
     assert trials.ran == ("cap",) and from_state(trials[0].now)["total"] == 6
 
 
-def from_state(recording: Any) -> Any:
+def from_state(recording):
     return recording.runs[-1].state
 
 
@@ -479,7 +479,7 @@ def test_posts_come_where_they_were_taken(schedule, tmp_path):
     app = graph.compile(checkpointer=InMemorySaver(), inbox=True, schedule=schedule)
     thread: Any = {"configurable": {"thread_id": "t0"}}
 
-    def post(what: str) -> None:
+    def post(what: str):
         app.post(thread, {"log": [what]})
 
     for number in range(3):

@@ -24,7 +24,7 @@ class State(TypedDict, total=False):
     note: dict[str, str]
 
 
-def make(bad_at: int = -1, steps: int = 5, name: str = "count") -> Any:
+def make(bad_at: int = -1, steps: int = 5, name: str = "count"):
     """a counts and collects, at one step a wrong number; b sums up."""
     def a(state: State) -> State:
         n = state["n"]
@@ -42,7 +42,7 @@ def make(bad_at: int = -1, steps: int = 5, name: str = "count") -> Any:
     return graph.compile(checkpointer=InMemorySaver(), name=name)
 
 
-def start(app: Any, config: Any = THREAD) -> Any:
+def start(app, config=THREAD):
     app.invoke({"n": 0, "items": []}, config)
     return app
 
@@ -287,7 +287,7 @@ class Wide(TypedDict, total=False):
     items: Annotated[list[int], operator.add]
 
 
-def nest(depth: int = 1, memory: Any = None) -> Any:
+def nest(depth=1, memory=None):
     """A graph with `make` in its node "sub", in another's "sub", and so on."""
     app = make(bad_at=2, steps=3).copy({"checkpointer": memory})
     for level in range(depth):
@@ -300,7 +300,7 @@ def nest(depth: int = 1, memory: Any = None) -> Any:
     return app
 
 
-def flat(cause: Any) -> list[Any]:
+def flat(cause):
     return [cause, *(each for read in cause.read for each in flat(read))]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from kit.source import FILES, ROOT, tree_of
 
@@ -18,7 +17,7 @@ NO_FIELDS = {"Enum", "Exception", "Generic", "NamedTuple", "Protocol", "object"}
 """Bases whose names say nothing about those of a class."""
 
 
-def entries(node: Documented) -> Iterator[str]:
+def entries(node: Documented):
     """The names that the sections "Args" and "Attributes" tell of."""
     text = ast.get_docstring(node) or ""
     for section in re.findall(r"(?ms)^(?:Args|Attributes):\n(.*?)(?=^\S|\Z)", text):
@@ -39,7 +38,7 @@ def names(node: Documented) -> set[str]:
     return {name for name in found if isinstance(name, str)}
 
 
-def inherits(node: Documented) -> bool:
+def inherits(node: Documented):
     bases = getattr(node, "bases", ())
     return not NO_FIELDS.issuperset(ast.unparse(base).split("[")[0] for base in bases)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 
@@ -60,7 +59,7 @@ def is_for_checkers(node: ast.AST):
     return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
 
 
-def import_nodes(node: ast.AST, deferred=False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+def import_nodes(node: ast.AST, deferred=False):
     """Every import that runs, and whether it waits inside a function; not what only type checkers see."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):  # most of a tree, and no place for an import

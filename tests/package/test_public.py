@@ -12,7 +12,6 @@ import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -37,7 +36,7 @@ LAZY = ["networkx", "graphviz", "pydantic", "sqlite3", "psycopg", "multiprocessi
 OPTIONAL = {"psycopg", "distributed", "ray", "langchain_core"}
 
 
-def module_files(package: Path, name: str) -> Iterator[tuple[str, Path]]:
+def module_files(package, name):
     """Every module of a package and its file, found without importing any."""
     yield name, package / "__init__.py"
     for info in pkgutil.iter_modules([str(package)]):
@@ -48,7 +47,7 @@ def module_files(package: Path, name: str) -> Iterator[tuple[str, Path]]:
             yield inner, package / f"{info.name}.py"
 
 
-def all_modules() -> dict[str, Path]:
+def all_modules():
     spec = find_spec("stategraph")
     assert spec is not None and spec.origin is not None, "not installed: run `make venv`"
     return dict(module_files(Path(spec.origin).parent, "stategraph"))
@@ -96,7 +95,7 @@ def test_every_public_name_is_explained(face):
     assert not silent, f"no docstring: {silent}"
 
 
-def with_examples() -> list[str]:
+def with_examples():
     """The modules whose text has a prompt: doctest takes long to find that the others have none."""
     return [name for name, path in all_modules().items() if ">>> " in path.read_text()]
 

@@ -95,7 +95,7 @@ def test_every_mistake_is_found_and_nothing_else(name, found, checker):
     assert (missed, false) == ([], {})
 
 
-def list_mistakes(name: str, checker: str = "") -> list[int]:
+def list_mistakes(name, checker=""):
     """The lines of a program that are wrong, less those that a checker is known not to find."""
     lines = enumerate((PROGRAMS / name).read_text().splitlines(), 1)
     return [number for number, line in lines if (at := MISTAKE.search(line)) and at[1] != checker]
@@ -111,7 +111,7 @@ KINDS = {
 """Heading in a wrong program → row of the table."""
 
 
-def count_by_kind(checker: str = "") -> Counter[str]:
+def count_by_kind(checker=""):
     """How many mistakes of each kind a checker finds, or there are."""
     counts = Counter()
     for name in NAMES:
@@ -129,7 +129,7 @@ def test_the_table_in_the_docs_counts_the_mistakes():
         assert f"| {kind} | {planted} | {', '.join(str(each[kind]) for each in found)} |" in text
 
 
-def langchain() -> str:
+def langchain():
     """Where LangChain lies: in the venv of the peer. `compat` subclasses its classes."""
     named = os.environ.get("STATEGRAPH_PEER_PYTHON")
     python = Path(named) if named else ROOT / ".bench" / "bin" / "python"
@@ -142,7 +142,7 @@ def langchain() -> str:
     return subprocess.run([python, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def install(home: Path):
+def install(home):
     """Put there what the wheel has, and nothing that merely lies beside it."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     for package in settings["packages"]:

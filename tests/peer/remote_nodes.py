@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from langchain_core.callbacks import dispatch_custom_event
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
@@ -12,7 +11,7 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 
 
-def model() -> GenericFakeChatModel:
+def model():
     return GenericFakeChatModel(messages=iter([AIMessage("a b", id="i0")]))
 
 
@@ -29,7 +28,7 @@ def ask(state):
     return {"messages": [answer], "pid": os.getpid()}
 
 
-async def aask(state, config: Any):
+async def aask(state, config):
     answer = await model().ainvoke("q", config)
     return {"messages": [answer], "pid": os.getpid()}
 

@@ -56,7 +56,7 @@ class Peer:
         for line in self._process.stderr or ():
             self._last_words[-30:] = [*self._last_words[-29:], line]
 
-    def tell(self, graph: Described, is_async) -> list[Described]:
+    def tell(self, graph: Described, is_async):
         """The story of this graph there."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended, and its last words say why
@@ -100,7 +100,7 @@ def peer():
     found.close()
 
 
-def comparable(ours: list[Described], theirs: list[Described], is_async):
+def comparable(ours, theirs, is_async):
     """Both stories as far as they can be the same."""
     mine, other = [], []
     for a, b in zip(ours, theirs, strict=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextvars import ContextVar
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from langchain_core.messages import AIMessage
@@ -29,7 +29,7 @@ class State(TypedDict, total=False):
     messages: Annotated[list, add_messages]
 
 
-def saying(text: str = "a b") -> Scripted:
+def saying(text="a b"):
     return Scripted(messages=iter([AIMessage(text, id=f"i{n}") for n in range(9)]))
 
 
@@ -40,11 +40,11 @@ def one_node(function):
     return graph.compile()
 
 
-async def read_all(chunks) -> list[Any]:
+async def read_all(chunks):
     return [chunk async for chunk in chunks]
 
 
-def contents(chunks) -> list[Any]:
+def contents(chunks):
     return [(message.content, message.id) for message, _ in chunks]
 
 

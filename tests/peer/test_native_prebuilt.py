@@ -83,11 +83,11 @@ class Own(BaseTool):
         return f"own {x}"
 
 
-def calling(*calls: tuple[str, dict[str, Any]]) -> AIMessage:
+def calling(*calls):
     return AIMessage("", tool_calls=[{"name": n, "args": a, "id": f"c{i}"} for i, (n, a) in enumerate(calls)], id="ai")
 
 
-def run_tools(tools: Sequence[Any], message, schema=MessagesState, *, is_async: bool = False, **options):
+def run_tools(tools: Sequence[Any], message, schema=MessagesState, *, is_async=False, **options):
     graph = StateGraph(schema, dict)
     graph.add_node("tools", ToolNode(tools, **options)).add_conditional_edges(START, tools_condition, ["tools", END])
     app, given = graph.compile(), {"messages": [HumanMessage("hi", id="h"), message]}

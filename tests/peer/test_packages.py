@@ -12,7 +12,7 @@ import pytest
 from side_by_side import ROOT
 
 
-def run(folder, *arguments) -> subprocess.CompletedProcess[str]:
+def run(folder, *arguments):
     """Run Python with the drop-in at hand and a folder on its path."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / ".types"), str(folder)])}
     return subprocess.run([sys.executable, *arguments], env=env, cwd=folder, capture_output=True, text=True, timeout=60)

@@ -14,7 +14,7 @@ sys.path[:0] = [str(ROOT / ".types")]
 from stategraph.compat.langgraph.table import ABSENT  # noqa: E402
 
 
-def in_the_drop_in(code: str) -> str:
+def in_the_drop_in(code):
     """What a program of these lines prints, warnings included."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / ".types")}
     lines = f"import warnings\nwarnings.simplefilter('always')\nimport stategraph.compat.langgraph\n{code}"

@@ -44,7 +44,7 @@ def test_which_engine_runs():
 """
 
 
-def run_pytest(folder, *options, module) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder, *options, module):
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_suite.py").write_text(SUITE.replace("{module}", module))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(folder)]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-from typing import Any
 
 import pytest
-from kit.chat_server import Answer, events, server, whole
+from kit.chat_server import events, server, whole
 
 from stategraph.prebuilt import OpenAIModel, create_agent
 
@@ -28,7 +27,7 @@ def environment(monkeypatch):
     monkeypatch.setenv("OPENAI_MODEL", "m")
 
 
-def named(finish: str, content: str | None, *calls) -> Answer:
+def named(finish, content, *calls):
     """An answer as OpenAI's server gives it in one piece."""
     message = {"role": "assistant", "content": content, "refusal": None, **({"tool_calls": calls} if calls else {})}
     choice = {"index": 0, "finish_reason": finish, "message": message}
@@ -50,7 +49,7 @@ STREAMED = [
 WHOLE = [named("tool_calls", None, CALL), named("stop", "3369 metres.")]
 
 
-def check(requests: list[Any], *, stream: bool):
+def check(requests, *, stream):
     """Both requests were of the protocol: nothing in them that is only ours."""
     assert {(path, key) for path, key, _ in requests} == {("/v1/chat/completions", "Bearer k")}
     first, second = [body for _, _, body in requests]

@@ -56,15 +56,15 @@ def fail(text: str) -> str:
     raise KeyError(text)
 
 
-def asking(*calls, content: str = "") -> dict[str, Any]:
+def asking(*calls, content=""):
     return {"role": "assistant", "content": content, "tool_calls": list(calls)}
 
 
-def answers(state) -> list[Any]:
+def answers(state):
     return [message["content"] for message in state["messages"] if message["role"] == "tool"]
 
 
-def call_tools(drive: Drive, node: ToolNode, *calls, **options) -> dict[str, Any]:
+def call_tools(drive, node: ToolNode, *calls, **options):
     """The state after the calls of one message."""
     graph = chain_of(MessagesState, tools=node)
     return drive.invoke(graph.compile(**options), {"messages": [asking(*calls)]})
@@ -235,7 +235,7 @@ def test_a_tool_gets_what_it_asks_of_the_running_graph(drive):
         call: Annotated[str, InjectedToolCallId],
         runtime: Runtime[Any],
         memory: BaseStore | None,
-    ) -> list[Any]:
+    ):
         assert state["messages"] == messages
         assert runtime.store is memory
         return [len(messages), call, memory is not None]
@@ -338,7 +338,7 @@ def test_streamed_or_not_the_messages_are_the_same(drive):
     assert strip_messages(last["messages"]) == strip_messages(plain["messages"])
 
 
-def approving(model: ScriptedModel, saver, done: list[str], approve=True):
+def approving(model: ScriptedModel, saver, done, approve=True):
     def delete(file: str) -> str:
         done.append(file)
         return f"deleted {file}"
@@ -467,7 +467,7 @@ def test_parts_of_tool_calls_are_put_together():
         def stream(self, messages):
             yield from self.parts
 
-    def said(*parts) -> list[Any]:
+    def said(*parts):
         chunks = (
             chain_of(MessagesState, a=lambda state: {"messages": call_model(Model(*parts), state["messages"])})
             .compile()

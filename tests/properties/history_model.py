@@ -55,7 +55,7 @@ class Point:
     update: tuple[Any, ...] = ()
     touched: bool = False
 
-    def bare(self, **changes) -> Point:
+    def bare(self, **changes):
         """The state alone, a command's update folded in."""
         beside = {"done": {}, "answers": {}, "asked": {}, "update": (), "touched": False}
         return replace(self, log=self.log + self.update, **beside, **changes)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 
 
 @st.composite
-def acyclic(draw, *, routers=True, defer=False) -> tuple[str, Script]:
+def acyclic(draw, *, routers=True, defer=False):
     """A graph whose edges lead on in the alphabet, all nodes of which something leads to."""
     names = NAMES[: draw(st.integers(3, len(NAMES)))]
     parts = []
@@ -46,7 +46,7 @@ def acyclic(draw, *, routers=True, defer=False) -> tuple[str, Script]:
     return " ".join(parts), script
 
 
-def joined_graph(draw, kinds) -> tuple[str, Script, list[str], str]:
+def joined_graph(draw, kinds):
     text, script = draw(acyclic())
     names = [name for name in NAMES if f">{name}" in text or f"|{name}" in text or f"={name}" in text]
     sources = draw(st.lists(st.sampled_from(names), min_size=min(2, len(names)), max_size=3, unique=True))
@@ -77,7 +77,7 @@ def test_a_join_runs_once_if_enough_sources_arrived_and_names_them(drive, made):
 
 
 @st.composite
-def loops(draw) -> tuple[str, Script]:
+def loops(draw):
     """A graph with two joins, the first of which leads back into the graph a few times."""
     text, script, sources, _ = joined_graph(draw, ["any", "reachable"])
     back = draw(st.lists(st.sampled_from(sources), min_size=1, max_size=2, unique=True))

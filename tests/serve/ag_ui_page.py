@@ -39,7 +39,7 @@ class Page:
         messages, state: what the page holds, from which each run starts.
     """
 
-    def __init__(self, url: str, graph: str = "desk", thread: str | None = None, token: str = "") -> None:
+    def __init__(self, url, graph="desk", thread=None, token=""):
         self.address = f"{url}/ag-ui/{graph}"
         self.thread = thread or str(uuid4())
         self.headers = {"authorization": token} if token else {}
@@ -47,17 +47,17 @@ class Page:
         self.state: Any = {}
         self.events: list[Any] = []
 
-    def given(self, text: str | None = None, **options: Any) -> RunAgentInput:
+    def given(self, text: str | None = None, **options) -> RunAgentInput:
         if text is not None:
             self.messages.append(UserMessage(id=f"user-{len(self.messages)}", content=text))
         place = {"thread_id": self.thread, "run_id": str(uuid4()), "protocol_version": PROTOCOL_VERSION}
         return RunAgentInput(**place, messages=self.messages, state=self.state, **options)
 
-    def run(self, text: str | None = None, **options: Any) -> Any:
+    def run(self, text: str | None = None, **options):
         """What the run has ended with."""
         return self.send(self.given(text, **options))
 
-    def send(self, given: RunAgentInput) -> Any:
+    def send(self, given: RunAgentInput):
         self.events = []
         body = given.model_dump(by_alias=True)
         with httpx.stream("POST", self.address, json=body, headers=self.headers, timeout=60) as response:
@@ -70,7 +70,7 @@ class Page:
         check_order(self.events)
         return self.events[-1]
 
-    def take(self, event: Any) -> None:
+    def take(self, event):
         self.events.append(event)
         if event.type is EventType.STATE_SNAPSHOT:
             self.state = event.snapshot
@@ -96,7 +96,7 @@ class Page:
             told = ToolMessage(id=event.message_id, tool_call_id=event.tool_call_id, content=event.content)
             self.messages.append(told)
 
-    def message(self, id: str, role: str = "assistant") -> Any:
+    def message(self, id: str, role: str = "assistant"):
         """A message that the page holds, or begins to hold."""
         for message in self.messages:
             if message.id == id:
@@ -104,7 +104,7 @@ class Page:
         self.messages.append(MESSAGES.validate_python({"id": id, "role": role, "content": ""}))
         return self.messages[-1]
 
-    def resume(self, *payloads: Any, status: str = "resolved") -> Any:
+    def resume(self, *payloads, status: str = "resolved"):
         """Answer the questions of the last run, in their order."""
         asked = self.events[-1].outcome.interrupts
         entries = [
@@ -116,17 +116,17 @@ class Page:
     def kinds(self) -> list[str]:
         return [event.type.value for event in self.events]
 
-    def of(self, kind: str) -> list[Any]:
+    def of(self, kind: str):
         return [event for event in self.events if event.type.value == kind]
 
     def text(self) -> str:
         return "".join(each.delta for each in self.of("TEXT_MESSAGE_CONTENT"))
 
-    def said(self) -> list[tuple[str, Any]]:
+    def said(self):
         return [(each.role, each.content) for each in self.messages]
 
 
-def check_order(events: list[Any]) -> None:
+def check_order(events):
     """The rules of a run: it begins and ends, what is continued or closed is open, what was opened is closed."""
     kinds = [event.type.value for event in events]
     if kinds == ["RUN_ERROR"]:
@@ -146,10 +146,10 @@ def check_order(events: list[Any]) -> None:
     assert not opened or kinds[-1] == "RUN_ERROR", opened
 
 
-def make_tool(name: str) -> Tool:
+def make_tool(name):
     return Tool(name=name, description="shows something", parameters={"type": "object"})
 
 
-def arguments(events: list[Any]) -> Any:
+def arguments(events: list[Any]):
     """The arguments of the only tool call."""
     return json.loads("".join(each.delta for each in events))

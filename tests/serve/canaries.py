@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ HOOK = "http://127.0.0.1:9/hooks"
 """No server listens there, so deliveries stay in the database."""
 
 
-def make_teller(words: dict[str, str]) -> Any:
+def make_teller(words):
     """a → b: a sends to the stream and writes; b asks, and fails if the answer is no."""
     def a(state: Log) -> Log:
         get_stream_writer()({"custom": words["custom"]})
@@ -42,7 +42,7 @@ HIDDEN = (
 CLEAR = ("thread_metadata", "assistant_metadata", "assistant_name", "assistant_description", "cron_metadata", "item")
 
 
-def session(client: Any, words: dict[str, str], hook: str, user: str = "") -> None:
+def session(client, words: dict[str, str], hook: str, user: str = ""):
     """Says each of the words where it belongs.
 
     Args:
@@ -88,7 +88,7 @@ def session(client: Any, words: dict[str, str], hook: str, user: str = "") -> No
     assert not any("sealed" in each for each in (found, *runs, client.assistants.get(mine), *client.crons.search()))
 
 
-def rows_of(place: Path) -> Iterator[bytes]:
+def rows_of(place):
     """Each value of each table of an SQLite file."""
     with closing(sqlite3.connect(place)) as db:
         for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
@@ -96,7 +96,7 @@ def rows_of(place: Path) -> Iterator[bytes]:
                 yield from (each if isinstance(each, bytes) else str(each).encode() for each in row)
 
 
-def tables_of(conninfo: str) -> Iterator[bytes]:
+def tables_of(conninfo):
     """Each value of each table of a schema of Postgres."""
     with psycopg.connect(conninfo, autocommit=True) as admin:
         admin.execute("CHECKPOINT")
@@ -106,7 +106,7 @@ def tables_of(conninfo: str) -> Iterator[bytes]:
                 yield from (each if isinstance(each, bytes) else str(each).encode() for each in row)
 
 
-def texts_of(kind: str, place: Path, conninfo: str) -> Iterator[bytes]:
+def texts_of(kind, place, conninfo):
     """All that a database holds: each row of each table, and its files."""
     if kind.startswith("sqlite"):
         yield from rows_of(place)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import httpx
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.routing import Mount, Route, WebSocketRoute
 
 from stategraph.store import BaseStore, InMemoryStore, UnchangedOp
 
@@ -20,7 +18,7 @@ WEBSOCKETS = {"/threads/{thread_id}/stream/events"}
 class YieldingStore(InMemoryStore):
     """Lets other tasks run before and behind each of its calls, as a database does."""
 
-    async def abatch(self, ops: Iterable[Any]) -> list[Any]:
+    async def abatch(self, ops):
         await asyncio.sleep(0)
         found = await super().abatch(ops)
         await asyncio.sleep(0)
@@ -30,17 +28,17 @@ class YieldingStore(InMemoryStore):
 class OwnStore(BaseStore):
     """A store of a user's own, which has no conditions for its writes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._inner = YieldingStore()
 
-    async def abatch(self, ops: Iterable[Any]) -> list[Any]:
+    async def abatch(self, ops):
         ops = [*ops]
         assert not any(isinstance(op, UnchangedOp) for op in ops)
         return await self._inner.abatch(ops)
 
 
 @asynccontextmanager
-async def asking(app: Starlette, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def asking(app: Starlette, **options):
     """A client of an app, whose lifespan is that of the `async with` block."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
@@ -50,7 +48,7 @@ async def asking(app: Starlette, **options: Any) -> AsyncIterator[httpx.AsyncCli
         yield client
 
 
-def routes_of(routes: list[BaseRoute], before: str = "") -> Iterator[tuple[str, str]]:
+def routes_of(routes, before=""):
     """Each method and path of an app."""
     for route in routes:
         if isinstance(route, Mount) and not route.routes:  # another app, to which all is sent

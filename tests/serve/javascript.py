@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,12 +15,12 @@ FOLDER = ROOT / ".clients"
 REQUIRED = os.environ.get("STATEGRAPH_REQUIRE_NODE") == "1"  # then a missing client fails instead
 
 
-def run_client(program: str, url: str) -> Any:
+def run_client(program, url):
     """What a program has printed of its session with a server, as a value."""
     return json.loads(run_program(program, (Path(__file__).parent / "clients" / program).read_text(), url))
 
 
-def run_program(name: str, text: str, *arguments: str) -> str:
+def run_program(name, text, *arguments):
     """What a program prints."""
     is_python = name.endswith(".py")
     found = shutil.which(FOLDER / "a2a" / "bin" / "python" if is_python else "node")

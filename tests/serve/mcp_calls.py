@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 import httpx2
 from mcp import types
@@ -18,11 +17,11 @@ ERAS = {"auto": "2026-07-28", "legacy": "2025-11-25"}
 class Person:
     """Answers elicitations with what was laid ready."""
 
-    def __init__(self, *replies: dict[str, Any] | Literal["decline", "cancel"]) -> None:
+    def __init__(self, *replies):
         self.replies = [*replies]
         self.asked: list[Any] = []
 
-    async def __call__(self, _: Any, params: Any) -> types.ElicitResult:
+    async def __call__(self, _, params) -> types.ElicitResult:
         self.asked.append(params)
         reply = self.replies.pop(0)
         if isinstance(reply, str):
@@ -31,7 +30,7 @@ class Person:
 
 
 @asynccontextmanager
-async def connect(url: str, mode: str, person: Person | None = None, token: str = "") -> AsyncIterator[Client]:
+async def connect(url, mode, person: Person | None = None, token=""):
     headers = {"authorization": token} if token else {}
     async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
         transport = streamable_http_client(f"{url}/mcp", http_client=http)
@@ -41,16 +40,16 @@ async def connect(url: str, mode: str, person: Person | None = None, token: str 
 
 
 def talk(
-    url: str, mode: str, session: Callable[[Client], Awaitable[Any]], person: Person | None = None, token: str = ""
-) -> Any:
+    url, mode, session, person: Person | None = None, token=""
+):
     """What a session with the server brings."""
 
-    async def run() -> Any:
+    async def run():
         async with connect(url, mode, person, token) as client:
             return await session(client)
 
     return asyncio.run(run())
 
 
-def call(url: str, mode: str, name: str, given: Any, person: Person | None = None, token: str = "") -> Any:
+def call(url, mode, name, given, person: Person | None = None, token=""):
     return talk(url, mode, lambda client: client.call_tool(name, given), person, token)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from kit.browser import Browser
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
@@ -35,7 +34,7 @@ class Order(TypedDict, total=False):
     log: Annotated[list[str], operator.add]
 
 
-def make_orders() -> Any:
+def make_orders():
     """check → approve and legal, which both ask → pack → ship, which fails for a bomb."""
 
     def check(state: Order) -> Order:
@@ -68,7 +67,7 @@ def make_orders() -> Any:
 class Speech:
     """What the model of the chat says, piece by piece, when the test lets it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.pieces = ["It is ", "sunny ", "in Rome."]
         self.go_on = threading.Semaphore(0)
 
@@ -78,7 +77,7 @@ class Speech:
             yield piece
 
 
-def make_chat(speech: Speech) -> Any:
+def make_chat(speech: Speech):
     """model ⇄ tool: asked for the weather, the model calls a tool first."""
 
     def model(state: MessagesState) -> dict[str, Any]:
@@ -104,20 +103,20 @@ def make_chat(speech: Speech) -> Any:
 class Reader:
     """Somebody who reads the page: goes to addresses, waits for texts, types."""
 
-    def __init__(self, browser: Browser, url: str) -> None:
+    def __init__(self, browser, url):
         self.browser, self.url = browser, url
 
-    def go(self, place: str) -> None:
+    def go(self, place):
         """Load the page at an address as "#/inbox"."""
         self.leave()
         self.browser._load("Page.navigate", url=f"{self.url}/{place}")
         self.until("document.querySelector('main').childElementCount > 0")
 
-    def leave(self) -> None:
+    def leave(self):
         """Show nothing, so that nothing of the page goes on."""
         self.browser._load("Page.navigate", url="about:blank")
 
-    def until(self, condition: str) -> None:
+    def until(self, condition: str):
         """Wait until a JavaScript expression is true."""
         script = f"""new Promise((resolve) => {{
             const end = Date.now() + {PATIENCE};
@@ -132,16 +131,16 @@ class Reader:
         found = self.browser.run(script)
         assert found, f"this did not come true: {condition}; the page says {self.text()!r}, the console {self.browser.said}"
 
-    def sees(self, *texts: str, within: str = "main") -> None:
+    def sees(self, *texts, within="main"):
         """Wait until the page shows these texts."""
         for text in texts:
             self.until(f"document.querySelector({json.dumps(within)})?.innerText.includes({json.dumps(text)})")
 
-    def misses(self, text: str, within: str = "main") -> None:
+    def misses(self, text, within="main"):
         """Wait until the page shows a text no more."""
         self.until(f"!document.querySelector({json.dumps(within)})?.innerText.includes({json.dumps(text)})")
 
-    def asks_for(self, end: str) -> None:
+    def asks_for(self, end):
         """Wait until the page has asked for an address with this end, and a moment longer."""
         for _ in range(PATIENCE // 20):
             self.browser.run("new Promise(done => setTimeout(done, 20))")
@@ -152,7 +151,7 @@ class Reader:
     def text(self) -> str:
         return str(self.browser.run("document.body.innerText"))
 
-    def press_button(self, label: str, within: str = "body") -> None:
+    def press_button(self, label, within="body"):
         """Click a button or link by its label, when it is there."""
         find = (
             f"[...document.querySelectorAll({json.dumps(within + ' button, ' + within + ' a')})]"
@@ -162,7 +161,7 @@ class Reader:
         self.browser.run(f"(() => {{ document.querySelector('[data-wanted]')?.removeAttribute('data-wanted'); {find}.setAttribute('data-wanted', ''); }})()")
         self.click("[data-wanted]")
 
-    def click(self, selector: str) -> None:
+    def click(self, selector):
         """Click an element, when it has stopped moving."""
         self.browser.run(
             f"""new Promise((resolve) => {{
@@ -181,7 +180,7 @@ class Reader:
         )
         self.browser.click(selector)
 
-    def write(self, selector: str, text: str) -> None:
+    def write(self, selector, text):
         """Type a text into a field, in place of what is there."""
         self.until(f"document.querySelector({json.dumps(selector)})")
         self.click(selector)
@@ -199,7 +198,7 @@ class Reader:
         self.until(script)
         return str(self.browser.run(script))
 
-    def choose(self, selector: str, label: str) -> None:
+    def choose(self, selector, label):
         """Choose an option of a list."""
         self.until(f"[...document.querySelector({json.dumps(selector)}).options].some(each => each.textContent.trim() === {json.dumps(label)})")
         self.browser.run(
@@ -212,7 +211,7 @@ class Reader:
 class Relay:
     """Stands between a browser and a server, and can be cut."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self._server = ("127.0.0.1", urlsplit(url).port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -220,7 +219,7 @@ class Relay:
         self._is_cut = False
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def _accept(self) -> None:
+    def _accept(self):
         while True:
             try:
                 near, _ = self._listener.accept()
@@ -235,25 +234,25 @@ class Relay:
                 threading.Thread(target=self._copy, args=(source, target), daemon=True).start()
 
     @staticmethod
-    def _copy(source: socket.socket, target: socket.socket) -> None:
+    def _copy(source: socket.socket, target: socket.socket):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 target.sendall(data)
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_RDWR)
 
-    def cut(self) -> None:
+    def cut(self):
         """End all connections, and take no new ones."""
         self._is_cut = True
         for each in self._open:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def mend(self):
         """Take connections again."""
         self._is_cut = False
 
-    def close(self) -> None:
+    def close(self):
         self.cut()
         self._listener.close()
 

@@ -15,7 +15,7 @@ from stategraph.serve import webhooks
 class Receiver(ThreadingHTTPServer):
     """Answers with the statuses that it is given, then with 200, and keeps what it was sent."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.statuses: list[int] = []
         self.got: list[tuple[str, Any]] = []
@@ -25,7 +25,7 @@ class Receiver(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     server: Receiver
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.got.append((self.path, json.loads(body)))
         status = self.server.statuses.pop(0) if self.server.statuses else 200
@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, *_: Any) -> None: ...
+    def log_message(self, *_): ...
 
 
 @pytest.fixture

@@ -35,14 +35,14 @@ class Desk(MessagesState, total=False):
     tools: list[Any]
 
 
-def call(id: str, name: str, **arguments: Any) -> dict[str, Any]:
+def call(id: str, name: str, **arguments) -> dict[str, Any]:
     return {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
 class Model:
     """Answers by what was said last, and in pieces: as a model behind a server does."""
 
-    def stream(self, messages: list[Any], **_: Any) -> Iterator[dict[str, Any]]:
+    def stream(self, messages: list[Any], **_) -> Iterator[dict[str, Any]]:
         last = messages[-1]
         said = last["content"]
         id = f"answer-{len(messages)}"
@@ -56,7 +56,7 @@ class Model:
         else:
             yield from self._say(id, f"You said {said}.")
 
-    def invoke(self, messages: list[Any], **_: Any) -> dict[str, Any]:
+    def invoke(self, messages: list[Any], **_) -> dict[str, Any]:
         return add_parts(self.stream(messages))
 
     def _say(self, id: str, text: str) -> Iterator[dict[str, Any]]:
@@ -65,7 +65,7 @@ class Model:
             yield {"role": "assistant", "content": word + " " * (place < len(words) - 1), "id": id}
 
 
-def make_desk(gates: Gates) -> Any:
+def make_desk(gates: Gates):
     """model → tools → model ..., where the tool `approve` asks first, and `locate` is the page's."""
 
     async def model(state: Desk, config: RunnableConfig) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def make_desk(gates: Gates) -> Any:
     return graph.compile(name="desk")
 
 
-def make_forgetful() -> Any:
+def make_forgetful():
     """Nodes that give their messages no ids, but for the last, and say something aside."""
 
     def ask(state: Desk) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def make_forgetful() -> Any:
     return graph.compile(name="forgetful")
 
 
-def make_langchain() -> Any:
+def make_langchain():
     """An agent with LangChain's messages inside another graph. Its model calls a tool, in pieces, and says "Done."."""
     pytest.importorskip("langchain_core", reason="needs langchain_core: make compat")
     from langchain_core.language_models import BaseChatModel
@@ -141,7 +141,7 @@ def make_langchain() -> Any:
     class Scripted(BaseChatModel):
         _llm_type: str = "scripted"
 
-        def _stream(self, messages: list[Any], *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
+        def _stream(self, messages: list[Any], *_, **__) -> Iterator[ChatGenerationChunk]:
             if messages[-1].type == "tool":
                 pieces = [AIMessageChunk(text) for text in ("Do", "ne.")]
             else:
@@ -150,7 +150,7 @@ def make_langchain() -> Any:
                 pieces = [AIMessageChunk("", tool_call_chunks=[each]) for each in calls]
             yield from (ChatGenerationChunk(message=piece) for piece in pieces)
 
-        def _generate(self, *given: Any, **options: Any) -> ChatResult:
+        def _generate(self, *given, **options) -> ChatResult:
             whole = sum((each.message for each in self._stream(*given)), AIMessageChunk(""))
             return ChatResult(generations=[ChatGeneration(message=whole)])
 

@@ -67,7 +67,7 @@ def command(db: str, port: int) -> list[str]:
     return [sys.executable, "-P", "-m", "stategraph", "serve", "flows.py:flow", "--db", db, "--port", str(port)]
 
 
-def wait_for(port: int, running: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(port, running, log):
     until = time.monotonic() + 60
     while time.monotonic() < until:
         assert running.poll() is None, log.read_text()
@@ -80,7 +80,7 @@ def wait_for(port: int, running: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @contextmanager
-def served(tmp_path: Path, db: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], Any, Path]]:
+def served(tmp_path, db):
     """The process of a server, a client of it, and its log."""
     get_sync_client = pytest.importorskip("langgraph_sdk", reason="needs langgraph_sdk: make compat").get_sync_client
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -28,7 +26,7 @@ KEY = bytes(range(32))
 
 
 @contextmanager
-def opened(kind: str, place: str | Path, *keys: bytes) -> Iterator[dict[str, Any]]:
+def opened(kind, place, *keys):
     """The arguments of `create_app` for one of the `DATABASES`, as the command line gives them."""
     integrity = Encryption(*(keys or [KEY])) if kind.endswith("keys") else None
     with ExitStack() as stack:
@@ -50,23 +48,23 @@ class Log(TypedDict, total=False):
 class Gates:
     """What nodes wait for, by topic, so that a test decides when a run goes on."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._gates: dict[str, threading.Event] = {}
         self.reached: dict[str, threading.Event] = {}
         self._passing: dict[str, int] = {}
 
-    def close(self, topic: str) -> None:
+    def close(self, topic):
         self._gates[topic], self.reached[topic] = threading.Event(), threading.Event()
 
-    def open(self, topic: str) -> None:
+    def open(self, topic):
         self._gates[topic].set()
 
-    async def are_reached(self, topic: str, number: int) -> None:
+    async def are_reached(self, topic, number):
         """Wait until so many nodes are at a gate."""
         while self._passing.get(topic, 0) < number:
             await asyncio.sleep(0.005)
 
-    async def pass_through(self, topic: str) -> None:
+    async def pass_through(self, topic):
         if topic in self._gates:
             self._passing[topic] = self._passing.get(topic, 0) + 1
             self.reached[topic].set()
@@ -74,7 +72,7 @@ class Gates:
                 await asyncio.sleep(0.005)
 
 
-def make_flow(gates: Gates, name: str = "flow") -> Any:
+def make_flow(gates, name="flow"):
     """a → b: b asks, fails or waits, as the topic says."""
 
     def a(state: Log) -> Log:
@@ -99,7 +97,7 @@ def make_flow(gates: Gates, name: str = "flow") -> Any:
     return graph.compile(name=name)
 
 
-def as_url(conninfo: str) -> str:
+def as_url(conninfo):
     """The address of the tests' Postgres cluster as a URL, which the command line knows it by."""
     given = conninfo_to_dict(conninfo)
     options = quote(str(given["options"]))
@@ -107,7 +105,7 @@ def as_url(conninfo: str) -> str:
 
 
 @contextmanager
-def serving(app: Any) -> Iterator[str]:
+def serving(app):
     """The address of an ASGI app on loopback, for the length of a `with` block."""
     port = free_port()
     config = uvicorn.Config(app, port=port, log_level="warning", timeout_graceful_shutdown=5)

@@ -37,7 +37,7 @@ def draw(browser: Browser, text: str) -> str:
 LINK = 'target="_blank" rel="noopener noreferrer nofollow"'
 
 
-def link(href: str, words: str) -> str:
+def link(href, words):
     return f'<a href="{href}" title="{href}" {LINK}>{words}</a>'
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
@@ -53,11 +51,11 @@ def memory_url(gates):
         yield url
 
 
-def new_thread(client: Any) -> str:
+def new_thread(client):
     return str(client.threads.create()["thread_id"])
 
 
-def events(parts: Any) -> list[tuple[str, Any]]:
+def events(parts):
     return [(part.event, part.data) for part in parts]
 
 
@@ -350,22 +348,9 @@ def test_a_bad_edit_is_refused(client):
         client.threads.update_state(thread, {"log": []}, as_node="nowhere")
 
 
-def test_other_sites_and_long_bodies_are_turned_away(memory_url):
-    def status(**options: Any) -> int:
-        return httpx.post(f"{memory_url}/threads/search", **options).status_code
-
-    assert status(json={}) == 200
-    assert status(json={}, headers={"Host": "evil.example"}) == 403
-    assert status(json={}, headers={"Origin": "https://evil.example"}) == 403
-    assert status(json={}, headers={"Origin": memory_url}) == 200
-    assert status(content=b"limit=1", headers={"Content-Type": "text/plain"}) == 415
-    assert status(content=b'{"metadata": "' + b"x" * 5_000_000 + b'"}') == 413
-    assert status(content=b"[" * 100_000) == 422
-
-
 def test_a_server_error_reveals_no_secrets(gates, capfd):
     class Broken(InMemoryStore):
-        async def alook_up(self, lookup: Any) -> Any:
+        async def alook_up(self, lookup):
             if lookup.filter == {"metadata": {"break": "it"}}:
                 raise RuntimeError("password=hunter2")
             return await super().alook_up(lookup)
@@ -380,7 +365,7 @@ def test_it_is_mounted_in_another_app(gates):
     app = create_app({"flow": make_flow(gates)})
 
     @asynccontextmanager
-    async def lifespan(_: Any) -> AsyncIterator[None]:
+    async def lifespan(_):
         async with app.router.lifespan_context(app):
             yield
 
@@ -392,58 +377,6 @@ def test_it_is_mounted_in_another_app(gates):
         get_sync_client(url=f"{url}/graphs") as client,
     ):
         assert client.runs.wait(new_thread(client), "flow", input={"log": []})["log"] == ["a", "b"]
-
-
-def test_each_user_sees_its_own(gates):
-    def auth(request: Any) -> Any:
-        return request.headers.get("x-user")
-
-    with (
-        serving(create_app({"flow": make_flow(gates)}, auth=auth, hosts=None)) as url,
-        get_sync_client(url=url, headers={"x-user": "ann"}) as ann,
-        get_sync_client(url=url, headers={"x-user": "bob"}) as bob,
-    ):
-        thread = new_thread(ann)
-        run = ann.runs.create(thread, "flow", input={})["run_id"]
-        ann.runs.join(thread, run)
-        made = ann.assistants.create("flow", name="mine")["assistant_id"]
-        cron = ann.crons.create("flow", schedule="0 7 * * *")["cron_id"]
-        refused = [
-            lambda: bob.threads.get(thread),
-            lambda: bob.threads.get_state(thread),
-            lambda: bob.threads.get_history(thread),
-            lambda: bob.threads.update_state(thread, {}),
-            lambda: bob.threads.update(thread, metadata={}),
-            lambda: bob.threads.copy(thread),
-            lambda: bob.threads.prune([thread]),
-            lambda: bob.threads.delete(thread),
-            lambda: bob.runs.list(thread),
-            lambda: bob.runs.get(thread, run),
-            lambda: bob.runs.join(thread, run),
-            lambda: [*bob.runs.join_stream(thread, run)],
-            lambda: bob.runs.cancel(thread, run),
-            lambda: bob.runs.delete(thread, run),
-            lambda: bob.runs.wait(thread, "flow", input={}),
-            lambda: bob.runs.wait(thread, "flow", input={}, if_not_exists="create"),
-            lambda: bob.assistants.get(made),
-            lambda: bob.assistants.get_versions(made),
-            lambda: bob.assistants.update(made, name="his"),
-            lambda: bob.assistants.delete(made),
-            lambda: bob.runs.wait(None, made, input={}),
-            lambda: bob.crons.create_for_thread(thread, "flow", schedule="* * * * *"),
-            lambda: bob.crons.update(cron, enabled=False),
-            lambda: bob.crons.delete(cron),
-        ]  # fmt: skip
-        for number, call in enumerate(refused):
-            with pytest.raises((NotFoundError, httpx.HTTPStatusError), match="404|no "):
-                print(number, call())
-        assert bob.threads.search() == [] and bob.threads.count() == 0
-        assert [each["name"] for each in bob.assistants.search()] == ["flow"]
-        with pytest.raises(Exception, match="must begin with 'bob'"):
-            bob.store.put_item(["ann"], "k", {})
-        bob.store.put_item(["bob"], "k", {})
-        assert httpx.get(f"{url}/threads/{thread}").status_code == 401
-        assert json.loads(httpx.get(f"{url}/ok").text) == {"ok": True}
 
 
 def test_a_delayed_run_blocks_no_other_run(client):

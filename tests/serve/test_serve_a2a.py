@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from javascript import run_client
 from served_agents import make_desk
@@ -13,7 +11,7 @@ from stategraph.serve import create_app
 
 
 @pytest.fixture(scope="module")
-def seen() -> Any:
+def seen():
     gates = Gates()
     gates.close("slow")
     with serving(create_app({"desk": make_desk(gates), "flow": make_flow(gates)})) as url:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import httpx
 import pytest
 from in_process import asking
 from serving import Gates, make_flow
@@ -22,10 +20,10 @@ RUN = {"assistant_id": "flow", "input": {"log": ["x"]}}
 class Client:
     """What one user asks for."""
 
-    def __init__(self, client: httpx.AsyncClient, user: str) -> None:
+    def __init__(self, client, user):
         self._client, self._headers = client, {"x-user": user}
 
-    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+    async def ask(self, method, path, body=None, **headers):
         return await self._client.request(method, path, json=body, headers={**self._headers, **headers})
 
     async def thread(self) -> str:
@@ -33,15 +31,15 @@ class Client:
         assert (await self.ask("POST", f"/threads/{thread}/runs/wait", RUN)).status_code == 200
         return thread
 
-    async def run_of(self, thread: str) -> str:
+    async def run_of(self, thread):
         return str((await self.ask("GET", f"/threads/{thread}/runs")).json()[0]["run_id"])
 
-    async def state(self, thread: str) -> Any:
+    async def state(self, thread: str):
         return (await self.ask("GET", f"/threads/{thread}/state")).json()
 
 
-def with_two_users(check: Callable[[Client, Client], Awaitable[None]], store: Any = None) -> None:
-    async def run() -> None:
+def with_two_users(check, store=None):
+    async def run():
         app = create_app(
             {"flow": make_flow(Gates())}, store=store, auth=lambda asked: asked.headers.get("x-user"), hosts=None
         )
@@ -52,7 +50,7 @@ def with_two_users(check: Callable[[Client, Client], Awaitable[None]], store: An
 
 
 def test_a_checkpoint_of_another_thread_leads_nowhere():
-    async def check(ann: Client, bob: Client) -> None:
+    async def check(ann: Client, bob: Client):
         hers, his = await ann.thread(), await bob.thread()
         at = (await ann.state(hers))["checkpoint"]
         id = at["checkpoint_id"]
@@ -72,7 +70,7 @@ def test_a_checkpoint_of_another_thread_leads_nowhere():
 
 
 def test_a_config_names_no_other_thread_and_nothing_of_the_engine():
-    async def check(ann: Client, bob: Client) -> None:
+    async def check(ann: Client, bob: Client):
         hers, his = await ann.thread(), await bob.thread()
         before = await ann.state(hers)
         made_up = {
@@ -95,7 +93,7 @@ def test_a_config_names_no_other_thread_and_nothing_of_the_engine():
 
 
 def test_a_run_is_found_in_its_own_thread_only():
-    async def check(ann: Client, bob: Client) -> None:
+    async def check(ann: Client, bob: Client):
         hers, his = await ann.thread(), await bob.thread()
         run = await ann.run_of(hers)
         for method, end in (("GET", ""), ("GET", "/join"), ("GET", "/stream"), ("POST", "/cancel"), ("DELETE", "")):
@@ -109,11 +107,11 @@ def test_a_run_is_found_in_its_own_thread_only():
 def test_joining_a_run_returns_no_state_of_a_later_thread_with_the_same_id(monkeypatch):
     """Its thread is deleted while its end is awaited, and another user makes one with the same id."""
 
-    async def check(ann: Client, bob: Client) -> None:
+    async def check(ann: Client, bob: Client):
         thread = await ann.thread()
         run = await ann.run_of(thread)
 
-        async def replace_meanwhile(*_: Any) -> None:
+        async def replace_meanwhile(*_):
             assert (await ann.ask("DELETE", f"/threads/{thread}")).status_code == 204
             assert (await bob.ask("POST", "/threads", {"thread_id": thread})).status_code == 200
             values = {"graph_id": "flow"}, {"values": {"log": ["a secret of bob"]}, "as_node": "b"}
@@ -129,7 +127,7 @@ def test_joining_a_run_returns_no_state_of_a_later_thread_with_the_same_id(monke
 
 @pytest.mark.parametrize("last", ["-7", "10" * 3000, "²", "x", "1e3", "0\x85"])
 def test_a_forged_event_id_is_refused_or_begins_somewhere(last):
-    async def check(ann: Client, _: Client) -> None:
+    async def check(ann: Client, _: Client):
         thread = await ann.thread()
         place = f"/threads/{thread}/runs/{await ann.run_of(thread)}/stream"
         headers: Any = {"last-event-id": last.encode()}
@@ -140,7 +138,7 @@ def test_a_forged_event_id_is_refused_or_begins_somewhere(last):
 
 @pytest.mark.parametrize("last", [str(2**63), "10" * 2000])
 def test_an_event_id_that_no_database_counts_to_is_refused(last):
-    async def check(ann: Client, _: Client) -> None:
+    async def check(ann: Client, _: Client):
         thread = await ann.thread()
         run = await ann.run_of(thread)
         for place, id in ((f"runs/{run}/stream", last), ("stream", f"{last}.1.{run}"), ("stream", f"1.{last}.{run}")):
@@ -151,7 +149,7 @@ def test_an_event_id_that_no_database_counts_to_is_refused(last):
 
 
 def test_a_user_id_with_dots_can_store_items():
-    async def check(ann: Client, _: Client) -> None:
+    async def check(ann: Client, _: Client):
         for user in ("a@b.c", "a@b", "a@b.c.d"):
             him = Client(ann._client, user)
             for namespace in ([user], [user, "x", "y"]):
@@ -166,7 +164,7 @@ def test_a_user_id_with_dots_can_store_items():
 
 @pytest.mark.parametrize("id", ["a/b", ".", ".."])
 def test_a_thread_that_no_address_reaches_is_not_made(id):
-    async def check(ann: Client, _: Client) -> None:
+    async def check(ann: Client, _: Client):
         of_batch = [{**RUN, "thread_id": id, "if_not_exists": "create"}]
         page = {"threadId": id, "runId": "r", "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}}
         for place, body in (("/threads", {"thread_id": id}), ("/runs/batch", of_batch), ("/ag-ui/flow", page)):
@@ -182,7 +180,7 @@ INTERNAL = ["__start__", "__end__", "__copy__", "__input__", "__error_handler__"
 
 @pytest.mark.parametrize("name", INTERNAL)
 def test_internal_names_as_nodes_change_no_more_than_the_own_thread(name):
-    async def check(ann: Client, bob: Client) -> None:
+    async def check(ann: Client, bob: Client):
         hers, his = await ann.thread(), await bob.thread()
         before = await ann.state(hers)
         place = f"/threads/{his}"
@@ -213,7 +211,7 @@ def test_internal_names_as_nodes_change_no_more_than_the_own_thread(name):
 
 @pytest.mark.parametrize("goto", [{}, {"input": 1}, {"node": 3}, {"node": {}}, 3, [3], [[]], True])
 def test_a_goto_that_is_none_is_no_fault_of_the_server(goto):
-    async def check(ann: Client, _: Client) -> None:
+    async def check(ann: Client, _: Client):
         thread = await ann.thread()
         body = {"assistant_id": "flow", "command": {"goto": goto}}
         answered = await ann.ask("POST", f"/threads/{thread}/runs/wait", body)
@@ -243,7 +241,7 @@ def test_a_goto_that_is_none_is_no_fault_of_the_server(goto):
 )
 @pytest.mark.parametrize("end", ["", "/wait", "/stream"])
 def test_a_malformed_run_is_refused_with_what_and_where(asked, said, end):
-    async def check(ann: Client, _: Client) -> None:
+    async def check(ann: Client, _: Client):
         thread = await ann.thread()
         before = await ann.ask("GET", f"/threads/{thread}/runs")
         answered = await ann.ask("POST", f"/threads/{thread}/runs{end}", {**RUN, **asked})
@@ -254,7 +252,7 @@ def test_a_malformed_run_is_refused_with_what_and_where(asked, said, end):
 
 
 def test_an_assistant_with_a_malformed_config_is_refused():
-    async def check(ann: Client, _: Client) -> None:
+    async def check(ann: Client, _: Client):
         made = await ann.ask("POST", "/assistants", {"graph_id": "flow", "config": {"configurable": 5}})
         assert made.status_code == 422 and "configurable must be an object" in made.json()["detail"]
 
@@ -270,7 +268,7 @@ def test_a_namespace_of_another_user_is_neither_read_nor_written(user, namespace
     store = InMemoryStore()
     store.put(("bob", "notes"), "k", {"text": "of bob"})
 
-    async def check(_: Client, bob: Client) -> None:
+    async def check(_: Client, bob: Client):
         await bob.thread()
         before = [item.dict() for item in store.search((), limit=1000)]
         eve = Client(bob._client, user)
@@ -310,7 +308,7 @@ def test_a_namespace_of_another_user_is_neither_read_nor_written(user, namespace
     ],
 )
 def test_a_path_leads_to_nothing_but_routes(path):
-    async def check(ann: Client, _: Client) -> None:
+    async def check(ann: Client, _: Client):
         answered = await ann.ask("GET", f"http://localhost{path}")
         assert answered.status_code in (404, 405, 422), answered.text
         assert "import" not in answered.text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import httpx
 import pytest
@@ -13,11 +12,11 @@ from serving import Gates, make_flow
 from stategraph.serve import create_app
 
 
-def ask_with(returned: Any) -> Any:
+def ask_with(returned):
     """What a server answers whose `auth` returns this."""
 
-    async def ask() -> Any:
-        async def auth_later(_: Any) -> Any:
+    async def ask():
+        async def auth_later(_):
             return returned
 
         answers = []
@@ -53,7 +52,7 @@ def test_an_invalid_user_id_from_auth_is_a_server_error(returned):
 
 
 def test_the_fault_says_what_auth_must_return():
-    async def ask() -> None:
+    async def ask():
         app = create_app({"flow": make_flow(Gates())}, auth=lambda _: {"identity": "s3cret"})  # type: ignore[arg-type, return-value]
         transport = httpx.ASGITransport(app)  # a fault is raised, as a server that logs it sees it
         async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as client:

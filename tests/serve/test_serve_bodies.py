@@ -97,7 +97,7 @@ async def test_a_setting_of_none_has_its_default():
 
 
 def test_the_metadata_of_a_config_is_that_of_the_run():
-    async def ask() -> Any:
+    async def ask():
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]
             config = {"metadata": {"from": "config", "kind": "config"}}
@@ -113,7 +113,7 @@ def test_the_metadata_of_a_config_is_that_of_the_run():
 
 
 def test_a_setting_in_the_form_of_javascript_is_obeyed():
-    async def ask(name: str) -> Any:
+    async def ask(name: str):
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             run = {"assistant_id": "flow", "input": {"log": []}, "config": {name: 1}}
             return (await client.post("/runs/wait", json=run)).json()
@@ -149,7 +149,7 @@ async def test_a_refused_body_is_described_in_terms_of_json(path, body, detail):
 @settings(max_examples=15, derandomize=True, deadline=None, database=None)
 @given(bodies=st.lists(BODIES, min_size=1, max_size=5))
 def test_no_body_of_a_run_is_a_fault_of_the_server(path, bodies):
-    async def ask() -> None:
+    async def ask():
         async with asking(create_app({"flow": make_flow(Gates())})) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]
             run = (await client.post(f"/threads/{thread}/runs", json={"assistant_id": "flow"})).json()["run_id"]

@@ -31,20 +31,20 @@ class Chat(TypedDict, total=False):
     log: list[str]
 
 
-def make_chat() -> Any:
+def make_chat():
     """Each node reads messages by their roles, as graphs in our own style do."""
 
-    def model(state: Chat) -> Any:
+    def model(state: Chat):
         assert state["messages"] == [{"role": "user", "content": "hi", "id": "h1"}]
         return {"messages": [{"role": "assistant", "content": "", "id": "a1", "tool_calls": [CALL]}]}
 
-    def tools(state: Chat) -> Any:
+    def tools(state: Chat):
         assert [m["tool_calls"] for m in state["messages"] if "tool_calls" in m] == [[CALL]]
         assert not any("type" in message for message in state["messages"])
         found = {"role": "tool", "content": "sunny", "id": "t1", "tool_call_id": "c1"}
         return [{"messages": [found]}, {"messages": [{"role": "system", "content": "be brief", "id": "s1"}]}]
 
-    def answer(state: Chat) -> Any:
+    def answer(state: Chat):
         said = stream_text(["it is ", "sunny"], id="a2")
         return {"messages": said, "last": said, "log": ["done"]}
 
@@ -65,7 +65,7 @@ def client(request):
         yield stack.enter_context(httpx.Client(base_url=url, timeout=20))
 
 
-def messages_in(value: Any) -> Iterator[dict[str, Any]]:
+def messages_in(value) -> Iterator[dict[str, Any]]:
     """Each message in a JSON value, wherever it stands."""
     if isinstance(value, dict):
         if "content" in value and "role" in value:
@@ -77,7 +77,7 @@ def messages_in(value: Any) -> Iterator[dict[str, Any]]:
             yield from messages_in(each)
 
 
-def check(value: Any, *ids: str) -> None:
+def check(value, *ids: str):
     found = [*messages_in(value)]
     for message in found:
         assert message["type"] == TYPES[message["role"]] and message["id"], message

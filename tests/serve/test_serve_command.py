@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any
 
 import pytest
 from kit.graphs import chain_of
@@ -115,7 +114,7 @@ def flows(tmp_path, monkeypatch):
     return tmp_path
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str]:
+def refused(capsys, *arguments):
     """The exit code of a server that does not start, and its last word."""
     with pytest.raises(SystemExit) as ended:
         main(["serve", *arguments])

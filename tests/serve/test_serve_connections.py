@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 import uvicorn
@@ -23,56 +22,56 @@ OK = b"GET /ok HTTP/1.1\r\nHost: localhost\r\n"
 class Wire:
     """A transport in memory, and a clock: timers fire when a test says so."""
 
-    def __init__(self, protocol: Any) -> None:
+    def __init__(self, protocol):
         self.sent, self.is_open, self.timers = b"", True, {}  # type: tuple[bytes, bool, dict[Any, float]]
         config = uvicorn.Config(app, lifespan="off", h11_max_incomplete_event_size=MOST_HEAD, log_config=None)
         self.connection = listening.limit_requests(protocol)(config, ServerState(), {})
         self.connection.loop = self
         self.connection.connection_made(self)
 
-    def call_later(self, seconds: float, work: Callable[[], None]) -> Any:
+    def call_later(self, seconds, work):
         timer = asyncio.TimerHandle(0, work, (), asyncio.get_running_loop())
         self.timers[timer] = seconds
         return timer
 
-    def create_task(self, work: Any, **options: Any) -> asyncio.Task[Any]:
+    def create_task(self, work, **options):
         return asyncio.get_running_loop().create_task(work)
 
-    def pass_time(self, seconds: float) -> None:
+    def pass_time(self, seconds):
         for timer, when in [*self.timers.items()]:
             self.timers[timer] = when - seconds
             if when <= seconds and not timer.cancelled():
                 del self.timers[timer]
                 timer._run()
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytes):
         self.connection.data_received(data)
         for _ in range(20):
             await asyncio.sleep(0)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data):
         self.sent += data
 
-    def close(self) -> None:
+    def close(self):
         self.is_open = False
 
     abort = close
 
-    def is_closing(self) -> bool:
+    def is_closing(self):
         return not self.is_open
 
-    def get_extra_info(self, _: str) -> None:
+    def get_extra_info(self, _):
         return None
 
-    def pause_reading(self) -> None: ...
+    def pause_reading(self): ...
 
-    def resume_reading(self) -> None: ...
+    def resume_reading(self): ...
 
-    def get_protocol(self) -> Any:
+    def get_protocol(self):
         return self.connection
 
 
-async def app(scope: Any, receive: Any, send: Any) -> None:
+async def app(scope, receive, send):
     """Answers a POST when its body has come, others at once."""
     while scope["method"] == "POST" and (await receive()).get("more_body"):
         pass
@@ -82,8 +81,8 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.fixture(params=[HttpToolsProtocol, H11Protocol])
 def talk(request):
-    def run(session: Callable[[Wire], Awaitable[None]]) -> None:
-        async def connected() -> None:
+    def run(session: Callable[[Wire], Awaitable[None]]):
+        async def connected():
             await session(Wire(request.param))
 
         asyncio.run(asyncio.wait_for(connected(), 10))
@@ -92,7 +91,7 @@ def talk(request):
 
 
 def test_a_connection_without_a_request_is_closed(talk):
-    async def session(wire: Wire) -> None:
+    async def session(wire: Wire):
         wire.pass_time(listening.HEAD_SECONDS - 1)
         assert wire.is_open
         wire.pass_time(1)
@@ -102,7 +101,7 @@ def test_a_connection_without_a_request_is_closed(talk):
 
 
 def test_headers_that_trickle_in_are_not_waited_for(talk):
-    async def session(wire: Wire) -> None:
+    async def session(wire: Wire):
         for _ in range(9):
             await wire.send(b"GET" if wire.connection._size == 0 else b" ")
             wire.pass_time(1)
@@ -114,7 +113,7 @@ def test_headers_that_trickle_in_are_not_waited_for(talk):
 
 
 def test_a_second_request_must_arrive_in_time_as_well(talk):
-    async def session(wire: Wire) -> None:
+    async def session(wire: Wire):
         await wire.send(OK + b"\r\n")
         assert wire.sent.endswith(b"ok") and wire.is_open
         await wire.send(b"GET /ok")
@@ -126,7 +125,7 @@ def test_a_second_request_must_arrive_in_time_as_well(talk):
 
 @pytest.mark.parametrize("method", [b"POST", b"GET"])
 def test_a_body_that_never_ends_times_out(talk, method):
-    async def session(wire: Wire) -> None:
+    async def session(wire: Wire):
         await wire.send(method + OK[3:] + b"Content-Length: 10\r\n\r\n123")
         wire.pass_time(listening.REQUEST_SECONDS - 1)
         await wire.send(b"4")
@@ -138,7 +137,7 @@ def test_a_body_that_never_ends_times_out(talk, method):
 
 
 def test_a_complete_request_may_take_its_time(talk):
-    async def session(wire: Wire) -> None:
+    async def session(wire: Wire):
         await wire.send(b"POST" + OK[3:] + b"Content-Length: 10\r\n\r\n123")
         await wire.send(b"4567890")
         assert wire.sent.endswith(b"ok")
@@ -150,7 +149,7 @@ def test_a_complete_request_may_take_its_time(talk):
 
 
 def test_headers_without_end_are_refused(talk):
-    async def session(wire: Wire) -> None:
+    async def session(wire: Wire):
         await wire.send(OK)
         for number in range(2 * MOST_HEAD // 1000):
             if wire.is_open:

@@ -4,7 +4,6 @@ and its thread go along, whoever does it."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -26,7 +25,7 @@ ANN = {"x-user": "ann"}
 class Fleet:
     """A server without workers, whose first run has been parked; and one with workers, if it is asked for."""
 
-    def __init__(self, client: httpx.Client, db: str, **more: Any) -> None:
+    def __init__(self, client, db, **more):
         self.client, self._db = client, db
         self.thread = self.client.post("/threads", json={}).json()["thread_id"]
         sent = {"assistant_id": "flow", "input": {"log": ["in"]}, **more}
@@ -35,12 +34,12 @@ class Fleet:
         self.sees("error", "error")
         assert "parked" in self.client.get(f"/threads/{self.thread}").json()["error"]["message"]
 
-    def park(self) -> None:
+    def park(self):
         """As three deaths of workers would."""
         with psycopg.connect(self._db, autocommit=True) as direct:
             direct.execute("UPDATE stategraph_jobs SET state = 'parked', deaths = 3 WHERE state = 'waiting'")
 
-    def sees(self, run: str, thread: str) -> None:
+    def sees(self, run, thread):
         """Wait until clients are shown these two statuses."""
         until = time.monotonic() + 20
         while (told := self.told()) != (run, thread):
@@ -51,7 +50,7 @@ class Fleet:
         run = self.client.get(f"/threads/{self.thread}/runs/{self.run}").json()["status"]
         return run, self.client.get(f"/threads/{self.thread}").json()["status"]
 
-    def runs_to_its_end(self, webhooks: list[str] | None = None) -> None:
+    def runs_to_its_end(self, webhooks=None):
         """With a worker."""
         with served(self._db, 1, webhooks):
             self.sees("success", "idle")
@@ -59,7 +58,7 @@ class Fleet:
 
 
 @contextmanager
-def served(db: str, workers: int, webhooks: list[str] | None = None) -> Iterator[str]:
+def served(db, workers, webhooks=None):
     with ExitStack() as stack:
         saver = stack.enter_context(PostgresSaver.from_conn_string(db))
         store = stack.enter_context(PostgresStore.from_conn_string(db))
@@ -68,7 +67,7 @@ def served(db: str, workers: int, webhooks: list[str] | None = None) -> Iterator
         yield stack.enter_context(serving(create_app({"flow": make_flow(Gates())}, auth=_user, **place)))
 
 
-def _user(request: Any) -> str | None:
+def _user(request) -> str | None:
     return request.headers.get("x-user")
 
 

@@ -41,24 +41,24 @@ class Model(BaseModel):
 class Hostile:
     """Fails however it is looked at."""
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise RuntimeError("no")
 
-    def __hash__(self) -> int:
+    def __hash__(self):
         return 1
 
-    def model_dump(self) -> Any:
+    def model_dump(self):
         raise RuntimeError("no")
 
 
 class Endless:
     """Makes another one each time it is asked."""
 
-    def model_dump(self) -> Any:
+    def model_dump(self):
         return Endless()
 
 
-def decoded(value: Any) -> Any:
+def decoded(value):
     return json.loads(encode(value))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from javascript import run_program
@@ -32,7 +32,7 @@ async def answer(state: Said) -> Said:
     return {"said": [str((await model.ainvoke("1+2?")).content)]}
 
 
-def make_graphs(gates: Gates) -> dict[str, Any]:
+def make_graphs(gates):
     flow = make_flow(gates)
     chat = chain_of(Said, answer=answer).compile(name="chat")
     outer = chain_of(Said, chat=chat).compile(name="outer")
@@ -56,11 +56,11 @@ def client(url):
         yield client
 
 
-def new_thread(client: Any) -> str:
+def new_thread(client):
     return str(client.threads.create()["thread_id"])
 
 
-def told(parts: Any) -> list[tuple[str, str] | str]:
+def told(parts):
     """Of events what happened and to whom, of other parts their names."""
     return [(p.data["event"], p.data["name"]) if p.event == "events" else p.event for p in parts]
 

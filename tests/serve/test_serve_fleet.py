@@ -30,11 +30,11 @@ def url(postgres):
 STEPS = ["a", "b", "c", "d"]
 
 
-def names(parts: list[Any]) -> list[str]:
+def names(parts):
     return [name for part in parts if part.event == "updates" for name in part.data]
 
 
-def ids(parts: list[Any]) -> list[int]:
+def ids(parts):
     return [int(part.id) for part in parts if part.id is not None]
 
 
@@ -142,7 +142,7 @@ def test_a_reader_that_has_seen_the_error_of_a_run_does_not_get_it_again(url, tm
 async def test_a_disconnected_reader_is_no_server_error(postgres):
     """When a client disconnects, Starlette cancels the request again and again until it has ended."""
 
-    async def read(queue: Queue, record: Any, begun: anyio.Event) -> None:
+    async def read(queue: Queue, record, begun: anyio.Event):
         async for _ in read_events(queue, record, 0, asyncio.Event()):
             begun.set()
 

@@ -4,7 +4,6 @@ the runs have done."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -33,45 +32,45 @@ RUN: Any = {"assistant_id": "flow", "input": {"log": []}}
 class Thread:
     """A thread of a server, on which a run may have ended."""
 
-    def __init__(self, client: httpx.Client) -> None:
+    def __init__(self, client):
         self.client = client
         self.place = f"/threads/{client.post('/threads', json={}).json()['thread_id']}"
 
     @property
-    def id(self) -> str:
+    def id(self):
         return self.place.rpartition("/")[2]
 
-    def begin(self, *words: str, **more: Any) -> str:
+    def begin(self, *words, **more):
         """Begin a run whose input has these words; return its address."""
         answer = self.post(*words, **more)
         return f"{self.place}/runs/{answer.raise_for_status().json()['run_id']}"
 
-    def begin_slow(self, gates: Gates, *words: str, **more: Any) -> str:
+    def begin_slow(self, gates, *words, **more):
         """Begin a run that is at work until its gate is opened."""
         gates.close("slow")
         run = self.begin(*words, topic="slow", **more)
         assert gates.reached["slow"].wait(30)
         return run
 
-    def post(self, *words: str, assistant: str = "flow", topic: str = "", **more: Any) -> httpx.Response:
+    def post(self, *words: str, assistant: str = "flow", topic: str = "", **more) -> httpx.Response:
         sent = {"assistant_id": assistant, "input": {"log": [*words], "topic": topic}, **more}
         return self.client.post(f"{self.place}/runs", json=sent)
 
-    def log(self) -> Any:
+    def log(self):
         return self.client.get(f"{self.place}/state").json()["values"].get("log")
 
-    def status(self, run: str) -> Any:
+    def status(self, run: str):
         """The status of a run; 404 if its record was deleted."""
         answer = self.client.get(run)
         return answer.json()["status"] if answer.status_code == 200 else answer.status_code
 
-    def reaches(self, run: str, status: Any) -> None:
+    def reaches(self, run: str, status):
         until(lambda: self.status(run) == status)
         assert self.status(run) == status  # also once a server has recorded it
 
 
 @contextmanager
-def served(db: str, gates: Gates, workers: int = 2, *webhooks: str) -> Iterator[Thread]:
+def served(db, gates, workers=2, *webhooks):
     """A new thread of a server of its own."""
     graphs = {name: make_flow(gates, name) for name in ("flow", "other")}
     with ExitStack() as stack:
@@ -95,7 +94,7 @@ def thread(postgres, gates):
         yield thread
 
 
-def end_of(db: str, thread: Thread, run: str) -> Any:
+def end_of(db, thread: Thread, run):
     """The result of a run's job, which no server has noticed yet."""
     with Queue.from_conn_string(db, "flow") as queue:
         return queue.result(thread.id, run_id=run.rpartition("/")[2], wait=30)
@@ -105,7 +104,7 @@ def end_of(db: str, thread: Thread, run: str) -> Any:
 
 
 def test_a_rollback_that_is_refused_because_the_run_has_ended_changes_nothing(thread, postgres, monkeypatch):
-    async def nothing(*_: Any) -> None:
+    async def nothing(*_):
         pass
 
     with monkeypatch.context() as patched:
@@ -122,7 +121,7 @@ def test_a_run_that_ends_during_a_rollback_is_rolled_back(thread, postgres, gate
     run = thread.begin_slow(gates, "in")
     cancel = Queue.cancel
 
-    def end_before(queue: Queue, run_id: str, **more: Any) -> bool:
+    def end_before(queue: Queue, run_id: str, **more):
         gates.open("slow")
         assert end_of(postgres, thread, run).status == "done"
         return cancel(queue, run_id, **more)
@@ -133,7 +132,7 @@ def test_a_run_that_ends_during_a_rollback_is_rolled_back(thread, postgres, gate
 
 
 def test_no_run_starts_from_a_state_that_is_being_rolled_back(thread, gates, monkeypatch):
-    async def nothing(*_: Any) -> None:
+    async def nothing(*_):
         pass
 
     thread.reaches(thread.begin("past"), "success")
@@ -151,10 +150,10 @@ def test_no_run_starts_from_a_state_that_is_being_rolled_back(thread, gates, mon
     assert thread.log() == ["past", "a", "b", "later", "a", "b"]
 
 
-def lose_the_job(monkeypatch: pytest.MonkeyPatch, thread: Thread, **more: Any) -> str:
+def lose_the_job(monkeypatch, thread: Thread, **more):
     """A run whose server dies before it submits the job."""
 
-    async def die(*_: Any) -> None:
+    async def die(*_):
         raise OSError("killed")
 
     with monkeypatch.context() as patched:
@@ -191,7 +190,7 @@ def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_jo
     submit = FleetSubmitter.submit
     with served(postgres, gates, workers=0) as other:
 
-        async def cancel_before(runs: Any, record: Any) -> None:
+        async def cancel_before(runs, record):
             place = f"{thread.place}/runs/{record['run_id']}"
             (await asyncio.to_thread(other.client.post, f"{place}/cancel")).raise_for_status()
             await submit(runs, record)
@@ -205,7 +204,7 @@ def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_jo
 def test_a_stop_that_a_server_stored_before_it_died_is_carried_out(thread, gates, monkeypatch):
     run = thread.begin_slow(gates, "in")
 
-    def die(*_: Any, **__: Any) -> None:
+    def die(*_, **__):
         raise OSError("killed")
 
     with monkeypatch.context() as patched:
@@ -220,7 +219,7 @@ def test_a_stop_that_a_server_stored_before_it_died_is_carried_out(thread, gates
 def test_a_run_with_a_damaged_outcome_ends_and_so_do_all_others(thread, postgres, monkeypatch):
     other = Thread(thread.client)
 
-    async def nothing(*_: Any) -> None:
+    async def nothing(*_):
         pass
 
     with monkeypatch.context() as patched:
@@ -313,7 +312,7 @@ def test_the_record_of_a_replaced_run_is_deleted_also_if_another_server_has_reco
     note = FleetSubmitter._note_replaced
     with served(postgres, gates, workers=0) as other:
 
-        async def note_late(runs: Any, record: Any) -> None:
+        async def note_late(runs, record):
             await asyncio.to_thread(other.reaches, first, "interrupted")
             await note(runs, record)
 
@@ -328,7 +327,7 @@ def test_a_run_whose_results_no_server_can_read_ends(thread, monkeypatch, what):
     """They hold a type that the server does not know."""
     read = JobCodec.read
 
-    def refuse(codec: Any, kind: str, *words: Any) -> Any:
+    def refuse(codec, kind: str, *words):
         if kind == what:
             raise UnknownTypeError("app.Plan")
         return read(codec, kind, *words)

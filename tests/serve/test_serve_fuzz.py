@@ -39,7 +39,7 @@ BODIES = [
 TEXTS = [(path, json.dumps(body).encode()) for path, body in BODIES]
 
 
-def attack(port: int, seed: int, until: float) -> None:
+def attack(port: int, seed: int, until: float):
     """Send requests that cost much, and requests without end."""
     rng, left = random.Random(seed), []
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
@@ -54,7 +54,7 @@ def attack(port: int, seed: int, until: float) -> None:
         each.close()
 
 
-def seconds_to_parse() -> float:
+def seconds_to_parse():
     """How long this machine takes to parse each of `TEXTS` once: the floor, measured in the same run."""
     seconds = []
     for _ in range(5):
@@ -65,7 +65,7 @@ def seconds_to_parse() -> float:
     return min(seconds)
 
 
-def memory_of(pid: int) -> int:
+def memory_of(pid):
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) * 1024

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -43,7 +42,7 @@ def test_records_of_a_release_that_did_not_encrypt_them_are_read_and_encrypted(k
     place = tmp_path / "served.db"
     db = place if kind.startswith("sqlite") else postgres
 
-    def read(client: Any) -> Any:
+    def read(client):
         threads = client.threads.search(limit=100)
         runs = [client.runs.list(each["thread_id"]) for each in threads]
         mine = client.assistants.search(limit=100)
@@ -70,11 +69,11 @@ def test_records_of_a_release_that_did_not_encrypt_them_are_read_and_encrypted(k
 def test_a_server_with_other_keys_than_its_database_does_not_start(kind, tmp_path, postgres):
     place = tmp_path / "served.db" if kind.startswith("sqlite") else postgres
 
-    def wait(kind: str, *keys: bytes) -> Any:
+    def wait(kind: str, *keys: bytes):
         with opened(kind, place, *keys) as options:
             app = create_app({"flow": make_flow(Gates())}, **options)
 
-            async def ask() -> Any:
+            async def ask():
                 async with asking(app) as client:
                     body = {"assistant_id": "flow", "input": {"log": []}, "if_not_exists": "create"}
                     return (await client.post("/threads/t/runs/wait", json=body)).json()["log"]
@@ -94,7 +93,7 @@ def test_a_server_with_other_keys_than_its_database_does_not_start(kind, tmp_pat
 async def test_records_are_changed_while_keys_are_rotated(make_store):
     store = make_store()
 
-    async def serve(*keys: bytes) -> None:
+    async def serve(*keys: bytes):
         app = create_app({"flow": make_flow(Gates())}, store=store, integrity=Encryption(*keys))
         async with asking(app) as client:
             body = {"assistant_id": "flow", "input": {"log": [], "topic": "fail"}, "if_not_exists": "create"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 from in_process import asking
 from kit.graphs import chain_of
@@ -23,7 +22,7 @@ class Said(TypedDict, total=False):
 RUN = {"assistant_id": "flow", "input": {"log": []}}
 
 
-def make_auth() -> Any:
+def make_auth():
     auth = Auth()
 
     @auth.authenticate
@@ -52,11 +51,11 @@ def make_auth() -> Any:
     return auth
 
 
-def app_of(auth: Any = None) -> Any:
+def app_of(auth=None):
     return create_app({"flow": make_flow(Gates())}, auth=auth or make_auth())
 
 
-def ask(client: httpx.AsyncClient, who: str, method: str, path: str, body: Any = None) -> Any:
+def ask(client, who, method, path, body=None):
     return client.request(method, path, json=body, headers={"authorization": who} if who else {})
 
 
@@ -96,7 +95,7 @@ async def test_the_most_specific_handler_decides():
 
 
 async def test_nodes_learn_all_that_auth_knows_of_the_user():
-    def say(_: dict[str, Any], config: Any) -> Any:
+    def say(_: dict[str, Any], config):
         return {"said": config["configurable"]["langgraph_auth_user"]}
 
     graph = chain_of(Said, say=say).compile(name="say")

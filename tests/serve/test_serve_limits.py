@@ -39,11 +39,11 @@ def gates():
     return made
 
 
-def _user(request: Any) -> str | None:
+def _user(request) -> str | None:
     return request.headers.get("x-user")
 
 
-async def begin(client: httpx.AsyncClient, user: str = "") -> Any:
+async def begin(client, user=""):
     return await client.post("/runs", json=RUN, headers={"x-user": user})
 
 

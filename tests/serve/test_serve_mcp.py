@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -48,7 +47,7 @@ class Delivery(TypedDict):
     to: Address
 
 
-def make_order() -> Any:
+def make_order():
     def ask(state: Order) -> dict[str, Any]:
         to = interrupt({"question": "Where to?"}, response_schema=Delivery)["to"]
         return {"item": f"{state.item} to {to.street}"}
@@ -67,7 +66,7 @@ def gates():
     return Gates()
 
 
-def make_graphs(gates: Gates) -> dict[str, Any]:
+def make_graphs(gates):
     return {"desk": make_desk(gates), "flow": make_flow(gates), "double": double, "an order": make_order()}
 
 
@@ -82,7 +81,7 @@ def mode(request):
     return str(request.param)
 
 
-def text(result: Any) -> str:
+def text(result) -> str:
     return str(result.content[0].text)
 
 
@@ -121,10 +120,10 @@ def test_an_agent_with_tools_continues_its_thread(url, mode):
 def test_supersteps_are_reported_as_progress(url, mode):
     told: list[Any] = []
 
-    async def hear(done: float, total: float | None, message: str | None) -> None:
+    async def hear(done: float, total: float | None, message: str | None):
         told.append((done, total, message))
 
-    async def session(client: Client) -> Any:
+    async def session(client: Client):
         given = {"messages": [{"role": "user", "content": "approve"}]}
         return await client.call_tool("desk", given, progress_callback=hear)
 
@@ -182,7 +181,7 @@ def test_a_question_that_is_declined_stays_open(url, mode, action):
 
 
 @asynccontextmanager
-async def stopped_after(path: str, gates: Gates) -> AsyncIterator[str]:
+async def stopped_after(path, gates):
     """A server on a database, stopped at the end of the block."""
     with (
         SqliteSaver.from_conn_string(path) as saver,
@@ -212,16 +211,6 @@ async def test_an_answer_is_accepted_after_a_restart(tmp_path, gates):
         assert missing.is_error and "there is no thread" in text(missing)
 
 
-async def test_a_tool_answers_after_a_restart(tmp_path, gates):
-    path = str(tmp_path / "served.db")
-    async with stopped_after(path, gates) as url, connect(url, "legacy") as client:
-        asked = await client.call_tool("flow", {"topic": "ask"})
-    given = {"thread_id": asked.structured_content["thread_id"], "answer": "Ann"}
-    async with stopped_after(path, gates) as url, connect(url, "legacy") as client:
-        result = await client.call_tool(ANSWER, given)
-        assert result.structured_content["log"] == ["a", "Ann"]
-
-
 def test_what_goes_wrong_is_an_error_of_the_tool(url, mode, monkeypatch):
     failed = call(url, mode, "flow", {"topic": "fail"})
     assert failed.is_error and text(failed) == "ValueError: boom" and failed.meta["thread_id"]
@@ -230,13 +219,13 @@ def test_what_goes_wrong_is_an_error_of_the_tool(url, mode, monkeypatch):
     other = call(url, mode, "double", {"input": 1, "thread_id": failed.meta["thread_id"]})
     assert other.is_error and "one of the graph 'flow'" in text(other)
 
-    async def session(client: Client) -> None:
+    async def session(client: Client):
         with pytest.raises(MCPError, match="no tool 'none'; there are: desk, flow"):
             await client.call_tool("none", {})
 
     talk(url, mode, session)
 
-    def leak(*_: Any) -> Any:
+    def leak(*_):
         raise RuntimeError("password=hunter2")
 
     monkeypatch.setattr("stategraph.serve.protocols.mcp.server.begin_run", leak)
@@ -247,7 +236,7 @@ def test_what_goes_wrong_is_an_error_of_the_tool(url, mode, monkeypatch):
 def test_a_call_that_is_cancelled_stops_its_run(url, mode, gates):
     gates.close("wait")
 
-    async def session(client: Client) -> None:
+    async def session(client: Client):
         given = {"topic": "wait", "thread_id": "waiting"}
         calling = asyncio.create_task(client.call_tool("flow", given))
         await asyncio.to_thread(gates.reached["wait"].wait, 20)
@@ -266,7 +255,7 @@ def test_a_call_that_is_cancelled_stops_its_run(url, mode, gates):
 def test_a_run_that_is_cancelled_elsewhere_is_an_error(url, mode, gates):
     gates.close("wait")
 
-    def cancel() -> None:
+    def cancel():
         assert gates.reached["wait"].wait(20)
         httpx.post(f"{url}/runs/cancel", json={"status": "all"}).raise_for_status()
 
@@ -310,7 +299,7 @@ def test_a_tool_is_described_by_the_docstring_of_its_input():
     assert make_tools({"trips": trips})["trips"].tool.description == "Plan a trip to some cities."
 
 
-def auth(request: Any) -> str | None:
+def auth(request) -> str | None:
     return {"Bearer ann": "ann", "Bearer bob": "bob"}.get(request.headers.get("authorization"))
 
 
@@ -339,14 +328,8 @@ def test_a_session_is_its_users(gates):
             assert httpx.post(f"{url}/mcp", json=listing, headers=mine).status_code == status
 
 
-def test_pages_of_other_sites_and_long_bodies_are_turned_away(url):
-    for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
-        assert httpx.post(f"{url}/mcp", json={}, headers=headers).status_code == 403
-    assert httpx.post(f"{url}/mcp", content=b"x" * 5_000_000).status_code == 413
-
-
 def test_a_package_that_is_missing_is_named(url, monkeypatch):
-    def load(name: str, _: Any) -> Any:
+    def load(name: str, _):
         raise ModuleNotFoundError(name="mcp.server" if name == ".mcp.server" else "ag_ui.core")
 
     monkeypatch.setattr("stategraph.serve.protocols.routes.import_module", load)
@@ -396,7 +379,7 @@ HELLO = {
 LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 
 
-async def post(client: httpx.AsyncClient, user: str, body: Any, session: str | None = None) -> httpx.Response:
+async def post(client, user, body, session=None):
     headers = {"x-user": user, "accept": "application/json, text/event-stream"}
     return await client.post("/mcp", json=body, headers=headers | ({"mcp-session-id": session} if session else {}))
 
@@ -438,7 +421,7 @@ class Own(TypedDict):
 @pytest.mark.parametrize("schema", [Typed, Own])
 @pytest.mark.parametrize("message", [{"role": "user", "content": "hi"}, {"type": "human", "content": "hi"}, "hi"])
 def test_a_chat_graph_has_a_small_schema_and_takes_messages_that_are_dicts(schema, message):
-    def reply(state: Any) -> Any:
+    def reply(state):
         return {"messages": [{"role": "assistant", "content": "hello", "id": "a"}]}
 
     chat = chain_of(schema, reply=reply).compile()

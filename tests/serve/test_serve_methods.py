@@ -25,7 +25,7 @@ GENERAL = {"headers", "params", "on_run_created"}
 class Scene:
     """A server with a thread on which a run has ended, and what else a method needs."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client):
         self.client = client
         self.thread = client.threads.create(metadata={"m": 1})["thread_id"]
         client.runs.wait(self.thread, "flow", input={"log": ["x"]})
@@ -200,7 +200,7 @@ REFUSED: dict[str, tuple[Call, str]] = {
 """What is refused, and the word that the guide says it with."""
 
 
-def use(stream: Any) -> None:
+def use(stream):
     with stream as session:
         session.run.start(input={"log": []})
 

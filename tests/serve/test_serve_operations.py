@@ -7,8 +7,6 @@ import json
 import logging
 import sqlite3
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -32,11 +30,11 @@ RUN = {"assistant_id": "flow", "input": {"log": []}}
 ANN, OPS = {"x-user": "ann"}, {"x-user": "ops"}
 
 
-def app_of(**options: Any) -> Any:
+def app_of(**options):
     return create_app({"flow": make_flow(Gates())}, **options)
 
 
-def by_user(request: Any) -> Any:
+def by_user(request):
     return request.headers.get("x-user")
 
 
@@ -160,7 +158,7 @@ async def test_a_route_is_named_whatever_its_parameters_are_called():
 # -- the description of the API -------------------------------------------------------------------------------
 
 
-def refs_in(value: Any) -> set[str]:
+def refs_in(value) -> set[str]:
     if isinstance(value, dict):
         own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
         return own.union(*map(refs_in, value.values()))
@@ -207,7 +205,7 @@ def test_a_route_that_reads_a_body_says_so():
 # -- erasure --------------------------------------------------------------------------------------------------
 
 
-def vacuum(kind: str, place: Path, conninfo: str) -> None:
+def vacuum(kind, place, conninfo):
     """What the receipt asks for."""
     if kind.startswith("sqlite"):
         with closing(sqlite3.connect(place)) as db:

@@ -37,12 +37,12 @@ def gates():
 class Failing(InMemoryStore):
     """Refuses the writes that `refuses` returns True for."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.refuses: Any = lambda ops: False
         self.refused = 0
 
-    async def abatch(self, ops: Any) -> Any:
+    async def abatch(self, ops):
         ops = [*ops]
         if self.refuses(ops):
             self.refused += 1
@@ -50,13 +50,13 @@ class Failing(InMemoryStore):
         return await super().abatch(ops)
 
 
-def stores(ops: Any, kind: str, *, ends: bool) -> bool:
+def stores(ops, kind, *, ends):
     """Whether a write makes a record of this kind, or ends it."""
     named = [op for op in ops if getattr(op, "namespace", ())[1:2] == (kind,) and hasattr(op, "value")]
     return any((op.value is None) == ends for op in named)
 
 
-def new_thread(client: Any) -> str:
+def new_thread(client):
     return str(client.threads.create()["thread_id"])
 
 
@@ -69,7 +69,7 @@ def test_a_run_that_could_not_be_stored_does_not_begin(gates):
         first = client.runs.create(thread, "flow", input={"topic": "first"})["run_id"]
         assert gates.reached["first"].wait(10)
 
-        def refuse(ops: Any) -> bool:
+        def refuse(ops):
             if not stores(ops, "unfinished", ends=False):
                 return False
             gates.open("first")  # its thread would be free now
@@ -168,7 +168,7 @@ async def test_a_failure_that_cannot_be_stored_as_it_is_ends_its_run():
 
 
 def test_a_run_whose_result_cannot_be_encoded_ends(monkeypatch):
-    def fail(value: Any) -> bytes:
+    def fail(value) -> bytes:
         if ERROR not in value:
             raise RecursionError("too deep")
         return encode(value)
@@ -195,7 +195,7 @@ async def test_the_url_of_a_run_may_contain_any_thread_id(thread):
 def test_runs_of_a_graph_that_is_not_served_stay_pending(gates, caplog):
     store, saver = InMemoryStore(), InMemorySaver()
 
-    def app(*names: str) -> Any:
+    def app(*names: str):
         graphs = {name: make_flow(gates) for name in names}
         return create_app(graphs, checkpointer=saver, store=store, drain_seconds=0)
 
@@ -224,7 +224,7 @@ def test_runs_of_a_graph_that_is_not_served_stay_pending(gates, caplog):
 def test_a_run_of_a_graph_that_is_not_served_is_deleted_permanently(gates):
     store, saver = InMemoryStore(), InMemorySaver()
 
-    def app(*names: str) -> Any:
+    def app(*names: str):
         return create_app({name: make_flow(gates) for name in names}, checkpointer=saver, store=store)
 
     later: Any = {"input": {"log": []}, "after_seconds": 3600}
@@ -329,7 +329,7 @@ def test_an_ended_run_references_neither_frames_of_its_nodes_nor_its_request(mon
 
     graph = chain_of(Log, node=node).compile(name="failing")
 
-    async def run() -> None:
+    async def run():
         async with asking(create_app({"failing": graph})) as client:
             begins = {"assistant_id": "failing", "input": {}, "context": {"n": 1}, "metadata": {"m": 2}}
             failed = await client.post("/runs/wait", json=begins)
@@ -342,7 +342,7 @@ def test_an_ended_run_references_neither_frames_of_its_nodes_nor_its_request(mon
     asyncio.run(asyncio.wait_for(run(), 10))
 
 
-def ended(id: str, size: int, **record: Any) -> Execution:
+def ended(id: str, size: int, **record) -> Execution:
     execution = Execution({"run_id": id, "thread_id": "t", **record})
     execution.result = "x" * size
     execution.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,38 +22,38 @@ DAILY = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": ["x"]
 class WatchedStore(InMemoryStore):
     """Keeps the kinds of records that each batch has written, and fails when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.written: list[set[str]] = []
         self.fails: Callable[[Any], bool] = lambda op: False
 
-    async def abatch(self, ops: Iterable[Any]) -> list[Any]:
+    async def abatch(self, ops):
         ops = list(ops)
         if any(self.fails(op) for op in ops):
             raise RuntimeError("the database is gone")
         self.written.append({op.namespace[1] for op in ops if isinstance(op, PutOp) and op.namespace[0] == ROOT})
         return await super().abatch(ops)
 
-    def make_due(self, cron_id: str) -> None:
+    def make_due(self, cron_id):
         place = (ROOT, "crons")
         found = self.get(place, cron_id)
         assert found is not None
         self.put(place, cron_id, {**found.value, "next_run_date": LONG_AGO})
 
 
-async def until(found: Callable[[], Any]) -> Any:
+async def until(found):
     async with asyncio.timeout(20):
         while not (value := found()):
             await asyncio.sleep(0.005)
     return value
 
 
-def runs_of(store: WatchedStore) -> list[Any]:
+def runs_of(store: WatchedStore):
     return [item.value for item in store.search((ROOT, "runs"))]
 
 
 def test_a_run_and_the_next_planned_time_are_written_together():
-    async def fire(store: WatchedStore) -> list[Any]:
+    async def fire(store: WatchedStore):
         async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]
             made = await client.post(f"/threads/{thread}/runs/crons", json=DAILY)
@@ -124,7 +124,7 @@ class Clock(datetime):
     ahead = timedelta()
 
     @classmethod
-    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+    def now(cls, tz=None):  # type: ignore[override]
         return datetime.now(tz) + cls.ahead
 
 
@@ -139,7 +139,7 @@ async def test_a_schedule_resumes_within_a_minute_once_the_clock_is_right_again(
         assert found is not None
         return datetime.fromisoformat(found.value["next_run_date"]) - Clock.now(UTC)
 
-    def is_soon(id: str) -> bool:
+    def is_soon(id: str):
         return timedelta() < planned(id) <= timedelta(minutes=1)
 
     async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:

@@ -45,11 +45,11 @@ class Adder(BaseChatModel):
     def _llm_type(self) -> str:
         return "adder"
 
-    def _generate(self, messages: Any, *_: Any, **__: Any) -> ChatResult:
+    def _generate(self, messages, *_, **__) -> ChatResult:
         whole = sum((chunk.message for chunk in self._stream(messages)), AIMessageChunk(""))
         return ChatResult(generations=[ChatGeneration(message=AIMessage(whole.content, tool_calls=whole.tool_calls))])
 
-    def _stream(self, messages: Any, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
+    def _stream(self, messages, *_, **__) -> Iterator[ChatGenerationChunk]:
         for chunk in TEXT if messages[-1].type == "tool" else CALL:
             yield ChatGenerationChunk(message=chunk.model_copy())
 
@@ -58,11 +58,11 @@ class Chat(TypedDict):
     messages: Annotated[list[AnyMessage], add_messages]
 
 
-async def model(state: Chat) -> Any:
+async def model(state: Chat):
     return {"messages": [await Adder().ainvoke(state["messages"])]}
 
 
-def tools(state: Chat) -> Any:
+def tools(state: Chat):
     [call] = state["messages"][-1].tool_calls
     return {"messages": [ToolMessage(str(sum(call["args"].values())), tool_call_id=call["id"], name="add")]}
 
@@ -76,11 +76,11 @@ class Said(TypedDict, total=False):
     topic: str
 
 
-def report(state: Said) -> None:
+def report(state: Said):
     get_stream_writer()({"name": "progress", "payload": {"done": 1}})
 
 
-def make_graphs(gates: Gates) -> dict[str, Any]:
+def make_graphs(gates):
     flow = make_flow(gates)
     outer = StateGraph(Said).add_node("inner", flow).add_node("report", report)
     chat = StateGraph(Chat).add_node("model", model).add_node("tools", tools)
@@ -109,10 +109,10 @@ def memory_url(gates):
         yield url
 
 
-def run(url: str, work: Callable[[Any], Any]) -> Any:
+def run(url: str, work: Callable[[Any], Any]):
     """What a coroutine brings that has a client."""
 
-    async def main() -> Any:
+    async def main():
         async with get_client(url=url) as client:
             return await asyncio.wait_for(work(client), 30)
 
@@ -120,7 +120,7 @@ def run(url: str, work: Callable[[Any], Any]) -> Any:
 
 
 def test_a_run_is_started_and_its_states_are_read(url):
-    async def work(client: Any) -> None:
+    async def work(client):
         async with client.threads.stream(assistant_id="flow") as session:
             begun = await session.run.start(input={"log": ["x"]}, metadata={"by": "ann"})
             # The client ends its values with the run, whether it has yielded the last ones or not.
@@ -137,7 +137,7 @@ def test_a_run_is_started_and_its_states_are_read(url):
 
 
 def test_a_question_is_answered_in_the_session(url):
-    async def work(client: Any) -> None:
+    async def work(client):
         async with client.threads.stream(assistant_id="flow") as session:
             await session.run.start(input={"topic": "ask"})
             assert [value async for value in session.values]
@@ -149,7 +149,7 @@ def test_a_question_is_answered_in_the_session(url):
 
 
 def test_a_question_of_a_graph_inside_is_answered_by_its_id(url):
-    async def work(client: Any) -> None:
+    async def work(client):
         async with client.threads.stream(assistant_id="outer") as session:
             await session.run.start(input={"topic": "ask"})
             assert [value async for value in session.values]
@@ -162,7 +162,7 @@ def test_a_question_of_a_graph_inside_is_answered_by_its_id(url):
 
 
 def test_an_input_on_a_thread_that_asks_is_the_answer(memory_url):
-    async def work(client: Any) -> None:
+    async def work(client):
         thread = (await client.threads.create())["thread_id"]
         await client.runs.wait(thread, "flow", input={"topic": "ask"})
         async with client.threads.stream(thread, assistant_id="flow") as session:
@@ -173,7 +173,7 @@ def test_an_input_on_a_thread_that_asks_is_the_answer(memory_url):
 
 
 def test_a_failure_is_reported(url):
-    async def work(client: Any) -> None:
+    async def work(client):
         async with client.threads.stream(assistant_id="flow") as session:
             await session.run.start(input={"topic": "fail"})
             with pytest.raises(RuntimeError, match="boom"):
@@ -183,7 +183,7 @@ def test_a_failure_is_reported(url):
 
 
 def test_messages_are_streamed_with_their_tool_calls_and_usage(url):
-    async def work(client: Any) -> None:
+    async def work(client):
         async with client.threads.stream(assistant_id="chat") as session:
             await session.run.start(input={"messages": [{"role": "user", "content": "1+2?"}]})
             calling, telling = [message async for message in session.messages]
@@ -197,7 +197,7 @@ def test_messages_are_streamed_with_their_tool_calls_and_usage(url):
 
 
 def test_tool_calls_are_streamed_with_their_results(url):
-    async def work(client: Any) -> None:
+    async def work(client):
         async with client.threads.stream(assistant_id="chat") as session:
             await session.run.start(input={"messages": [{"role": "user", "content": "1+2?"}]})
             calls = [call async for call in session.tool_calls]
@@ -208,7 +208,7 @@ def test_tool_calls_are_streamed_with_their_results(url):
 
 
 def test_what_the_stream_writer_sends_is_read_by_its_name(url):
-    async def work(client: Any) -> None:
+    async def work(client):
         async with client.threads.stream(assistant_id="outer") as session:
             await session.run.start(input={"log": []})
             assert [each async for each in session.extensions["progress"]] == [{"name": "progress", "payload": {"done": 1}}]
@@ -217,7 +217,7 @@ def test_what_the_stream_writer_sends_is_read_by_its_name(url):
 
 
 def test_a_session_on_an_old_thread_reads_the_new_run_only(url):
-    async def work(client: Any) -> None:
+    async def work(client):
         thread = (await client.threads.create())["thread_id"]
         for _ in range(2):
             await client.runs.wait(thread, "flow", input={"log": ["old"]})
@@ -234,7 +234,7 @@ def test_the_synchronous_client_has_sessions(url):
     for ever: so it has three tries."""
     found: Queue[Any] = Queue()
 
-    def work() -> None:
+    def work():
         try:
             with get_sync_client(url=url) as client, client.threads.stream(assistant_id="flow") as session:
                 session.run.start(input={"topic": "ask"})
@@ -253,7 +253,7 @@ def test_the_synchronous_client_has_sessions(url):
 
 
 def test_what_cannot_be_is_refused_with_a_sentence(memory_url):
-    async def work(client: Any) -> None:
+    async def work(client):
         async with client.threads.stream(assistant_id="nope") as session:
             with pytest.raises(RuntimeError, match="there is no assistant or graph 'nope'"):
                 await session.run.start(input={})
@@ -267,16 +267,16 @@ def test_what_cannot_be_is_refused_with_a_sentence(memory_url):
 class Wire:
     """A thread, without the official client."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self.http = httpx.Client(base_url=url, timeout=30)
         self.place = f"/threads/{self.http.post('/threads', json={}).json()['thread_id']}"
 
-    def command(self, method: str, **params: Any) -> Any:
+    def command(self, method: str, **params):
         answered = self.http.post(f"{self.place}/commands", json={"id": 7, "method": method, "params": params})
         assert answered.status_code == 200 and answered.json()["id"] == 7, answered.text
         return answered.json()
 
-    def read(self, until: int = 1, **asked: Any) -> list[dict[str, Any]]:
+    def read(self, until=1, **asked):
         """Events, until so many runs have ended."""
         asked.setdefault("channels", ["lifecycle", "values"])
         found, late = [], time.monotonic() + 60
@@ -292,7 +292,7 @@ class Wire:
         raise AssertionError("the stream has ended")
 
 
-def is_end(event: dict[str, Any]) -> bool:
+def is_end(event):
     params = event["params"]
     return not params["namespace"] and params["data"]["event"] in ("completed", "failed", "interrupted")
 
@@ -311,11 +311,11 @@ def memory_wire(memory_url):
     wire.http.close()
 
 
-def names(events: list[dict[str, Any]]) -> list[str]:
+def names(events):
     return [e["params"]["data"]["event"] if e["method"] == "lifecycle" else e["method"] for e in events]
 
 
-def read_before_a_run(wire: Wire, **asked: Any) -> list[dict[str, Any]]:
+def read_before_a_run(wire, **asked):
     """The first two events of a stream that is opened before a run is started."""
     request = wire.http.build_request("POST", f"{wire.place}/stream/events", json=asked)
     stream = wire.http.send(request, stream=True)
@@ -424,7 +424,7 @@ def test_a_subscription_that_cannot_be_is_refused(memory_wire, body):
 
 
 def test_users_have_sessions_with_their_own_threads_only(gates):
-    def auth(request: Any) -> str | None:
+    def auth(request) -> str | None:
         return request.headers.get("x-user")
 
     with serving(create_app(make_graphs(gates), auth=auth)) as url:
@@ -450,7 +450,7 @@ def test_numbers_and_moments_are_made_of_one_another():
 
 
 def test_events_are_sent_over_a_websocket(url):
-    async def work(client: Any) -> None:
+    async def work(client):
         async with client.threads.stream(assistant_id="flow", transport="websocket") as session:
             await session.run.start(input={"topic": "ask"})
             assert [value async for value in session.values] and session.interrupted
@@ -461,12 +461,12 @@ def test_events_are_sent_over_a_websocket(url):
 
 
 def speak(
-    url: str,
-    *said: Any,
-    headers: dict[str, str] | None = None,
-    last: bool = False,
-    thread: str = "made-by-the-client",
-) -> list[Any]:
+    url,
+    *said,
+    headers=None,
+    last=False,
+    thread="made-by-the-client",
+):
     """What a WebSocket answers to commands, one after the other; with `last`, until a run has ended."""
     place = f"{url.replace('http', 'ws')}/threads/{thread}/stream/events"
     with connect(place, additional_headers=headers, proxy=None) as socket:
@@ -500,7 +500,7 @@ def test_a_websocket_answers_what_cannot_be_with_errors(memory_url):
 
 
 def test_cross_site_unauthenticated_and_excess_websockets_are_refused(gates):
-    def auth(request: Any) -> str | None:
+    def auth(request) -> str | None:
         return request.headers.get("x-user")
 
     app = create_app(make_graphs(gates), auth=auth, limits=Limits(requests_per_user=1))
@@ -522,7 +522,7 @@ class Failing(InMemoryStore):
 
     refused: tuple[type, ...] = ()
 
-    async def abatch(self, ops: Any) -> Any:
+    async def abatch(self, ops):
         ops = [*ops]
         if any(isinstance(op, self.refused) for op in ops):
             raise StorageError("the database is out of reach")

@@ -20,7 +20,7 @@ from stategraph.store.sqlite import SqliteStore
 TOLD = "another server already serves '.*served.db'; stop it first, or use Postgres with a queue"
 
 
-async def serve_twice(one: object, other: object) -> None:
+async def serve_twice(one, other):
     apps = [create_app({"flow": make_flow(Gates())}, store=each) for each in (one, other)]
     async with apps[0].router.lifespan_context(apps[0]), apps[1].router.lifespan_context(apps[1]):
         pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import islice
@@ -32,11 +31,11 @@ RUN = ["metadata", "updates", "updates", "run_done"]
 class Scene:
     """A server with a thread."""
 
-    def __init__(self, url: str, client: Any, gates: Gates) -> None:
+    def __init__(self, url, client, gates):
         self.url, self.client, self.gates = url, client, gates
         self.thread = client.threads.create()["thread_id"]
 
-    def begin(self, topic: str = "", **options: Any) -> str:
+    def begin(self, topic: str = "", **options) -> str:
         options = {"input": {"topic": topic}, "stream_mode": "updates", **options}
         return str(self.client.runs.create(self.thread, "flow", **options)["run_id"])
 
@@ -45,7 +44,7 @@ class Scene:
         self.client.runs.join(self.thread, run)
         return run
 
-    def read(self, number: int, **options: Any) -> list[Any]:
+    def read(self, number: int, **options):
         """So many events of the thread."""
         parts = []
         for part in self.client.threads.join_stream(self.thread, **options):
@@ -55,11 +54,11 @@ class Scene:
         raise AssertionError(f"the stream has ended after {names(parts)}")
 
 
-def names(parts: list[Any]) -> list[str]:
+def names(parts):
     return [each.event for each in parts]
 
 
-def runs_of(parts: list[Any]) -> list[str]:
+def runs_of(parts):
     return [each.data["run_id"] for each in parts if each.event == "run_done"]
 
 
@@ -101,7 +100,7 @@ def test_a_reader_gets_what_runs_send_from_now_on(scene):
         assert later in [line for line in until(lines, "run_done", 1) if line.startswith("data: ")][-1]
 
 
-def until(lines: Iterator[str], event: str, number: int) -> list[str]:
+def until(lines, event, number):
     """Lines of a stream, to the end of the event that has come so often."""
     found: list[str] = []
     for line in lines:
@@ -176,7 +175,7 @@ def test_a_server_that_stops_ends_the_streams_of_idle_threads():
         thread = client.threads.create()["thread_id"]
         begun, ended = threading.Event(), threading.Event()
 
-        def read() -> None:
+        def read():
             with httpx.stream("GET", f"{url}/threads/{thread}/stream", timeout=30) as stream:
                 begun.set()
                 stream.read()
@@ -213,7 +212,7 @@ async def test_a_stream_ends_when_the_thread_belongs_to_another_user(seen):
     app = create_app({"flow": make_flow(Gates())}, auth=lambda asked: asked.headers["x-user"], hosts=None)
     async with asking(app) as client:
 
-        async def run(user: str, text: str) -> None:
+        async def run(user: str, text: str):
             headers, sent = {"x-user": user}, {"assistant_id": "flow", "input": {"log": [text]}}
             await client.post("/threads", json={"thread_id": "t"}, headers=headers)
             (await client.post("/threads/t/runs/wait", json=sent, headers=headers)).raise_for_status()
@@ -228,7 +227,7 @@ async def test_a_stream_ends_when_the_thread_belongs_to_another_user(seen):
     assert "his secret" not in told and ("hers" in told) == bool(seen)
 
 
-def service_of(app: Any) -> Service:
+def service_of(app):
     [streams] = [each.endpoint.__self__ for each in app.routes if each.path == "/threads/{thread_id}/stream"]
     found: Service = streams._service
     return found
@@ -239,20 +238,20 @@ class Slow:
 
     queue = None
 
-    def __init__(self, reads: list[list[bytes]]) -> None:
+    def __init__(self, reads):
         self._reads, self.stopping = reads, asyncio.Event()
 
-    async def events(self, record: Any, start: int | None) -> Any:
+    async def events(self, record, start: int | None):
         for part in self._reads.pop(0):
             yield part
 
-    async def status(self, record: Any) -> str:
+    async def status(self, record) -> str:
         return "running" if self._reads else "success"
 
-    def is_left(self, record: Any) -> bool:
+    def is_left(self, record):
         return False
 
-    def recall(self, run_id: str) -> None:
+    def recall(self, run_id):
         return None
 
 
@@ -264,7 +263,7 @@ def test_a_reader_that_is_repeatedly_too_slow_still_gets_the_end(reads, monkeypa
     monkeypatch.setattr(thread_runs, "SECONDS_BETWEEN_LOOKS", 0.001)
     expected = [part for each in reads for part in each]
 
-    async def read() -> list[Any]:
+    async def read():
         runs: Any = ThreadRuns(Records(InMemoryStore()), Slow([*reads]), ThreadNews(), "t")  # type: ignore[arg-type]
         return [part async for part in runs.read({"run_id": "r"}, 0)]
 
@@ -280,12 +279,12 @@ async def test_a_running_run_without_events_does_not_block_its_readers():
 class Counting(InMemoryStore):
     """Counts searches, and does something behind the first one."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.searches = 0
         self.then: Any = None
 
-    async def abatch(self, ops: Any) -> Any:
+    async def abatch(self, ops):
         ops = [*ops]
         found = await super().abatch(ops)
         if any(isinstance(op, SearchOp) for op in ops):
@@ -296,7 +295,7 @@ class Counting(InMemoryStore):
         return found
 
 
-def a_run(number: int, status: str) -> dict[str, Any]:
+def a_run(number, status):
     began = f"2026-01-01T00:{number // 60:02}:{number % 60:02}+00:00"
     known: dict[str, Any] = {"thread_id": "t", "graph_id": "flow", "owner": "", "kwargs": {}}
     return {**known, "run_id": str(number), "created_at": began, "updated_at": now(), "status": status}
@@ -327,7 +326,7 @@ async def test_a_run_that_ends_during_the_search_for_the_next_is_streamed_first(
         run = a_run(number, "pending")
         await records.put(("runs", run["run_id"], run, "t"), ("unfinished", run["run_id"], pointer_to(run), "t"))
 
-    async def end() -> None:
+    async def end():
         await records.put(("runs", "0", a_run(0, "success"), "t"), ("unfinished", "0", None, "t"))
 
     store.then = end

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from in_process import asking
@@ -23,7 +22,7 @@ def _looks_often(monkeypatch):
     monkeypatch.setattr(thread_routes, "SECONDS_BETWEEN_LOOKS", 0.01)
 
 
-async def age(store: Any, id: str, **since: Any) -> None:
+async def age(store, id, **since):
     """Let a thread's last change, and the time at which it is looked at, be earlier."""
     records = Records(store, None)
     thread = await records.get("threads", id)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -36,7 +35,7 @@ ENDLESS = {("GET", "/threads/{thread_id}/stream"), ("POST", "/threads/{thread_id
 SECRET = "a secret of ann"
 
 
-def make_app(store: Any = None, saver: Any = None) -> Any:
+def make_app(store=None, saver=None):
     return create_app(
         {"flow": make_flow(Gates())},
         store=store,
@@ -52,16 +51,16 @@ ROUTES = [*routes_of(make_app().routes)]
 class Scene:
     """A server with something of everything that is ann's."""
 
-    def __init__(self, client: httpx.AsyncClient, store: InMemoryStore, saver: InMemorySaver) -> None:
+    def __init__(self, client, store, saver):
         self.client, self.store, self.saver = client, store, saver
         self.ids: dict[str, str] = {}
 
-    async def ask(self, user: str, method: str, path: str, body: Any = None) -> httpx.Response:
+    async def ask(self, user: str, method: str, path: str, body=None) -> httpx.Response:
         headers = {"x-user": user} if user else {}
         return await self.client.request(method, path, json=body, headers=headers)
 
-    async def fill(self) -> None:
-        async def made(path: str, body: Any) -> Any:
+    async def fill(self):
+        async def made(path: str, body):
             answered = await self.ask("ann", "POST", path, body)
             assert answered.status_code == 200, answered.text
             return answered.json()
@@ -127,7 +126,7 @@ class Scene:
             "version": 1,
         }
 
-    def kept(self) -> Any:
+    def kept(self):
         """All that is ann's, as it is stored."""
         items = [item.dict() for item in self.store.search((), limit=1000)]
         hers = [each for each in items if each["namespace"][0] != ROOT or each["value"].get("owner") == "ann"]
@@ -136,7 +135,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
+async def scene():
     store, saver = InMemoryStore(), InMemorySaver()
     async with asking(make_app(store, saver)) as client:
         made = Scene(client, store, saver)
@@ -151,9 +150,17 @@ async def test_unauthenticated_requests_are_refused(method, path):
     assert status == 401 or ((method, path) in PUBLIC and status in (200, 404)) or (method, path) in REFUSED
 
 
+@pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"host": "evil.example"}])
+async def test_pages_of_other_sites_reach_no_route(headers):
+    app = create_app({"flow": make_flow(Gates())})
+    async with asking(app) as client:
+        for method, path in routes_of(app.routes):
+            assert (await client.request(method, path, json={}, headers=headers)).status_code == 403, path
+
+
 @pytest.mark.parametrize(("method", "path"), [each for each in ROUTES if each not in PUBLIC])
 def test_another_user_sees_and_changes_nothing(method, path):
-    async def ask() -> None:
+    async def ask():
         async with scene() as filled:
             before = filled.kept()
             asked = method, filled.path(path), filled.body(path)

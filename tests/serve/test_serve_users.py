@@ -47,10 +47,10 @@ class State(TypedDict, total=False):
 class Told:
     """What the nodes and routers of a graph have been told, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.heard: list[Any] = []
 
-    def take(self) -> list[Any]:
+    def take(self):
         limit = time.monotonic() + 20
         while not self.heard:
             assert time.monotonic() < limit, "no run has begun"
@@ -58,8 +58,8 @@ class Told:
         heard, self.heard = self.heard, []
         return heard
 
-    def graph(self) -> Any:
-        def note(runtime: Runtime) -> None:
+    def graph(self):
+        def note(runtime: Runtime):
             self.heard.append((get_config()["configurable"], runtime.server_info, runtime.context))
 
         def look(state: State, runtime: Runtime) -> State:
@@ -101,40 +101,40 @@ def served(request, told, tmp_path):
         yield stack.enter_context(httpx.Client(base_url=url, headers=ANN, timeout=20)), place.get("store")
 
 
-def ask(client: httpx.Client, path: str, body: Any) -> Any:
+def ask(client: httpx.Client, path: str, body):
     answered = client.post(path, json=body)
     assert answered.is_success, answered.text
     return answered
 
 
-def new_thread(client: httpx.Client) -> str:
+def new_thread(client):
     return str(ask(client, "/threads", {}).json()["thread_id"])
 
 
 def begin(path: str) -> Callable[[httpx.Client], None]:
-    def run(client: httpx.Client) -> None:
+    def run(client: httpx.Client):
         ask(client, path.replace("THREAD", new_thread(client)), RUN)
 
     return run
 
 
-def run_batch(client: httpx.Client) -> None:
+def run_batch(client: httpx.Client):
     ask(client, "/runs/batch", [RUN, {**RUN, "thread_id": new_thread(client)}])
 
 
-def resume(client: httpx.Client) -> None:
+def resume(client: httpx.Client):
     place = f"/threads/{new_thread(client)}/runs/wait"
     ask(client, place, {**RUN, "input": {"topic": "ask"}})
     ask(client, place, {**RUN, "input": None, "command": {"resume": "go"}})
 
 
-def run_own_assistant(client: httpx.Client) -> None:
+def run_own_assistant(client: httpx.Client):
     own = {"graph_id": "who", "config": RUN["config"], "context": RUN["context"]}
     made = ask(client, "/assistants", own).json()["assistant_id"]
     ask(client, "/runs/wait", {"assistant_id": made, "input": {"topic": "go"}})
 
 
-def edit(client: httpx.Client) -> None:
+def edit(client: httpx.Client):
     """The router of the node that the edit speaks for is called by the edit."""
     thread = new_thread(client)
     ask(client, f"/threads/{thread}/runs/wait", RUN)
@@ -142,30 +142,30 @@ def edit(client: httpx.Client) -> None:
     ask(client, f"/threads/{thread}/state", sent)
 
 
-def edit_at_once(client: httpx.Client) -> None:
+def edit_at_once(client: httpx.Client):
     step = {"updates": [{"values": {"topic": "x"}, "as_node": "look"}]}
     ask(client, "/threads", {"metadata": {**FORGED, "graph_id": "who"}, "supersteps": [step]})
 
 
-def command(client: httpx.Client) -> None:
+def command(client: httpx.Client):
     sent = {"id": 1, "method": "run.start", "params": RUN}
     ask(client, f"/threads/{new_thread(client)}/commands", sent)
 
 
-def websocket(client: httpx.Client) -> None:
+def websocket(client: httpx.Client):
     place = f"{str(client.base_url).replace('http', 'ws').rstrip('/')}/threads/{new_thread(client)}/stream/events"
     with connect(place, additional_headers=ANN, proxy=None) as socket:
         socket.send(orjson.dumps({"id": 1, "method": "run.start", "params": RUN}).decode())
         assert orjson.loads(socket.recv(10))["type"] == "success"
 
 
-def ag_ui(client: httpx.Client) -> None:
+def ag_ui(client: httpx.Client):
     empty: dict[str, Any] = {"messages": [], "tools": [], "context": [], "forwardedProps": {"config": RUN["config"]}}
     sent = {**empty, **FORGED, "threadId": new_thread(client), "runId": "r", "state": {"topic": "go"}}
     ask(client, "/ag-ui/who", sent)
 
 
-def mcp(client: httpx.Client) -> None:
+def mcp(client: httpx.Client):
     meta = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     head = {"accept": "application/json, text/event-stream"}
     first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": meta}
@@ -184,7 +184,7 @@ ROUTES = (
 )
 
 
-def check(heard: list[Any], user: str | None) -> None:
+def check(heard, user):
     for config, info, context in heard:
         assert info.user is None if user is None else info.user.identity == info.user["identity"] == user
         assert info.graph_id == "who" and info.assistant_id != "eve's"

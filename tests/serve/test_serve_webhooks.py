@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from typing import Any
 
 import h11
 import httpx
@@ -28,11 +27,11 @@ from stategraph.serve.webhooks import Allowed
 from stategraph.store import InMemoryStore
 
 
-def app_of(receiver: Receiver, store: Any = None) -> Any:
+def app_of(receiver: Receiver, store=None):
     return create_app({"flow": make_flow(Gates())}, webhooks=[receiver.place], store=store)
 
 
-async def run(client: Any, url: str, **options: Any) -> Any:
+async def run(client, url: str, **options):
     """A run that has ended, once it is known what became of its webhook."""
     thread = (await client.post("/threads", json={})).json()["thread_id"]
     body = {"assistant_id": "flow", "input": {"log": ["x"]}, "webhook": url, **options}
@@ -93,7 +92,7 @@ async def test_what_is_written_while_the_same_run_is_sent_is_sent_as_well(receiv
     """As when a run that was parked ends meanwhile."""
     store, post, is_first = InMemoryStore(), webhooks._post, [True]
 
-    def write_and_post(address: Any, body: bytes) -> int:
+    def write_and_post(address, body: bytes) -> int:
         if is_first and is_first.pop():
             [item] = store.search(("stategraph_serve", "webhooks"))
             told = {**item.value["told"], "status": "newer"}
@@ -111,7 +110,7 @@ async def test_what_is_written_while_the_same_run_is_sent_is_sent_as_well(receiv
     assert sent in (["success", "newer"], ["newer", "success"])
 
 
-async def never(_: Any) -> float:
+async def never(_) -> float:
     await asyncio.sleep(60)
     return 0
 
@@ -119,7 +118,7 @@ async def never(_: Any) -> float:
 class CountingStore(InMemoryStore):
     looks = 0
 
-    async def asearch(self, namespace: Any, *args: Any, **options: Any) -> Any:
+    async def asearch(self, namespace, *args, **options):
         self.looks += namespace[-1] == "webhooks"
         return await super().asearch(namespace, *args, **options)
 
@@ -140,13 +139,13 @@ async def test_a_server_polls_often_only_if_webhooks_are_due(receiver, monkeypat
 def test_the_next_server_sends_what_one_has_left(receiver, monkeypatch):
     store = InMemoryStore()
 
-    async def leave() -> None:
+    async def leave():
         monkeypatch.setattr(webhooks.Webhooks, "_send_due", never)  # it is stopped before it has sent
         async with asking(app_of(receiver, store)) as client:
             body = {"assistant_id": "flow", "input": {"log": []}, "webhook": receiver.place}
             await client.post("/runs/wait", json=body)
 
-    async def send() -> None:
+    async def send():
         monkeypatch.undo()
         async with asking(app_of(receiver, store)):
             while not receiver.got or store.search(("stategraph_serve", "webhooks")):
@@ -161,13 +160,13 @@ def test_the_next_server_sends_what_one_has_left(receiver, monkeypatch):
 class Dripping(threading.Thread):
     """A receiver that sends the head of an interim answer, a byte at a time, for as long as anybody reads."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(daemon=True)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.place = f"http://127.0.0.1:{self._listening.getsockname()[1]}/hooks"
         self.reached, self.left = threading.Event(), threading.Event()
 
-    def run(self) -> None:
+    def run(self):
         while True:
             connection, _ = self._listening.accept()
             with connection, suppress(OSError):
@@ -193,7 +192,7 @@ def test_a_delivery_does_not_outlive_the_server():
     dripping = Dripping()
     dripping.start()
 
-    async def ask() -> None:
+    async def ask():
         async with asking(create_app({"flow": make_flow(Gates())}, webhooks=[dripping.place])) as client:
             body = {"assistant_id": "flow", "input": {"log": []}, "webhook": dripping.place}
             await client.post("/runs/wait", json=body)
@@ -217,7 +216,7 @@ async def test_an_answer_is_read_as_http_has_it(monkeypatch):
         b"x" * 100_000: None,
     }
     heads, given = [], [b""]
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         heads.append(await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(2))
         writer.write(given[0])
         writer.close()

@@ -33,7 +33,7 @@ def store(postgres):
         yield opened
 
 
-def found_keys(store: PostgresStore, *prefix, **options):
+def found_keys(store, *prefix, **options):
     return [item.key for item in store.search(prefix, **options)]
 
 
@@ -219,7 +219,7 @@ def test_a_pool_and_a_connection_handed_in_stay_open(postgres):
 # -- reopened in another process ------------------------------------------------------------------------------------------------
 
 
-def again(store: PostgresStore) -> PostgresStore:
+def again(store):
     return pickle.loads(pickle.dumps(store.reopen()))()
 
 

@@ -16,7 +16,6 @@ from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from random import Random
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -78,14 +77,14 @@ class Driven:
         return lambda *args, **kwargs: self.runner.run(call(*args, **kwargs))
 
 
-def open_store(backend, place=None, **config: Any):
+def open_store(backend, place=None, **config):
     """A store; in Postgres in this schema, or in a new one."""
     if backend == "postgres":
         return PostgresStore(place or cluster.shared().schema(), **config)
     return InMemoryStore(**config) if backend == "memory" else SqliteStore(":memory:", **config)
 
 
-def close_store(store: Any):
+def close_store(store):
     if not isinstance(store, InMemoryStore):
         store.close()
 
@@ -106,7 +105,7 @@ def make(request, backend, clock):
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner()) if request.param == "async" else None
 
-        def make(**config: Any):
+        def make(**config):
             place = stack.enter_context(cluster.shared().emptied()) if backend == "postgres" else None
             opened = open_store(backend, place, clock=clock, **config)
             stack.callback(close_store, opened)

@@ -112,7 +112,7 @@ def test_its_router_is_asked_with_what_it_wrote(drive):
 
 
 def test_it_finds_config_context_store_and_writer(drive):
-    def look(state: State, runtime: Runtime[Any], config: Any):
+    def look(state: State, runtime: Runtime[Any], config):
         runtime.stream_writer({"half": "done"})
         found = runtime.store.get(("a",), "k").value["v"]
         return {"log": [runtime.context["user"], config["configurable"]["tenant"], found]}

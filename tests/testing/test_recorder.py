@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass
 from operator import add
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import Log, chain_of, graph_of, thread_config
@@ -281,7 +281,7 @@ def test_functional_graphs_are_recorded(player):
 
 
 def test_context_and_config_reach_the_nodes(player):
-    def look(state: State, config: Any, runtime: Any):
+    def look(state: State, config, runtime):
         return {"log": [config["configurable"]["tenant"], runtime.context]}
 
     app = chain_of(State, look=look).compile()

@@ -4,8 +4,6 @@ that would lead it elsewhere.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kit.graphs import Log, chain_of
 from kit.pausing_graphs import asks, says
 from kit.upgrades import config_of
@@ -18,13 +16,13 @@ from stategraph.upgrade import prove
 from stategraph.upgrade.cohort import save
 
 
-def shop(most: int = 2) -> Any:
+def shop(most: int = 2):
     """Asks, and repeats a step while its log is short."""
     builder = chain_of(Log, q=asks("q"), z=says("z"))
     return builder.add_conditional_edges("z", lambda s: "z" if len(s["log"]) < most else END, ["z", END])
 
 
-def fill(saver: Any) -> Any:
+def fill(saver):
     app = shop().compile(saver)
     for name in ("Ada", "Bob", "Eve"):
         app.invoke({"log": [f"in of {name}"]}, config_of(name))

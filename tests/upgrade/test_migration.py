@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 T = config_of("t")
 
 
-def renamed_case(case: Any, old: str, new: str) -> tuple[str, Any]:
+def renamed_case(case, old, new):
     """A case's graph and script with a node renamed."""
 
     def rename(text: str) -> str:
@@ -31,7 +31,7 @@ def renamed_case(case: Any, old: str, new: str) -> tuple[str, Any]:
             text = text.replace(mark, f" {mark} ")
         return "".join(new if part == old else part for part in text.split(" "))
 
-    def rename_goal(goal: Any) -> Any:
+    def rename_goal(goal):
         if isinstance(goal, list):
             return [rename_goal(each) for each in goal]
         if isinstance(goal, Send):
@@ -43,13 +43,13 @@ def renamed_case(case: Any, old: str, new: str) -> tuple[str, Any]:
     return graph, script
 
 
-def without_names(end: Any, new: str, old: str) -> Any:
+def without_names(end, new, old):
     """What has become of a thread, with the new name as the old one."""
     kind, log = end
     return (kind, sorted(each.replace(new, old) for each in log)) if isinstance(log, list) else end
 
 
-def steps_aside(end: Any) -> Any:
+def steps_aside(end):
     """What has become of a thread without the numbers of the steps: what is stored before takes one."""
     return (end[0], sorted(each.split("'")[1] for each in end[1])) if isinstance(end[1], list) else end
 
@@ -99,7 +99,7 @@ def test_questions_of_a_renamed_node_stay_open_and_calls_are_not_repeated(schedu
         calls.append(amount)
         return amount
 
-    def ask(state: Any) -> Any:
+    def ask(state):
         return {"log": [pay(7).result(), *asks("q")(state)["log"]]}
 
     saver = InMemorySaver()
@@ -122,7 +122,7 @@ def test_what_a_sibling_has_finished_reaches_a_renamed_join_and_key():
     class After(TypedDict, total=False):
         lines: Annotated[list[Any], operator.add]
 
-    def graph(state: Any, key: str, name: str) -> Any:
+    def graph(state, key: str, name: str):
         builder = StateGraph(state).add_node(name, lambda s: {key: ["done"]})
         builder.add_node("f", lambda s: {key: fails_once(s)["log"]}).add_node("end", lambda s: {key: ["end"]})
         return builder.add_edge(START, name).add_edge(START, "f").add_edge([name, "f"], "end")

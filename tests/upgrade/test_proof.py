@@ -33,7 +33,7 @@ def test_a_proof_leaves_the_database_byte_identical(tmp_path):
 
 
 def test_no_function_of_the_graph_runs():
-    def never(state: Any) -> Any:
+    def never(state):
         raise AssertionError("it ran")
 
     saver = InMemorySaver()
@@ -43,7 +43,7 @@ def test_no_function_of_the_graph_runs():
     assert prove(new.compile(saver), ASKING.compile(saver)).count()["changes"] == 1
 
 
-def stored_type(name: str) -> Any:
+def stored_type(name):
     """A graph whose state holds a class of this name."""
     cls = dataclass(type(name, (), {"__annotations__": {"n": int}, "__module__": __name__, "__qualname__": name}))
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -48,7 +47,7 @@ def test_all_verdicts_hold_when_the_threads_go_on(schedule):
     assert not [*find_wrong(schedule)]
 
 
-def find_wrong(schedule: Any, every: int = 1) -> Iterator[Any]:
+def find_wrong(schedule, every=1):
     """Yield the verdicts that are wrong.
 
     Args:
@@ -120,7 +119,7 @@ class Shape:
     inbox: bool = False
 
 
-def sleeps(state: Any, runtime: Runtime[Any]) -> Any:
+def sleeps(state, runtime: Runtime[Any]):
     runtime.sleep(timedelta(days=3))
     return {"log": ["slept"]}
 
@@ -130,12 +129,12 @@ def step(number: int) -> int:
     return number
 
 
-def calls(state: Any) -> Any:
+def calls(state):
     first = step(1).result()
     return {"log": [first, interrupt("go?"), step(2).result()]}
 
 
-def race(builder: Any = None, *, target: str = "bid") -> Any:
+def race(builder=None, *, target: str = "bid"):
     """Two racers that ask."""
     graph = StateGraph(Log).add_node("open", says("open")).add_node(target, asks("bid")).add_node("end", says("end"))
     sends = [Send(target, {"log": [n]}, race="quote") for n in (1, 2)]
@@ -143,22 +142,22 @@ def race(builder: Any = None, *, target: str = "bid") -> Any:
     return graph.add_edge(START, "open").add_edge(target, "end")
 
 
-def fan(target: str = "work", then: str = "end") -> Any:
+def fan(target="work", then="end"):
     graph = StateGraph(Log).add_node("open", says("open")).add_node(target, asks("work")).add_node(then, says(then))
     sends = [Send(target, {"log": [n]}) for n in (1, 2, 3)]
     graph.add_conditional_edges("open", lambda state: sends, [target])
     return graph.add_edge(START, "open").add_edge(target, then)
 
 
-def around(inner: StateGraph[Any, Any, Any, Any], name: str = "sub", **options: Any) -> Any:
+def around(inner: StateGraph[Any, Any, Any, Any], name: str = "sub", **options):
     return chain_of(Log, **{name: inner.compile(**options)}, after=says("after"))
 
 
-def inside(**nodes: Any) -> Any:
+def inside(**nodes):
     return chain_of(Log, **nodes)
 
 
-def joined(*before: str) -> Any:
+def joined(*before):
     """A node asks; with another trigger its tasks have other ids."""
     graph = StateGraph(Log).add_node("a", says("a")).add_node("b", says("b")).add_node("q", asks("q"))
     graph.add_edge(START, "a").add_edge(START, "b").add_edge("a", "q")
@@ -213,7 +212,7 @@ def test_a_verdict_holds(name):
     assert not describe_wrong(name)
 
 
-def describe_wrong(name: str) -> Any:
+def describe_wrong(name: str):
     """What is wrong with the verdict on a shape."""
     shape, saver = SHAPES[name], InMemorySaver()
     options = shape.options or {}

@@ -14,7 +14,7 @@ from stategraph.visualize.layout.geometry import GraphLayout
 from stategraph.visualize.layout.measure import Size
 from stategraph.visualize.layout.pixels import arrange
 from stategraph.visualize.layout.tracks import LevelRun, assign_tracks
-from stategraph.visualize.model import GraphEdge, GraphModel, GraphNode
+from stategraph.visualize.model import GraphModel
 
 FLAT = [
     "chain", "one_router", "two_in_a_circle", "tool_agent", "join", "fan", "deferred", "map_reduce", "breakpoints",
@@ -22,7 +22,7 @@ FLAT = [
 ]  # fmt: skip
 
 
-def in_cells(model: GraphModel, widest=1000) -> GraphLayout:
+def in_cells(model: GraphModel, widest=1000):
     edges = tuple(edge for edge in model.edge_records if edge.source != edge.target)
     sizes = {node.id: Size(9, 3) for node in model.node_records}
     model = GraphModel(model.name, model.node_records, edges)
@@ -90,18 +90,6 @@ def test_no_line_overlaps_another_after_columns_are_swapped(columns):
     assert len(cells) == len(set(cells))
 
 
-def test_a_detour_stays_off_the_lines_that_go_straight():
-    cells = drawn_cells({0: (0, 2), 1: (2, 0), 2: (1, 1), 3: (3, 3)})
-    assert len(cells) == len(set(cells))
-
-
 def test_a_straight_line_needs_no_track():
     assert assign_tracks({0: (4, 4), 1: (9, 9)}) == {}
     assert assign_tracks({0: (4, 7)}) == {LevelRun(4, 7, 0): 0}
-
-
-def test_forward_and_back_edges_are_drawn_side_by_side():
-    nodes = (GraphNode("a", "a"), GraphNode("b", "b"))
-    there, back = in_cells(GraphModel("", nodes, (GraphEdge("a", "b"), GraphEdge("b", "a")))).routes
-    assert len(there.points) == len(back.points) == 2
-    assert there.points[0][1] < there.points[1][1] and back.points[0][1] > back.points[1][1]

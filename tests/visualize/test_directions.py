@@ -18,12 +18,12 @@ from stategraph.visualize.model import GraphEdge, GraphModel, GraphNode
 from stategraph.visualize.svg import draw_svg
 
 
-def chain(count) -> GraphModel:
+def chain(count):
     names = [f"n{number}" for number in range(count)]
     return GraphModel("", map(GraphNode, names, names), map(GraphEdge, names, names[1:]))
 
 
-def star(count) -> GraphModel:
+def star(count):
     """A hub with so many nodes, each of which leads back and to END."""
     names = [f"n{number}" for number in range(count)]
     nodes = [GraphNode("s", "START", "start"), GraphNode("hub", "hub"), *map(GraphNode, names, names), GraphNode("e", "END", "end")]

@@ -18,7 +18,6 @@ from stategraph.visualize.dot import (
     draw_png,
 )
 from stategraph.visualize.drawing import Drawing
-from stategraph.visualize.model import GraphModel
 
 HAS_DOT, HAS_PYGRAPHVIZ = shutil.which("dot") is not None, find_spec("pygraphviz") is not None
 needs_dot = pytest.mark.skipif(not HAS_DOT, reason="no dot on the PATH")
@@ -26,7 +25,7 @@ needs_pygraphviz = pytest.mark.skipif(not HAS_PYGRAPHVIZ, reason="pygraphviz is 
 needs_any = pytest.mark.skipif(not (HAS_DOT or HAS_PYGRAPHVIZ), reason="no Graphviz")
 
 
-def chain() -> GraphModel:
+def chain():
     return joined(graph("a", "b"), ("a", "b")).compile().get_graph().model
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stategraph.visualize.layout.columns import assign_columns
 from stategraph.visualize.layout.geometry import Box, Route
-from stategraph.visualize.layout.grid import Grid, GridItem, GridLink, build_grid, places
-from stategraph.visualize.layout.layers import Pair, assign_layers, find_loops, find_returns
+from stategraph.visualize.layout.grid import GridItem, GridLink, build_grid, places
+from stategraph.visualize.layout.layers import assign_layers, find_loops, find_returns
 from stategraph.visualize.layout.measure import (
     FONT,
     LONGEST,
@@ -29,11 +29,11 @@ COUNT = 12
 pairs = st.lists(st.tuples(st.integers(0, COUNT - 1), st.integers(0, COUNT - 1)), max_size=40)
 
 
-def without(edges: list[Pair], dropped) -> list[Pair]:
+def without(edges, dropped):
     return [edge for number, edge in enumerate(edges) if number not in dropped]
 
 
-def grid_of(edges: list[Pair], count=COUNT) -> tuple[Grid, list[GridLink]]:
+def grid_of(edges, count=COUNT):
     links = [GridLink(GraphEdge(str(a), str(b)), a, b, label_size("")) for a, b in edges]
     return build_grid([GridItem(30, 30, 40) for _ in range(count)], links, None, None), links
 

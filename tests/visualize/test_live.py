@@ -68,7 +68,7 @@ def graph(*names, **bodies):
     return builder
 
 
-def shown(drive, app, value, config: Any = None, **options) -> tuple[Any, Seen]:
+def shown(drive, app, value, config=None, **options) -> tuple[Any, Seen]:
     """What `watch` returns, and what the view has seen."""
     seen = options.setdefault("view", Seen())
     return drive.call(visualize, "watch", app, value, config, **options), seen

@@ -20,7 +20,7 @@ SHAPE = GraphModel("g", (GraphNode("__start__", "START", "start"), GraphNode("a"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def progressed(*events) -> Progress:
+def progressed(*events):
     progress = Progress(SHAPE)
     for event in events:
         progress.take(event)

@@ -17,7 +17,7 @@ from stategraph.visualize.svg import Mark
 NODES = ("plan", "count", "sum")
 
 
-def progressed(*events, names=NODES) -> Progress:
+def progressed(*events, names=NODES):
     progress = Progress(GraphModel("g", tuple(GraphNode(name, name) for name in names), ()))
     for event in events:
         progress.take(event)
@@ -96,7 +96,7 @@ def test_a_table_needs_rich_a_terminal_and_its_signs(monkeypatch):
 EVIL = "a\x1b[2J\x9b31m\u202e\u2066\r\x07\x7f\u2028z"
 
 
-def steered() -> Progress:
+def steered():
     """A run whose nodes, questions and error try to steer the terminal."""
     first = [TaskStarted(0.0, (), EVIL), TaskEnded(1.0, (), EVIL, failure=EVIL)]
     second = [TaskStarted(1.0, (), "asks"), TaskEnded(2.0, (), "asks", paused=True, questions=(("1", EVIL),))]

@@ -119,7 +119,7 @@ def view(browser: Browser):
     return [float(number) for number in browser.run("document.querySelector('#view>svg').getAttribute('viewBox')").split()]
 
 
-def hover(browser: Browser, selector):
+def hover(browser, selector):
     place = browser.run(
         f"(() => {{ const b = document.querySelector('{selector}').getBoundingClientRect();"
         "return {x: b.x + b.width / 2, y: b.y + b.height / 2}; })()"

@@ -25,15 +25,15 @@ NESTED = GraphModel(
 )
 
 
-def on(at, name, step=1, place=()) -> TaskStarted:
+def on(at, name, step=1, place=()):
     return TaskStarted(at, place, name, step)
 
 
-def off(at, name, place=(), **more) -> TaskEnded:
+def off(at, name, place=(), **more):
     return TaskEnded(at, place, name, **more)
 
 
-def after(*events, model: GraphModel = FLAT) -> Progress:
+def after(*events, model: GraphModel = FLAT):
     progress = Progress(model, 0.0)
     for event in events:
         progress.take(event)
@@ -269,7 +269,7 @@ def test_a_stopped_run_says_so():
 # -- how fast, and how long it will take ----------------------------------------------------------------------
 
 
-def fan_out(count, ended, every=1.0, **more) -> Progress:
+def fan_out(count, ended, every=1.0, **more):
     """A superstep of so many tasks, of which one ends at each such time."""
     return after(*[on(0.0, "a")] * count, *(off((n + 1) * every, "a", **more) for n in range(ended)))
 

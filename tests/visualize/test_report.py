@@ -9,7 +9,6 @@ from base64 import b64encode
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 from broken_values import Broken
@@ -32,7 +31,7 @@ def data_of(page):
     return json.loads(text)
 
 
-def hostile() -> threads.StoredThread:
+def hostile():
     """Every name, text, question and error that a page shows tries to break out of it."""
     graph = StateGraph(threads.Log)
     graph.add_node(HOSTILE.replace(":", "").replace("|", "").replace("\x00", ""), threads.note({HOSTILE: HOSTILE}))
@@ -98,7 +97,7 @@ def test_an_interrupt_is_shown_once_at_its_deepest_level():
     assert (question.node, question.text, question.step) == ("holder:deep:ask", "deep?", 2)
 
 
-def broken_map(count, broken) -> threads.StoredThread:
+def broken_map(count, broken):
     """A fan-out in which some of the tasks fail."""
 
     def check(state):
@@ -179,11 +178,11 @@ def test_objects_with_broken_methods_do_not_break_a_report():
     class Live(InMemorySaver):
         """Hands out something that cannot be touched."""
 
-        def get_tuple(self, config: Any):
+        def get_tuple(self, config):
             found = super().get_tuple(config)
             return found and spoil(found)
 
-        def list(self, config: Any, **kwargs):
+        def list(self, config, **kwargs):
             return (spoil(found) for found in super().list(config, **kwargs))
 
     def spoil(found):
@@ -323,11 +322,11 @@ def page(request, tmp_path):
     assert {address.partition("#")[0] for address in browser.asked_for} == {path.as_uri()}
 
 
-def heads(browser: Browser):
+def heads(browser):
     return browser.texts("#steps .head .h")
 
 
-def classes(browser: Browser, node):
+def classes(browser, node):
     found = browser.run(f"document.querySelector('#graph [data-node=\"{node}\"]').getAttribute('class')")
     return set(found.split())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from copy import deepcopy
 from xml.etree import ElementTree
 
@@ -13,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.drive import each_case
 from kit.graph_specs import build
-from kit.graphs import chain_of
 from kit.random_graphs import graphs
 
 import stategraph
-from stategraph import END
 from stategraph.visualize.extract import extract
 from stategraph.visualize.layout.measure import title_size
 from stategraph.visualize.layout.pixels import arrange
@@ -71,15 +68,15 @@ SHAPE = GraphModel(
 )
 
 
-def parsed(text) -> ElementTree.Element:
+def parsed(text):
     return ElementTree.fromstring(text)
 
 
-def groups(root: ElementTree.Element, name) -> Iterator[ElementTree.Element]:
+def groups(root: ElementTree.Element, name):
     return (g for g in root.iter(f"{NS}g") if name in g.get("class", "").split())
 
 
-def of_node(root: ElementTree.Element, node) -> ElementTree.Element:
+def of_node(root: ElementTree.Element, node):
     return next(g for g in root.iter(f"{NS}g") if g.get("data-node") == node)
 
 
@@ -339,19 +336,6 @@ def test_a_layout_made_elsewhere_is_kept_to():
     moved = layout._replace(boxes={key: box._replace(x=box.x + 1000) for key, box in layout.boxes.items()})
     rect = of_node(parsed(draw_svg(SHAPE, moved)), "a").find(f"{NS}rect")
     assert rect is not None and float(rect.get("x", "")) > 1000
-
-
-def test_a_raw_pregel_is_drawn():
-    root = parsed(
-        draw_svg(
-            extract(
-                chain_of(dict[str, int], agent=lambda state: state)
-                .add_conditional_edges("agent", lambda state: END, {"again": "agent", "done": END})
-                .compile()
-            )
-        )
-    )
-    assert sorted(text or "" for text in texts(root)) == ["END", "START", "again", "agent", "done"]
 
 
 def test_an_empty_graph_is_an_empty_picture():

@@ -6,13 +6,13 @@ import unicodedata
 import warnings
 
 import pytest
-from example_graphs import State, graph, inner, joined, node, router
+from example_graphs import State, graph, joined, node, router
 from hypothesis import assume, given
 from kit.graph_specs import build
 from kit.random_graphs import graphs
 
 import stategraph
-from stategraph import END, START, StateGraph
+from stategraph import START, StateGraph
 from stategraph.visualize.model import GraphEdge, GraphModel, GraphNode
 from stategraph.visualize.text import UNICODE, draw_ascii, draw_rows
 
@@ -30,34 +30,6 @@ def lines(built, xray=False, **options):
         return built.compile(**options).get_graph(xray=xray).draw_ascii().splitlines()
 
 
-def test_a_loop_with_its_label_and_arrows():
-    built = graph("think").add_conditional_edges("think", router("r"), {"again": "think", "done": END})
-    assert lines(built) == [
-        "( START )",
-        "    |",
-        "    v",
-        "+-------+<.+",
-        "| think |  : again",
-        "+-------+..+",
-        "    :",
-        "    v done",
-        " ( END )",
-    ]
-
-
-def test_an_arrow_up_has_its_tip_at_the_upper_end():
-    assert lines(joined(graph("a", "b"), ("a", "b"), ("b", "a")))[3:] == [
-        " +-----+",
-        " |  a  |",
-        " +-----+",
-        "  |   ^",
-        "  v   |",
-        " +-----+",
-        " |  b  |",
-        " +-----+",
-    ]
-
-
 def test_several_ways_of_a_node_to_itself_are_one_line():
     built = StateGraph(State).add_node("a", node, destinations={"a": "retry"}).add_edge(START, "a").add_edge("a", "a")
     built.add_conditional_edges("a", router("r"), {"again": "a"})
@@ -67,25 +39,6 @@ def test_several_ways_of_a_node_to_itself_are_one_line():
 def test_an_unknown_node_may_lead_to_itself():
     model = GraphModel("", (GraphNode("x", "x", "unknown"),), (GraphEdge("x", "x", "conditional", "r"),))
     assert draw_ascii(model) == "< x ><.. r\n"
-
-
-def test_node_details_are_written_in_its_box():
-    built = graph("a").add_node("late", node, defer=True).add_edge("a", "late")
-    text = "\n".join(lines(built, interrupt_before=["late"], interrupt_after=["late"]))
-    assert ":        deferred        :" in text and ": stops before and after :" in text
-
-
-def test_a_nested_graph_is_a_box_with_a_title():
-    drawn = lines(joined(graph("a").add_node("sub", inner()), ("a", "sub")), xray=True)
-    (top,) = [line for line in drawn if " sub " in line]
-    assert top.strip().startswith("+ sub ---")
-    assert drawn[drawn.index(top) + 1].strip("| ") == "( START )"
-
-
-def test_parallel_nodes_are_side_by_side_though_a_router_leads_back_to_some():
-    built = joined(graph("a", "b", "c", "j"), (START, "b"), (START, "c"), (["a", "b", "c"], "j"))
-    drawn = lines(built.add_conditional_edges("j", router("again"), ["a", "b", END]))
-    assert any({"a", "b", "c"} <= set(line.split()) for line in drawn), "\n".join(drawn)
 
 
 def test_lines_that_cross_are_drawn_as_a_bridge():
@@ -174,12 +127,3 @@ def follow(cells, tip):
             continue
         way = LINES[here].replace(back, "")
     return None
-
-
-def test_two_lines_that_swap_columns_do_not_lie_on_each_other():
-    nodes = tuple(GraphNode(name, name) for name in "abcd")
-    crossed = GraphModel("x", nodes, (GraphEdge("a", "d"), GraphEdge("b", "c"), GraphEdge("a", "c"), GraphEdge("b", "d")))
-    text = draw_ascii(crossed, unicode=True)
-    cells = drawn_cells(text)
-    tips = [place for place, c in cells.items() if c == "▼"]
-    assert len(tips) == 4 and all(follow(cells, tip) for tip in tips), text

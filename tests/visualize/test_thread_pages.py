@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from kit import stored_threads as threads
@@ -37,7 +36,7 @@ THREADS = [
 ]  # fmt: skip
 
 
-def pages_of(app, thread) -> ThreadPages:
+def pages_of(app, thread):
     index = ThreadIndex(thread["configurable"]["thread_id"])
     index.refresh(app)
     return ThreadPages(app, index)
@@ -78,7 +77,7 @@ def test_a_page_of_a_long_thread_reads_only_its_own_checkpoints():
     read = []
 
     class Counting(InMemorySaver):
-        def list(self, config: Any, **kwargs):
+        def list(self, config, **kwargs):
             for found in super().list(config, **kwargs):
                 read.append(found)
                 yield found

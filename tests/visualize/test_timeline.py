@@ -110,7 +110,7 @@ def test_another_run_id_is_another_call():
 # -- steps that overlap (schedule="ready") --------------------------------------------------------------------------
 
 
-def asked_beside(answered) -> Timeline:
+def asked_beside(answered):
     """`ask` starts beside a > b, asks after both have ended, and is answered then."""
     paused = task("ask", (100, 2.5), state="paused", questions=(QUESTION,))
     return told_of(

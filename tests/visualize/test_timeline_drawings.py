@@ -20,7 +20,7 @@ from stategraph.visualize.render.timeline_svg import LANES
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(found: Timeline, **kwargs) -> ElementTree.Element:
+def drawn(found: Timeline, **kwargs):
     return ElementTree.fromstring(found.draw_svg(**kwargs))
 
 

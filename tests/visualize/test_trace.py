@@ -9,15 +9,15 @@ from kit.stored_threads import Timeless
 
 from stategraph import START, Command, RetryPolicy, StateGraph
 from stategraph.visualize.trace.reader import read_trace
-from stategraph.visualize.trace.records import Trace, TraceStep, TraceTask
+from stategraph.visualize.trace.records import Trace
 
 
-def lines(steps: tuple[TraceStep, ...]):
+def lines(steps):
     """A step a line: number, source, each task with its state and number of attempts."""
     return [f"{s.number} {s.source}: " + " ".join(f"{t.node} {t.state} {len(t.spans)}" for t in s.tasks) for s in steps]
 
 
-def every(steps: tuple[TraceStep, ...]) -> list[TraceTask]:
+def every(steps):
     return [task for step in steps for t in step.tasks for task in (t, *every(t.steps))]
 
 

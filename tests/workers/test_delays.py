@@ -54,7 +54,7 @@ def let_pass(url, run_id, seconds=0):
         )  # fmt: skip
 
 
-def claims(session: WorkerSession, room=10):
+def claims(session, room=10):
     return [job.name.run_id for job in session.claim(room)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
 
 import psycopg
 import pytest
@@ -373,7 +372,7 @@ def test_a_job_with_only_its_input_stored_gets_the_same_idempotency_keys(postgre
     checkpoint is held in its turn: the first node has run, and runs again."""
     held = []
 
-    def store_the_input(entry, store: Any):
+    def store_the_input(entry, store):
         if not held:
             store.__self__._drain()
         held.append(entry)

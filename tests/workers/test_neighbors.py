@@ -15,7 +15,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from multiprocessing import get_context
 from multiprocessing.connection import Client
-from typing import Any
 
 import psycopg
 import pytest
@@ -186,7 +185,7 @@ def test_evicting_a_dead_worker_terminates_no_other_session(postgres, queue):
 # -- the mailbox of pools ---------------------------------------------------------------------------------------
 
 
-def speaks(state, writer: Any):
+def speaks(state, writer):
     writer("hello")
     return {"n": 1}
 

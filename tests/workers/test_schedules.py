@@ -46,7 +46,7 @@ def session(postgres, queue):
     opened.close()
 
 
-def open_session(url, graph="counting", integrity: Integrity | None = None) -> WorkerSession:
+def open_session(url, graph="counting", integrity: Integrity | None = None):
     """What a worker has, without its thread."""
     codec = JobCodec(counting.serde if graph == "counting" else Serializer(), integrity or Integrity())
     return WorkerSession(url, Terms(graph, "tester", 3, 20), scheduler=Scheduler(graph, codec)).open()

@@ -31,10 +31,10 @@ class State(TypedDict, total=False):
 def shop(version: str | None) -> Pregel:
     """A graph that asks, and whose nodes tell its version."""
 
-    def ask(state: State) -> Any:
+    def ask(state: State):
         return {"log": [version, interrupt("go?")]}
 
-    def pay(state: State) -> Any:
+    def pay(state: State):
         return {"log": [version]}
 
     return chain_of(State, ask=ask, pay=pay).compile(name="shop", version=version)
@@ -47,7 +47,7 @@ def queue(postgres):
         yield opened
 
 
-def submit(queue: Queue, *names: str, given: Any = None) -> list[Any]:
+def submit(queue, *names, given=None):
     """The logs of threads after another run of each."""
     runs = [queue.submit(name, given or {"log": []}) for name in names]
     return [queue.result(name, run_id=run, wait=60).value["log"] for name, run in zip(names, runs, strict=True)]
@@ -191,7 +191,7 @@ def test_two_versions_under_kills_lose_no_thread_and_run_none_by_the_other_versi
     for version in "12":
         (tmp_path / f"shop{version}.py").write_text(SHOP.replace("VERSION", version))
 
-    def start(version: str) -> Any:
+    def start(version: str):
         work = [sys.executable, "-P", "-m", "stategraph", "work", f"{tmp_path}/shop{version}.py:app", "--db", postgres]
         return subprocess.Popen([*work, "--poll", "0.2", "--concurrency", "3", "--tries", "99"], env=env, stderr=subprocess.DEVNULL)
 

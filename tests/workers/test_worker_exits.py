@@ -9,7 +9,6 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -39,7 +38,7 @@ class Stage:
         self.ended, self.release = threading.Event(), threading.Event()
         self.graph = looped(self.step)
 
-    def step(self, state: State, runtime: Any):
+    def step(self, state: State, runtime):
         if not self.ended.is_set() and runtime.execution_info.thread_id != "quick":
             self.begun.release()
             assert self.release.wait(60)
@@ -243,7 +242,7 @@ def test_an_outcome_that_the_database_refuses_fails_its_job_and_no_other(postgre
     with psycopg.connect(postgres) as admin:
         admin.execute("ALTER TABLE stategraph_jobs ADD CHECK (length(outcome) < 100000)")
 
-    def step(state: State, runtime: Any):
+    def step(state: State, runtime):
         return {"log": ["x" * 200_000 if runtime.execution_info.thread_id == "t1" else "y"]}
 
     with working(looped(step), postgres):
@@ -277,7 +276,7 @@ def test_a_lost_run_does_not_end_the_job_its_worker_claimed_again(postgres, monk
         ended.release()
         return end
 
-    def step(state: State, runtime: Any):
+    def step(state: State, runtime):
         if runtime.execution_info.thread_id != "quick":
             calls.append(runtime)
             begun.release()

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -36,7 +35,7 @@ from stategraph.checkpoint.sql import postgres_wire as wire_module
 from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
 from stategraph.workers import JobOpenError, Queue, Worker, WorkersDiedError, runner, tables
 from stategraph.workers import waiting as waiting_module
-from stategraph.workers.jobs import Job, JobCodec, JobEnd
+from stategraph.workers.jobs import JobCodec, JobEnd
 from stategraph.workers.runner import JobRunner
 from stategraph.workers.session import LISTENERS, SessionLostError, Terms, WorkerSession
 
@@ -64,7 +63,7 @@ def session(postgres, queue):
     opened.close()
 
 
-def cut(session: WorkerSession):
+def cut(session):
     """What the server does when a connection is gone."""
     session._connection.close()
 
@@ -100,7 +99,7 @@ def test_an_async_graph_is_run_on_one_event_loop(postgres):
 
 
 def test_config_and_context_reach_the_nodes(postgres):
-    def step(state: State, config: Any, runtime: Any):
+    def step(state: State, config, runtime):
         return {"log": [config["configurable"]["tone"], config["metadata"]["by"], runtime.context, config["tags"]]}
 
     graph = looped(step, "told")
@@ -311,7 +310,7 @@ def test_a_worker_leaves_a_thread_of_another_version_to_others(postgres, caplog)
 def test_jobs_of_a_thread_run_by_priority_then_as_submitted_never_side_by_side(postgres):
     lock, inside, order = threading.Lock(), [0], []
 
-    def step(state: State, config: Any):
+    def step(state: State, config):
         with lock:
             inside[0] += 1
             assert inside[0] == 1, "two runs of one thread at once"
@@ -508,7 +507,7 @@ def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_
 def test_a_job_on_its_last_attempt_runs_alone(postgres, queue, session):
     lock, inside, beside = threading.Lock(), [0], set()
 
-    def step(state: State, runtime: Any):
+    def step(state: State, runtime):
         with lock:
             inside[0] += 1
             beside.add((runtime.execution_info.thread_id == "suspect", inside[0]))
@@ -650,7 +649,7 @@ def test_an_update_is_applied_once_however_often_its_job_is_started():
     assert app.get_state(config).values["log"] == ["step", "update", "step"]
 
 
-def disturbed(*events: Callable[[Pregel, Any], None]) -> tuple[Pregel, JobRunner, Job, Any]:
+def disturbed(*events):
     """A thread with one step on it, and a job with an update for it. Its node meets these events,
     one each time it runs."""
     form, ahead = JobCodec(Serializer(), Integrity()), [*events]
@@ -667,16 +666,16 @@ def disturbed(*events: Callable[[Pregel, Any], None]) -> tuple[Pregel, JobRunner
     return app, JobRunner(app, form, lambda job, task: None), job, config
 
 
-def lose_the_database(app: Pregel, config: Any):
+def lose_the_database(app: Pregel, config):
     raise StorageError("the database is out of reach")
 
 
-def take_the_thread(app: Pregel, config: Any):
+def take_the_thread(app: Pregel, config):
     """Another run takes the thread: this one can commit nothing any more."""
     app.update_state(config, {"log": ["other"]}, as_node="step")
 
 
-def run_undisturbed(app: Pregel, config: Any):
+def run_undisturbed(app: Pregel, config):
     """Nothing happens."""
 
 

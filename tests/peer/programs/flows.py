@@ -20,66 +20,11 @@ def saying_name(name):
     return name, lambda state: {"log": [name]}
 
 
-def logging(*names, edges, **options):
-    graph = StateGraph(Log)
-    for name in names:
-        graph.add_node(*saying_name(name))
-    for one, two in edges:
-        graph.add_edge(one, two)
-    return graph.compile(**options)
-
-
 @case
 def a_sequence(note):
     graph = StateGraph(Log).add_sequence([saying_name("one"), saying_name("two"), saying_name("three")])
     graph.add_edge(START, "one")
     in_both_worlds(note, graph.compile, {"log": []})
-
-
-@case
-def fan_out_and_fan_in(note):
-    edges = [(START, "a"), ("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", END)]
-    in_both_worlds(note, lambda: logging("a", "b", "c", "d", edges=edges), {"log": ["in"]})
-    edges = [(START, "a"), ("a", "b"), ("a", "c"), ("b", "b2"), (["b2", "c"], "d")]
-    in_both_worlds(note, lambda: logging("a", "b", "b2", "c", "d", edges=edges), {"log": []})
-
-
-@case
-def a_deferred_node(note):
-    def make():
-        graph = StateGraph(Log)
-        for name in ("a", "b", "b2", "c"):
-            graph.add_node(*saying_name(name))
-        graph.add_node(*saying_name("d"), defer=True)
-        for one, two in [(START, "a"), ("a", "b"), ("a", "c"), ("b", "b2"), ("b2", "d"), ("c", "d"), ("d", END)]:
-            graph.add_edge(one, two)
-        return graph.compile()
-
-    in_both_worlds(note, make, {"log": []})
-    note(sorted(make().stream({"log": []}), key=str))  # b and c: who ends first is chance, in both engines
-
-
-@case
-def a_conditional_branch(note):
-    class State(Log):
-        which: str
-
-    def make():
-        graph = StateGraph(State)
-        for name in ("a", "b", "c", "e"):
-            graph.add_node(*saying_name(name))
-
-        def route(state: State) -> list[str]:
-            return ["b", "c"] if state["which"] == "both" else ["c"]
-
-        graph.add_edge(START, "a")
-        graph.add_conditional_edges("a", route, ["b", "c"])
-        graph.add_edge("b", "e")
-        graph.add_edge("c", "e")
-        return graph.compile()
-
-    in_both_worlds(note, make, {"log": [], "which": "both"}, {"log": [], "which": "c"})
-    note(make().get_graph().draw_mermaid())
 
 
 @case
@@ -149,62 +94,6 @@ def map_reduce(note):
 
 
 @case
-def map_reduce_on_a_loop_one_at_a_time(note):
-    for chunk in asyncio.run(collect(jokes().astream({"topic": "animals"}, {"max_concurrency": 1}))):
-        note(chunk)
-
-
-@case
-def orchestrator_and_workers(note):
-    class State(TypedDict):
-        sections: list[str]
-        completed: Annotated[list, operator.add]
-        report: str
-
-    class Worker(TypedDict):
-        section: str
-        completed: Annotated[list, operator.add]
-
-    async def orchestrate(state: State):
-        return {"sections": ["intro", "body"]}
-
-    async def call(state: Worker):
-        return {"completed": [state["section"].upper()]}
-
-    async def synthesize(state: State):
-        return {"report": " / ".join(state["completed"])}
-
-    graph = StateGraph(State)
-    graph.add_node("orchestrate", orchestrate)
-    graph.add_node("call", call)
-    graph.add_node("synthesize", synthesize)
-    graph.add_edge(START, "orchestrate")
-    graph.add_conditional_edges("orchestrate", lambda s: [Send("call", {"section": x}) for x in s["sections"]], ["call"])
-    graph.add_edge("call", "synthesize")
-    note(asyncio.run(graph.compile().ainvoke({})))
-
-
-@case
-def commands(note):
-    class State(TypedDict):
-        foo: str
-
-    def a(state: State) -> Command[Literal["b", "c"]]:
-        return Command(update={"foo": state.get("foo", "") + "a"}, goto="b" if state["foo"] == "x" else ["b", "c"])
-
-    def make():
-        graph = StateGraph(State)
-        graph.add_node(a)
-        graph.add_node("b", lambda state: {"foo": state["foo"] + "b"})
-        graph.add_node("c", lambda state: None)
-        graph.add_edge(START, "a")
-        return graph.compile()
-
-    in_both_worlds(note, make, {"foo": "x"}, {"foo": "y"})
-    note(make().get_graph().draw_mermaid())
-
-
-@case
 def commands_to_the_parent(note):
     class State(TypedDict):
         foo: Annotated[str, operator.add]
@@ -227,25 +116,6 @@ def commands_to_the_parent(note):
         StateGraph(State).add_node(inner).add_edge(START, "inner").compile().invoke({"foo": ""})
     except (ParentCommand, InvalidUpdateError):
         note("cannot go there")
-
-
-@case
-def handoffs_between_agents(note):
-    class State(Log):
-        turns: int
-
-    def alice(state: State) -> Command[Literal["bob", "__end__"]]:
-        if state.get("turns", 0) > 2:
-            return Command(goto=END)
-        return Command(goto="bob", update={"log": ["alice"], "turns": state.get("turns", 0) + 1})
-
-    def bob(state: State) -> Command[Literal["alice"]]:
-        return Command(goto="alice", update={"log": ["bob"], "turns": state["turns"] + 1})
-
-    graph = StateGraph(State).add_node(alice).add_node(bob).add_edge(START, "alice")
-    in_both_worlds(note, graph.compile, {"log": []})
-    for chunk in graph.compile().stream({"log": []}, stream_mode="updates"):
-        note(chunk)
 
 
 @case

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import operator
 import threading
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import CONFIG, chain_of
@@ -39,7 +39,7 @@ class Says:
         if self.said == MOST_WAITING + 1:  # one was taken
             self.held.set()
 
-    def function(self, state: State, writer: Any):
+    def function(self, state: State, writer):
         try:
             for n in range(MANY):
                 self.note()
@@ -48,7 +48,7 @@ class Says:
             self.ended.set()
         return {"done": ["said"]}
 
-    async def coroutine(self, state: State, writer: Any):
+    async def coroutine(self, state: State, writer):
         try:
             for n in range(MANY):
                 self.note()
@@ -172,7 +172,7 @@ def test_a_node_that_reads_the_stream_of_a_graph_that_it_calls_does_not_wait_for
 
 
 def test_a_thread_of_the_users_does_not_wait(drive):
-    def node(state: State, writer: Any):
+    def node(state: State, writer):
         thread = threading.Thread(target=lambda: [writer(n) for n in range(MANY)])
         thread.start()
         thread.join()
@@ -246,7 +246,7 @@ def test_the_failure_of_a_sibling_ends_the_run_though_a_function_waits(drive):
 def test_a_writer_that_outlives_its_run_does_not_wait(drive):
     kept = []
 
-    def keep(state: State, writer: Any):
+    def keep(state: State, writer):
         kept.append((contextvars.copy_context(), writer))
         return {}
 
@@ -286,7 +286,7 @@ def test_waiting_for_the_reader_does_not_count_for_a_time_limit(drive, policy):
 
 
 def test_a_time_limit_that_is_hit_while_another_attempt_reads_on_still_ends_the_node(drive):
-    def stuck(state: State, writer: Any):
+    def stuck(state: State, writer):
         for n in range(MANY):
             writer(n)
         release.wait(SOON)
@@ -302,7 +302,7 @@ def test_a_time_limit_that_is_hit_while_another_attempt_reads_on_still_ends_the_
 async def test_a_cancelled_coroutine_that_cleans_up_waits_for_no_reader():
     cleaned = []
 
-    async def say(state: State, writer: Any):
+    async def say(state: State, writer):
         for n in range(2 * MOST_WAITING):
             writer(n)
         try:

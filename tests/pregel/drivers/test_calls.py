@@ -52,7 +52,7 @@ def no_complaints(caplog):
     assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
 
 
-def limited(drive, app, input, config: Any = None):
+def limited(drive, app, input, config=None):
     """`drive.invoke`, failing instead of hanging for ever."""
     box = []
 
@@ -884,7 +884,7 @@ def test_a_drain_lets_calls_end(drive):
         log.append("work")
         return "work"
 
-    def stop(state, runtime: Any):
+    def stop(state, runtime):
         if not go.is_set():
             runtime.control.request_drain()
             threading.Timer(0.005, go.set).start()

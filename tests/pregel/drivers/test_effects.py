@@ -19,7 +19,7 @@ from stategraph.checkpoint.errors import UnserializableError
 AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError)
 
 
-def app_of(drive: Any, effects: Any, body: Any, **policies: Any) -> Any:
+def app_of(drive, effects, body, **policies):
     return one_node(drive, body, effects.saver, effects.method, **policies)
 
 
@@ -29,7 +29,7 @@ def app_of(drive: Any, effects: Any, body: Any, **policies: Any) -> Any:
 def test_a_retry_finds_it(drive, effects):
     attempts: list[str] = []
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         receipt = yield "pay", effects.pay
         attempts.append(receipt)
         if len(attempts) < 3:
@@ -44,11 +44,11 @@ def test_a_retry_finds_it(drive, effects):
 @pytest.mark.parametrize("is_nested", [False, True])
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive, effects, durability, is_nested):
-    def body(state: Log) -> Any:
+    def body(state: Log):
         receipt = yield "pay", effects.pay
         return {"log": [receipt, interrupt("content?")]}
 
-    def app() -> Any:
+    def app():
         if not is_nested:
             return app_of(drive, effects, body)
         return chain_of(Log, inner=one_node(drive, body, None, effects.method)).compile(checkpointer=effects.saver)
@@ -63,7 +63,7 @@ def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive, effects, durabilit
 def test_a_call_after_a_failure_finds_it(drive, effects):
     fails = [True]
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         receipt = yield "pay", effects.pay
         if fails:
             fails.clear()
@@ -82,7 +82,7 @@ def test_a_call_after_a_failure_finds_it(drive, effects):
 def test_its_result_is_stored_before_the_call_returns(drive, effects, durability):
     seen: list[Any] = []
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         yield "pay", effects.pay
         found = effects.saver.get_tuple(CONFIG)
         seen.append([value for _, channel, value in found.pending_writes if channel == RETURN])
@@ -96,7 +96,7 @@ def test_its_result_is_stored_before_the_call_returns(drive, effects, durability
 def test_an_exception_is_not_recorded_and_rolls_back(drive, effects):
     effects.fails = [ConnectionError("first"), ConnectionError("second")]
 
-    def body(state: Log) -> Any:
+    def body(state: Log):
         return {"log": [(yield "pay", effects.pay)]}
 
     app = app_of(drive, effects, body, retry_policy=AGAIN)
@@ -107,7 +107,7 @@ def test_an_exception_is_not_recorded_and_rolls_back(drive, effects):
 def test_a_plain_function_of_an_async_run(effects):
     """On a worker thread: the loop stores, the thread waits."""
 
-    def node(state: Log, runtime: Runtime) -> Any:
+    def node(state: Log, runtime: Runtime):
         return {"log": [getattr(runtime, effects.method)("pay", effects.pay), interrupt("content?")]}
 
     app = chain_of(Log, pay=node).compile(checkpointer=effects.saver)
@@ -144,7 +144,7 @@ def test_a_new_input_has_it_again(drive, effects):
 
 
 def test_the_next_iteration_of_a_loop_has_it_again(drive, effects):
-    def body(state: Log) -> Any:
+    def body(state: Log):
         receipt = yield "pay", effects.pay
         return Command(update={"log": [receipt]}, goto="pay" if len(state.get("log", ())) < 2 else END)
 
@@ -177,7 +177,7 @@ def test_a_run_that_records_nothing_before_its_end_refuses_it(drive, effects):
 
 
 def test_a_result_that_cannot_be_stored_says_what_became_of_the_effect(drive, effects):
-    def wrong(*given: Any) -> Any:
+    def wrong(*given):
         effects.pay(*given)
         return open
 
@@ -190,7 +190,7 @@ def test_a_result_that_cannot_be_stored_says_what_became_of_the_effect(drive, ef
 
 
 def test_in_a_coroutine_it_says_what_to_await(effects):
-    async def node(state: Log, runtime: Runtime) -> Any:
+    async def node(state: Log, runtime: Runtime):
         getattr(runtime, effects.method)("k", effects.pay)
 
     app = chain_of(Log, pay=node).compile(checkpointer=effects.saver)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -29,23 +28,23 @@ from stategraph.workers import Queue
 postgres = cluster.emptied
 
 
-def spending(drive: Any, usd: float) -> Any:
+def spending(drive, usd):
     if drive.is_async:
 
-        async def aspend(state: Any, runtime: Runtime) -> Any:
+        async def aspend(state, runtime: Runtime):
             await runtime.aspend(usd=usd, calls=1)
             return {"log": ["spent"]}
 
         return aspend
 
-    def spend(state: Any, runtime: Runtime) -> Any:
+    def spend(state, runtime: Runtime):
         runtime.spend(usd=usd, calls=1)
         return {"log": ["spent"]}
 
     return spend
 
 
-def user(name: str, thread: str) -> Any:
+def user(name: str, thread: str):
     return {"configurable": {"thread_id": thread, "user": name}}
 
 
@@ -121,7 +120,7 @@ def test_calls_of_a_user_are_never_more_than_the_limit(store):
     """Eight threads side by side, with four tasks each."""
     made: list[int] = []
 
-    def call(state: Any, runtime: Runtime) -> None:
+    def call(state, runtime: Runtime):
         runtime.spend(calls=1)
         made.append(1)
 
@@ -130,7 +129,7 @@ def test_calls_of_a_user_are_never_more_than_the_limit(store):
     app = graph.compile(checkpointer=InMemorySaver(), store=store, budget=Budget(calls=20, per="user"), on_failure="finish")
     failed: list[BaseException] = []
 
-    def run(thread: int) -> None:
+    def run(thread: int):
         try:
             app.invoke({"log": []}, user("ann", str(thread)))
         except BudgetExceededError as error:
@@ -159,7 +158,7 @@ def test_a_budget_of_a_user_needs_a_user_and_a_store():
 def test_workers_share_the_budget_of_a_user(postgres):
     made: list[str] = []
 
-    def call(state: Any, runtime: Runtime) -> Any:
+    def call(state, runtime: Runtime):
         runtime.spend(calls=1)
         made.append("call")
         return {"log": ["called"]}

@@ -146,18 +146,18 @@ def test_a_call_that_fails_counts_as_spent(drive, saver):
 def test_a_task_that_fails_has_spent_what_its_calls_have_cost(drive, saver):
     """Not what was reserved for them: a resume counts their tokens, too."""
 
-    def fails(state: Any) -> Any:
+    def fails(state):
         raise ValueError("no")
 
     ask = asking(drive, Model())
     if drive.is_async:
 
-        async def node(state: Any) -> Any:
+        async def node(state):
             await ask(state)
             fails(state)
     else:
 
-        def node(state: Any) -> Any:
+        def node(state):
             ask(state)
             fails(state)
 

@@ -8,7 +8,6 @@ import asyncio
 import operator
 import threading
 from contextvars import ContextVar
-from typing import Any
 
 import pytest
 from kit.graphs import thread_config
@@ -19,7 +18,6 @@ from stategraph.checkpoint.errors import UnserializableError
 from stategraph.pregel import (
     ChannelWriteEntry,
     ChannelWriteTupleEntry,
-    GraphInterrupt,
     InvalidUpdateError,
     NodeBuilder,
     Pregel,
@@ -37,7 +35,7 @@ def node(body, *writes) -> NodeBuilder:
     return NodeBuilder().subscribe_only("a").do(body).write_to(*(writes or ("log",)))
 
 
-def graph(nodes: dict[str, NodeBuilder], saver=None, **kwargs):
+def graph(nodes, saver=None, **kwargs):
     channels = {k: LastValue(object) for k in "ab"}
     channels["log"] = BinaryOperatorAggregate(list, operator.add)
     return Pregel(
@@ -79,7 +77,7 @@ def test_max_concurrency_bounds_how_many_run_at_once(limit, mode):
     lock, running, most = threading.Lock(), [0], [0]
     gate = threading.Barrier(limit)
 
-    def body(_, writer: Any):
+    def body(_, writer):
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
@@ -107,41 +105,6 @@ def test_nested_graphs_in_parallel_nodes_end_with_one_thread_each(mode):
 # -- siblings -------------------------------------------------------------------------------------------------
 
 
-def test_siblings_that_run_when_one_fails_are_awaited_and_kept():
-    failed = threading.Event()
-    runs = []
-
-    def bad(_):
-        runs.append("bad")
-        if runs.count("bad") == 1:
-            raise ValueError("boom")
-        return ["bad"]
-
-    def slow(_):
-        runs.append("slow")
-        failed.wait(0)
-        return ["slow"]
-
-    started = threading.Barrier(2)
-
-    def both(body):
-        def run(value):
-            if len(runs) < 2:
-                started.wait(WAIT)
-            return body(value)
-
-        return run
-
-    app = graph({"bad": node(both(bad)), "slow": node(both(slow))}, InMemorySaver())
-    with pytest.raises(ValueError, match="boom") as caught:
-        app.invoke(1, CONFIG)
-    assert "During task with name 'bad'" in caught.value.__notes__[0]
-    snapshot = app.get_state(CONFIG)
-    assert (snapshot.next, snapshot.values["log"]) == (("bad",), ["slow"])
-    assert app.invoke(None, CONFIG) == ["bad", "slow"]
-    assert (runs.count("bad"), runs.count("slow")) == (2, 1)
-
-
 def test_after_a_failure_no_further_task_is_started():
     ran = []
 
@@ -161,28 +124,6 @@ def test_after_a_failure_no_further_task_is_started():
     assert app.get_state(CONFIG).next == ("w", "x", "y", "z")
     assert app.invoke(None, CONFIG) == list("vwxyz")
     assert ran.count("v") == 1
-
-
-@pytest.mark.parametrize("watched", [False, True])
-def test_of_several_failures_the_first_in_path_order_is_raised(watched):
-    """D7, also when it fails last."""
-    second_failed = threading.Event()
-
-    def first(_):
-        assert second_failed.wait(WAIT)
-        raise ValueError("first")
-
-    def second(_):
-        second_failed.set()
-        raise KeyError("second")
-
-    barrier = threading.Barrier(2)
-    app = graph(
-        {"a1": node(lambda x: (barrier.wait(WAIT), first(x))), "b2": node(lambda x: (barrier.wait(WAIT), second(x)))}
-    )
-    with pytest.raises(ValueError, match="first") as caught:
-        list(app.stream(1, stream_mode="updates")) if watched else app.invoke(1)
-    assert any("Task 'b2'" in note and "KeyError('second')" in note for note in caught.value.__notes__)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -278,17 +219,6 @@ def test_a_retry_policy_that_fails_itself_ends_the_run(drive, count):
     app = graph({f"n{i}": node(body).add_retry_policies(policy) for i in range(count)})
     with pytest.raises(AttributeError, match="response"):
         drive.invoke(app, 1)
-
-
-@pytest.mark.parametrize("value", ["text", [1, 2], {"q": 1}, None], ids=str)
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_graph_interrupt_raised_with_a_value_interrupts_with_it(drive, value, count):
-    def body(_):
-        raise GraphInterrupt(value)
-
-    questions = drive.invoke(many(count, body), 1)["__interrupt__"]
-    assert [question.value for question in questions] == [value] * count
-    assert len({question.id for question in questions}) == count
 
 
 # -- context variables ----------------------------------------------------------------------------------------

@@ -282,7 +282,7 @@ def test_a_coroutine_is_cancelled_at_its_deadline():
 async def test_a_coroutine_that_ignores_its_cancellation_is_not_waited_for():
     go = asyncio.Event()
 
-    async def node(state, writer: Any):
+    async def node(state, writer):
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -364,7 +364,7 @@ def test_every_attempt_has_the_whole_time(drive, gate):
     """The clock starts anew; the time of the first attempt stays."""
     seen = []
 
-    def node(state, runtime: Any):
+    def node(state, runtime):
         info = runtime.execution_info
         seen.append((info.node_attempt, info.node_first_attempt_time))
         if len(seen) < 3:
@@ -451,7 +451,7 @@ def signs(known: Known, *acts):
 def test_what_counts_as_a_sign_of_life(drive, known, refresh_on):
     found = []
 
-    def node(state, runtime: Any):
+    def node(state, runtime):
         found.extend(signs(known, lambda: get_stream_writer()("event"), runtime.heartbeat, get_runtime().heartbeat))
 
     drive.invoke(app_of(node, timeout=TimeoutPolicy(idle_timeout=60, refresh_on=refresh_on)), {"n": 1})
@@ -474,7 +474,7 @@ def test_a_nested_graph_that_lives_is_a_sign_of_life(drive, known, inside):
     """Its events, its heartbeats, and each of its supersteps."""
     found = []
 
-    def first(state, writer: Any, runtime: Any):
+    def first(state, writer, runtime):
         found.extend(signs(known, lambda: writer("event"), runtime.heartbeat))
         known[1].now += 50
 
@@ -497,7 +497,7 @@ def test_a_nested_graph_that_lives_is_a_sign_of_life(drive, known, inside):
 
 
 def test_the_idle_limit_ends_an_attempt(drive, gate):
-    def node(state, writer: Any):
+    def node(state, writer):
         writer("one")
         gate.wait()
 
@@ -507,7 +507,7 @@ def test_the_idle_limit_ends_an_attempt(drive, gate):
 
 
 def test_a_heartbeat_without_a_limit_does_nothing(drive):
-    def node(state, runtime: Any):
+    def node(state, runtime):
         runtime.heartbeat()
 
     assert drive.invoke(app_of(node), {"n": 1}) == {"n": 1, "log": []}
@@ -555,7 +555,7 @@ def test_a_writer_obtained_before_the_deadline_writes_nothing_after_it(drive, ga
     writers = []
     inner = second_try(gate, lambda: writers[0]("late"))
 
-    def node(state, writer: Any):
+    def node(state, writer):
         writers.append(writer)
         writer("early")
         return inner(state)
@@ -576,14 +576,14 @@ def test_a_graph_that_runs_at_the_deadline_stores_and_shows_no_more(drive, gate)
     log = []
     saver = InMemorySaver()
 
-    def slow(state, runtime: Any):
+    def slow(state, runtime):
         if not gate.entered.is_set():
             gate.wait()
             gate.ended.set()
             return {"log": ["late"]}
         return {"log": ["slow"]}
 
-    def after(state, writer: Any):
+    def after(state, writer):
         log.append("after")
         gate.open()
         gate.ended.wait(WAIT)
@@ -746,7 +746,7 @@ def test_coroutines_are_cancelled_at_it():
 
 
 def test_a_step_timeout_applies_to_streams_and_late_events_are_dropped(drive, gate):
-    def slow(x, writer: Any):
+    def slow(x, writer):
         writer("early")
         gate.wait()
         writer("late")

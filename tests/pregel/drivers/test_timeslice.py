@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import pairwise
 from typing import Annotated, TypedDict
@@ -48,7 +47,7 @@ class State(TypedDict, total=False):
     done: Annotated[list[int], operator.add]
 
 
-def counting(clock: Clock, steps=WORK, saver=None) -> CompiledStateGraph:
+def counting(clock: Clock, steps=WORK, saver=None):
     """A loop of supersteps whose node never waits."""
 
     async def count(state: State):
@@ -63,7 +62,7 @@ def counting(clock: Clock, steps=WORK, saver=None) -> CompiledStateGraph:
     )
 
 
-def wide(clock: Clock, work: Callable[[State], Awaitable[State]] | None = None) -> CompiledStateGraph:
+def wide(clock: Clock, work=None):
     """As many `Send`s as there is work, in one superstep."""
 
     async def one(state: State):

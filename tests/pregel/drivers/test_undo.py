@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from itertools import groupby
-from typing import Any
 
 import pytest
 from kit.crash_points import Killed, killing
@@ -27,19 +26,19 @@ def do(item: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def nothing_done() -> None:
+def nothing_done():
     DONE.clear()
 
 
-def doing(item: str) -> Any:
-    def step(state: Log, runtime: Runtime) -> Any:
+def doing(item: str):
+    def step(state: Log, runtime: Runtime):
         runtime.once("do", do, item, undo=cancel)
         return {"log": [item]}
 
     return step
 
 
-def trip(saver: Any, **options: Any) -> Any:
+def trip(saver, **options):
     return chain_of(Log, a=doing("a"), b=doing("b"), c=doing("c")).compile(checkpointer=saver, **options)
 
 
@@ -80,7 +79,7 @@ def test_undo_leaves_what_earlier_inputs_have_done():
 
 
 def test_undo_includes_what_a_task_has_done_that_failed():
-    def fails(state: Log, runtime: Runtime) -> Any:
+    def fails(state: Log, runtime: Runtime):
         runtime.once("do", do, "b", undo=cancel)
         raise ValueError("no")
 
@@ -95,7 +94,7 @@ def test_a_call_that_raised_is_not_undone():
     def refuse(item: str) -> str:
         raise ValueError("sold out")
 
-    def fails(state: Log, runtime: Runtime) -> Any:
+    def fails(state: Log, runtime: Runtime):
         runtime.once("do", refuse, "b", undo=cancel)
 
     app = chain_of(Log, a=doing("a"), b=fails).compile(checkpointer=InMemorySaver())
@@ -114,7 +113,7 @@ def fail_to_cancel(item: str) -> None:
 
 @pytest.mark.parametrize("decisions", [["done"], ["again", "again"], ["again", "done"]])
 def test_an_undo_that_fails_for_good_asks(decisions):
-    def step(state: Log, runtime: Runtime) -> Any:
+    def step(state: Log, runtime: Runtime):
         runtime.once("do", do, "b", undo=fail_to_cancel)
 
     app = chain_of(Log, a=doing("a"), b=step).compile(checkpointer=InMemorySaver())

@@ -31,57 +31,57 @@ def buy(item: str) -> str:
     return item
 
 
-def noted_too_late(patch: Any) -> None:
+def noted_too_late(patch):
     """Nothing says before the call how it is undone."""
     patch.setattr(UndoNote, "save", lambda self, *given, **more: None)
 
 
-def first_in_first_undone(patch: Any) -> None:
+def first_in_first_undone(patch):
     """In the order in which it was done."""
     as_input = _Plan.as_input
 
-    def turned(self: Any, reason: str) -> Any:
+    def turned(self, reason: str):
         found = as_input(self, reason)
         return {**found, "effects": found["effects"][::-1]}
 
     patch.setattr(_Plan, "as_input", turned)
 
 
-def nested_left_out(patch: Any) -> None:
+def nested_left_out(patch):
     """What graphs inside have done stays."""
     patch.setattr(_Plan, "add_nested", lambda self, found: None)
 
 
-def undone_once_more(patch: Any) -> None:
+def undone_once_more(patch):
     """What was undone before on another branch counts as done."""
     walk = _Plan._walk
 
-    def forgetful(self: Any, tip: str, target: Any) -> Any:
+    def forgetful(self, tip: str, target):
         self._before = set()
         return walk(self, tip, target)
 
     patch.setattr(_Plan, "_walk", forgetful)
 
 
-def unknown_not_asked(patch: Any) -> None:
+def unknown_not_asked(patch):
     """A call whose outcome is unknown is taken as not made."""
 
-    def find(entry: Any, call: Any) -> Any:
+    def find(entry, call):
         return entry["result"]
         yield
 
     patch.setattr(undoing, "_find_result", find)
 
 
-def calls_without_records(patch: Any) -> None:
+def calls_without_records(patch):
     """Undo functions are called as they are, so a crash repeats them."""
     patch.setattr(undoing, "_call", lambda function, arguments: getattr(function, "__wrapped__", function)(**arguments))
 
 
-def goes_back_nowhere(patch: Any) -> None:
+def goes_back_nowhere(patch):
     """The state stays what it was."""
 
-    def end(run: Any, signal: Any) -> Any:
+    def end(run, signal):
         signal.plan["clears"] = False
         return end_(run, signal)
 
@@ -95,7 +95,7 @@ BUGS: list[Callable[[Any], None]] = [
 ]  # fmt: skip
 
 
-def answer(question: Any) -> dict[str, Any]:
+def answer(question):
     call = question.get("call") or question["effect"]
     item = call.partition("'")[2][0]
     done = f"cancel {item}" if call.startswith("cancel") else f"buy {item}"
@@ -104,11 +104,11 @@ def answer(question: Any) -> dict[str, Any]:
     return {"decision": "again" if "call" in question else "not done"}
 
 
-def buying(item: str) -> Any:
+def buying(item: str):
     return lambda state: {"log": [buy(item)]}
 
 
-def one_run(at: int, *, stores_first: bool) -> int:
+def one_run(at, *, stores_first):
     """A death at this storing call, then an undo; and one more of the branch that was undone."""
     DONE.clear()
     saver = InMemorySaver()
@@ -132,7 +132,7 @@ def one_run(at: int, *, stores_first: bool) -> int:
     return len(made)
 
 
-def faults() -> list[str]:
+def faults():
     found = []
     for stores_first in (False, True):
         for at in range(1, 60):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from kit.graphs import CONFIG, Log, chain_of
@@ -51,12 +50,12 @@ async def abuy(item: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def nothing_done() -> None:
+def nothing_done():
     DONE.clear()
 
 
-def buying(*items: str) -> Any:
-    def step(state: Any) -> Any:
+def buying(*items):
+    def step(state):
         for item in items:
             buy(item)
         return {"log": [*items]}
@@ -64,11 +63,11 @@ def buying(*items: str) -> Any:
     return step
 
 
-def undoing(state: Log) -> Any:
+def undoing(state: Log):
     raise Undo("too dear")
 
 
-def failing(state: Log) -> Any:
+def failing(state: Log):
     raise ValueError("no")
 
 
@@ -93,7 +92,7 @@ def test_a_stream_ends_with_the_undo():
     assert list(app.stream({"log": []}, CONFIG, stream_mode="updates")) == [{"a": {"log": ["a"]}}]
     assert DONE == ["buy a", "cancel a"]
 
-    async def read() -> Any:
+    async def read():
         return [chunk async for chunk in app.astream({"log": []}, CONFIG, stream_mode="updates")]
 
     assert asyncio.run(read()) == [{"a": {"log": ["a"]}}]
@@ -141,14 +140,14 @@ def test_tasks_and_tools_are_undone():
 
 
 def test_coroutines_are_undone_by_aundo():
-    async def step(state: Log, runtime: Runtime) -> Any:
+    async def step(state: Log, runtime: Runtime):
         await abuy("a")
         await runtime.aonce("b", abuy.__wrapped__, "b", undo=acancel)
         return {"log": ["a"]}
 
     app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
 
-    async def run() -> Any:
+    async def run():
         await app.ainvoke({"log": []}, CONFIG)
         return await app.aundo(CONFIG)
 
@@ -173,7 +172,7 @@ def test_a_fork_refuses_to_undo_what_the_older_branch_owns():
 
 
 def test_an_undo_of_a_question_that_waits_drops_it():
-    def asks(state: Log) -> Any:
+    def asks(state: Log):
         buy("b")
         return {"log": [interrupt("go on?")]}
 
@@ -192,7 +191,7 @@ def test_an_answer_through_invoke_ends_an_undo_of_its_own(drive):
         if len(tried) == 1:
             raise ValueError("closed")
 
-    def step(state: Log, runtime: Runtime) -> Any:
+    def step(state: Log, runtime: Runtime):
         runtime.once("x", str, "x", undo=refuse_all)
         raise Undo("no")
 
@@ -218,7 +217,7 @@ def test_undo_with_tasks_that_start_when_ready():
 def test_the_result_of_a_node_is_not_taken_for_a_record_of_an_undo():
     """What a service has answered may hold anything; it calls no function."""
 
-    def step(state: Log, runtime: Runtime) -> Any:
+    def step(state: Log, runtime: Runtime):
         runtime.once("ask", lambda: {"__undo__": f"{__name__}.cancel", "task": "", "key": "", "arguments": {"item": "x"}})
         return {"log": ["a"]}
 

@@ -20,7 +20,7 @@ class Log(TypedDict):
 def note(name):
     """A node that notes its name, its superstep, and what it was given."""
 
-    def node(state, config: Any):
+    def node(state, config):
         return {"log": [(name, config["metadata"]["stategraph_step"], len(state["log"]))]}
 
     return node

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import operator
 import threading
-from typing import Any
 
 import pytest
 from kit.drive import each_case, each_durability
 
 from stategraph import interrupt
 from stategraph.channels import (
-    AnyValue,
     BaseChannel,
     BinaryOperatorAggregate,
     EphemeralValue,
     LastValue,
-    LastValueAfterFinish,
-    NamedBarrierValue,
-    Topic,
     UntrackedValue,
 )
 from stategraph.checkpoint import InMemorySaver
@@ -31,11 +26,9 @@ from stategraph.pregel import (
     Command,
     EmptyInputError,
     GraphRecursionError,
-    GraphWarning,
     InvalidGraphError,
     InvalidUpdateError,
     NodeBuilder,
-    Overwrite,
     Pregel,
     PregelNode,
     Send,
@@ -45,7 +38,7 @@ from stategraph.pregel.names import TASKS
 Cfg = {"configurable": {"thread_id": "1"}}
 
 
-def on(*channels) -> NodeBuilder:
+def on(*channels):
     return NodeBuilder().subscribe_to(*channels)
 
 
@@ -203,17 +196,6 @@ def test_writes_are_in_the_order_declared(drive):
     assert drive.invoke(graph, 0) == [1, 2, 3, 4]
 
 
-def test_a_written_send_runs_its_node_with_its_argument(drive):
-    nodes = {
-        "plan": only("a").write_to(ChannelWriteTupleEntry(lambda n: [(TASKS, Send("work", i)) for i in range(n)])),
-        "work": PregelNode(
-            channels="never", triggers=["never"], bound=lambda i: [i * i], writers=[ChannelWrite(["o"])]
-        ),
-    }
-    channels = {**cells("a"), "never": LastValue(int), "o": BinaryOperatorAggregate(list, operator.add)}
-    assert drive.invoke(app(nodes, channels), 12) == [i * i for i in range(12)]
-
-
 def test_a_send_is_allowed_among_the_writes(drive):
     plan = PregelNode(channels="a", triggers=["a"], writers=[ChannelWrite([Send("work", 7)])])
     nodes = {"plan": plan, "work": only("never").write_to("o")}
@@ -251,7 +233,7 @@ def test_a_built_node_does_not_change_with_its_builder():
 
 
 def test_meta_reaches_the_config_of_the_task(drive):
-    def body(value, config: Any):
+    def body(value, config):
         return {k: config[k] for k in ("tags", "metadata", "run_name")}
 
     node = only("a").do(body).meta("t1").meta("t2", k="v").write_to("o")
@@ -377,14 +359,6 @@ def test_a_volatile_output_is_the_last_one_shown_in_this_call(drive):
     assert drive.invoke(app(nodes, {**cells("abc"), "o": EphemeralValue(int)}), 5) == 5
 
 
-def test_output_keys_select_the_output(drive):
-    graph = app({"n": only("a").write_to("o", "b")}, cells("abo"))
-    assert drive.invoke(graph, 1, output_keys="b") == 1
-    assert drive.invoke(graph, 1, output_keys=["b", "o"]) == {"b": 1, "o": 1}
-    with pytest.raises(ValueError, match="'zz'"):
-        drive.invoke(graph, 1, output_keys="zz")
-
-
 # -- the articles' examples (MISSION M1-M11, M14) ---------------------------------------------------------------
 
 
@@ -429,55 +403,6 @@ def test_m2_a_channel_of_the_users_decides_how_to_update(drive):
     assert drive.invoke(graph, 1) == 2
 
 
-def test_m3_two_writers_of_a_last_value_get_an_error_that_suggests_a_reducer(drive):
-    graph = app({"x": only("a").write_to("o"), "y": only("a").write_to("o")}, cells("ao"))
-    with pytest.raises(InvalidUpdateError, match=r"'o'.*Annotated") as caught:
-        drive.invoke(graph, 1)
-    assert "written by x, y" in caught.value.__notes__[0]
-
-
-def test_m4_any_value_takes_the_last_in_path_order(drive):
-    updates = []
-
-    class Noting(AnyValue[str]):
-        def update(self, values):
-            if values:
-                updates.append(list(values))
-            return super().update(values)
-
-    nodes = {n: only("a").do(lambda _, n=n: n).write_to("o") for n in ("foo", "bar", "baz")}
-    assert drive.invoke(app(nodes, {**cells("a"), "o": Noting(str)}), 1) == "foo"
-    assert updates == [["bar", "baz", "foo"]]
-
-
-def test_m5_after_finish_shows_at_the_end(drive):
-    seen = []
-    node = on("foo", "bar").do(lambda s: seen.append((s.get("foo"), s.get("bar"))))
-    channels = {"foo": LastValue(int), "bar": LastValueAfterFinish(int)}
-    drive.invoke(app({"n": node}, channels, ["foo", "bar"], "foo"), {"foo": 123, "bar": 456})
-    assert seen == [(123, None), (123, 456)]
-    alone = app({"n": only("a").write_to("o")}, {"a": LastValueAfterFinish(int), "o": LastValue(int)})
-    assert drive.invoke(alone, 1) is None
-
-
-@pytest.mark.parametrize(("guard", "ok"), [(True, False), (False, True)])
-def test_m6_ephemeral_values_last_one_superstep(drive, guard, ok):
-    seen = []
-    nodes = {
-        "n0": on("a").read_from("e").do(lambda s: seen.append(dict(s)) or 1).write_to("b"),
-        "n1": on("b").read_from("e").do(lambda s: seen.append(dict(s))),
-    }
-    graph = app(nodes, {**cells("ab"), "e": EphemeralValue(int)}, ["a", "e"], "b")
-    drive.invoke(graph, {"a": 1, "e": 2})
-    assert seen == [{"a": 1, "e": 2}, {"b": 1}]
-    two = app({n: only("a").write_to("o") for n in "xy"}, {**cells("a"), "o": EphemeralValue(int, guard)})
-    if ok:
-        assert drive.invoke(two, 7) == 7
-    else:
-        with pytest.raises(InvalidUpdateError, match="'o'"):
-            drive.invoke(two, 7)
-
-
 def test_m7_untracked_values_are_in_no_checkpoint(drive):
     nodes = {"x": only("a").write_to("u", "b"), "y": on("b").read_from("u").do(lambda s: s["u"]).write_to("o")}
     graph = app(nodes, {**cells("abo"), "u": UntrackedValue(int)}, checkpointer=InMemorySaver())
@@ -506,55 +431,6 @@ def test_untracked_values_of_a_send_are_in_no_checkpoint(drive, durability):
     assert seen == [{"n": 5, "u": lock}, {"n": 5}]
 
 
-def test_m8_reducers_fold_and_overwrite_replaces(drive):
-    def add(old, new):
-        return old + (new if isinstance(new, list) else [new])
-
-    channels = {**cells("a"), "o": BinaryOperatorAggregate(list, add)}
-
-    def run(*writes):
-        return drive.invoke(app({f"n{i}": only("a").write_to(o=w) for i, w in enumerate(writes)}, channels), 0)
-
-    assert run(1, [2, 3], 4) == [1, 2, 3, 4]
-    with pytest.warns(GraphWarning, match="key 'o': an Overwrite replaced the value, and the other writes"):
-        assert run(1, Overwrite([9]), 2) == [9]
-    assert run({"__overwrite__": [8]}) == [8]
-    with pytest.raises(InvalidUpdateError, match="Overwrite"):
-        run(Overwrite([1]), Overwrite([2]))
-
-
-def test_m9_a_barrier_opens_when_all_names_were_seen(drive):
-    nodes = {
-        "x": only("a").write_to(ChannelWriteEntry("bar", "x"), "b"),
-        "y": only("b").write_to(ChannelWriteEntry("bar", "y"), "c"),
-        "z": only("c"),
-        "join": on("bar").read_from("o").do(lambda s: s.get("o", 0) + 1).write_to("o"),
-    }
-    channels = {**cells("abco"), "bar": NamedBarrierValue(str, {"x", "y"})}
-    graph = app(nodes, channels, checkpointer=InMemorySaver())
-    assert drive.invoke(graph, 1, Cfg) == 1
-    assert drive.invoke(graph, 1, Cfg) == 2, "used up and filled again"
-    wrong = app({"x": only("a").write_to(ChannelWriteEntry("bar", "q")), "join": on("bar")}, channels)
-    with pytest.raises(InvalidUpdateError, match="'q'"):
-        drive.invoke(wrong, 1)
-
-
-def test_m10_a_topic_has_the_values_of_the_last_step_or_of_all_steps(drive):
-    nodes = {
-        "x": only("a").do(lambda _: "1").write_to("foo", "bar", "b"),
-        "y": only("b").do(lambda _: ["2", "3"]).write_to("foo", "bar"),
-    }
-    channels = {**cells("ab"), "foo": Topic(str), "bar": Topic(str, accumulate=True)}
-    assert drive.invoke(app(nodes, channels, outputs=["foo", "bar"]), 1) == {"foo": ["2", "3"], "bar": ["1", "2", "3"]}
-
-
-def test_m11_a_single_node_doubles_a_string(drive):
-    assert (
-        drive.invoke(app({"n": only("a").do(lambda x: x + x).write_to("o")}, cells("ao", EphemeralValue)), "foo")
-        == "foofoo"
-    )
-
-
 def test_m11_a_chain_of_nodes(drive):
     nodes = {
         "n1": only("a").do(lambda x: x + x).write_to("b"),
@@ -564,55 +440,12 @@ def test_m11_a_chain_of_nodes(drive):
     assert drive.invoke(app(nodes, channels, outputs=["b", "o"]), "foo") == {"b": "foofoo", "o": "foofoofoofoo"}
 
 
-def test_m11_a_reducer_joins_what_parallel_nodes_write(drive):
-    def join(old, new):
-        return f"{old} | {new}" if old else new
-
-    nodes = {
-        "n1": only("a").do(lambda x: x + x).write_to("b", "o"),
-        "n2": only("b").do(lambda x: x + x[: len(x) // 2]).write_to("o"),
-    }
-    channels = {"a": EphemeralValue(str), "b": EphemeralValue(str), "o": BinaryOperatorAggregate(str, join)}
-    assert drive.invoke(app(nodes, channels), "foo") == "foofoo | foofoofoo"
-
-
 def test_m11_a_node_that_feeds_itself_ends_when_it_writes_nothing(drive):
     node = only("v").do(lambda x: x + x if len(x) < 10 else None).write_to(ChannelWriteEntry("v", skip_none=True))
     assert drive.invoke(app({"n": node}, {"v": EphemeralValue(str)}, "v", "v"), "a") == "a" * 16
 
 
-def test_m14_a_fresh_read_sees_only_its_own_tasks_writes(drive):
-    """What a writer after the body may look at; the state of the run does not move."""
-    from stategraph.pregel.program.writes import Writer
-
-    seen = {}
-
-    class Look(Writer):
-        def bind(self, pool):
-            self.reader = pool.reader(("o", "e"))
-
-        def write(self, result, task):
-            seen[task.name] = (task.preview(self.reader), task.run.machine.read(self.reader))
-
-    def node(name) -> PregelNode:
-        return PregelNode(channels="a", triggers=["a"], bound=lambda _: [name], writers=[ChannelWrite(["o"]), Look()])
-
-    channels = {**cells("a"), "e": EphemeralValue(int), "o": BinaryOperatorAggregate(list, operator.add)}
-    graph = app({"x": node("x"), "y": node("y")}, channels, ["a", "e"])
-    assert drive.invoke(graph, {"a": 1, "e": 5}) == ["x", "y"]
-    assert seen == {n: ({"o": [n], "e": 5}, {"o": [], "e": 5}) for n in "xy"}
-
-
 # -- the rest of the face -------------------------------------------------------------------------------------
-
-
-def test_a_graph_with_settings_of_its_own_adds_the_calls(drive):
-    graph = app(
-        {"n": only("a").do(lambda x, config: (config["tags"], config["metadata"]["k"])).write_to("o")}, cells("ao")
-    )
-    bound = graph.with_config(tags=["own"], metadata={"k": 1})
-    assert drive.invoke(bound, 0, {"tags": ["call"]}) == (["own", "call"], 1)
-    assert graph.config == {}
 
 
 def test_a_copy_takes_new_attributes_and_refuses_unknown_ones():
@@ -620,14 +453,6 @@ def test_a_copy_takes_new_attributes_and_refuses_unknown_ones():
     assert (graph.copy({"name": "other"}).name, graph.name) == ("other", "Pregel")
     with pytest.raises(AttributeError, match="nmae"):
         graph.copy({"nmae": 1})
-
-
-def test_an_async_node_in_a_sync_run_says_what_to_do():
-    async def body(value):
-        return value
-
-    with pytest.raises(TypeError, match=r"node 'n' is async.*ainvoke"):
-        app({"n": only("a").do(body).write_to("o")}, cells("ao")).invoke(1)
 
 
 def test_writers_may_be_appended_to_a_built_node_until_it_goes_into_a_graph(drive):

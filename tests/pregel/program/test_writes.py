@@ -133,7 +133,7 @@ class Annotated:
     y: int
 
 
-def annotated(**values) -> Annotated:
+def annotated(**values):
     found = Annotated()
     found.__dict__.update(values)
     return found

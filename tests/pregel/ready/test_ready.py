@@ -84,16 +84,6 @@ def test_a_trigger_while_a_node_runs_starts_it_again_afterwards(drive):
     assert show(drive.history(app, CONFIG)) == "w1 / x"
 
 
-def test_a_deferred_node_runs_when_nothing_is_under_way(drive):
-    builder = build("S>a>b S>c")
-    builder.add_node("late", lambda state: {"log": ["late"]}, defer=True)
-    builder.add_edge("a", "late")
-    app = builder.compile(InMemorySaver(), schedule="ready")
-    with ends_by(by_order("a", "b", "c")):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert show(drive.history(app, CONFIG)) == "a / b / c / late"
-
-
 # -- what a task reads, and what it may write ----------------------------------------------------------------------
 
 
@@ -287,17 +277,6 @@ def test_the_recursion_limit_counts_generations(drive):
     )
 
 
-def test_with_one_task_at_a_time_the_history_is_a_function_of_the_input(drive):
-    graph, routes = "S>a>b>d S>c>d d>e r:e=w w>f", {"e": sends("w", 1, 2, 3)}
-    found = set()
-    for thread in range(5):
-        config = {"configurable": {"thread_id": str(thread)}, "max_concurrency": 1}
-        app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
-        drive.invoke(app, EMPTY, config)
-        found.add(show(drive.history(app, config)))
-    assert found == {"a / c / b / d / e / w1 / w2 / w3 / f"}
-
-
 # -- failures ------------------------------------------------------------------------------------------------------
 
 
@@ -447,17 +426,6 @@ def test_the_other_schedule_runs_running_tasks_as_one_superstep(drive):
     answers = {each.id: each.value for each in state.interrupts}
     result = drive.invoke(app, Command(resume=answers), CONFIG)
     assert result["log"] == ["a", "x", "y", "d", "p=p@3", "q=q@3", "d"]
-
-
-def test_a_thread_of_supersteps_continues_as_ready(drive):
-    saver = InMemorySaver()
-    with pytest.warns(GraphWarning):
-        app = asking(saver, schedule="supersteps")
-    drive.invoke(app, EMPTY, CONFIG)
-    app = asking(saver)
-    answers = {each.id: each.value for each in drive.get_state(app, CONFIG).interrupts}
-    with ends_by(by_order("x", "y", "q", "p")):
-        assert drive.invoke(app, Command(resume=answers), CONFIG)["log"] == [*"axy", "q=q@1", "p=p@1", "d"]
 
 
 def test_an_edit_as_another_branch_keeps_interrupts_of_nodes_it_triggers(drive):

@@ -13,7 +13,6 @@ from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, sends, sh
 
 from stategraph import (
     START,
-    CheckpointConflictError,
     Command,
     GraphDrained,
     InMemorySaver,
@@ -27,7 +26,6 @@ from stategraph import (
 )
 from stategraph.checkpoint import Retention
 from stategraph.testing import virtual_time
-from stategraph.visualize.render.timeline import timeline
 
 postgres = cluster.emptied
 pytestmark = pytest.mark.trial
@@ -176,37 +174,7 @@ def test_answers_to_several_questions_survive_a_crash(drive, saver):
     assert drive.invoke(app(), None, CONFIG)["log"] == ["soon one", "x", "late two"]
 
 
-def test_of_two_runs_of_a_thread_one_continues(drive, saver):
-    app = beside_a_chain(saver, lambda state: {"log": [interrupt("?")]})
-    drive.invoke(app, EMPTY, CONFIG)
-    state = drive.get_state(app, CONFIG)
-
-    def meddle(state):
-        app.update_state(CONFIG, {"log": ["meddled"]}, "c")
-        return {"log": ["long"]}
-
-    other = beside_a_chain(saver, meddle)
-    with pytest.raises(CheckpointConflictError):
-        drive.invoke(other, EMPTY, CONFIG)
-    assert state.values["log"] == ["a", "b", "c"]
-
-
 # -- while it runs -------------------------------------------------------------------------------------------------
-
-
-def test_tasks_run_at_the_same_time(drive):
-    """c runs beside b, though b has started a step later."""
-    meet = threading.Barrier(2, timeout=10)
-
-    def together(name):
-        def run(state):
-            meet.wait()
-            return {"log": [name]}
-
-        return run
-
-    app = build("S>a>b S>c", nodes={"b": together("b"), "c": together("c")}).compile(schedule="ready")
-    assert sorted(drive.invoke(app, EMPTY)["log"]) == ["a", "b", "c"]
 
 
 def test_coroutines_run_at_the_same_time():
@@ -319,33 +287,6 @@ def test_nodes_run_on_executors(drive):
 
 
 # -- looked at -----------------------------------------------------------------------------------------------------
-
-
-def test_a_timeline_shows_what_overlapped(drive):
-    app = beside_a_chain(InMemorySaver(), lambda state: {"log": [interrupt("?")]})
-    drive.invoke(app, EMPTY, CONFIG)
-    drive.invoke(app, Command(resume="yes"), CONFIG)
-    model = timeline(app, CONFIG)
-    ends = [(bar.row, bar.step) for bar in model.bars if bar.row != "__start__"]
-    assert sorted(ends) == [("a", 1), ("b", 2), ("c", 3), ("d", 5), ("long", 4), ("long", 4)]
-
-
-def test_a_wide_fan_out_is_stored_as_changes(drive):
-    """Each step stores what has changed, however many tasks are under way."""
-    saver = InMemorySaver()
-    app = build("r:S=w w>sum", {"S": sends("w", *range(40))}).compile(saver, schedule="ready")
-    written = []
-    plain = saver.commit
-
-    def note(commits):
-        written.extend(len(commit.values) for commit in commits)
-        plain(commits)
-
-    saver.commit = note  # type: ignore[method-assign]
-    with ends_by(lambda task: task.path):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert len(written) == 43
-    assert max(written[3:]) <= 4  # a slot, the log, the trigger of sum, the Sends once
 
 
 __all__ = ["StateGraph"]

@@ -5,7 +5,7 @@ from kit.drive import each_durability
 from kit.graphs import CONFIG
 from kit.ready_graphs import build, by_order, ends_by
 
-from stategraph import CheckpointConflictError, Command, InMemorySaver, Send, interrupt
+from stategraph import CheckpointConflictError, Command, Send, interrupt
 from stategraph.checkpoint.base import POST, POST_TASK_ID
 
 ORDER = by_order("a", "b", "c", "long", "d")
@@ -177,22 +177,6 @@ def test_streams_show_it_behind_the_step(drive, saver):
     ]
 
 
-def test_a_graph_inside_leaves_it_to_the_graph_around(drive, saver):
-    inner = build("S>i>j", nodes={"i": posting("i", saver, "word"), "j": saw("j")})
-    app = app_of(saver, "S>a>b", a=inner.compile(schedule="ready", inbox=True))
-    assert drive.invoke(app, {"log": []}, CONFIG)["log"] == ["i0", "j1", "word", "b3"]
-
-
-def test_an_edit_and_a_fork_do_not_get_it_again(drive, saver):
-    app = app_of(saver, "S>a>b", a=posting("a", saver, "word"))
-    drive.invoke(app, {"log": []}, CONFIG)
-    (before_a,) = [each for each in drive.history(app, CONFIG) if each.next == ("a",)]
-    assert drive.invoke(app, None, before_a.config)["log"] == ["a0", "b1"]
-    drive.call(app, "post", CONFIG, {"log": ["next"]})
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
-    assert waiting(drive, saver) == ["next"]
-
-
 def test_posts_are_applied_once_when_schedules_alternate(drive, saver):
     def ask(state):
         return {"log": [interrupt("?", key="q")]}
@@ -254,17 +238,3 @@ def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive, saver):
     end = drive.get_state(app_of(saver), CONFIG)
     assert end.values["log"].count("word") == 1 and end.posts == ()
     assert [words for _, words in posted(saver)] == [["word"]]
-
-
-def test_a_reducer_that_raises_on_it_leaves_it(drive):
-    saver = InMemorySaver()
-    app = app_of(saver, a=posting("a", saver, "word"))
-    inbox_table = saver.store_post
-
-    def broken(thread_id, writes):
-        inbox_table(thread_id, [("log", saver.serde.dumps(3))])
-
-    saver.store_post = broken  # type: ignore[method-assign]
-    with pytest.warns(match="cannot be taken and waits on"):
-        end = drive.invoke(app, {"log": []}, CONFIG)
-    assert end["log"] == ["a0", "b1", "c2", "long0", "d4"]

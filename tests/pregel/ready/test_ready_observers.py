@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from typing import Any
 
 import pytest
 from kit.graphs import CONFIG
@@ -128,62 +126,6 @@ def test_a_failed_task_starts_again_in_the_next_call(drive):
     drive.invoke(app, None, CONFIG, observer=log)
     assert log.events[:2] == [("run", "StateGraph"), ("loaded", 2)]
     assert steps_of(log) == [(3, ("long",))]
-
-
-def test_a_breakpoint_is_observed(drive):
-    log = Log()
-    app = beside_a_chain(InMemorySaver(), interrupt_before=["b"])
-    drive.invoke(app, EMPTY, CONFIG, observer=log)
-    assert log.events[-2:] == [("breakpoint", ("b", "d")), ("run ended", "paused", "NoneType")]
-
-
-def test_a_graph_inside_is_a_run_of_its_own_below_its_task(drive):
-    class Runs(Observer):
-        def __init__(self):
-            self.runs: list[Any] = []
-
-        def run_started(self, run):
-            self.runs.append((run.graph, run.parent and (run.parent.node, run.parent.step)))
-
-    runs = Runs()
-    inner = build("S>x>y").compile(schedule="ready", name="inner")
-    app = build("S>a>b", nodes={"b": inner}).compile(schedule="ready", name="outer", observer=runs)
-    drive.invoke(app, EMPTY)
-    assert runs.runs == [("outer", None), ("inner", ("b", 2))]
-
-
-# -- traces and logs -----------------------------------------------------------------------------------------------
-
-
-def test_spans_of_tasks_overlap_below_the_span_of_their_run(drive):
-    pytest.importorskip("opentelemetry.sdk")
-    from kit.otel_nodes import Traced
-
-    traced = Traced()
-    app = beside_a_chain(InMemorySaver(), observer=traced.observer)
-    with ends_by(CHAIN_FIRST):
-        drive.invoke(app, EMPTY, CONFIG)
-    run = "invoke_workflow StateGraph"
-    parents = dict(traced.parents())
-    assert parents[run] is None
-    for name in ("a", "b", "c", "long", "d"):
-        assert (parents[f"task {name}"], parents[f"attempt {name}"]) == (run, f"task {name}")
-    steps = [point.count for point in traced.points("stategraph.step.duration")]
-    commits = [point.count for point in traced.points("stategraph.commit.duration")]
-    assert (steps, commits) == ([5], [7])
-
-
-def test_retries_and_failures_are_logged_with_the_step_in_which_their_task_started(drive, caplog):
-    def fail(state):
-        raise ConnectionError("down")
-
-    caplog.set_level(logging.INFO, "stategraph")
-    graph = build("S>a>b")
-    graph.add_node("flaky", fail, retry_policy=QUICK).add_edge("a", "flaky")
-    with pytest.raises(ConnectionError):
-        drive.invoke(graph.compile(InMemorySaver(), schedule="ready"), EMPTY, CONFIG)
-    told = [(record.levelname, record.thread_id, record.node, record.step, record.attempt) for record in caplog.records]
-    assert told == [("INFO", "t", "flaky", 2, 1), ("WARNING", "t", "flaky", 2, 2)]
 
 
 # -- progress= -----------------------------------------------------------------------------------------------------

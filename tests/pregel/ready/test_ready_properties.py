@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 from zlib import crc32
 
 import pytest
@@ -20,7 +19,7 @@ from stategraph.testing import virtual_time
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 
 
-def facts(app, config: Any = CONFIG):
+def facts(app, config=CONFIG):
     """What the history of a thread says, without ids and times."""
     return [
         (

@@ -16,7 +16,6 @@ from stategraph import (
     START,
     Command,
     InMemorySaver,
-    Limit,
     Runtime,
     Send,
     StateGraph,
@@ -25,7 +24,6 @@ from stategraph import (
 )
 from stategraph.pregel.errors import ConcurrentUpdateError
 from stategraph.testing import record, replay, survives
-from stategraph.visualize import timeline
 
 EMPTY = {"log": []}
 
@@ -262,22 +260,10 @@ def test_a_race_blocks_only_nodes_behind_it(drive):
 # -- one at a time, limits, breakpoints ----------------------------------------------------------------------------
 
 
-def test_with_max_concurrency_one_the_other_racers_never_start(drive):
-    app = make(race("fail", "win", "x", "y"), beside="beside")
-    result = drive.invoke(app, EMPTY, {**CONFIG, "max_concurrency": 1})
-    assert (RAN, result["log"]) == (["fail", "win"], ["win", "beside", "after", "behind"])
-
-
 def test_with_max_concurrency_two_a_waiting_racer_does_not_start_after_the_win(drive):
     names = [f"win {number}" for number in range(50)]
     result = drive.invoke(make(race(*names)), EMPTY, {**CONFIG, "max_concurrency": 2})
     assert len(RAN) < 10 and len(result["log"]) == 2
-
-
-def test_slots_of_losers_are_released(drive):
-    limit = Limit(1)
-    for _ in range(3):
-        assert len(drive.invoke(make(race("x", "y", "z"), limit=limit), EMPTY, CONFIG)["log"]) == 2
 
 
 def test_a_breakpoint_stops_a_whole_race(drive):
@@ -369,16 +355,6 @@ def test_after_an_edit_a_race_starts_again_and_keeps_its_interrupts(drive):
     assert drive.invoke(app, Command(resume="!"), CONFIG)["log"][-2:] == ["ask 2!", "after"]
 
 
-def test_a_fork_races_again(drive):
-    app = make(race("x", "y"), beside="beside")
-    with ends_by(by_name("beside", "x", "after", "behind", "y")):
-        drive.invoke(app, EMPTY, CONFIG)
-    old = next(each for each in drive.history(app, CONFIG) if each.values["log"] == ["beside"])
-    assert old.next == ("run", "run", "behind") and [task.lost for task in old.tasks] == [False, True, False]
-    with ends_by(by_name("y", "x", "after", "behind")):
-        assert drive.invoke(app, None, old.config)["log"] == ["beside", "y", "after", "behind"]
-
-
 def test_a_graph_inside_races(drive):
     inner = make(race("x", "win"), saver=True)
     builder = chain_of(State, inner=inner)
@@ -399,27 +375,6 @@ def test_a_racer_may_be_a_graph(drive):
 
 
 # -- looked at -----------------------------------------------------------------------------------------------------
-
-
-def test_a_timeline_shows_losers_in_the_step_of_the_win(drive):
-    app = make(race("x", "win"), beside="beside")
-    with ends_by(by_name("beside", "win", "after", "behind", "x")):
-        drive.invoke(app, EMPTY, CONFIG)
-    bars = [(bar.row, bar.step, bar.state) for bar in timeline(app, CONFIG).bars if bar.row == "run"]
-    assert sorted(bars) == [("run", 2, "done"), ("run", 2, "lost")]
-
-
-def test_streams_show_each_racer_once(drive):
-    app = make(race("fail", "ask", "win", "x"))
-    with ends_by(by_name("fail", "ask", "win", "after", "x")):
-        chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["tasks", "updates"])
-    ends = [data.get("lost", False) for mode, data in chunks if mode == "tasks" and "result" in data]
-    assert sorted(ends) == [False, False, True, True, True]
-    assert [[*data] for mode, data in chunks if mode == "updates"] == [["run"], ["after"]]
-    app = make(race("fail", "ask"))
-    chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["tasks", "updates"])
-    assert [[*data] for mode, data in chunks if mode == "updates"] == [["__interrupt__"]]
-    assert len([data for mode, data in chunks if mode == "tasks" and "result" in data]) == 2
 
 
 def test_coroutines_that_lost_are_cancelled_and_awaited():

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import forget_modules
 from kit.graphs import CONFIG
-from kit.ready_graphs import build, by_order, ends_by, ends_together, sends, times
+from kit.ready_graphs import build, by_order, ends_by, ends_together, sends
 from kit.ready_random import EMPTY, Died, MortalSaver, by_chance, make_graph
 from typing_extensions import TypedDict
 
@@ -78,39 +78,6 @@ def call(app, given, *order):
 
 
 # -- the order of ends ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("order", ["abcd", "bacd", "bdac", "acbd"])
-def test_tasks_end_in_the_recorded_order(drive, order):
-    app = ready(build("S>a>c>e S>b>d>e"))
-    call(app, EMPTY, *order)
-    check(drive, app, *order, "e")
-
-
-def test_tasks_that_ended_together_end_together(drive):
-    app = ready(build("S>a>c>e S>b>d>e"))
-    with ends_together():
-        app.invoke(EMPTY, CONFIG)
-    check(drive, app, "a b", "c d", "e")
-
-
-def test_sends_end_in_the_recorded_order(drive):
-    app = ready(build("r:S=w|a w>e a>e", {"S": lambda _: [*sends("w", 0, 1, 2)(_), "a"]}))
-    with ends_by(lambda task: (task.send.arg["n"] if task.send else 1.5) * -1):
-        app.invoke(EMPTY, CONFIG)
-    check(drive, app, "w", "a", "w", "w", "e")
-
-
-def test_equal_sends_are_recorded_tasks_of_their_own(drive):
-    app = ready(build("S>a r:a=w w>e", {"a": sends("w", 1, 1, 1)}))
-    call(app, EMPTY)
-    check(drive, app, "a", "w", "w", "w", "e")
-
-
-def test_loops_and_deferred_nodes_end_in_the_recorded_order(drive):
-    app = ready(build("S>a>b r:b=a|E S>c>d S>z", {"b": times(3, "a", node="b")}, deferred="z"))
-    call(app, EMPTY, "a", "c", "b", "d")
-    check(drive, app, "a", "c", "b", "a", "b", "a", "b", "d", "z")
 
 
 def test_several_inputs_have_their_orders(drive):

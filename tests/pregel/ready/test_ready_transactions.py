@@ -14,19 +14,15 @@ from kit.ready_graphs import build, by_order, ends_by
 from stategraph import (
     CheckpointConflictError,
     Command,
-    InMemorySaver,
-    RetryPolicy,
     get_runtime,
     interrupt,
 )
 from stategraph.checkpoint.base import RETURN
 from stategraph.checkpoint.errors import StorageError
-from stategraph.checkpoint.postgres import PostgresSaver
 
 __all__ = ["bank"]
 EMPTY = {"log": []}
 CHAIN_FIRST = by_order("x", "a", "b", "c", "long")
-AGAIN = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
 
 
 @pytest.fixture(autouse=True)
@@ -80,33 +76,6 @@ def test_a_resume_finds_the_record_at_the_origin(drive, bank, durability):
     assert bank.calls == bank.rows() == ["book"]
 
 
-def test_several_and_a_retry(drive, bank):
-    fails = [True]
-
-    def body(state):
-        got = []
-        for what in ("one", "two", "three"):
-            got.append((yield what, bank.pay, what))
-            if what == "two" and fails:
-                fails.clear()
-                raise ConnectionError
-        return {"log": got}
-
-    end = drive.invoke(app_of(drive, body, bank.saver, retry_policy=AGAIN), EMPTY, CONFIG)
-    assert end["log"] == ["x", "a", "b", "c", "receipt 1", "receipt 2", "receipt 3", "d"]
-    assert bank.rows() == ["one", "three", "two"]
-
-
-def test_what_the_function_raises_undoes_it(drive, bank):
-    bank.fails = [ConnectionError("no luck")]
-    app = app_of(drive, pay_and_ask(bank), bank.saver)
-    with pytest.raises(ConnectionError):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert (bank.rows(), places(bank.saver)) == ([], [])
-    drive.invoke(app, None, CONFIG)
-    assert (bank.rows(), places(bank.saver)) == (["book"], [1])
-
-
 def test_an_edit_takes_it_along(drive, bank):
     app = app_of(drive, pay_and_ask(bank), bank.saver)
     drive.invoke(app, EMPTY, CONFIG)
@@ -123,15 +92,6 @@ def test_the_other_schedule_finds_it(drive, bank, first, second):
     end = drive.invoke(app, Command(resume="yes"), CONFIG)
     assert "receipt 1" in end["log"] and "yes" in end["log"]
     assert bank.calls == bank.rows() == ["book"]
-
-
-def test_a_fork_has_it_again(drive, bank):
-    app = app_of(drive, pay_and_ask(bank), bank.saver)
-    drive.invoke(app, EMPTY, CONFIG)
-    drive.invoke(app, Command(resume="yes"), CONFIG)
-    first = [each for each in drive.history(app, CONFIG) if "long" in each.next][-1]
-    drive.invoke(app, None, first.config)
-    assert bank.rows() == ["book"] * 2
 
 
 def test_an_outdated_run_writes_nothing(drive, bank):
@@ -151,17 +111,6 @@ def test_an_outdated_run_writes_nothing(drive, bank):
     assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"] == ["x", "a", "b", "c", "receipt 1", "yes", "d"]
 
 
-def test_a_run_whose_thread_has_moved_on_writes_nothing(drive, bank):
-    def body(state):
-        elsewhere(lambda: drive.update_state(app, CONFIG, {"log": ["edited"]}, as_node="x"))
-        return {"log": [(yield "pay", bank.pay)]}
-
-    app = app_of(drive, body, bank.saver)
-    with pytest.raises(CheckpointConflictError):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert bank.calls == bank.rows() == []
-
-
 def test_a_run_with_a_recorded_transaction_resumes(drive, bank):
     """What it records after that, and its next step, are stored: it knows what it has recorded itself."""
     calls = []
@@ -173,26 +122,6 @@ def test_a_run_with_a_recorded_transaction_resumes(drive, bank):
 
     end = drive.invoke(app_of(drive, body, bank.saver), EMPTY, CONFIG)
     assert end["log"] == ["x", "a", "b", "c", "receipt 1", "sent", "d"]
-
-
-def test_a_saver_without_transactions_is_refused(drive, bank):
-    with pytest.raises(NotImplementedError, match="InMemorySaver, which has no transactions"):
-        drive.invoke(app_of(drive, pay_and_ask(bank), InMemorySaver()), EMPTY, CONFIG)
-
-
-@pytest.mark.parametrize("arrives", [True, False])
-def test_a_lost_commit_response(drive, postgres, monkeypatch, arrives):
-    """The next try looks beside the origin: if it had arrived the record is found, else the function is called again."""
-    from kit.bank import lose
-
-    with PostgresSaver.from_conn_string(postgres) as saver:
-        bank = Bank("postgres", postgres, saver)
-        bank.calls = lose(monkeypatch, "COMMIT", arrives=arrives)
-        app = app_of(drive, pay_and_ask(bank), saver)
-        drive.invoke(app, EMPTY, CONFIG)
-        assert (bank.rows(), places(saver)) == (["book"], [1])
-        end = drive.invoke(app, Command(resume="yes"), CONFIG)
-        assert end["log"][4:] == [f"receipt {1 if arrives else 2}", "yes", "d"]
 
 
 class Died(BaseException):

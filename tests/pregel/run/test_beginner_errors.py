@@ -64,7 +64,7 @@ def one(node, **options) -> StateGraph[Any]:
     return StateGraph(State, **options).add_node("a", node).add_edge(START, "a")
 
 
-def told(error: BaseException) -> str:
+def told(error: BaseException):
     return "\n".join((str(error), *getattr(error, "__notes__", ())))
 
 
@@ -561,7 +561,7 @@ async def keep_cancellation(state: State) -> dict[str, Any]:
     raise AssertionError
 
 
-async def read(app, thread) -> list[Any]:
+async def read(app, thread):
     return [chunk async for chunk in app.astream({"n": 0}, thread)]
 
 

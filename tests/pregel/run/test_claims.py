@@ -108,7 +108,7 @@ def dies_once():
     return body
 
 
-def kill_in(app, call, config: Any, monkeypatch):
+def kill_in(app, call, config, monkeypatch):
     """A call in whose node the process dies: whatever it tries to store afterwards is lost."""
     record, claims = app.checkpointer.record, [True]
 
@@ -130,28 +130,6 @@ def test_an_answer_survives_the_crash_of_the_process_that_claimed_it(drive, save
     assert drive.invoke(app, None, CFG)["log"] == ["yes", "z"]
 
 
-def test_an_answer_is_open_again_when_its_run_fails_or_pauses(drive, saver):
-    app = one(asks("q", count=2), saver)
-    drive.invoke(app, {"log": []}, CFG)
-    drive.invoke(app, Command(resume=1), CFG)
-    assert drive.invoke(app, Command(resume=2), CFG)["log"] == [("q", 1, 2), "z"]
-
-
-def test_an_answer_can_be_given_again_after_a_failure(drive, saver):
-    wants = fails("inner", 1)
-
-    def body(state):
-        answer = interrupt("q?")
-        wants(state)
-        return {"log": [answer]}
-
-    app = one(body, saver)
-    drive.invoke(app, {"log": []}, CFG)
-    with pytest.raises(Exception):  # noqa: B017
-        drive.invoke(app, Command(resume=1), CFG)
-    assert drive.invoke(app, None, CFG)["log"] == [1, "z"]
-
-
 # -- the same run again -----------------------------------------------------------------------------------------
 
 
@@ -169,15 +147,6 @@ def test_a_run_delivered_twice_is_applied_once(drive, saver):
     assert drive.invoke(app, {"log": ["a"]}, run("r1")) == first  # also after another
     assert drive.history(app, CFG) == before
     assert ran == ["x", "x"]
-
-
-def test_an_answer_delivered_twice_is_applied_once(drive, saver):
-    ran = Ran()
-    app = one(asks("q", ran), saver)
-    drive.invoke(app, {"log": []}, run("r1"))
-    done = drive.invoke(app, Command(resume="yes"), run("r2"))
-    assert drive.invoke(app, Command(resume="yes"), run("r2")) == done
-    assert ran.take() == ["q", "q"]  # asked, answered
 
 
 def test_an_answer_redelivered_after_a_crash_resumes_the_run(drive, saver, monkeypatch):

@@ -52,7 +52,7 @@ class Configs(list[Any]):
     def node(self, state: State, config: RunnableConfig):
         self.append(config)
 
-    def of(self, drive, config: Any = None, bound=None):
+    def of(self, drive, config=None, bound=None):
         app = app_of(self.node)
         drive.invoke(app.with_config(bound) if bound else app, {}, config)
         return self[-1]
@@ -75,13 +75,6 @@ def test_metadata_say_where_the_node_runs(drive):
         "stategraph_triggers": ("branch:to:n",),
         "stategraph_path": ("__pregel_pull", "n"),
     }
-
-
-def test_tags_and_configurable_reach_the_node(drive):
-    config = Configs().of(drive, {"tags": ["t"], "configurable": {"user": "u", "thread_id": "1"}})
-    assert config["tags"] == ["t"]
-    assert config["configurable"]["user"] == "u"
-    assert config["configurable"]["thread_id"] == config["metadata"]["thread_id"] == "1"
 
 
 def test_the_thread_a_token_belongs_to_is_in_its_metadata(drive):
@@ -240,9 +233,6 @@ def test_the_run_id_reaches_nodes(run_id, drive):
     assert seen == [str(run_id)]
 
 
-# -- how many at once ------------------------------------------------------------------------------------------
-
-
 # -- context ---------------------------------------------------------------------------------------------------
 
 
@@ -320,14 +310,6 @@ def test_the_same_things_can_be_had_by_function(drive):
     events = drive.stream(app_of(node, store=store), {}, stream_mode="custom")
     assert seen == [True, True, True]
     assert events == ["one", "two", "three"]
-
-
-def test_without_a_reader_the_writer_does_nothing(drive):
-    def node(state: State, writer: StreamWriter):
-        writer("unheard")
-        return {"log": ["x"]}
-
-    assert drive.invoke(app_of(node), {}) == {"log": ["x"]}
 
 
 # -- options of a call -----------------------------------------------------------------------------------------

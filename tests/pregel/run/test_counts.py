@@ -242,7 +242,7 @@ class Gathered(TypedDict):
     count: int
 
 
-def map_reduce(node) -> CompiledStateGraph:
+def map_reduce(node):
     graph = StateGraph(Gathered).add_node("work", node)
     graph.add_conditional_edges(START, lambda state: [Send("work", i) for i in range(state["count"])], ["work"])
     return graph.compile()
@@ -438,7 +438,7 @@ def test_a_superstep_of_history_in_memory():
         tracemalloc.stop()
 
 
-def appending(saver: SqliteSaver) -> CompiledStateGraph:
+def appending(saver):
     """A loop whose list grows by 200 bytes a superstep, to the length its first item names."""
     return (
         chain_of(Gathered, add=lambda state: {"items": ["x" * 198]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import pytest
 from faults.campaign import patched
@@ -59,7 +58,7 @@ def before_the_first_store(saver, call, acall):
     """What has been loaded is out of date: another call runs before anything is stored."""
     due = [1]
 
-    def around(store: Any):
+    def around(store):
         def run(*given):
             if due and due.pop():
                 call()
@@ -67,7 +66,7 @@ def before_the_first_store(saver, call, acall):
 
         return run
 
-    def around_async(store: Any):
+    def around_async(store):
         async def run(*given):
             if due and due.pop():
                 await acall()

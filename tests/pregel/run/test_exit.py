@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kit.drive import each_durability
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, fails, graph, says
@@ -23,7 +21,7 @@ def namespaces(app):
     return sorted("|".join(level.split(":")[0] for level in _ns(row.config).split("|")) for row in rows)
 
 
-def _ns(config: Any):
+def _ns(config):
     return config["configurable"].get("checkpoint_ns", "")
 
 

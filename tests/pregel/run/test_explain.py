@@ -4,8 +4,6 @@ lack.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from kit.drive import each_schedule
 from kit.graphs import graph_of
@@ -32,7 +30,7 @@ class Quorum(LastValue[int]):
     def is_available(self):
         return self.votes >= 2
 
-    def describe(self) -> ChannelStatus:
+    def describe(self):
         if self.is_available():
             return super().describe()
         return ChannelStatus("waiting" if self.votes else "empty", f"has {self.votes} of 2 votes")
@@ -46,7 +44,7 @@ class Quorum(LastValue[int]):
         return new
 
 
-def explain(drive, app, config: Any = CFG):
+def explain(drive, app, config=CFG):
     return drive.call(app, "explain", config)
 
 

@@ -29,13 +29,13 @@ class Noting:
         self.metadata: dict[str, Any] = {}
         self.log: list[Any] = []
 
-    def around_run(self) -> Note:
+    def around_run(self):
         return Note(self, "run")
 
-    def around_attempt(self, task) -> Note:
+    def around_attempt(self, task):
         return Note(self if not task.node.hidden else Noting(), task.name)  # the input is a task, too
 
-    def around_router(self, task, place, router, state) -> Note:
+    def around_router(self, task, place, router, state):
         return Note(self, f"router {place} of {task.name}")
 
     def config_of(self, task):
@@ -86,7 +86,7 @@ def one_node(function, **options):
     return graph
 
 
-def call(app, world, given, config: Any = None):
+def call(app, world, given, config=None):
     return app.invoke(given, config) if world == "sync" else asyncio.run(app.ainvoke(given, config))
 
 
@@ -95,7 +95,7 @@ worlds = pytest.mark.parametrize("world", ["sync", "async"])
 
 @worlds
 def test_it_surrounds_run_attempt_and_router(world):
-    def node(state, config: Any):
+    def node(state, config):
         assert config["seen_by"] == "a"
         return {"x": [SEEN.get()]}
 

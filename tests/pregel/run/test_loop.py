@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from kit.drive import each_case
@@ -24,11 +22,11 @@ from stategraph.pregel.run.run import Run
 from stategraph.pregel.task.task import Task
 
 
-def only(channel) -> NodeBuilder:
+def only(channel):
     return NodeBuilder().subscribe_only(channel)
 
 
-def graph(nodes: dict[str, NodeBuilder], saver=None, **kwargs):
+def graph(nodes, saver=None, **kwargs):
     channels = {k: LastValue(int) for k in "abcd"}
     channels["log"] = BinaryOperatorAggregate(list, operator.add)
     return Pregel(
@@ -67,7 +65,7 @@ class Hand:
         self.notes: list[str] = []
         self.waiting: list[Task] = []
 
-    def run(self, app: Pregel, input, config: Any = CONFIG, **call):
+    def run(self, app: Pregel, input, config=CONFIG, **call):
         run = Run(app, input, config, Call(**call))
         for effect in carry_out(run):
             self.answer(run, effect)
@@ -122,12 +120,6 @@ def test_load_then_input_then_a_commit_after_each_superstep():
     assert hand.notes == [
         "load", "commit input -1", "run n1", "commit loop 0", "run n2", "commit loop 1", "run n3", "commit loop 2",
     ]  # fmt: skip
-
-
-def test_durability_exit_commits_once_at_the_end():
-    hand = Hand()
-    hand.run(chain(InMemorySaver()), 1, durability="exit")
-    assert hand.notes == ["load", "run n1", "run n2", "run n3", "commit loop 2"]
 
 
 def test_early_finishers_are_recorded_while_others_run_and_the_last_goes_with_the_commit():
@@ -279,7 +271,7 @@ def test_an_interrupt_of_the_process_wins_and_is_not_stored(fatal):
 # -- ending early ---------------------------------------------------------------------------------------------
 
 
-def opened(app: Pregel, **call) -> tuple[Run, Iterator[Any], Hand]:
+def opened(app: Pregel, **call):
     """A loop that stands in the superstep after n1."""
     run = Run(app, 1, CONFIG if app.checkpointer else None, Call(**call))
     loop, hand = carry_out(run), Hand()
@@ -332,15 +324,6 @@ def test_tasks_that_ended_before_the_driver_failed_are_kept():
 
 
 # -- going on -------------------------------------------------------------------------------------------------
-
-
-def test_nothing_left_to_do_runs_and_saves_nothing():
-    app = chain(InMemorySaver())
-    Hand().run(app, 1)
-    hand = Hand()
-    run = hand.run(app, None)
-    assert hand.notes == ["load"]
-    assert run.machine.output("log") == ["n1", "n2", "n3"]
 
 
 def test_step_numbers_continue_with_a_second_input():

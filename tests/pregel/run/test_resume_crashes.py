@@ -5,8 +5,6 @@ the process dies" of docs/explanation/architecture.md, row by row.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kit.pausing_graphs import CFG, Ran, graph
@@ -27,7 +25,7 @@ class Mortal(SqliteSaver):
     dead = False
     claimed = False
 
-    def _store(self, name, store: Callable[..., Any], *given):
+    def _store(self, name, store, *given):
         result = None
         if not self.dead and (name != self.dies_at or self.stores_first):
             result = store(*given)

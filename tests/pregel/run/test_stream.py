@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import operator
 import threading
-from typing import Any
 
 import pytest
-from kit.drive import each_case, each_durability
+from kit.drive import each_durability
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
@@ -81,12 +80,6 @@ def test_values_of_version_two_have_interrupts_next_to_the_data(drive):
     assert (first["data"], first["interrupts"]) == ({"x": ["i"], "y": []}, ())
     assert asked["data"] == {"x": ["i"], "y": []}
     assert [question.value for question in asked["interrupts"]] == ["why?"]
-
-
-@each_case("mode", ["vlaues", ["values", "upd"], "", [5], ["tools "]])
-def test_an_unknown_mode_is_refused_with_the_known_ones(drive, mode):
-    with pytest.raises(ValueError, match=r"stream_mode must be one of 'checkpoints', 'custom', 'debug'"):
-        drive.stream(chain(), INPUT, stream_mode=mode)
 
 
 def test_no_modes_give_no_chunks_but_run(drive):
@@ -311,7 +304,7 @@ def test_debug_wraps_tasks_and_checkpoints_with_step_and_time(drive):
 
 
 def test_order_of_chunks_within_a_superstep(drive):
-    def body(value, writer: Any):
+    def body(value, writer):
         writer("note")
         return ["1"]
 
@@ -387,7 +380,7 @@ def test_custom_events_reach_the_reader_while_the_node_runs(limit, nodes):
     seen = [threading.Event() for _ in range(nodes)]
 
     def body(index):
-        def run(value, writer: Any):
+        def run(value, writer):
             writer(index)
             assert seen[index].wait(5)
             return [index]
@@ -408,12 +401,12 @@ async def test_custom_events_reach_the_async_reader_while_the_node_runs(limit, k
     seen = asyncio.Event()
     seen_thread = threading.Event()
 
-    async def coro(value, writer: Any):
+    async def coro(value, writer):
         writer(1)
         await seen.wait()
         return [1]
 
-    def function(value, writer: Any):
+    def function(value, writer):
         writer(1)
         assert seen_thread.wait(5)
         return [1]
@@ -427,7 +420,7 @@ async def test_custom_events_reach_the_async_reader_while_the_node_runs(limit, k
 
 def test_each_tasks_own_events_keep_their_order(drive):
     def body(name):
-        def run(value, writer: Any):
+        def run(value, writer):
             for i in range(20):
                 writer((name, i))
 
@@ -443,21 +436,12 @@ def test_custom_writes_are_dropped_unless_custom_was_requested(drive):
     assert "lost" not in str(drive.stream(app, {"a": 0}, stream_mode=["values", "updates", "tasks"]))
 
 
-def test_a_writer_may_be_handed_to_a_thread_of_the_users(drive):
-    def body(value, writer: Any):
-        thread = threading.Thread(target=writer, args=("from a thread",))
-        thread.start()
-        thread.join()
-
-    assert drive.stream(graph({"n": only("a").do(body)}), {"a": 0}, stream_mode="custom") == ["from a thread"]
-
-
 def test_events_of_a_failed_attempt_stay_in_the_stream(drive):
     from stategraph import RetryPolicy
 
     tries = []
 
-    def body(value, writer: Any):
+    def body(value, writer):
         tries.append(1)
         writer(len(tries))
         if len(tries) < 3:
@@ -471,7 +455,7 @@ def test_events_of_a_failed_attempt_stay_in_the_stream(drive):
 
 
 def nested():
-    def note(value, writer: Any):
+    def note(value, writer):
         writer("inside")
         return ["s"]
 

@@ -109,13 +109,6 @@ def test_without_subgraphs_inner_steps_are_not_shown(drive):
 # -- namespaces -----------------------------------------------------------------------------------------------
 
 
-def test_several_graphs_run_by_one_task_are_numbered(drive):
-    app = graph({"n": calls(plain(), times=3)}, (START, "n"))
-    chunks = drive.stream(app, {}, CFG, subgraphs=True)
-    assert namespaces(chunks) == ["n", "n:1", "n:2"]
-    assert len({ns[0] for ns, _ in chunks if ns}) == 1
-
-
 def test_different_graphs_in_one_task_share_the_numbers(drive):
     one, two = plain(), graph({"t": says("t")}, (START, "t"), checkpointer=None)
     app = graph({"n": lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}}, (START, "n"))
@@ -238,7 +231,7 @@ def test_a_node_may_pass_on_the_config_it_was_given(drive):
     """It says no more than the context does, so the graph stays nested: it is lent the saver, and pauses."""
     child = inner()
 
-    def node(state, config: Any):
+    def node(state, config):
         return {"log": child.invoke({}, {**config, "tags": ["mine"]})["log"]}
 
     app = graph({"n": node}, (START, "n"))
@@ -543,16 +536,6 @@ def test_a_replay_starts_a_nested_graph_over(drive):
     assert ran == ["s", "i"]
 
 
-def test_a_replay_takes_a_graph_with_a_history_back_to_what_it_was_then(drive):
-    """It starts from its newest checkpoint before the one that is done anew; later turns count for nothing."""
-    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
-    for _ in range(3):
-        drive.invoke(app, {}, CFG)
-    second_turn = at(drive, app, 3)
-    assert drive.invoke(app, None, second_turn)["log"] == [["s"], ["s", "s"]]
-    assert drive.invoke(app, {}, CFG)["log"][-1] == ["s", "s", "s"]
-
-
 def test_a_replay_of_an_update_takes_a_graph_with_a_history_back_as_well(drive):
     """What counts is the checkpoint that was updated, not when."""
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
@@ -604,33 +587,6 @@ def test_a_nested_checkpoint_takes_no_new_input_and_must_exist(drive):
     with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
         drive.invoke(app, None, unknown)
     assert drive.history(app, CFG) == before
-
-
-def test_running_from_a_checkpoint_two_levels_down(drive):
-    """Each level goes on from the checkpoint it had then; the old branch stays as it was."""
-    ran = Ran()
-    middle = graph({"m": says("m", ran), "in": inner(ran)}, (START, "m"), ("m", "in"), checkpointer=None)
-    app = graph({"a": says("a", ran), "mid": middle}, (START, "a"), ("a", "mid"))
-    drive.invoke(app, {}, CFG)
-    nested = drive.get_state(app, CFG, subgraphs=True).tasks[0].state.tasks[0].state
-    first = drive.invoke(app, Command(resume="A"), CFG)["log"]
-    before = drive.history(app, CFG)
-    ran.clear()
-    assert asked(drive.invoke(app, None, nested.config)) == ["i?"] and ran == ["i"]
-    again = drive.invoke(app, Command(resume="B"), CFG)["log"]
-    assert again == [("i", "B") if item == ("i", "A") else item for item in first]
-    assert drive.history(app, CFG)[-len(before) :] == before
-
-
-def test_running_from_a_nested_checkpoint_continues_it_under_a_fork_of_its_root(drive):
-    ran = Ran()
-    app = graph({"sub": inner(ran), "z": says("z")}, (START, "sub"), ("sub", "z"))
-    drive.invoke(app, {}, CFG)
-    nested = drive.get_state(app, CFG, subgraphs=True).tasks[0].state
-    drive.invoke(app, Command(resume="A"), CFG)
-    ran.clear()
-    assert asked(drive.invoke(app, None, nested.config)) == ["i?"] and ran == ["i"]
-    assert drive.invoke(app, Command(resume="B"), CFG)["log"] == ["s", ("i", "B"), "z"]
 
 
 def test_a_key_that_the_parent_does_not_know_is_refused_also_from_a_graph_as_a_node(drive):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 from kit.drive import each_case, each_durability
@@ -279,7 +278,7 @@ def test_idempotency_keys_are_the_same_on_resume_and_new_in_a_branch(drive):
     keys = []
     body = asks("q")
 
-    def keep(state, runtime: Any):
+    def keep(state, runtime):
         keys.append(runtime.idempotency_key)
         return body(state)
 

@@ -59,7 +59,7 @@ class Input(TypedDict):
     x: Any
 
 
-def graph_of(node, schema=State, **options) -> StateGraph[Any]:
+def graph_of(node, schema=State, **options):
     graph = StateGraph(schema, **options)
     graph.add_node("a", node).add_node("b", lambda state: None).add_edge(START, "a")
     return graph.add_conditional_edges("b", lambda state: END, ["a", "b", END]) if schema is State else graph
@@ -131,7 +131,7 @@ class Frame:
     def keys(self) -> list[str]:
         return ["x"]
 
-    def __getitem__(self, key: str) -> int:
+    def __getitem__(self, key):
         return 1
 
 

@@ -101,23 +101,6 @@ def test_coroutines_that_wait_are_started_then_cancelled_and_run_again():
     assert asyncio.run(app.ainvoke(None, CONFIG))["done"] == [*range(COUNT)]
 
 
-def test_functions_on_threads_are_let_finish_and_kept(drive):
-    failed = threading.Event()
-
-    def node(state: State):
-        if state["number"] == 0 and not failed.is_set():
-            failed.set()
-            raise ValueError("the first")
-        assert failed.wait(30)
-        return {"done": [state["number"]]}
-
-    app = fan_out(node)
-    with pytest.raises(ValueError, match="the first"):
-        drive.invoke(app, {}, CONFIG)
-    kept = [task.result is not None for task in drive.get_state(app, CONFIG).tasks]
-    assert kept == [False, *[True] * (COUNT - 1)]
-
-
 def test_ctrl_c_in_a_task_starts_nothing_more():
     started = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from kit import cluster
@@ -32,7 +32,7 @@ def quiet():
         yield
 
 
-def finish(drive, app, given, config: Any = CONFIG):
+def finish(drive, app, given, config=CONFIG):
     """Run to the end, answering what is asked; the steps."""
     result = drive.invoke(app, given, config)
     while "__interrupt__" in result:
@@ -57,11 +57,11 @@ def test_the_supersteps_on_every_saver(drive, saver, number):
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @pytest.mark.parametrize("number", CASES)
-def test_stopped_before_every_step_and_resumed_by_a_fresh_graph(drive, saver, number, durability):
+def test_stopped_before_every_step_and_resumed_by_a_fresh_graph(drive, local_saver, number, durability):
     case = CASES[number]
     given = {"log": []}
     for _ in range(20):
-        app = compiled(case, saver=saver, interrupt_before="*")
+        app = compiled(case, saver=local_saver, interrupt_before="*")
         result = drive.invoke(app, given, CONFIG, durability=durability)
         state = drive.get_state(app, CONFIG)
         # A question is asked by a node that runs, and so not at a breakpoint.

@@ -165,16 +165,6 @@ def test_a_join_waits_for_sends(drive):
     assert drive.invoke(graph.compile(), {"items": [1, 2]})["done"] == [5, 10, 20, 3]
 
 
-def test_tasks_of_sends_have_paths_by_index(drive):
-    """M23."""
-    app = map_reduce().compile(InMemorySaver(), interrupt_before=["work"])
-    config = thread_config("1")
-    drive.invoke(app, {"items": [1, 2, 3]}, config)
-    tasks = drive.get_state(app, config).tasks
-    assert [task.path for task in tasks] == [("__pregel_push", i, False) for i in range(3)]
-    assert len({task.id for task in tasks}) == 3
-
-
 def test_fan_out_to_a_subgraph(drive):
     class Inner(TypedDict, total=False):
         item: int
@@ -236,22 +226,3 @@ def test_sends_are_equal_by_value():
     assert Send("a", 1, timeout=1) != Send("a", 1)
     assert hash(Send("a", 1)) == hash(Send("a", 1))
     assert repr(Send("a", [1])) == "Send(node='a', arg=[1])"
-
-
-def test_a_failed_send_leaves_the_others_finished(drive):
-    """M19: on resume only the one that failed runs again."""
-    ran = []
-
-    def fragile(item):
-        ran.append(item)
-        if item == 2 and ran.count(2) == 1:
-            raise OSError("once")
-        return {"done": [item]}
-
-    graph = StateGraph(State).add_node("work", fragile).add_conditional_edges(START, sends, ["work"])
-    app = graph.compile(InMemorySaver())
-    config = {"configurable": {"thread_id": "1"}, "max_concurrency": 1}
-    with pytest.raises(OSError, match="once"):
-        drive.invoke(app, {"items": [1, 2]}, config)
-    assert drive.invoke(app, None, config) == {"items": [1, 2], "done": [1, 2]}
-    assert ran == [1, 2, 2]

@@ -14,9 +14,8 @@ import threading
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Annotated, Any
 
@@ -52,7 +51,7 @@ def no_warnings():
         yield
 
 
-def answers(result) -> list[Any]:
+def answers(result):
     return [question.value for question in result["__interrupt__"]]
 
 
@@ -68,7 +67,7 @@ class Orders:
         self.ran: Counter[Any] = Counter()
         self.keys: dict[Any, set[str]] = {}
 
-    def next(self) -> list[Any]:
+    def next(self):
         return self.left.pop(0) if len(self.left) > 1 else self.left[0]
 
     def note(self, what):
@@ -102,14 +101,6 @@ def shop(drive: Drive, orders: Orders, saver) -> Pregel:
 
 
 # -- calls that change places ---------------------------------------------------------------------------------
-
-
-def test_calls_that_swap_on_a_resume_keep_their_results(drive):
-    orders = Orders(["tea", "gold"], ["gold", "tea"])
-    app = shop(drive, orders, InMemorySaver())
-    drive.invoke(app, 1, ONE)
-    assert drive.invoke(app, Command(resume="yes"), ONE) == {**PRICES, "go": "yes"}
-    assert orders.ran == {"tea": 1, "gold": 1}, "each ran once"
 
 
 @each_durability
@@ -159,22 +150,6 @@ def test_calls_from_threads_in_another_order_keep_their_results(drive):
     drive.invoke(flow, 1, ONE)
     assert drive.invoke(flow, Command(resume="yes"), ONE) == {**PRICES, "go": "yes"}
     assert turns.ran == {"tea": 1, "gold": 1}
-
-
-def test_other_arguments_are_another_call(drive):
-    given = iter([1, 2])
-
-    @task
-    def show(x: int) -> int:
-        return x
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
-        got = show(next(given)).result()
-        return got, interrupt("?")
-
-    drive.invoke(flow, 1, ONE)
-    assert drive.invoke(flow, Command(resume="A"), ONE) == (2, "A")
 
 
 def test_a_new_call_gets_no_other_calls_result(drive):
@@ -254,7 +229,7 @@ def test_one_function_under_two_names(drive):
 class Client:
     """Has no canonical form: it holds a lock."""
 
-    def __init__(self, factor: int = 1):
+    def __init__(self, factor=1):
         self.factor = factor
         self.lock = threading.Lock()
 
@@ -266,7 +241,7 @@ class Client:
 class Rate:
     """Its state can be seen."""
 
-    def __init__(self, factor: int):
+    def __init__(self, factor):
         self.factor = factor
 
     def __call__(self, x: int) -> int:
@@ -465,7 +440,7 @@ def test_an_answer_consumed_by_a_call_survives_the_attempt_of_its_caller(drive):
 # -- what was not answered is not run -------------------------------------------------------------------------
 
 
-def asking(drive: Drive, orders: Orders, saver, note: Callable[[Any], None] | None = None) -> Pregel:
+def asking(drive, orders: Orders, saver, note=None):
     """Each name is asked about by a call of its own."""
 
     @task
@@ -648,7 +623,7 @@ def test_after_a_kill_calls_in_another_order_are_found(tmp_path):
     assert _run(tmp_path, "shop.py", "milk gold tea") == ["ran milk", "{'milk': 4, 'gold': 4, 'tea': 3}"]
 
 
-def _run(folder: Path, *program: str, killed: bool = False) -> list[str]:
+def _run(folder, *program, killed=False):
     done = subprocess.run(
         [sys.executable, *program, "threads.db"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 from threading import Event
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from kit.drive import each_durability
@@ -148,10 +148,10 @@ def test_a_handler_has_its_own_task_id(drive):
     """Not the failed task's id or namespace: nested graphs of the two must not meet."""
     ids = []
 
-    def note(state, runtime: Any):
+    def note(state, runtime):
         ids.append((runtime.execution_info.task_id, runtime.execution_info.checkpoint_ns))
 
-    def node(state, runtime: Any):
+    def node(state, runtime):
         note(state, runtime)
         raise Oops
 
@@ -346,12 +346,6 @@ def test_a_handler_may_interrupt(drive):
     assert question.value == "what now?"
     assert drive.invoke(app, Command(resume="go on"), CONFIG)["log"] == ["go on"]
     assert seen == [Oops, Oops], "the same error, before and after"
-
-
-def test_the_interrupt_of_a_handler_is_answered_by_id(drive):
-    app, _ = asking(InMemorySaver())
-    (question,) = drive.invoke(app, {"n": 1}, CONFIG)["__interrupt__"]
-    assert drive.invoke(app, Command(resume={question.id: "go on"}), CONFIG)["log"] == ["go on"]
 
 
 def test_the_interrupt_of_a_handler_is_in_the_stream(drive):

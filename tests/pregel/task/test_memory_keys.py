@@ -70,7 +70,7 @@ def heard(drive, app, subgraph):
     return drive.get_state(app, CONFIG, subgraph=subgraph).values.get("heard")
 
 
-def memories(drive, app, **options) -> list[Any]:
+def memories(drive, app, **options):
     return [subgraph for subgraph, _ in drive.items(app, "get_subgraphs", CONFIG, **options)]
 
 
@@ -356,7 +356,7 @@ def test_a_cached_result_is_of_one_memory(drive):
 
 def test_custom_savers_list_namespaces_by_their_list(drive):
     class Mine(InMemorySaver):
-        def list(self, config: Any, **options):
+        def list(self, config, **options):
             listed.append(config)
             return super().list(config, **options)
 

@@ -90,7 +90,7 @@ class Invokable:
 
 
 class InvokableWithConfig:
-    def invoke(self, state: State, config: Any = None):
+    def invoke(self, state: State, config=None):
         return {"log": [state["a"] if config["metadata"]["stategraph_node"] == "n0" else None]}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from kit.drive import each_case
@@ -257,7 +257,7 @@ def test_a_node_sees_its_attempt_number(drive):
     """Counted up from 1; the time of the first stays."""
     seen = []
 
-    def node(state, runtime: Any):
+    def node(state, runtime):
         info = runtime.execution_info
         seen.append((info.node_attempt, info.node_first_attempt_time))
         if len(seen) < 3:
@@ -351,10 +351,10 @@ def test_a_nested_graph_resumes_where_it_failed(drive, inside):
     log = []
     spaces = set()
 
-    def first(state, config: Any):
+    def first(state, config):
         log.append("first")
 
-    def second(state, runtime: Any):
+    def second(state, runtime):
         log.append("second")
         spaces.add(runtime.execution_info.checkpoint_ns.rpartition("|")[0])
         if log.count("second") < 3:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -113,7 +112,7 @@ def test_m23_three_sends_have_three_paths(drive):
 def test_a_task_sees_the_id_that_streams_and_snapshots_show(drive):
     seen = []
 
-    def body(value, runtime: Any):
+    def body(value, runtime):
         info = runtime.execution_info
         seen.append((info.task_id, info.checkpoint_ns, runtime.idempotency_key, info.thread_id, info.node_attempt))
 

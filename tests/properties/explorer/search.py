@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -247,7 +247,7 @@ class Explorer:
         with stopped_clock(), self.turns.installed() if self.turns is not None else nullcontext():
             return self._search()
 
-    def _search(self) -> Found:
+    def _search(self):
         number = itertools.count()
         heap = [(0, 0, next(number), State(self._take(), Known()))]
         while heap:
@@ -294,7 +294,7 @@ class Explorer:
             for pair in self.pairs(calls):
                 yield from self.outcomes(state, pair, left - 1)
 
-    def pairs(self, calls: Sequence[Call]) -> Iterator[list[Call]]:
+    def pairs(self, calls: Sequence[Call]):
         """Two clients at once: both answer, the same or different questions, or one goes on, or one call comes twice."""
         for first, second in itertools.combinations_with_replacement(calls, 2):
             if first.plain or second.plain or first.again or second.again or first.kind == INPUT:
@@ -310,14 +310,14 @@ class Explorer:
                 second = replace(second, run_id=second.run_id + "0")
             yield [first, self._other_answers(first, second)]
 
-    def _other_answers(self, first: Call, second: Call) -> Call:
+    def _other_answers(self, first: Call, second: Call):
         mine = {answer for _, _, answer in first.answers}
         answers = tuple(
             (q, id, a if a not in mine else f"{q}={int(a.split('=')[1]) + 1}") for q, id, a in second.answers
         )
         return replace(second, answers=answers)
 
-    def possible(self, state: State, view) -> list[Call]:
+    def possible(self, state: State, view):
         """The calls that a client may do now."""
         if view.created_at is None:
             return [Call(INPUT, run_id="run-0" if self.bounds.named else ""), *self._again(state)]
@@ -337,7 +337,7 @@ class Explorer:
             calls.append(Call(NONE))
         return [*calls, *self._again(state)]
 
-    def _again(self, state: State) -> list[Call]:
+    def _again(self, state: State):
         return [replace(each, again=True) for each in state.known.calls] if self.bounds.named else []
 
     def outcomes(self, state: State, calls: Sequence[Call], faults):
@@ -375,7 +375,7 @@ class Explorer:
 
     def learn(
         self, state: State, calls: Sequence[Call], results, trace, disturbed
-    ) -> Known:
+    ):
         """What clients know after their calls ended like this; looks at what must hold of each ending."""
         known = state.known
         given, acknowledged, unsure, again = dict(known.given), dict(known.acknowledged), {*known.unsure}, known.calls
@@ -518,7 +518,7 @@ def _refused(error: BaseException):
     return isinstance(error, UnknownInterruptError) and error.reason == "answered"
 
 
-def _causes(error: Any):
+def _causes(error):
     while isinstance(error, BaseException):
         yield error
         error = error.__cause__ or error.__context__

@@ -94,7 +94,7 @@ class Turns:
         self.local = threading.local()
         self.all: list[Turn] = []
 
-    def start(self, job) -> Turn:
+    def start(self, job):
         """A new thread, which waits for its turn."""
         turn = Turn(self, job)
         self.all.append(turn)

@@ -51,7 +51,7 @@ class Script:
         self.taken.append((choice, count))
         return choice
 
-    def following(self) -> Script | None:
+    def following(self):
         """The next one in depth-first order, None after the last."""
         taken = list(self.taken)
         while taken:
