@@ -60,7 +60,8 @@ _KINDS: Final[Mapping[type, str]] = {
     bool: "a boolean",
     NoneType: "null",
 }
-_BODY: Final = "stategraph.body"
+BODY: Final = "stategraph.body"
+"""Where the scope of a request keeps its body, once it is read."""
 """In the scope of a request: its body, if auth has read it."""
 # The namespace for the ids of the graphs' own assistants: LangGraph's server makes the same ids.
 _NAMES: Final = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
@@ -196,14 +197,14 @@ class Service:
         user = await self.user(request)
         place, text = request.path_params, b""
         if reads_body and request.method != "GET":
-            text = request.scope[_BODY] = await self._read(request)
+            text = request.scope[BODY] = await self._read(request)
         given = read_json(text, self.body_bytes)
         body = given if isinstance(given, dict) else {}
         value = {**body, **place}
         await self.auth.check(str(user), request.method, path, value)
         if body is given and value != {**body, **place}:
             changed = {key: each for key, each in value.items() if key not in place}
-            request.scope[_BODY] = encode({**body, **changed})
+            request.scope[BODY] = encode({**body, **changed})
 
     async def _read(self, request: Request) -> bytes:
         """Read the body of a request.
@@ -211,8 +212,8 @@ class Service:
         Raises:
             Refused: it is too long, or does not come in time, or not to its end.
         """
-        if _BODY in request.scope:
-            return bytes(request.scope[_BODY])
+        if BODY in request.scope:
+            return bytes(request.scope[BODY])
         parts, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):

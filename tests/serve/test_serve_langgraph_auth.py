@@ -8,7 +8,8 @@ import pytest
 from in_process import asking
 from kit.graphs import chain_of
 from langgraph_sdk import Auth
-from serving import Gates, make_flow
+from serving import Gates, make_flow, serving
+from speaking import speak
 from typing_extensions import TypedDict
 
 from stategraph.serve import create_app
@@ -104,6 +105,28 @@ async def test_nodes_learn_all_that_auth_knows_of_the_user():
         said = (await ask(client, "ann@red", "POST", "/runs/wait", body)).json()["said"]
     assert said["identity"] == said["display_name"] == "ann"
     assert (said["team"], said["permissions"], said["is_authenticated"]) == ("red", ["read"], True)
+
+
+async def test_each_command_of_a_websocket_is_authorized():
+    auth, asked = make_auth(), []
+
+    @auth.on.threads.create_run
+    async def note(ctx: Any, value: dict[str, Any]) -> Any:
+        asked.append(value.get("method"))
+        params = value.get("params", {})
+        params.setdefault("metadata", {})["by"] = ctx.user.identity
+        return params.get("assistant_id") != "secret" and {"team": ctx.user["team"]}
+
+    start = {"id": 1, "method": "run.start", "params": {"assistant_id": "secret", "input": {"log": []}}}
+    allowed = {**start, "id": 2, "params": {"assistant_id": "flow", "input": {"log": []}}}
+    headers = {"authorization": "ann@red"}
+    with serving(app_of(auth)) as url:
+        refused, begun = speak(url, start, allowed, headers=headers)
+        async with httpx.AsyncClient(base_url=url) as client:
+            path = f"/threads/made-by-the-client/runs/{begun['result']['run_id']}"
+            record = (await ask(client, "ann@red", "GET", path)).json()
+    assert (refused["id"], refused["type"]) == (1, "error") and "create_run threads" in refused["message"]
+    assert asked == [None, "run.start", "run.start"] and record["metadata"]["by"] == "ann"
 
 
 async def test_an_auth_object_without_a_handler_is_refused():

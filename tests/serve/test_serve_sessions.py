@@ -19,6 +19,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, ToolM
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langgraph_sdk import get_client, get_sync_client
 from serving import Gates, make_flow, serving
+from speaking import is_end, speak
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 from websockets.sync.client import connect
 
@@ -292,11 +293,6 @@ class Wire:
         raise AssertionError("the stream has ended")
 
 
-def is_end(event):
-    params = event["params"]
-    return not params["namespace"] and params["data"]["event"] in ("completed", "failed", "interrupted")
-
-
 @pytest.fixture
 def wire(url):
     wire = Wire(url)
@@ -458,25 +454,6 @@ def test_events_are_sent_over_a_websocket(url):
             assert (await session.output)["log"] == ["a", "Ann"]
 
     run(url, work)
-
-
-def speak(
-    url,
-    *said,
-    headers=None,
-    last=False,
-    thread="made-by-the-client",
-):
-    """What a WebSocket answers to commands, one after the other; with `last`, until a run has ended."""
-    place = f"{url.replace('http', 'ws')}/threads/{thread}/stream/events"
-    with connect(place, additional_headers=headers, proxy=None) as socket:
-        heard = []
-        for each in said:
-            socket.send(each if isinstance(each, str) else orjson.dumps(each).decode())
-            heard.append(orjson.loads(socket.recv(10)))
-        while last and not (heard[-1].get("method") == "lifecycle" and is_end(heard[-1])):
-            heard.append(orjson.loads(socket.recv(10)))
-        return heard
 
 
 SUBSCRIBE = {"id": 1, "method": "subscription.subscribe", "params": {"channels": ["lifecycle", "values"]}}

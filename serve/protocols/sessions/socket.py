@@ -17,9 +17,12 @@ from ...bodies import CommandRequest, SubscriptionBody
 from ...encode import encode
 from ...errors import Refused
 from ...records import Record
-from ...service import Service, validate
+from ...service import BODY, Service, validate
 from .commands import CommandError, Commands, describe_refusal
 from .events import Subscription, Wanted
+
+COMMANDS: Final = "/threads/{thread_id}/commands"
+"""The route that takes the same commands: what auth allows there, it allows here."""
 
 MOST_SUBSCRIPTIONS: Final = 32
 _NORMAL: Final = 1000
@@ -33,15 +36,16 @@ class Socket:
     """One connection to a thread.
 
     Args:
+        request: the connection as a request to `COMMANDS`.
         owner: the user; None if there are no users.
     """
 
     def __init__(
-        self, service: Service, socket: WebSocket, thread_id: str, owner: str | None
+        self, service: Service, socket: WebSocket, request: Request, owner: str | None
     ) -> None:
-        self._service, self._socket = service, socket
-        self._thread_id, self._owner = thread_id, owner
-        self._commands = Commands(service, thread_id, owner)
+        self._service, self._socket, self._request = service, socket, request
+        self._thread_id, self._owner = socket.path_params["thread_id"], owner
+        self._commands = Commands(service, self._thread_id, owner)
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
         self._close_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -93,6 +97,8 @@ class Socket:
         try:
             request = await self._service.parse(CommandRequest, text)
             id = request.id
+            if (allowed := await self._authorize(text)) != text:
+                request = await self._service.parse(CommandRequest, allowed)
             if request.method == "subscription.subscribe":
                 return {"type": "success", "id": id, "result": self._subscribe(request.params)}
             if request.method == "subscription.unsubscribe":
@@ -101,6 +107,17 @@ class Socket:
             return await self._commands.answer(request)
         except (CommandError, Refused) as error:
             return describe_refusal(id, error)
+
+    async def _authorize(self, text: bytes) -> bytes:
+        """Ask auth whether the user may give this command. Returns it with what auth has written
+        into it.
+
+        Raises:
+            Refused: the user may not.
+        """
+        scope = {**self._request.scope, BODY: text}
+        await self._service.authorize(Request(scope), COMMANDS)
+        return bytes(scope[BODY])
 
     def _subscribe(self, params: Any) -> Record:
         if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
@@ -139,10 +156,10 @@ async def serve_socket(service: Service, socket: WebSocket) -> None:
         await socket.close()
         return
     try:
-        await service.authorize(request, "/threads/{thread_id}/commands", reads_body=False)
+        await service.authorize(request, COMMANDS, reads_body=False)
         owner = await service.user(request)
         await service.check_visible(thread_id, owner)
-        await Socket(service, socket, thread_id, owner).serve()
+        await Socket(service, socket, request, owner).serve()
     except Refused:
         await socket.close()  # not accepted yet, so the handshake is answered with 403
     finally:
