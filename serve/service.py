@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
@@ -200,7 +201,7 @@ class Service:
             text = request.scope[BODY] = await self._read(request)
         given = read_json(text, self.body_bytes)
         body = given if isinstance(given, dict) else {}
-        value = {**body, **place}
+        value = {**deepcopy(body), **place}
         await self.auth.check(str(user), request.method, path, value)
         if body is given and value != {**body, **place}:
             changed = {key: each for key, each in value.items() if key not in place}

@@ -78,6 +78,18 @@ async def test_a_filter_narrows_what_a_user_sees_and_a_handler_writes_metadata()
             assert (await ask(client, who, "POST", "/threads/count", {})).json() == found
 
 
+async def test_what_a_handler_writes_inside_a_part_of_the_body_is_written():
+    auth = make_auth()
+
+    @auth.on.threads.create
+    async def sign(ctx: Any, value: dict[str, Any]) -> None:
+        value["metadata"]["by"] = ctx.user.identity
+
+    async with asking(app_of(auth)) as client:
+        made = (await ask(client, "ann@red", "POST", "/threads", {"metadata": {"n": 1}})).json()
+        assert made["metadata"] == {"n": 1, "by": "ann"}
+
+
 async def test_a_thread_that_a_run_makes_is_seen_by_its_maker():
     async with asking(app_of()) as client:
         run = {**RUN, "if_not_exists": "create"}
