@@ -1,5 +1,5 @@
-"""`python -m stategraph lab`: runs stored threads again with one thing changed, or says why a value
-is what it is. Other modules do the work."""
+"""`python -m stategraph lab`: runs stored threads again with one thing changed, or answers a
+question about one. Other modules do the work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from datetime import datetime
 from html import escape
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from ..checkpoint.base import address
 from ..checkpoint.command import open_saver
@@ -23,11 +23,13 @@ from ..pregel.errors import StateGraphError
 from ..testing.asserts import CheckFailed
 from ..testing.clock import virtual_time
 from ..testing.recording import End
+from .compare import compare
 from .langgraph import read_langgraph
+from .since import since
 from .threads import find_threads
 from .trials import Trials
 from .whatif import whatif
-from .why import why
+from .why import why, why_not
 
 _FUNCTION = "NODE=MODULE:NAME"
 
@@ -44,7 +46,7 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--status", choices=get_args(End), help="only threads that stand so")
     text = "only threads last used {} a time, such as 2026-11-27 or 2026-11-27T12:00Z"
     for name in ("after", "before"):
-        add(f"--{name}", type=datetime.fromisoformat, metavar="TIME", help=text.format(name))
+        add(f"--{name}", type=_time, metavar="TIME", help=text.format(name))
     add("--variant", metavar="MODULE:GRAPH", help="another graph; nodes that are the same are kept")
     text = "replace a node by a function; may be repeated"
     add("--replace", action="append", default=[], metavar=_FUNCTION, help=text)
@@ -69,15 +71,17 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--report", type=Path, metavar="FILE", help="write the trials to an HTML file")
     add("--save", type=Path, metavar="FILE", help="write the threads to a file, to run them again")
     run.set_defaults(lab=_run)
-    about = "say which tasks made a value what it is, back to the input"
-    ask = commands.add_parser("why", help=about, description=about)
-    _add_place(ask)
-    ask.add_argument("path", help="the value, such as order.total or messages.-1.content")
-    ask.add_argument("--thread", required=True, metavar="ID", help="the thread's id")
-    ask.add_argument("--checkpoint", metavar="ID", help="as it was then (default: the newest)")
-    text = "how many generations of what tasks had read are followed (%(default)s)"
-    ask.add_argument("--depth", type=int, default=3, metavar="N", help=text)
-    ask.set_defaults(lab=_why)
+    for name, (ask, about, what) in _QUESTIONS.items():
+        question = commands.add_parser(name, help=about, description=about)
+        _add_place(question)
+        question.add_argument("wanted", metavar=what[0], help=what[1])
+        question.add_argument("--thread", required=True, metavar="ID", help="the thread's id")
+        text = "as it was then (default: the newest)"
+        question.add_argument("--checkpoint", metavar="ID", help=text)
+        if ask is _ask_why:
+            text = "how many generations of what tasks had read are followed (%(default)s)"
+            question.add_argument("--depth", type=int, default=3, metavar="N", help=text)
+        question.set_defaults(lab=_answer, ask=ask)
     parser.set_defaults(run=main)
 
 
@@ -109,19 +113,61 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         parser.error(f"{error.filename}: {error.strerror}" if error.strerror else str(error))
     except sqlite3.Error as error:
         parser.error(f"{asked.db} cannot be read: {error}")
-    except (StateGraphError, ValueError) as error:
+    except (StateGraphError, ValueError, TypeError) as error:
         parser.error(str(error))
 
 
-def _why(app: Pregel, asked: argparse.Namespace) -> int:
+def _answer(app: Pregel, asked: argparse.Namespace) -> int:
     where = address(asked.thread, "", asked.checkpoint)
-    print(printable_lines(str(why(app, where, asked.path, depth=asked.depth))))
+    print(printable_lines(str(asked.ask(app, where, asked))))
     return 0
+
+
+def _ask_why(app: Pregel, where: Any, asked: argparse.Namespace) -> object:
+    return why(app, where, asked.wanted, depth=asked.depth)
+
+
+def _ask_why_not(app: Pregel, where: Any, asked: argparse.Namespace) -> object:
+    return why_not(app, where, asked.wanted)
+
+
+def _ask_since(app: Pregel, where: Any, asked: argparse.Namespace) -> object:
+    found = since(app, where, _function(asked.wanted))
+    return "it does not hold at the end" if found is None else found
+
+
+def _ask_compare(app: Pregel, where: Any, asked: argparse.Namespace) -> object:
+    return compare(app, where, address(asked.wanted, "")).draw_text()
+
+
+_QUESTIONS: Final = {
+    "why": (
+        _ask_why,
+        "say which tasks made a value what it is, back to the input",
+        ("path", "the value, such as order.total or messages.-1.content"),
+    ),
+    "why-not": (
+        _ask_why_not,
+        "say why a node did not run, or does not run now",
+        ("node", "its name; in a nested graph its path, such as research:search"),
+    ),
+    "since": (
+        _ask_since,
+        "find the step since which something has held of the state",
+        ("MODULE:NAME", "a function of the state's values"),
+    ),
+    "compare": (
+        _ask_compare,
+        "put two threads side by side, aligned by the nodes that ran",
+        ("other", "the id of the other thread"),
+    ),
+}
 
 
 def _run(app: Pregel, asked: argparse.Namespace) -> int:
     if asked.variant and asked.replace:
         raise NotFoundError("--variant and --replace exclude each other")
+    Trials(()).check(different=asked.different, worse=asked.worse)  # they are well formed
     variant: Any = find_graph(asked.variant) if asked.variant else _functions(asked.replace)
     with virtual_time():  # retries do not wait, and nothing else runs in this process
         trials = whatif(
@@ -142,7 +188,7 @@ def _run(app: Pregel, asked: argparse.Namespace) -> int:
             judge={name.rpartition(":")[2]: _function(name) for name in asked.judge},
         )
     if not len(trials):
-        raise NotFoundError(f"{asked.db} has no threads")
+        raise NotFoundError(f"{asked.db} has no such threads")
     print(printable_lines(trials.draw_text()))
     if asked.save is not None:
         trials.save(asked.save)
@@ -150,6 +196,13 @@ def _run(app: Pregel, asked: argparse.Namespace) -> int:
         asked.report.write_text(_page(asked.graph, trials), "utf-8")
     trials.check(different=asked.different, worse=asked.worse)
     return 0
+
+
+def _time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be a time, got {text!r}") from error
 
 
 def _functions(named: Iterable[str], *words: str) -> dict[str, Any]:

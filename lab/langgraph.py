@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from ast import literal_eval
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +24,7 @@ from zoneinfo import ZoneInfo
 
 import ormsgpack
 
+from ..channels.base import MISSING
 from ..checkpoint.base import ERROR, INTERRUPT, NULL_TASK_ID, RESUME, address
 from ..checkpoint.errors import UnknownTypeError
 from ..checkpoint.memory import InMemorySaver
@@ -207,7 +209,9 @@ def _convert(writes: list[tuple[str, Any]], ns: str) -> Iterator[tuple[str, Any]
             if ended and answers:
                 yield RESUME, {ids[0]: answers[-1]}
         elif channel == ERROR:
-            kind, _, text = str(value).partition("(")
+            kind, _, text = str(value).partition("(")  # it is a repr
+            with suppress(ValueError, SyntaxError):
+                text = str(literal_eval(text.removesuffix(")")))
             yield channel, error_of(f"{kind}: {text.removesuffix(')')}")
         elif channel != RESUME:
             yield channel, value
@@ -228,7 +232,14 @@ def _hook_of(serde: Serializer) -> Callable[[int, bytes], Any]:
         if known is not None:
             return known(given) if code == 0 else known(*given) if code == 1 else known(**given)
         if module.startswith(_MESSAGES) and module in modules:
-            return getattr(modules[module], name).model_validate(given)
+            kind = getattr(modules[module], name)
+            plain = {
+                key: field.get_default(call_default_factory=True)
+                for key, field in kind.model_fields.items()
+            }
+            # LangGraph stores all fields, so nothing says which were given.
+            own = {key: each for key, each in given.items() if each != plain.get(key, MISSING)}
+            return kind.model_validate(own)
         try:
             return serde.decode_object(f"{module}:{name}", given)
         except UnknownTypeError:

@@ -37,13 +37,15 @@ def find_threads(
         after, before: when their newest checkpoint was stored. A time without a time zone is local.
 
     Raises:
-        ValueError: the checkpointer is missing, or there is no such status.
+        ValueError: the checkpointer is missing, there is no such status, or `last` is below 0.
     """
     saver = app.checkpointer
     if not isinstance(saver, BaseCheckpointSaver):
         raise ValueError("the graph has no checkpointer: app.copy({'checkpointer': saver})")
     if status not in (None, *get_args(End)):
         raise ValueError(f"status must be one of {', '.join(get_args(End))}, got {status!r}")
+    if last is not None and last < 0:
+        raise ValueError(f"the number of threads must be 0 or more, got {last}")
 
     def fits(thread: str) -> bool:
         if (status, after, before) == (None, None, None):

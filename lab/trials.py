@@ -158,6 +158,7 @@ class Trials(ChangeList):
     def remarks(self) -> tuple[str, ...]:  # type: ignore[override]
         """The cohort in a few sentences."""
         unread = [each for each in self.trials if each.unreadable]
+        refused = [each for each in self.trials if each.refused]
         scores: dict[str, list[float]] = {}
         for each in self.trials:
             for name, score in each.scores.items():
@@ -165,12 +166,20 @@ class Trials(ChangeList):
         told = [
             f"{count_noun(len(self), 'thread')}: {len(self) - len(self.different) - len(unread)} "
             f"the same, {len(self.different)} different"
+            + (f" ({len(refused)} refused)" if refused else "")
             + (f", {len(unread)} that cannot be run again" if unread else "")
         ]
         if self.ran:
             told.append(f"ran: {', '.join(self.ran)}")
+        if refused:
+            told.append(
+                "refused: nothing is recorded of what was asked there. A node runs if it is live, "
+                "or its effect is called; a call is made by its policy"
+            )
         for name, found in scores.items():
-            told.append(f"{name}: {sum(found) / len(found):.3g} on average, {_quantiles(found)}")
+            of = f"of {count_noun(len(found), 'thread')}, " if len(found) < len(self) else ""
+            average = sum(found) / len(found)
+            told.append(f"{name}: {of}{average:.3g} on average, {_quantiles(found)}")
         for what, form in (("tokens", "{:,}"), ("usd", "${:,.4f}")):
             used = [
                 sum(getattr(usage, what) for usage in usages)

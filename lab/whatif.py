@@ -101,8 +101,9 @@ def whatif(
         config, context: as for `invoke`.
 
     Raises:
-        TypeError: a graph is not compiled.
+        TypeError: a graph is not compiled, or a judge returns no number.
         ValueError: there is no such node or thread, or the checkpointer is missing.
+        Exception: what a judge raises.
     """
     changes = variant, live, effects or {}, calls, answers, from_, edit or {}
     lab = _Lab(app, *changes, judge, prices, ignore, config, context)
@@ -352,7 +353,11 @@ class _Lab:
         scores: dict[str, float] = {}
         for judge, ask in self._judges.items() if not refused else ():
             said = ask(from_json(last.state, serde), from_json(new.state, serde))
-            scores[judge] = (0.0 if said else -1.0) if isinstance(said, bool) else float(said)
+            try:
+                scores[judge] = (0.0 if said else -1.0) if isinstance(said, bool) else float(said)
+            except (TypeError, ValueError):
+                text = f"judge {judge!r} must return a number or a bool, got {said!r:.80}"
+                raise TypeError(f"{text} (thread {name!r})") from None
         first = find_difference(before, now, ignore=self._ignore, skip_inside=self._taped)
         if refused is not None and (first is None or not first.now):  # it has ended there
             where = "its end" if first is None else first.where

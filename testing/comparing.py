@@ -119,7 +119,6 @@ class _Comparison:
             yield Difference("the thread", "number of runs", "", len(one.runs), len(two.runs))
 
     def run(self, old: RecordedRun, new: RecordedRun, where: str) -> Iterator[Difference]:
-        yield from self.values(f"{where}its beginning", "input", old.input, new.input)
         yield from self.steps(old.steps, new.steps, where, "")
         yield from self.values(f"{where}its end", "end", old.end, new.end)
         yield from self.values(f"{where}its end", "state", old.state, new.state)

@@ -26,6 +26,12 @@ def charge(state):
 def cheaper(state):
     return {"price": 9 * state["n"]}
 
+def is_dear(values):
+    return values.get("price", 0) > 30
+
+def no_opinion(before, now):
+    return None
+
 def no_lower(before, now):
     return now["price"] >= before["price"]
 
@@ -69,7 +75,7 @@ def test_run_says_what_differs_and_charges_nobody(folder):
 def test_threads_are_chosen_by_how_they_stand_and_by_time(folder):
     words = ("run", "shop_of_test.py:app", "--db", "threads.db")
     assert lab(folder, *words, "--status", "done", "--after", "2020-01-01", "--last", "2").stdout.startswith("2 threads: 2 the same")
-    assert "has no threads" in lab(folder, *words, "--before", "2020-01-01T12:00Z").stderr
+    assert "has no such threads" in lab(folder, *words, "--before", "2020-01-01T12:00Z").stderr
 
 
 def test_a_gate_exits_with_1(folder):
@@ -92,6 +98,22 @@ def test_why_says_who_made_a_value(folder):
     ]
 
 
+def test_questions_about_a_thread_are_answered(folder):
+    def ask(name, wanted):
+        done = lab(folder, name, "shop_of_test.py:app", wanted, "--db", "threads.db", "--thread", "t3")
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    assert ask("since", "shop_of_test:is_dear") == ["since step 2 (loop: charge)"]
+    assert ask("why-not", "charge") == ["step 1: double led to charge", "step 2: it ran", "now: nothing triggers it now"]
+    assert ask("compare", "t2")[-1] == "  ~ price: 60 → 40"
+
+
+def test_trials_that_are_refused_are_counted_apart(folder):
+    done = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--replace", "double=shop_of_test:cheaper", "--judge", "shop_of_test:no_lower")
+    assert done.stdout.startswith("4 threads: 0 the same, 4 different (4 refused)\nran: double\nrefused: nothing is recorded of what was asked there.")
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -99,6 +121,10 @@ def test_why_says_who_made_a_value(folder):
         (("--replace", "charge=shop_of_test:none"), "must be MODULE:NAME of a function"),
         (("--replace", "chrge=shop_of_test:cheaper"), "has no node 'chrge'; did you mean 'charge'"),
         (("--thread", "t9"), "no thread could be read"),
+        (("--last", "-3"), "the number of threads must be 0 or more, got -3"),
+        (("--after", "yesterday"), "must be a time, got 'yesterday'"),
+        (("--different", "few"), 'must be a number or a share such as "5%", got \'few\''),
+        (("--judge", "shop_of_test:no_opinion"), "judge 'no_opinion' must return a number or a bool, got None (thread 't3')"),
     ],
 )
 def test_mistakes_are_named(folder, words, told):

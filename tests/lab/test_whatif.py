@@ -549,11 +549,12 @@ def test_trials_are_drawn(world):
     run_all(app, 2)
     trials = whatif(app, 2, variant={"model": louder})
     shown = trials.draw_text()
-    assert shown.startswith("2 threads: 0 the same, 2 different\nran: model\n2 threads: node 'model': write to 'log'\nthread t")
+    assert shown.startswith("2 threads: 0 the same, 2 different (2 refused)\nran: model\nrefused: ")
+    assert "\n2 threads: node 'model': write to 'log'\nthread t" in shown
     assert "refused: tool(" in shown
     html = Trials(trials.trials)._repr_mimebundle_()["text/html"]
     assert "<script" not in html and "thread t1" in html
-    assert repr(trials) == "<Trials of 2 threads: 0 the same, 2 different>"
+    assert repr(trials) == "<Trials of 2 threads: 0 the same, 2 different (2 refused)>"
 
 
 def test_files_of_recordings_are_read(world, tmp_path):
