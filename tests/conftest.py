@@ -3,8 +3,6 @@
 What tests import lives in `kit/`; a graph that one file needs stays in that file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import inspect

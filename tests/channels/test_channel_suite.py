@@ -39,7 +39,7 @@ class MaxValue(BaseChannel[int, int, int]):
 
     def __init__(self, typ, key=""):
         super().__init__(typ, key)
-        self.value: Any = MISSING
+        self.value = MISSING
 
     @property
     def step_scoped(self):
@@ -204,7 +204,7 @@ class Greedy(BaseChannel[list[int], Any, list[int]]):
 
     def __init__(self, typ, key=""):
         super().__init__(typ, key)
-        self.value: list[int] = []
+        self.value = []
 
     def get(self):
         return self.value

@@ -656,7 +656,7 @@ class Logged(BinaryOperatorAggregate[int]):
 
     def __init__(self, typ):
         super().__init__(typ, operator.add)
-        self.log: list[Any] = []
+        self.log = []
         self.extra = "kept"
         self.__private = 1
 

@@ -88,7 +88,7 @@ class Pipelines:
     """Counts the pipelines that are sent, and the statements of each."""
 
     def __init__(self, patch):
-        self.sizes: list[int] = []
+        self.sizes = []
         real = PreparedStatements.rows_together
 
         def rows_together(prepared, calls):

@@ -1,8 +1,6 @@
 """`stategraph.testing`: our savers pass it, wrong ones fail it by the check that is meant for their bug, and it can be
 used as its README says. `make test ARGS="tests/checkpoint/test_conformance.py"`; more with STATEGRAPH_CHECKS_SCALE=20."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import subprocess
@@ -10,7 +8,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kit.saver_suites import LONG, Ours
@@ -300,7 +297,7 @@ class StoresLater(SqliteSaver):
 
     def __init__(self, conn, **options):
         super().__init__(conn, **options)
-        self.waiting: list[Any] = []
+        self.waiting = []
 
     def commit(self, commits):
         self.later(super().commit, commits)

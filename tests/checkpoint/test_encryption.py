@@ -1,7 +1,5 @@
 """Encrypted threads: what is stored cannot be read, swapped or taken from elsewhere without the key."""
 
-from __future__ import annotations
-
 import sqlite3
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Writes that wait together are one transaction: each in its savepoint, answered when it is on disk."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sqlite3
@@ -30,7 +28,7 @@ class Trace:
     """Counts statements by their first word."""
 
     def __init__(self, saver):
-        self.counts: dict[str, int] = {}
+        self.counts = {}
         saver._database.connection.set_trace_callback(self._add)
 
     def _add(self, statement):

@@ -1,7 +1,5 @@
 """`prune()` lets others work: it goes in short transactions, and a crash between or inside them leaves each thread whole."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -32,7 +32,7 @@ class Stored:
 
     def __init__(self, saver, kind, run):
         self.saver, self._run = saver, run
-        self._columns: dict[str, list[str]] = {}
+        self._columns = {}
         for table, column in run(COLUMNS[kind]):
             self._columns.setdefault(table, []).append(column)
         self._prefix = "stategraph_" if kind == "postgres" else ""

@@ -1,7 +1,5 @@
 """`stategraph pytest` writes a test of a stored thread, and the test passes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

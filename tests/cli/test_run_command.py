@@ -1,13 +1,10 @@
 """`stategraph run` and `resume`: results and chunks as JSON, questions at a terminal, exit codes, and how to resume."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from kit.drive import forget_modules
@@ -73,7 +70,7 @@ class Ended:
 
     def __init__(self, capsys, *words):
         try:
-            self.code: Any = main(words)
+            self.code = main(words)
         except SystemExit as ended:
             self.code = ended.code
         self.out, self.err = capsys.readouterr()

@@ -1,7 +1,5 @@
 """The Compose file of docs/deploy: its commands run as processes here, and in Docker where there is one."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The reference pages are complete: every exception, every key of a config, every option of a call has a row."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Every program in examples/ runs and prints what its docstring says."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

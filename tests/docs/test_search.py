@@ -1,7 +1,5 @@
 """The site is built strictly, and its own search finds the right page among the first three results."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

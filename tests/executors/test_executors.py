@@ -514,8 +514,8 @@ class Inline(stategraph.executors.Executor):
     name = "inline"
 
     def __init__(self):
-        self.calls: list[RemoteCall] = []
-        self.shared: list[bytes] = []
+        self.calls = []
+        self.shared = []
 
     def submit(self, call: RemoteCall, on_event):
         self.calls.append(call)

@@ -85,7 +85,7 @@ class Bench:
         self.bug = bug
         self._shared = processes
         self._stack = ExitStack()
-        self._known: dict[Any, Any] = {}
+        self._known = {}
 
     def __enter__(self):
         return self
@@ -139,7 +139,7 @@ class Round:
         self.bench = bench
         self.number = number
         self.random = Random(f"{seed}/{name}/{number}")
-        self.tally: Counter[str] = Counter()
+        self.tally = Counter()
 
     @cached_property
     def folder(self):

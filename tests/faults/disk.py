@@ -45,7 +45,7 @@ class Recorder(apsw.VFS):
     """Passes everything on to the real files, and remembers it."""
 
     def __init__(self, name):
-        self.events: list[Any] = []
+        self.events = []
         self.name = name
         super().__init__(name, "")
 
@@ -101,7 +101,7 @@ class _Connection:
 class _Cursor:
     def __init__(self, real):
         self._real = real
-        self._rows: list[Any] = []
+        self._rows = []
         self.lastrowid, self.rowcount = 0, 0
 
     def execute(self, statement, values=()):

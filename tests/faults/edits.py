@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from contextlib import ExitStack, suppress
 from itertools import product
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, NamedTuple, TypedDict
 
 from kit.graphs import chain_of
 
@@ -128,8 +128,8 @@ class Model:
         self.shape = shape
         self.left = {name: KINDS[kind] for name, kind in zip(shape.names, shape.kinds, strict=True)}
         self.given = dict.fromkeys(shape.names, 0)
-        self.spoken: list[str] = []
-        self.edits: list[str] = []
+        self.spoken = []
+        self.edits = []
 
     @property
     def open(self):
@@ -181,9 +181,9 @@ class Client:
     def __init__(self, shape: Shape, world, opened, stack, reopens):
         self.shape, self.world, self.opened, self.stack, self.reopens = shape, world, opened, stack, reopens
         self.model, self.effects = Model(shape), Counter[str]()
-        self.trace: list[str] = [str(shape)]
-        self.ids: dict[str, str] = {}
-        self.app: Any = None
+        self.trace = [str(shape)]
+        self.ids = {}
+        self.app = None
 
     def call(self, method, *args):
         if self.app is None or self.reopens:
@@ -419,7 +419,7 @@ class Fanned:
         self.now = 2_000_000_000.0
         self.app = self.build(saver)
         self.call = lambda method, *args, **kwargs: call(self.app, method, *args, **kwargs)
-        self.trace: list[str] = [str(fan), durability]
+        self.trace = [str(fan), durability]
         self.log = sorted([*fan.kinds, *fan.tails, *(["a"] if fan.lead != "input" else [])])
         self.edits, self.refused = 0, 0
         self.spoken = False

@@ -44,7 +44,7 @@ class Live:
 
     def __init__(self, saver, folder, random):
         self.saver, self.folder, self.random = saver, folder, random
-        self.stored: dict[str, list[str]] = {}
+        self.stored = {}
         self.images = self.refused = self.overtaken = 0
         self._lock = threading.Lock()
         self._other = sqlite3.connect(folder / "db", isolation_level=None, check_same_thread=False)

@@ -38,7 +38,7 @@ class Unlucky:
 
     def __init__(self, random):
         self.random = random
-        self.seen: dict[Any, list[str]] = {}
+        self.seen = {}
         self.luck = True
 
     def __call__(self, place, key):
@@ -157,7 +157,7 @@ class Noted:
     """The keys under which each place was passed; says when one is passed."""
 
     def __init__(self):
-        self.keys: dict[Any, set[str]] = {}
+        self.keys = {}
         self.passed = threading.Event()
 
     def node(self, name):

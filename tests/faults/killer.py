@@ -28,7 +28,7 @@ class Killer:
 
     def __init__(self, plan: Kill):
         self._plan = plan
-        self._passed: Counter[str] = Counter()
+        self._passed = Counter()
         self._lock = threading.Lock()
         self._inside = KillAt(plan.at if plan.how == "saver" else None)
 

@@ -35,9 +35,9 @@ class Live:
         self.other = psycopg.connect(where, autocommit=True, application_name="trial")
         self.holder = psycopg.connect(where, application_name="trial")
         self.overtaken = self.cut = self.held = 0
-        self.stored: dict[str, list[str]] = {}
+        self.stored = {}
         self._free = threading.Lock()
-        self._under_way: set[str] = set()
+        self._under_way = set()
 
     def close(self):
         """Close the connections by which it looks and locks."""

@@ -19,8 +19,8 @@ class Drawn:
     def __init__(self, random):
         self.random = random
         self.is_async = random.random() < 0.5
-        self.failed: set[str] = set()
-        self.said: list[str] = []
+        self.failed = set()
+        self.said = []
 
     def speaker(self, name):
         asks, named, fails = (self.random.random() < share for share in (0.4, 0.5, 0.2))

@@ -40,7 +40,7 @@ class Turns:
     def __init__(self, random):
         self.random = random
         self.changed = threading.Condition()
-        self.orders: dict[Any, list[Any]] = {}
+        self.orders = {}
 
     def order(self, step, names):
         """The order in which the tasks of a superstep end."""

@@ -58,8 +58,8 @@ class Program:
             self.parties.append(extra)  # an equal call
         self.failing = random.random() < 0.5
         self.retried = random.random() < 0.7
-        self.ran: Counter[Party] = Counter()
-        self.keys: dict[Party, set[str]] = {}
+        self.ran = Counter()
+        self.keys = {}
         self.runs = 0
 
     def order(self) -> list[Party]:
@@ -285,7 +285,7 @@ class InTurn(Program):
             self.parties.append(Party("inside", "inner"))
         self.checkpointer = random.choice([None, True, False])
         self.failing = random.random() < 0.3
-        self.equal: list[str] = []
+        self.equal = []
 
     @property
     def questions(self):

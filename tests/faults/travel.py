@@ -78,9 +78,9 @@ class Model:
 
     def __init__(self, run: Commits):
         self.run = run
-        self.order: list[str] = []
-        self.parents: dict[str, str | None] = {}
-        self.writes: dict[str, list[tuple[str, str, Any]]] = {}
+        self.order = []
+        self.parents = {}
+        self.writes = {}
 
     def copied(self, name):
         """The same under another name."""
@@ -120,10 +120,10 @@ class Threads:
     def __init__(self, random, storage):
         self.random, self.storage = random, storage
         self.stack = ExitStack()
-        self.saver: Any = self.opened()
-        self.models: dict[str, Model] = {}
+        self.saver = self.opened()
+        self.models = {}
         self.number = 0
-        self.done: list[str] = []
+        self.done = []
 
     def opened(self):
         return InMemorySaver() if self.storage is None else self.stack.enter_context(self.storage.open())

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -70,7 +69,7 @@ def test_a_death_at_each_storing_call_of_a_saga_undoes_each_effect_once(tmp_path
     assert len(found) > 100
     for each in found:
         assert (each["log"], each["next"]) == ([], []), each
-        seen: dict[str, str] = {}
+        seen = {}
         for line in each["received"]:
             item, key = line.split()
             assert seen.setdefault(item, key) == key, each  # a call that is repeated has the same key
@@ -85,7 +84,7 @@ def test_a_death_at_each_storing_call_of_a_saga_undoes_each_effect_once(tmp_path
 
 def test_the_crash_matrix_of_the_docs_is_what_killed_processes_show(tmp_path):
     """Each cell by each way of calling: a process is killed there and another one resumes the thread."""
-    cells: dict[tuple[str, str], set[str]] = {}
+    cells = {}
     ways = Counter()
     for each in killed("matrix", tmp_path):
         assert each["killed"], each
@@ -136,7 +135,7 @@ def charging(drive, made, fails, **declared):
     [({"decision": "done", "result": "r"}, ["r"], 1), ({"decision": "again"}, ["receipt 2"], 2)],
 )
 def test_an_irreversible_call_that_failed_is_a_question_and_not_a_retry(drive, saver, answer, log, calls):
-    made: list[Any] = []
+    made = []
     app = one_call(charging(drive, made, [TimeoutError("lost")]), saver, retry_policy=AGAIN)
     [question] = drive.invoke(app, {"log": []}, CONFIG)["__interrupt__"]
     assert question.value["call"].endswith("charge(amount=10)")
@@ -146,7 +145,7 @@ def test_an_irreversible_call_that_failed_is_a_question_and_not_a_retry(drive, s
 
 
 def test_who_answers_fail_gets_an_error_and_no_call(drive, saver):
-    made: list[Any] = []
+    made = []
     app = one_call(charging(drive, made, [TimeoutError()]), saver, retry_policy=AGAIN)
     drive.invoke(app, {"log": []}, CONFIG)
     with pytest.raises(UnknownOutcomeError, match="may have happened at"):
@@ -156,7 +155,7 @@ def test_who_answers_fail_gets_an_error_and_no_call(drive, saver):
 
 def test_an_answer_again_counts_once(drive, saver):
     """If that call fails too, there is a new question."""
-    made: list[Any] = []
+    made = []
     app = one_call(charging(drive, made, [TimeoutError(), TimeoutError()]), saver)
     drive.invoke(app, {"log": []}, CONFIG)
     assert "__interrupt__" in drive.invoke(app, Command(resume={"decision": "again"}), CONFIG)
@@ -166,7 +165,7 @@ def test_an_answer_again_counts_once(drive, saver):
 
 
 def test_without_a_checkpointer_an_irreversible_call_fails_instead_of_being_retried(drive):
-    made: list[Any] = []
+    made = []
     app = one_call(charging(drive, made, [TimeoutError()]), retry_policy=AGAIN)
     with pytest.raises(UnknownOutcomeError) as caught:
         drive.invoke(app, {"log": []})
@@ -174,14 +173,14 @@ def test_without_a_checkpointer_an_irreversible_call_fails_instead_of_being_retr
 
 
 def test_an_error_that_says_that_nothing_happened_is_retried(drive, saver):
-    made: list[Any] = []
+    made = []
     app = one_call(charging(drive, made, [ConnectionError()], not_done=ConnectionError), saver, retry_policy=AGAIN)
     assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["receipt 2"]}
 
 
 @pytest.mark.parametrize("found, log, calls", [("r", ["r"], 1), (None, ["receipt 2"], 2)])
 def test_a_probe_looks_before_anybody_is_asked(drive, saver, found, log, calls):
-    made: list[Any] = []
+    made = []
     probe = {"probe": lambda amount: found}
     app = one_call(charging(drive, made, [TimeoutError()], **probe), saver, retry_policy=AGAIN)
     assert drive.invoke(app, {"log": []}, CONFIG) == {"log": log}
@@ -190,7 +189,7 @@ def test_a_probe_looks_before_anybody_is_asked(drive, saver, found, log, calls):
 
 @pytest.mark.parametrize("kind", ["keyed", "irreversible"])
 def test_equal_calls_are_told_apart_by_their_number_and_found_again(saver, kind):
-    made: list[int] = []
+    made = []
     failures = [RuntimeError()]
 
     @effect(kind)
@@ -209,7 +208,7 @@ def test_equal_calls_are_told_apart_by_their_number_and_found_again(saver, kind)
 
 
 def test_a_key_is_the_same_for_each_try_and_another_for_another_call(drive, saver):
-    keys: list[str] = []
+    keys = []
 
     def act(key: str) -> str:
         keys.append(key)
@@ -237,7 +236,7 @@ def test_a_key_is_the_same_for_each_try_and_another_for_another_call(drive, save
 def test_what_a_call_of_a_task_stores(kind, stored):
     """Nothing for a pure one; an irreversible one is recorded before it is made, too."""
     saver = InMemorySaver()
-    records: list[Any] = []
+    records = []
     record = saver.record
     saver.record = lambda *given: (records.append(given), record(*given))[1]  # type: ignore[method-assign]
 
@@ -256,7 +255,7 @@ def test_what_a_call_of_a_task_stores(kind, stored):
 @pytest.mark.parametrize("kind, requests, questions", [(None, 90, 0), ("keyed", 30, 0), ("irreversible", 30, 30)])
 def test_thirty_tools_that_fail_after_they_have_acted(drive, saver, kind, requests, questions):
     """crewAI#5802: each is called again by the retry of its node. Counted at the receiver, by key if there is one."""
-    received: list[str] = []
+    received = []
 
     def act(order: int, key: str | None) -> str:
         received.append(key or f"{order} {len(received)}")
@@ -268,7 +267,7 @@ def test_thirty_tools_that_fail_after_they_have_acted(drive, saver, kind, reques
             """Charge for an order."""
             return act(order, idempotency_key)
 
-        function: Any = acharge
+        function = acharge
     else:
 
         def charge(order: int, idempotency_key: str | None = None) -> str:
@@ -299,7 +298,7 @@ def test_thirty_tools_that_fail_after_they_have_acted(drive, saver, kind, reques
 
 def test_two_hundred_and_nine_calls_whose_responses_were_lost_are_not_made_again_by_a_replay(saver):
     """agent-framework#3938: the node fails behind its calls, and the resume makes all of them again."""
-    received: Counter[int] = Counter()
+    received = Counter()
     failures = [RuntimeError("lost")]
 
     @effect("irreversible")

@@ -563,7 +563,7 @@ class FakeModel:
 
     def __init__(self, chunk_id="m"):
         self.chunk_id = chunk_id
-        self.calls: list[str] = []
+        self.calls = []
 
     def invoke(self, messages, **options) -> Model:
         self.calls.append("invoke")
@@ -714,8 +714,8 @@ class FakeTask:
     attempt = 1
 
     def __init__(self):
-        self.config: Any = {"metadata": {"k": 1}}
-        self.heard: list[Any] = []
+        self.config = {"metadata": {"k": 1}}
+        self.heard = []
 
     def listens(self, mode: str):
         return mode == "messages"

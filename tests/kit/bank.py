@@ -27,8 +27,8 @@ class Bank:
 
     def __init__(self, kind, target, saver):
         self.kind, self.target, self.saver = kind, target, saver
-        self.calls: list[str] = []
-        self.fails: list[Exception] = []
+        self.calls = []
+        self.fails = []
         with self.connect() as connection:
             connection.execute("CREATE TABLE ledger (what TEXT)")
             connection.commit()
@@ -71,9 +71,9 @@ class Till:
 
     def __init__(self, saver):
         self.saver = saver
-        self.calls: list[str] = []
-        self.fails: list[Exception] = []
-        self.had: list[str] = []
+        self.calls = []
+        self.fails = []
+        self.had = []
 
     def pay(self, what: str = "book") -> str:
         self.calls.append(what)

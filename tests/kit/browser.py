@@ -65,8 +65,8 @@ class Browser:
         self.buffer = b""
         self.number = 0
         self.session = ""
-        self.said: list[str] = []
-        self.asked_for: list[str] = []
+        self.said = []
+        self.asked_for = []
         self.loaded = False
         target = self.tell("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.tell("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -75,7 +74,7 @@ class Cluster:
         self._bin, self._host = bin, host
         self.folder = Path(tempfile.mkdtemp(prefix="stategraph-postgres-"))
         # initdb refuses to be run by root.
-        self._user: dict[str, object] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
+        self._user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
         if self._user:
             shutil.chown(self.folder, "nobody", "nogroup")
         self._data = self.folder / "data"
@@ -88,8 +87,8 @@ class Cluster:
         with open(self._data / "pg_hba.conf", "a") as clients:
             clients.write(f"host all all {host}/24 trust\n")
         self._names = count()
-        self._console: psycopg.Connection[Any] | None = None
-        self._idle: list[str] = []
+        self._console = None
+        self._idle = []
         self.start()
 
     def _call(self, program, *args):
@@ -221,12 +220,12 @@ class Proxy:
     def __init__(self, port):
         self._server = port
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.lose: str | None = None
+        self.port = self._listener.getsockname()[1]
+        self.lose = None
         self.after = 0
         self.lost = threading.Event()
         self._threads = [threading.Thread(target=self._accept)]
-        self._sockets: list[socket.socket] = []
+        self._sockets = []
         self._threads[0].start()
 
     def address(self, conninfo: str) -> str:

@@ -74,7 +74,7 @@ class Killed(BaseException):
 @contextmanager
 def killing(saver, at, *, stores_first):
     """Inside, a process dies at its storing call number `at`, in a way that no node catches; yields the calls it has made."""
-    made: list[str] = []
+    made = []
 
     def storing(store, *given):
         made.append(store.__name__)

@@ -144,7 +144,7 @@ class Shop:
         self.file = folder / "received"
         self.open = partial(PostgresSaver, target) if target else partial(SqliteSaver, str(folder / "threads.db"))
         self.kind, self.is_async = kind, is_async
-        self.config: Any = {"configurable": {"thread_id": folder.name}}
+        self.config = {"configurable": {"thread_id": folder.name}}
 
     def act(self, item: str, key: str) -> str:
         with self.file.open("a") as file:
@@ -208,7 +208,7 @@ class Shop:
             for name in ("record", "commit"):
                 setattr(saver, name, partial(storing, getattr(saver, name)))
             app = self.make_app(saver)
-            given: Any = None if saver.get_tuple(self.config) else {"log": []}
+            given = None if saver.get_tuple(self.config) else {"log": []}
             found = self.call(app, given)
             questions = 0
             while "__interrupt__" in found:

@@ -134,7 +134,7 @@ class Play:
         self.app = build(checkpointer=InMemorySaver(), **options)
         own = {"thread_id": "1", "mine": 1, "assistant_id": "a"}
         self.config = {"configurable": own, "run_id": "run", "tags": ["t"], "max_concurrency": 1}
-        self.seen: list[str] = []
+        self.seen = []
 
     def call(self, input, **options):
         try:

@@ -198,7 +198,7 @@ class Fleet:
         self._bug = bug
         self._url, self._folder, self._options = url, folder, options
         self.notes = Ledger(folder / "notes")
-        self.processes: list[Any] = []
+        self.processes = []
         self.started = 0
 
     def __enter__(self):

@@ -34,7 +34,7 @@ class World:
 
     def __init__(self, seed: int = 1, faults: float = 0.15):
         self.chance = random.Random(seed)
-        self.effects: list[str] = []
+        self.effects = []
         self.faults = faults
 
     def reach(self, service: str) -> int:
@@ -215,7 +215,7 @@ def run_threads(app, name: str, count: int, world: World, clock) -> list[str]:
     for number, thread in enumerate(threads):
         config = {"configurable": {"thread_id": thread}}
         for given in inputs_of(name, number):
-            todo: Any = given
+            todo = given
             while True:
                 try:
                     result = app.invoke(todo, config, version="v2")

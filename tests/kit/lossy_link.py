@@ -1,7 +1,5 @@
 """A network link that delays and drops packets, where the kernel has no `netem`: two taps, and a thread between them."""
 
-from __future__ import annotations
-
 import fcntl
 import heapq
 import os
@@ -34,7 +32,7 @@ class BadLine:
     def __init__(self, ends, delay, loss):
         self._ends, self._delay, self._loss = ends, delay, loss
         self._random = Random(5)
-        self._under_way: list[tuple[float, int, int, bytes]] = []  # due, number, where to, what
+        self._under_way = []  # due, number, where to, what
         self._over, self._stop = os.pipe()
         self._thread = threading.Thread(target=self._carry, name="bad-line")
         self._thread.start()

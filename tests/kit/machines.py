@@ -140,7 +140,7 @@ class Network:
 
     def __init__(self):
         self._name, self._numbers = f"stategraph-{os.getpid()}-{next(NUMBERS)}", count(1)
-        self.hosts: list[Host] = []
+        self.hosts = []
 
     def __enter__(self):
         ip("netns", "add", self._name)

@@ -121,7 +121,7 @@ class Nest:
 
     def histories(self):
         """The history of every namespace to which the snapshots of the thread lead by the `state` of their tasks."""
-        self.snapshots: dict[str, list[Any]] = {}
+        self.snapshots = {}
         left = [""]
         while left:
             ns = left.pop()

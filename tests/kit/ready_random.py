@@ -1,7 +1,5 @@
 """Random graphs with schedule="ready", and savers that die."""
 
-from __future__ import annotations
-
 import random
 from zlib import crc32
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stategraph import (
     Observer,
 )
@@ -15,8 +13,8 @@ class Seen:
 
     def __init__(self, on_draw=None):
         self.on_draw = on_draw
-        self.headlines: list[str] = []
-        self.marks: list[dict[str, tuple[str, str]]] = []
+        self.headlines = []
+        self.marks = []
 
     def draw(self, progress: Progress, now: float):
         self.progress = progress
@@ -35,7 +33,7 @@ class Log(Observer):
     """Notes every event, in few words."""
 
     def __init__(self):
-        self.events: list[Any] = []
+        self.events = []
 
     def run_started(self, run):
         self.events.append(("run", run.graph))

@@ -1,7 +1,5 @@
 """An empty saver of each kind, as fixtures that all tests have (`conftest.py`)."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest

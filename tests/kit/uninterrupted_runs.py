@@ -31,9 +31,9 @@ class Calls:
     """Counts the calls of every task, by its id; raises on those whose number in the run is given."""
 
     def __init__(self, *failing):
-        self.count: Counter[str] = Counter()
+        self.count = Counter()
         self.failing = set(failing)
-        self.failed: Counter[str] = Counter()
+        self.failed = Counter()
         self._lock = threading.Lock()
 
     def __call__(self, name: str, given):

@@ -43,7 +43,7 @@ def config_of(thread_id):
 def stopped_threads(case: Case, saver, **options):
     """Threads of the case's graph, one stopped before each superstep; at a failure or a question too."""
     app, found = compiled(case.graph, case.script, saver, **options), []
-    given: Any = {"log": []}
+    given = {"log": []}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for stop in range(MOST_STOPS):
@@ -74,7 +74,7 @@ def go_on(app, saver, thread: Stopped) -> tuple[str, Any]:
     twin = f"{thread.id} {id(app)}"
     saver.copy_thread(thread.id, twin)
     config, asked = config_of(twin), thread.asked
-    given: Any = Command(resume=dict.fromkeys(asked, "yes")) if asked else None
+    given = Command(resume=dict.fromkeys(asked, "yes")) if asked else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

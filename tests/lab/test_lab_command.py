@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -51,7 +50,7 @@ variant = graph(cheaper)
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "shop_of_test.py").write_text(MODULE)
-    scope: dict[str, Any] = {}
+    scope = {}
     exec(compile(MODULE.replace('open("charged", "a").write("x")', "pass"), "shop", "exec"), scope)
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
         app = scope["app"].copy({"checkpointer": saver})

@@ -1,7 +1,5 @@
 """Threads that LangGraph has stored are read and run again. `kit/langgraph_threads.py` has made the database."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

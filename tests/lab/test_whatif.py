@@ -31,7 +31,7 @@ class World:
     """What agents do outside: each effect is counted."""
 
     def __init__(self):
-        self.effects: list[str] = []
+        self.effects = []
 
     def do(self, what: str) -> str:
         self.effects.append(what)
@@ -138,8 +138,8 @@ AGENTS = [tools, map_reduce, asking, nested, joining]
 
 def run_all(app, threads):
     for number in range(threads):
-        config: Any = {"configurable": {"thread_id": f"t{number}"}, "metadata": {"even": number % 2 == 0}}
-        given: Any = {"n": 0, "log": []}
+        config = {"configurable": {"thread_id": f"t{number}"}, "metadata": {"even": number % 2 == 0}}
+        given = {"n": 0, "log": []}
         for _ in range(4):
             try:
                 done = app.invoke(given, config)
@@ -210,7 +210,7 @@ def test_what_is_new_to_a_node_may_be_simulated(world):
     app = tools(world, InMemorySaver())
     run_all(app, 3)
     world.effects.clear()
-    seen: list[int] = []
+    seen = []
 
     def simulated(state: Talk) -> Talk:
         seen.append(state["n"])
@@ -295,7 +295,7 @@ def test_a_node_of_a_nested_graph_can_be_replaced(world):
 
 
 def test_the_input_of_a_node_that_refuses_is_no_error_that_handlers_take(world):
-    taken: list[Any] = []
+    taken = []
     graph = StateGraph(Talk)
     graph.add_node("first", lambda state: {"n": 1})
     graph.add_node("second", lambda state: {"total": state["n"]}, error_handler=lambda state: taken.append(state))
@@ -317,7 +317,7 @@ def test_a_question_that_was_not_asked_before_is_an_open_end(world):
 
 def test_a_run_that_failed_after_its_answer_is_followed_by_the_next_input(world):
     app = asking(world, InMemorySaver())
-    thread: Any = {"configurable": {"thread_id": "t0"}}
+    thread = {"configurable": {"thread_id": "t0"}}
     app.invoke({"n": 0, "log": []}, thread)
     with pytest.raises(ValueError, match="invalid literal"):
         app.invoke(Command(resume="many"), thread)
@@ -337,7 +337,7 @@ def test_another_question_is_answered_by_a_function_and_goes_on(world):
 
     variant = {"ask": ask}
     assert [each.end for each in whatif(app, 3, variant=variant)] == ["paused"] * 3
-    asked: list[Any] = []
+    asked = []
     pay = {"pay": lambda state: {"total": int(state["log"][-1])}}
     trials = whatif(app, 3, variant=variant, effects=pay, answers=lambda question: asked.append(question.value) or 7)
     assert [(each.end, each.now.runs[-1].state["total"]) for each in trials] == [("done", 7)] * 3
@@ -477,7 +477,7 @@ def test_posts_come_where_they_were_taken(schedule, tmp_path):
     graph.add_edge(START, "count")
     graph.add_conditional_edges("count", lambda state: "count" if state["n"] % 3 else "ask", ["count", "ask"])
     app = graph.compile(checkpointer=InMemorySaver(), inbox=True, schedule=schedule)
-    thread: Any = {"configurable": {"thread_id": "t0"}}
+    thread = {"configurable": {"thread_id": "t0"}}
 
     def post(what: str):
         app.post(thread, {"log": [what]})
@@ -525,7 +525,7 @@ def test_the_clock_of_other_runs_in_the_process_is_left_alone(world):
     """A trial in a server must not wake the threads that sleep there."""
     app = tools(world, InMemorySaver())
     run_all(app, 1)
-    clocks: list[Any] = []
+    clocks = []
     whatif(app, 1, variant={"model": lambda state: clocks.append(CLOCK.virtual) or louder(state)})
     assert clocks == [None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import random
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.lab_agents import World, question_agent, tools_agent
@@ -14,7 +14,7 @@ from stategraph import END, START, Command, InMemorySaver, Send, StateGraph, int
 from stategraph.lab import compare, since, why, why_not
 from stategraph.testing.thread_reader import ThreadError
 
-THREAD: Any = {"configurable": {"thread_id": "1"}}
+THREAD = {"configurable": {"thread_id": "1"}}
 
 
 class State(TypedDict, total=False):
@@ -154,7 +154,7 @@ def test_since_reads_a_logarithm_of_the_steps(bad_at):
     app = make(bad_at, steps=1_000).copy({"checkpointer": (saver := Counting())})
     app.invoke({"n": 0, "items": []}, {**THREAD, "recursion_limit": 2_000})
     saver.reads = 0
-    asked: list[Any] = []
+    asked = []
     assert since(app, THREAD, lambda values: asked.append(0) or -100 in values["items"]).step == bad_at + 1
     assert len(asked) <= math.log2(1_000) + 4
     assert saver.reads <= len(asked) + 4

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import sys
 from importlib import import_module
-from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 
@@ -23,7 +22,7 @@ class Engine:
         graph = import_module(f"{root}.graph")
         self.add_messages = graph.message.add_messages if root == "langgraph" else graph.add_messages
         self.StateGraph, self.MessagesState, self.START, self.END = graph.StateGraph, graph.MessagesState, graph.START, graph.END
-        self.Saver: Any = (
+        self.Saver = (
             import_module("langgraph.checkpoint.memory").InMemorySaver if root == "langgraph" else import_module(root).InMemorySaver
         )
 

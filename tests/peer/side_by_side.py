@@ -3,8 +3,6 @@
 Needs the packages of the dependency group `compat`; elsewhere the tests that import this are skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -74,7 +72,7 @@ class Quiet(Observer):
     """An observer that only notes what it surrounds."""
 
     def __init__(self):
-        self.seen: list[str] = []
+        self.seen = []
 
     def run_started(self, run):
         self.seen.append("run")

@@ -38,8 +38,8 @@ class Peer:
             [str(python), "-W", "ignore", str(HERE / "peer_worker.py")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._last_words: list[str] = []
+        self._answers = queue.SimpleQueue()
+        self._last_words = []
         self._ears = [
             threading.Thread(target=self._listen, daemon=True),
             threading.Thread(target=self._hear_errors, daemon=True),

@@ -1,7 +1,5 @@
 """Packages of others below `langgraph.*`, and names without a counterpart."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A setting without effect warns or raises, and the message says the way out."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A test suite written for the peer, run by pytest on this engine."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

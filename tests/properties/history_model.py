@@ -81,7 +81,7 @@ class Thread:
     """The model: a list of points, the last committed being the head."""
 
     def __init__(self):
-        self.points: list[Point] = []
+        self.points = []
         self._forked = False
 
     @property
@@ -248,8 +248,8 @@ class World:
     def __init__(self, runner: asyncio.Runner | None, saver=None):
         self.app = the_graph().compile(checkpointer=saver or InMemorySaver())
         self.runner = runner
-        self.ids: list[str] = []  # of the checkpoints, in the order in which they were made
-        self.known: dict[str, Any] = {}
+        self.ids = []  # of the checkpoints, in the order in which they were made
+        self.known = {}
 
     def call(self, method, *args):
         if self.runner is None:

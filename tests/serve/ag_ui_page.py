@@ -26,8 +26,8 @@ from ag_ui.core import (
 from ag_ui.core.version import PROTOCOL_VERSION
 from pydantic import TypeAdapter
 
-EVENTS: TypeAdapter[Any] = TypeAdapter(Event)
-MESSAGES: TypeAdapter[Any] = TypeAdapter(Message)
+EVENTS = TypeAdapter(Event)
+MESSAGES = TypeAdapter(Message)
 KINDS = {"TEXT_MESSAGE": "message_id", "TOOL_CALL": "tool_call_id", "STEP": "step_name"}
 
 
@@ -43,9 +43,9 @@ class Page:
         self.address = f"{url}/ag-ui/{graph}"
         self.thread = thread or str(uuid4())
         self.headers = {"authorization": token} if token else {}
-        self.messages: list[Any] = []
-        self.state: Any = {}
-        self.events: list[Any] = []
+        self.messages = []
+        self.state = {}
+        self.events = []
 
     def given(self, text: str | None = None, **options) -> RunAgentInput:
         if text is not None:
@@ -132,7 +132,7 @@ def check_order(events):
     if kinds == ["RUN_ERROR"]:
         return
     assert kinds[0] == "RUN_STARTED" and kinds[-1] in ("RUN_FINISHED", "RUN_ERROR"), kinds
-    opened: set[tuple[str, str]] = set()
+    opened = set()
     for event in events[1:-1]:
         kind, _, part = event.type.value.rpartition("_")
         if kind not in KINDS or part == "RESULT":

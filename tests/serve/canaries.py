@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import psycopg
 from kit import cluster
@@ -57,7 +54,7 @@ def session(client, words: dict[str, str], hook: str, user: str = ""):
         description=words["assistant_description"],
     )["assistant_id"]
     thread = client.threads.create(metadata={"m": words["thread_metadata"]})["thread_id"]
-    asked: dict[str, Any] = {
+    asked = {
         "config": {"configurable": {"api_key": words["api_key"]}, "metadata": {"c": words["config_metadata"]}},
         "context": {"key": words["context"]},
         "metadata": {"m": words["run_metadata"]},
@@ -110,7 +107,7 @@ def texts_of(kind, place, conninfo):
     """All that a database holds: each row of each table, and its files."""
     if kind.startswith("sqlite"):
         yield from rows_of(place)
-        files: Iterable[Path] = place.parent.iterdir()
+        files = place.parent.iterdir()
     else:
         yield from tables_of(conninfo)
         files = (cluster.shared().folder / "data").rglob("*")

@@ -1,7 +1,5 @@
 """What every test of the server has."""
 
-from __future__ import annotations
-
 import pytest
 from kit.drive import forget_modules
 from serving import opened

@@ -1,7 +1,5 @@
 """Programs of official clients in other environments (`clients/`), run beside what `make clients` installs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import Any
 
 import httpx2
 from mcp import types
@@ -19,7 +18,7 @@ class Person:
 
     def __init__(self, *replies):
         self.replies = [*replies]
-        self.asked: list[Any] = []
+        self.asked = []
 
     async def __call__(self, _, params) -> types.ElicitResult:
         self.asked.append(params)

@@ -215,7 +215,7 @@ class Relay:
         self._server = ("127.0.0.1", urlsplit(url).port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._open: list[socket.socket] = []
+        self._open = []
         self._is_cut = False
         threading.Thread(target=self._accept, daemon=True).start()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
@@ -17,8 +16,8 @@ class Receiver(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.statuses: list[int] = []
-        self.got: list[tuple[str, Any]] = []
+        self.statuses = []
+        self.got = []
         self.place = f"http://127.0.0.1:{self.server_port}/hooks"
 
 

@@ -6,7 +6,7 @@ import asyncio
 import operator
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import uvicorn
@@ -31,8 +31,8 @@ def opened(kind, place, *keys):
     integrity = Encryption(*(keys or [KEY])) if kind.endswith("keys") else None
     with ExitStack() as stack:
         if kind.startswith("sqlite"):
-            saver: Any = stack.enter_context(SqliteSaver.from_conn_string(str(place), integrity=integrity))
-            store: Any = stack.enter_context(SqliteStore.from_conn_string(str(place), saver=saver))
+            saver = stack.enter_context(SqliteSaver.from_conn_string(str(place), integrity=integrity))
+            store = stack.enter_context(SqliteStore.from_conn_string(str(place), saver=saver))
             yield {"checkpointer": saver, "store": store, "integrity": integrity}
         else:
             saver = stack.enter_context(PostgresSaver.from_conn_string(str(place), integrity=integrity))
@@ -49,9 +49,9 @@ class Gates:
     """What nodes wait for, by topic, so that a test decides when a run goes on."""
 
     def __init__(self):
-        self._gates: dict[str, threading.Event] = {}
-        self.reached: dict[str, threading.Event] = {}
-        self._passing: dict[str, int] = {}
+        self._gates = {}
+        self.reached = {}
+        self._passing = {}
 
     def close(self, topic):
         self._gates[topic], self.reached[topic] = threading.Event(), threading.Event()

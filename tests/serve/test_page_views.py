@@ -75,7 +75,7 @@ def test_each_graph_has_its_own_drawing_though_neither_was_compiled_with_a_name(
 
 
 def test_threads_are_read_off_the_event_loop(stack, monkeypatch):
-    names: list[str] = []
+    names = []
     read = ThreadPages.steps
 
     def steps(self: ThreadPages, *args, **kwargs):
@@ -116,7 +116,7 @@ def show(chromium, stack):
     """Opens a view of a thread. Afterwards: the console said nothing, so no policy forbade anything."""
     chromium.said.clear()
     chromium.asked_for.clear()
-    readers: list[Reader] = []
+    readers = []
 
     def opened(app, view: str = "steps", **options) -> Reader:
         client = serve_thread(stack, app, **options)
@@ -144,7 +144,7 @@ def choose_step(reader, number):
 
 
 def classes(reader, node):
-    found: str = reader.browser.run(f"document.querySelector('.graph-picture [data-node=\"{node}\"]').getAttribute('class')")
+    found = reader.browser.run(f"document.querySelector('.graph-picture [data-node=\"{node}\"]').getAttribute('class')")
     return {each for each in found.split() if each.startswith(("is-", "faded"))}
 
 

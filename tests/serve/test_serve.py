@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, asynccontextmanager
-from typing import Any
 
 import httpx
 import pytest
@@ -30,7 +29,7 @@ def gates():
 def url(request, gates, tmp_path):
     kind = request.param
     with ExitStack() as stack:
-        options: dict[str, Any] = {}
+        options = {}
         if kind != "memory":
             place = tmp_path / "served.db" if kind.startswith("sqlite") else request.getfixturevalue("postgres")
             options = stack.enter_context(opened(kind, place))

@@ -1,7 +1,5 @@
 """The server, as the official A2A client sees it: over a real socket, from a virtual environment of its own."""
 
-from __future__ import annotations
-
 import pytest
 from javascript import run_client
 from served_agents import make_desk

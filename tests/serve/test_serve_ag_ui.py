@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import httpx
 import pytest
@@ -284,7 +283,7 @@ def auth(request) -> str | None:
 
 
 def test_response_times_reveal_nothing_of_other_users(gates, monkeypatch):
-    waited: list[str] = []
+    waited = []
 
     async def wait(_, thread_id: str):
         waited.append(thread_id)
@@ -305,7 +304,7 @@ def test_response_times_reveal_nothing_of_other_users(gates, monkeypatch):
     ],
 )  # fmt: skip
 def test_what_is_no_input_is_refused(url, body, status):
-    given: Any = {"content": body} if isinstance(body, bytes) else {"json": body}
+    given = {"content": body} if isinstance(body, bytes) else {"json": body}
     answer = httpx.post(f"{url}/ag-ui/desk", headers={"content-type": "application/json"}, **given)
     assert answer.status_code == status and "detail" in answer.json()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from in_process import asking
@@ -130,7 +129,7 @@ def test_a_forged_event_id_is_refused_or_begins_somewhere(last):
     async def check(ann: Client, _: Client):
         thread = await ann.thread()
         place = f"/threads/{thread}/runs/{await ann.run_of(thread)}/stream"
-        headers: Any = {"last-event-id": last.encode()}
+        headers = {"last-event-id": last.encode()}
         assert (await ann.ask("GET", place, **headers)).status_code in (200, 422)
 
     with_two_users(check)
@@ -184,7 +183,7 @@ def test_internal_names_as_nodes_change_no_more_than_the_own_thread(name):
         hers, his = await ann.thread(), await bob.thread()
         before = await ann.state(hers)
         place = f"/threads/{his}"
-        commands: list[Any] = [
+        commands = [
             {"goto": name},
             {"goto": [name, "a"]},
             {"goto": {"node": name, "input": {"log": ["x"]}}},

@@ -1,7 +1,5 @@
 """What `auth` may return: a user's id or None. Anything else is a server error, and the request is refused."""
 
-from __future__ import annotations
-
 import asyncio
 
 import httpx

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +27,7 @@ ROUTES = [
 ]
 NAMES = st.sampled_from(["a", "b", "flow", "log", "node", "input", "__start__", "*", "", "\x00", "$in", "é"])
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-1, 2**66), st.floats(-1, 1), NAMES)
-JSON: Any = st.recursive(
+JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=6
 )
 SENDS = st.fixed_dictionaries({"node": NAMES}, optional={"input": JSON})

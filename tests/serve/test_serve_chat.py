@@ -55,7 +55,7 @@ def make_chat():
 @pytest.fixture(params=["memory", "postgres"])
 def client(request):
     with ExitStack() as stack:
-        place: dict[str, Any] = {}
+        place = {}
         if request.param == "postgres":
             db = request.getfixturevalue("postgres")
             saver = stack.enter_context(PostgresSaver.from_conn_string(db))

@@ -1,7 +1,5 @@
 """`stategraph serve` as a process: what it takes as a database, and how it ends."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import json

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import httpx
 import psycopg
@@ -62,7 +61,7 @@ def served(db, workers, webhooks=None):
     with ExitStack() as stack:
         saver = stack.enter_context(PostgresSaver.from_conn_string(db))
         store = stack.enter_context(PostgresStore.from_conn_string(db))
-        place: Any = {"checkpointer": saver, "store": store, "queue": db, "workers": workers}
+        place = {"checkpointer": saver, "store": store, "queue": db, "workers": workers}
         place["webhooks"] = webhooks or []
         yield stack.enter_context(serving(create_app({"flow": make_flow(Gates())}, auth=_user, **place)))
 

@@ -62,9 +62,9 @@ def decoded(value):
     return json.loads(encode(value))
 
 
-holds_itself: list[Any] = []
+holds_itself = []
 holds_itself.append(holds_itself)
-deep: Any = "bottom"
+deep = "bottom"
 for _ in range(MAX_DEPTH * 10):
     deep = [deep]
 

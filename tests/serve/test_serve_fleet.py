@@ -7,7 +7,6 @@ import asyncio
 import signal
 import time
 from contextlib import ExitStack
-from typing import Any
 
 import anyio
 import httpx
@@ -46,7 +45,7 @@ def test_a_reader_continues_at_the_next_server_after_a_kill(url, tmp_path, joins
         stack.enter_context(worker(tmp_path, url))
         first, client = stack.enter_context(server(tmp_path, url, port))
         thread = client.threads.create()["thread_id"]
-        seen: list[Any] = []
+        seen = []
         sent = {"log": ["in"], "pace": 0.4}
         for part in client.runs.stream(thread, "flow", input=sent, stream_mode=["updates", "values"]):
             seen.append(part)
@@ -72,7 +71,7 @@ def test_a_reader_does_not_notice_that_a_worker_was_killed(url, tmp_path):
         first = stack.enter_context(worker(tmp_path, url))
         _, client = stack.enter_context(server(tmp_path, url))
         thread = client.threads.create()["thread_id"]
-        seen: list[Any] = []
+        seen = []
         for part in client.runs.stream(thread, "flow", input={"log": [], "pace": 1.0}, stream_mode="updates"):
             seen.append(part)
             if names(seen) == ["a"] and first.poll() is None:

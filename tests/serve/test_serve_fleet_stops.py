@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import httpx
 import psycopg
@@ -26,7 +25,7 @@ from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue
 from stategraph.workers.jobs import JobCodec
 
-RUN: Any = {"assistant_id": "flow", "input": {"log": []}}
+RUN = {"assistant_id": "flow", "input": {"log": []}}
 
 
 class Thread:
@@ -76,7 +75,7 @@ def served(db, gates, workers=2, *webhooks):
     with ExitStack() as stack:
         saver = stack.enter_context(PostgresSaver.from_conn_string(db))
         store = stack.enter_context(PostgresStore.from_conn_string(db))
-        place: Any = {"checkpointer": saver, "store": store, "queue": db, "webhooks": webhooks}
+        place = {"checkpointer": saver, "store": store, "queue": db, "webhooks": webhooks}
         app = create_app(graphs, workers=workers, **place)
         url = stack.enter_context(serving(app))
         limits = httpx.Limits(max_keepalive_connections=0)  # a server that fails closes the connection

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +15,7 @@ from stategraph.serve import Limits, create_app
 from stategraph.serve.body_fields import MOST_SETTINGS
 from stategraph.store.postgres import PostgresStore
 
-RUN: Any = {"assistant_id": "flow", "input": {"topic": "slow"}}
+RUN = {"assistant_id": "flow", "input": {"topic": "slow"}}
 
 
 @pytest.fixture(params=["memory", "fleet"])
@@ -98,7 +97,7 @@ async def test_servers_count_the_runs_of_one_another(postgres, gates):
     with ExitStack() as stack:
         saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
         store = stack.enter_context(PostgresStore.from_conn_string(postgres))
-        place: Any = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "limits": Limits(runs=2)}
+        place = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "limits": Limits(runs=2)}
         async with asking(create_app({"flow": make_flow(gates)}, **place)) as one:
             assert [(await begin(one)).status_code for _ in range(2)] == [200, 200]
             async with asking(create_app({"flow": make_flow(gates)}, **place)) as other:

@@ -104,7 +104,7 @@ def test_a_run_takes_two_asyncio_tasks_and_no_thread(monkeypatch):
 
 def test_a_run_on_sqlite_waits_for_a_thread_eight_times(tmp_path, monkeypatch):
     # Is the thread there? The run. The thread's state. The input with START, three steps. The end.
-    calls: list[Any] = []
+    calls = []
 
     def count(cls):
         call = cls.call

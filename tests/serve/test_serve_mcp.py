@@ -118,7 +118,7 @@ def test_an_agent_with_tools_continues_its_thread(url, mode):
 
 
 def test_supersteps_are_reported_as_progress(url, mode):
-    told: list[Any] = []
+    told = []
 
     async def hear(done: float, total: float | None, message: str | None):
         told.append((done, total, message))
@@ -194,7 +194,7 @@ async def stopped_after(path, gates):
 async def test_an_answer_is_accepted_after_a_restart(tmp_path, gates):
     path, given = str(tmp_path / "served.db"), {"topic": "ask"}
     async with stopped_after(path, gates) as url, connect(url, "auto", Person()) as client:
-        asked: Any = await client.session.call_tool("flow", given, allow_input_required=True)
+        asked = await client.session.call_tool("flow", given, allow_input_required=True)
     [(id, request)] = asked.input_requests.items()
     assert request.params.message == "name?"
     answers = {id: types.ElicitResult(action="accept", content={"answer": "Ann"})}

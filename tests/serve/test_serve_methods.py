@@ -3,8 +3,6 @@
 The methods and their parameters are those of the installed package, so a new one fails here until it is looked at.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -43,15 +41,15 @@ def scene():
 
 
 Call = Callable[[Scene], Any]
-BODY: dict[str, Any] = {"input": {"log": []}, "metadata": {"m": 1}, "config": {"tags": ["t"]}, "context": {}}
-STOPS: dict[str, Any] = {"interrupt_before": ["b"], "interrupt_after": ["b"], "durability": "sync"}
-STREAM: dict[str, Any] = {"stream_mode": ["values"], "stream_subgraphs": True, "stream_resumable": True}
+BODY = {"input": {"log": []}, "metadata": {"m": 1}, "config": {"tags": ["t"]}, "context": {}}
+STOPS = {"interrupt_before": ["b"], "interrupt_after": ["b"], "durability": "sync"}
+STREAM = {"stream_mode": ["values"], "stream_subgraphs": True, "stream_resumable": True}
 RUN = BODY | STOPS | {"multitask_strategy": "enqueue", "if_not_exists": "create"}
 FUTURE = datetime(2090, 1, 1, tzinfo=UTC)
-PAGE: dict[str, Any] = {"limit": 5, "offset": 0}
+PAGE = {"limit": 5, "offset": 0}
 SORTED = PAGE | {"sort_by": "created_at", "sort_order": "asc"}
 
-WORKS: dict[str, list[Call]] = {
+WORKS = {
     "assistants.count": [lambda s: s.client.assistants.count(metadata={}, graph_id="flow", name="mine")],
     "assistants.create": [
         lambda s: s.client.assistants.create(
@@ -187,7 +185,7 @@ WORKS: dict[str, list[Call]] = {
     ],
 }  # fmt: skip
 
-REFUSED: dict[str, tuple[Call, str]] = {
+REFUSED = {
     "runs.create webhook": (lambda s: s.client.runs.create(s.thread, "flow", webhook="http://x"), "webhook"),
     "crons.create webhook": (lambda s: s.client.crons.create("flow", schedule="* * * * *", webhook="x"), "webhook"),
     "crons.update webhook": (lambda s: s.client.crons.update(s.cron, webhook="http://x"), "webhook"),

@@ -22,7 +22,7 @@ FENCE = re.compile(r"^```(?P<kind>python|output)\n(?P<code>.*?)^```", re.MULTILI
 @pytest.mark.parametrize("page", ["serving", "mcp"])
 def test_the_page_runs_as_one_program(capsys, page):
     pytest.importorskip("langgraph_sdk", reason="needs langgraph_sdk: make compat")
-    names: dict[str, object] = {"__name__": "page"}
+    names = {"__name__": "page"}
     shown = ""
     text = (GUIDES / f"{page}.md").read_text().replace("2024", str(free_port()))
     for block in FENCE.finditer(text):

@@ -134,7 +134,7 @@ async def test_records_made_without_users_belong_to_no_user():
 
 
 async def test_a_page_of_threads_is_all_that_is_read():
-    asked: list[Any] = []
+    asked = []
 
     class Counting(YieldingStore):
         async def abatch(self, ops):
@@ -158,7 +158,7 @@ async def test_a_page_of_threads_is_all_that_is_read():
 
 
 def test_a_store_with_an_index_does_not_embed_records():
-    embedded: list[str] = []
+    embedded = []
 
     def embed(texts):
         embedded.extend(texts)
@@ -176,7 +176,7 @@ def test_a_store_with_an_index_does_not_embed_records():
 
 async def test_a_run_costs_three_calls_of_the_store():
     """Its thread is read when it begins, and both are written; and again when it ends, if the thread is as it was."""
-    calls: list[list[str]] = []
+    calls = []
 
     class Counting(YieldingStore):
         async def abatch(self, ops):
@@ -194,7 +194,7 @@ async def test_a_run_costs_three_calls_of_the_store():
 
 
 def test_a_search_by_ids_reads_those_records_and_no_list():
-    asked: list[Any] = []
+    asked = []
 
     class Watching(YieldingStore):
         async def abatch(self, ops):
@@ -250,7 +250,7 @@ async def test_threads_are_found_by_their_values():
 
 async def test_a_search_by_values_reads_no_more_records_than_it_needs(monkeypatch):
     monkeypatch.setattr(records, "FEW", 2)
-    read: list[str] = []
+    read = []
 
     class Watching(YieldingStore):
         async def abatch(self, ops):
@@ -289,7 +289,7 @@ def test_the_status_of_a_thread_says_after_each_run_whether_work_is_pending():
             await client.post(f"{place}/runs/wait", json=body)
             return str((await client.get(place)).json()["status"])
 
-    stops: list[dict[str, Any]] = [{}, {"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}, {"interrupt_after": ["b"]}]
+    stops = [{}, {"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}, {"interrupt_after": ["b"]}]
     assert [asyncio.run(run(each)) for each in stops] == ["idle", "interrupted", "interrupted", "idle"]
 
 

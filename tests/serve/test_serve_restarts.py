@@ -1,12 +1,9 @@
 """A server that is killed or stopped loses no run: the next one on the same database continues each."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import httpx
 import pytest
@@ -27,14 +24,14 @@ def db(request, tmp_path):
 def test_runs_continue_in_the_next_server(db, tmp_path, end):
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    begun: list[tuple[str, str]] = []
+    begun = []
     with process(tmp_path, db, port) as first, get_sync_client(url=url) as client:
         asks = client.threads.create()["thread_id"]
         client.runs.wait(asks, "flow", input={"log": ["in"], "asks": True})
         for _ in range(10):
             thread = client.threads.create()["thread_id"]
             for run in range(2):  # the second waits for the first
-                sent: Any = {"log": [f"in{run}"]}
+                sent = {"log": [f"in{run}"]}
                 begun.append((thread, client.runs.create(thread, "flow", input=sent)["run_id"]))
         begun.append((asks, client.runs.create(asks, "flow", command={"resume": "Ann"})["run_id"]))
         time.sleep(0.25)
@@ -79,7 +76,7 @@ def test_a_cancelled_run_does_not_continue_after_a_crash(tmp_path, how):
         old = client.runs.create(thread, "flow", input={"log": ["in1"], "hangs": True})["run_id"]
         while client.threads.get_state(thread)["next"] != ["b"]:
             time.sleep(0.02)
-        calm: Any = {"log": ["in2"], "hangs": False}
+        calm = {"log": ["in2"], "hangs": False}
         if how in ("interrupt", "rollback"):
             client.runs.create(thread, "flow", input=calm, multitask_strategy=how)
         elif how == "cancel":

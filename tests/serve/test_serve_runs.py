@@ -7,7 +7,6 @@ import asyncio
 import gc
 import logging
 import weakref
-from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -39,7 +38,7 @@ class Failing(InMemoryStore):
 
     def __init__(self):
         super().__init__()
-        self.refuses: Any = lambda ops: False
+        self.refuses = lambda ops: False
         self.refused = 0
 
     async def abatch(self, ops):
@@ -227,7 +226,7 @@ def test_a_run_of_a_graph_that_is_not_served_is_deleted_permanently(gates):
     def app(*names: str):
         return create_app({name: make_flow(gates) for name in names}, checkpointer=saver, store=store)
 
-    later: Any = {"input": {"log": []}, "after_seconds": 3600}
+    later = {"input": {"log": []}, "after_seconds": 3600}
     with serving(app("flow", "other")) as url, get_sync_client(url=url) as client:
         threads = [new_thread(client) for _ in range(2)]
         runs = [client.runs.create(thread, "other", **later)["run_id"] for thread in threads]
@@ -320,7 +319,7 @@ def test_an_ended_run_references_neither_frames_of_its_nodes_nor_its_request(mon
 
     monkeypatch.setattr(logging.getLogger("stategraph.serve"), "disabled", True)  # pytest holds what is logged
 
-    held: list[Any] = []
+    held = []
 
     async def node(state: Log) -> Log:
         local = Large()

@@ -86,7 +86,7 @@ async def test_a_refusal_says_the_way_out(headers, detail):
 
 @pytest.mark.parametrize("headers", [[(b"host", b"evil.example")], [(b"host", b"localhost"), (b"origin", b"http://x")]])
 async def test_websockets_of_other_sites_are_closed(headers):
-    sent: list[Any] = []
+    sent = []
 
     async def send(message):
         sent.append(message)
@@ -133,7 +133,7 @@ async def test_a_user_has_so_many_open_requests_and_all_together_have_so_many(ga
 
 async def call(app, parts, path="/threads"):
     """What an app sends to a client that sends these messages and then nothing more."""
-    sent: list[Any] = []
+    sent = []
 
     async def receive():
         return parts.pop(0) if parts else await asyncio.Event().wait()
@@ -182,11 +182,11 @@ async def test_an_id_that_cannot_be_stored_is_refused(path, body, id):
 
 
 FIELDS = sorted({name for kind in Body.__subclasses__() for name in kind.model_fields} | {*RunBody.model_fields})
-LIKELY: dict[str, Any] = {
+LIKELY = {
     "assistant_id": "flow", "graph_id": "flow", "schedule": "0 7 * * *", "key": "k", "namespace": ["a"], "text": "x",
     "value": {}, "thread_ids": [], "version": 1, "if_not_exists": "create", "checkpoint": {},
 }  # fmt: skip
-JUNK: list[Any] = [
+JUNK = [
     None, True, 0, -1, 1.5, 2**70, "", "x", "*", "\x00", "²", "__start__", [], [[]], ["x", 3], {}, {"x": {"y": []}},
     {"checkpoint_id": "x", "checkpoint_ns": "y:z|"}, {"goto": [{"node": 1}]}, {"resume": {}}, {"configurable": [3]},
 ]  # fmt: skip
@@ -212,7 +212,7 @@ async def test_no_body_makes_the_server_fail(method, path):
 
 
 def nested(levels, kind):
-    value: Any = 1
+    value = 1
     for _ in range(levels):
         value = {"a": value} if kind == "object" else [value]
     return value if kind == "object" else {"a": value}
@@ -294,7 +294,7 @@ STRANGE = {f"metadat{n}": 1 for n in range(300)}
     ],
 )
 async def test_a_request_compares_a_limited_number_of_names(path, body, monkeypatch):
-    compared: list[str] = []
+    compared = []
 
     def find(name: str, *_) -> list[str]:
         compared.append(name)
@@ -339,7 +339,7 @@ def test_strings_count_once_whatever_they_contain():
 
 
 async def test_a_long_body_is_parsed_in_a_thread(monkeypatch):
-    threads: list[threading.Thread] = []
+    threads = []
     parse = service.read_json
 
     def read(*args):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from in_process import asking
@@ -24,8 +22,8 @@ class WatchedStore(InMemoryStore):
 
     def __init__(self):
         super().__init__()
-        self.written: list[set[str]] = []
-        self.fails: Callable[[Any], bool] = lambda op: False
+        self.written = []
+        self.fails = lambda op: False
 
     async def abatch(self, ops):
         ops = list(ops)

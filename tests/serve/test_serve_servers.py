@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import httpx
 import pytest
@@ -27,7 +26,7 @@ def _no_lock(monkeypatch):
 @asynccontextmanager
 async def servers(count: int, store=None) -> AsyncIterator[list[httpx.AsyncClient]]:
     """Clients of servers that share a store and a saver, and know nothing of each other."""
-    place: Any = {"store": store or YieldingStore(), "checkpointer": InMemorySaver()}
+    place = {"store": store or YieldingStore(), "checkpointer": InMemorySaver()}
     async with AsyncExitStack() as stack:
         apps = [create_app({"flow": make_flow(Gates())}, **place) for _ in range(count)]
         yield [await stack.enter_async_context(asking(app)) for app in apps]

@@ -125,7 +125,7 @@ def test_a_run_is_started_and_its_states_are_read(url):
         async with client.threads.stream(assistant_id="flow") as session:
             begun = await session.run.start(input={"log": ["x"]}, metadata={"by": "ann"})
             # The client ends its values with the run, whether it has yielded the last ones or not.
-            before: list[Any] = [{}, {"log": []}]  # it may look at the thread before the input is there
+            before = [{}, {"log": []}]  # it may look at the thread before the input is there
             steps = [*before, {"log": ["x"]}, {"log": ["x", "a"]}, {"log": ["x", "a", "b"]}]
             values = [value async for value in session.values]
             assert values and all(each in steps for each in values)
@@ -233,7 +233,7 @@ def test_a_session_on_an_old_thread_reads_the_new_run_only(url):
 def test_the_synchronous_client_has_sessions(url):
     """Its readers may miss the end of a run that has ended before they begin, although it was sent to them, and wait
     for ever: so it has three tries."""
-    found: Queue[Any] = Queue()
+    found = Queue()
 
     def work():
         try:

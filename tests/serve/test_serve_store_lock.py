@@ -1,7 +1,5 @@
 """Without a queue one server at a time serves a store: a second one is refused at its start, with a sentence."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

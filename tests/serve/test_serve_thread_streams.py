@@ -7,7 +7,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import islice
-from typing import Any
 
 import httpx
 import pytest
@@ -22,7 +21,6 @@ from stategraph.serve.records import Records, now, pointer_to
 from stategraph.serve.routes.thread_streams import EventId, ThreadEvents
 from stategraph.serve.runs import thread_runs
 from stategraph.serve.runs.thread_runs import Begin, Ended, ThreadNews, ThreadRuns
-from stategraph.serve.service import Service
 from stategraph.store import InMemoryStore, SearchOp
 
 RUN = ["metadata", "updates", "updates", "run_done"]
@@ -102,7 +100,7 @@ def test_a_reader_gets_what_runs_send_from_now_on(scene):
 
 def until(lines, event, number):
     """Lines of a stream, to the end of the event that has come so often."""
-    found: list[str] = []
+    found = []
     for line in lines:
         found.append(line)
         number -= line == f"event: {event}"
@@ -229,8 +227,7 @@ async def test_a_stream_ends_when_the_thread_belongs_to_another_user(seen):
 
 def service_of(app):
     [streams] = [each.endpoint.__self__ for each in app.routes if each.path == "/threads/{thread_id}/stream"]
-    found: Service = streams._service
-    return found
+    return streams._service
 
 
 class Slow:
@@ -264,7 +261,7 @@ def test_a_reader_that_is_repeatedly_too_slow_still_gets_the_end(reads, monkeypa
     expected = [part for each in reads for part in each]
 
     async def read():
-        runs: Any = ThreadRuns(Records(InMemoryStore()), Slow([*reads]), ThreadNews(), "t")  # type: ignore[arg-type]
+        runs = ThreadRuns(Records(InMemoryStore()), Slow([*reads]), ThreadNews(), "t")  # type: ignore[arg-type]
         return [part async for part in runs.read({"run_id": "r"}, 0)]
 
     *parts, end = asyncio.run(asyncio.wait_for(read(), 20))
@@ -272,7 +269,7 @@ def test_a_reader_that_is_repeatedly_too_slow_still_gets_the_end(reads, monkeypa
 
 
 async def test_a_running_run_without_events_does_not_block_its_readers():
-    runs: Any = ThreadRuns(Records(InMemoryStore()), Slow([[], [TOLD]]), ThreadNews(), "t")  # type: ignore[arg-type]
+    runs = ThreadRuns(Records(InMemoryStore()), Slow([[], [TOLD]]), ThreadNews(), "t")  # type: ignore[arg-type]
     assert [part async for part in runs.read({"run_id": "r"}, None)] == []
 
 
@@ -282,7 +279,7 @@ class Counting(InMemoryStore):
     def __init__(self):
         super().__init__()
         self.searches = 0
-        self.then: Any = None
+        self.then = None
 
     async def abatch(self, ops):
         ops = [*ops]
@@ -297,7 +294,7 @@ class Counting(InMemoryStore):
 
 def a_run(number, status):
     began = f"2026-01-01T00:{number // 60:02}:{number % 60:02}+00:00"
-    known: dict[str, Any] = {"thread_id": "t", "graph_id": "flow", "owner": "", "kwargs": {}}
+    known = {"thread_id": "t", "graph_id": "flow", "owner": "", "kwargs": {}}
     return {**known, "run_id": str(number), "created_at": began, "updated_at": now(), "status": status}
 
 
@@ -307,8 +304,8 @@ def test_the_runs_of_a_long_thread_are_searched_once():
         records = Records(store)
         for number in range(600):
             await records.put(("runs", str(number), a_run(number, "success"), "t"))
-        runs: Any = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
-        found: list[str] = []
+        runs = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
+        found = []
         async for begin in runs.follow(Begin(-1, "")):
             found.append(begin.run_id)
             if len(found) == 600:
@@ -330,7 +327,7 @@ async def test_a_run_that_ends_during_the_search_for_the_next_is_streamed_first(
         await records.put(("runs", "0", a_run(0, "success"), "t"), ("unfinished", "0", None, "t"))
 
     store.then = end
-    runs: Any = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
+    runs = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
     follower = runs.follow(Begin(-1, ""))
     assert [(await anext(follower)).run_id for _ in range(2)] == ["0", "1"]
 
@@ -345,7 +342,7 @@ def test_a_thread_is_streamed_by_any_server_also_after_a_restart(postgres, tmp_p
         thread = one.threads.create()["thread_id"]
         sent = {"input": {"log": [], "pace": 0.01}, "stream_mode": "updates"}
         runs = [one.runs.create(thread, "flow", **sent)["run_id"]]
-        seen: list[Any] = []
+        seen = []
         for part in two.threads.join_stream(thread, last_event_id="-1"):
             seen.append(part)
             if runs_of(seen) == runs:

@@ -1,7 +1,5 @@
 """The time to live of threads: after so many minutes without a change they are deleted or pruned."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime, timedelta
 

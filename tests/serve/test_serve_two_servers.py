@@ -9,7 +9,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count, cycle
-from typing import Any
 
 import httpx
 import psycopg
@@ -29,7 +28,7 @@ from stategraph.serve.runs.fleet import FleetRuns
 from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue
 
-RUN: Any = {"assistant_id": "flow", "input": {"log": []}}
+RUN = {"assistant_id": "flow", "input": {"log": []}}
 
 
 def open_server(stack, db, gates, workers=2):

@@ -596,7 +596,7 @@ def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser, postg
         PostgresSaver.from_conn_string(postgres) as saver,
         PostgresStore.from_conn_string(postgres) as store,
     ):
-        bound: Any = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 1}
+        bound = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 1}
         with serving(create_app({"chat": make_chat(speech)}, **bound)) as url:
             page = Reader(browser, url)
             with httpx.Client(base_url=url, timeout=30) as client:

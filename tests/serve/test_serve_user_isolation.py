@@ -53,7 +53,7 @@ class Scene:
 
     def __init__(self, client, store, saver):
         self.client, self.store, self.saver = client, store, saver
-        self.ids: dict[str, str] = {}
+        self.ids = {}
 
     async def ask(self, user: str, method: str, path: str, body=None) -> httpx.Response:
         headers = {"x-user": user} if user else {}
@@ -92,7 +92,7 @@ class Scene:
     def body(self, path: str) -> dict[str, Any]:
         """What fits a route: a body takes what it knows and passes over the rest."""
         if path.startswith("/ag-ui/"):
-            empty: dict[str, Any] = {"messages": [], "tools": [], "context": [], "forwardedProps": {}}
+            empty = {"messages": [], "tools": [], "context": [], "forwardedProps": {}}
             return {**empty, "threadId": self.ids["thread_id"], "runId": "r", "state": {"log": ["of bob"]}}
         if path.startswith("/a2a/"):
             task = f"{self.ids['thread_id']}:{self.ids['run_id']}"
@@ -130,7 +130,7 @@ class Scene:
         """All that is ann's, as it is stored."""
         items = [item.dict() for item in self.store.search((), limit=1000)]
         hers = [each for each in items if each["namespace"][0] != ROOT or each["value"].get("owner") == "ann"]
-        thread: Any = {"configurable": {"thread_id": self.ids["thread_id"]}}
+        thread = {"configurable": {"thread_id": self.ids["thread_id"]}}
         return json.dumps(hers), [step.config for step in self.saver.list(thread)]
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import httpx
 import orjson
 import pytest
 from kit.graphs import chain_of
 from serving import LONG_AGO, serving
-from starlette.applications import Starlette
 from websockets.sync.client import connect
 
 from stategraph import Runtime, get_config, interrupt
@@ -48,7 +47,7 @@ class Told:
     """What the nodes and routers of a graph have been told, in order."""
 
     def __init__(self):
-        self.heard: list[Any] = []
+        self.heard = []
 
     def take(self):
         limit = time.monotonic() + 20
@@ -84,17 +83,17 @@ def told():
 def served(request, told, tmp_path):
     """A client of a server that knows its users, and the server's store."""
     with ExitStack() as stack:
-        place: dict[str, Any] = {}
+        place = {}
         if request.param == "sqlite":
             saver = stack.enter_context(SqliteSaver.from_conn_string(str(tmp_path / "db")))
-            store: Any = stack.enter_context(SqliteStore.from_conn_string(str(tmp_path / "db"), saver=saver))
+            store = stack.enter_context(SqliteStore.from_conn_string(str(tmp_path / "db"), saver=saver))
             place = {"checkpointer": saver, "store": store}
         if request.param == "postgres":
             db = request.getfixturevalue("postgres")
             saver = stack.enter_context(PostgresSaver.from_conn_string(db))
             store = stack.enter_context(PostgresStore.from_conn_string(db))
             place = {"checkpointer": saver, "store": store, "queue": db, "workers": 1}
-        app: Starlette = create_app(
+        app = create_app(
             {"who": told.graph()}, auth=lambda request: request.headers.get("x-user"), hosts=None, **place
         )
         url = stack.enter_context(serving(app))
@@ -160,7 +159,7 @@ def websocket(client: httpx.Client):
 
 
 def ag_ui(client: httpx.Client):
-    empty: dict[str, Any] = {"messages": [], "tools": [], "context": [], "forwardedProps": {"config": RUN["config"]}}
+    empty = {"messages": [], "tools": [], "context": [], "forwardedProps": {"config": RUN["config"]}}
     sent = {**empty, **FORGED, "threadId": new_thread(client), "runId": "r", "state": {"topic": "go"}}
     ask(client, "/ag-ui/who", sent)
 

@@ -22,7 +22,7 @@ class Outbox:
     """What was done outside."""
 
     def __init__(self):
-        self.sent: list[str] = []
+        self.sent = []
 
     def send(self, text):
         self.sent.append(text)

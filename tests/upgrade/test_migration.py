@@ -56,7 +56,7 @@ def steps_aside(end):
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_threads_end_the_same_after_a_node_was_renamed(schedule):
-    options: Any = {} if schedule == "supersteps" else {"schedule": schedule}
+    options = {} if schedule == "supersteps" else {"schedule": schedule}
     wrong, count = [], 0
     for case in CASES.values():
         saver = InMemorySaver()
@@ -92,7 +92,7 @@ def test_threads_end_the_same_after_a_node_was_renamed(schedule):
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_questions_of_a_renamed_node_stay_open_and_calls_are_not_repeated(schedule):
-    calls: list[int] = []
+    calls = []
 
     @task
     def pay(amount: int) -> int:

@@ -167,7 +167,7 @@ def joined(*before):
 JOINED = joined(), joined("a", "b")
 Q = chain_of(Log, q=asks("q"), z=says("z"))
 NESTED = around(inside(first=says("first"), q=asks("q"), z=says("z")))
-SHAPES: dict[str, Shape] = {
+SHAPES = {
     "the same graph": Shape(Q, Q, "same"),
     "other code": Shape(Q, chain_of(Log, q=asks("q"), z=says("other name")), "same"),
     "the asking node is gone": Shape(Q, chain_of(Log, other=asks("q"), z=says("z")), "breaks", "node 'q' is gone"),
@@ -239,7 +239,7 @@ def describe_wrong(name: str):
 # -- wrong verdicts planted into the proof: going on with the threads notices each of them -----------
 
 
-BUGS: Any = {
+BUGS = {
     "work that is lost is not seen": (outlook, "lost_work", lambda *_: []),
     "waiting joins and deferred nodes are not seen": (outlook, "_find_waiting", lambda machine: []),
     "what tasks have left is not seen": (outlook, "_find_orphans", lambda *_: []),

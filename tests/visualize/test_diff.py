@@ -157,7 +157,7 @@ def test_equal_states_have_no_changes_and_different_ones_have_some(before, after
 class Tags(HTMLParser):
     def __init__(self):
         super().__init__()
-        self.seen: set[str] = set()
+        self.seen = set()
         self.text = ""
 
     def handle_starttag(self, tag, attrs):

@@ -1,7 +1,5 @@
 """DOT text that Graphviz accepts, and what happens if Graphviz is missing, broken or hangs."""
 
-from __future__ import annotations
-
 import shutil
 import warnings
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """The steps of the built-in layout, each by itself: loops, layers, order, columns, ports, and how much room text takes."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import networkx

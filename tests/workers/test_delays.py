@@ -1,7 +1,5 @@
 """Delayed jobs: claimed at their time by the database's clock, and not before."""
 
-from __future__ import annotations
-
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta

@@ -55,7 +55,7 @@ class Watch:
     """What was sent, while jobs run: names of statements, and marks between jobs."""
 
     def __init__(self, monkeypatch):
-        self.seen: list[str] = []
+        self.seen = []
         self.trips = 0
         bind, wait = PreparedStatements._bind, Patient.wait
 

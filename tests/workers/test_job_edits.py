@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from kit.fleet import job_of
@@ -25,7 +23,7 @@ class World:
     """A graph of two nodes on a thread with a past, and a job of it. Something happens in its second node."""
 
     def __init__(self):
-        self.ahead: list[Callable[[World], Any]] = []
+        self.ahead = []
         self.naps = False
         self.app = chain_of(Log, first=self.first, second=self.second).compile(checkpointer=InMemorySaver())
         self.app.invoke({"log": ["past"]}, CONFIG)

@@ -1,8 +1,6 @@
 """Neighbors cannot stop a fleet: a role of the database without rights on the tables, a local process without the key,
 a node's own child that holds what was its worker's."""
 
-from __future__ import annotations
-
 import logging
 import os
 import select

@@ -912,7 +912,7 @@ class Clock:
     now = 0.0
 
     def __init__(self):
-        self.watches: list[Deadline] = []
+        self.watches = []
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ nothing else.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from kit.bank import asking, failing, one_node
@@ -27,7 +26,7 @@ def app_of(drive, effects, body, **policies):
 
 
 def test_a_retry_finds_it(drive, effects):
-    attempts: list[str] = []
+    attempts = []
 
     def body(state: Log):
         receipt = yield "pay", effects.pay
@@ -80,7 +79,7 @@ def test_a_call_after_a_failure_finds_it(drive, effects):
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_its_result_is_stored_before_the_call_returns(drive, effects, durability):
-    seen: list[Any] = []
+    seen = []
 
     def body(state: Log):
         yield "pay", effects.pay

@@ -29,7 +29,7 @@ class Slow(SqliteSaver):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.brought = threading.Event()
-        self.order: list[str] = []
+        self.order = []
 
     def commit(self, commits):
         self.brought.wait(0.05)
@@ -139,7 +139,7 @@ class Counting(SqliteSaver):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.brought: list[int] = []
+        self.brought = []
 
     def record(self, where, expected, writes):
         (records,) = writes.values()

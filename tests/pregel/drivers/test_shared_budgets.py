@@ -118,7 +118,7 @@ def test_more_may_be_given_to_a_user(drive, store):
 
 def test_calls_of_a_user_are_never_more_than_the_limit(store):
     """Eight threads side by side, with four tasks each."""
-    made: list[int] = []
+    made = []
 
     def call(state, runtime: Runtime):
         runtime.spend(calls=1)
@@ -127,7 +127,7 @@ def test_calls_of_a_user_are_never_more_than_the_limit(store):
     graph = StateGraph(Log).add_node("call", call)
     graph.add_conditional_edges(START, lambda state: [Send("call", {})] * 4, ["call"])
     app = graph.compile(checkpointer=InMemorySaver(), store=store, budget=Budget(calls=20, per="user"), on_failure="finish")
-    failed: list[BaseException] = []
+    failed = []
 
     def run(thread: int):
         try:
@@ -156,7 +156,7 @@ def test_a_budget_of_a_user_needs_a_user_and_a_store():
 
 
 def test_workers_share_the_budget_of_a_user(postgres):
-    made: list[str] = []
+    made = []
 
     def call(state, runtime: Runtime):
         runtime.spend(calls=1)

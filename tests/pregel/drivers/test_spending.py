@@ -40,7 +40,7 @@ class Model:
 
     def __init__(self, name="small", fails=0, work=None):
         self.model, self.calls, self.fails, self.work = name, 0, fails, work
-        self.meeting: asyncio.Barrier | None = None
+        self.meeting = None
 
     def invoke(self, messages, **options):
         self.calls += 1

@@ -12,7 +12,7 @@ from kit.graphs import CONFIG, Log, chain_of
 from stategraph import Command, InMemorySaver, Runtime, ThreadUndoingError, effect
 from stategraph.checkpoint.sqlite import SqliteSaver
 
-DONE: list[str] = []
+DONE = []
 
 
 @effect("keyed")

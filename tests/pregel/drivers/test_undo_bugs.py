@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import groupby
-from typing import Any
 
 import pytest
 from kit.crash_points import Killed, killing
@@ -17,7 +15,7 @@ from stategraph.pregel.drivers.undoing import _Plan
 from stategraph.pregel.undo import UndoNote
 
 pytestmark = pytest.mark.trial
-DONE: list[str] = []
+DONE = []
 
 
 @effect("irreversible")
@@ -89,7 +87,7 @@ def goes_back_nowhere(patch):
     patch.setattr(undoing, "_end", end)
 
 
-BUGS: list[Callable[[Any], None]] = [
+BUGS = [
     noted_too_late, first_in_first_undone, nested_left_out, undone_once_more, unknown_not_asked, calls_without_records,
     goes_back_nowhere,
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from stategraph import (
 )
 from stategraph.prebuilt import ToolNode
 
-DONE: list[str] = []
+DONE = []
 
 
 @effect("keyed")
@@ -183,7 +183,7 @@ def test_an_undo_of_a_question_that_waits_drops_it():
 
 
 def test_an_answer_through_invoke_ends_an_undo_of_its_own(drive):
-    tried: list[str] = []
+    tried = []
 
     @effect("keyed")
     def refuse(item: str) -> None:

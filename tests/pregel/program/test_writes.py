@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from kit.drive import each_case
@@ -33,7 +33,7 @@ class Doing:
     name = "n"
 
     def __init__(self, *channels):
-        self.writes: list[tuple[str, Any]] = []
+        self.writes = []
         self.channels = {*channels, TASKS}
 
     def known_channels(self):

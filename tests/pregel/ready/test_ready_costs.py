@@ -15,7 +15,7 @@ class WeighingSaver(InMemorySaver):
 
     def __init__(self):
         super().__init__()
-        self.sizes: list[int] = []
+        self.sizes = []
 
     def commit(self, commits):
         commit = commits[-1]

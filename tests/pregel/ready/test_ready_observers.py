@@ -63,7 +63,7 @@ def test_a_step_begins_with_started_tasks_and_ends_with_what_is_stored(drive):
 def test_every_task_belongs_to_the_step_in_which_it_starts(drive):
     class Steps(Observer):
         def __init__(self):
-            self.steps: dict[str, int] = {}
+            self.steps = {}
 
         def task_ended(self, task, status, seconds, error):
             self.steps[task.node] = task.step

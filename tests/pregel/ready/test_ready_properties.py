@@ -1,7 +1,5 @@
 """The laws of schedule="ready", on random graphs whose tasks end in random orders."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from zlib import crc32

@@ -281,7 +281,7 @@ class Noting(InMemorySaver):
 
     def __init__(self, fail_at=None):
         super().__init__()
-        self.steps: list[int] = []
+        self.steps = []
         self.fail_at = fail_at
 
     def commit(self, commits):
@@ -578,7 +578,7 @@ class Counting(Serializer):
 
     def __init__(self):
         super().__init__()
-        self.texts: Counter[str] = Counter()
+        self.texts = Counter()
 
     def dumps(self, value):
         if isinstance(value, str):

@@ -238,7 +238,7 @@ def test_an_answer_of_a_failed_call_reaches_no_interrupt_of_a_nested_graph(drive
     assert drive.invoke(app, Command(resume="for p1"), CFG)["log"] == [("p", "for p", "for p1"), ("r", "for r")]
 
 
-TASK: Any = SimpleNamespace(id="t")
+TASK = SimpleNamespace(id="t")
 
 
 class Brought(dict):

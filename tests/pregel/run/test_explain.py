@@ -2,8 +2,6 @@
 lack.
 """
 
-from __future__ import annotations
-
 import pytest
 from kit.drive import each_schedule
 from kit.graphs import graph_of

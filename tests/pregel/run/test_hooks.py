@@ -7,7 +7,7 @@ import operator
 import subprocess
 import sys
 from contextvars import ContextVar
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from typing_extensions import TypedDict
@@ -26,8 +26,8 @@ class Noting:
     """A hook that notes what it surrounds, and sets a context variable in it."""
 
     def __init__(self):
-        self.metadata: dict[str, Any] = {}
-        self.log: list[Any] = []
+        self.metadata = {}
+        self.log = []
 
     def around_run(self):
         return Note(self, "run")
@@ -45,7 +45,7 @@ class Noting:
 class Note:
     def __init__(self, hook: Noting, name):
         self.hook, self.name = hook, name
-        self.result: Any = None
+        self.result = None
 
     def enter(self):
         self.hook.log.append(("enter", self.name))

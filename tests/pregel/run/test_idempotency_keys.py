@@ -18,7 +18,7 @@ class Keys:
     """Makes nodes that note their keys."""
 
     def __init__(self):
-        self.seen: dict[str, set[str]] = {}
+        self.seen = {}
         self.began = threading.Event()
 
     def chain(self, *names, nested=None):

@@ -19,7 +19,6 @@ from stategraph.pregel.run.config import Call
 from stategraph.pregel.run.effects import Load, Save, Work
 from stategraph.pregel.run.loop import carry_out
 from stategraph.pregel.run.run import Run
-from stategraph.pregel.task.task import Task
 
 
 def only(channel):
@@ -62,8 +61,8 @@ class Hand:
     def __init__(self, outcome=None, *, together=True):
         self.outcome = outcome
         self.together = together
-        self.notes: list[str] = []
-        self.waiting: list[Task] = []
+        self.notes = []
+        self.waiting = []
 
     def run(self, app: Pregel, input, config=CONFIG, **call):
         run = Run(app, input, config, Call(**call))

@@ -23,7 +23,7 @@ class Bodies:
     """Makes nodes that note that they ran. One that was sent "hang" ends when it is let go, with "fail" it raises."""
 
     def __init__(self):
-        self.ran: list[str] = []
+        self.ran = []
         self.release = threading.Event()
 
     def make(self, name, *, obeys=True):

@@ -336,7 +336,7 @@ class Asked(Observer):
     """Notes what nodes ask of models and tools, and answers in the place of some."""
 
     def __init__(self, instead=None):
-        self.log: list[Any] = []
+        self.log = []
         self.instead = instead
 
     def around_operation(self, task, operation, call):

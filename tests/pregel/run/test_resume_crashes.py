@@ -2,8 +2,6 @@
 the process dies" of docs/explanation/architecture.md, row by row.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

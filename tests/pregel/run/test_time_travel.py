@@ -1,7 +1,5 @@
 """Calls at an old checkpoint (replay, branch, resume): which stored writes count, and what stays unchanged."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -33,7 +33,7 @@ class Fails:
     """
 
     def __init__(self, *, slow):
-        self.started: list[int] = []
+        self.started = []
         self.left = 1
         self.failed = threading.Event()
         self.slow = slow

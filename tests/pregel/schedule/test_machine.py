@@ -319,7 +319,7 @@ class Counting(LastValue[int]):
 
     def __init__(self, typ):
         super().__init__(typ)
-        self.reads: list[int] = []
+        self.reads = []
 
     def get(self):
         self.reads.append(1)

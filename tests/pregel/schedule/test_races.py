@@ -67,11 +67,11 @@ class Track:
     """What racers do: "win" ends at once, "hang" ends when the test does, "fail", "ask", "late" ends when it is told."""
 
     def __init__(self):
-        self.began: list[str] = []
-        self.ended: list[str] = []
-        self.stopped: list[str] = []
+        self.began = []
+        self.ended = []
+        self.stopped = []
         self.release = threading.Event()
-        self.plans: dict[str, list[str]] = {}
+        self.plans = {}
 
     def plan(self, name):
         self.began.append(name)

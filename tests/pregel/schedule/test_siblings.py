@@ -45,7 +45,7 @@ class Work:
     """Five Sends to one node. `b` and `d` fail as long as they are `broken`, and `e` asks."""
 
     def __init__(self, drive, saver, **options):
-        self.ran: list[str] = []
+        self.ran = []
         self.broken = True
         builder = StateGraph(Log).add_node("work", self.awork if drive.is_async else self.work)
         builder.add_conditional_edges(START, lambda state: [Send("work", {"name": name}) for name in "abcde"], ["work"])

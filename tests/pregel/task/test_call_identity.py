@@ -64,8 +64,8 @@ class Orders:
 
     def __init__(self, *orders: Sequence[Any]):
         self.left = [list(order) for order in orders]
-        self.ran: Counter[Any] = Counter()
-        self.keys: dict[Any, set[str]] = {}
+        self.ran = Counter()
+        self.keys = {}
 
     def next(self):
         return self.left.pop(0) if len(self.left) > 1 else self.left[0]

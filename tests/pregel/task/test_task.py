@@ -1,7 +1,5 @@
 """A task's identity: ids that stay the same, paths that sort, and what a running node can access."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 

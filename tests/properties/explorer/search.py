@@ -175,8 +175,8 @@ class Explorer:
         self.program, self.durability, self.bounds = program, durability, bounds
         self.loop, self.turns = (Stepped(), None) if is_async else (None, Turns())
         self.world = World(self.loop, self.turns)
-        self.storage: Any = STORAGES[storage]()
-        self.clients: list[tuple[Process, Gated, Any]] = []
+        self.storage = STORAGES[storage]()
+        self.clients = []
         for name in ("A", "B"):
             process = Process(name, self.world)
             self.world.processes.append(process)
@@ -185,9 +185,9 @@ class Explorer:
             self.clients.append((process, saver, program.build(process, saver, program.asks)))
         self.viewer = program.build(self.clients[0][0], self.storage.saver, program.asks)
         self.found = Found()
-        self.seen: dict[str, State] = {}
-        self.plain: list[tuple[State, State]] = []
-        self.config: Any = {"configurable": {"thread_id": "t"}}
+        self.seen = {}
+        self.plain = []
+        self.config = {"configurable": {"thread_id": "t"}}
 
     def close(self):
         """Give back what is open."""

@@ -34,7 +34,7 @@ class Gated(BaseCheckpointSaver):
         super().__init__()
         self.process = process
         self.in_memory = in_memory  # type: ignore[misc]
-        self.inner: Any = None
+        self.inner = None
         self.gate_reads = True
 
     def _do(self, name, outcome, args, kwargs):

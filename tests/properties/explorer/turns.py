@@ -11,11 +11,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from queue import Empty
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import patch
 
 import stategraph.pregel.drivers.aio  # noqa: F401  # loaded late otherwise, and then not made repeatable
@@ -28,11 +26,11 @@ class Turn:
 
     def __init__(self, turns: Turns, job):
         self.turns = turns
-        self.ready: Callable[[], bool] = lambda: True
+        self.ready = lambda: True
         self.timed = self.expired = self.interrupted = False
         self.ended = False
-        self.value: Any = None
-        self.error: BaseException | None = None
+        self.value = None
+        self.error = None
         self._go = threading.Lock()
         self._go.acquire()
         self._thread = threading.Thread(target=self._run, args=(job,), name="stategraph-turn", daemon=True)
@@ -92,7 +90,7 @@ class Turns:
         self.back = threading.Lock()
         self.back.acquire()
         self.local = threading.local()
-        self.all: list[Turn] = []
+        self.all = []
 
     def start(self, job):
         """A new thread, which waits for its turn."""
@@ -204,7 +202,7 @@ class Turns:
 
         class SimpleQueue:
             def __init__(self):
-                self.items: deque[Any] = deque()
+                self.items = deque()
 
             def __class_getitem__(cls, _):
                 return cls

@@ -38,7 +38,7 @@ class Script:
 
     def __init__(self, prefix=()):
         self.prefix = list(prefix)
-        self.taken: list[tuple[int, int]] = []
+        self.taken = []
 
     def choose(self, count):
         """One of so many."""
@@ -238,7 +238,7 @@ class Future:
     """How something at a gate is let through, on threads."""
 
     def __init__(self):
-        self._result: Any = None
+        self._result = None
 
     def done(self):
         return self._result is not None
@@ -273,7 +273,7 @@ class Stepped(asyncio.SelectorEventLoop):
         selector = _Idle()
         selector.loop = self
         self.clock = 0.0
-        self.world: World | None = None
+        self.world = None
         super().__init__(selector)
 
     def time(self):
