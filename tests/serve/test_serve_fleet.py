@@ -13,7 +13,6 @@ import httpx
 import pytest
 from kit import cluster
 from kit.cluster import free_port
-from langgraph_sdk.errors import ConflictError
 from served_processes import process, server, worker
 from serving import Gates, as_url, make_flow
 
@@ -79,49 +78,6 @@ def test_a_reader_does_not_notice_that_a_worker_was_killed(url, tmp_path):
                 stack.enter_context(worker(tmp_path, url))
         assert names(seen) == STEPS and ids(seen) == sorted({*ids(seen)})
         assert client.threads.get_state(thread)["values"]["log"] == STEPS
-
-
-def test_two_servers_report_the_same_of_every_run(url, tmp_path):
-    with ExitStack() as stack:
-        stack.enter_context(worker(tmp_path, url))
-        _, one = stack.enter_context(server(tmp_path, url))
-        _, two = stack.enter_context(server(tmp_path, url))
-        thread = one.threads.create()["thread_id"]
-        slow = one.runs.create(thread, "flow", input={"log": ["1"], "pace": 60.0})["run_id"]
-        for client in (one, two):
-            while client.runs.get(thread, slow)["status"] != "running":
-                time.sleep(0.02)
-            assert client.threads.get(thread)["status"] == "busy"
-            with pytest.raises(ConflictError, match="busy"):
-                client.runs.create(thread, "flow", input={}, multitask_strategy="reject")
-        two.runs.cancel(thread, slow, wait=True)
-        assert one.runs.get(thread, slow)["status"] == "interrupted"
-        assert one.threads.get(thread)["status"] == "interrupted"
-        again = two.runs.create(
-            thread, "flow", input={"log": ["2"], "pace": 0.05}, multitask_strategy="rollback", stream_mode="updates"
-        )["run_id"]
-        assert names([*one.runs.join_stream(thread, again, last_event_id="-1")]) == STEPS
-        assert one.runs.join(thread, again)["log"] == ["1", "2", *STEPS]
-
-
-def test_a_job_is_submitted_by_another_server_if_its_own_died_before_it_could(url, tmp_path):
-    from stategraph.serve.records import ROOT
-    from stategraph.store.postgres import PostgresStore
-    from stategraph.workers import Queue
-
-    with ExitStack() as stack:
-        _, client = stack.enter_context(server(tmp_path, url))
-        thread = client.threads.create()["thread_id"]
-        run = client.runs.create(thread, "flow", input={"log": ["in"], "pace": 0.01})["run_id"]
-    with PostgresStore.from_conn_string(url) as store, Queue.from_conn_string(url, "flow") as queue:
-        queue.cancel(run)
-        queue.forget()  # now there is a record, and no job
-        assert store.search((ROOT, "unfinished"))[0].value["run_id"] == run
-    with ExitStack() as stack:
-        stack.enter_context(worker(tmp_path, url))
-        _, client = stack.enter_context(server(tmp_path, url))
-        assert client.runs.join(thread, run)["log"] == ["in", *STEPS]
-        assert client.runs.get(thread, run)["status"] == "success"
 
 
 def test_a_reader_that_has_seen_the_error_of_a_run_does_not_get_it_again(url, tmp_path):

@@ -13,16 +13,13 @@ from itertools import count, cycle
 import httpx
 import psycopg
 import pytest
-from ag_ui_page import Page
 from kit.cluster import free_port
-from mcp_calls import call
 from served_agents import make_desk
 from served_processes import process
 from serving import Gates, as_url, make_flow, serving
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
-from stategraph.serve.protocols.mcp.tools import ANSWER
 from stategraph.serve.records import ROOT
 from stategraph.serve.runs.fleet import FleetRuns
 from stategraph.store.postgres import PostgresStore
@@ -214,23 +211,6 @@ def test_a_waiting_client_gets_the_end_of_a_run_whose_server_died_before_submitt
             assert joined.result(60).json()["log"] == ["a", "b"]
             told = stream.result(60).text
         assert told.count("event: metadata") == 1 and '"b"' in told
-
-
-def test_a_chat_continues_at_the_other_server(urls):
-    page = Page(urls[0])
-    for text, url in (("weather", urls[0]), ("hello", urls[1]), ("weather", urls[0])):
-        page.address = f"{url}/ag-ui/desk"
-        assert page.run(text).type == "RUN_FINISHED"
-    assert page.run("approve").outcome.type == "interrupt"
-    page.address = f"{urls[1]}/ag-ui/desk"
-    assert page.resume({"approved": True}).outcome.type == "success"
-
-
-def test_a_tool_asks_at_one_server_and_is_answered_at_the_other(urls):
-    for mode, (asks, answers) in zip(("auto", "legacy"), (urls, urls[::-1]), strict=True):
-        thread = call(asks, mode, "flow", {"topic": "ask"}).structured_content["thread_id"]
-        result = call(answers, mode, ANSWER, {"thread_id": thread, "answer": "Ann"})
-        assert result.structured_content["log"] == ["a", "Ann"]
 
 
 class Caller:

@@ -179,20 +179,6 @@ def test_a_job_is_put_back_until_a_time_and_its_thread_waits(postgres, queue, se
     assert (job.name.run_id, job.attempt) == ("sleeper", 2)
 
 
-def test_a_sleeper_that_is_due_at_once_resumes_though_its_worker_polls_rarely(postgres, queue, session):
-    """The timer of the session that put it back."""
-    queue.submit("t", one(), run_id="sleeper")
-    (job,) = session.claim(10)
-    wake_at = datetime.now(UTC) + timedelta(seconds=0.2)
-    session.end([JobEnd(job.id, job.attempt, "sleeping", run_at=wake_at.timestamp())])
-    near, far = socket.socketpair()
-    while not (found := claims(session)):
-        session.wait(near, 300.0)
-    near.close()
-    far.close()
-    assert found == ["sleeper"]
-
-
 @pytest.mark.parametrize("state", ["delayed", "sleeping"])
 def test_a_job_that_waits_for_its_time_can_be_cancelled(state, queue, session):
     queue.submit("t", one(), run_id="r", when=When(delay=60 if state == "delayed" else None))

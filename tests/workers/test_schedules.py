@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import psycopg
 import pytest
 from kit import cluster
-from kit.fleet import all_ended, counting, until, working
+from kit.fleet import counting, until, working
 
 from stategraph.__main__ import main
 from stategraph.checkpoint import UnserializableError
@@ -265,15 +265,6 @@ def test_the_command_line_asks_which_of_two_is_meant(postgres, queue, capsys):
         main(["queue", "--db", postgres, "--unschedule", "daily"])
     assert "several graphs have the schedule 'daily'" in capsys.readouterr().err
     assert len(queue.schedules()) == 2
-
-
-def test_a_schedule_given_to_every_worker_fires_once_per_time(postgres, queue):
-    with working(counting, postgres, 3):
-        queue.schedule("daily", "* * * * *", ONE, missed="all")
-        first = miss(postgres, 20)
-        until(lambda: queue.schedules()[0].next_at > datetime.now(UTC) and all_ended(queue))
-        found = [job.run_id for job in queue.jobs(("done",), limit=1000)]
-        assert found == runs("daily", first, last_fired(queue))
 
 
 def test_a_schedule_resumes_at_once_after_the_database_clock_was_ahead(postgres, queue, session):

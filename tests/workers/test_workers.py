@@ -695,14 +695,6 @@ def test_an_update_is_applied_once_whatever_its_run_meets(events):
     assert log.count("update") == log.count("other") == 1, log
 
 
-def test_an_update_is_applied_once_if_others_ran_since_its_worker_died():
-    app, runs, job, config = disturbed()
-    assert runs.run(job).status == "done"
-    take_the_thread(app, config)
-    assert runs.run(replace(job, attempt=2)).status == "done"
-    assert app.get_state(config).values["log"].count("update") == 1
-
-
 # -- workers that are stopped -----------------------------------------------------------------------------------
 
 
@@ -1056,5 +1048,3 @@ def test_a_lost_session_is_reported(session):
     cut(session)
     with pytest.raises(SessionLostError, match="broke"):
         session.claim(1)
-
-

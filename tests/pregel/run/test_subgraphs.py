@@ -76,14 +76,6 @@ def test_a_graph_that_shares_no_key_sees_nothing_and_changes_nothing(drive):
     assert drive.invoke(app, {"a": 1}, CFG) == {"a": 1, "log": ["z"]} and seen == [{}]
 
 
-def test_keys_of_the_child_alone_stay_inside(drive):
-    class Private(State, total=False):
-        secret: str
-
-    child = chain_of(Private, s=lambda s: {"secret": "x", "log": ["s"]}).compile()
-    assert drive.invoke(graph({"sub": child}, (START, "sub")), {}, CFG) == {"log": ["s"]}
-
-
 def test_a_function_may_change_what_goes_in_and_out(drive):
     class Other(TypedDict):
         n: Annotated[int, operator.add]
@@ -476,15 +468,6 @@ def test_an_update_inside_is_seen_when_the_run_resumes(drive):
     drive.update_state(app, where, {"log": ["patched"]}, as_node="s")
     assert asked(drive.invoke(app, None, CFG)) == ["i?"]
     assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["s", "patched", ("i", "A"), "z"]
-
-
-def test_an_update_as_the_paused_inner_node_lets_the_run_finish(drive):
-    ran = Ran()
-    app = graph({"sub": inner(ran), "z": says("z")}, (START, "sub"), ("sub", "z"))
-    drive.invoke(app, {}, CFG)
-    where = drive.get_state(app, CFG).tasks[0].state
-    drive.update_state(app, where, {"log": ["patched"]}, as_node="i")
-    assert drive.invoke(app, None, CFG)["log"] == ["s", "patched", "z"] and ran == ["s", "i"]
 
 
 def test_an_answer_after_an_update_inside_reaches_the_repeated_interrupt(drive):

@@ -302,14 +302,6 @@ def test_a_checkpoint_id_of_none_means_the_head(drive):
     assert branch(drive, app, lambda: drive.invoke(app, None, head), goes_on=True)[0][:2] == ("loop", 2)
 
 
-def test_a_finished_branch_is_no_input_for_another_thread(drive):
-    app = chain()
-    drive.invoke(app, {}, CFG)
-    other = {"configurable": {"thread_id": "2", "checkpoint_id": drive.get_state(app, CFG).config["configurable"]["checkpoint_id"]}}
-    with pytest.raises(ValueError, match="thread '2' has no checkpoint"):
-        drive.invoke(app, None, other)
-
-
 # -- history --------------------------------------------------------------------------------------------------
 
 

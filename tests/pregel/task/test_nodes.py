@@ -158,11 +158,6 @@ def test_every_yield_of_a_generator_is_an_update(drive):
     assert drive.invoke(app_of(node), {"a": 1}) == {"a": 7, "log": [2, 3]}
 
 
-def test_a_compiled_graph_is_a_node(drive):
-    inner = app_of(lambda state: {"a": state["a"] + 1})
-    assert drive.invoke(app_of(inner), {"a": 1}) == {"a": 2, "log": []}
-
-
 NOT_ACTIONS = {
     "number": 3, "string": "n", "list": [function], "dict": {"log": function}, "object": object(),
     "no parameter": lambda: None, "keyword only": lambda *, state: None, "only **kwargs": lambda **kwargs: None,
