@@ -32,6 +32,8 @@ class Trial:
         end, end_before: how the last run ended now and before: "done", "paused", "failed",
             "stopped"; "refused" if a node that does not run was given something of which nothing
             is recorded.
+        nondeterministic: the node with the first difference, if neither its input nor a call made
+            it: a clock, chance, the store, its context or something outside did.
         refused: the node that refused, and what it was given; "" if none did.
         steps, steps_before: how many supersteps there were.
         unreadable: why the stored thread cannot be run again; then the rest is empty.
@@ -47,6 +49,7 @@ class Trial:
     changes: tuple[Change, ...] = ()
     end: str = ""
     end_before: str = ""
+    nondeterministic: str = ""
     refused: str = ""
     steps: int = 0
     steps_before: int = 0
@@ -175,6 +178,12 @@ class Trials(ChangeList):
             told.append(
                 "refused: nothing is recorded of what was asked there. A node runs if it is live, "
                 "or its effect is called; a call is made by its policy"
+            )
+        unsteady = Counter(each.nondeterministic for each in self if each.nondeterministic)
+        for node, number in unsteady.items():
+            told.append(
+                f"{count_noun(number, 'thread')}: node {node!r} was given the same, so it reads "
+                "what is not recorded: a clock, chance, the store, its context, something outside"
             )
         for name, found in scores.items():
             of = f"of {count_noun(len(found), 'thread')}, " if len(found) < len(self) else ""

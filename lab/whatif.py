@@ -31,7 +31,7 @@ from ..testing.thread_reader import ThreadError, read_thread
 from ..visualize.trace.diff import diff
 from ..visualize.trace.reader import check_compiled
 from ..visualize.trace.values import format_value
-from .calls import CallTape, Policies, Unrecorded, check_policies, count_usage
+from .calls import Call, CallTape, Policies, Unrecorded, check_policies, count_usage
 from .start import copy_until
 from .threads import Threads, read_recordings
 from .trials import Trial, Trials
@@ -39,6 +39,7 @@ from .trials import Trial, Trials
 Judge = Callable[[Any, Any], float | bool]
 Judges = Judge | Mapping[str, Judge]
 _OURS: Final = f"{__name__.partition('.')[0]}.prebuilt"
+_RECORDED: Final = ("record", "again")
 LONGEST: Final = 200
 """Characters that are shown of what a node was given."""
 
@@ -344,7 +345,20 @@ class _Lab:
             why = f"{type(player.error).__name__}: {player.error}" if player.error else str(error)
             return Trial(thread=name, before=found, refused=str(refused or why), end="failed")
         trial = self._compared(name, found, now, refused)
-        return replace_fields(trial, calls=tuple(tape.calls), seconds=perf_counter() - began)
+        return replace_fields(
+            trial,
+            nondeterministic=self._nondeterministic(trial.difference, tape.calls),
+            calls=tuple(tape.calls),
+            seconds=perf_counter() - began,
+        )
+
+    def _nondeterministic(self, first: Difference | None, calls: Collection[Call]) -> str:
+        """The node that did something else though it is the same and was given the same."""
+        if first is None or not first.what.startswith(("write", "question")):
+            return ""
+        node = first.where.rpartition("node '")[2].partition("'")[0]
+        other = {*self._changed, *(each.node for each in calls if each.came not in _RECORDED)}
+        return "" if node in other or node in self._taped else node
 
     def _compared(
         self, name: str, before: Recording, now: Recording, refused: Unrecorded | None

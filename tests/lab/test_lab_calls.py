@@ -5,6 +5,8 @@ different make, whose calls fail now and then, whose questions are answered late
 from __future__ import annotations
 
 import hashlib
+import time
+from typing import Any, TypedDict
 
 import pytest
 from kit.graphs import Log, thread_config
@@ -425,3 +427,37 @@ def test_trials_of_a_graph_with_a_budget_spend_nothing():
     [trial] = whatif(app, ["1"], live="*")
     assert trial.same, trial.difference
     assert app.get_spent(thread)["calls"] == 1
+
+
+class Timed(TypedDict, total=False):
+    n: int
+    at: Any
+
+
+def test_a_node_that_reads_a_clock_of_its_own_is_named():
+    ticks = iter(range(100))
+
+    def build(note):
+        graph = StateGraph(Timed).add_node(note).add_edge(START, "note").compile(checkpointer=InMemorySaver())
+        graph.invoke({"n": 1}, {"configurable": {"thread_id": "1"}})
+        return graph
+
+    def note(state):
+        return {"at": next(ticks)}
+
+    [trial] = trials = whatif(build(note), 1, live="*")
+    assert trial.nondeterministic == "note" and "1 thread: node 'note' was given the same, so it reads" in trials.draw_text()
+    [trial] = whatif(build(note), 1, variant={"note": lambda state: {"at": -1}})
+    assert trial.difference is not None and not trial.nondeterministic
+
+
+def test_a_clock_that_is_read_once_says_the_recorded_time():
+    def note(state, runtime: Runtime):
+        return {"at": runtime.once("now", time.time)}
+
+    app = StateGraph(Timed).add_node(note).add_edge(START, "note").compile(checkpointer=InMemorySaver())
+    app.invoke({"n": 1}, {"configurable": {"thread_id": "1"}})
+    [trial] = whatif(app, 1, live="*")
+    assert trial.same and not trial.nondeterministic
+    [trial] = whatif(app, 1, live="*", edit={"n": 2}, from_="note", calls={"now": "live"})
+    assert trial.difference.what == "input" and not trial.nondeterministic
