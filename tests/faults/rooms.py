@@ -24,6 +24,7 @@ from . import (  # noqa: F401
     queues,
     races,
     repeats,
+    sagas,
     savers,
     schedules,
     sleeps,
