@@ -60,28 +60,6 @@ def test_a_death_at_each_storing_call_repeats_no_effect(tmp_path, request, kind)
         assert each["kind"] == "keyed" or requests == effects, each
 
 
-@pytest.mark.trial
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_death_at_each_storing_call_of_a_saga_undoes_each_effect_once(tmp_path, request, kind):
-    """Six effects in nodes, a graph inside and Sends; before and after each commit and record of doing and undoing."""
-    target = [request.getfixturevalue("postgres")] if kind == "postgres" else []
-    found = killed("sagas", tmp_path, *target)
-    assert len(found) > 100
-    for each in found:
-        assert (each["log"], each["next"]) == ([], []), each
-        seen = {}
-        for line in each["received"]:
-            item, key = line.split()
-            assert seen.setdefault(item, key) == key, each  # a call that is repeated has the same key
-        if each["kind"] == "irreversible":
-            assert len(seen) == len(each["received"]), each
-        done = [item for item in seen if not item.startswith("-")]
-        undone = [item[1:] for item in seen if item.startswith("-")]
-        assert {*undone} == {*done}, each
-        sent = str.maketrans("mn", "ss")  # the Sends run side by side
-        assert "".join(undone).translate(sent) == "".join(done[::-1]).translate(sent), each
-
-
 def test_the_crash_matrix_of_the_docs_is_what_killed_processes_show(tmp_path):
     """Each cell by each way of calling: a process is killed there and another one resumes the thread."""
     cells = {}

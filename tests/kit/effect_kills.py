@@ -248,92 +248,6 @@ def kill_at_each_store(folder: Path, target: str = ""):
     print(json.dumps(found))
 
 
-class Saga:
-    """Two nodes, a graph inside and two Sends buy, then all is undone; its process dies at storing call `at`."""
-
-    def __init__(self, folder: Path, kind: str, target: str):
-        self.shop = Shop(folder, kind, target, is_async=False)
-        self.config = self.shop.config
-
-    def make_app(self, saver):
-        shop, kind = self.shop, self.shop.kind
-
-        @effect(kind)
-        def cancel(item: str, result: str, idempotency_key: str) -> str:
-            assert result == f"receipt for {item}"
-            return shop.act(f"-{item}", idempotency_key)
-
-        @effect(kind, undo=cancel)
-        def buy(item: str, idempotency_key: str) -> str:
-            return shop.act(item, idempotency_key)
-
-        def buying(*items: str):
-            return lambda state: {"log": [buy(item) for item in items]}
-
-        self.functions = buy, cancel  # found by their names as long as they are there
-        inner = StateGraph(Log).add_sequence([("x", buying("x")), ("y", buying("y1", "y2"))]).add_edge(START, "x").compile()
-        graph = StateGraph(Log).add_sequence([("a", buying("a")), ("inner", inner)]).add_edge(START, "a")
-        graph.add_node("sent", lambda state: buying(state["item"])(state))
-        graph.add_conditional_edges("inner", lambda state: [Send("sent", {"item": item}) for item in "mn"], ["sent"])
-        return graph.compile(checkpointer=saver)
-
-    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The truth."""
-        call = question.get("call") or question["effect"]
-        item = call.partition("'")[2].partition("'")[0]
-        receipt = self.shop.find(f"-{item}" if call.startswith("cancel") else item)
-        if receipt:
-            return {"decision": "done", "result": receipt}
-        return {"decision": "again" if "call" in question else "not done"}
-
-    def run(self, at: int, *, stores_first: bool) -> dict[str, Any]:
-        """Begin, or undo what was begun."""
-        stored = 0
-
-        def storing(store, *given):
-            nonlocal stored
-            stored += 1
-            if stored == at and not stores_first:
-                die()
-            found = store(*given)
-            if stored == at:
-                die()
-            return found
-
-        questions = 0
-        with self.shop.open() as saver:
-            for name in ("record", "commit"):
-                setattr(saver, name, partial(storing, getattr(saver, name)))
-            app = self.make_app(saver)
-            if at:
-                app.invoke({"log": []}, self.config)
-            elif saver.get_tuple(self.config) is None:
-                return {"received": self.shop.received(), "questions": 0, "log": [], "next": []}
-            state = app.undo(self.config, reason="killed")
-            while state.interrupts:
-                questions += 1
-                app.invoke(Command(resume={each.id: self.answer(each.value) for each in state.interrupts}), self.config)
-                state = app.get_state(self.config)
-        return {"received": self.shop.received(), "questions": questions, "log": state.values.get("log", []), "next": [*state.next]}
-
-
-def kill_sagas(folder: Path, target: str = ""):
-    """Print what was received for a death before and after each storing call of doing and of undoing."""
-    found = []
-    for kind in ("keyed", "irreversible"):
-        for stores_first in (False, True):
-            for at in range(1, 200):
-                own = folder / f"saga {kind} {stores_first} {at}"
-                own.mkdir()
-                saga = Saga(own, kind, target)
-                ended, came = in_a_process(partial(saga.run, at, stores_first=stores_first))
-                if not ended:
-                    break
-                came = in_a_process(partial(saga.run, 0, stores_first=False))[1]
-                found.append({"kind": kind, "stores_first": stores_first, "at": at, **came})
-    print(json.dumps(found))
-
-
 def main(folder: Path):
     found = []
     for way in WAYS:
@@ -348,5 +262,5 @@ def main(folder: Path):
 
 
 if __name__ == "__main__":
-    program = {"matrix": main, "stores": kill_at_each_store, "sagas": kill_sagas}[sys.argv[1]]
+    program = {"matrix": main, "stores": kill_at_each_store}[sys.argv[1]]
     program(Path(sys.argv[2]), *sys.argv[3:])
