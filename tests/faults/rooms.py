@@ -33,4 +33,5 @@ from . import (  # noqa: F401
     transactions,
     travel,
     turns,
+    versions,
 )

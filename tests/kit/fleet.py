@@ -23,6 +23,7 @@ import pytest
 
 from kit import machines
 from kit.graphs import chain_of
+from kit.shapes import shaped
 from stategraph import END, START, Pregel, StateGraph, interrupt
 from stategraph.testing import Ledger
 from stategraph.workers import Worker
@@ -168,7 +169,8 @@ def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str |
     os.environ[NOTES] = notes
     tempfile.tempdir = folder
     os.chdir(folder)
-    graph = {"counting": counting, "paying": paying, "branches": branches}[options.pop("graph", "counting")]
+    named = options.pop("graph", "counting")
+    graph = shaped(*named) if isinstance(named, tuple) else {"counting": counting, "paying": paying, "branches": branches}[named]
     worker = Worker(graph, url, **{**QUICK, **options})
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     worker.run()
@@ -190,7 +192,7 @@ class Fleet:
     Args:
         folder: where their nodes note what they do, and each has a folder of its own.
         bug: a planted bug, by name.
-        options: those of `Worker`; and `graph`, by name.
+        options: those of `Worker`; and `graph`, by name, or the arguments of `shaped`.
     """
 
     def __init__(self, url, folder, bug=None, **options):

@@ -5,11 +5,6 @@ shared out, and what nobody serves is told.
 from __future__ import annotations
 
 import operator
-import os
-import random
-import subprocess
-import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Annotated, Any, TypedDict
@@ -155,69 +150,3 @@ def test_a_worker_ends_when_a_newer_release_has_changed_the_tables(postgres, que
     assert "takes no more jobs: a newer stategraph has changed the tables" in caplog.text
     queue.submit("t", Command(resume="yes"), run_id="later")
     assert [job.status for job in queue.jobs()] == ["waiting"]
-
-
-SHOP = """
-import operator, time
-from datetime import timedelta
-from typing import Annotated, TypedDict
-from stategraph import START, Send, StateGraph, interrupt
-
-class State(TypedDict, total=False):
-    log: Annotated[list, operator.add]
-
-def work(state):
-    time.sleep(0.03)
-    return {"log": ["VERSION"]}
-
-def ask(state): return {"log": [interrupt("go?"), "VERSION"]}
-
-def nap(state, runtime):
-    runtime.sleep(timedelta(seconds=0.3))
-    return work(state)
-
-builder = StateGraph(State).add_node("begin", work).add_node("item", work).add_node("left", work).add_node("ask", ask)
-builder.add_node("nap", nap).add_node("end", work).add_edge(START, "begin").add_edge("begin", "ask").add_edge("begin", "left")
-builder.add_conditional_edges("ask", lambda state: [Send("item", {})] * 3, ["item"]).add_edge("item", "nap")
-app = builder.add_edge(["left", "nap"], "end").compile(name="shop", version="VERSION")
-"""
-
-
-@pytest.mark.trial
-def test_two_versions_under_kills_lose_no_thread_and_run_none_by_the_other_version(postgres, queue, tmp_path):
-    """Pauses, half open joins, Sends and sleeps; the newest version takes half of the threads."""
-    chance, names = random.Random(7), [f"t{number}" for number in range(300)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    for version in "12":
-        (tmp_path / f"shop{version}.py").write_text(SHOP.replace("VERSION", version))
-
-    def start(version: str):
-        work = [sys.executable, "-P", "-m", "stategraph", "work", f"{tmp_path}/shop{version}.py:app", "--db", postgres]
-        return subprocess.Popen([*work, "--poll", "0.2", "--concurrency", "3", "--tries", "99"], env=env, stderr=subprocess.DEVNULL)
-
-    workers, kills = [(version, start(version)) for version in "1122"], 0
-    try:
-        until(lambda: len(queue.versions()) == 2)
-        newest = queue.ramp(50)
-        asked, answers = {name: queue.submit(name, {"log": []}) for name in names}, {}
-        while asked or queue.counts()["shop"].keys() & {"waiting", "running", "sleeping"}:
-            place = chance.randrange(len(workers))
-            version, victim = workers[place]
-            victim.kill()
-            victim.wait()
-            kills += 1
-            workers[place] = version, start(version)
-            time.sleep(chance.uniform(1.0, 2.5))
-            for name in [name for name, run in asked.items() if queue.result(name, run_id=run).status == "paused"]:
-                del asked[name]
-                answers[name] = queue.submit(name, Command(resume="yes"))
-        logs = [sorted(queue.result(name, run_id=answers[name], wait=60).value["log"]) for name in names]
-    finally:
-        for _, worker in workers:
-            worker.kill()
-            worker.wait()
-    whole = {version: [version] * 8 + ["yes"] for version in "12"}
-    assert all(log in whole.values() for log in logs)
-    print(f"{kills} kills; {logs.count(whole[newest])} threads of {len(names)} ran by the newest version")
-    assert kills >= 5 and min(map(logs.count, whole.values())) > 50
-    assert all(each.drained for each in queue.versions())
