@@ -87,9 +87,10 @@ def note_batches(made):
     ThreadDriver.make_batch = note  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize("apart", [9, pytest.param(3, marks=pytest.mark.trial)])
 @pytest.mark.parametrize(("durability", "first"), [("sync", 1), ("async", 2), ("exit", 3)])
-def test_ctrl_c_loses_nothing(durability, first):
-    """At every third call, for time's sake."""
+def test_ctrl_c_loses_nothing(durability, first, apart):
+    """At every ninth call, for time's sake; as a trial at every third."""
     runs = Counter()
 
     def node(name):
@@ -104,7 +105,7 @@ def test_ctrl_c_loses_nothing(durability, first):
         graph.add_node(name, node(name))
     for before, after in ((START, "a"), (START, "b"), ("a", "c"), ("c", "d"), ("b", "d")):
         graph.add_edge(before, after)
-    for number in range(first, 10**6, 3):
+    for number in range(first, 10**6, apart):
         runs.clear()
         app = graph.compile(InMemorySaver(), schedule="ready")
         batches = []

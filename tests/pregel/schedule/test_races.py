@@ -287,13 +287,13 @@ def test_a_limit_does_not_delay_the_winner(drive, saver, track):
 
 def test_a_loser_keeps_its_recorded_effects(drive, saver):
     charged = []
-    had = threading.Event()
+    had, over = threading.Event(), threading.Event()
 
     def run(item: Item, runtime: Runtime):
         if item["name"] == "slow":
             runtime.once("charge", charged.append, "slow")
             had.set()
-            threading.Event().wait(0.5)
+            over.wait(WAIT)
         else:
             assert had.wait(WAIT)
         return {"log": [item["name"]]}
@@ -301,7 +301,9 @@ def test_a_loser_keeps_its_recorded_effects(drive, saver):
     builder = StateGraph(State).add_node("run", run)
     builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in ("slow", "quick")], ["run"])
     app = builder.compile(checkpointer=saver)
-    assert drive.invoke(app, {}, CONFIG)["log"] == ["quick"] and charged == ["slow"]
+    log = drive.invoke(app, {}, CONFIG)["log"]
+    over.set()
+    assert log == ["quick"] and charged == ["slow"]
 
 
 def test_graphs_race_as_well(drive, saver, track):
@@ -471,6 +473,7 @@ def run_elsewhere(item: Item):
     return {"log": [item["name"]]}
 
 
+@in_supersteps  # the executor is told by the driver, which is the same for each schedule
 def test_losers_on_processes_are_cancelled(drive):
     from stategraph.executors import ProcessExecutor
 
