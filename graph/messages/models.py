@@ -324,12 +324,13 @@ def note_message(chat: Operation, message: Any) -> None:
     it, and LangChain's messages."""
     found: dict[str, Any] = {}
     if isinstance(message, Mapping):
-        usage = message.get("usage") or {}
-        found["input_tokens"] = usage.get("prompt_tokens")
-        found["output_tokens"] = usage.get("completion_tokens")
+        usage = _table(message.get("usage") or message.get("usage_metadata"))
+        found["model"] = _table(message.get("response_metadata")).get("model_name")
+        found["input_tokens"] = usage.get("prompt_tokens", usage.get("input_tokens"))
+        found["output_tokens"] = usage.get("completion_tokens", usage.get("output_tokens"))
     else:
-        usage = getattr(message, "usage_metadata", None) or {}
-        about = getattr(message, "response_metadata", None) or {}
+        usage = _table(getattr(message, "usage_metadata", None))
+        about = _table(getattr(message, "response_metadata", None))
         reason = about.get("finish_reason") or about.get("stop_reason")
         found = {"model": about.get("model_name"), "finish_reasons": reason and [reason]}
         found["input_tokens"] = usage.get("input_tokens")
@@ -337,3 +338,7 @@ def note_message(chat: Operation, message: Any) -> None:
     for key, value in found.items():
         if value is not None:
             chat.response.setdefault(key, value)
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Container
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -35,9 +36,11 @@ _SHOWN: Final = ["thread_id", "status", "metadata", "updated_at"]
 
 
 class TextSearch(Body):
-    """Searches threads for a text. `further` is the value that the previous response returned."""
+    """Searches threads for a text, of those written since a moment. `further` is the value that the
+    previous response returned."""
 
-    text: str = Field(min_length=1, max_length=1000)
+    text: str = Field("", max_length=1000)
+    since: AwareDatetime | None = None
     status: Literal["idle", "busy", "interrupted", "error"] | None = None
     graph_id: str | None = None
     limit: int = Field(200, ge=1, le=1000)
@@ -61,6 +64,8 @@ class PageLists(Handlers):
         filter = await self._service.having_status(body.status)
         if body.graph_id is not None:
             filter = {**filter, "metadata.graph_id": body.graph_id}
+        written = {} if body.since is None else {"$gte": body.since.astimezone(UTC).isoformat()}
+        filter |= {"updated_at": written} if written else {}
         of = await records.count("threads", filter, owner)
         hits: list[Record] = []
         if body.further is None:
@@ -74,7 +79,7 @@ class PageLists(Handlers):
                 text=text,
             )
         else:
-            filter = {**filter, "updated_at": {"$lte": body.further[0]}}
+            filter = {**filter, "updated_at": {**written, "$lte": body.further[0]}}
         begin = of - (of if body.further is None else await records.count("threads", filter, owner))
         enough = len(hits) > body.limit
         found, searched, last = await self._search_states(body, filter, owner, of - begin, enough)
@@ -102,11 +107,13 @@ class PageLists(Handlers):
         The states of threads that are found by their records are not read.
 
         Args:
-            of: how many threads match the filter.
+            of: how many threads match the filter. Without a text they are all found already.
             enough: whether more threads are found already than are shown.
         """
         found: list[Record] = []
         text, last = body.text.lower(), body.further
+        if not text:
+            return found, of, last
         read, place, until = 0, 0, time.monotonic() + SECONDS
         async for page in self._records.pages(
             "threads", filter=filter, owner=owner, sort_by=_ORDER

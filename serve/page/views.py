@@ -40,6 +40,9 @@ so that it need not wait for all of them."""
 VIEWS: Final = (
     "steps",
     "find",
+    "run",
+    "usage",
+    "became",
     "step",
     "tasks",
     "task",

@@ -14,7 +14,7 @@ from kit.graphs import CONFIG, chain_of
 from paged import HOSTILE, Reader
 from serving import Gates, make_flow, serving
 
-from stategraph import START, InMemorySaver, Send, StateGraph, interrupt
+from stategraph import START, Budget, InMemorySaver, Send, StateGraph, interrupt
 from stategraph.serve import create_app
 from stategraph.visualize.render.thread_pages import ThreadPages
 from stategraph.visualize.trace.index import ThreadIndex
@@ -146,6 +146,29 @@ def choose_step(reader, number):
 def classes(reader, node):
     found = reader.browser.run(f"document.querySelector('.graph-picture [data-node=\"{node}\"]').getAttribute('class')")
     return {each for each in found.split() if each.startswith(("is-", "faded"))}
+
+
+SAID = {"role": "assistant", "content": "hi", "response_metadata": {"model_name": "small"}}
+USED = {"prompt_tokens": 1000, "completion_tokens": 100}
+
+
+def test_what_models_have_used_is_priced_by_message_step_and_run(stack):
+    """By the table of the graph's budget; what a hostile message says of its use is ignored."""
+    wrong = ["x", {"prompt_tokens": "many"}, {"prompt_tokens": [1]}, 3]
+    messages = [{**SAID, "usage": USED, "id": "a"}, *({**SAID, "usage": usage, "id": str(usage)} for usage in wrong), 7, None]
+    graph = StateGraph(dict).add_node("model", lambda state: {"log": [*state["log"], *messages]})
+    app = graph.add_edge(START, "model").compile(InMemorySaver(), budget=Budget(usd=9, prices={"small": (2.0, 10.0)}))
+    for _ in range(2):
+        app.invoke({"log": []}, CONFIG)
+    client = serve_thread(stack, app)
+    told = client.get("/page/threads/t/steps").json()
+    cost = [1000, 100, pytest.approx(0.003)]
+    assert ([each.get("$") for each in told["steps"]], told["runs"]) == ([None, cost, None, cost], [0, 2])
+    assert client.get("/page/threads/t/run?number=2").json()["$"] == cost
+    assert client.get("/page/threads/t/run?number=3").status_code == 404
+    usage = client.get("/page/threads/t/usage?key=log").json()
+    assert (usage["each"], usage["all"]) == ([cost, *[[]] * 6], cost)
+    assert client.get("/page/threads/t/usage?key=nothing").json() == {"each": [], "all": []}
 
 
 @needs_chromium

@@ -166,6 +166,19 @@ def test_a_text_is_searched_in_all_states_piece_by_piece(page, client, monkeypat
     page.sees("No thread fits.", "0 found. Searched ids")
 
 
+def test_threads_are_found_by_when_they_were_written(page, client):
+    for name in ("old", "new"):
+        order(client, name)
+    written = client.get("/threads/new").json()["updated_at"]
+    found = client.post("/page/threads", json={"since": written, "text": ""}).json()
+    assert ([each["thread_id"] for each in found["threads"]], found["further"]) == (["new"], None)
+    assert client.post("/page/threads", json={"since": written, "text": "old"}).json()["threads"] == []
+    assert client.post("/page/threads", json={"since": "yesterday"}).status_code == 422
+    page.go("")
+    page.choose("[aria-label=Written]", "last hour")
+    page.sees("2 found.", "old", "new")
+
+
 def test_a_search_says_when_it_finds_more_than_is_asked_for(client):
     for number in range(3):
         client.post("/threads", json={"thread_id": f"t{number}"}).raise_for_status()
@@ -461,7 +474,8 @@ def test_a_state_is_edited_and_the_run_resumed(page, client):
     order(client, "one", "bomb")
     assert answer(client, "one")["__error__"]["error"] == "ValueError"
     page.go("#/thread/one/state")
-    page.sees("ValueError", "error", within=".thread-head")
+    page.sees("error", within=".thread-head")
+    page.sees("ValueError", within=".thread-head + div")
     page.press_button("edit", ".state-row:first-child")
     assert page.browser.run("document.querySelector('.editor textarea').value") == '{\n  "item": "bomb"\n}'
     page.write(".editor textarea", '{"item": ')
@@ -543,8 +557,45 @@ def test_where_a_run_begins_is_shown_among_the_steps(page, client):
     again = {"assistant_id": "orders", "input": {"item": "coffee", "price": 1.0}}
     client.post("/threads/one/runs/wait", json=again).raise_for_status()
     page.go("#/thread/one/steps")
-    page.sees("numbered to", "new run")
-    page.until("[...document.querySelectorAll('.steps-list .chip')].filter(e => e.textContent === 'new run').length === 2")
+    page.sees("in 2 runs, one open", "run 1", "run 2")
+    page.sees("Run 2", "3 steps", within="[aria-label=Run]")
+    page.press_button("\u2039")
+    page.sees("Run 1", "5 steps", within="[aria-label=Run]")
+
+
+def test_the_step_at_which_a_key_became_a_value_is_found(page, client):
+    order(client, "one")
+    order_again = {"assistant_id": "orders", "input": {"item": "coffee", "price": 1.0}}
+    client.post("/threads/one/runs/wait", json=order_again).raise_for_status()
+    page.go("#/thread/one/steps")
+    for asked, found in {"item = COFF": ["step 3: 'coffee'"], "price": ["step 3: 1.0", "step 0: 3.5"], "item = x": []}.items():
+        page.write("[aria-label='Go to step']", asked)
+        page.browser.press("Enter")
+        page.until(f"JSON.stringify([...document.querySelectorAll('.steps-found a')].map(e => e.textContent)) === {json.dumps(json.dumps(found, separators=(',', ':')))}")
+    page.sees("item did not become x.")
+    page.write("[aria-label='Go to step']", "price = 3.5")
+    page.browser.press("Enter")
+    page.press_button("step 0: 3.5")
+    page.sees("Step 0", within=".detail-head")
+
+
+def test_an_open_question_folds_and_the_views_stay_in_sight(page, client):
+    order(client, "one")
+    page.go("#/thread/one")
+    page.sees("2 open questions", "Is it legal?")
+    page.until("document.querySelector('.tabs').getBoundingClientRect().bottom < innerHeight - 100")
+    page.click(".questions > summary")
+    page.misses("Is it legal?", within=".questions")
+    page.browser.run("scrollTo(0, document.body.scrollHeight)")
+    assert page.browser.run("document.querySelector('.tabs').getBoundingClientRect().top") > 0
+
+
+def test_the_first_tab_is_one_that_has_something_to_show(page, client):
+    client.post("/threads", json={"thread_id": "new"}).raise_for_status()
+    order(client, "ran")
+    for thread, tab in {"new": "State", "ran": "Steps"}.items():
+        page.go(f"#/thread/{thread}")
+        page.sees(tab, within=".tabs [aria-current]")
 
 
 # -- schedules and what is at work -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import { countOf, make } from "./elements.js";
 export function drawHead(step, keys, properties = {}) {
   const name = make("span.h", {}, step.h || "nothing ran");
   if (step.s) name.append(" ", make("span.chip", { class: step.s === "handled" ? "paused" : step.s }, step.l || step.s));
-  if (step.r) name.append(" ", make("span.chip", { title: "A run began with this input" }, "new run"));
+  if (step.r) name.append(" ", make("span.chip", { title: "A run began with this input" }, `run ${step.r}`));
   if (keys.length) name.append(make("small", {}, keys.slice(0, 6).join(", ") + (keys.length > 6 ? ", …" : "")));
   return make("button.head", { type: "button", ...properties },
     make("span.n", {}, `${step.n}`), name,

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...graph.messages.models import note_message
+from ...pregel.budgets import find_price
 from ...pregel.names import METADATA_PREFIX, START
+from ...pregel.observer import Operation
 from ..group import group
 from ..labels import TIMES, drop_illegal
 from ..trace.changes import headline, writers
@@ -91,6 +94,45 @@ def within(changes: Iterable[Change], room: int) -> Iterator[Change]:
             )
         room -= size
         yield change
+
+
+# -- what models have used -------------------------------------------------------------------------
+
+Prices = Mapping[str, tuple[float, float]]
+
+
+def count_usage(messages: Iterable[Any], prices: Prices) -> list[float]:
+    """Return the tokens of input and of output that messages tell of, and the dollars that they
+    cost by `Budget.prices`; nothing if no message tells."""
+    found = []
+    for message in messages:
+        chat = Operation(kind="chat")
+        note_message(chat, message)
+        told = [chat.response.get(name) for name in ("input_tokens", "output_tokens")]
+        given, made = (each if isinstance(each, int | float) else 0 for each in told)
+        if given or made:
+            model = str(chat.response.get("model", ""))
+            found.append((given, made, find_price(prices, model, (given, made))))
+    return [sum(each) for each in zip(*found, strict=True)]
+
+
+def list_new_messages(before: Any, after: Any) -> Iterator[Any]:
+    """Yield what a step has added to the lists of a state, by the ids of messages."""
+    old = state_keys(before)
+    for key, values in state_keys(after).items():
+        known = old.get(key)
+        if isinstance(values, list) and values != known:
+            known = known if isinstance(known, list) else []
+            ids = {_id_of(each) for each in known}
+            for place, value in enumerate(values):
+                id = _id_of(value)
+                if place >= len(known) if id is None else id not in ids:
+                    yield value
+
+
+def _id_of(message: Any) -> Any:
+    id = message.get("id") if isinstance(message, dict) else getattr(message, "id", None)
+    return id if isinstance(id, str) else None
 
 
 # -- steps -----------------------------------------------------------------------------------------

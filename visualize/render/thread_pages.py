@@ -24,17 +24,20 @@ from ..trace.index import Line, ThreadIndex, shared
 from ..trace.orphans import Orphans
 from ..trace.reader import TextLimit, read_open_step, read_steps
 from ..trace.records import Trace, TraceStep, TraceTask, mark_running
-from ..trace.values import block
+from ..trace.values import block, duration, format_value
 from . import timeline_svg
 from .branches import draw_branches
 from .step_data import (
     Data,
+    Prices,
     count_by_node,
+    count_usage,
     describe_changes,
     describe_step,
     describe_task,
     describe_whole_task,
     describe_writers,
+    list_new_messages,
     state_keys,
     without_empty,
 )
@@ -59,6 +62,7 @@ MOST_TREE: Final = 300
 OPEN: Final = "open"
 """Names the step that has made no checkpoint yet."""
 
+_ABSENT: Final = object()
 _FEW: Final = DiffLimits(changes=12, text=40, lines=1, depth=1)
 _MANY: Final = DiffLimits(changes=100, text=400, lines=60)
 
@@ -131,10 +135,11 @@ class ThreadPages:
         line = self._index.line(tip)
         count = min(max(count, 0), MOST_STEPS)
         first = max(len(line.rows) - count, 0) if first is None else max(first, 0)
-        keys: dict[int, list[str]] = {}
+        seen: dict[int, Data] = {}
 
         def visit(step: TraceStep, before: Any, after: Any) -> None:
-            keys[id(step)] = _touched(before, after)
+            used = count_usage(list_new_messages(before, after), self._prices())
+            seen[id(step)] = {"keys": _touched(before, after), "$": used}
 
         rows = line.rows[first : first + count]
         left_out = 0 if self._index.is_whole else self._estimate_older(line)
@@ -143,7 +148,7 @@ class ThreadPages:
         left, opened = self._open(tip)
         timeline = self._timeline([*found, opened] if opened else found)
         steps = [
-            self._head(timeline, place, step, keys.get(id(step), []), line.forks)
+            self._head(timeline, place, step, seen.get(id(step), {}), line.forks)
             for place, step in enumerate(found)
         ]
         return {
@@ -152,10 +157,68 @@ class ThreadPages:
             "count": left_out + len(line.rows),
             "first": left_out + first,
             "whole": self._index.is_whole,
+            "runs": line.runs if self._index.is_whole else [],
             "steps": steps,
             "open": None if opened is None else self._head_of_open(opened),
             "remarks": [drop_illegal(remark) for remark in left.remarks],
         }
+
+    def run(self, number: int = 1, tip: str = "") -> Data:
+        """Return how long a run of the line took so far, and what its models have used.
+
+        Args:
+            number: which run, the first is 1.
+        """
+        tip = self._tip(tip)
+        line = self._index.line(tip)
+        begins = [*line.runs, len(line.rows)]
+        if not 0 < number < len(begins):
+            raise NotThereError(f"the branch has no run {number}")
+        rows = line.rows[begins[number - 1] : begins[number]][:MOST_STEPS]
+        used: list[Any] = []
+
+        def visit(step: TraceStep, before: Any, after: Any) -> None:
+            if step.checkpoint in rows:
+                used.extend(list_new_messages(before, after))
+
+        found = read_steps(self.app, self._index, tip, rows, visit, most_nested=0)
+        _, opened = self._open(tip) if number == len(line.runs) else (None, None)
+        timeline = self._timeline([*found, opened] if opened else found)
+        took = sum(timeline.took(place) or 0 for place in range(len(timeline.steps)))
+        return {"t": duration(took), "$": count_usage(used, self._prices())}
+
+    def usage(self, key: str) -> Data:
+        """Return what each message in a key of the newest state has used, and all of them; see
+        `count_usage`."""
+        messages = state_keys(self._values(self._tip(""))).get(key)
+        messages = messages if isinstance(messages, list) else []
+        prices = self._prices()
+        each = [count_usage([message], prices) for message in messages]
+        return {"each": each, "all": count_usage(messages, prices)}
+
+    def became(self, key: str, text: str = "", tip: str = "", last: int | None = None) -> Data:
+        """Return the steps that gave a key a value, the oldest first: a text or collection that
+        contains what is searched for, or another value that is written so.
+
+        Args:
+            text: any change of the key if it is empty.
+            last: only steps before this place; the result says which place is the next one.
+        """
+        tip = self._tip(tip)
+        rows = self._index.line(tip).rows[:last]
+        first = max(len(rows) - MOST_STEPS, 0)
+        found: dict[str, Data] = {}
+
+        def visit(step: TraceStep, before: Any, after: Any) -> None:
+            old, new = (state_keys(state).get(key, _ABSENT) for state in (before, after))
+            is_new = _fits(new, text) and not _fits(old, text) if text else new != old
+            if step.checkpoint and is_new:
+                value = "" if new is _ABSENT else drop_illegal(format_value(new, 60))
+                found[step.checkpoint] = {"c": step.checkpoint, "n": step.number, "value": value}
+
+        read_steps(self.app, self._index, tip, rows[first:], visit, most_nested=0)
+        steps = [found[id] for id in rows[first:] if id in found]
+        return {"steps": steps, "next": first or None}
 
     def step(self, at: str, tip: str = "") -> Data | None:
         """Return one step with its changes and the state after it; None if no step is open any
@@ -179,6 +242,7 @@ class ThreadPages:
         return {
             **without_empty(describe_step(timeline, 0, step)),
             "d": describe_changes(changes),
+            "$": count_usage(list_new_messages(old, new), self._prices()),
             "b": describe_writers(step) if len(step.tasks) > 1 else {},
             "tasks": sum(1 for _ in _own_tasks(step)),
             "u": count_by_node(step, timeline.steps),
@@ -359,20 +423,22 @@ class ThreadPages:
         except _EndedError:
             return None
 
+    def _prices(self) -> Prices:
+        return next((each.prices for each in self.app.budgets if each.prices), {})
+
     def _timeline(self, steps: Iterable[TraceStep]) -> Timeline:
         name = self.app.program.name
         return build_timeline(Trace(name, self._index.thread_id, "", None, tuple(steps)))
 
     def _head(
-        self, timeline: Timeline, place: int, step: TraceStep, keys: list[str], forks: Any
+        self, timeline: Timeline, place: int, step: TraceStep, seen: Data, forks: Any
     ) -> Data:
         data = describe_step(timeline, place, step)
-        more = {"keys": keys, "f": forks[step.checkpoint], "u": count_by_node(step, timeline.steps)}
-        more["r"] = step.source == "input"
-        return without_empty({**data, **more})
+        more = {"f": forks[step.checkpoint], "u": count_by_node(step, timeline.steps)}
+        return without_empty({**data, **more, **seen})
 
     def _head_of_open(self, step: TraceStep) -> Data:
-        return self._head(self._timeline((step,)), 0, step, [], {None: 0})
+        return self._head(self._timeline((step,)), 0, step, {}, {None: 0})
 
 
 def draw_graph(app: Pregel) -> tuple[str, FittedGraph]:
@@ -401,6 +467,14 @@ def _touched(before: Any, after: Any) -> list[str]:
     """Return the keys that a step has changed."""
     changes: Iterable[Change] = diff(before, after, _FEW)
     return list(dict.fromkeys(drop_illegal(c.path[0]) for c in changes if c.path and c.path[0]))
+
+
+def _fits(value: Any, text: str) -> bool:
+    """Return whether a value is the one that is searched for, see `ThreadPages.became`."""
+    if value is _ABSENT:
+        return False
+    shown = format_value(value, WHOLE)
+    return text.lower() in shown.lower() if isinstance(value, str | list | dict) else shown == text
 
 
 def _preview(key: str, value: Any, touched: set[str]) -> Data:

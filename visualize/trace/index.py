@@ -47,12 +47,14 @@ class Line(NamedTuple):
             starts the graph, is merged with the step that takes it.
         left: the checkpoints from which another run continued off the line.
         forks: how many branches leave each checkpoint of the line.
+        runs: the places in `rows` at which a run begins with an input.
     """
 
     checkpoints: list[str]
     rows: list[str]
     left: set[str]
     forks: Counter[str]
+    runs: list[int]
 
 
 class ThreadIndex:
@@ -156,7 +158,13 @@ class ThreadIndex:
             checkpoints.append(tip)
             tip = self.points[tip].parent
         checkpoints.reverse()
-        rows = [id for at, id in enumerate(checkpoints) if self._is_step(checkpoints, at)]
+        rows: list[str] = []
+        runs: list[int] = []
+        for at, id in enumerate(checkpoints):
+            if self.points[id].source == "input":  # maybe merged with the step that takes it
+                runs.append(len(rows))
+            if self._is_step(checkpoints, at):
+                rows.append(id)
         left: set[str] = set()
         forks: Counter[str] = Counter()
         if len(checkpoints) < len(self.points):
@@ -164,7 +172,7 @@ class ThreadIndex:
             beside = [point for id, point in self.points.items() if id not in line]
             left = {point.parent for point in beside if point.source == "loop"}
             forks = Counter(point.parent for point in beside if point.parent in line)
-        return Line(checkpoints, rows, left, forks)
+        return Line(checkpoints, rows, left, forks, runs)
 
     def _is_step(self, line: list[str], place: int) -> bool:
         if place + 1 == len(line):

@@ -1,7 +1,8 @@
 // The messages of a thread as a chat: tool calls folded, tokens as they come, a box to send.
-import { brief, button, fill, isScrolledDown, make, scrollDown } from "./dom.js";
+import { brief, button, fill, isScrolledDown, make, scrollDown, usageChip } from "./dom.js";
 import { drawMarkdown } from "./markdown.js";
-import { MessageStream, isMessage, messagesOf, roleOf, textOf, tokensOf } from "./messages.js";
+import { MessageStream, isMessage, messagesOf, roleOf, textOf } from "./messages.js";
+import { viewPath } from "./thread-steps.js";
 import { tree } from "./values.js";
 
 const SHOWN = 200; // the newest messages; older ones on demand
@@ -18,10 +19,10 @@ export async function mount(element, context) {
 }
 
 class Chat {
-  begin; loads; api; signal; hasMessages; most;
+  threadId; begin; loads; api; signal; hasMessages; most;
 
   constructor(element, { threadId, api, signal, begin, hasMessages, questions }) {
-    Object.assign(this, { api, signal, begin, hasMessages, key: "messages", most: SHOWN, shown: new Map(), loads: 0 });
+    Object.assign(this, { threadId, api, signal, begin, hasMessages, key: "messages", most: SHOWN, shown: new Map(), loads: 0 });
     this.path = `threads/${encodeURIComponent(threadId)}/state`;
     this.stream = new MessageStream();
     this.list = make("div.messages", { role: "log", "aria-label": "Messages" });
@@ -51,27 +52,36 @@ class Chat {
     if (mine !== this.loads) return; // a later look has been begun
     const [key, messages] = messagesOf(state.values);
     this.key = key;
+    const used = await this.readUsage(messages);
+    if (mine !== this.loads) return;
     const isAtEnd = mine === 1 || isScrolledDown();
-    this.draw(messages);
+    this.draw(messages, used);
     this.stream.settle(messages);
     this.drawLive();
     this.box.hidden = !this.hasMessages && !messages.length;
     if (isAtEnd) scrollDown();
   }
 
-  draw(messages) {
+  /** What each of the messages has used, and all of them, with prices. */
+  async readUsage(messages) {
+    const nothing = { each: [], all: [] };
+    if (!messages.some(({ usage, usage_metadata: told }) => usage ?? told)) return nothing;
+    return this.api.get(viewPath(this.threadId, "usage", { key: this.key }), this.signal).catch(() => nothing);
+  }
+
+  draw(messages, used) {
     const from = Math.max(0, messages.length - this.most);
     const drawn = new Map();
     const elements = messages.slice(from).map((message, place) => {
-      const key = JSON.stringify([message.id ?? from + place, message]);
-      const element = this.shown.get(key) ?? bubble(message);
+      const own = used.each[from + place], key = JSON.stringify([message.id ?? from + place, message, own]);
+      const element = this.shown.get(key) ?? bubble(message, own);
       drawn.set(key, element);
       return element;
     });
     this.shown = drawn;
     const more = from > 0 && button(`${from} older`, () => { this.most += SHOWN; return this.load(); }, { kind: "small" });
     const nothing = !messages.length && make("p.empty", {}, this.hasMessages ? "No messages yet." : "This graph has no messages. Another tab shows what the thread holds.");
-    fill(this.list, more, nothing, elements, messages.length > 1 && tokenChip(messages, "together"));
+    fill(this.list, more, nothing, elements, messages.length > 1 && usageChip(used.all, "together"));
   }
 
   event({ event, data }, run) {
@@ -94,25 +104,18 @@ class Chat {
   }
 
   drawLive() {
-    fill(this.live, this.stream.messages().map((message) => bubble(message, true)));
+    fill(this.live, this.stream.messages().map((message) => bubble(message, [], true)));
   }
 }
 
-function bubble(message, isLive = false) {
+function bubble(message, used, isLive = false) {
   const role = roleOf(message), text = textOf(message.content);
   const calls = message.tool_calls ?? [];
   const who = [role, message.name].filter(Boolean).join(" · ");
   const body = role === "tool"
     ? make("details.tool", {}, make("summary", {}, make("b", {}, who), " ", brief(text)), make("pre", {}, text))
-    : [make("p.who", {}, who, tokenChip([message])), text && make("div.text.markdown", {}, drawMarkdown(text))];
+    : [make("p.who", {}, who, usageChip(used)), text && make("div.text.markdown", {}, drawMarkdown(text))];
   return make("article", { class: `message from-${role in ROLES ? role : "other"}`, "data-live": isLive }, body, calls.map(callOf));
-}
-
-/** What messages have cost, if a model has said it. */
-function tokenChip(messages, why = "") {
-  const tokens = tokensOf(messages);
-  return tokens && make("span.chip.tokens", { title: "Tokens that the model has read and written" },
-    `${why} ${tokens[0].toLocaleString("en")} in · ${tokens[1].toLocaleString("en")} out`.trim());
 }
 
 const ROLES = { user: 1, assistant: 1, tool: 1, system: 1 };

@@ -80,6 +80,15 @@ export function chip(status) {
   return make("span.chip", { class: `is-${status}` }, shown);
 }
 
+/** What models have used, [tokens in, tokens out, dollars], as a chip; nothing where none has said. */
+export function usageChip(used, why = "") {
+  if (!used?.length) return null;
+  const [given, made, usd] = used;
+  const cost = usd ? ` · ${usd.toLocaleString("en", { style: "currency", currency: "USD", maximumSignificantDigits: 3 })}` : "";
+  return make("span.chip.tokens", { title: "Tokens that the model has read and written, and their price if the graph's Budget(prices=) has it" },
+    `${why} ${given.toLocaleString("en")} in · ${made.toLocaleString("en")} out${cost}`.trim());
+}
+
 /** Whether the end of the page is in sight. */
 export const isScrolledDown = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 60;
 

@@ -18,13 +18,6 @@ export function textOf(content) {
   return content.map((part) => (typeof part === "string" ? part : part?.text ?? `[${part?.type ?? "part"}]`)).join("");
 }
 
-/** How many tokens messages have cost: [in, out], or null where no model has said. */
-export function tokensOf(messages) {
-  const told = messages.map((message) => message.usage_metadata ?? message.usage).filter(Boolean);
-  const sum = (...names) => told.reduce((total, each) => total + (names.map((name) => each[name]).find(Number.isFinite) ?? 0), 0);
-  return told.length ? [sum("input_tokens", "prompt_tokens"), sum("output_tokens", "completion_tokens")] : null;
-}
-
 /** The key of a state that holds messages, and the messages. */
 export function messagesOf(values) {
   const isList = (value) => Array.isArray(value) && value.length > 0 && value.every(isMessage);

@@ -1,5 +1,6 @@
 // The open questions of a thread, each with a form for its answer.
 import { button, brief, fill, make, when } from "./dom.js";
+import { countOf } from "./elements.js";
 import { makeForm } from "./form.js";
 import { tree } from "./values.js";
 
@@ -17,7 +18,7 @@ export class Questions {
   constructor(answer) {
     this.answer = answer;
     this.cards = new Map();
-    this.element = make("div.questions");
+    this.element = make("details.questions", { open: true, hidden: true });
   }
 
   show(state) {
@@ -32,7 +33,8 @@ export class Questions {
     // Yes and No are said by a button each, and not together with others.
     const all = cards.length > 1 && cards.every((card) => card.read) &&
       button(`Answer all ${cards.length}`, () => this.send([...this.cards]), { kind: "main" });
-    fill(this.element, cards.map((card) => card.element), all);
+    this.element.hidden = !cards.length;
+    fill(this.element, make("summary", {}, countOf(cards.length, "open question")), cards.map((card) => card.element), all);
   }
 
   card({ id, node, value, schema }, since) {

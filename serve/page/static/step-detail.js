@@ -1,5 +1,5 @@
 // One step: what it changed, its tasks, the state after it, and where to go from here.
-import { fill, make, sentence } from "./dom.js";
+import { fill, make, sentence, usageChip } from "./dom.js";
 import { countOf } from "./elements.js";
 import { drawChanges, drawFacts, drawWriters, isOpen } from "./step-view.js";
 import { TaskList } from "./task-list.js";
@@ -71,7 +71,7 @@ export class StepDetail {
       make("div.detail-head", {},
         make("h2", {}, `Step ${step.n}`), make("span.detail-title", {}, step.h || "nothing ran"),
         step.s && make("span.chip", { class: step.s === "handled" ? "paused" : step.s }, step.l || step.s),
-        step.t && make("span.sub", {}, step.t),
+        step.t && make("span.sub", {}, step.t), usageChip(step.$),
         make("a.button.push", { href: this.address("state", ...(step.c ? [step.c] : [])), title: "The whole state; edit it, or run again from here" }, step.c ? "State, edit, fork" : "State, edit")),
       make("h3", {}, "Changes"), drawChanges(step.d, isOpen(step)), drawWriters(step.b),
       this.tasks && [make("h3", {}, `Tasks (${step.tasks.toLocaleString("en")})`), this.tasks.element],

@@ -1,6 +1,6 @@
 // The steps of a thread: a list of any length, and beside it the step that is chosen. The address
 // names that, and the branch if it is not the newest: steps/CHECKPOINT/TIP.
-import { fill, make } from "./dom.js";
+import { attempt, button, fill, make, usageChip } from "./dom.js";
 import { countOf } from "./elements.js";
 import { StepDetail } from "./step-detail.js";
 import { drawHead } from "./step-view.js";
@@ -28,13 +28,15 @@ class StepsTab {
       want: (first, last) => this.data?.want(first, last),
     });
     this.count = make("span.sub", { role: "status" });
-    this.field = make("input", { type: "search", placeholder: "Go to step", "aria-label": "Go to step", inputmode: "numeric", autocomplete: "off" });
-    this.field.addEventListener("change", () => this.goTo(this.field.value));
+    this.field = make("input", { type: "search", placeholder: "Step, or key = value", "aria-label": "Go to step", title: "A step's number; “n = 7” finds the steps at which n became 7, “n” all that changed n", autocomplete: "off" });
+    this.field.addEventListener("change", () => attempt(() => this.goTo(this.field.value)));
+    this.run = make("div.steps-bar.sub", { "aria-label": "Run", role: "group" });
+    this.found = make("div.steps-found", { role: "status" });
     this.notes = make("div.steps-notes");
     this.detail = new StepDetail(context);
     element.append(this.notes, make("div.steps-view", {},
       make("section.card.steps-card", { "aria-label": "List of steps" },
-        make("div.steps-bar", {}, this.count, this.field), this.list.element),
+        make("div.steps-bar", {}, this.count, this.field), this.run, this.found, this.list.element),
       this.detail.element));
   }
 
@@ -108,9 +110,8 @@ class StepsTab {
   show() {
     this.list.element.style.height = `min(${Math.max(this.data.rows, 1) * ROW}px, var(--most))`;
     this.list.show(this.data.rows);
-    const newest = this.data.at(this.data.rows - 1)?.n;
-    const numbered = newest > this.data.count ? `, numbered to ${newest.toLocaleString("en")} with inputs` : "";
-    this.count.textContent = countOf(this.data.count, "step") + numbered + (this.data.open ? ", one open" : "");
+    const { count, runs, open } = this.data;
+    this.count.textContent = countOf(count, "step") + (runs.length ? ` in ${countOf(runs.length, "run")}` : "") + (open ? ", one open" : "");
   }
 
   drawNotes() {
@@ -132,13 +133,38 @@ class StepsTab {
       row.append(make("span.sub", {}, "…"));
       return row;
     }
-    row.append(drawHead(step, step.keys ?? [], { "aria-current": isChosen && "step", title: step.h, onclick: () => this.choose(place) }));
+    row.append(drawHead({ ...step, r: this.data.runs.indexOf(place) + 1 }, step.keys ?? [], { "aria-current": isChosen && "step", title: step.h, onclick: () => this.choose(place) }));
     return row;
   }
 
   move(by) { return this.choose(Math.min(Math.max(this.chosen + by, 0), this.data.rows - 1)); }
 
+  /** The run of a step: which one, what it took and cost, and the way to those before and after it. */
+  async showRun(place) {
+    const { data } = this, number = data.runOf(place), begin = (at) => this.choose(data.runs[at - 1]);
+    if (!number) return void fill(this.run);
+    const end = data.runs[number] ?? data.rows, of = data.ask("run", { number, tip: data.tip });
+    const told = await of.catch(() => null); // a run that a fork has left meanwhile
+    if (this.chosen !== place) return;
+    fill(this.run,
+      button("‹", () => begin(number - 1), { kind: "plain", title: "The run before", disabled: number === 1 }),
+      button("›", () => begin(number + 1), { kind: "plain", title: "The next run", disabled: number === data.runs.length }),
+      make("b", {}, `Run ${number}`), ` ${countOf(end - data.runs[number - 1], "step")}`, told && ` · ${told.t}`, told && usageChip(told.$));
+  }
+
+  /** Find the steps at which a key of the state became a value, or changed, the newest first. */
+  async findBecame(key, text, last = undefined, before = []) {
+    const { steps, next } = await this.data.ask("became", { key, text, tip: this.data.tip, last });
+    const found = [...steps.reverse(), ...before];
+    const more = next && button("Search older steps", () => this.findBecame(key, text, next, found), { kind: "small" });
+    const link = ({ c, n, value }) => make("a", { href: this.context.address("steps", ...[c, this.data.tip].filter(Boolean)) }, `step ${n}: ${value || "gone"}`);
+    fill(this.found, found.length ? found.map(link) : `${key} ${text ? `did not become ${text}` : "did not change"}.`, more);
+  }
+
   async goTo(text) {
+    const [, key, value = ""] = /^([^=]*[^=\s\d][^=]*?)\s*(?:=+\s*(.*))?$/.exec(text.trim()) ?? [];
+    fill(this.found);
+    if (key) return this.findBecame(key, value);
     const number = Number.parseInt(text, 10);
     if (!(number >= 0)) return;
     if (!this.data.isWhole) await this.refresh();
@@ -167,6 +193,6 @@ class StepsTab {
       history.replaceState(null, "", this.context.address("steps", ...[at, this.data.tip].filter(Boolean)));
       this.detail.reveal();
     }
-    await this.detail.show(at);
+    await Promise.all([this.detail.show(at), this.showRun(place)]);
   }
 }

@@ -41,7 +41,7 @@ export function viewPath(threadId, view, asked = {}) {
 }
 
 export class ThreadSteps {
-  head; open; count; isWhole; tip; remarks; api; threadId; signal; nested; piece; newest;
+  head; open; count; runs; isWhole; tip; remarks; api; threadId; signal; nested; piece; newest;
 
   /**
    * @param tip the checkpoint to which the line leads; "" for the newest, whichever that is
@@ -50,7 +50,7 @@ export class ThreadSteps {
    * @param newest only the newest are ever looked at: a server that knows no others is not asked for them
    */
   constructor(api, threadId, signal, { tip = "", nested = false, piece = PIECE, newest = false } = {}) {
-    Object.assign(this, { api, threadId, signal, tip, piece, newest, nested: nested ? "1" : "", isWhole: false, count: 0, open: null, head: "", remarks: [] });
+    Object.assign(this, { api, threadId, signal, tip, piece, newest, nested: nested ? "1" : "", isWhole: false, count: 0, runs: [], open: null, head: "", remarks: [] });
     this.steps = new Map();
     this.asked = new Set();
     this.timer = 0;
@@ -90,7 +90,7 @@ export class ThreadSteps {
   }
 
   take(found) {
-    Object.assign(this, { count: found.count, open: found.open, head: found.head, remarks: found.remarks, isWhole: found.whole });
+    Object.assign(this, { count: found.count, open: found.open, head: found.head, remarks: found.remarks, runs: found.runs, isWhole: found.whole });
     found.steps.forEach((step, at) => this.steps.set(found.first + at, step));
   }
 
@@ -151,6 +151,9 @@ export class ThreadSteps {
     for (const [place, step] of this.steps) if (step.c === at) return place;
     return at === "open" && this.open ? this.count : -1;
   }
+
+  /** The number of the run to which the step at a place belongs, from 1; 0 where none is known. */
+  runOf(place) { return this.runs.findLastIndex((first) => first <= place) + 1; }
 
   /** The place of the first step with at least this number. */
   async findNumber(number) { return (await this.ask("find", { tip: this.tip, number })).place; }

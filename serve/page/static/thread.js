@@ -45,11 +45,12 @@ class ThreadView {
     Object.assign(this, { api, threadId, signal, thread: null, tab: null });
     this.base = `threads/${encodeURIComponent(threadId)}`;
     this.head = make("header.thread-head");
+    this.error = make("div");
     this.form = make("div");
     this.questions = new Questions((answers) => this.begin({ command: { resume: answers } }));
     this.bar = make("nav.tabs", { "aria-label": "Views of the thread" });
     this.body = make("section.tab-body");
-    main.append(this.head, this.form, this.questions.element, this.bar, this.body);
+    main.append(this.head, this.error, this.form, this.questions.element, this.bar, this.body);
     this.watch = new ThreadWatch(api, threadId, signal, {
       onThread: (thread) => this.show(thread),
       onEvent: (event, run) => this.tab?.shown?.event?.(event, run),
@@ -70,7 +71,8 @@ class ThreadView {
     if (this.thread === null) return;
     document.title = `${this.threadId} · stategraph`;
     this.hasMessages = await this.findMessages();
-    this.first = this.hasMessages ? "chat" : "steps"; // of an address that names no tab
+    // Of an address that names no tab: the first that has something to show.
+    this.first = this.hasMessages ? "chat" : this.thread.metadata.graph_id ? "steps" : "state";
     this.moved([this.threadId, ...path]);
     this.watch.run();
   }
@@ -158,8 +160,8 @@ class ThreadView {
     fill(this.head,
       make("div.title-line", {}, make("h1", {}, this.threadId), chip(status),
         make("span.sub", {}, metadata.graph_id ?? "nothing has run yet", " · ", when(at))),
-      make("div.actions", {}, this.buttons(thread)),
-      error && status === "error" && make("p.notice.bad", {}, make("b", {}, error.error), ` ${error.message}`));
+      make("div.actions", {}, this.buttons(thread)));
+    fill(this.error, error && status === "error" && make("p.notice.bad", {}, make("b", {}, error.error), ` ${error.message}`));
     attempt(() => this.showQuestions());
   }
 

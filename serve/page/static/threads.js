@@ -8,6 +8,7 @@ const PAGE = 30;
 const SECONDS = 3;
 const FIELDS = ["thread_id", "status", "metadata", "updated_at"];
 const MOST = 1000; // threads that are kept up to date when they were found by a text
+const AGES = { "any time": "", "last hour": 1, "last day": 24, "last week": 168, "last 30 days": 720 }; // hours
 const HIDDEN = new Set(["graph_id", "assistant_id", "created_by"]);
 
 export async function open(main, { api, signal }) {
@@ -22,20 +23,25 @@ class ThreadList {
   api; signal;
 
   constructor(main, api, signal) {
-    Object.assign(this, { api, signal, offset: 0, seen: "", text: "", found: [], searched: null });
+    Object.assign(this, { api, signal, offset: 0, seen: "", text: "", since: null, found: [], searched: null });
     const changed = () => { this.offset = 0; attempt(() => this.load()); };
     this.search = make("input", { type: "search", placeholder: "Search ids, metadata and states", "aria-label": "Search", oninput: later(changed, 250) });
     this.status = make("select.tight", { "aria-label": "Status", onchange: changed },
       make("option", { value: "" }, "any status"),
       ["idle", "busy", "interrupted", "error"].map((each) => make("option", { value: each }, { interrupted: "paused" }[each] ?? each)));
     this.graph = make("select.tight", { "aria-label": "Graph", onchange: changed }, make("option", { value: "" }, "any graph"));
+    this.age = make("select.tight", { "aria-label": "Written", onchange: changed },
+      Object.entries(AGES).map(([name, hours]) => make("option", { value: `${hours}` }, name)));
     this.rows = make("ul.list", { "aria-label": "Threads" });
     this.foot = make("div.line.foot");
     main.append(
-      make("div.line.top", {}, make("h1", {}, "Threads"), this.search, this.graph, this.status,
+      make("div.line.top", {}, make("h1", {}, "Threads"), this.search, this.graph, this.status, this.age,
         button("New thread", () => openStart(main, api), { kind: "main tight", title: "n" })),
       this.rows, this.foot);
   }
+
+  /** Whether the server's own search is asked, which knows texts and dates. */
+  get isSearch() { return Boolean(this.text || this.since); }
 
   async offerGraphs() {
     const found = await this.api.post("assistants/search", { metadata: { created_by: "system" }, limit: 1000 }, this.signal);
@@ -47,11 +53,12 @@ class ThreadList {
     if (this.status.value) asked.status = this.status.value;
     if (this.graph.value) asked.metadata = { graph_id: this.graph.value };
     const text = this.search.value.trim();
-    const key = JSON.stringify([asked, text]);
+    this.since = this.age.value && new Date(Date.now() - Number(this.age.value) * 3_600_000).toISOString();
+    const key = JSON.stringify([asked, text, this.age.value]);
     this.wanted = key;
     this.text = text;
     this.searched = null;
-    if (text) {
+    if (this.isSearch) {
       await this.searchFurther();
       return;
     }
@@ -62,7 +69,7 @@ class ThreadList {
   /** Look for the text in the next states; for the first time in all ids and metadata, too. */
   async searchFurther() {
     const { wanted: key, text, searched } = this;
-    const asked = { text, status: this.status.value || null, graph_id: this.graph.value || null, further: searched?.further ?? null };
+    const asked = { text, since: this.since || null, status: this.status.value || null, graph_id: this.graph.value || null, further: searched?.further ?? null };
     const found = await this.api.post("page/threads", asked, this.signal);
     if (this.wanted !== key) return;
     this.searched = found;
@@ -71,7 +78,7 @@ class ThreadList {
 
   /** What has happened meanwhile. Those that were found by a text are not searched for again. */
   async renew() {
-    if (!this.text) return this.load();
+    if (!this.isSearch) return this.load();
     const key = this.wanted, before = this.found, ids = before.slice(0, MOST).map((each) => each.thread_id);
     if (!ids.length || !this.searched) return; // a search is under way
     const renewed = await this.api.post("threads/search", { ids, limit: ids.length, select: FIELDS }, this.signal);
@@ -86,10 +93,10 @@ class ThreadList {
     this.seen = seen;
     this.found = found;
     const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
-    const rows = this.text ? found : found.slice(0, PAGE);
-    const nothing = this.search.value || this.status.value || this.graph.value ? "No thread fits." : "There are no threads yet. Start one with “New thread”.";
+    const rows = this.isSearch ? found : found.slice(0, PAGE);
+    const nothing = this.search.value || this.status.value || this.graph.value || this.since ? "No thread fits." : "There are no threads yet. Start one with “New thread”.";
     fill(this.rows, rows.length ? rows.map(row) : make("li.empty", {}, nothing));
-    if (this.text) fill(this.foot, this.drawSearched());
+    if (this.isSearch) fill(this.foot, this.drawSearched());
     else this.drawPages(rows.length, found.length > PAGE);
     if (at) [...this.rows.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
   }
@@ -97,12 +104,12 @@ class ThreadList {
   /** What was searched, and the way to search further. */
   drawSearched() {
     const { searched: { searched, of, further, has_more: hasMore }, found } = this;
-    const said = further
+    const said = !this.text ? "" : further
       ? `Searched ids, metadata and errors of all ${countOf(of, "thread")}, and the states of the ${searched.toLocaleString("en")} written last.`
       : `Searched ids, metadata, errors and states of all ${countOf(of, "thread")}.`;
     return [
       make("span.sub", { role: "status" }, `${found.length.toLocaleString("en")} found. ${said}`,
-        hasMore && " There are more than these: a longer text finds fewer."),
+        hasMore && " There are more than these: a longer text or a shorter time finds fewer."),
       further && button("Search further", () => this.searchFurther(), { title: "Look into the states of older threads" }),
     ];
   }
