@@ -83,6 +83,7 @@ def create_app(
     origins: Sequence[str] = (),
     operators: Collection[str] = (),
     metrics: bool = False,
+    serves: Collection[str] = (),
 ) -> Starlette:
     """Return an ASGI app that serves graphs over HTTP to the official clients of LangGraph's
     server. Run it with uvicorn, or mount it in another app.
@@ -122,6 +123,9 @@ def create_app(
             others (`DELETE /users/{user_id}`). Without `auth` everybody may read the metrics.
         metrics: measure requests, runs and the queue, and serve that at `/metrics` as Prometheus
             reads it. Needs the extra `metrics`.
+        serves: further versions of the graphs (`compile(version=...)`) whose paused threads the
+            server continues. A thread that waits for any other version is refused with 409, or with
+            a queue left to its workers.
 
     Raises:
         ValueError: there is no graph, the name of one has a slash, a webhook prefix is not a plain
@@ -155,8 +159,16 @@ def create_app(
     else:
         from .runs.fleet import FleetRuns
 
-        runs = FleetRuns(bound, records, queue, open_runs, workers=workers, integrity=integrity)
-    service = Service(bound, memory, records, runs, auth, limits.body_bytes, requests)
+        runs = FleetRuns(
+            bound,
+            records,
+            queue,
+            open_runs,
+            workers=workers,
+            integrity=integrity,
+            serves=serves,
+        )
+    service = Service(bound, memory, records, runs, auth, limits.body_bytes, requests, serves)
     service.webhooks = Allowed(webhooks)
     schedules, protocols, threads = Schedules(service), Protocols(service), Threads(service)
 

@@ -68,6 +68,8 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--name", action="append", default=[], metavar="HOST", help=name)
     page = "the exact origin of another site whose pages may use the server; may be repeated"
     add("--origin", action="append", default=[], metavar="URL", help=page)
+    text = "a further version of a graph whose threads are continued; may be repeated"
+    add("--serves", action="append", default=[], metavar="VERSION", help=text)
     add("--keys", metavar="FILE", help=KEYS_HELP)
     add("--observer", action="append", default=[], metavar="MODULE:NAME", help=OBSERVER_HELP)
     many = "with a Postgres database: how many runs of each graph this process does at once"
@@ -203,6 +205,7 @@ def _make_app(
         integrity=encryption_of_keys(asked.keys, os.environ),
         operators=asked.operator,
         metrics=asked.metrics,
+        serves=asked.serves,
     )
 
 

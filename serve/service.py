@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -79,6 +79,7 @@ class Service:
         news: wakes the readers of a thread when a run has begun.
         is_open: whether `open` has completed.
         auth: None if there are no users.
+        serves: the versions of graphs that this server continues besides their own.
     """
 
     graphs: Mapping[str, Pregel]
@@ -88,6 +89,7 @@ class Service:
     auth: Auth | None
     body_bytes: int
     requests: OpenRequests
+    serves: Collection[str] = ()
     is_open: bool = False
     webhooks: Allowed = field(default_factory=lambda: Allowed([]))
     news: ThreadNews = field(default_factory=ThreadNews)

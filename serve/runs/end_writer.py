@@ -39,6 +39,8 @@ class EndWriter:
             failed = execution.result[ERROR] if status == "error" else None
             settled = "error" if failed else await self._settled(execution)
             standing = {"status": settled, "error": failed, "updated_at": now()}
+            if (version := app.program.version) is not None:
+                standing["version"] = version if settled == "interrupted" else None
         execution.record = record  # from here on its status is final, even if storing it fails
         await self._put(execution, self._last_changes(execution), standing)
 

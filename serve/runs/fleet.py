@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -56,6 +56,7 @@ class FleetRuns:
         workers: how many runs of each graph the threads of this process execute at once; 0 leaves
             all to other processes.
         integrity: guards the rows of the queue; all workers need the same.
+        serves: as `create_app` has it.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class FleetRuns:
         *,
         workers: int,
         integrity: Integrity | None = None,
+        serves: Collection[str] = (),
     ) -> None:
         self._graphs, self._records = graphs, records
         self._queues = {
@@ -85,7 +87,7 @@ class FleetRuns:
             self._cancel_job,
             self._count,
         )
-        self._threads = WorkerThreads(graphs, address, workers, integrity)
+        self._threads = WorkerThreads(graphs, address, workers, integrity, serves)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._looking: asyncio.Task[None] | None = None

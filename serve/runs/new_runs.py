@@ -48,6 +48,7 @@ async def begin_run(
 
     async def begin() -> Record:
         thread, is_new = await _thread(service, place, thread_id is None, owner, body)
+        _check_version(service, app, thread)
         record = _new_run(
             app, id or str(uuid4()), thread, assistant, body, said, is_temporary=is_temporary
         )
@@ -129,6 +130,21 @@ async def _thread(
         why = f"the run {leaving} is being rolled back: wait for its end and try again"
         raise Refused(409, f"the thread {id!r} is busy, for {why}")
     return found, False
+
+
+def _check_version(service: Service, app: Pregel, thread: Record) -> None:
+    """Refuse to continue a thread that waits for another version of the graph. With a queue, the
+    workers of that version take the run."""
+    wanted, own = thread.get("version"), app.program.version
+    if wanted in (None, own, *service.serves) or service.runs.queue is not None:
+        return
+    served = "has no version" if own is None else f"has version {own!r}"
+    raise Refused(
+        409,
+        f"the thread {thread['thread_id']!r} waits for version {wanted!r} of {app.name!r}, which "
+        f"{served} here: ask the server of that version, or let this one continue its threads "
+        f"(--serves {wanted})",
+    )
 
 
 def _new_run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from ...checkpoint.integrity import Integrity
@@ -24,6 +24,7 @@ class WorkerThreads:
     Args:
         concurrency: how many runs of each graph execute at once; 0 for no workers.
         integrity: guards the rows of the queue.
+        serves: further versions of the graphs whose threads they continue.
     """
 
     def __init__(
@@ -32,9 +33,17 @@ class WorkerThreads:
         address: str,
         concurrency: int,
         integrity: Integrity | None,
+        serves: Collection[str],
     ) -> None:
         self._workers = [
-            Worker(graph, address, name=name, concurrency=concurrency, integrity=integrity)
+            Worker(
+                graph,
+                address,
+                name=name,
+                concurrency=concurrency,
+                integrity=integrity,
+                serves=[*serves] if graph.program.version is not None else (),
+            )
             for name, graph in graphs.items()
             if concurrency
         ]
