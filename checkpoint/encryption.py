@@ -17,7 +17,7 @@ from typing import Any
 
 from ..extras import install_command
 from .errors import DamagedError, UnknownKeyError
-from .integrity import Integrity
+from .integrity import ENCRYPTED, Integrity
 
 KEY_ID = 4
 NONCE = 12
@@ -76,6 +76,9 @@ class Encryption(Integrity):
                 "Encryption: each key must be 16, 24 or 32 bytes, e.g. secrets.token_bytes(32)"
             )
         self._ciphers: list[tuple[bytes, Any]] = [(key_id(key), AESGCM(key)) for key in keys]
+        # Earlier rows have no mark, and those of before keys had ids begin with the nonce.
+        self._starts = [(ENCRYPTED + id, cipher) for id, cipher in self._ciphers]
+        self._starts += [*self._ciphers, *((b"", cipher) for _, cipher in self._ciphers)]
         self._invalid = InvalidTag
 
     @classmethod
@@ -92,10 +95,10 @@ class Encryption(Integrity):
         return cls(*(_decode_key(number, word) for number, word in enumerate(words, 1)))
 
     def protect(self, payload: bytes, place: bytes) -> bytes:
-        """The payload encrypted, with its key's id and its nonce before and its tag behind it."""
+        """The payload encrypted; a mark, its key's id and its nonce before, its tag behind it."""
         nonce = os.urandom(NONCE)
         id, cipher = self._ciphers[0]
-        protected: bytes = id + nonce + cipher.encrypt(nonce, payload, place)
+        protected: bytes = ENCRYPTED + id + nonce + cipher.encrypt(nonce, payload, place)
         return protected
 
     def unprotect(self, data: bytes, place: bytes) -> bytes:
@@ -104,19 +107,12 @@ class Encryption(Integrity):
         Raises:
             DamagedError: it was not; the caller adds where.
         """
-        for id, cipher in self._ciphers:
-            if (
-                data[:KEY_ID] == id
-                and (payload := self._decrypt(cipher, data[KEY_ID:], place)) is not None
-            ):
-                return payload
-        for (
-            _,
-            cipher,
-        ) in self._ciphers:  # rows of before there were ids of keys begin with the nonce
-            if (payload := self._decrypt(cipher, data, place)) is not None:
-                return payload
-        is_mine = data[:KEY_ID] in [id for id, _ in self._ciphers]
+        is_mine = False
+        for start, cipher in self._starts:
+            if data.startswith(start):
+                is_mine |= bool(start)
+                if (payload := self._decrypt(cipher, data[len(start) :], place)) is not None:
+                    return payload
         which = "this key" if len(self._ciphers) == 1 else "any of these keys"
         raise (DamagedError if is_mine else UnknownKeyError)(
             f"it cannot be decrypted with {which}: it was altered or moved, or encrypted with "

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from .errors import DamagedError
+from .errors import DamagedError, UnknownKeyError
 
 DIGEST_SIZE = 4
+ENCRYPTED = b"\xc1"
+"""How an encrypted row begins, so that who has no key can tell it from a damaged one. No msgpack
+begins so."""
 
 
 class Integrity:
@@ -30,11 +33,14 @@ class Integrity:
         """The payload that was protected at this place.
 
         Raises:
-            DamagedError: it is not; the caller adds where.
+            UnknownKeyError: it is encrypted; the caller adds where.
+            DamagedError: it is not protected at this place.
         """
         payload = data[:-DIGEST_SIZE]
         checksum = crc32(payload, crc32(place))
         if len(data) < DIGEST_SIZE or checksum != int.from_bytes(data[-DIGEST_SIZE:], "big"):
+            if data[:1] == ENCRYPTED:
+                raise UnknownKeyError("it is encrypted, and no key was given")
             raise DamagedError(
                 "its checksum does not match: the row was altered, or moved from elsewhere"
             )

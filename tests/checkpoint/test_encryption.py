@@ -9,10 +9,12 @@ from kit.graphs import thread_config
 from kit.pausing_graphs import CFG, asks, graph, says
 
 from stategraph import START, Command
-from stategraph.checkpoint import DamagedError
+from stategraph.checkpoint.errors import DamagedError, UnknownKeyError
+from stategraph.checkpoint.integrity import Integrity
 from stategraph.checkpoint.sqlite import SqliteSaver
 
-Encryption = pytest.importorskip("stategraph.checkpoint.encryption").Encryption
+encryption = pytest.importorskip("stategraph.checkpoint.encryption")
+Encryption, key_id = encryption.Encryption, encryption.key_id
 pytest.importorskip("cryptography")
 
 KEY, OTHER = bytes(range(32)), bytes(32)
@@ -121,15 +123,24 @@ def test_the_first_key_encrypts_and_all_decrypt():
         both.unprotect(new, b"there")
 
 
-def test_rows_of_before_keys_had_ids_still_open():
+@pytest.mark.parametrize("start", [b"", key_id(OTHER)])
+def test_rows_of_earlier_releases_still_open(start):
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = b"n" * 12
-    row = nonce + AESGCM(OTHER).encrypt(nonce, b"state", b"here")
+    row = start + nonce + AESGCM(OTHER).encrypt(nonce, b"state", b"here")
     assert Encryption(KEY, OTHER).unprotect(row, b"here") == b"state"
     for altered in (b"", row[:11], row[:20], bytes([row[0] ^ 1]) + row[1:], row + b"x"):
         with pytest.raises(DamagedError):
             Encryption(KEY, OTHER).unprotect(altered, b"here")
+
+
+def test_a_reader_without_a_key_tells_an_encrypted_row_from_a_damaged_one():
+    with pytest.raises(UnknownKeyError, match="it is encrypted, and no key was given"):
+        Integrity().unprotect(Encryption(KEY).protect(b"state", b"here"), b"here")
+    with pytest.raises(DamagedError, match="its checksum does not match") as damaged:
+        Integrity().unprotect(Integrity().protect(b"state", b"here"), b"there")
+    assert not isinstance(damaged.value, UnknownKeyError)
 
 
 def test_no_bit_of_a_row_can_be_changed():
