@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -92,6 +93,21 @@ def go_on(app, saver, thread: Stopped) -> tuple[str, Any]:
             return "failed", type(error).__name__
         finally:
             saver.delete_thread(twin)
+
+
+def rename_node(builder, name):
+    """The builder, one of whose nodes now has another name: for stored threads it is gone."""
+
+    def other(each):
+        return f"new {each}" if each == name else each
+
+    builder.nodes = {other(each): spec for each, spec in builder.nodes.items()}
+    builder.edges = {(other(a), other(b)) for a, b in builder.edges}
+    builder.joins = [replace(each, sources=tuple(map(other, each.sources)), target=other(each.target)) for each in builder.joins]
+    for branches in builder.branches.values():
+        for key, each in branches.items():
+            branches[key] = each._replace(ends={result: other(end) for result, end in each.ends.items()})
+    return builder
 
 
 def mutations(case: Case):

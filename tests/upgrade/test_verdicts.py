@@ -8,13 +8,24 @@ import operator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.flow_cases import CASES
 from kit.graphs import Log, chain_of
 from kit.pausing_graphs import asks, fails, says
-from kit.upgrades import check, compiled, config_of, go_on, look_at, mutations, stopped_threads
+from kit.shapes import POSTED, each_shape, shaped
+from kit.upgrades import (
+    check,
+    compiled,
+    config_of,
+    go_on,
+    look_at,
+    mutations,
+    rename_node,
+    stopped_threads,
+)
 from pydantic import BaseModel, Field
 
 from stategraph import (
@@ -77,6 +88,56 @@ def find_wrong(schedule, every=1):
                 known = graph != case.graph or verdict.kind == alone.kind == "same"
                 if not (known and check(verdict.kind, thread.end, end) and check(alone.kind, None, end)):
                     yield case.graph, graph, verdict, alone, end, thread.end
+
+
+# -- threads in the 40 shapes of a fleet, and versions that differ in one node or edge --------------
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_verdicts_on_the_shapes_of_a_fleet_hold(schedule):
+    assert not [*find_wrong_shapes(schedule, every=12)]
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_all_verdicts_on_the_shapes_of_a_fleet_hold(schedule):
+    assert not [*find_wrong_shapes(schedule)]
+
+
+def find_wrong_shapes(schedule, every=1):
+    """Yield the verdicts that are wrong; see `find_wrong`."""
+    saver = InMemorySaver()
+    options = {"name": "shop", "schedule": schedule, "inbox": True}
+    with virtual_time():
+        old = shaped("1", schedule).builder.compile(saver, **options)
+        names = [f"{given['kind']} {given['number']}" for given in each_shape()]
+        for name, given in zip(names, each_shape(), strict=True):
+            old.invoke(given, config_of(name))
+            if given["kind"] == "post":
+                old.post(config_of(name), {"log": [POSTED]})
+        threads = [look_at(old, saver, name) for name in names]
+        for builder, others in islice(each_version(schedule), 0, None, every):
+            new = builder.compile(saver, **{**options, **others})
+            proofs = prove(new, old, threads=names), prove(new, threads=names)
+            for thread, verdict, alone in zip(threads, *(each.verdicts for each in proofs), strict=True):
+                end = go_on(new, saver, thread)
+                if not (check(verdict.kind, thread.end, end) and check(alone.kind, None, end)):
+                    yield verdict, alone, end, thread.end
+
+
+def each_version(schedule):
+    """Yield builders, each with options of compile: the same one, and with other options, names of nodes and edges."""
+
+    def make():
+        return shaped("1", schedule).builder
+
+    yield make(), {}
+    yield make(), {"interrupt_before": ["last"]}
+    yield make(), {"schedule": "ready" if schedule == "supersteps" else "supersteps"}
+    for node in make().nodes:
+        yield rename_node(make(), node), {}
+        if node != "last":
+            yield make().add_edge(node, "last"), {}
 
 
 # -- one shape after the other ---------------------------------------------------------------------
