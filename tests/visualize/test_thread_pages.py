@@ -152,6 +152,7 @@ def test_the_newest_steps_of_a_long_thread_are_shown_before_all_are_known():
     pages, whole = ThreadPages(app, index), pages_of(app, thread)
     found, wanted = pages.steps(count=20), whole.steps(count=20)
     assert found.pop("whole") is False and wanted.pop("whole") is True
+    assert (found.pop("runs"), wanted.pop("runs")) == ([], [0]), "runs are counted once all are known"
     assert found == wanted, "the steps count up from 0, so the estimate is right"
     assert pages.step(found["head"]) == whole.step(found["head"])
     index.refresh(app)
