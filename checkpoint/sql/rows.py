@@ -294,7 +294,10 @@ class ThreadKey:
         where = f"thread {self.thread_id!r}"
         if self.checkpoint_ns:
             where += f", namespace {self.checkpoint_ns!r}"
-        return kind(f"{where}: {what}. Restore it from a backup, or delete the damaged part")
+        advice = "Restore it from a backup, or delete the damaged part"
+        if kind is UnknownKeyError:
+            advice = "Give the key of this row, or, if that was given, restore it from a backup"
+        return kind(f"{where}: {what}. {advice}")
 
 
 def pack_body(

@@ -143,6 +143,12 @@ def test_a_reader_without_a_key_tells_an_encrypted_row_from_a_damaged_one():
     assert not isinstance(damaged.value, UnknownKeyError)
 
 
+def test_a_thread_that_is_read_without_its_key_asks_for_the_key(tmp_path):
+    app_of(opened(tmp_path / "threads.db", Encryption(KEY))).invoke({"log": []}, CFG)
+    with pytest.raises(UnknownKeyError, match="it is encrypted, and no key was given. Give the key of this row"):
+        app_of(opened(tmp_path / "threads.db", Integrity())).get_state(CFG)
+
+
 def test_no_bit_of_a_row_can_be_changed():
     integrity = Encryption(KEY, OTHER)
     row = integrity.protect(b"state", b"here")
