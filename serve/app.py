@@ -155,7 +155,7 @@ def create_app(
     open_runs = OpenRuns(limits)
     requests = OpenRequests(limits)
     if queue is None:
-        runs: Runner = Runs(bound, records, open_runs)
+        runs: Runner = Runs(bound, records, open_runs, serves)
     else:
         from .runs.fleet import FleetRuns
 

@@ -16,15 +16,19 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ...checkpoint.base import BaseCheckpointSaver
+from ...checkpoint.errors import DamagedError, StoredError, UnknownTypeError
 from ...pregel.app import Pregel
 from ...pregel.drivers import aio, limit  # noqa: F401 - or the first run would wait for them
 from ...pregel.errors import GraphDrained
 from ...pregel.log import log_failed_run
+from ...pregel.names import GRAPH
+from ...pregel.program.version import find_version
 from ..errors import Refused
 from ..events.event import Events
 from ..events.log import KeptBytes
@@ -66,10 +70,18 @@ class Runs:
     Args:
         graphs: the graphs by name, with their checkpointer.
         open_runs: refuses runs beyond the limits.
+        serves: as `create_app` has it.
     """
 
-    def __init__(self, graphs: Mapping[str, Pregel], records: Records, open_runs: OpenRuns) -> None:
+    def __init__(
+        self,
+        graphs: Mapping[str, Pregel],
+        records: Records,
+        open_runs: OpenRuns,
+        serves: Collection[str] = (),
+    ) -> None:
         self._graphs, self._records, self._open = graphs, records, open_runs
+        self._serves = serves
         self._lanes: dict[str, _Lane] = {}
         self._ends, self._ended = EndWriter(graphs, records), EndedRuns()
         self._kept = KeptBytes()  # the events of live runs
@@ -83,19 +95,41 @@ class Runs:
     # -- begin -------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Continue the runs that an earlier server has left. Runs of graphs that are not served
-        stay as they are."""
+        """Continue the runs that an earlier server has left. Runs of graphs, or of versions of
+        them, that are not served stay as they are."""
         self._loop = asyncio.get_running_loop()
         passed_over: Counter[str] = Counter()
         for pointer in await self._records.unfinished():
             record = await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
-            if record is not None and record["graph_id"] not in self._graphs:
+            if record is None:
+                continue
+            app = self._graphs.get(record["graph_id"])
+            if app is None or (pointer.get("stopped") is None and await self._leaves(app, record)):
                 passed_over[record["graph_id"]] += 1
-            elif record is not None:
+            else:
                 first_id = int(time.time() * 1000)  # higher than those of the previous process
                 self._enqueue(Execution(record, pointer.get("stopped"), first_id, self._kept))
         if passed_over:
-            LOG.warning("runs of graphs that are not served stay pending: %s", dict(passed_over))
+            text = "runs of graphs, or of versions, that are not served stay pending: %s"
+            LOG.warning(text, dict(passed_over))
+
+    async def _leaves(self, app: Pregel, record: Record) -> bool:
+        """Return whether a run, or its thread, belongs to a version that is not served; then new
+        runs of the thread are refused as well."""
+        id, saver = record["thread_id"], app.checkpointer
+        assert isinstance(saver, BaseCheckpointSaver)
+        thread = await self._records.find("threads", id)
+        wanted = thread and thread.get("version")
+        head = None
+        with suppress(DamagedError, StoredError, UnknownTypeError):  # the run itself will tell
+            head = await saver.aget_tuple({"configurable": {"thread_id": id}})
+        if head is not None and head.metadata.get("run_id") == record["run_id"]:
+            wanted = find_version(head.checkpoint["versions_seen"].get(GRAPH, {}))
+        if wanted in (None, app.program.version, *self._serves):
+            return False
+        if thread is not None:
+            await self._records.put(("threads", id, {**thread, "version": wanted}))
+        return True
 
     def _enqueue(self, execution: Execution) -> None:
         """Put a run into the lane of its thread, once its delay is over."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from in_process import asking
 from kit.graphs import Log, chain_of
@@ -62,3 +64,29 @@ async def test_a_thread_of_a_graph_without_a_version_is_free(server):
         await run(client, **START)
     async with server("1") as client:
         assert (await run(client, **ANSWER)).json()["log"] == ["yes", "1"]
+
+
+@pytest.mark.parametrize("other", ["2", None])
+async def test_a_run_that_a_server_has_left_goes_on_with_its_version(server, monkeypatch, other):
+    reached, gate = asyncio.Event(), asyncio.Event()
+
+    def held(version):
+        async def wait(_):
+            reached.set()
+            await gate.wait()
+            return {"log": [version]}
+
+        return chain_of(Log, first=lambda _: {"log": [version]}, wait=wait).compile(name="shop", version=version)
+
+    monkeypatch.setitem(globals(), "shop", held)
+    async with server("1") as client:
+        body = {"assistant_id": "shop", "if_not_exists": "create", **START}
+        left = (await client.post("/threads/t/runs", json=body)).json()["run_id"]
+        await reached.wait()
+    gate.set()
+    async with server(other) as client:
+        assert (await run(client, **START)).status_code == 409
+        assert (await client.get(f"/threads/t/runs/{left}")).json()["status"] == "pending"
+    async with server("1") as client:
+        assert (await client.get(f"/threads/t/runs/{left}/join")).json()["log"] == ["1", "1"]
+        assert (await run(client, **START)).json()["log"] == ["1"] * 4
