@@ -159,10 +159,12 @@ class CheckpointTuple(WithAttributes, _CheckpointItems):
         spans: when the tasks that wrote them ran: task id → one (began, took) per attempt, in
             seconds since the epoch and seconds; None from checkpointers that do not keep it.
         revision: changes whenever something is recorded beside the checkpoint, for `record`.
+        origins: those at which tasks under way have started, if their records were added.
     """
 
     spans: Mapping[str, Sequence[Span]] | None = None
     revision: int | None = None
+    origins: Sequence[CheckpointTuple] = ()
 
 
 class LoadedTuple(CheckpointTuple):

@@ -3,7 +3,7 @@ what makes a run take the same steps each time. Nothing is run here."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from ..checkpoint.base import CheckpointTuple
@@ -19,37 +19,27 @@ from ..pregel.schedule.slots import OpenTasks, find_origin, find_under_way
 from ..pregel.task.task import Task, handler_of
 
 
-class Origins:
-    """The checkpoints at which tasks have started.
+def view_within(
+    program: Program, found: CheckpointTuple, line: Mapping[str, CheckpointTuple]
+) -> View:
+    """What waits and is under way in a checkpoint, with what is recorded beside the origins.
 
     Args:
-        line: the checkpoints of a run, the oldest first.
+        line: the checkpoints of a run, by their ids.
     """
+    origins = dict.fromkeys(origin for _, origin in _list_under_way(found))
+    known = [line[id] for id in origins if id in line]
+    return view(program, with_origins(found, known) if known else found, live=False)
 
-    def __init__(self, program: Program, line: Sequence[CheckpointTuple]) -> None:
-        self._program = program
-        self._line: dict[str, CheckpointTuple] = {each.checkpoint["id"]: each for each in line}
-        self._views: dict[str, View] = {}
 
-    def view(self, found: CheckpointTuple) -> View:
-        """What waits and is under way in a checkpoint, with what is recorded beside the origins."""
-        origins = dict.fromkeys(origin for _, origin in _list_under_way(found))
-        known = [self._line[id] for id in origins if id in self._line]
-        return view(self._program, with_origins(found, known), live=False)
-
-    def find_start(self, task: Task, found: CheckpointTuple) -> tuple[Task, CheckpointTuple]:
-        """A task that is under way in a checkpoint, as it started, and where."""
-        for ids, id in _list_under_way(found):
-            if task.id in ids and id in self._line:
-                origin = self._line[id]
-                return self._find_task(task, origin), origin
-        return task, found
-
-    def _find_task(self, task: Task, origin: CheckpointTuple) -> Task:
-        id = origin.checkpoint["id"]
-        if id not in self._views:
-            self._views[id] = self.view(origin)
-        return next((each for each in self._views[id].tasks if each.id == task.id), task)
+def find_start(
+    task: Task, found: CheckpointTuple, line: Mapping[str, CheckpointTuple]
+) -> CheckpointTuple:
+    """The checkpoint at which a task has started that is under way in one, if the line has it."""
+    for ids, id in _list_under_way(found):
+        if task.id in ids:
+            return line.get(id, found)
+    return found
 
 
 def kept_back(program: Program, before: CheckpointTuple, after: CheckpointTuple) -> bool:

@@ -34,7 +34,7 @@ from ..pregel.run.snapshots import View, key_of, list_nested, view
 from ..pregel.task.interrupts import identity_of
 from ..pregel.task.task import Task
 from ..pregel.types import Send
-from .origins import Origins, find_ended, kept_back
+from .origins import find_ended, find_start, kept_back, view_within
 from .recording import End, RecordedRun, RecordedStep, RecordedTask, Recording
 
 
@@ -89,8 +89,7 @@ class _ThreadReader:
         given = self._input(line[0])
         steps, held = self._steps(level, line)
         program = level.graph.program
-        origins = Origins(program, line) if program.starts_ready else None
-        last = view(program, line[-1], live=False) if origins is None else origins.view(line[-1])
+        last = view_within(program, line[-1], _by_id(line))
         end = _end_of(last)
         state = last.machine.output(self.app.program.stream)
         start = _read_start(program, line[0])
@@ -126,15 +125,15 @@ class _ThreadReader:
         for before, after in itertools.pairwise(line):
             _check_neighbours(self.thread_id, before, after)
         program = level.graph.program
-        origins = Origins(program, line) if program.starts_ready else None
+        known, ready = _by_id(line), program.starts_ready
         steps: list[RecordedStep] = []
         held: list[int] = []
         for number, found in enumerate(line):
-            seen = view(program, found, live=False) if origins is None else origins.view(found)
+            seen = view_within(program, found, known)
             is_last = number == len(line) - 1
-            if origins is not None and not is_last and kept_back(program, found, line[number + 1]):
+            if ready and not is_last and kept_back(program, found, line[number + 1]):
                 held.append(len(steps))
-            step = tuple(self._tasks(level, seen, found, origins, is_last=is_last))
+            step = tuple(self._tasks(level, seen, found, known, is_last=is_last))
             if step:
                 steps.append(step)
         return tuple(steps), tuple(held)
@@ -144,24 +143,21 @@ class _ThreadReader:
         level: _Level,
         seen: View,
         found: CheckpointTuple,
-        origins: Origins | None,
+        line: Mapping[str, CheckpointTuple],
         *,
         is_last: bool,
     ) -> Iterator[RecordedTask]:
         self._note_calls(seen)
         failed = is_last and any(_record_of(seen, task).error is not None for task in seen.tasks)
-        ended = None if origins is None or is_last else find_ended(seen, found)
+        ready = level.graph.program.starts_ready
+        ended = find_ended(seen, found) if ready and not is_last else None
         for task in seen.tasks:
             known = _record_of(seen, task)
             if task.name == START or (ended is not None and task.id not in ended):
                 continue
             if is_last and not (known.error if failed else known.wrote or known.interrupts):
                 continue  # not begun, or cut off by the failure of another
-            if origins is None:
-                yield self._task(level, task, known, found)
-            else:
-                started, origin = origins.find_start(task, found)
-                yield self._task(level, started, known, origin)
+            yield self._task(level, task, known, find_start(task, found, line))
 
     def _task(
         self, level: _Level, task: Task, known: TaskRecord, found: CheckpointTuple
@@ -258,6 +254,10 @@ def _asked_before(known: TaskRecord) -> list[str]:
 
 def _record_of(seen: View, task: Task) -> TaskRecord:
     return seen.ledger.of(task.id)
+
+
+def _by_id(line: Iterable[CheckpointTuple]) -> dict[str, CheckpointTuple]:
+    return {each.checkpoint["id"]: each for each in line}
 
 
 def _line(found: Iterable[CheckpointTuple], wanted: str | None) -> list[CheckpointTuple]:

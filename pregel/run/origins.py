@@ -64,7 +64,8 @@ def origins_of(found: CheckpointTuple) -> list[RunnableConfig]:
 
 
 def with_origins(found: CheckpointTuple, origins: Sequence[CheckpointTuple]) -> CheckpointTuple:
-    """A checkpoint with what is recorded beside the origins of the tasks under way in it."""
+    """A checkpoint with what is recorded beside the origins of the tasks under way in it, and with
+    these origins."""
     pending: list[PendingWrite] = []
     for origin in origins:
         for write in origin.pending_writes or ():
@@ -77,6 +78,7 @@ def with_origins(found: CheckpointTuple, origins: Sequence[CheckpointTuple]) -> 
     returned = {id for id, known in Ledger(pending).items() if known.finished}
     pending += (write for write in found.pending_writes or () if write[0] not in returned)
     merged = found._replace(pending_writes=pending)
+    merged.origins = tuple(origins)
     if hasattr(found, "saver_state"):
         merged.saver_state = found.saver_state  # type: ignore[attr-defined]
     return merged

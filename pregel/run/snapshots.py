@@ -20,6 +20,7 @@ from ...checkpoint.records import iso
 from ..names import PUSH, child_ns, numbered_ns, split_number
 from ..program.program import Program
 from ..schedule.machine import Machine
+from ..schedule.slots import find_origin, find_under_way
 from ..task.attempt_state import earliest
 from ..task.task import Task
 from ..types import PregelTask, RunnableConfig, StateSnapshot
@@ -101,12 +102,29 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
         if task_id in ledger:
             ledger[task_id].spans = tuple(spans)
     tasks = plan_to_look(machine, found.config["configurable"].get("checkpoint_ns", ""))
+    if found.origins:
+        _show_starts(program, found, tasks)
     lost: Sequence[Task] = ()
     if machine.racing:
         from ..schedule.races import find_lost
 
         lost = find_lost(tasks, ledger)
     return View(machine, ledger.with_handlers(tasks), ledger, live, lost)
+
+
+def _show_starts(program: Program, found: CheckpointTuple, tasks: Sequence[Task]) -> None:
+    """Show what tasks that are under way have read: the state of their origin."""
+    under_way = {
+        known["id"]: find_origin(found.checkpoint, slot)
+        for slot, known in find_under_way(found.checkpoint).items()
+    }
+    for origin in found.origins:
+        id = origin.checkpoint["id"]
+        if mine := [task for task in tasks if under_way.get(task.id) == id]:
+            there = view(program, origin, live=False).tasks
+            inputs = {each.id: each.input for each in there}
+            for task in mine:
+                task.show_input(inputs.get(task.id, task.input))
 
 
 def plan_to_look(machine: Machine, ns: str) -> list[Task]:

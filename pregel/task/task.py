@@ -158,6 +158,10 @@ class Task:
         """Make it the task of the error handler of a failed one."""
         self.cause = failed
 
+    def show_input(self, input: Any) -> None:
+        """Show what it was called with, where it is only looked at."""
+        self.input = input
+
     def carry_id(self, id: str) -> None:
         """Give it an id that is not made of its place."""
         self._id = id

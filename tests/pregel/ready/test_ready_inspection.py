@@ -323,7 +323,8 @@ def test_a_task_whose_origin_was_deleted_is_shown_with_its_new_input():
     with ends_by(by_order("a", "b", "c", "long")):
         app.invoke(EMPTY, {**CONFIG, "run_id": "first"}, interrupt_before=["b"])
         app.invoke(None, {**CONFIG, "run_id": "second"})
-    assert list_inputs(app, "long")[-1] == "{'log': []}"
+    [shown] = [task for task in app.get_state(CONFIG).tasks if task.name == "long"]
+    assert shown.input == {"log": []} and list_inputs(app, "long")[-1] == "{'log': []}"
     app.checkpointer.delete_for_runs(["first"])
     assert list_inputs(app, "long")[-1] == "{'log': ['a', 'b', 'c']}"
 
