@@ -209,9 +209,12 @@ def create_app(
         return answer({"ok": True}) if fault is None else unavailable(fault)
 
     async def info(_: Request) -> Response:
-        """Send the version of the server."""
+        """Send the version of the server, and those of its graphs that have one."""
         flags = {"assistants": True, "crons": True}
-        return answer({"version": version(), "engine": "stategraph", "flags": flags})
+        graphs = {name: each.program.version for name, each in bound.items()}
+        known = {name: own for name, own in graphs.items() if own is not None}
+        told = {"version": version(), "engine": "stategraph", "flags": flags}
+        return answer({**told, "graphs": known} if known else told)
 
     # Routes are tried in order: the most frequently used come first.
     rooms: list[Any] = [

@@ -56,6 +56,7 @@ async def test_a_server_continues_the_threads_of_versions_that_it_serves(server)
     async with server("1") as client:
         await run(client, **START)
     async with server("2", serves=["1"]) as client:
+        assert (await client.get("/info")).json()["graphs"] == {"shop": "2"}
         assert (await run(client, **ANSWER)).json()["log"] == ["yes", "2"]
 
 
