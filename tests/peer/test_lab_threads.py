@@ -6,6 +6,8 @@ import hashlib
 import subprocess
 import sys
 
+import langchain_core  # noqa: F401 - what the program needs
+
 PROGRAM = """
 from operator import add
 from typing import Annotated, TypedDict

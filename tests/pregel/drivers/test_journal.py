@@ -135,15 +135,17 @@ def test_after_a_failed_checkpoint_no_call_is_recorded(drive, saver, monkeypatch
 
 
 class Counting(SqliteSaver):
-    """Notes how many results each `record` brings."""
+    """Notes how many results each `record` brings. The first is slow: it waits until three calls have come to their ends."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.brought = []
+        self.brought, self.calls = [], threading.Semaphore(0)
 
     def record(self, where, expected, writes):
         (records,) = writes.values()
         self.brought.append(sum(name == RETURN for record in records for name, _ in record.writes))
+        if len(self.brought) == 1:
+            assert all(self.calls.acquire(timeout=10) for _ in range(3))
         return super().record(where, expected, writes)
 
 
@@ -160,6 +162,7 @@ def many_calls(saver, waits, words=""):
     @task
     def slow(x: int) -> str:
         waits.wait(10)
+        saver.calls.release()
         return f"{words}{x}"
 
     @entrypoint(checkpointer=saver)
