@@ -1,4 +1,6 @@
-"""The lab, from a shell, on a database that LangGraph has written for the same program."""
+"""The lab, from a shell, on a database that LangGraph has written for the same program. The messages have ids, as
+LangGraph stores those without one now before, now after its reducer has given them one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class State(TypedDict, total=False):
     parts: Annotated[list, add]
 
 def greet(state):
-    return {"messages": [AIMessage("hello", response_metadata={"model": "m"})]}
+    return {"messages": [AIMessage("hello", id="hello", response_metadata={"model": "m"})]}
 
 def part(state):
     return {"parts": [2 * state["n"]]}
@@ -34,7 +36,7 @@ def ask(state):
 def pay(state):
     if state["euros"] == 7:
         raise RuntimeError("bank")
-    return {"messages": [AIMessage("paid")]}
+    return {"messages": [AIMessage("paid", id="paid")]}
 
 graph = StateGraph(State)
 for node in (greet, part, ask, pay):
@@ -51,7 +53,7 @@ if __name__ == "__main__":
         for euros in range(10):
             thread = {"configurable": {"thread_id": str(euros)}}
             try:
-                stored.invoke({"euros": euros, "messages": [HumanMessage("hi")]}, thread)
+                stored.invoke({"euros": euros, "messages": [HumanMessage("hi", id="hi")]}, thread)
                 if euros % 2 and euros > 3:
                     stored.invoke(Command(resume=euros != 5), thread)
             except RuntimeError:
