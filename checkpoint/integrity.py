@@ -12,8 +12,8 @@ from .errors import DamagedError, UnknownKeyError
 
 DIGEST_SIZE = 4
 ENCRYPTED = b"\xc1"
-"""How an encrypted row begins, so that who has no key can tell it from a damaged one. No msgpack
-begins so."""
+"""The first byte of an encrypted row, which tells it from a damaged one to who has no key.
+MessagePack does not use this byte."""
 
 
 class Integrity:

@@ -167,7 +167,7 @@ _QUESTIONS: Final = {
 def _run(app: Pregel, asked: argparse.Namespace) -> int:
     if asked.variant and asked.replace:
         raise NotFoundError("--variant and --replace exclude each other")
-    Trials(()).check(different=asked.different, worse=asked.worse)  # they are well formed
+    Trials(()).check(different=asked.different, worse=asked.worse)  # refuses bad limits early
     variant: Any = find_graph(asked.variant) if asked.variant else _functions(asked.replace)
     with virtual_time():  # retries do not wait, and nothing else runs in this process
         trials = whatif(

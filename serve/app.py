@@ -168,7 +168,7 @@ def create_app(
             integrity=integrity,
             serves=serves,
         )
-    service = Service(bound, memory, records, runs, auth, limits.body_bytes, requests, serves)
+    service = Service(bound, memory, records, runs, auth, limits.body_bytes, requests)
     service.webhooks = Allowed(webhooks)
     schedules, protocols, threads = Schedules(service), Protocols(service), Threads(service)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -62,7 +62,6 @@ _KINDS: Final[Mapping[type, str]] = {
     NoneType: "null",
 }
 BODY: Final = "stategraph.body"
-"""Where the scope of a request keeps its body, once it is read."""
 """In the scope of a request: its body, if auth has read it."""
 # The namespace for the ids of the graphs' own assistants: LangGraph's server makes the same ids.
 _NAMES: Final = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
@@ -79,7 +78,6 @@ class Service:
         news: wakes the readers of a thread when a run has begun.
         is_open: whether `open` has completed.
         auth: None if there are no users.
-        serves: the versions of graphs that this server continues besides their own.
     """
 
     graphs: Mapping[str, Pregel]
@@ -89,7 +87,6 @@ class Service:
     auth: Auth | None
     body_bytes: int
     requests: OpenRequests
-    serves: Collection[str] = ()
     is_open: bool = False
     webhooks: Allowed = field(default_factory=lambda: Allowed([]))
     news: ThreadNews = field(default_factory=ThreadNews)

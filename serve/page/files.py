@@ -34,9 +34,9 @@ POLICY: Final = "; ".join(
         "trusted-types dompurify",
     ]
 )
-"""The Content-Security-Policy: the page runs only its own scripts, connects only to its own server,
-and no string becomes HTML or a script: the one exception, the Trusted Types policy of DOMPurify,
-can be created once and is what that library parses a message with before it cleans it."""
+"""The Content-Security-Policy: the page runs only its own scripts and connects only to its own
+server. No string becomes HTML or a script, but for what DOMPurify parses before it cleans it: its
+Trusted Types policy can be created once."""
 
 _HEADERS: Final = {
     "Content-Security-Policy": POLICY,

@@ -36,8 +36,8 @@ _SHOWN: Final = ["thread_id", "status", "metadata", "updated_at"]
 
 
 class TextSearch(Body):
-    """Searches threads for a text, of those written since a moment. `further` is the value that the
-    previous response returned."""
+    """Searches for a text in threads that were written since a moment. `further` is the value that
+    the previous response returned."""
 
     text: str = Field("", max_length=1000)
     since: AwareDatetime | None = None

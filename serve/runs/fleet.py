@@ -103,6 +103,10 @@ class FleetRuns:
 
     # -- begin -------------------------------------------------------------------------------------
 
+    def leaves(self, app: Pregel, version: str | None) -> bool:
+        """Return False: the workers of each version take its jobs."""
+        return False
+
     async def submit(
         self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
     ) -> None:

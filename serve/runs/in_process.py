@@ -104,7 +104,7 @@ class Runs:
             if record is None:
                 continue
             app = self._graphs.get(record["graph_id"])
-            if app is None or (pointer.get("stopped") is None and await self._leaves(app, record)):
+            if app is None or (pointer.get("stopped") is None and await self._passes(app, record)):
                 passed_over[record["graph_id"]] += 1
             else:
                 first_id = int(time.time() * 1000)  # higher than those of the previous process
@@ -113,19 +113,23 @@ class Runs:
             text = "runs of graphs, or of versions, that are not served stay pending: %s"
             LOG.warning(text, dict(passed_over))
 
-    async def _leaves(self, app: Pregel, record: Record) -> bool:
+    def leaves(self, app: Pregel, version: str | None) -> bool:
+        """Return whether this version of a graph is none that is served; see `Runner`."""
+        return version not in (None, app.program.version, *self._serves)
+
+    async def _passes(self, app: Pregel, record: Record) -> bool:
         """Return whether a run, or its thread, belongs to a version that is not served; then new
         runs of the thread are refused as well."""
         id, saver = record["thread_id"], app.checkpointer
         assert isinstance(saver, BaseCheckpointSaver)
         thread = await self._records.find("threads", id)
-        wanted = thread and thread.get("version")
+        wanted = thread.get("version") if thread else None
         head = None
         with suppress(DamagedError, StoredError, UnknownTypeError):  # the run itself will tell
             head = await saver.aget_tuple({"configurable": {"thread_id": id}})
         if head is not None and head.metadata.get("run_id") == record["run_id"]:
             wanted = find_version(head.checkpoint["versions_seen"].get(GRAPH, {}))
-        if wanted in (None, app.program.version, *self._serves):
+        if not self.leaves(app, wanted):
             return False
         if thread is not None:
             await self._records.put(("threads", id, {**thread, "version": wanted}))

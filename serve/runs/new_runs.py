@@ -133,10 +133,9 @@ async def _thread(
 
 
 def _check_version(service: Service, app: Pregel, thread: Record) -> None:
-    """Refuse to continue a thread that waits for another version of the graph. With a queue, the
-    workers of that version take the run."""
+    """Refuse to continue a thread that waits for another version of the graph."""
     wanted, own = thread.get("version"), app.program.version
-    if wanted in (None, own, *service.serves) or service.runs.queue is not None:
+    if not service.runs.leaves(app, wanted):
         return
     served = "has no version" if own is None else f"has version {own!r}"
     raise Refused(

@@ -10,6 +10,7 @@ from ..events.event import Events
 from ..records import NOTHING_ELSE, Changes, Record
 
 if TYPE_CHECKING:
+    from ...pregel.app import Pregel
     from ...workers import JobResult
     from ...workers.care import QueueCare
 
@@ -31,6 +32,10 @@ class Runner(Protocol):
 
     async def open(self) -> None:
         """Continue the runs that an earlier server has left."""
+
+    def leaves(self, app: Pregel, version: str | None) -> bool:
+        """Return whether what belongs to this version of a graph is left to another server. None,
+        as of a thread at rest, belongs to none."""
 
     async def submit(
         self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None

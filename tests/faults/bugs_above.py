@@ -17,6 +17,7 @@ import stategraph.pregel.drivers.side_effects as side_effects
 import stategraph.pregel.drivers.sleeping as sleeping
 import stategraph.pregel.drivers.threads as threads
 import stategraph.pregel.drivers.timeslice as timeslice
+import stategraph.pregel.drivers.undoing as undoing
 import stategraph.pregel.run.ledger as ledgers
 import stategraph.pregel.run.load as load
 import stategraph.pregel.run.loop as loop
@@ -308,6 +309,24 @@ def transaction_recorded_as_its_task(stack: ExitStack):
         return task_id
 
     swap(stack, side_effects, "effect_id", effect_id)
+
+
+@bug("killed_sagas", 12)
+def undo_functions_not_recorded(stack: ExitStack):
+    """An undo function is called as it is, and nothing is recorded of the call."""
+    swap(stack, undoing, "_call", lambda function, arguments: getattr(function, "__wrapped__", function)(**arguments))
+
+
+@bug("killed_sagas", 4)
+def first_done_first_undone(stack: ExitStack):
+    """Calls are undone in the order in which they were made."""
+    as_input = undoing._Plan.as_input
+
+    def turned(self, reason):
+        found = as_input(self, reason)
+        return {**found, "effects": found["effects"][::-1]}
+
+    swap(stack, undoing._Plan, "as_input", turned)
 
 
 @bug("killed_sleeps", 8)

@@ -20,6 +20,7 @@ import stategraph.store.sqlite as store
 import stategraph.workers.jobs as jobs
 import stategraph.workers.runner as runner
 import stategraph.workers.scheduler as scheduler
+import stategraph.workers.session as session
 import stategraph.workers.tables as queue
 from stategraph.checkpoint.base import CheckpointConflictError
 from stategraph.checkpoint.errors import DamagedError
@@ -320,6 +321,13 @@ def innocents_pay(stack: ExitStack):
 def dead_workers_not_noticed(stack: ExitStack):
     """What a dead worker had claimed stays claimed."""
     queued(stack, "watch", "SELECT id, ", "SELECT id, true OR ")
+
+
+@bug("versions_under_kills", 1)
+def versions_ignored(stack: ExitStack):
+    """A worker claims the jobs of each version of its graph."""
+    real = session.WorkerSession._claim_values
+    swap(stack, session.WorkerSession, "_claim_values", lambda self, room: (*real(self, room)[:-1], ["1", "2"]))
 
 
 @bug("killed_workers", 1)

@@ -30,13 +30,12 @@ def finish(app, given):
 class Upgrade:
     """Threads in all shapes, which two versions share; their questions are answered a few at a time."""
 
-    def __init__(self, round: Round, queue, app, threads):
-        self.round, self.queue, self.app = round, queue, app
+    def __init__(self, round: Round, queue, app, whole, newest):
+        self.round, self.queue, self.app, self.whole, self.newest = round, queue, app, whole, newest
         shapes = each_shape()
-        self.given = {f"t{number}": shapes[number % len(shapes)] for number in range(threads)}
+        self.given = {f"t{number}": shapes[number % len(shapes)] for number in range(THREADS if round.number else len(shapes))}
         self.open = dict(zip(self.given, queue.submit_many(self.given.items()), strict=True))
         self.posted = {name for name, given in self.given.items() if given["kind"] == "post"}
-        self.logs: dict[str, list[str]] = {}
 
     def go_on(self):
         """Take note of what has ended, and answer what is asked."""
@@ -51,8 +50,17 @@ class Upgrade:
                 self.open[name] = self.queue.submit(name, Command(resume={each.id: "yes" for each in some}))
                 self.round.count("answers", len(some))
             elif not found.open:
-                self.logs[name] = sorted(found.unwrap()["log"])
+                self.check(name, sorted(found.unwrap()["log"]))
                 del self.open[name]
+
+    def check(self, name, log):
+        """One version has made all of a thread's log."""
+        given = self.given[name]
+        assert_same(log.count(POSTED), int(given["kind"] == "post"), f"{name}, {given}: how often its post was taken")
+        own = [each for each in log if each != POSTED]
+        version = next(each for each in own if each in self.whole)
+        assert_same(own, self.whole[version][each_shape().index(given)], f"{name}, {given}: its log")
+        self.round.count("threads of the newest version", version == self.newest)
 
 
 @trial("R61", quick=1, full=20)
@@ -74,8 +82,7 @@ def versions_under_kills(round: Round) -> None:
                 fleets[-1].start()
                 fleets[-1].start()
             fleet.until(lambda: len(queue.versions()) == 2)
-            newest = queue.ramp(50)
-            upgrade = Upgrade(round, queue, apps["1"].copy({"checkpointer": saver}), THREADS if round.number else len(each_shape()))
+            upgrade = Upgrade(round, queue, apps["1"].copy({"checkpointer": saver}), whole, newest=queue.ramp(50))
             deadline = time.monotonic() + PATIENCE
             while upgrade.open:
                 for workers in fleets:
@@ -90,11 +97,4 @@ def versions_under_kills(round: Round) -> None:
             for each in fleets:
                 each.__exit__()
         assert_same(queue.counts().get(apps["1"].name, {}).keys() - {"done", "paused"}, set(), "how jobs ended")
-    for number, (name, given) in enumerate(upgrade.given.items()):
-        log = [each for each in upgrade.logs[name] if each != POSTED]
-        if given["kind"] == "post":
-            assert_same(len(upgrade.logs[name]) - len(log), 1, f"{name}, {given}: how often its post was taken")
-        version = next(each for each in log if each in apps)
-        assert_same(log, whole[version][number % len(each_shape())], f"{name}, {given}: its log")
-        round.count("threads of the newest version", version == newest)
     round.count("threads", len(upgrade.given))

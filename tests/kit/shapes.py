@@ -23,7 +23,6 @@ class State(TypedDict, total=False):
 
 
 class Inner(TypedDict, total=False):
-    place: int
     log: Annotated[list[Any], operator.add]
 
 
