@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...checkpoint.base import RETURN
 from ...store.base import GetOp, ItemChangedError, PutOp, UnchangedOp
@@ -30,6 +30,8 @@ from .steps import Steps, drive_mixed, run_steps
 Amounts = Mapping[str, float]
 BUDGETS = "stategraph budgets"
 """Begins the namespace in a store of what threads spend together."""
+MOST_SHOWN: Final = 1_000
+"""How many keys, such as users, are shown at most."""
 _MORE = "more "
 """Before a unit: what answers have added to its limits."""
 
@@ -334,6 +336,40 @@ class Account:
             except ItemChangedError:  # another thread was faster
                 continue
             return {}
+
+
+async def read_shared(
+    graphs: Mapping[str, Any], store: Any, user: str | None = None
+) -> list[dict[str, Any]]:
+    """Return what is spent of the budgets that threads share: one row per graph, key and unit.
+
+    Args:
+        graphs: by name.
+        user: only this user's rows.
+    """
+    budgets = [
+        (name, each) for name, graph in graphs.items() for each in graph.budgets if each.is_shared
+    ]
+    if not budgets:
+        return []
+    if user is None:
+        items = await store.asearch((BUDGETS,), limit=MOST_SHOWN)
+    else:
+        items = await store.abatch([GetOp((BUDGETS, "user"), user)])
+    return [
+        {
+            "graph": name,
+            "per": budget.per,
+            "key": item.key,
+            "unit": unit,
+            "spent": item.value.get(unit, 0),
+            "limit": limit + item.value.get(_MORE + unit, 0),
+        }
+        for item in items
+        for name, budget in budgets
+        if item is not None and item.namespace == (BUDGETS, budget.per)
+        for unit, limit in budget.limits.items()
+    ]
 
 
 class Spend:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from ...pregel.drivers.spending import read_shared
 from ..errors import Refused
 from ..records import ALL, Kind, Record, now
 from ..routes.threads import Threads
@@ -25,6 +26,9 @@ LINGERS: Final = {
 }
 _JOBS: Final = (
     "jobs of runs without a thread stay in the queue until: stategraph queue --forget 0"
+)
+_SPENT: Final = (
+    "what the user has spent of a Budget(per=\"user\") stays in the store: erasing would refill it"
 )
 ELSEWHERE: Final = (
     "backups, exports, logs, traces and the receivers of webhooks keep what they were sent before"
@@ -58,9 +62,12 @@ class Erasure:
         else:
             way_out = "let auth refuse the user, then try again"
             raise Refused(409, f"{user!r} goes on storing: {way_out}")
+        service = self._service
+        spent = await read_shared(service.graphs, service.store, user)
         lingers = [
-            *([_JOBS] if self._service.runs.queue is not None else []),
-            *(text for name, text in LINGERS.items() if name == type(self._service.store).__name__),
+            *([_JOBS] if service.runs.queue is not None else []),
+            *([_SPENT] if spent else []),
+            *(text for name, text in LINGERS.items() if name == type(service.store).__name__),
             ELSEWHERE,
         ]
         return {

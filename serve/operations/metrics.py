@@ -1,6 +1,7 @@
 """`/metrics`: what a server measures, in the text that Prometheus reads. Needs the extra `metrics`.
 
-Requests are measured here, runs by the observer `OpenTelemetry`, the queue by `instrument_queue`.
+Requests and budgets are measured here, runs by the observer `OpenTelemetry`, the queue by
+`instrument_queue`.
 They write to a meter provider of the server's own, so an application that exports its metrics
 elsewhere is not disturbed.
 """
@@ -50,6 +51,10 @@ class ServerMetrics:
             ("stategraph.runs.open", runs.count, "Runs that wait or run"),
         ):
             meter.create_observable_gauge(name, [_observing(count)], description=what)
+        self._budgets: list[dict[str, Any]] = []
+        for value in ("spent", "limit"):
+            name, what = f"stategraph.budget.{value}", f"Budgets that threads share: {value}"
+            meter.create_observable_gauge(name, [self._of_budgets(value)], description=what)
 
     def open(self) -> None:
         """Begin to measure the runs of this process, and the queue."""
@@ -63,9 +68,22 @@ class ServerMetrics:
             self._stops.pop()()
         self._provider.shutdown()
 
-    def text(self) -> bytes:
-        """Return all measurements as Prometheus reads them."""
+    def text(self, budgets: list[dict[str, Any]]) -> bytes:
+        """Return all measurements as Prometheus reads them.
+
+        Args:
+            budgets: the rows of `read_shared`.
+        """
+        self._budgets = budgets
         return generate_latest(self._registry)
+
+    def _of_budgets(self, value: str) -> Callable[[CallbackOptions], Iterator[Observation]]:
+        def observe(_: CallbackOptions) -> Iterator[Observation]:
+            for row in self._budgets:
+                about = {name: row[name] for name in ("graph", "per", "key", "unit")}
+                yield Observation(row[value], about)
+
+        return observe
 
     def note(self, method: str, route: str, status: int, seconds: float) -> None:
         """Record one request."""

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute
 
+from ...pregel.drivers.spending import read_shared
 from ..errors import Refused
 from ..handlers import Handlers, route
 from ..service import Service, answer, version
@@ -46,7 +47,8 @@ class Operations(Handlers):
             raise Refused(403, "only the server's operators may read its metrics")
         from .metrics import CONTENT_TYPE
 
-        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+        budgets = await read_shared(self._service.graphs, self._service.store)
+        return Response(self._metrics.text(budgets), media_type=CONTENT_TYPE)
 
     @route("GET /openapi.json")
     async def openapi(self, request: Request) -> Response:

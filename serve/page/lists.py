@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...pregel.drivers.spending import read_shared
 from ..bodies import Body
 from ..handlers import Handlers, route
 from ..records import Record, select
@@ -145,14 +146,15 @@ class PageLists(Handlers):
     @route("GET /page/queue")
     async def queue(self, request: Request) -> Response:
         """Send the work in progress: the runs of this server, or the jobs of a queue and its
-        workers."""
+        workers. And what is spent of budgets that threads share."""
         owner = await self._user(request)
+        budgets = await read_shared(self._service.graphs, self._service.store, owner)
         queue = self._runs.queue
         if queue is not None:
-            return answer(await self._queued(queue, owner))
+            return answer({**await self._queued(queue, owner), "budgets": budgets})
         live = await self._runs.live()
         shown = [await self._run(each) for each in live if owner in (None, each["owner"])]
-        return answer({"fleet": False, "runs": shown})
+        return answer({"fleet": False, "runs": shown, "budgets": budgets})
 
     async def _queued(self, queue: QueueCare, owner: str | None) -> Record:
         """Return the jobs that have not ended and the dead letters. Users see those of their own

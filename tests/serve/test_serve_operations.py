@@ -15,12 +15,14 @@ import pytest
 from canaries import CLEAR, HIDDEN, HOOK, make_teller, session, tables_of, texts_of
 from in_process import asking, routes_of
 from kit.fleet import until
+from kit.graphs import Log, chain_of
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 from serving import Gates, make_flow, opened, serving
 
+from stategraph import Budget
 from stategraph.otel import instrument
 from stategraph.serve import create_app
 from stategraph.serve.operations.openapi import describe_api
@@ -88,6 +90,35 @@ async def test_metrics_are_for_operators():
 async def test_without_metrics_nothing_is_measured():
     async with asking(app_of()) as client:
         assert (await client.get("/metrics")).status_code == 404
+
+
+async def test_budgets_of_users_are_measured_and_each_user_sees_their_own():
+    paying = chain_of(Log, pay=lambda state, runtime: runtime.spend(usd=0.75))
+    graph = paying.compile(budget=[Budget(usd=1, calls=9, per="user"), Budget(usd=5)])
+    app = create_app({"paying": graph}, metrics=True, auth=by_user, operators=["ops"])
+    async with asking(app) as client:
+        for user in (ANN, ANN, ANN, {"x-user": "bob"}):
+            run = {"assistant_id": "paying", "input": {"log": []}}
+            await client.post("/runs/wait", json=run, headers=user)
+        text = (await client.get("/metrics", headers=OPS)).text
+        [mine] = [
+            each for each in (await client.get("/page/queue", headers=ANN)).json()["budgets"] if each["unit"] == "usd"
+        ]
+        receipt = (await client.delete("/users/ann", headers=ANN)).json()
+        assert any("erasing would refill it" in each for each in receipt["may_linger"])
+        after = (await client.get("/page/queue", headers=ANN)).json()["budgets"]
+    found = {
+        (each.name, each.labels["key"], each.labels["unit"]): each.value
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+        if each.name.startswith("stategraph_budget")
+    }
+    assert found == {
+        (f"stategraph_budget_{value}", user, unit): number
+        for user, spent in (("ann", 1.5), ("bob", 0.75))
+        for value, unit, number in (("spent", "usd", spent), ("limit", "usd", 1), ("spent", "calls", 0), ("limit", "calls", 9))
+    }
+    assert mine == {"graph": "paying", "per": "user", "key": "ann", "unit": "usd", "spent": 1.5, "limit": 1} == after[0]
 
 
 def test_the_queue_is_measured(postgres):

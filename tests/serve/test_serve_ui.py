@@ -10,12 +10,13 @@ import httpx
 import psycopg
 import pytest
 from kit.browser import browsing, needs_chromium
+from kit.graphs import Log, chain_of
 from paged import HOSTILE, Reader, Speech, make_chat, make_orders, relaying
 from serving import serving
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from stategraph import START, MessagesState, StateGraph, interrupt
+from stategraph import START, Budget, MessagesState, StateGraph, interrupt
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
 from stategraph.serve.page import lists
@@ -636,6 +637,17 @@ def test_the_queue_shows_running_jobs(page, client, speech):
     page.sees("chat", "running", "pending")
     speech.go_on.release(9)
     page.sees("No run is under way.")
+
+
+def test_the_queue_shows_what_is_spent_of_shared_budgets(browser):
+    paying = chain_of(Log, pay=lambda state, runtime: runtime.spend(usd=0.75)).compile(budget=Budget(usd=0.5, per="user"))
+    with serving(create_app({"paying": paying})) as url, httpx.Client(base_url=url, timeout=30) as client:
+        config = {"configurable": {"user": "ann"}}
+        client.post("/runs/wait", json={"assistant_id": "paying", "input": {"log": []}, "config": config})
+        page = Reader(browser, url)
+        page.go("#/queue")
+        page.sees("Budgets", "user ann", "0.75 of 0.5 usd", "empty")
+        page.leave()
 
 
 def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser, postgres, speech):

@@ -1,4 +1,4 @@
-// What is at work: the runs of this server, or the workers, the queue and the dead letters of a fleet.
+// What is at work: the runs of this server, or the workers, the queue and the dead letters of a fleet; and shared budgets.
 import { poll } from "./api.js";
 import { brief, button, chip, fill, make, say, when } from "./dom.js";
 import { countOf } from "./elements.js";
@@ -14,7 +14,7 @@ export async function open(main, { api, signal }) {
     if (JSON.stringify(found) === seen) return;
     seen = JSON.stringify(found);
     const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
-    fill(body, draw(found, deadRow));
+    fill(body, draw(found, deadRow), found.budgets.length > 0 && table("Budgets", found.budgets, budgetRow));
     if (at) [...body.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
   };
   const act = async (method, job, end, done) => {
@@ -64,6 +64,9 @@ const runRow = (run) => make("li.row", {}, threadLink(run.thread_id), make("span
 const jobRow = (job) => make("li.row", {}, threadLink(job.thread_id), make("span.graph", {}, job.graph_id),
   make("span.sub.said", {}, job.error ? brief(job.error, 120) : `run ${job.run_id}`, job.attempts > 1 && ` · attempt ${job.attempts}`),
   make("span.right", {}, job.run_at && when(job.run_at), chip(job.status)));
+
+const budgetRow = ({ graph, per, key, unit, spent, limit }) => make("li.row", {}, make("span.id", {}, `${per} ${key}`), make("span.graph", {}, graph),
+  make("span.right", {}, make("span.sub", {}, `${spent.toLocaleString("en")} of ${limit.toLocaleString("en")} ${unit}`), spent >= limit && chip("empty")));
 
 const workerRow = (worker) => make("li.row", {}, make("span.mono.id", {}, worker.name), make("span.graph", {}, worker.graph),
   make("span.sub.said", {}, worker.running === 1 ? "1 job" : `${worker.running} jobs`), make("span.right", {}, chip(worker.leaving ? "leaving" : worker.running ? "running" : "idle")));
