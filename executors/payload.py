@@ -205,6 +205,7 @@ def collect_resources(task: DriverTask) -> Resources:
         limited=task.nearest_deadline is not None,
         span=_dump_span(task),
         observed=_dump_observed(task),
+        place=task.place,
     )
 
 

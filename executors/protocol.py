@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from ..pregel.running import TaskPlace
 from ..pregel.runtime import ExecutionInfo, Running
 from ..pregel.task.attempt_state import AttemptState
 from ..pregel.task.deadline import Deadline
@@ -31,6 +32,8 @@ class DriverTask(Running, Protocol):
     def step(self) -> int: ...
     @property
     def edited(self) -> bool: ...
+    @property
+    def place(self) -> TaskPlace: ...
     @property
     def input_kind(self) -> Literal["state", "input", "arguments"]: ...
     @property
@@ -98,6 +101,7 @@ class Resources(NamedTuple):
         asked: the ids of the questions that it is recorded to have asked last.
         modes: the live stream modes that somebody reads.
         limited: a time limit waits for signs of life.
+        place: of the task, for the records of what can be undone.
         joined: the nodes that opened the joins which made the task run.
         span: the `RemoteSpan` of what surrounds the attempt, pickled; or None.
         observed: what observers have put around the function, pickled; or None.
@@ -115,6 +119,7 @@ class Resources(NamedTuple):
     asked: Sequence[str]
     modes: frozenset[StreamMode]
     limited: bool
+    place: TaskPlace
     joined: tuple[str, ...] = ()
     span: bytes | None = None
     observed: bytes | None = None

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 from ..pregel.control import RunControl
 from ..pregel.errors import GraphAbandoned, ShippingError, StateGraphError
-from ..pregel.running import ONCE, EffectRecord, SleepRequest
+from ..pregel.running import ONCE, EffectRecord, SleepRequest, TaskPlace
 from ..pregel.runtime import Runtime, find_server_info
 from ..pregel.task.attempt_state import AttemptState
 from ..pregel.task.spans import RemoteSpan
@@ -46,6 +46,7 @@ class TaskProxy:
         self.ns: str = resources.ns
         self.attempt: int = resources.attempt
         self.edited: bool = resources.edited
+        self.place: TaskPlace = resources.place
         self.current: AttemptState = AttemptState()
         self.writes: list[tuple[str, Any]] = []
         self.answers: AnswersProxy = AnswersProxy(

@@ -164,6 +164,7 @@ def begin_effect(kind: str, key: str, *, awaits: bool) -> Any:
                 "key of its own, for example one that contains the item it is about"
             )
         task.current.once_keys = (*task.current.once_keys, key)
+        task.current.count_start()
     return task.begin_effect(kind, key, awaits=awaits)
 
 
@@ -177,6 +178,7 @@ def number_call(task: Any, call: str) -> str:
         taken = task.current.once_keys
         key = next(key for n in count() if (key := f"{call} {n}") not in taken)
         task.current.once_keys = (*taken, key)
+        task.current.count_start()
     return key
 
 
@@ -185,6 +187,22 @@ def release_call(task: Any, key: str) -> None:
     try of this one."""
     with _noting:
         task.current.once_keys = tuple(each for each in task.current.once_keys if each != key)
+        task.current.started -= 1
+
+
+class TaskPlace(NamedTuple):
+    """Where a task stands among all that its thread does, told without a clock.
+
+    Attributes:
+        position: the superstep; then of each `@task` call and graph around the task which of the
+            things it is that its caller has started, and of a graph the superstep in it.
+        recorded: how many records beside its checkpoint are known.
+        node: the names of the nodes around it and of its own.
+    """
+
+    position: tuple[int, ...]
+    recorded: int
+    node: tuple[str, ...]
 
 
 class PendingSpend(Protocol):

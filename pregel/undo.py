@@ -13,13 +13,13 @@ from itertools import count
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from .clock import CLOCK
 from .names import UNDO
-from .running import ONCE
+from .running import ONCE, TaskPlace
 
 DECLARED: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
 """The functions with `@effect`, by name. What is stored calls no other function."""
 _numbers = count()
+"""Tells the order of calls that are made side by side, and which nothing else puts in order."""
 
 
 def name_of(function: Any) -> str:
@@ -66,14 +66,17 @@ class UndoNote:
         """
         if self._begun.known:
             return None
+        task = self._task
+        place: TaskPlace = task.place
         return self._begun.save({
             UNDO: name_of(undo),
-            "task": self._task.runtime.idempotency_key,
+            "task": task.runtime.idempotency_key,
             "key": self._key,
             "number": self._number,
             "call": call,
             "arguments": dict(arguments),
-            "at": [CLOCK.time(), next(_numbers)],
+            "node": list(place.node),
+            "at": [[*place.position, task.current.started], place.recorded, next(_numbers)],
             **more,
         })
 

@@ -1,11 +1,12 @@
 """Undoing what a thread has done: `undo` of a graph, `raise Undo`, `on_failure="undo"`.
 
 The records of what can be undone (see `pregel.undo`) are found on the way from the head of the
-thread back to a checkpoint. An edit on top of the head then makes one hidden node due, `__undo__`,
-with the list of them. It runs as any node does, in a variant of the graph that has it: each undo
-function is an effect of its task, so a crash, a retry or a question repeats none. In the end a copy
-of the checkpoint becomes the head. Until then all other calls find `UNDOING` in the head's
-metadata.
+thread back to a checkpoint, and put in the order of supersteps and of what each task has started
+(`TaskPlace`): clocks step back. An edit on top of the head then makes one hidden node due,
+`__undo__`, with the list of them. It runs as any node does, in a variant of the graph that has it:
+each undo function is an effect of its task, so a crash, a retry or a question repeats none. In the
+end a copy of the checkpoint becomes the head. Until then all other calls find `UNDOING` in the
+head's metadata.
 """
 
 from __future__ import annotations

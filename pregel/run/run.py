@@ -404,13 +404,16 @@ def _nested_thread(graph: Graph, config: RunnableConfig, parent: Task) -> Thread
     # here.
     around.program.nested.setdefault(numbered_ns(parent.name, count), graph)
     run_id = find_run_id(config)
+    position = (*parent.position, parent.current.started)
     if saver is None:
-        return Thread(None, around.thread.thread_id, ns, run_id)
+        return Thread(None, around.thread.thread_id, ns, run_id, position=position)
     saver.serde.learn(graph.serde)  # a graph that a function runs names types of its own
     if own is True:
         parent.current.uses_memory = True
     parents = {**around.thread.parents, around.ns: around.find_origin(parent)}
-    return Thread(saver, around.thread.thread_id, ns, run_id, parents=parents)
+    return Thread(
+        saver, around.thread.thread_id, ns, run_id, parents=parents, position=position
+    )
 
 
 def is_own(config: RunnableConfig, task: Task) -> bool:

@@ -68,6 +68,7 @@ class Thread:
         checkpoint_id: the checkpoint that the caller has named, or None.
         nested: namespace and checkpoint, if that is one of a nested graph.
         parents: namespace → the checkpoint from which each graph around this one runs.
+        position: see `TaskPlace`; empty for a whole graph.
         epoch: the time of day, in seconds, at which `perf_counter` was zero: spans of tasks are
             told by it. Only kept for a checkpointer.
     """
@@ -78,6 +79,7 @@ class Thread:
         "nested",
         "ns",
         "parents",
+        "position",
         "run_id",
         "saver",
         "thread_id",
@@ -92,6 +94,7 @@ class Thread:
         checkpoint_id: str | None = None,
         nested: tuple[str, str] | None = None,
         parents: Mapping[str, str] = NO_PARENTS,
+        position: tuple[int, ...] = (),
     ) -> None:
         self.saver: Final = saver
         self.thread_id: Final = thread_id
@@ -100,6 +103,7 @@ class Thread:
         self.checkpoint_id: Final = checkpoint_id
         self.nested: Final = nested
         self.parents: Final = parents
+        self.position: Final = position
         self.epoch: Final = 0.0 if saver is None else time.time() - time.perf_counter()
 
     @property

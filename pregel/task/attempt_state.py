@@ -31,6 +31,7 @@ class AttemptState:
         calls: what it has called with `@task`.
         equal_calls: how many calls of each kind it has made.
         graphs: how many graphs it has run.
+        started: how many graphs, `@task` calls and effects it has come to.
         uses_memory: one of them keeps a memory of its own.
         inside: a future for each of these that it runs as a coroutine.
         rejected_inside: why a graph inside did not take the answer to its question.
@@ -58,6 +59,7 @@ class AttemptState:
     calls: list[Any] | None = None
     equal_calls: dict[str, int] | None = None
     graphs: int = 0
+    started: int = 0
     uses_memory: bool = False
     inside: tuple[Any, ...] = ()
     rejected_inside: Exception | None = None
@@ -96,7 +98,13 @@ class AttemptState:
     def count_graph(self) -> int:
         """How many graphs the attempt has run before. Counts this one."""
         self.graphs += 1
+        self.count_start()
         return self.graphs - 1
+
+    def count_start(self) -> int:
+        """Count a graph, a `@task` call or an effect; return how many there are."""
+        self.started += 1
+        return self.started
 
 
 class Pause(NamedTuple):

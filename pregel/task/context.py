@@ -151,6 +151,7 @@ class ThreadPart(Protocol):
     Attributes:
         saver: the checkpointer, or None.
         epoch: the time of day at which `perf_counter` was zero; only there for a checkpointer.
+        position: that of the task around it, and which of the things it is that this has started.
     """
 
     @property
@@ -164,6 +165,9 @@ class ThreadPart(Protocol):
 
     @property
     def epoch(self) -> float: ...
+
+    @property
+    def position(self) -> tuple[int, ...]: ...
 
 
 class Readers(Protocol):

@@ -24,11 +24,12 @@ from ..names import (
     STEP,
     TRIGGERS,
     child_ns,
+    graph_keys,
     path_text,
 )
 from ..program.program import CompiledNode, Reader
 from ..program.writes import Pair
-from ..running import EffectRecord, PendingSleep, PendingSpend, SleepRequest
+from ..running import EffectRecord, PendingSleep, PendingSpend, SleepRequest, TaskPlace
 from ..runtime import ExecutionInfo, NodeError, Runtime, find_server_info
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
@@ -61,7 +62,7 @@ class Task:
         passed_on: answers that graphs inside it took. They keep these; once the task has finished
             so does its record.
         beside: of a `@task` call, the checkpoint from which its superstep runs; `of_node` the node
-            that makes it.
+            that makes it; `called` which of the things it is that its callers have started.
         spans: began, took, began, took, ... of the attempts that are not recorded yet; only kept
             for a checkpointer.
     """
@@ -75,6 +76,7 @@ class Task:
 
     answers: dict[str, Any] | None = None
     beside: str | None = None
+    called: tuple[int, ...] = ()
     callers: tuple[str, ...] = ()
     cause: Task | None = None
     deadline: Deadline | None = None
@@ -170,6 +172,17 @@ class Task:
     def ns(self) -> str:
         """Its namespace: where graphs that it runs keep their checkpoints."""
         return child_ns(self.run.ns, self.name, self.id)
+
+    @property
+    def position(self) -> tuple[int, ...]:
+        """See `TaskPlace`."""
+        return (*self.run.thread.position, self.run.machine.step, *self.called)
+
+    @property
+    def place(self) -> TaskPlace:
+        """Where it stands among all that its thread does."""
+        nodes = (*graph_keys(self.run.ns), self.of_node or self.name)
+        return TaskPlace(self.position, len(self.run.ledger), nodes)
 
     @property
     def path_text(self) -> str:
@@ -424,6 +437,7 @@ class Task:
         """Begin it as a `@task` call that its caller makes in a superstep from this checkpoint."""
         self.beside, self.callers = checkpoint_id, (*caller.callers, caller.id)
         self.of_node = caller.of_node or caller.name
+        self.called = (*caller.called, caller.current.count_start())
         above = caller.nearest_deadline
         # A parent that was abandoned meanwhile starts nothing new.
         if above is not None:

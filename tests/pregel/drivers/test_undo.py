@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from itertools import groupby
+from itertools import count, groupby
 
 import pytest
 from kit.crash_points import Killed, killing
 from kit.graphs import CONFIG, Log, chain_of
 
-from stategraph import Command, InMemorySaver, Runtime, ThreadUndoingError, effect
+from stategraph import Command, InMemorySaver, Runtime, ThreadUndoingError, effect, task
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.pregel import undo
+from stategraph.pregel.clock import CLOCK
 
 DONE = []
 
@@ -163,3 +165,58 @@ def test_a_death_at_each_storing_call_undoes_each_once(tmp_path, kind, stores_fi
         if len(made) < at:
             break
     assert at > 12
+
+
+def test_the_order_of_undo_depends_on_no_clock(monkeypatch):
+    """The clock steps back at each look, and a process that resumes the run after a death counts anew. What is done in
+    a node, in `@task` calls and in graphs that these run is undone in the turned order all the same."""
+    now = count(2_000_000_000, -3600)
+    monkeypatch.setattr(CLOCK, "time", lambda: next(now))
+
+    @effect("keyed")
+    def unbuy(item: int) -> None:
+        DONE.append(-item)
+
+    @effect("keyed", undo=unbuy)
+    def buy(item: int, idempotency_key: str) -> str:
+        DONE.append(item)
+        return "bought"
+
+    def buying(*items: int):
+        return lambda _: [buy(item) for item in items] and {}
+
+    first = chain_of(Log, x=buying(2, 3), y=buying(4)).compile()
+    second = chain_of(Log, x=buying(7), y=buying(8)).compile()
+    third = chain_of(Log, x=buying(10)).compile()
+
+    @task
+    def order(item: int) -> None:
+        buy(item)
+        second.invoke({"log": []})
+        buy(9)
+
+    def step(state: Log):
+        buy(1)
+        first.invoke({"log": []})
+        buy(5)
+        order(6).result()
+        third.invoke({"log": []})
+        buy(11)
+
+    for at in range(1, 100):
+        DONE.clear()
+        saver = InMemorySaver()
+        app = chain_of(Log, a=buying(0), b=step).compile(checkpointer=saver)
+        with killing(saver, at, stores_first=at % 2 == 0) as made, suppress(Killed):
+            app.invoke({"log": []}, CONFIG)
+        monkeypatch.setattr(undo, "_numbers", count())
+        if saver.get_tuple(CONFIG) is None:
+            continue
+        app.invoke(None, CONFIG)
+        done = [item for item, _ in groupby(DONE)]  # a keyed call is repeated if its record is lost
+        assert done == [*range(12)]
+        app.undo(CONFIG)
+        assert DONE[-12:] == [-item for item in reversed(done)], at
+        if len(made) < at:
+            break
+    assert at > 20
