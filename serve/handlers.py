@@ -1,10 +1,17 @@
-"""What all handlers share, and the decorator that names the routes of one."""
+"""What all handlers share, and the decorator that names the routes of one.
+
+The parameters of a handler say what it reads of a request, one after the other: `request` itself;
+`owner`, the user who sends it (None without `auth`); `thread`, the record of the thread in the
+path; `query` and `body`, validated by the models with which they are annotated (a GET has its body
+in the query); any other name is a part of the path. What a handler returns is sent as JSON, None as
+an empty response, and a `Response` as it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, get_type_hints
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,10 +19,12 @@ from starlette.routing import BaseRoute, Route
 
 from .authorize import LangGraphAuth
 from .records import Record
-from .service import Service
+from .service import Service, answer
 
 _PLACES = "_places"
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+User = str | None
+"""The id of the user who sends a request; None without `auth`."""
 
 
 def route(*places: str) -> Callable[[Handler], Handler]:
@@ -32,33 +41,64 @@ def route(*places: str) -> Callable[[Handler], Handler]:
 class Handlers:
     """The handlers of some routes."""
 
+    asks_auth = True
+    """Whether the handlers of `@auth.on` decide about the requests."""
+
     def __init__(self, service: Service) -> None:
         self._service, self._records, self._runs = service, service.records, service.runs
-        self._user, self._body, self._query = service.user, service.body, service.query
 
-    async def _thread(self, request: Request) -> Record:
-        """Return the thread that a request names.
+    def serve(self, path: str, handler: Any) -> Any:
+        """Return the endpoint of a route: it reads what the handler asks for, and sends what it
+        returns."""
+        wanted = get_type_hints(handler)
+        wanted.pop("return", None)
+        guards = self.asks_auth and isinstance(self._service.auth, LangGraphAuth)
+
+        @wraps(handler)
+        async def endpoint(request: Request) -> Response:
+            if guards:
+                await self._service.authorize(request, path)
+            given = {name: await self._read(request, name, wanted[name]) for name in wanted}
+            found = await handler(**given)
+            if isinstance(found, Response):
+                return found
+            return Response(status_code=204) if found is None else answer(found)
+
+        return endpoint
+
+    async def _read(self, request: Request, name: str, kind: Any) -> Any:
+        """Return an argument of a handler.
+
+        Raises:
+            Refused: the request has not what is wanted.
+        """
+        service = self._service
+        match name:
+            case "request":
+                return request
+            case "owner":
+                return await service.user(request)
+            case "thread":
+                owner = await service.user(request)
+                return await self._thread(request.path_params["thread_id"], owner)
+            case "body" if request.method != "GET":
+                return await service.body(request, kind)
+            case "body" | "query":
+                return service.query(request, kind)
+        return request.path_params.get(name)
+
+    async def _thread(self, id: str, owner: User) -> Record:
+        """Return a thread.
 
         Raises:
             Refused: there is none, or it is another user's.
         """
-        owner = await self._user(request)
-        return await self._records.get("threads", request.path_params["thread_id"], owner=owner)
-
-    def _checked(self, path: str, handler: Any) -> Any:
-        """Return a handler that asks first whether the request is allowed."""
-
-        @wraps(handler)
-        async def check(request: Request) -> Response:
-            await self._service.authorize(request, path)
-            return cast("Response", await handler(request))
-
-        return check if isinstance(self._service.auth, LangGraphAuth) else handler
+        return await self._records.get("threads", id, owner=owner)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes, in the order of their handlers."""
         return [
-            Route(path, self._checked(path, getattr(self, name)), methods=methods.split(","))
+            Route(path, self.serve(path, getattr(self, name)), methods=methods.split(","))
             for name, handler in vars(type(self)).items()
             for methods, path in map(str.split, getattr(handler, _PLACES, ()))
         ]

@@ -23,6 +23,7 @@ from starlette.responses import Response
 from ..checkpoint.errors import DamagedError, StorageError, StoredError, UnknownTypeError
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
+from ..pregel.types import StateSnapshot
 from ..store.base import BaseStore
 from .authorize import LangGraphAuth, known_user
 from .body_fields import Spelling
@@ -149,11 +150,17 @@ class Service:
         thread = await self.records.find("threads", thread_id)
         if thread is None or not may_see(thread, owner):
             return {}
+        state = await self.state(thread)
+        return {each["id"]: each for each in decode(encode(state.interrupts if state else ()))}
+
+    async def state(
+        self, thread: Record, at: Mapping[str, Any] | None = None, *, subgraphs: bool = False
+    ) -> StateSnapshot | None:
+        """Return the state of a thread, now or at a checkpoint; None before its first run."""
         app = self.graph_of_thread(thread)
         if app is None:
-            return {}
-        asked = (await app.aget_state(config_of(thread_id))).interrupts
-        return {each["id"]: each for each in decode(encode(asked))}
+            return None
+        return await app.aget_state(config_of(thread["thread_id"], at), subgraphs=subgraphs)
 
     async def body(self, request: Request, kind: type[Asked]) -> Asked:
         """Read and validate the body of a request.

@@ -1,26 +1,23 @@
 """`/openapi.json`: a description of the server's API, and `/docs`, the same as a page.
 
-What a handler reads is found in its code: the model that it passes to `Service.body` or
-`Service.query`. So no table can differ from what is served.
+What a handler reads is found in the annotations of its parameters, by which it is called. So no
+table can differ from what is served.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from dis import Instruction, get_instructions
+from collections.abc import Iterable
 from html import escape
-from inspect import cleandoc, unwrap
-from types import CodeType
-from typing import Any
+from inspect import cleandoc, isroutine, unwrap
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.routing import Route
 
 REFS = "#/components/schemas/{model}"
-_READERS = {"_body": "body", "_query": "query"}
 
 
 def describe_api(routes: Iterable[Any], version: str) -> dict[str, Any]:
@@ -84,39 +81,9 @@ def _describe(
 
 
 def _find_models(handler: Any) -> dict[str, type[BaseModel]]:
-    """Return what a handler reads: "body" or "query" → the model that it passes to the service."""
-    found: dict[str, type[BaseModel]] = {}
-    handler = unwrap(handler)
-    owner = type(getattr(handler, "__self__", None))
-    seen: set[CodeType] = set()
-
-    def look(function: Any) -> None:
-        code = getattr(function, "__code__", None)
-        if code is None or code in seen:
-            return
-        seen.add(code)
-        for how, name in _reads(get_instructions(code)):
-            model = function.__globals__.get(name)
-            if isinstance(model, type) and issubclass(model, BaseModel):
-                found.setdefault(how, model)
-        for name in code.co_names:  # what it leaves to methods of its own
-            if name.startswith("_") and not name.startswith("__"):
-                look(getattr(owner, name, None))
-
-    look(getattr(handler, "__func__", handler))
-    return found
-
-
-def _reads(instructions: Iterator[Instruction]) -> Iterator[tuple[str, str]]:
-    """Yield the names that follow `._body(request, ` and `._query(request, ` in code."""
-    how, left = "", 0
-    for each in instructions:
-        if each.argval in _READERS and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            how, left = _READERS[each.argval], 4
-        elif left and each.opname == "LOAD_GLOBAL":
-            yield how, each.argval
-            left = 0
-        left = max(0, left - 1)
+    """Return the models of what a handler reads, by "body" and "query"."""
+    wanted = get_type_hints(unwrap(handler)) if isroutine(handler) else {}
+    return {how: wanted[how] for how in ("body", "query") if how in wanted}
 
 
 def draw_api(described: dict[str, Any]) -> str:

@@ -11,8 +11,9 @@ from starlette.routing import BaseRoute
 
 from ...pregel.drivers.spending import read_shared
 from ..errors import Refused
-from ..handlers import Handlers, route
-from ..service import Service, answer, version
+from ..handlers import Handlers, User, route
+from ..records import Record
+from ..service import Service, version
 from .erasure import Erasure
 from .openapi import describe_api, draw_api
 
@@ -27,23 +28,21 @@ class Operations(Handlers):
         metrics: the `ServerMetrics`; None if nothing is measured.
     """
 
+    asks_auth = False
+
     def __init__(self, service: Service, operators: Collection[str], metrics: Any) -> None:
         super().__init__(service)
         self._operators, self._metrics = frozenset(operators), metrics
         self._erasure = Erasure(service)
-
-    def _checked(self, path: str, handler: Any) -> Any:
-        return handler
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes; without metrics, not theirs."""
         return super().routes()[0 if self._metrics else 1 :]
 
     @route("GET /metrics")
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, owner: User) -> Response:
         """Send the server's metrics as Prometheus reads them. Only operators may."""
-        user = await self._user(request)
-        if user is not None and user not in self._operators:
+        if owner is not None and owner not in self._operators:
             raise Refused(403, "only the server's operators may read its metrics")
         from .metrics import CONTENT_TYPE
 
@@ -51,25 +50,21 @@ class Operations(Handlers):
         return Response(self._metrics.text(budgets), media_type=CONTENT_TYPE)
 
     @route("GET /openapi.json")
-    async def openapi(self, request: Request) -> Response:
+    async def openapi(self, request: Request) -> Record:
         """Send the description of this API."""
-        return answer(self._described(request))
+        return describe_api(request.app.routes, version())
 
     @route("GET /docs")
     async def docs(self, request: Request) -> Response:
         """Send the description of this API as a page."""
-        return HTMLResponse(draw_api(self._described(request)), headers=_HEADERS)
-
-    def _described(self, request: Request) -> dict[str, Any]:
-        return describe_api(request.app.routes, version())
+        return HTMLResponse(draw_api(await self.openapi(request)), headers=_HEADERS)
 
     @route("DELETE /users/{user_id}")
-    async def erase(self, request: Request) -> Response:
+    async def erase(self, owner: User, user_id: str) -> Record:
         """Erase a user: threads, runs, schedules, assistants, items of the store. Users may erase
         themselves, operators anybody. Sends a receipt."""
-        user, erased = await self._user(request), request.path_params["user_id"]
-        if user is None:
+        if owner is None:
             raise Refused(409, "this server has no users: it was started without auth=")
-        if user != erased and user not in self._operators:
-            raise Refused(403, f"only the server's operators may erase others, got {erased!r}")
-        return answer(await self._erasure.erase(erased))
+        if owner != user_id and owner not in self._operators:
+            raise Refused(403, f"only the server's operators may erase others, got {user_id!r}")
+        return await self._erasure.erase(user_id)

@@ -7,10 +7,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ..errors import Refused
-from ..handlers import Handlers, route
+from ..handlers import Handlers, User, route
 
 if TYPE_CHECKING:
     from ...workers import JobResult
@@ -20,26 +19,21 @@ class DeadLetters(Handlers):
     """The handlers of `/page/dead-letters`."""
 
     @route("POST /page/dead-letters/{run_id}/retry")
-    async def retry(self, request: Request) -> Response:
+    async def retry(self, request: Request, owner: User, run_id: str) -> None:
         """Retry the job, as if no worker had died of it."""
-        job = await self._one(request)
-        if not await self._runs.retry(job):
-            raise _gone(job.run_id)
-        return Response(status_code=204)
+        if not await self._runs.retry(await self._one(request, owner, run_id)):
+            raise _gone(run_id)
 
     @route("DELETE /page/dead-letters/{run_id}")
-    async def drop(self, request: Request) -> Response:
+    async def drop(self, request: Request, owner: User, run_id: str) -> None:
         """End the job, as if its run had been stopped; the thread's next run begins."""
-        job = await self._one(request)
-        if not await self._runs.drop(job):
-            raise _gone(job.run_id)
-        return Response(status_code=204)
+        if not await self._runs.drop(await self._one(request, owner, run_id)):
+            raise _gone(run_id)
 
-    async def _one(self, request: Request) -> JobResult:
+    async def _one(self, request: Request, owner: User, run_id: str) -> JobResult:
         """Return the dead letter that a request names by its run; if runs of several threads have
         this id, `?thread_id=` selects one."""
-        owner = await self._user(request)
-        run_id, thread_id = request.path_params["run_id"], request.query_params.get("thread_id")
+        thread_id = request.query_params.get("thread_id")
         queue = self._runs.queue
         named = [] if queue is None else await asyncio.to_thread(queue.named, run_id)
         found = [
@@ -55,7 +49,7 @@ class DeadLetters(Handlers):
             raise Refused(409, f"dead letters of several threads are {run_id!r}: pass thread_id")
         return found[0]
 
-    async def _may_act(self, job: JobResult, owner: str | None) -> bool:
+    async def _may_act(self, job: JobResult, owner: User) -> bool:
         if owner is None:
             return True
         thread = await self._records.find("threads", job.thread_id)

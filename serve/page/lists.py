@@ -10,14 +10,11 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from ...pregel.drivers.spending import read_shared
 from ..bodies import Body
-from ..handlers import Handlers, route
+from ..handlers import Handlers, User, route
 from ..records import Record, select
-from ..service import answer, config_of
 
 if TYPE_CHECKING:
     from ...workers import JobResult
@@ -52,15 +49,13 @@ class PageLists(Handlers):
     """The handlers of `/page/threads`, `/page/threads/{thread_id}` and `/page/queue`."""
 
     @route("POST /page/threads")
-    async def find(self, request: Request) -> Response:
+    async def find(self, owner: User, body: TextSearch) -> Record:
         """Find threads that contain a text in their id, metadata, error or state.
 
         The first request searches the ids, metadata and errors of all threads, and the states of
         those written last. Each further request searches the next states, and finds no thread
         twice. The response says how many threads have been searched, and how many there are.
         """
-        owner = await self._user(request)
-        body = await self._body(request, TextSearch)
         text, records = body.text.lower(), self._records
         filter = await self._service.having_status(body.status)
         if body.graph_id is not None:
@@ -87,20 +82,16 @@ class PageLists(Handlers):
         hits = sorted([*hits, *found], key=_sort_key, reverse=True)
         busy = await self._runs.busy_threads()
         searched += begin
-        return answer(
-            {
-                "threads": [
-                    select(_with_status(each, busy), _SHOWN) for each in hits[: body.limit]
-                ],
-                "has_more": len(hits) > body.limit,
-                "searched": searched,
-                "of": of,
-                "further": last if searched < of else None,
-            }
-        )
+        return {
+            "threads": [select(_with_status(each, busy), _SHOWN) for each in hits[: body.limit]],
+            "has_more": len(hits) > body.limit,
+            "searched": searched,
+            "of": of,
+            "further": last if searched < of else None,
+        }
 
     async def _search_states(
-        self, body: TextSearch, filter: Record, owner: str | None, of: int, enough: bool
+        self, body: TextSearch, filter: Record, owner: User, of: int, enough: bool
     ) -> tuple[list[Record], int, tuple[str, str] | None]:
         """Return the threads whose states contain a text, how many of all were searched, the most
         recently written first, and the sort key of the last.
@@ -138,25 +129,23 @@ class PageLists(Handlers):
         return found, of, last
 
     @route("GET /page/threads/{thread_id}")
-    async def get(self, request: Request) -> Response:
+    async def get(self, thread: Record) -> Record:
         """Send a thread without its state, which may be large, for clients that poll."""
-        thread = await self._thread(request)
-        return answer(select(_with_status(thread, await self._runs.busy_threads()), None))
+        return select(_with_status(thread, await self._runs.busy_threads()), None)
 
     @route("GET /page/queue")
-    async def queue(self, request: Request) -> Response:
+    async def queue(self, owner: User) -> Record:
         """Send the work in progress: the runs of this server, or the jobs of a queue and its
         workers. And what is spent of budgets that threads share."""
-        owner = await self._user(request)
         budgets = await read_shared(self._service.graphs, self._service.store, owner)
         queue = self._runs.queue
         if queue is not None:
-            return answer({**await self._queued(queue, owner), "budgets": budgets})
+            return {**await self._queued(queue, owner), "budgets": budgets}
         live = await self._runs.live()
         shown = [await self._run(each) for each in live if owner in (None, each["owner"])]
-        return answer({"fleet": False, "runs": shown, "budgets": budgets})
+        return {"fleet": False, "runs": shown, "budgets": budgets}
 
-    async def _queued(self, queue: QueueCare, owner: str | None) -> Record:
+    async def _queued(self, queue: QueueCare, owner: User) -> Record:
         """Return the jobs that have not ended and the dead letters. Users see those of their own
         threads, and nothing about the machines."""
         found = await asyncio.to_thread(queue.jobs, limit=JOBS)
@@ -183,11 +172,8 @@ class PageLists(Handlers):
 
     async def _has(self, thread: Record, text: str) -> bool:
         """Return whether a thread's state contains a text."""
-        app = self._service.graph_of_thread(thread)
-        if app is None:
-            return False
-        state = await app.aget_state(config_of(thread["thread_id"]))
-        return _contains(state.values, text)
+        state = await self._service.state(thread)
+        return state is not None and _contains(state.values, text)
 
 
 def _job(job: JobResult) -> Record:

@@ -78,39 +78,38 @@ class Views(Handlers):
         """Return the routes."""
         one = "/page/threads/{thread_id}"
         shown = [
-            Route(path, self._checked(path, self._view(name)))
+            Route(path, self.serve(path, self._view(name)))
             for name in VIEWS
             if (path := f"{one}/{name}")
         ]
         return [*super().routes(), *shown]
 
     @route("GET /page/threads/{thread_id}/graph")
-    async def graph(self, request: Request) -> Response:
+    async def graph(self, thread: Record) -> Response:
         """Send the graph of a thread as SVG."""
-        return _drawing((await self._graph(request))[0])
+        return _drawing((await self._graph(thread))[0])
 
     @route("GET /page/threads/{thread_id}/nodes")
-    async def nodes(self, request: Request) -> Response:
+    async def nodes(self, thread: Record) -> Record:
         """Send the name under which the graph is served, and, for nodes that its drawing folds, the
         ids of the nodes that represent them."""
-        return answer((await self._graph(request))[1])
+        return (await self._graph(thread))[1]
 
-    async def _graph(self, request: Request) -> tuple[str, dict[str, Any]]:
-        thread, app = await self._find(request)
+    async def _graph(self, thread: Record) -> tuple[str, dict[str, Any]]:
+        app = self._app(thread)
         name = thread["metadata"]["graph_id"]
         if name not in self._graphs:
             svg, fitted = await self._work(lambda: draw_graph(app))
             self._graphs[name] = svg, {"name": name, "homes": fitted.homes}
         return self._graphs[name]
 
-    def _view(self, name: str) -> Callable[[Request], Any]:
+    def _view(self, name: str) -> Callable[..., Any]:
         """Return the handler of a view that reads the thread: the query has the arguments of a
         method of `ThreadPages`."""
         parameters = [*signature(getattr(ThreadPages, name)).parameters.values()][1:]
 
-        async def handle(request: Request) -> Response:
-            thread, app = await self._find(request)
-            id = thread["thread_id"]
+        async def handle(request: Request, thread: Record) -> Response:
+            id, app = thread["thread_id"], self._app(thread)
             known = self._known.pop(id, None)
             if known is None or known.pages.app is not app:
                 known = _Known(id, app)
@@ -130,17 +129,16 @@ class Views(Handlers):
 
         return handle
 
-    async def _find(self, request: Request) -> tuple[Record, Pregel]:
-        """Return the thread's record, and the graph that ran last on it.
+    def _app(self, thread: Record) -> Pregel:
+        """Return the graph that ran last on a thread.
 
         Raises:
-            Refused: there is no such thread, it is another user's, or nothing has run on it.
+            Refused: nothing has run on it.
         """
-        thread = await self._thread(request)
         app = self._service.graph_of_thread(thread)
         if app is None:
             raise Refused(404, "no graph has run on this thread yet")
-        return thread, app
+        return app
 
     async def _busy_since(self, id: str) -> float | None:
         """Return when the run of a thread that is in progress began, in seconds since the epoch;

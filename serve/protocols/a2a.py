@@ -19,13 +19,13 @@ from ..body_fields import Few, Many
 from ..encode import decode, encode
 from ..errors import Refused
 from ..events.event import PING, stream
-from ..handlers import Handlers, route
+from ..handlers import Handlers, User, route
 from ..json_messages import role_of, text_of
 from ..questions import prompt_of
 from ..records import Record
 from ..runs.new_runs import begin_run
 from ..runs.thread_runs import UNFINISHED, find_run
-from ..service import answer, config_of, validate, version
+from ..service import config_of, validate, version
 
 TASK: Final = "a2a_task"
 """In the metadata of a run that goes on with a task: the run with which the task began."""
@@ -108,49 +108,45 @@ class A2a(Handlers):
         "GET /a2a/{assistant_id}/.well-known/agent-card.json",
         "GET /.well-known/agent-card.json",
     )
-    async def card(self, request: Request) -> Response:
+    async def card(self, request: Request, assistant_id: str | None, owner: User) -> Record:
         """Send the card of an agent; without an assistant, that of the first graph."""
         first = next(iter(self._service.graphs))
-        asked = request.path_params.get("assistant_id") or request.query_params.get("assistant_id")
-        assistant = await self._service.assistant(asked or first, await self._user(request))
+        asked = assistant_id or request.query_params.get("assistant_id") or first
+        assistant = await self._service.assistant(asked, owner)
         name = assistant["name"]
         about = assistant["description"] or f"Runs the graph {assistant['graph_id']}."
         skill = {"id": assistant["graph_id"], "name": name, "description": about, "tags": []}
-        return answer(
-            {
-                "protocolVersion": "0.3.0",
-                "name": name,
-                "description": about,
-                "url": f"{request.base_url}a2a/{assistant['assistant_id']}",
-                "preferredTransport": "JSONRPC",
-                "version": version(),
-                "capabilities": {"streaming": True, "pushNotifications": False},
-                "defaultInputModes": _KINDS,
-                "defaultOutputModes": _KINDS,
-                "skills": [skill],
-            }
-        )
+        return {
+            "protocolVersion": "0.3.0",
+            "name": name,
+            "description": about,
+            "url": f"{request.base_url}a2a/{assistant['assistant_id']}",
+            "preferredTransport": "JSONRPC",
+            "version": version(),
+            "capabilities": {"streaming": True, "pushNotifications": False},
+            "defaultInputModes": _KINDS,
+            "defaultOutputModes": _KINDS,
+            "skills": [skill],
+        }
 
     @route("POST /a2a/{assistant_id}")
-    async def call(self, request: Request) -> Response:
+    async def call(self, assistant_id: str, owner: User, body: RpcBody) -> Response | Record:
         """Send a message to an agent, or ask about a task."""
-        owner = await self._user(request)
-        body = await self._body(request, RpcBody)
         head = {"jsonrpc": "2.0", "id": body.id}
         try:
-            found = await self._call(request.path_params["assistant_id"], body, owner)
+            found = await self._call(assistant_id, body, owner)
         except Refused as refused:
             if refused.status >= _RETRY and refused.status not in _CODES:
                 raise
             error = {"code": _CODES.get(refused.status, _INVALID), "message": refused.detail}
             told = {**head, "error": error}
-            return stream(_encode({}, _once(told))) if body.method in _STREAMED else answer(told)
+            return stream(_encode({}, _once(told))) if body.method in _STREAMED else told
         if isinstance(found, dict):
-            return answer({**head, "result": found})
+            return {**head, "result": found}
         return stream(_encode(head, found))
 
     async def _call(
-        self, assistant_id: str, body: RpcBody, owner: str | None
+        self, assistant_id: str, body: RpcBody, owner: User
     ) -> Record | AsyncIterator[Record | None]:
         """Return the result of a call, or the events that it streams."""
         method = body.method
@@ -170,7 +166,7 @@ class A2a(Handlers):
 
     # -- begin -------------------------------------------------------------------------------------
 
-    async def _begin(self, assistant_id: str, message: A2aMessage, owner: str | None) -> Record:
+    async def _begin(self, assistant_id: str, message: A2aMessage, owner: User) -> Record:
         """Begin a run with a message, or with the answer in it."""
         metadata = {}
         place = message.context_id or str(uuid4())
@@ -194,7 +190,7 @@ class A2a(Handlers):
         )
         return await begin_run(self._service, body, place, owner)
 
-    async def _find(self, id: str, owner: str | None) -> Record:
+    async def _find(self, id: str, owner: User) -> Record:
         """Return the latest run of a task."""
         thread_id, _, run_id = id.rpartition(":")
         await self._records.get("threads", thread_id, owner=owner)

@@ -8,33 +8,31 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from ...extras import install_command
 from ..errors import Refused
+from ..handlers import Handlers, User, route
 from ..service import Service
 
 
-class Protocols:
+class Protocols(Handlers):
     """The handlers of `/ag-ui` and `/mcp`."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
+        super().__init__(service)
         self._mcp = Mcp(service)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        return [
-            Route("/ag-ui/{assistant_id}", self.run_agent, methods=["POST"]),
-            Route("/mcp", self._mcp),
-        ]
+        return [*super().routes(), Route("/mcp", self._mcp)]
 
-    async def run_agent(self, request: Request) -> Response:
+    @route("POST /ag-ui/{assistant_id}")
+    async def run_agent(self, request: Request, assistant_id: str, owner: User) -> Response:
         """Run a graph and stream its events as AG-UI defines them."""
-        await self._service.authorize(request, "/ag-ui")
         module = await _load("ag_ui.routes", "ag-ui", needs="ag_ui")
-        response: Response = await module.run_agent(self._service, request)
+        response: Response = await module.run_agent(self._service, request, assistant_id, owner)
         return response
 
     async def close(self) -> None:

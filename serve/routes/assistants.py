@@ -7,7 +7,6 @@ from typing import Any
 from uuid import uuid4
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ..bodies import (
     AssistantBody,
@@ -19,19 +18,17 @@ from ..bodies import (
     VersionBody,
 )
 from ..errors import Refused
-from ..handlers import Handlers, route
+from ..handlers import Handlers, User, route
 from ..records import Record, containing, may_see, now, select
-from ..service import answer, graph_assistant, new_assistant
+from ..service import graph_assistant, new_assistant
 
 
 class Assistants(Handlers):
     """The handlers of `/assistants`."""
 
     @route("POST /assistants")
-    async def create(self, request: Request) -> Response:
+    async def create(self, owner: User, body: AssistantBody) -> Record:
         """Create an assistant."""
-        owner = await self._user(request)
-        body = await self._body(request, AssistantBody)
         if body.graph_id not in self._service.graphs:
             known = ", ".join(self._service.graphs)
             raise Refused(404, f"there is no graph {body.graph_id!r}; the graphs are: {known}")
@@ -39,11 +36,11 @@ class Assistants(Handlers):
         create = partial(self._create, id, body, owner)
         return await self._records.change("assistants", id, create)
 
-    async def _create(self, id: str, body: AssistantBody, owner: str | None) -> Response:
+    async def _create(self, id: str, body: AssistantBody, owner: User) -> Record:
         found = await self._records.find("assistants", id)
         if found is not None:
             if body.if_exists == "do_nothing" and may_see(found, owner):
-                return answer(select(found, None))
+                return select(found, None)
             raise Refused(409, f"there is an assistant {id!r} already")
         record = new_assistant(
             id,
@@ -60,25 +57,20 @@ class Assistants(Handlers):
             ("versions", "1", record, id),
             seen=[("assistants", id, None)],
         )
-        return answer(select(record, None))
+        return select(record, None)
 
     @route("POST /assistants/search")
-    async def search(self, request: Request) -> Response:
+    async def search(self, owner: User, body: AssistantSearch) -> list[Record]:
         """Send the assistants that match."""
-        owner = await self._user(request)
-        body = await self._body(request, AssistantSearch)
-        found = await self._found(body, owner, body)
-        return answer([select(each, body.select) for each in found])
+        return [select(each, body.select) for each in await self._found(body, owner, body)]
 
     @route("POST /assistants/count")
-    async def count(self, request: Request) -> Response:
+    async def count(self, owner: User, body: AssistantSearch) -> int:
         """Send how many assistants match."""
-        owner = await self._user(request)
-        body = await self._body(request, AssistantSearch)
-        return answer(len(await self._found(body, owner, None)))
+        return len(await self._found(body, owner, None))
 
     async def _found(
-        self, body: AssistantSearch, owner: str | None, page: Page | None
+        self, body: AssistantSearch, owner: User, page: Page | None
     ) -> list[Record]:
         wanted: dict[str, Any] = {}
         if body.metadata:
@@ -91,17 +83,13 @@ class Assistants(Handlers):
         return await self._records.search("assistants", filter=wanted, owner=owner, **cut)
 
     @route("GET /assistants/{assistant_id}")
-    async def get(self, request: Request) -> Response:
+    async def get(self, assistant_id: str, owner: User) -> Record:
         """Send an assistant."""
-        return answer(select(await self._one(request), None))
+        return select(await self._service.assistant(assistant_id, owner), None)
 
-    async def _one(self, request: Request) -> Record:
-        id = request.path_params["assistant_id"]
-        return await self._service.assistant(id, await self._user(request))
-
-    async def _own(self, request: Request) -> Record:
+    async def _own(self, id: str, owner: User) -> Record:
         """Return an assistant that the user may change."""
-        assistant = await self._one(request)
+        assistant = await self._service.assistant(id, owner)
         if assistant["assistant_id"] == graph_assistant(assistant["graph_id"]):
             graph = assistant["graph_id"]
             why = f"the assistant of the graph {graph!r} itself cannot be changed: create one"
@@ -109,15 +97,13 @@ class Assistants(Handlers):
         return assistant
 
     @route("PATCH /assistants/{assistant_id}")
-    async def change(self, request: Request) -> Response:
+    async def change(self, assistant_id: str, owner: User, body: AssistantChange) -> Record:
         """Create a new version of an assistant, which becomes the latest."""
-        await self._own(request)
-        body = await self._body(request, AssistantChange)
-        id = request.path_params["assistant_id"]
-        return await self._records.change("assistants", id, partial(self._change, request, body))
+        change = partial(self._change, assistant_id, owner, body)
+        return await self._records.change("assistants", assistant_id, change)
 
-    async def _change(self, request: Request, body: AssistantChange) -> Response:
-        old = await self._own(request)
+    async def _change(self, id: str, owner: User, body: AssistantChange) -> Record:
+        old = await self._own(id, owner)
         given = {k: v for k, v in body.model_dump().items() if v is not None}
         if given.get("graph_id", old["graph_id"]) not in self._service.graphs:
             raise Refused(404, f"there is no graph {given['graph_id']!r}")
@@ -132,80 +118,78 @@ class Assistants(Handlers):
             ("versions", str(number), new, id),
             seen=[("assistants", id, old)],
         )
-        return answer(select(new, None))
+        return select(new, None)
 
     @route("DELETE /assistants/{assistant_id}")
-    async def delete(self, request: Request) -> Response:
+    async def delete(self, request: Request, assistant_id: str, owner: User) -> None:
         """Delete an assistant; its threads stay."""
-        id = (await self._own(request))["assistant_id"]
+        id = (await self._own(assistant_id, owner))["assistant_id"]
         if request.query_params.get("delete_threads") == "true":
             raise Refused(422, "delete_threads is not offered: delete the threads one by one")
         async with self._records.lock("assistants", id):
             await self._records.put(("assistants", id, None))
             await self._records.delete_within("versions", id)
-        return Response(status_code=204)
 
     @route("POST /assistants/{assistant_id}/versions")
-    async def versions(self, request: Request) -> Response:
+    async def versions(
+        self, assistant_id: str, owner: User, body: AssistantSearch
+    ) -> list[Record]:
         """Send the versions of an assistant, the latest first."""
-        id = (await self._one(request))["assistant_id"]
-        body = await self._body(request, AssistantSearch)
+        id = (await self._service.assistant(assistant_id, owner))["assistant_id"]
         wanted = {"metadata": containing(body.metadata or {})}
         found = await self._records.search("versions", id, filter=wanted)
         found.sort(key=lambda each: int(each["version"]), reverse=True)
         page = found[body.offset : body.offset + body.limit]
-        return answer([select(each, None) for each in page])
+        return [select(each, None) for each in page]
 
     @route("POST /assistants/{assistant_id}/latest")
-    async def set_version(self, request: Request) -> Response:
+    async def set_version(self, assistant_id: str, owner: User, body: VersionBody) -> Record:
         """Make an earlier version the latest again."""
-        id = (await self._own(request))["assistant_id"]
-        number = (await self._body(request, VersionBody)).version
+        id = (await self._own(assistant_id, owner))["assistant_id"]
 
         async def switch() -> Record:
-            old = await self._own(request)
-            version = await self._records.get("versions", str(number), id)
+            old = await self._own(id, owner)
+            version = await self._records.get("versions", str(body.version), id)
             record = {**version, "updated_at": now()}
             await self._records.put(("assistants", id, record), seen=[("assistants", id, old)])
             return record
 
-        return answer(select(await self._records.change("assistants", id, switch), None))
+        return select(await self._records.change("assistants", id, switch), None)
 
     # -- its graph ---------------------------------------------------------------------------------
 
     @route("GET /assistants/{assistant_id}/graph")
-    async def draw(self, request: Request) -> Response:
+    async def draw(self, assistant_id: str, owner: User, query: DrawingQuery) -> Record:
         """Send the nodes and edges of its graph."""
-        app = self._service.graph((await self._one(request))["graph_id"])
-        depth = self._query(request, DrawingQuery).xray
-        drawing = await app.aget_graph(xray=depth)
+        app, _ = await self._service.graph_of(assistant_id, owner)
+        drawing = await app.aget_graph(xray=query.xray)
         nodes = [{"id": id, "type": "runnable", "data": {"name": id}} for id in drawing.nodes]
         edges = [
             {"source": edge.source, "target": edge.target, "conditional": edge.conditional}
             for edge in drawing.edges
         ]
-        return answer({"nodes": nodes, "edges": edges})
+        return {"nodes": nodes, "edges": edges}
 
     @route("GET /assistants/{assistant_id}/schemas")
-    async def schemas(self, request: Request) -> Response:
+    async def schemas(self, assistant_id: str, owner: User) -> Record:
         """Send the JSON schemas of its graph."""
-        name = (await self._one(request))["graph_id"]
-        return answer({"graph_id": name, **_schemas(self._service.graph(name))})
+        app, assistant = await self._service.graph_of(assistant_id, owner)
+        return {"graph_id": assistant["graph_id"], **_schemas(app)}
 
     @route(
         "GET /assistants/{assistant_id}/subgraphs",
         "GET /assistants/{assistant_id}/subgraphs/{namespace:path}",
     )
-    async def subgraphs(self, request: Request) -> Response:
+    async def subgraphs(
+        self, assistant_id: str, owner: User, namespace: str | None, query: SubgraphsQuery
+    ) -> Record:
         """Send the JSON schemas of the nested graphs, by namespace."""
-        app = self._service.graph((await self._one(request))["graph_id"])
-        namespace = request.path_params.get("namespace")
-        recurse = self._query(request, SubgraphsQuery).recurse
+        app, _ = await self._service.graph_of(assistant_id, owner)
         try:
-            found = dict(app.get_subgraphs(namespace=namespace, recurse=recurse))
+            found = dict(app.get_subgraphs(namespace=namespace, recurse=query.recurse))
         except ValueError as error:
             raise Refused(404, str(error)) from None
-        return answer({place: _schemas(inner) for place, inner in found.items()})
+        return {place: _schemas(inner) for place, inner in found.items()}
 
 
 def _schemas(app: Any) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from ..bodies import BatchBody, CancelBody, CancelQuery, JoinQuery, RunBody, Run
 from ..encode import encode
 from ..errors import Refused
 from ..events.event import encode_events, read_id, stream
-from ..handlers import Handlers, route
+from ..handlers import Handlers, User, route
 from ..json_messages import for_clients
 from ..records import Record, may_see, select
 from ..runs.new_runs import begin_run
@@ -27,25 +28,25 @@ class RunRoutes(Handlers):
     # -- begin -------------------------------------------------------------------------------------
 
     @route("POST /threads/{thread_id}/runs", "POST /runs")
-    async def create(self, request: Request) -> Response:
+    async def create(self, owner: User, body: RunBody, thread_id: str | None) -> Response:
         """Begin a run without waiting for it."""
-        record, _ = await self._begin(request)
+        record = await begin_run(self._service, body, thread_id, owner)
         return answer(await self._shown(record), headers=_location(record))
 
     @route("POST /runs/batch")
-    async def create_many(self, request: Request) -> Response:
+    async def create_many(self, owner: User, body: BatchBody) -> Sequence[Record]:
         """Begin several runs. If one is refused, those before it have already begun."""
-        owner = await self._user(request)
-        body = await self._body(request, BatchBody)
         begun = [
             await begin_run(self._service, each, each.thread_id, owner) for each in body.runs
         ]
-        return answer([await self._shown(each) for each in begun])
+        return [await self._shown(each) for each in begun]
 
     @route("POST /threads/{thread_id}/runs/wait", "POST /runs/wait")
-    async def wait(self, request: Request) -> Response:
+    async def wait(
+        self, request: Request, owner: User, body: RunBody, thread_id: str | None
+    ) -> Response:
         """Begin a run, and send the state at its end."""
-        record, body = await self._begin(request)
+        record = await begin_run(self._service, body, thread_id, owner)
         if body.on_disconnect == "cancel":
             await self._wait_or_cancel(record, request)
         return _json(await self._answer(record), _location(record, "/join"))
@@ -79,59 +80,51 @@ class RunRoutes(Handlers):
         return encode(for_clients(state.values))
 
     @route("POST /threads/{thread_id}/runs/stream", "POST /runs/stream")
-    async def stream(self, request: Request) -> Response:
+    async def stream(self, owner: User, body: RunBody, thread_id: str | None) -> Response:
         """Begin a run, and stream its events."""
-        record, body = await self._begin(request)
+        record = await begin_run(self._service, body, thread_id, owner)
         return self._streaming(record, 0, cancels=body.on_disconnect == "cancel")
-
-    async def _begin(self, request: Request) -> tuple[Record, RunBody]:
-        owner = await self._user(request)
-        body = await self._body(request, RunBody)
-        thread_id = request.path_params.get("thread_id")
-        return await begin_run(self._service, body, thread_id, owner), body
 
     # -- look --------------------------------------------------------------------------------------
 
     @route("GET /threads/{thread_id}/runs")
-    async def list(self, request: Request) -> Response:
+    async def list(self, thread: Record, query: RunQuery) -> Sequence[Record]:
         """Send the runs of a thread, newest first."""
-        thread = await self._thread(request)
-        asked = self._query(request, RunQuery)
         found = await self._records.search(
             "runs", thread["thread_id"], sort_by="created_at", sort_order="desc"
         )
         shown = [await self._shown(each) for each in found]
-        wanted = [each for each in shown if asked.status in (None, each["status"])]
-        page = wanted[asked.offset : asked.offset + asked.limit]
-        return answer([select(each, asked.select) for each in page])
+        wanted = [each for each in shown if query.status in (None, each["status"])]
+        page = wanted[query.offset : query.offset + query.limit]
+        return [select(each, query.select) for each in page]
 
     @route("GET /threads/{thread_id}/runs/{run_id}")
-    async def get(self, request: Request) -> Response:
+    async def get(self, run: Record) -> Record:
         """Send a run."""
-        return answer(await self._shown(await self._one(request)))
+        return await self._shown(run)
 
     @route("GET /threads/{thread_id}/runs/{run_id}/join")
-    async def join(self, request: Request) -> Response:
+    async def join(self, run: Record) -> Response:
         """Send the state at the end of a run."""
-        return _json(await self._answer(await self._one(request)))
+        return _json(await self._answer(run))
 
     @route("GET /threads/{thread_id}/runs/{run_id}/stream", "GET /runs/{run_id}/stream")
-    async def join_stream(self, request: Request) -> Response:
+    async def join_stream(self, request: Request, run: Record, query: JoinQuery) -> Response:
         """Stream the events of a run, from now on or after the last event that the reader has
         seen."""
-        record = await self._one(request)
         last = request.headers.get("last-event-id")
         start = None if last is None else _next_id(last)
-        asked = self._query(request, JoinQuery)
-        return self._streaming(record, start, cancels=asked.cancel_on_disconnect)
+        return self._streaming(run, start, cancels=query.cancel_on_disconnect)
 
-    async def _one(self, request: Request) -> Record:
-        """Return the run that a request names.
+    async def _read(self, request: Request, name: str, kind: Any) -> Any:
+        """Return an argument of a handler: `run` is the run in the path.
 
         Raises:
             Refused: there is none, or it is another user's.
         """
-        owner = await self._user(request)
+        if name != "run":
+            return await super()._read(request, name, kind)
+        owner = await self._service.user(request)
         run_id, thread_id = request.path_params["run_id"], request.path_params.get("thread_id")
         if thread_id is None:
             record = await self._find_by_run(run_id)
@@ -157,24 +150,19 @@ class RunRoutes(Handlers):
     # -- stop --------------------------------------------------------------------------------------
 
     @route("POST /threads/{thread_id}/runs/{run_id}/cancel")
-    async def cancel(self, request: Request) -> Response:
+    async def cancel(self, run: Record, query: CancelQuery) -> Record:
         """Stop a run; `action=rollback` also takes its thread back to the state before the run."""
-        record = await self._one(request)
-        asked = self._query(request, CancelQuery)
-        wait = asked.wait or asked.action == "rollback"
-        was_live = await self._runs.cancel(record, asked.action, wait=wait)
-        if not was_live and asked.action == "rollback":
+        wait = query.wait or query.action == "rollback"
+        was_live = await self._runs.cancel(run, query.action, wait=wait)
+        if not was_live and query.action == "rollback":
             raise Refused(
-                409, f"the run {record['run_id']!r} has ended: go on from a checkpoint before it"
+                409, f"the run {run['run_id']!r} has ended: go on from a checkpoint before it"
             )
-        return answer({})
+        return {}
 
     @route("POST /runs/cancel")
-    async def cancel_many(self, request: Request) -> Response:
+    async def cancel_many(self, owner: User, body: CancelBody, query: CancelQuery) -> None:
         """Stop several runs."""
-        owner = await self._user(request)
-        body = await self._body(request, CancelBody)
-        asked = self._query(request, CancelQuery)
         for record in await self._runs.live():
             if (
                 may_see(record, owner)
@@ -182,23 +170,20 @@ class RunRoutes(Handlers):
                 and (body.run_ids is None or record["run_id"] in body.run_ids)
                 and body.status in (None, "all", await self._runs.status(record))
             ):
-                await self._runs.cancel(record, asked.action)
-        return Response(status_code=204)
+                await self._runs.cancel(record, query.action)
 
     @route("DELETE /threads/{thread_id}/runs/{run_id}")
-    async def delete(self, request: Request) -> Response:
+    async def delete(self, run: Record) -> None:
         """Delete the record of a run; its steps stay in the thread."""
-        record = await self._one(request)
-        run_id, thread_id = record["run_id"], record["thread_id"]
+        run_id, thread_id = run["run_id"], run["thread_id"]
         async with self._records.lock("threads", thread_id):
             pointer = await self._records.find("unfinished", run_id, thread_id)
-            if pointer is not None and record["graph_id"] in self._service.graphs:
+            if pointer is not None and run["graph_id"] in self._service.graphs:
                 raise Refused(409, f"the run {run_id!r} is under way: cancel it first")
             await self._runs.forget(thread_id, run_id)
             await self._records.put(
                 ("runs", run_id, None, thread_id), ("unfinished", run_id, None, thread_id)
             )
-        return Response(status_code=204)
 
     # -- send --------------------------------------------------------------------------------------
 

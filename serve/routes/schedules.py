@@ -9,16 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from ...workers.cron import check_cron
 from ..bodies import CronBody, CronChange, CronSearch, RunBody
 from ..errors import Refused
-from ..handlers import Handlers, route
+from ..handlers import Handlers, User, route
 from ..records import Changes, Put, Record, containing, now, select
 from ..runs.new_runs import begin_run, check_modes
-from ..service import Service, answer, validate
+from ..service import Service, validate
 
 LOG = logging.getLogger("stategraph.serve")
 LONGEST_SLEEP = 60.0
@@ -39,15 +36,12 @@ class Schedules(Handlers):
     # -- routes ------------------------------------------------------------------------------------
 
     @route("POST /runs/crons", "POST /threads/{thread_id}/runs/crons")
-    async def create(self, request: Request) -> Response:
+    async def create(self, owner: User, body: CronBody, thread_id: str | None) -> Record:
         """Create a schedule."""
-        owner = await self._user(request)
-        body = await self._body(request, CronBody)
         self._service.webhooks.check(body.webhook)
         check_modes(self._service, body.stream_mode)
-        thread_id = request.path_params.get("thread_id")
         if thread_id is not None:
-            await self._records.get("threads", thread_id, owner=owner)
+            await self._thread(thread_id, owner)
         _, assistant = await self._service.graph_of(body.assistant_id, owner)
         zone = body.timezone or "UTC"
         at = now()
@@ -68,24 +62,21 @@ class Schedules(Handlers):
             "owner": owner or "",
         }
         await self._put(record)
-        return answer(select(record, None))
+        return select(record, None)
 
     @route("POST /runs/crons/search")
-    async def search(self, request: Request) -> Response:
+    async def search(self, owner: User, body: CronSearch) -> list[Record]:
         """Send the schedules that match."""
-        owner = await self._user(request)
-        body = await self._body(request, CronSearch)
         found = await self._found(body, owner)
         page = found[body.offset : body.offset + body.limit]
-        return answer([select(each, body.select) for each in page])
+        return [select(each, body.select) for each in page]
 
     @route("POST /runs/crons/count")
-    async def count(self, request: Request) -> Response:
+    async def count(self, owner: User, body: CronSearch) -> int:
         """Send how many schedules match."""
-        owner = await self._user(request)
-        return answer(len(await self._found(await self._body(request, CronSearch), owner)))
+        return len(await self._found(body, owner))
 
-    async def _found(self, body: CronSearch, owner: str | None) -> list[Record]:
+    async def _found(self, body: CronSearch, owner: User) -> list[Record]:
         wanted: dict[str, Any] = {
             name: value
             for name in ("assistant_id", "thread_id", "enabled")
@@ -102,20 +93,18 @@ class Schedules(Handlers):
         )
 
     @route("GET /runs/crons/{cron_id}")
-    async def get(self, request: Request) -> Response:
+    async def get(self, cron_id: str, owner: User) -> Record:
         """Send a schedule."""
-        return answer(select(await self._one(request), None))
+        return select(await self._one(cron_id, owner), None)
 
     @route("PATCH /runs/crons/{cron_id}")
-    async def change(self, request: Request) -> Response:
+    async def change(self, cron_id: str, owner: User, body: CronChange) -> Record:
         """Change a schedule, or the body of its runs."""
-        await self._one(request)
-        body = await self._body(request, CronChange)
         self._service.webhooks.check(body.webhook)
         check_modes(self._service, body.stream_mode)
 
         async def merge() -> Record:
-            old = await self._one(request)
+            old = await self._one(cron_id, owner)
             new = {**old, **body.settings(), "updated_at": now()}
             new["payload"] = {**old["payload"], **body.run()}
             validate(RunBody, new["payload"])
@@ -124,22 +113,17 @@ class Schedules(Handlers):
             await self._put(new, old)
             return new
 
-        new = await self._records.change("crons", request.path_params["cron_id"], merge)
-        return answer(select(new, None))
+        return select(await self._records.change("crons", cron_id, merge), None)
 
     @route("DELETE /runs/crons/{cron_id}")
-    async def delete(self, request: Request) -> Response:
+    async def delete(self, cron_id: str, owner: User) -> None:
         """Delete a schedule; its runs stay."""
-        async with self._lock(request.path_params["cron_id"]):
-            await self._records.put(("crons", (await self._one(request))["cron_id"], None))
-        return Response(status_code=204)
+        async with self._records.lock("crons", cron_id):
+            await self._one(cron_id, owner)
+            await self._records.put(("crons", cron_id, None))
 
-    async def _one(self, request: Request) -> Record:
-        owner = await self._user(request)
-        return await self._records.get("crons", request.path_params["cron_id"], owner=owner)
-
-    def _lock(self, id: str) -> asyncio.Lock:
-        return self._records.lock("crons", id)
+    async def _one(self, id: str, owner: User) -> Record:
+        return await self._records.get("crons", id, owner=owner)
 
     async def _put(self, record: Record, old: Record | None = None) -> None:
         id = record["cron_id"]

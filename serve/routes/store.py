@@ -13,8 +13,8 @@ from ...store.base import Namespace, SearchItem
 from ..bodies import Body
 from ..body_fields import Many
 from ..errors import Refused
-from ..handlers import Handlers, route
-from ..records import ALL, ROOT
+from ..handlers import Handlers, User, route
+from ..records import ALL, ROOT, Record
 from ..service import Service, answer, refusing
 
 
@@ -64,38 +64,29 @@ class StoreRoutes(Handlers):
         self._store = service.store
 
     @route("PUT /store/items")
-    async def put(self, request: Request) -> Response:
+    async def put(self, owner: User, body: ItemBody) -> None:
         """Store an item."""
-        user = await self._user(request)
-        body = await self._body(request, ItemBody)
-        place = _place_of(user, body.namespace)
+        place = _place_of(owner, body.namespace)
         more: dict[str, Any] = {} if body.ttl is None else {"ttl": body.ttl}
         await refusing(self._store.aput(place, body.key, body.value, body.index, **more))
-        return Response(status_code=204)
 
     @route("GET /store/items")
-    async def get(self, request: Request) -> Response:
+    async def get(self, request: Request, owner: User) -> Response:
         """Send an item."""
-        user, asked = await self._user(request), request.query_params
-        place = _place_of(user, _split(asked.get("namespace", ""), user))
+        asked = request.query_params
+        place = _place_of(owner, _split(asked.get("namespace", ""), owner))
         item = await refusing(self._store.aget(place, asked.get("key", "")))
         return answer(None if item is None else item.dict())
 
     @route("DELETE /store/items")
-    async def delete(self, request: Request) -> Response:
+    async def delete(self, owner: User, body: ItemPlace) -> None:
         """Delete an item."""
-        user = await self._user(request)
-        body = await self._body(request, ItemPlace)
-        place = _place_of(user, body.namespace)
-        await refusing(self._store.adelete(place, body.key))
-        return Response(status_code=204)
+        await refusing(self._store.adelete(_place_of(owner, body.namespace), body.key))
 
     @route("POST /store/items/search")
-    async def search(self, request: Request) -> Response:
+    async def search(self, owner: User, body: ItemSearch) -> Record:
         """Send the items that match a filter, a query, or both."""
-        user = await self._user(request)
-        body = await self._body(request, ItemSearch)
-        prefix = _place_of(user, body.namespace_prefix)
+        prefix = _place_of(owner, body.namespace_prefix)
         end = body.offset + body.limit
         found: list[SearchItem] = []
         for place in await self._places(prefix):
@@ -103,14 +94,12 @@ class StoreRoutes(Handlers):
                 self._store.asearch(place, query=body.query, filter=body.filter, limit=end)
             )
         found.sort(key=_rank, reverse=True)
-        return answer({"items": [item.dict() for item in found[body.offset : end]]})
+        return {"items": [item.dict() for item in found[body.offset : end]]}
 
     @route("POST /store/namespaces")
-    async def namespaces(self, request: Request) -> Response:
+    async def namespaces(self, owner: User, body: NamespaceSearch) -> Record:
         """Send the namespaces that contain items."""
-        user = await self._user(request)
-        body = await self._body(request, NamespaceSearch)
-        prefix = _place_of(user, body.prefix or [])
+        prefix = _place_of(owner, body.prefix or [])
         end = body.offset + body.limit
         found: list[Namespace] = []
         for place in await self._places(prefix):
@@ -122,7 +111,7 @@ class StoreRoutes(Handlers):
                     limit=end,
                 )
             )
-        return answer({"namespaces": [[*each] for each in sorted(found)[body.offset : end]]})
+        return {"namespaces": [[*each] for each in sorted(found)[body.offset : end]]}
 
     async def _places(self, prefix: Namespace) -> list[Namespace]:
         """Return the prefixes to search for a requested one. They leave out the server's own
@@ -133,7 +122,7 @@ class StoreRoutes(Handlers):
         return [(*root, *prefix[1:]) for root in roots if root != (ROOT,)]
 
 
-def _split(text: str, user: str | None) -> list[str]:
+def _split(text: str, user: User) -> list[str]:
     """Split a namespace that is joined by dots. The user's id at its beginning may have dots of its
     own."""
     if user is not None and f"{text}.".startswith(f"{user}."):
@@ -142,7 +131,7 @@ def _split(text: str, user: str | None) -> list[str]:
     return text.split(".")
 
 
-def _place_of(user: str | None, namespace: list[str]) -> Namespace:
+def _place_of(user: User, namespace: list[str]) -> Namespace:
     """Return a namespace that a user may use.
 
     Raises:

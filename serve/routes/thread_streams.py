@@ -19,7 +19,7 @@ from ..bodies import ThreadStreamQuery
 from ..encode import describe_snapshot, encode
 from ..errors import Refused
 from ..events.event import PING, RunEvent, read_id, sse, stream
-from ..handlers import Handlers, route
+from ..handlers import Handlers, User, route
 from ..records import Record, may_see
 from ..runs.thread_runs import Begin, Ended, ThreadRuns, moment_of
 from ..service import Service, config_of, read_json, validate
@@ -142,15 +142,12 @@ class ThreadStreams(Handlers):
     """The handler of `/threads/{thread_id}/stream`."""
 
     @route("GET /threads/{thread_id}/stream")
-    async def join(self, request: Request) -> Response:
+    async def join(self, request: Request, owner: User, thread: Record) -> Response:
         """Stream the events of all runs of a thread, from now on or after the last event that the
         reader has seen, until the reader disconnects or the server stops."""
-        service = self._service
-        owner = await self._user(request)
-        thread = await self._thread(request)
         wanted = validate(ThreadStreamQuery, {"stream_mode": _read_modes(request)})
         last = request.headers.get("last-event-id")
-        events = ThreadEvents(service, thread["thread_id"], owner, wanted.stream_mode)
+        events = ThreadEvents(self._service, thread["thread_id"], owner, wanted.stream_mode)
         return stream(events.read(None if last is None else EventId.parse(last)))
 
 

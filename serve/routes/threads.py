@@ -11,7 +11,6 @@ from typing import Any, Final, cast
 from uuid import uuid4
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ...checkpoint.base import BaseCheckpointSaver
 from ...pregel.app import Pregel
@@ -31,11 +30,21 @@ from ..bodies import (
 )
 from ..encode import describe_interrupts, describe_snapshot
 from ..errors import Refused
-from ..handlers import Handlers, route
+from ..handlers import Handlers, User, route
 from ..json_messages import for_clients, from_clients
 from ..parts import extract, select_fields
-from ..records import DELETED, Record, containing, may_see, now, seconds_until, select, sort
-from ..service import answer, config_of, graph_assistant, refusing
+from ..records import (
+    DELETED,
+    Put,
+    Record,
+    containing,
+    may_see,
+    now,
+    seconds_until,
+    select,
+    sort,
+)
+from ..service import config_of, graph_assistant, refusing
 
 LOG: Final = logging.getLogger("stategraph.serve")
 SECONDS_BETWEEN_LOOKS: float = 60.0
@@ -48,18 +57,16 @@ class Threads(Handlers):
     # -- records -----------------------------------------------------------------------------------
 
     @route("POST /threads")
-    async def create(self, request: Request) -> Response:
+    async def create(self, owner: User, body: ThreadBody) -> Record:
         """Create a thread."""
-        owner = await self._user(request)
-        body = await self._body(request, ThreadBody)
         id = body.thread_id or str(uuid4())
         return await self._records.change("threads", id, lambda: self._create(id, body, owner))
 
-    async def _create(self, id: str, body: ThreadBody, owner: str | None) -> Response:
+    async def _create(self, id: str, body: ThreadBody, owner: User) -> Record:
         found = await self._records.find("threads", id)
         if found is not None:
             if body.if_exists == "do_nothing" and may_see(found, owner):
-                return answer(await self._shown(found))
+                return await self._shown(found)
             raise Refused(409, f"there is a thread {id!r} already")
         record = _with_ttl(new_thread(id, owner or "", body.metadata), body.ttl)
         if body.supersteps:
@@ -76,42 +83,39 @@ class Threads(Handlers):
             ]
             await refusing(app.abulk_update_state(config, steps))
         await self._records.put(("threads", id, record), seen=[("threads", id, None)])
-        return answer(await self._shown(record))
+        return await self._shown(record)
 
     @route("GET /threads/{thread_id}")
-    async def get(self, request: Request) -> Response:
+    async def get(self, thread: Record) -> Record:
         """Send a thread with its state and its open questions."""
-        return answer(await self._shown(await self._thread(request)))
+        return await self._shown(thread)
 
     @route("PATCH /threads/{thread_id}", "PATCH /threads/{thread_id}/state")
-    async def change(self, request: Request) -> Response:
+    async def change(
+        self, request: Request, thread_id: str, owner: User, body: ThreadChange
+    ) -> Record | None:
         """Add to the metadata of a thread."""
-        await self._thread(request)
-        body = await self._body(request, ThreadChange)
-        id = request.path_params["thread_id"]
 
         async def merge() -> Record:
-            thread = await self._thread(request)
+            thread = await self._thread(thread_id, owner)
             metadata = {**thread["metadata"], **body.metadata}
             record = {**thread, "metadata": metadata, "updated_at": now()}
             record = _with_ttl(record, body.ttl)
-            await self._records.put(("threads", id, record), seen=[("threads", id, thread)])
+            seen: Put = ("threads", thread_id, thread)
+            await self._records.put(("threads", thread_id, record), seen=[seen])
             return record
 
-        record = await self._records.change("threads", id, merge)
-        if "return=minimal" in request.headers.get("prefer", ""):
-            return Response(status_code=204)
-        return answer(await self._shown(record))
+        record = await self._records.change("threads", thread_id, merge)
+        is_short = "return=minimal" in request.headers.get("prefer", "")
+        return None if is_short else await self._shown(record)
 
     @route("DELETE /threads/{thread_id}")
-    async def delete(self, request: Request) -> Response:
+    async def delete(self, thread: Record, owner: User) -> None:
         """Delete a thread with its runs and checkpoints. Delayed runs that have not begun are
         cancelled."""
-        owner = await self._user(request)
-        await self.remove((await self._thread(request))["thread_id"], owner)
-        return Response(status_code=204)
+        await self.remove(thread["thread_id"], owner)
 
-    async def remove(self, id: str, owner: str | None) -> None:
+    async def remove(self, id: str, owner: User) -> None:
         """Delete a thread as `delete` does.
 
         Raises:
@@ -125,10 +129,10 @@ class Threads(Handlers):
                     await self._runs.cancel(record, "interrupt", wait=True)
         await self._records.change("threads", id, lambda: self._delete_idle(id, owner))
 
-    async def _delete_idle(self, id: str, owner: str | None) -> None:
+    async def _delete_idle(self, id: str, owner: User) -> None:
         """Delete a thread. It is marked first: then no server begins a run on it any more, and a
         run that was begun just before the mark is found by the check after it."""
-        thread = await self._records.get("threads", id, owner=owner)
+        thread = await self._thread(id, owner)
         await self._refuse_busy(id)
         marked = {**thread, DELETED: True}
         await self._records.put(("threads", id, marked), seen=[("threads", id, thread)])
@@ -143,19 +147,17 @@ class Threads(Handlers):
         await self._records.put(("threads", id, None))
 
     @route("POST /threads/prune")
-    async def prune(self, request: Request) -> Response:
+    async def prune(self, owner: User, body: PruneBody) -> Record:
         """Prune several threads: keep only their last checkpoints, or delete the threads."""
-        owner = await self._user(request)
-        body = await self._body(request, PruneBody)
         ids = [*dict.fromkeys(body.thread_ids)]
         for id in ids:
-            await self._records.get("threads", id, owner=owner)
+            await self._thread(id, owner)
             await self._refuse_busy(id)
         for id in ids:
             await self._prune(id, body.strategy, owner)
-        return answer({"pruned_count": len(ids)})
+        return {"pruned_count": len(ids)}
 
-    async def _prune(self, id: str, strategy: str, owner: str | None) -> None:
+    async def _prune(self, id: str, strategy: str, owner: User) -> None:
         if strategy == "delete":
             await self.remove(id, owner)
             return
@@ -188,26 +190,23 @@ class Threads(Handlers):
             await self._records.put(("threads", id, later), seen=[("threads", id, thread)])
 
     @route("POST /threads/{thread_id}/copy")
-    async def copy(self, request: Request) -> Response:
+    async def copy(self, thread_id: str, owner: User) -> Record:
         """Copy a thread with its history to a new id."""
         id = str(uuid4())
-        async with self._lock(request):
-            thread = await self._thread(request)
-            await self._refuse_busy(thread["thread_id"])
-            if await self._saver().aget_tuple(config_of(thread["thread_id"])) is not None:
-                await self._saver().acopy_thread(thread["thread_id"], id)
+        async with self._records.lock("threads", thread_id):
+            thread = await self._thread(thread_id, owner)
+            await self._refuse_busy(thread_id)
+            if await self._saver().aget_tuple(config_of(thread_id)) is not None:
+                await self._saver().acopy_thread(thread_id, id)
         at = now()
         record = {**thread, "thread_id": id, "created_at": at, "updated_at": at}
         await self._records.put(("threads", id, record))
-        return answer(await self._shown(record))
+        return await self._shown(record)
 
     @route("POST /threads/search")
-    async def search(self, request: Request) -> Response:
+    async def search(self, owner: User, body: ThreadSearch) -> list[Record]:
         """Send the threads that match, each with its state."""
-        owner = await self._user(request)
-        body = await self._body(request, ThreadSearch)
-        page = await self._found(body, owner, body.offset, body.limit)
-        return answer([await self._part(each, body) for each in page])
+        return [await self._part(each, body) for each in await self._found(body, owner)]
 
     async def _part(self, thread: Record, body: ThreadSearch) -> Record:
         """Return the part of a thread that a search asks for."""
@@ -218,38 +217,27 @@ class Threads(Handlers):
         return {**part, "extracted": extract(shown, paths)} if paths else part
 
     @route("POST /threads/count")
-    async def count(self, request: Request) -> Response:
+    async def count(self, owner: User, body: ThreadSearch) -> int:
         """Send how many threads match."""
-        owner = await self._user(request)
-        body = await self._body(request, ThreadSearch)
         filter = await self._conditions(body)
         if body.ids is None and not body.values:
-            return answer(await self._records.count("threads", filter, owner))
-        return answer(sum([1 async for _ in self._selected(body, filter, owner)]))
+            return await self._records.count("threads", filter, owner)
+        return sum([1 async for _ in self._selected(body, filter, owner)])
 
-    async def _found(
-        self, body: ThreadSearch, owner: str | None, offset: int, limit: int
-    ) -> list[Record]:
+    async def _found(self, body: ThreadSearch, owner: User) -> list[Record]:
         filter = await self._conditions(body)
-        if body.ids is not None or body.values:
-            found: list[Record] = []
-            async for each in self._selected(body, filter, owner):
-                found.append(each)
-                if len(found) >= offset + limit:
-                    break
-            return found[offset : offset + limit]
-        return await self._records.search(
-            "threads",
-            filter=filter,
-            owner=owner,
-            limit=limit,
-            offset=offset,
-            sort_by=body.sort_by,
-            sort_order=body.sort_order,
-        )
+        if body.ids is None and not body.values:
+            page = body.model_dump(include={"limit", "offset", "sort_by", "sort_order"})
+            return await self._records.search("threads", filter=filter, owner=owner, **page)
+        found: list[Record] = []
+        async for each in self._selected(body, filter, owner):
+            found.append(each)
+            if len(found) >= body.offset + body.limit:
+                break
+        return found[body.offset : body.offset + body.limit]
 
     async def _selected(
-        self, body: ThreadSearch, filter: Record, owner: str | None
+        self, body: ThreadSearch, filter: Record, owner: User
     ) -> AsyncIterator[Record]:
         """Yield the threads that match, of those with some ids or those with some values in their
         states, which must be read for it."""
@@ -260,14 +248,13 @@ class Threads(Handlers):
                 await asyncio.sleep(0)
 
     async def _pages(
-        self, body: ThreadSearch, filter: Record, owner: str | None
+        self, body: ThreadSearch, filter: Record, owner: User
     ) -> AsyncIterator[list[Record]]:
-        sorting = (body.sort_by, body.sort_order)
+        by, order = body.sort_by, body.sort_order
         if body.ids is not None:
             found = await self._records.select("threads", body.ids, filter, owner)
-            yield found if sorting == (None, None) else sort(found, *sorting)
+            yield found if by is order is None else sort(found, by, order)
             return
-        by, order = sorting
         async for page in self._records.pages(
             "threads", filter=filter, owner=owner, sort_by=by, sort_order=order
         ):
@@ -277,9 +264,6 @@ class Threads(Handlers):
         """Return the conditions that the store itself can check."""
         metadata = {"metadata": containing(body.metadata)} if body.metadata else {}
         return {**metadata, **await self._service.having_status(body.status)}
-
-    def _lock(self, request: Request) -> asyncio.Lock:
-        return self._records.lock("threads", request.path_params["thread_id"])
 
     async def _refuse_busy(self, id: str) -> None:
         if await self._runs.is_busy(id):
@@ -292,53 +276,42 @@ class Threads(Handlers):
 
     async def _shown(self, thread: Record) -> Record:
         """Return a thread with its state."""
-        app = self._service.graph_of_thread(thread)
-        if app is None:
-            return {**await self._bare(thread), "values": None, "interrupts": {}}
-        state = await app.aget_state(config_of(thread["thread_id"]))
-        values = for_clients(state.values) if state.metadata is not None else None
+        state = await self._service.state(thread)
         bare = await self._bare(thread)
+        if state is None:
+            return {**bare, "values": None, "interrupts": {}}
+        values = for_clients(state.values) if state.metadata is not None else None
         return {**bare, "values": values, "interrupts": describe_interrupts(state)}
 
     async def _values(self, thread: Record) -> Any:
-        app = self._service.graph_of_thread(thread)
-        if app is None:
-            return None
-        return (await app.aget_state(config_of(thread["thread_id"]))).values
+        state = await self._service.state(thread)
+        return state and state.values
 
     # -- states ------------------------------------------------------------------------------------
 
     @route("GET /threads/{thread_id}/state", "GET /threads/{thread_id}/state/{checkpoint_id}")
-    async def state(self, request: Request) -> Response:
+    async def state(self, thread: Record, checkpoint_id: str | None, query: StateQuery) -> Record:
         """Send the state of a thread, now or at a checkpoint."""
-        thread = await self._thread(request)
-        at = {"checkpoint_id": request.path_params.get("checkpoint_id")}
-        return await self._state(thread, at, self._query(request, StateQuery))
+        return await self._state(thread, {"checkpoint_id": checkpoint_id}, query)
 
     @route("POST /threads/{thread_id}/state/checkpoint")
-    async def state_at(self, request: Request) -> Response:
+    async def state_at(self, thread: Record, body: CheckpointBody) -> Record:
         """Send the state of a thread, or of a nested graph, at a checkpoint."""
-        thread = await self._thread(request)
-        body = await self._body(request, CheckpointBody)
         return await self._state(thread, body.checkpoint, body)
 
-    async def _state(self, thread: Record, at: Mapping[str, Any], wanted: StateQuery) -> Response:
-        app = self._service.graph_of_thread(thread)
-        if app is None:
-            return answer(select_fields(_NO_STATE, wanted.select))
-        config = config_of(thread["thread_id"], at)
-        state = await refusing(app.aget_state(config, subgraphs=wanted.subgraphs))
-        return answer(select_fields(describe_snapshot(state), wanted.select))
+    async def _state(self, thread: Record, at: Mapping[str, Any], wanted: StateQuery) -> Record:
+        reading = self._service.state(thread, at, subgraphs=wanted.subgraphs)
+        state = await refusing(reading)
+        shown = _NO_STATE if state is None else describe_snapshot(state)
+        return select_fields(shown, wanted.select)
 
     @route("POST /threads/{thread_id}/state")
-    async def update(self, request: Request) -> Response:
+    async def update(self, thread_id: str, owner: User, body: StateBody) -> Record:
         """Edit the state of a thread."""
-        await self._thread(request)
-        body = await self._body(request, StateBody)
-        async with self._lock(request):
-            return await self._update(await self._thread(request), body)
+        async with self._records.lock("threads", thread_id):
+            return await self._update(await self._thread(thread_id, owner), body)
 
-    async def _update(self, thread: Record, body: StateBody) -> Response:
+    async def _update(self, thread: Record, body: StateBody) -> Record:
         app = self._service.graph_of_thread(thread)
         if app is None:
             raise Refused(409, "no graph has run on this thread yet: run one first")
@@ -351,13 +324,11 @@ class Threads(Handlers):
         place = made["configurable"]
         names = ("thread_id", "checkpoint_ns", "checkpoint_id")
         checkpoint = {name: place.get(name, "") for name in names}
-        return answer(
-            {
-                "checkpoint": checkpoint,
-                "configurable": checkpoint,
-                "checkpoint_id": checkpoint["checkpoint_id"],
-            }
-        )
+        return {
+            "checkpoint": checkpoint,
+            "configurable": checkpoint,
+            "checkpoint_id": checkpoint["checkpoint_id"],
+        }
 
     def _edit_config(self, thread: Record, at: Mapping[str, Any] | None = None) -> Any:
         """Return the config of an edit: the routers that it calls learn the user, too."""
@@ -377,16 +348,11 @@ class Threads(Handlers):
         await self._records.put(("threads", id, record), seen=[("threads", id, thread)])
 
     @route("GET,POST /threads/{thread_id}/history")
-    async def history(self, request: Request) -> Response:
+    async def history(self, thread: Record, body: HistoryBody) -> list[Record]:
         """Send the history of a thread, newest first."""
-        thread = await self._thread(request)
-        if request.method == "POST":
-            body = await self._body(request, HistoryBody)
-        else:
-            body = self._query(request, HistoryBody)
         app = self._service.graph_of_thread(thread)
         if app is None:
-            return answer([])
+            return []
         before = body.before
         if isinstance(before, str):
             before = {"checkpoint_id": before}
@@ -400,7 +366,7 @@ class Threads(Handlers):
         async def read() -> list[Record]:
             return [select_fields(describe_snapshot(each), body.select) async for each in steps]
 
-        return answer(await refusing(read()))
+        return await refusing(read())
 
     def _saver(self) -> BaseCheckpointSaver:
         saver: Any = next(iter(self._service.graphs.values())).checkpointer

@@ -26,6 +26,7 @@ from ...bodies import RunBody
 from ...encode import decode, encode
 from ...errors import Refused
 from ...events.event import PING, stream
+from ...handlers import User
 from ...records import Record
 from ...runs.new_runs import begin_run
 from ...service import Service, config_of
@@ -53,18 +54,17 @@ class _Thread:
     is_paused: bool = False
 
 
-async def run_agent(service: Service, request: Request) -> Response:
+async def run_agent(service: Service, request: Request, name: str, owner: User) -> Response:
     """Run a graph on an AG-UI input, and stream AG-UI events.
 
     Raises:
         Refused: the input is invalid, there is no such graph, or the thread is another user's or
             busy.
     """
-    owner = await service.user(request)
     given = await service.body(request, RunAgentInput)
     if not given.thread_id:
         raise Refused(422, "threadId must not be empty: make one up, such as a UUID")
-    app, assistant = await service.graph_of(request.path_params["assistant_id"], owner)
+    app, assistant = await service.graph_of(name, owner)
     await service.check_visible(given.thread_id, owner)
     await _wait_until_free(service, given.thread_id)
     thread = await _look(service, app, given.thread_id, owner)
@@ -100,7 +100,7 @@ async def _wait_until_free(service: Service, thread_id: str) -> None:
             await service.runs.wait_until_free(thread_id)
 
 
-async def _look(service: Service, app: Pregel, thread_id: str, owner: str | None) -> _Thread:
+async def _look(service: Service, app: Pregel, thread_id: str, owner: User) -> _Thread:
     if await service.records.find("threads", thread_id) is None:
         return _Thread({})
     await service.records.get("threads", thread_id, owner=owner)
