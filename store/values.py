@@ -17,6 +17,7 @@ MAX_DEPTH = 100
 """How many objects and arrays may lie within each other; far below where Python's own recursion
 ends."""
 
+_CONSTANTS = (bool, type(None))
 _MAX_INT_BITS = 14_000  # Python refuses to write integers of more than 4,300 digits as text
 
 
@@ -66,7 +67,7 @@ def _check(value: Any, trail: list[object]) -> Any:
         if not is_text(value):
             _refuse(trail, "a string with a lone surrogate is not text")
         return value
-    if kind is bool or value is None:
+    if kind in _CONSTANTS:
         return value
     if kind is int:
         if value.bit_length() > _MAX_INT_BITS:
@@ -82,9 +83,12 @@ def _check(value: Any, trail: list[object]) -> Any:
         return [_within(item, index, trail) for index, item in enumerate(value)]
     if kind is dict:
         return {
-            # Most keys and values are short ASCII text, for which a call each would take longest.
+            # Most keys and values are short ASCII text, or null, true and false, for which a call
+            # each would take longest.
             key if type(key) is str and key.isascii() else _key(key, trail): (
-                item if type(item) is str and item.isascii() else _within(item, key, trail)
+                item
+                if type(item) in _CONSTANTS or (type(item) is str and item.isascii())
+                else _within(item, key, trail)
             )
             for key, item in value.items()
         }
