@@ -304,6 +304,11 @@ class BaseCheckpointSaver(Closable):
 
     # -- optional ----------------------------------------------------------------------------------
 
+    def stored_bytes(self, thread_ids: Collection[str]) -> int:
+        """Return in how many bytes the values of some threads are stored: those of all checkpoints
+        and of the writes beside them, without what the database itself needs."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell what a thread takes")
+
     def transact(
         self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
     ) -> Transacted:
@@ -436,6 +441,10 @@ class BaseCheckpointSaver(Closable):
     async def aread_posts(self, thread_id: str) -> Sequence[Post]:
         """`read_posts` for coroutines."""
         return await self._acall(self.read_posts, thread_id)
+
+    async def astored_bytes(self, thread_ids: Collection[str]) -> int:
+        """`stored_bytes` for coroutines."""
+        return await self._acall(self.stored_bytes, thread_ids)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """`copy_thread` for coroutines."""

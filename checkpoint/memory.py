@@ -27,6 +27,7 @@ from .memory_chain import (
     Namespace,
     add_needed,
     by_age,
+    count_bytes,
     has_metadata,
     make_keyframe,
     make_record,
@@ -503,6 +504,12 @@ class InMemorySaver(BuiltinSaver):
                 self._note_newest((target_thread_id, name), chain)
                 self._labels.add((target_thread_id, name), chain.labels)
             self._posts.copy(source_thread_id, target_thread_id)
+
+    def stored_bytes(self, thread_ids: Collection[str]) -> int:
+        """The length of the values of some threads; see `BaseCheckpointSaver.stored_bytes`."""
+        with self._lock:
+            chains = (each for id in thread_ids for each in self._threads.get(id, {}).values())
+            return sum(map(count_bytes, chains))
 
     def _keep_only(self, thread_id: str, checkpoint_ns: str, kept: Collection[str]) -> None:
         chains = self._threads[thread_id]

@@ -293,6 +293,23 @@ def _cut_buffers(chain: Chain) -> None:
                 )
 
 
+def count_bytes(chain: Chain) -> int:
+    """The length of all values of a chain; what several share counts once."""
+    shared: dict[int, int] = {}
+    tasks = (task for each in chain.writes.values() for task in each)
+    size = sum(len(payload) for task in tasks for _, (_, payload) in task.writes)
+    for record in chain.records.values():
+        for stored in record.values.values():
+            base = stored.base if isinstance(stored, DeltaBlob) else stored
+            if isinstance(stored, DeltaBlob):
+                size += sum(map(len, stored.deltas))
+            if isinstance(base, SharedBlob):
+                shared[id(base.buffer)] = len(base.buffer)
+            elif base is not None:
+                shared[id(base[1])] = len(base[1])
+    return size + sum(shared.values())
+
+
 Found = tuple[str, str, ChainRecord]
 """(thread id, namespace, record)"""
 

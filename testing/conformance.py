@@ -21,6 +21,7 @@ NEEDS = {
     "delete_for_runs": "it has no delete_for_runs()",
     "copy_thread": "it has no copy_thread()",
     "prune": "it has no prune()",
+    "stored_bytes": "it has no stored_bytes(): a server on it tells no sizes of threads",
     "store_post": "it has no store_post(): graphs on it cannot be compiled with inbox=True",
     "transact": "it has no transact(): runtime.transaction needs a database of its own with on=",
     "durable": "durable = False: nothing is left when it is opened again",

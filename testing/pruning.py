@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from .asserts import assert_raises, assert_same
+from .asserts import assert_raises, assert_same, assert_that
 from .conformance import register_check
 from .harness import Harness, long_run
 from .listing import ROOT, shelf
@@ -188,6 +188,31 @@ def copy_thread_copies_everything(harness: Harness) -> None:
 def _bare(found: Any) -> Any:
     parent = found.parent_config and found.parent_config["configurable"]["checkpoint_id"]
     return (found.checkpoint, found.metadata, parent, found.pending_writes)
+
+
+@register_check("delete", "stored_bytes", "prune")
+def the_bytes_of_a_thread_come_and_go_with_it(harness: Harness) -> None:
+    """Quotas count by them, and a thread that is deleted takes nothing."""
+
+    def size(*names: str) -> int:
+        return int(harness.call("stored_bytes", names))
+
+    value = "a long text, which no checkpointer stores for less " * 20
+    harness.put("1", {"a": value})
+    harness.put("n1", {"b": value}, ns="n")
+    harness.put("other", {"a": value}, thread="u")
+    one, other = size("t"), size("u")
+    assert_that(one >= 2 * len(value) and other >= len(value), f"bytes of t and u: {one}, {other}")
+    assert_same((size("t", "u"), size("nobody"), size()), (one + other, 0, 0), "bytes together")
+    harness.put("2", {"a": value[::-1]}, parent="1", versions={"a": 2}, new={"a": 2})
+    harness.write("2", [("a", value.upper())])
+    grown = size("t")
+    assert_that(grown >= one + 2 * len(value), f"bytes after more was stored: {grown}")
+    harness.call("prune", ["t"])
+    assert_that(one < size("t") < grown, f"bytes after pruning: {size('t')}")
+    harness.call("delete_thread", "t")
+    harness.reopen()
+    assert_same((size("t"), size("u")), (0, other), "bytes after deleting")
 
 
 @register_check("copy", "copy_thread")

@@ -201,6 +201,11 @@ STATEMENTS = {
         "ORDER BY head DESC NULLS LAST, id LIMIT $1"
     ),
     "namespaces_of": f"{_SPACE} WHERE id = ANY($1::bigint[])",
+    "stored_bytes": " + ".join(
+        f"(SELECT coalesce(sum(length({data})), 0) FROM stategraph_{table} "
+        "WHERE space = ANY($1::bigint[]))"
+        for table, data in (("checkpoints", "body"), ("values", "data"), ("writes", "data"))
+    ).join(("SELECT ", "")),
     "labelled": "SELECT space FROM stategraph_labels WHERE label IN ($1, $2) LIMIT $3",
     "unlabelled": f"{_SPACE} WHERE NOT labelled AND id > $1 ORDER BY id LIMIT $2",
     "set_labelled": "UPDATE stategraph_spaces SET labelled = true WHERE id = $1 AND head = $2",

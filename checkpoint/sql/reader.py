@@ -271,6 +271,18 @@ class SqlReader(BuiltinSaver):
             found = select_namespaces(session, {"configurable": {"thread_id": thread_id}})
         return [each.checkpoint_ns for each in found if each.head_id is not None]
 
+    def stored_bytes(self, thread_ids: Collection[str]) -> int:
+        """Return in how many bytes the values of some threads are stored; see
+        `BaseCheckpointSaver.stored_bytes`.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        with self._session(write=False) as session:
+            ids = [row[0] for each in thread_ids for row in session.rows("namespaces", str(each))]
+            ((size,),) = session.rows("stored_bytes", ids)
+        return int(size)
+
     def _begin_list(
         self,
         config: RunnableConfig | None,

@@ -100,6 +100,11 @@ STATEMENTS = {
     "all_namespaces": f"{SPACE} ORDER BY id",
     "threads": "SELECT thread_id, checkpoint_ns FROM spaces ORDER BY head DESC, id LIMIT ?",
     "namespaces_of": f"{SPACE} WHERE id IN (SELECT value FROM json_each(?))",
+    "stored_bytes": " + ".join(
+        f"(SELECT coalesce(sum(length({data})), 0) FROM {table} "
+        "WHERE space IN (SELECT value FROM json_each(?1)))"
+        for table, data in (("checkpoints", "body"), ("channel_values", "data"), ("writes", "data"))
+    ).join(("SELECT ", "")),
     "labelled": "SELECT space FROM labels WHERE label IN (?, ?) LIMIT ?",
     "unlabelled": f"{SPACE} WHERE labelled IS NOT head AND id > ? ORDER BY id LIMIT ?",
     "set_labelled": "UPDATE spaces SET labelled = head WHERE id = ? AND head = ?",

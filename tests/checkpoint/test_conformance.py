@@ -443,6 +443,16 @@ class FindsTextsOfNumbers(InMemorySaver):
         return (each for each in found if all(str(each.metadata.get(k, ...)) == str(v) for k, v in (filter or {}).items()))
 
 
+@caught_by("the_bytes_of_a_thread_come_and_go_with_it")
+class CountsCheckpointsOnly(SqliteSaver):
+    """What tasks have written beside a checkpoint takes room as well."""
+
+    def stored_bytes(self, thread_ids):
+        with self._session(write=False) as session:
+            ids = [row[0] for each in thread_ids for row in session.rows("namespaces", each)]
+            return sum(len(row[-1]) for id in ids for row in session.rows("all_rows", id))
+
+
 @caught_by("delete_thread_forgets_all_of_it_and_nothing_else")
 class DeleteKeepsWrites(InMemorySaver):
     def delete_thread(self, thread_id):

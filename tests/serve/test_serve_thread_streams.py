@@ -226,7 +226,7 @@ async def test_a_stream_ends_when_the_thread_belongs_to_another_user(seen):
 
 
 def service_of(app):
-    [streams] = [each.endpoint.__self__ for each in app.routes if each.path == "/threads/{thread_id}/stream"]
+    [streams] = [each.endpoint.__wrapped__.__self__ for each in app.routes if each.path == "/threads/{thread_id}/stream"]
     return streams._service
 
 
