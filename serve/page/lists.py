@@ -1,12 +1,14 @@
 """Routes for the page alone, since clients of LangGraph's server have no such calls: search threads
-for a text, and list running work. They only read, and show users only their own threads."""
+for a text, and list running and recent work. They only read, and show users only their own
+threads."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Container
-from datetime import UTC
+from collections.abc import Container, Iterable
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field
@@ -14,7 +16,7 @@ from pydantic import AwareDatetime, Field
 from ...pregel.drivers.spending import read_shared
 from ..bodies import Body
 from ..handlers import Handlers, User, route
-from ..records import Record, select
+from ..records import Record, seconds_until, select
 
 if TYPE_CHECKING:
     from ...workers import JobResult
@@ -26,9 +28,14 @@ SECONDS: Final = 2.0
 """About how long one request searches at most, since states may be large."""
 JOBS: Final = 500
 """How many jobs are shown at most, the oldest first."""
+MINUTES: Final = 60
+"""For how long the overview shows the runs that have ended."""
+RECENT: Final = 2000
+"""How many of these runs, and of failed threads, it reads at most, the newest first."""
 _ORDER: Final = ("updated_at", "thread_id")
 """How the found threads are sorted, the most recently written first: a later request can continue
 in this order even if other threads have been written meanwhile."""
+_DEAD: Final = "WorkersDiedError"
 _OF_RUNS: Final = ("run_id", "thread_id", "graph_id", "created_at")
 _SHOWN: Final = ["thread_id", "status", "metadata", "updated_at"]
 
@@ -46,7 +53,8 @@ class TextSearch(Body):
 
 
 class PageLists(Handlers):
-    """The handlers of `/page/threads`, `/page/threads/{thread_id}` and `/page/queue`."""
+    """The handlers of `/page/threads`, `/page/threads/{thread_id}`, `/page/overview` and
+    `/page/queue`."""
 
     @route("POST /page/threads")
     async def find(self, owner: User, body: TextSearch) -> Record:
@@ -133,6 +141,26 @@ class PageLists(Handlers):
         """Send a thread without its state, which may be large, for clients that poll."""
         return select(_with_status(thread, await self._runs.busy_threads()), None)
 
+    @route("GET /page/overview")
+    async def overview(self, owner: User) -> Record:
+        """Send how many runs have ended in each of the last minutes, the newest last, and how many
+        of them failed; how many seconds half and 99 % of them took at most; and failed threads by
+        their errors, without those of dead letters."""
+        since = (datetime.now(UTC) - timedelta(minutes=MINUTES)).isoformat()
+        written = {"updated_at": {"$gte": since}}
+        runs = await self._records.search("runs", filter=written, owner=owner, limit=RECENT)
+        ended = [each for each in runs if each["status"] not in ("pending", "running")]
+        filter = await self._service.having_status("error")
+        failed = await self._records.search("threads", filter=filter, owner=owner, limit=RECENT)
+        counts = [[0, 0] for _ in range(MINUTES)]
+        for each in ended:
+            minute = int(seconds_until(each["updated_at"]) // 60)  # -1 is the newest
+            for place in {0, int(each["status"] == "error")} if -minute <= MINUTES else ():
+                counts[min(minute, -1)][place] += 1
+        took = sorted(map(_seconds, ended))
+        shown = [took[len(took) * share // 100] for share in (50, 99)] if took else []
+        return {"minutes": counts, "took": shown, "failures": _failures(failed)}
+
     @route("GET /page/queue")
     async def queue(self, owner: User) -> Record:
         """Send the work in progress: the runs of this server, or the jobs of a queue and its
@@ -186,6 +214,27 @@ def _job(job: JobResult) -> Record:
         "run_at": job.run_at,
         "error": None if job.error is None else str(job.error),
     }
+
+
+def _seconds(run: Record) -> float:
+    """Return how long a run took that has ended."""
+    return seconds_until(run["updated_at"]) - seconds_until(run["created_at"])
+
+
+def _failures(threads: Iterable[Record]) -> list[Record]:
+    """Return failed threads by assistant and error, the most frequent first. Errors whose messages
+    differ only in numbers and ids are one."""
+    found: dict[tuple[str, ...], Record] = {}
+    for thread in threads:
+        ran = {name: thread["metadata"].get(name, "") for name in ("graph_id", "assistant_id")}
+        error = {"error": "", "message": "", **(thread["error"] or {})}
+        alike = re.sub(r"\b[\da-f-]*\d[\da-f-]*\b", "#", error["message"])
+        group = found.setdefault(
+            (*ran.values(), error["error"], alike), {**ran, **error, "threads": []}
+        )
+        group["threads"].append(thread["thread_id"])
+    groups = [each for each in found.values() if each["error"] != _DEAD]
+    return sorted(groups, key=lambda each: -len(each["threads"]))
 
 
 def _sort_key(thread: Record) -> tuple[str, str]:

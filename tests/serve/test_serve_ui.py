@@ -299,7 +299,7 @@ NESTED = {
     ],
 )  # fmt: skip
 def test_a_form_gives_what_its_schema_says(page, schema, typed, value):
-    page.go("#/queue")
+    page.go("#/overview")
     script = f"""import(new URL("page/form.js", document.baseURI)).then(({{ makeForm }}) => {{
         const form = makeForm({json.dumps(schema)}), typed = {json.dumps(typed)};
         document.querySelector("main").append(form.element);
@@ -311,7 +311,7 @@ def test_a_form_gives_what_its_schema_says(page, schema, typed, value):
 
 
 def test_an_object_that_may_be_left_out_is_added_by_a_button(page):
-    page.go("#/queue")
+    page.go("#/overview")
     page.browser.run(f"""import(new URL("page/form.js", document.baseURI)).then(({{ makeForm }}) => {{
         window.form = makeForm({json.dumps(NESTED)});
         document.querySelector("main").append(window.form.element);
@@ -327,7 +327,7 @@ def test_a_title_that_says_more_than_the_name_is_the_label(page):
     schema = {"type": "object", "required": ["max_sum"], "properties": {
         "amount": {"type": "number", "title": "Amount (EUR)"}, "max_sum": {"type": "number", "title": "Max Sum"}, "who": {"$ref": "#/$defs/Person"},
     }, "$defs": {"Person": {"type": "string", "title": "Person"}}}  # fmt: skip
-    page.go("#/queue")
+    page.go("#/overview")
     page.browser.run(f"""import(new URL("page/form.js", document.baseURI)).then(({{ makeForm }}) => {{
         document.querySelector("main").append(makeForm({json.dumps(schema)}).element);
     }})""")
@@ -628,7 +628,7 @@ def test_a_schedule_is_made_paused_and_deleted(page, client):
 
 
 def test_the_queue_shows_running_jobs(page, client, speech):
-    page.go("#/queue")
+    page.go("#/overview")
     page.sees("Runs take place in this server", "No run is under way.")
     client.post("/threads", json={"thread_id": "chat"})
     body = {"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "hello"}]}}
@@ -645,7 +645,7 @@ def test_the_queue_shows_what_is_spent_of_shared_budgets(browser):
         config = {"configurable": {"user": "ann"}}
         client.post("/runs/wait", json={"assistant_id": "paying", "input": {"log": []}, "config": config})
         page = Reader(browser, url)
-        page.go("#/queue")
+        page.go("#/overview")
         page.sees("Budgets", "user ann", "0.75 of 0.5 usd", "empty")
         page.leave()
 
@@ -666,7 +666,7 @@ def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser, postg
                 for thread in ("first", "second"):
                     client.post("/threads", json={"thread_id": thread})
                     client.post(f"/threads/{thread}/runs", json=body).raise_for_status()
-            page.go("#/queue")
+            page.go("#/overview")
             page.sees("Workers 1", "1 job", "Jobs 2", "first", "running", "second", "waiting", "No job has been given up")
             speech.go_on.release(9)
             page.sees("No job waits or runs.", "idle")
@@ -684,7 +684,7 @@ def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser, postg
             assert (told["jobs"], "workers" in told) == ([], False)
             browser.tell("Network.setCookie", url=url, name="user", value="ann")
             page = Reader(browser, url)
-            page.go("#/queue")
+            page.go("#/overview")
             page.sees("Dead letters 1", "of-ann", "parked")
             assert "Workers" not in page.text() and "of-bob" not in page.text()
             page.press_button("Retry")
@@ -700,6 +700,25 @@ def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser, postg
             page.sees("No job has been given up", "No job waits or runs.")
             browser.tell("Network.clearBrowserCookies")
             page.leave()
+
+
+def test_the_overview_groups_failures_and_tries_them_again(page, client):
+    for thread in ("one", "two"):
+        order(client, thread, "bomb")
+        answer(client, thread)
+    order(client, "asks")
+    page.go("#/overview")
+    page.sees("Failures 1", "ValueError", "cannot ship", "2 threads", "40 %")  # five runs, two of them failed
+    told = client.get("/page/overview").json()
+    assert [sum(kind) for kind in zip(*told["minutes"], strict=True)] == [5, 2]
+    assert 0 < told["took"][0] <= told["took"][1]
+    before = {each: client.get(f"/threads/{each}/runs").json() for each in ("one", "two")}
+    page.press_button("Retry all")
+    page.sees("2 threads tried again.", within="#said")
+    for thread, runs in before.items():
+        finish(client, thread)
+        assert len(client.get(f"/threads/{thread}/runs").json()) == len(runs) + 1
+    page.sees("57 %")
 
 
 # -- keys, errors ------------------------------------------------------------------------------------------------------
@@ -731,12 +750,12 @@ def test_the_keyboard_is_enough(page, client):
 
 
 def test_the_link_to_the_content_leaves_the_view_as_it_is(page):
-    page.go("#/queue")
+    page.go("#/overview")
     page.sees("No run is under way.")
     page.browser.run("document.querySelector('.skip').focus()")
     page.browser.press("Enter")
     page.until("document.activeElement.id === 'main'")
-    assert page.browser.run("location.hash") == "#/queue"
+    assert page.browser.run("location.hash") == "#/overview"
     page.sees("No run is under way.")
 
 
@@ -832,7 +851,7 @@ def test_behind_a_cookie_each_user_sees_the_own_threads(browser):
         assert "of-bob" not in page.text()
         page.go("#/thread/of-bob")
         page.sees("There is no thread “of-bob”.")
-        page.go("#/queue")
+        page.go("#/overview")
         page.sees("No run is under way.")
         browser.tell("Network.clearBrowserCookies")
         browser.said.clear()
@@ -902,7 +921,7 @@ def test_texts_have_contrast_to_their_background(page, client, speech, theme):
     client.post("/threads", json={"thread_id": "chat"})
     client.post("/threads/chat/runs/wait", json={"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "weather `x` https://a.org"}]}})
     client.post("/runs/crons", json={"assistant_id": "orders", "schedule": "0 9 * * *", "input": {"item": "tea"}})
-    for place in ("", "#/inbox", "#/thread/asks/state", "#/thread/failed/steps", "#/thread/chat/chat", "#/schedules", "#/queue"):
+    for place in ("", "#/inbox", "#/thread/asks/state", "#/thread/failed/steps", "#/thread/chat/chat", "#/schedules", "#/overview"):
         page.go(place)
         page.browser.run(f"document.documentElement.dataset.theme = '{theme}'; new Promise(done => setTimeout(done, 300))")
         assert page.browser.run(CONTRASTS) == [], place
@@ -918,7 +937,7 @@ def test_every_view_fits_its_window_and_names_its_controls(page, client, width, 
     client.post("/runs/crons", json={"assistant_id": "orders", "schedule": "0 9 * * *", "input": {"item": "tea " * 99}})
     page.browser.tell("Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=False)
     try:
-        for place in ("", "#/inbox", f"#/thread/{'a-long-id-' * 8}/state", "#/thread/chat", "#/schedules", "#/queue"):
+        for place in ("", "#/inbox", f"#/thread/{'a-long-id-' * 8}/state", "#/thread/chat", "#/schedules", "#/overview"):
             page.go(place)
             page.browser.run("new Promise(done => setTimeout(done, 300))")
             assert page.browser.run("document.documentElement.scrollWidth") <= width, place

@@ -17,7 +17,7 @@ const VIEWS = {
   inbox: { title: "Inbox", load: () => import("./inbox.js") },
   thread: { load: () => import("./thread.js") },
   schedules: { title: "Schedules", load: () => import("./schedules.js") },
-  queue: { title: "Queue", load: () => import("./queue.js") },
+  overview: { title: "Overview", load: () => import("./overview.js") },
 };
 
 const byId = (id) => document.getElementById(id);

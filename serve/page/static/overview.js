@@ -1,21 +1,33 @@
-// What is at work: the runs of this server, or the workers, the queue and the dead letters of a fleet; and shared budgets.
+// What has run lately, what has failed and why, and what is at work: the runs of this server, or the
+// workers, the queue and the dead letters of a fleet;
+// and shared budgets.
 import { poll } from "./api.js";
 import { brief, button, chip, fill, make, say, when } from "./dom.js";
 import { countOf } from "./elements.js";
 
 const SECONDS = 3;
+const SHOWN = 3; // threads of a failure that are named
 
 export async function open(main, { api, signal }) {
   const body = make("div");
-  main.append(make("div.line.top", {}, make("h1", {}, "Queue")), body);
+  main.append(make("div.line.top", {}, make("h1", {}, "Overview")), body);
   let seen = "";
   const load = async () => {
-    const found = await api.get("page/queue", signal);
+    const found = await Promise.all(["overview", "queue"].map((each) => api.get(`page/${each}`, signal)));
     if (JSON.stringify(found) === seen) return;
     seen = JSON.stringify(found);
     const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
-    fill(body, draw(found, deadRow), found.budgets.length > 0 && table("Budgets", found.budgets, budgetRow));
+    fill(body, drawRecent(...found), drawFailures(found[0].failures, again), draw(found[1], deadRow),
+      found[1].budgets.length > 0 && table("Budgets", found[1].budgets, budgetRow));
     if (at) [...body.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
+  };
+  /** Run what is pending on failed threads once more. */
+  const again = async ({ assistant_id: assistant, threads }) => {
+    for (const id of threads) {
+      await api.post(`threads/${encodeURIComponent(id)}/runs`, { assistant_id: assistant, input: null, multitask_strategy: "reject", stream_mode: ["updates"] });
+    }
+    say(`${countOf(threads.length, "thread")} tried again.`);
+    await load();
   };
   const act = async (method, job, end, done) => {
     const asked = new URLSearchParams({ thread_id: job.thread_id });
@@ -38,6 +50,42 @@ export async function open(main, { api, signal }) {
   poll(SECONDS, signal, load);
 }
 
+/** The runs that ended in the last hour, minute by minute, and how long the oldest one waits. */
+function drawRecent({ minutes, took }, { runs = [], jobs = [] }) {
+  const [ended, failed] = [0, 1].map((kind) => minutes.reduce((sum, minute) => sum + minute[kind], 0));
+  const most = Math.max(...minutes.map(([count]) => count), 1);
+  const waiting = [...runs, ...jobs].filter(({ status }) => status === "pending" || status === "waiting");
+  const since = waiting.map((each) => Date.now() - Number(new Date(each.run_at ?? each.created_at)));
+  const figure = (name, text) => make("div", {}, make("dt.sub", {}, name), make("dd", {}, text));
+  const bars = minutes.map(([count, bad], place) => {
+    const parts = [make("i"), make("b")];
+    [count - bad, bad].forEach((part, kind) => { parts[kind].style.height = `${(100 * part) / most}%`; });
+    return make("span", { title: `${minutes.length - place} min ago: ${countOf(count, "run")}, ${bad} failed` }, parts);
+  });
+  return make("section.card.recent", { "aria-label": "Last hour" },
+    make("dl", {}, figure("runs per minute", (ended / minutes.length).toFixed(ended < minutes.length ? 2 : 0)), figure("failed", ended ? `${Math.round((100 * failed) / ended)} %` : "—"),
+      figure("took, half of them (p50)", lasting(took[0])), figure("took, 99 % (p99)", lasting(took[1])),
+      figure("oldest waits", since.length ? lasting(Math.max(...since, 0) / 1000) : "—")),
+    make("div.bars", { role: "img", "aria-label": `${countOf(ended, "run")} in the last hour, ${failed} failed` }, bars));
+}
+
+function lasting(seconds) {
+  if (seconds === undefined) return "—";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  return seconds < 100 ? `${seconds.toFixed(1)} s` : `${Math.round(seconds / 60)} min`;
+}
+
+/** Failed threads by their errors. */
+function drawFailures(failures, again) {
+  if (!failures.length) return null;
+  const row = (failure) => make("li.dead-letter", {},
+    make("div.row", {}, make("b", {}, failure.error), make("span.graph", {}, failure.graph_id),
+      make("span.sub.said", {}, failure.threads.slice(0, SHOWN).map((id) => [threadLink(id), " "]), failure.threads.length > SHOWN && "…"),
+      make("span.right", {}, countOf(failure.threads.length, "thread"), button(failure.threads.length > 1 ? "Retry all" : "Retry", () => again(failure), { title: "Run what has failed once more, on each of these threads" }))),
+    make("p.notice.bad", {}, failure.message));
+  return table("Failures", failures, row);
+}
+
 function draw({ fleet, runs, workers, jobs, dead }, deadRow) {
   if (!fleet) {
     return [make("p.notice", {}, "Runs take place in this server, thread by thread. Nothing is queued elsewhere."), table("Runs", runs, runRow, "No run is under way.")];
@@ -51,7 +99,7 @@ function draw({ fleet, runs, workers, jobs, dead }, deadRow) {
   ];
 }
 
-function table(title, rows, row, nothing) {
+function table(title, rows, row, nothing = "") {
   return make("section.card", {}, make("h2", {}, title, make("span.sub", {}, rows.length ? ` ${rows.length}` : "")),
     rows.length ? make("ul.list.flat", {}, rows.map(row)) : make("p.sub", {}, nothing));
 }
