@@ -31,6 +31,7 @@ from ..pregel.clock import CLOCK
 from ..pregel.drivers.futures import digest_arguments
 from ..pregel.drivers.steps import drive_mixed, run_steps
 from ..pregel.errors import UnknownOutcomeError, nearest, warn
+from ..pregel.policies import RetryPolicy
 from ..pregel.program.callables import Hints, infer_name, injectable_kind, signature_of
 from ..pregel.running import (
     ONCE,
@@ -61,6 +62,7 @@ class Effect(NamedTuple):
     probe: Callable[..., Any] | None = None
     not_done: Errors = ()
     undo: Callable[..., Any] | None = None
+    retry: tuple[RetryPolicy, ...] = ()
 
 
 def effect(

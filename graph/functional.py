@@ -95,6 +95,7 @@ class TaskFunction(Generic[P, T]):
     ) -> None:
         effect = effect or declared_of(function)
         if effect is not None:  # what the call returns is recorded as that of the task
+            effect = effect._replace(retry=policies.retry)  # of what undoes it, too
             function = declare(function, effect, recorded=False)
         self.function = function
         self.name: str = name or infer_name(function)

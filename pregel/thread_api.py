@@ -563,11 +563,11 @@ class StoredThreads(Generic[ValuesT]):
 
         Undone is each call of a function with `undo=` (`@effect`, `@task`, tools, `runtime.once`),
         also in nested graphs and in tasks that have failed. Each undo is made once, whatever is
-        killed; one that fails is retried as by `RetryPolicy()`, and then becomes a question: answer
-        `{"decision": "again"}`, or `{"decision": "done"}` once it is undone by hand. Of a call that
-        may have happened (the process died in it) the probe tells the result; a keyed one is made
-        again with its key; else a question asks: `{"decision": "done", "result": ...}` or
-        `{"decision": "not done"}`.
+        killed; one that fails is retried by the policy of the `@task` or node whose call it undoes,
+        else by `RetryPolicy()`, and then becomes a question: answer `{"decision": "again"}`, or
+        `{"decision": "done"}` once it is undone by hand. Of a call that may have happened (the
+        process died in it) the probe tells the result; a keyed one is made again with its key; else
+        a question asks: `{"decision": "done", "result": ...}` or `{"decision": "not done"}`.
 
         Until it has ended, `next` is `("__undo__",)`. Then this method, `invoke(None)` or an
         answer continues it; other calls raise `ThreadUndoingError`.

@@ -23,7 +23,7 @@ from ...channels.base import MISSING
 from ...checkpoint.base import RETURN, UNDOING, UNDONE, CheckpointTuple, address, coordinates
 from ..errors import ThreadUndoingError, Undo, UndoneSignal
 from ..names import TASKS, UNDO
-from ..policies import NodePolicies, RetryPolicy
+from ..policies import RetryPolicy
 from ..program.node import PregelNode
 from ..program.program import CompiledNode, Program, ReaderPool
 from ..run.effects import Effects, Load
@@ -38,11 +38,13 @@ from ..task.interrupts import interrupt
 from ..task.outcome import wait_before_retry
 from ..types import GraphOutput, Send
 from ..undo import DECLARED, record_keys
-from .steps import run_steps
+from .steps import Waits, drive_mixed, run_steps
+from .waits import WAITS
 
 Steps = Generator[Any, Any, Any]
 Entry = dict[str, Any]
 _RETRY: Final = (RetryPolicy(),)
+"""Where neither the `@task` nor the node whose call is undone has a policy."""
 
 
 class Calls:
@@ -330,10 +332,7 @@ def program_with_undo(program: Program) -> Program:
     """The program with the node that undoes."""
     known = program.variants.get(UNDO)
     if known is None:
-        policies = NodePolicies(_RETRY)
-        declared = PregelNode(
-            channels=(), triggers=(), bound=(_UndoNode(),), policies=policies
-        )
+        declared = PregelNode(channels=(), triggers=(), bound=(_UndoNode(program),))
         node = CompiledNode(UNDO, declared, ReaderPool({}).reader(()), ())
         known = replace(program, nodes={**program.nodes, UNDO: node}, variants={})
         program.variants[UNDO] = known
@@ -343,15 +342,43 @@ def program_with_undo(program: Program) -> Program:
 class _UndoNode:
     """The body of the node."""
 
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
     def invoke(self, plan: dict[str, Any], config: Any = None) -> Any:
         """Undo all, and end with `UndoneSignal`."""
-        return run_steps(_undo_all(plan, _call))
+        return run_steps(self._undo_all(plan, _call, WAITS))
 
     async def ainvoke(self, plan: dict[str, Any], config: Any = None) -> Any:
         """`invoke` for coroutines."""
-        from .steps import drive_mixed
+        from .awaits import AWAITS
 
-        return await drive_mixed(_undo_all(plan, _acall))
+        return await drive_mixed(self._undo_all(plan, _acall, AWAITS))
+
+    def _undo_all(self, plan: dict[str, Any], call: Callable[..., Any], waits: Waits) -> Steps:
+        effects = []
+        for entry in plan["effects"]:
+            retry = _find_retry(self._program, entry)
+            outcome = yield from _undo_one(RUNNING.get(), entry, retry, call, waits)
+            effects.append({
+                "id": entry["id"], "call": entry["call"], "undo": entry[UNDO], "outcome": outcome,
+            })  # fmt: skip
+        raise UndoneSignal(plan, effects)
+
+
+def _find_retry(program: Program, entry: Entry) -> Sequence[RetryPolicy]:
+    """The retry policies of the `@task` or node whose call is undone."""
+    declared = getattr(DECLARED.get(entry.get("effect") or ""), "__stategraph_effect__", None)
+    if declared is not None and declared.retry:
+        return tuple(declared.retry)
+    *around, name = entry["node"]
+    for key in around:
+        child = program.nested.get(key)
+        if child is None:  # a function runs that graph, and has not in this process
+            return _RETRY
+        program = child.program
+    node = program.nodes.get(name)
+    return _RETRY if node is None else node.retry or _RETRY
 
 
 def _call(function: Any, arguments: dict[str, Any]) -> Any:
@@ -368,21 +395,15 @@ def _acall(function: Any, arguments: dict[str, Any]) -> Any:
     return asyncio.to_thread(function, **arguments)
 
 
-def _undo_all(plan: dict[str, Any], call: Callable[..., Any]) -> Steps:
-    effects = []
-    for entry in plan["effects"]:
-        outcome = yield from _undo_one(RUNNING.get(), entry, call)
-        shown = {"id": entry["id"], "call": entry["call"], "undo": entry[UNDO], "outcome": outcome}
-        effects.append(shown)
-    raise UndoneSignal(plan, effects)
-
-
-def _undo_one(task: Any, entry: Entry, call: Callable[..., Any]) -> Steps:
+def _undo_one(
+    task: Any, entry: Entry, retry: Sequence[RetryPolicy], call: Callable[..., Any], waits: Waits
+) -> Steps:
     """Undo one call: "undone", "not done" if it had not happened, or "done by hand"."""
     function = DECLARED[entry[UNDO]]
     for number in count(1):
         failed = task.begin_effect(ONCE, f"{entry['id']} failed {number}", awaits=True)
-        if not failed.known:
+        failures: dict[int, int] = {}
+        while not failed.known:
             try:
                 result = yield from _find_result(entry, call)
                 if not result:
@@ -390,11 +411,8 @@ def _undo_one(task: Any, entry: Entry, call: Callable[..., Any]) -> Steps:
                 arguments = {**entry["arguments"], "result": result[0]}
                 yield call(function, _choose(function, arguments))
             except Exception as error:
-                if wait_before_retry(_RETRY, {0: task.attempt - 1}, error) is not None:
-                    raise
-                waited = failed.save(f"{error!r:.300}")
-                if waited is not None:
-                    yield waited
+                pause = wait_before_retry(retry, failures, error)
+                yield failed.save(f"{error!r:.300}") if pause is None else waits.sleep(pause)
             else:
                 return "undone"
         question = {

@@ -12,6 +12,7 @@ from stategraph import (
     Command,
     InMemorySaver,
     MessagesState,
+    RetryPolicy,
     Runtime,
     Send,
     StateGraph,
@@ -225,3 +226,75 @@ def test_the_result_of_a_node_is_not_taken_for_a_record_of_an_undo():
     app.invoke({"log": []}, CONFIG)
     app.undo(CONFIG)
     assert DONE == []
+
+
+QUICK = RetryPolicy(max_attempts=4, initial_interval=0.0, retry_on=ValueError)
+
+
+@pytest.mark.parametrize("whose", ["node", "nested", "task", "nobody"])
+@pytest.mark.parametrize("failures", [3, 4])
+def test_an_undo_is_retried_by_the_policy_of_what_it_undoes(drive, whose, failures):
+    """Each on its own: what one undo has used up is not missing to the next. Then a question asks."""
+
+    @effect("keyed")
+    def fail(item: str) -> None:
+        DONE.append(f"try {item}")
+        if DONE.count(f"try {item}") <= failures:
+            raise ValueError("closed")
+
+    @task(undo=fail, retry_policy=QUICK)
+    def order(item: str) -> None: ...
+
+    @effect("keyed", undo=fail)
+    def buy(item: str) -> None: ...
+
+    def step(state: Log):
+        for item in "ab":
+            order(item).result() if whose == "task" else buy(item)
+
+    graph = StateGraph(Log).add_node("n", step, retry_policy=QUICK if whose in ("node", "nested") else None).add_edge(START, "n")
+    app = graph.compile(checkpointer=InMemorySaver())
+    if whose == "nested":
+        app = chain_of(Log, inner=graph.compile()).compile(checkpointer=InMemorySaver())
+    drive.invoke(app, {"log": []}, CONFIG)
+    state = drive.call(app, "undo", CONFIG)
+    if whose == "nobody":  # a ValueError is nothing that `RetryPolicy()` retries
+        assert DONE == ["try b"] and state.interrupts
+    elif failures == 3:
+        assert DONE == ["try b"] * 4 + ["try a"] * 4 and state.next == ()
+    else:
+        assert DONE == ["try b"] * 4 and state.interrupts
+        drive.invoke(app, Command(resume={"decision": "again"}), CONFIG)
+        assert DONE == ["try b"] * 5 + ["try a"] * 4
+
+
+@pytest.mark.parametrize("kind", ["keyed", "irreversible"])
+def test_what_a_graph_has_done_that_stores_nothing_is_recorded_with_its_task(drive, kind):
+    """It starts over after a death, and finds what it has done: nothing is done twice, and all is undone."""
+    deaths = []
+
+    @effect(kind, undo=cancel)
+    def buy(item: str, idempotency_key: str) -> str:
+        DONE.append(f"buy {item}")
+        return idempotency_key
+
+    def step(item: str):
+        def body(state: Log, runtime: Runtime):
+            key = buy(item)
+            runtime.once("mail", DONE.append, f"mail {item}")
+            if item == "y" and not deaths:
+                deaths.append(key)
+                raise KeyboardInterrupt
+            return {"log": [key]}
+
+        return body
+
+    low = chain_of(Log, y=step("y")).compile()
+    inner = chain_of(Log, x=step("x"), low=low, z=step("z")).compile(checkpointer=False)
+    app = chain_of(Log, a=buying("a"), inner=inner).compile(checkpointer=InMemorySaver())
+    with pytest.raises(KeyboardInterrupt):
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert deaths[0] in drive.invoke(app, None, CONFIG)["log"]
+    assert DONE == ["buy a", "buy x", "mail x", "buy y", "mail y", "buy z", "mail z"]
+    drive.call(app, "undo", CONFIG)
+    assert DONE[7:] == ["cancel z", "cancel y", "cancel x", "cancel a"]
