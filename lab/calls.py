@@ -20,7 +20,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..checkpoint.serde import Serializer
 from ..checkpoint.serde.json_form import from_json, to_json
-from ..pregel.budgets import find_price
 from ..pregel.drivers.futures import arguments_digest
 from ..pregel.names import NS_END, NS_SEP, without_ids
 from ..pregel.observer import Operation, TaskInfo
@@ -33,6 +32,7 @@ from ..pregel.task.task import Task
 from ..testing.comparing import hide_ids, rename_ids
 from ..testing.recorder import error_of
 from ..testing.recording import RecordedTask, Recording
+from ..visualize.render.step_data import count_usage as count_told
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,17 +436,10 @@ def count_usage(recording: Recording, prices: Mapping[str, tuple[float, float]])
         prices: as of a `Budget`.
     """
     tasks = (task for run in recording.runs for _, task in run.tasks() if not task.steps)
-    calls, tokens, usd = 0, 0, 0.0
-    for answer in (each for task in tasks for each in find_answers(task.writes)):
-        held = answer.get("value", answer)
-        usage = held.get("usage") or held.get("usage_metadata") or {}
-        given = usage.get("prompt_tokens") or usage.get("input_tokens") or 0
-        made = usage.get("completion_tokens") or usage.get("output_tokens") or 0
-        calls += 1
-        tokens += usage.get("total_tokens") or given + made
-        model = (held.get("response_metadata") or {}).get("model_name", "")
-        usd += find_price(prices, model, (given, made))
-    return Usage(calls, tokens, usd)
+    answers = [each for task in tasks for each in find_answers(task.writes)]
+    used = count_told((each.get("value", each) for each in answers), prices)
+    given, made, usd = used or (0, 0, 0.0)
+    return Usage(len(answers), int(given + made), usd)
 
 
 def _tool_calls(form: Any) -> Iterator[Mapping[str, Any]]:

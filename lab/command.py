@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from datetime import datetime
 from html import escape
 from pathlib import Path
+from traceback import print_exc
 from typing import Any, Final, get_args
 
 from ..checkpoint.base import address
@@ -39,7 +40,10 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     about = "run stored threads again with one thing changed; nodes that are not changed do not run"
     run = commands.add_parser("run", help=about, description=about)
-    _add_place(run)
+    place = run.add_mutually_exclusive_group(required=True)
+    text = "the threads are in this file (of --save) or folder of recordings"
+    place.add_argument("--recordings", type=Path, metavar="PATH", help=text)
+    _add_place(run, place)
     add = run.add_argument
     add("--thread", action="append", metavar="ID", help="a thread; may be repeated")
     add("--last", type=int, metavar="N", default=20, help="the newest N threads (%(default)s)")
@@ -73,7 +77,7 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     run.set_defaults(lab=_run)
     for name, (ask, about, what) in _QUESTIONS.items():
         question = commands.add_parser(name, help=about, description=about)
-        _add_place(question)
+        _add_place(question, question.add_mutually_exclusive_group(required=True))
         question.add_argument("wanted", metavar=what[0], help=what[1])
         question.add_argument("--thread", required=True, metavar="ID", help="the thread's id")
         text = "as it was then (default: the newest)"
@@ -85,10 +89,10 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=main)
 
 
-def _add_place(parser: argparse.ArgumentParser) -> None:
+def _add_place(parser: argparse.ArgumentParser, place: Any) -> None:
     parser.add_argument("graph", help=f"the graph that ran the threads: {TARGET_HELP}")
-    place = "an SQLite file, or postgresql://...; it is only read"
-    parser.add_argument("--db", required=True, metavar="FILE-OR-URL", help=place)
+    text = "an SQLite file, or postgresql://...; it is only read"
+    place.add_argument("--db", metavar="FILE-OR-URL", help=text)
     text = "the database is one of LangGraph's checkpointers"
     parser.add_argument("--langgraph", action="store_true", help=text)
     parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
@@ -100,8 +104,10 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the graph are for its authors
             graph = find_graph(asked.graph)
-        if asked.langgraph:
-            opened: Any = nullcontext(read_langgraph(asked.db, graph))
+        if asked.db is None:
+            opened: Any = nullcontext()
+        elif asked.langgraph:
+            opened = nullcontext(read_langgraph(asked.db, graph))
         else:
             opened = open_saver(asked.db, graph.serde, asked.keys)
         with opened as saver:
@@ -115,6 +121,9 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         parser.error(f"{asked.db} cannot be read: {error}")
     except (StateGraphError, ValueError, TypeError) as error:
         parser.error(str(error))
+    except Exception:  # of a judge or a predicate; 1 would mean that the gate has failed
+        print_exc()
+        return 2
 
 
 def _answer(app: Pregel, asked: argparse.Namespace) -> int:
@@ -172,7 +181,8 @@ def _run(app: Pregel, asked: argparse.Namespace) -> int:
     with virtual_time():  # retries do not wait, and nothing else runs in this process
         trials = whatif(
             app,
-            asked.thread
+            asked.recordings
+            or asked.thread
             or find_threads(
                 app,
                 last=asked.last,
@@ -188,7 +198,7 @@ def _run(app: Pregel, asked: argparse.Namespace) -> int:
             judge={name.rpartition(":")[2]: _function(name) for name in asked.judge},
         )
     if not len(trials):
-        raise NotFoundError(f"{asked.db} has no such threads")
+        raise NotFoundError(f"{asked.db or asked.recordings} has no such threads")
     print(printable_lines(trials.draw_text()))
     if asked.save is not None:
         trials.save(asked.save)

@@ -126,11 +126,10 @@ def _align(one: list[Any], other: list[Any]) -> Iterator[tuple[str, int, int, in
 
 
 def _forms(step: tuple[RecordedTask, ...]) -> dict[str, Any]:
-    """What the tasks of a step did, by their nodes."""
+    """What the tasks of a step did, by their nodes; their ids say nothing."""
     found: dict[str, Any] = {}
     for number, task in enumerate(step):
         name = task.node if task.node not in found else f"{task.node} {number + 1}"
-        form = hide_ids(task.to_json())
-        del form["node"]
-        found[name] = form
+        form = hide_ids(task.to_json()).items()
+        found[name] = {key: each for key, each in form if key not in ("node", "id", "ids")}
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
@@ -11,7 +10,7 @@ from typing import Any, get_args
 
 from ..checkpoint.base import BaseCheckpointSaver, address
 from ..pregel.app import Pregel
-from ..testing.recording import End, Recording
+from ..testing.recording import End, Recording, read_file
 from ..testing.thread_reader import ThreadError, read_thread
 
 Threads = int | str | Recording | Path | Mapping[str, Any] | Iterable[str | Recording | Path]
@@ -86,9 +85,10 @@ def read_recordings(app: Pregel, threads: Threads) -> Iterator[tuple[str, Record
 
 def _read_file(file: Path) -> Iterator[tuple[str, Recording]]:
     """The recording of a file, or all those of a cohort."""
-    text = file.read_text("utf-8")
-    if not text.startswith("["):
-        yield file.name, Recording.load(file)
-        return
-    for number, each in enumerate(json.loads(text), 1):
-        yield f"{file.name} {number}", Recording.from_json(each)
+
+    def read(held: Any) -> list[Recording]:
+        return list(map(Recording.from_json, held if isinstance(held, list) else [held]))
+
+    found = read_file(file, read)
+    for number, each in enumerate(found, 1):
+        yield f"{file.name} {number}" if len(found) > 1 else file.name, each

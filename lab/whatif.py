@@ -356,9 +356,8 @@ class _Lab:
         """The node that did something else though it is the same and was given the same."""
         if first is None or not first.what.startswith(("write", "question")):
             return ""
-        node = first.where.rpartition("node '")[2].partition("'")[0]
         other = {*self._changed, *(each.node for each in calls if each.came not in _RECORDED)}
-        return "" if node in other or node in self._taped else node
+        return "" if first.node in other or first.node in self._taped else first.node
 
     def _compared(
         self, name: str, before: Recording, now: Recording, refused: Unrecorded | None
@@ -366,7 +365,11 @@ class _Lab:
         last, new, serde = before.runs[-1], now.runs[-1], self._app.serde
         scores: dict[str, float] = {}
         for judge, ask in self._judges.items() if not refused else ():
-            said = ask(from_json(last.state, serde), from_json(new.state, serde))
+            try:
+                said = ask(from_json(last.state, serde), from_json(new.state, serde))
+            except Exception as error:
+                error.add_note(f"judge {judge!r}, thread {name!r}")
+                raise
             try:
                 scores[judge] = (0.0 if said else -1.0) if isinstance(said, bool) else float(said)
             except (TypeError, ValueError):
@@ -376,7 +379,8 @@ class _Lab:
         if refused is not None and (first is None or not first.now):  # it has ended there
             where = "its end" if first is None else first.where
             place = f"{where.partition(', node ')[0]}, node {refused.node!r}"
-            first = Difference(place, refused.what, "", "recorded", str(refused))
+            text = str(refused)
+            first = Difference(place, refused.what, "", "recorded", text, refused.node)
         return Trial(
             thread=name,
             difference=first,

@@ -10,18 +10,21 @@ from typing import Any, Final
 from ..channels.base import MISSING
 from ..checkpoint.base import address, coordinates
 from ..pregel.app import Pregel
+from ..pregel.drivers.steps import run_steps
+from ..pregel.drivers.waits import WAITS
 from ..pregel.errors import nearest
 from ..pregel.names import NS_END, START, child_ns
-from ..pregel.run.ledger import Ledger
-from ..pregel.run.snapshots import list_nested
-from ..pregel.types import AnyConfig
+from ..pregel.run.ledger import Ledger, TaskRecord
+from ..pregel.run.snapshots import find_whole, list_nested
+from ..pregel.types import AnyConfig, Send
 from ..testing.fakes import find_node
 from ..testing.recording import RecordedStep
-from ..testing.thread_reader import read_thread
+from ..testing.thread_reader import destinations, read_thread
+from ..visualize.group import group
 from ..visualize.trace.diff import is_same
 from ..visualize.trace.reader import read_snapshot, read_trace
 from ..visualize.trace.records import TraceStep, TraceTask
-from ..visualize.trace.values import format_value
+from ..visualize.trace.values import count_noun, format_value, sanitize
 
 LONGEST: Final = 120
 """Characters that are shown of a value."""
@@ -44,8 +47,9 @@ class Cause:
             asked, and how long its attempts took; those that wrote the key if the value itself is
             in no write.
         answers: what they asked and were answered, as short texts.
-        read: what these tasks had read, each with its own cause; first, of a task that ran a nested
-            graph, the value there.
+        read: what these tasks had read or were sent, each with its own cause; first, of a task that
+            ran a nested graph, the value there; last, of a value that a reducer has made of theirs
+            and the one before, that one.
     """
 
     path: str
@@ -77,8 +81,9 @@ class Cause:
         for task in self.tasks:
             if task.name == START:
                 continue
-            attempts = f", {len(task.spans)} attempts" if len(task.spans) > 1 else ""
-            yield f"{task.name}{attempts}: {task.input} → {task.result}"
+            number = len(task.spans)
+            times = f", {count_noun(number, task.noun)}" if number > 1 else ""
+            yield f"{task.name}{times}: {task.input} → {task.result}"
         yield from (f"asked {asked}, answered {answer}" for asked, answer in self.answers)
 
 
@@ -189,6 +194,7 @@ class _Search:
         self._thread, self._ns, _ = coordinates(config)  # type: ignore[arg-type]
         self._graph = app.nested(self._ns)
         self._wanted: list[tuple[Cause, Sequence[str], int]] = []
+        self._sent: list[tuple[Cause, str, int]] = []
 
     def find(self, cause: Cause, parts: Sequence[str], depth: int) -> None:
         """Complete a cause: look for what made its value."""
@@ -199,7 +205,16 @@ class _Search:
         """Look at a step, and the states before and after it."""
         if step.checkpoint is None:  # it has changed nothing yet
             return
+        sent, self._sent = self._sent, []
         wanted, self._wanted = self._wanted, []
+        for cause, node, depth in sent:
+            cause.tasks = tuple(
+                task for task, record in self._records(step) if node in _sent_to(record)
+            )
+            if cause.tasks:
+                self._note(cause, step, before, depth)
+            else:
+                self._sent.append((cause, node, depth))
         for cause, parts, depth in wanted:
             old, new = _look(before, parts), _look(after, parts)
             if new is MISSING or (old is not MISSING and is_same(old, new)):
@@ -208,14 +223,32 @@ class _Search:
             tasks = tuple(each for each in step.tasks if parts[0] in each.wrote)
             if step.source == "loop" and not tasks:  # the checkpoint before it was pruned
                 continue
-            cause.step, cause.checkpoint, cause.source = step.number, step.checkpoint, step.source
             cause.before, cause.tasks = "" if old is MISSING else _show(old), tasks
+            reduced = bool(tasks) and not self._narrow(cause, step, parts[0], new)
             if step.source == "loop":
-                self._narrow(cause, parts[0], new)
                 for task in cause.tasks:
                     self._look_inside(cause, task, parts, new, depth)
-            if depth:
-                self._follow(cause, before, depth)
+            self._note(cause, step, before, depth)
+            followed = {each.path for each in cause.read}
+            if reduced and depth and cause.before and parts[0] not in followed:
+                earlier = Cause(path=cause.path, value=cause.before)
+                cause.read.append(earlier)
+                self._wanted.append((earlier, parts, depth - 1))
+
+    def _note(self, cause: Cause, step: TraceStep, before: Any, depth: int) -> None:
+        """Note the step of a cause, and look for what its tasks had read."""
+        cause.step, cause.checkpoint, cause.source = step.number, step.checkpoint, step.source
+        if depth:
+            self._follow(cause, before, depth)
+
+    def _records(self, step: TraceStep) -> list[tuple[TraceTask, TaskRecord]]:
+        """The tasks of a step with what is recorded of them."""
+        saver: Any = self._app.checkpointer
+        made = saver.get_tuple(address(self._thread, self._ns, step.checkpoint))
+        where = None if made is None else made.parent_config
+        before = None if where is None else run_steps(find_whole(saver, where, WAITS))
+        ledger = Ledger(() if before is None else before.pending_writes or ())
+        return [(task, ledger.of(task.id)) for task in step.tasks]
 
     def _look_inside(
         self, cause: Cause, task: TraceTask, parts: Sequence[str], value: Any, depth: int
@@ -232,13 +265,10 @@ class _Search:
                         _Search(self._app, state.config).find(inner, parts, depth)
                     break
 
-    def _narrow(self, cause: Cause, key: str, value: Any) -> None:
-        """Leave of several tasks those that wrote the value itself, and note their answers."""
-        saver: Any = self._app.checkpointer
-        made = saver.get_tuple(address(self._thread, self._ns, cause.checkpoint))
-        before = None if made is None else saver.get_tuple(made.parent_config)
-        ledger = Ledger(() if before is None else before.pending_writes or ())
-        known = [(task, ledger.of(task.id)) for task in cause.tasks]
+    def _narrow(self, cause: Cause, step: TraceStep, key: str, value: Any) -> bool:
+        """Leave of several tasks those that wrote the value itself, and note their answers. Returns
+        whether one did: else a reducer has made it of what they wrote and of the one before."""
+        known = [each for each in self._records(step) if each[0] in cause.tasks]
         guilty = [
             (task, record)
             for task, record in known
@@ -251,10 +281,18 @@ class _Search:
             for question in record.interrupts
             if question.id in record.answers
         )
+        return bool(guilty)
 
     def _follow(self, cause: Cause, before: Any, depth: int) -> None:
-        """Look for what made the values that the tasks had read."""
-        keys = dict.fromkeys(key for task in cause.tasks for key in self._keys(task))
+        """Look for what made the values that the tasks had read, and for who sent them others."""
+        sent = group((each.name, each.input) for each in cause.tasks if each.sent)
+        for node, given in sent.items():
+            text = sanitize(", ".join(given), LONGEST)
+            read = Cause(path=f"Send to {node}", value=text)
+            cause.read.append(read)
+            self._sent.append((read, node, depth - 1))
+        tasks = (each for each in cause.tasks if not each.sent)
+        keys = dict.fromkeys(key for task in tasks for key in self._keys(task))
         for key in keys:
             value = _look(before, [key])
             if value is not MISSING:
@@ -297,6 +335,11 @@ def _look(value: Any, parts: Sequence[str]) -> Any:
         if value is MISSING:
             break
     return value
+
+
+def _sent_to(record: TaskRecord) -> set[str]:
+    """The nodes to which a task has led by a `Send`."""
+    return {to.node for to in destinations(record.writes) if isinstance(to, Send)}
 
 
 def _holds(written: Any, value: Any) -> bool:

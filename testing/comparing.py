@@ -26,6 +26,7 @@ class Difference(NamedTuple):
         what: "input", "question", "write", "route", "error", "tasks", "end", "state" or "runs".
         path: into the value, such as `['messages'][0]['content']`.
         recorded, now: the two values there, in their forms.
+        node: the path of the node; "" if it is no node's.
     """
 
     where: str
@@ -33,6 +34,7 @@ class Difference(NamedTuple):
     path: str
     recorded: Any
     now: Any
+    node: str = ""
 
     def __str__(self) -> str:
         return (
@@ -111,6 +113,7 @@ class _Comparison:
         self.right = right
         self.skip_inside = skip_inside
         self.many_runs = many_runs
+        self.node = ""
 
     def runs(self, one: Recording, two: Recording) -> Iterator[Difference]:
         for number, (old, new) in enumerate(zip(one.runs, two.runs, strict=False), 1):
@@ -120,6 +123,7 @@ class _Comparison:
 
     def run(self, old: RecordedRun, new: RecordedRun, where: str) -> Iterator[Difference]:
         yield from self.steps(old.steps, new.steps, where, "")
+        self.node = ""
         yield from self.values(f"{where}its end", "end", old.end, new.end)
         yield from self.values(f"{where}its end", "state", old.state, new.state)
 
@@ -141,9 +145,11 @@ class _Comparison:
     def task(
         self, old: RecordedTask, new: RecordedTask, where: str, path: str
     ) -> Iterator[Difference]:
+        self.node = path
         yield from self.values(where, "input", old.input, new.input)
         if path not in self.skip_inside:
             yield from self.steps(old.steps, new.steps, f"{where}, ", f"{path}:")
+        self.node = path
         asked = [each["asks"] for each in old.questions if "asks" in each]
         now = [each["asks"] for each in new.questions if "asks" in each]
         yield from self.values(where, "question", asked, now)
@@ -156,7 +162,7 @@ class _Comparison:
     ) -> Iterator[Difference]:
         keys, others = [key for key, _ in old], [key for key, _ in new]
         if keys != others:
-            yield Difference(where, "list of keys that it wrote", "", keys, others)
+            yield Difference(where, "list of keys that it wrote", "", keys, others, self.node)
         for (key, one), (_, two) in zip(old, new, strict=False):
             if key not in self.left.ignore:
                 yield from self.values(where, f"write to {key!r}", one, two)
@@ -165,7 +171,7 @@ class _Comparison:
         found = difference(self.left.apply(old), self.right.apply(new))
         if found is not None:
             path, one, two = found
-            yield Difference(where, what, path, one, two)
+            yield Difference(where, what, path, one, two, self.node)
 
 
 def _show(form: Any) -> str:

@@ -7,11 +7,11 @@ without the recorded program's classes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 FORMAT: Final = "stategraph recording"
 VERSION: Final = 1
@@ -20,6 +20,7 @@ VERSION: Final = 1
 WIDTH: Final = 100
 """Of the lines of a file, where that is possible."""
 
+Result = TypeVar("Result")
 End = Literal["done", "paused", "failed", "stopped"]
 """`paused`: it waits for answers. `stopped`: at a breakpoint, or at a limit of the call."""
 
@@ -160,10 +161,7 @@ class Recording:
             OSError: it cannot be read.
             ValueError: it is not a recording, or one of a later version.
         """
-        try:
-            return cls.from_json(json.loads(Path(path).read_text("utf-8")))
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path} is no recording: {error!r}") from error
+        return read_file(path, cls.from_json)
 
     def to_json(self) -> dict[str, Any]:
         """What the file holds."""
@@ -217,6 +215,19 @@ class Recording:
             for place, step in enumerate(run.steps, 1):
                 lines.append(f"  {place}. {', '.join(task.node for task in step)}")
         return "\n".join(lines)
+
+
+def read_file(path: str | Path, read: Callable[[Any], Result]) -> Result:
+    """What is made of the JSON in a file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it holds something else.
+    """
+    try:
+        return read(json.loads(Path(path).read_text("utf-8")))
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is no recording: {error!r}") from error
 
 
 def format_json(value: Any, indent: str = "") -> str:

@@ -31,6 +31,9 @@ def is_dear(values):
 def no_opinion(before, now):
     return None
 
+def raises(before, now):
+    return now["none"]
+
 def no_lower(before, now):
     return now["price"] >= before["price"]
 
@@ -84,6 +87,15 @@ def test_a_gate_exits_with_1(folder):
     assert failed.returncode == 1
     assert "3 of 4 trials are worse, at most 0 may be" in failed.stdout
     assert "thread t3" in (folder / "out.html").read_text() and (folder / "cohort.json").read_text().count("stategraph recording") == 4
+    (folder / "threads.db").unlink()
+    words = ("run", "shop_of_test.py:app", "--recordings", "cohort.json", "--variant", "shop_of_test.py:variant")
+    assert lab(folder, *words, "--different", "75%").stdout.startswith("4 threads: 1 the same, 3 different")
+    assert lab(folder, *words, "--different", "0").returncode == 1
+
+
+def test_a_judge_that_raises_does_not_exit_as_the_gate(folder):
+    failed = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--judge", "shop_of_test:raises", "--worse", "0")
+    assert failed.returncode == 2 and "KeyError: 'none'\njudge 'raises', thread 't3'" in failed.stderr
 
 
 def test_why_says_who_made_a_value(folder):
@@ -119,6 +131,7 @@ def test_trials_that_are_refused_are_counted_apart(folder):
         (("--replace", "charge"), "must be NODE=MODULE:NAME, got 'charge'"),
         (("--replace", "charge=shop_of_test:none"), "must be MODULE:NAME of a function"),
         (("--replace", "chrge=shop_of_test:cheaper"), "has no node 'chrge'; did you mean 'charge'"),
+        (("--recordings", "shop_of_test.py"), "not allowed with argument --db"),
         (("--thread", "t9"), "no thread could be read"),
         (("--last", "-3"), "the number of threads must be 0 or more, got -3"),
         (("--after", "yesterday"), "must be a time, got 'yesterday'"),

@@ -111,6 +111,32 @@ def test_the_tree_is_drawn():
     assert "<li>total = 0: step 2, b" in told._repr_mimebundle_()["text/html"]
 
 
+def fan():
+    """plan sends two works, which add to the list; b reads it."""
+    graph = StateGraph(State)
+    graph.add_node("plan", lambda state: {"n": state["n"] + 1, "items": [0]})
+    graph.add_node("work", lambda sent: {"items": [sent["place"]]})
+    graph.add_node("b", lambda state: {"total": sum(state["items"])})
+    graph.add_edge(START, "plan")
+    graph.add_conditional_edges("plan", lambda state: [Send("work", {"place": each}) for each in (5, 6)], ["work"])
+    graph.add_edge("work", "b")
+    return graph.compile(checkpointer=InMemorySaver())
+
+
+def test_what_was_sent_leads_to_who_has_sent_it_and_not_to_the_state():
+    cause = why(start(fan()), THREAD, "items.1", depth=2).cause
+    assert (cause.by, cause.step, cause.value, len(cause.tasks)) == ("work", 2, "5", 1)
+    [sent] = cause.read
+    assert (sent.path, sent.value, sent.by, sent.step) == ("Send to work", "{'place': 5}", "plan", 1)
+    assert {each.path: each.by for each in sent.read} == {"n": "the input", "items": "the input"}
+
+
+def test_what_a_reducer_adds_to_has_a_cause_too():
+    cause = why(start(fan()), THREAD, "items").cause
+    assert [each.by for each in cause.read] == ["plan", "plan"]
+    assert [(each.path, each.value) for each in cause.read] == [("Send to work", "{'place': 5}, {'place': 6}"), ("items", "[0]")]
+
+
 # -- since ----------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...checkpoint.base import UNDER_WAY, BaseCheckpointSaver, RunnableConfig, address, coordinates
 from ...pregel.app import Pregel
-from ...pregel.names import START, handled_node, join_id
+from ...pregel.names import PUSH, START, handled_node, join_id
 from ...pregel.policies import RetryPolicy
 from ...pregel.run.snapshots import list_nested
 from ...pregel.thread_api import StoredThreads
@@ -254,6 +254,7 @@ class TraceReader:
             "" if task.result is None else _show(task.result, longest),
             task.key,
             place.may_retry(task),
+            sent=task.path[0] == PUSH,
         )
 
     def _list_nested(

@@ -37,6 +37,7 @@ class TraceTask:
             none, or unless requested.
         steps: the steps of the nested graph that it ran.
         key: the key of its `Send`, which selects the memory of that graph.
+        sent: whether a `Send` has started it, so that it was given that and not the state.
         may_retry: whether its node has retry policies.
         held: whether it waits to start until others have ended, with schedule="ready".
         earlier: whether it began in an earlier step, with schedule="ready". What it had come to is
@@ -59,6 +60,7 @@ class TraceTask:
     may_retry: bool = False
     held: bool = False
     earlier: bool = False
+    sent: bool = False
 
     @property
     def noun(self) -> str:
