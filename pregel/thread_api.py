@@ -148,7 +148,7 @@ class StoredThreads(Generic[ValuesT]):
         if self.inbox and not ns and checkpoint_id is None:  # the thread as it is now
             from .run.inbox import show_posts
 
-            posts = yield waits.read_posts(saver, thread_id)
+            posts = yield waits.ask(saver, "read_posts", thread_id)
             snapshot = snapshot._replace(posts=show_posts(saver, posts, self.program.stream))
         return snapshot
 

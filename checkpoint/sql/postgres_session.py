@@ -47,19 +47,15 @@ def bind_commits(batch: CommitBatch) -> tuple[Any, ...]:
     state, all_rows = batch.state, batch.rows
     names = (state.key.thread_id, state.key.checkpoint_ns)
     long = any(rows.long_values or rows.writes is not None or rows.labels for rows in all_rows)
-    if len(all_rows) == 1:
+    if state.namespace_id:
         (one,) = all_rows
         # Below zero for none: None has another type, for which a statement is prepared again.
         link = -state.seq if one.link is None else one.link
         row = (one.checkpoint_id, one.parent_id, link, one.run_id, one.body)
         requires = batch.commits[0].requires if batch.commits else ()
-        if batch.commits and state.namespace_id and not long and not requires:
+        if batch.commits and not long and not requires:
             return ("commit_row", *row, state.namespace_id, state.seq, state.revision)
-        if not state.namespace_id and not long:
-            return ("create_row", *row, *names)
         more = (*_transpose(one.long_values, 3), one.writes, one.labels)
-        if not state.namespace_id:
-            return ("create", *row, *more, *names)
         # Without commits, the namespace is locked, and its head was compared.
         at = (state.namespace_id, state.seq if batch.commits else None, state.revision)
         required = (names[0], *requires[0]) if requires else (None, None, None)

@@ -96,7 +96,7 @@ _SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM s
 _NAMED = "WHERE sha256(thread_id) = sha256($1) AND sha256(checkpoint_ns) = sha256($2)"
 _ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM stategraph_checkpoints"
 _IDS = "(SELECT sha256(id) FROM unnest($2::bytea[]) AS wanted (id))"
-# A commit is one statement, so it is atomic: `place` moves the head, or creates the namespace, and
+# A commit is one statement, so it is atomic: `place` moves the head, and
 # all else hangs on it. Most commits have one row, and do not pay for what the others need (P28,
 # P36). `commit` takes further conditions: $12 NULL, the namespace is locked; $15, that this
 # namespace of the thread $14 has the head $16, which cannot move meanwhile.
@@ -105,13 +105,6 @@ _MOVE = """
         UPDATE stategraph_spaces
             SET head = nextval('stategraph_order'), head_id = $1, stamp = 0, size = size + 1
         WHERE id = {}::bigint AND {} RETURNING id, head
-    )
-"""
-_CREATE = """
-    WITH place AS (
-        INSERT INTO stategraph_spaces (thread_id, checkpoint_ns, head, head_id, size, labelled)
-        VALUES ({}, {}, nextval('stategraph_order'), $1, 1, true)
-            ON CONFLICT DO NOTHING RETURNING id, head
     )
 """
 _AT = "head = {}::bigint AND stamp = {}::bigint"
@@ -300,8 +293,6 @@ STATEMENTS = {
     "limit_wait": "SELECT set_config('lock_timeout', '100ms', true)",
     "commit_row": f"{_MOVE.format('$6', _AT.format('$7', '$8'))} {_ROW_AT} RETURNING space, seq",
     "commit": f"{_MOVE.format('$11', _REQUIRED)} {_ALL_AT}",
-    "create_row": f"{_CREATE.format('$6', '$7')} {_ROW_AT} RETURNING space, seq",
-    "create": f"{_CREATE.format('$11', '$12')} {_ALL_AT}",
     "create_rows": f"{_FIRST} {_NUMBERED}",
     "create_all": f"""{_FIRST},
         long_values AS (

@@ -35,17 +35,28 @@ def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     Raises:
         ValueError: the model's stream was empty.
     """
-    spend = begin_spend(awaits=False)
-    observed = find_observed()
+    return _call(model, messages, options, (_ask, _spend, chat_inside), awaits=False)
+
+
+def _call(
+    model: Any, messages: Any, options: dict[str, Any], ways: tuple[Any, ...], *, awaits: bool
+) -> Any:
+    """Ask a model, in the budget and inside the observers of the task.
+
+    Args:
+        ways: how to ask, to count what that spends, and to tell observers.
+    """
+    ask_model, spend_by, inside = ways
+    spend, observed = begin_spend(awaits=awaits), find_observed()
     if spend is None and observed is None:
-        return _ask(model, messages, options)
+        return ask_model(model, messages, options)
     if spend is not None:
         model = spend.choose(model)
     chat = describe_chat(model, options, messages)
-    ask = partial(_ask, model, messages, options)
+    ask = partial(ask_model, model, messages, options)
     if spend is not None:
-        ask = partial(_spend, spend, chat, ask)
-    return ask() if observed is None else chat_inside(observed, chat, ask)
+        ask = partial(spend_by, spend, chat, ask)
+    return ask() if observed is None else inside(observed, chat, ask)
 
 
 def _ask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
@@ -61,17 +72,7 @@ def _ask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
 
 async def acall_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     """`call_model` by the model's `ainvoke` and `astream`."""
-    spend = begin_spend(awaits=True)
-    observed = find_observed()
-    if spend is None and observed is None:
-        return await _aask(model, messages, options)
-    if spend is not None:
-        model = spend.choose(model)
-    chat = describe_chat(model, options, messages)
-    ask = partial(_aask, model, messages, options)
-    if spend is not None:
-        ask = partial(_aspend, spend, chat, ask)
-    return await (ask() if observed is None else achat_inside(observed, chat, ask))
+    return await _call(model, messages, options, (_aask, _aspend, achat_inside), awaits=True)
 
 
 async def _aask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
@@ -196,13 +197,9 @@ class _Calls:
 def _spend(spend: PendingSpend, chat: Operation, ask: Callable[[], Any]) -> Any:
     """Ask a model, and count what that spends of a budget."""
     spend.reserve()
-    chat = CHAT.get() or chat
-    token, began = CHAT.set(chat), time.perf_counter()
-    try:
-        message = ask()
-    finally:
-        CHAT.reset(token)
-    spend.settle(*_usage(chat, message), time.perf_counter() - began)
+    chat, began = CHAT.get() or chat, time.perf_counter()
+    message = _ask_as(chat, ask)
+    spend.settle(*_usage(chat), time.perf_counter() - began)
     return message
 
 
@@ -211,21 +208,16 @@ async def _aspend(spend: PendingSpend, chat: Operation, ask: Callable[[], Awaita
     waited = spend.reserve()
     if waited is not None:
         await waited
-    chat = CHAT.get() or chat
-    token, began = CHAT.set(chat), time.perf_counter()
-    try:
-        message = await ask()
-    finally:
-        CHAT.reset(token)
-    waited = spend.settle(*_usage(chat, message), time.perf_counter() - began)
+    chat, began = CHAT.get() or chat, time.perf_counter()
+    message = await _aask_as(chat, ask)
+    waited = spend.settle(*_usage(chat), time.perf_counter() - began)
     if waited is not None:
         await waited
     return message
 
 
-def _usage(chat: Operation, message: Any) -> tuple[str, tuple[float, float]]:
+def _usage(chat: Operation) -> tuple[str, tuple[float, float]]:
     """The name of a model that has answered, and the tokens of input and output."""
-    note_message(chat, message)
     found = chat.response
     tokens = (found.get("input_tokens") or 0, found.get("output_tokens") or 0)
     return chat.name or found.get("model") or "", tokens
@@ -239,34 +231,35 @@ CHAT: ContextVar[Operation | None] = ContextVar("stategraph_chat", default=None)
 
 def chat_inside(observed: Any, chat: Operation, ask: Callable[[], Any]) -> Any:
     """Ask a model inside the observers of an attempt."""
-
-    def call() -> Any:
-        token = CHAT.set(chat)
-        try:
-            message = ask()
-        finally:
-            CHAT.reset(token)
-        note_message(chat, message)
-        return message
-
-    return observed.operate(chat, call)
+    return observed.operate(chat, partial(_ask_as, chat, ask))
 
 
 async def achat_inside(
     observed: Any, chat: Operation, ask: Callable[[], Awaitable[Any]]
 ) -> Any:
     """`chat_inside` for coroutines."""
+    return await observed.aoperate(chat, partial(_aask_as, chat, ask))
 
-    async def call() -> Any:
-        token = CHAT.set(chat)
-        try:
-            message = await ask()
-        finally:
-            CHAT.reset(token)
-        note_message(chat, message)
-        return message
 
-    return await observed.aoperate(chat, call)
+def _ask_as(chat: Operation, ask: Callable[[], Any]) -> Any:
+    """Ask a model by this request, and note its answer there."""
+    token = CHAT.set(chat)
+    try:
+        message = ask()
+    finally:
+        CHAT.reset(token)
+    note_message(chat, message)
+    return message
+
+
+async def _aask_as(chat: Operation, ask: Callable[[], Awaitable[Any]]) -> Any:
+    token = CHAT.set(chat)
+    try:
+        message = await ask()
+    finally:
+        CHAT.reset(token)
+    note_message(chat, message)
+    return message
 
 
 def note_response(

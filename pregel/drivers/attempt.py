@@ -164,14 +164,14 @@ def _attempt_or_cached(task: Task, waits: Waits) -> Steps[None]:
     with waits.lock((id(cache), key)) as lock:
         yield lock.acquire()
         try:
-            known = yield waits.read_cache(cache, key)
+            known = yield waits.ask(cache, "get", [key])
             if key in known:
                 restore_result(task, known[key])
                 if task.run.settings.observing is not None:
                     task.run.settings.observing.find_cached(task)
                 return
             yield from _attempt_and_check(task, waits)
-            yield waits.write_cache(cache, encode_result(task, key))
+            yield waits.ask(cache, "set", encode_result(task, key))
         finally:
             lock.release()
 

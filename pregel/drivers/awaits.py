@@ -7,7 +7,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing
-from contextvars import Context, copy_context
+from contextvars import Context
 from time import perf_counter
 from types import coroutine
 from typing import Any
@@ -79,7 +79,7 @@ async def aattempt(task: Task) -> None:
         elif call.inline:
             result = call.sync(task.input, **given)
         else:
-            result = await in_thread(lambda: _call(call.sync, task.input, given))
+            result = await POOL.call(_call, call.sync, task.input, given)
     except (GraphBubbleUp, BaseExceptionGroup) as raised:
         result = await arun_steps(receive_signal(task, raised, AWAITS))
     finally:
@@ -167,11 +167,8 @@ class AsyncioWaits:
     def lock(self, key: Any) -> Any:
         return self._locks.use((id(asyncio.get_running_loop()), key))
 
-    def read_cache(self, cache: Any, key: Any) -> Any:
-        return cache.aget([key])
-
-    def write_cache(self, cache: Any, entries: Any) -> Any:
-        return cache.aset(entries)
+    def ask(self, store: Any, method: str, *args: Any) -> Any:
+        return getattr(store, f"a{method}")(*args)
 
     async def call(self, future: Any) -> None:
         if isinstance(future, asyncio.Future):
@@ -188,18 +185,6 @@ class AsyncioWaits:
         loop = asyncio.get_running_loop()
         while running := [e for e in task.current.inside if not e.done() and e.get_loop() is loop]:
             await asyncio.wait(running)
-
-    def get_tuple(self, saver: Any, config: Any) -> Any:
-        return saver.aget_tuple(config)
-
-    def head(self, saver: Any, config: Any) -> Any:
-        return saver.ahead(config)
-
-    def read_posts(self, saver: Any, thread_id: Any) -> Any:
-        return saver.aread_posts(thread_id)
-
-    def run_of(self, saver: Any, config: Any, run_id: str) -> Any:
-        return saver.arun_of(config, run_id)
 
     async def ids_before(self, saver: Any, config: Any, before: Any) -> set[str]:
         return {each.checkpoint["id"] async for each in saver.alist(config, before=before)}
@@ -268,40 +253,3 @@ def in_context(
                 awaited = run(send, answer)
     except StopIteration:
         return
-
-
-async def in_thread(call: Callable[[], Any]) -> Any:
-    """Call on a worker thread, in this context. If the waiting is cancelled the thread runs on and
-    its result is dropped."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Any] = loop.create_future()
-    context = copy_context()
-
-    def resolve(result: Any, error: BaseException | None) -> None:
-        if answer.done():
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)
-
-    def work() -> None:
-        result, failure = None, None
-        try:
-            result = context.run(call)
-        except BaseException as error:
-            failure = _Stop(error) if isinstance(error, StopIteration) else error
-        call_on(loop, resolve, result, failure)
-
-    POOL.submit(work)
-    try:
-        return await answer
-    except _Stop as stop:
-        raise stop.cause from None
-
-
-class _Stop(Exception):
-    """Carries a StopIteration, which a future cannot hold."""
-
-    def __init__(self, cause: BaseException) -> None:
-        self.cause = cause

@@ -17,14 +17,14 @@ def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
     saver, config = thread.saver, effect.at or thread.config_of(thread.checkpoint_id)
     assert saver is not None
     if effect.made_by is not None:
-        effect.found = yield waits.run_of(saver, config, effect.made_by)
+        effect.found = yield waits.ask(saver, "run_of", config, effect.made_by)
     elif effect.continues is not None:
         config = address(coordinates(config)[0], "")
         effect.found = yield from _find_continuing(saver, config, effect.continues, waits)
-        effect.head = yield waits.head(saver, config)
+        effect.head = yield waits.ask(saver, "head", config)
     elif effect.before is not None:
         effect.found = yield from _find_before(saver, effect, config, waits)
-        effect.head = run.journal.find_kept_head(config) or (yield waits.head(saver, config))
+        effect.head = run.journal.find_kept_head(config) or (yield waits.ask(saver, "head", config))
     else:
         asked = effect.saver or saver
         kept = run.journal.find_kept(config)
@@ -37,7 +37,7 @@ def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
 
 def read_posts(run: Run, effect: ReadPosts, waits: Waits) -> Steps[None]:
     """Read what was posted to the thread of a run, and fill it in."""
-    effect.posts = yield waits.read_posts(run.thread.saver, run.thread.thread_id)
+    effect.posts = yield waits.ask(run.thread.saver, "read_posts", run.thread.thread_id)
 
 
 def _made_under(found: Any) -> str | None:
@@ -86,7 +86,7 @@ class Ancestry:
         """Whether a checkpoint may be among them: it is, or it is not stored, so that nobody knows.
         Most checkpoints of a call with durability "exit" are not."""
         while checkpoint_id not in self._known and self._next is not None:
-            each = yield self._waits.get_tuple(self._saver, self._next)
+            each = yield self._waits.ask(self._saver, "get_tuple", self._next)
             self._next = None
             if each is not None:
                 self._known.update((each.checkpoint["id"], *each.metadata.get(CONTINUES, ())))
@@ -94,7 +94,7 @@ class Ancestry:
         if checkpoint_id in self._known:
             return True
         where = address(self._thread_id, "", checkpoint_id)
-        return (yield self._waits.get_tuple(self._saver, where)) is None
+        return (yield self._waits.ask(self._saver, "get_tuple", where)) is None
 
 
 def _find_continuing(saver: Any, config: Any, gone: str, waits: Waits) -> Steps[Any]:
@@ -121,10 +121,10 @@ def _find(
     """
     thread_id, _, checkpoint_id = coordinates(config)
     if checkpoint_id == BEFORE_FIRST:
-        return None, (yield waits.head(saver, config))
-    found = yield waits.get_tuple(saver, config)
+        return None, (yield waits.ask(saver, "head", config))
+    found = yield waits.ask(saver, "get_tuple", config)
     if checkpoint_id is None:
         return found, found.checkpoint["id"] if found is not None else None
     if found is None and not effect.may_be_gone:
         raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
-    return found, (yield waits.head(saver, config))
+    return found, (yield waits.ask(saver, "head", config))

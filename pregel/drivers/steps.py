@@ -48,29 +48,14 @@ class Waits(Protocol):
     def lock(self, key: Any) -> Any:
         """Context manager: a lock that all who name this key share."""
 
-    def read_cache(self, cache: Any, key: Any) -> Any:
-        """What a cache holds under a key, as a dict."""
-
-    def write_cache(self, cache: Any, entries: Any) -> Any:
-        """Results put into a cache."""
+    def ask(self, store: Any, method: str, *args: Any) -> Any:
+        """What a method of a checkpointer or a cache gives that has an async twin."""
 
     def call(self, future: Any) -> Any:
         """The end of a `@task` call, however it ends."""
 
     def nested_runs(self, task: Task) -> Any:
         """The end of the graphs that a task runs as coroutines."""
-
-    def get_tuple(self, saver: Any, config: Any) -> Any:
-        """The checkpoint that a config names, or the newest."""
-
-    def head(self, saver: Any, config: Any) -> Any:
-        """The id of a thread's newest checkpoint."""
-
-    def read_posts(self, saver: Any, thread_id: Any) -> Any:
-        """What was posted to a thread and is not taken."""
-
-    def run_of(self, saver: Any, config: Any, run_id: str) -> Any:
-        """The newest checkpoint that a run has made."""
 
     def ids_before(self, saver: Any, config: Any, before: Any) -> Any:
         """The ids of all checkpoints older than `before`."""

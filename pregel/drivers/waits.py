@@ -166,11 +166,8 @@ class ThreadWaits:
     def lock(self, key: Any) -> Any:
         return self._locks.use(key)
 
-    def read_cache(self, cache: Any, key: Any) -> Any:
-        return cache.get([key])
-
-    def write_cache(self, cache: Any, entries: Any) -> None:
-        cache.set(entries)
+    def ask(self, store: Any, method: str, *args: Any) -> Any:
+        return getattr(store, method)(*args)
 
     def call(self, future: Any) -> None:
         future.peek()
@@ -178,18 +175,6 @@ class ThreadWaits:
     def nested_runs(self, task: Task) -> None:
         """Graphs that a plain function runs have ended before it, on an event loop of their own
         too."""
-
-    def get_tuple(self, saver: Any, config: Any) -> Any:
-        return saver.get_tuple(config)
-
-    def head(self, saver: Any, config: Any) -> Any:
-        return saver.head(config)
-
-    def read_posts(self, saver: Any, thread_id: Any) -> Any:
-        return saver.read_posts(thread_id)
-
-    def run_of(self, saver: Any, config: Any, run_id: str) -> Any:
-        return saver.run_of(config, run_id)
 
     def ids_before(self, saver: Any, config: Any, before: Any) -> set[str]:
         return {each.checkpoint["id"] for each in saver.list(config, before=before)}

@@ -105,10 +105,7 @@ def make_flow(
         triggers: the channels that trigger its nodes, by name.
     """
     waves = tuple(join for join in joins if join.waves)
-    sources: dict[str, set[str]] = {}
-    for name, ends in successors.items():
-        for end in ends:
-            sources.setdefault(end, set()).add(name)
+    sources = _turn_round(successors)
     return Flow(
         joins=waves,
         leads={name: frozenset(walk(ends, successors)) for name, ends in successors.items()},
@@ -119,6 +116,15 @@ def make_flow(
         },
         lasting=tuple(name for name, channel in triggers.items() if not channel.step_scoped),
     )
+
+
+def _turn_round(successors: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Node → the nodes that lead to it at once."""
+    sources: dict[str, list[str]] = {}
+    for name, ends in successors.items():
+        for end in sorted(ends):
+            sources.setdefault(end, []).append(name)
+    return sources
 
 
 def walk(
@@ -181,15 +187,8 @@ def find_holders(
     >>> {name: "".join(sorted(held)) for name, held in find_holders(edges, edges, "S").items()}
     {'s': 'Sabc', 'a': 'Ss', 'c': 'Ss', 'b': 'Sas'}
     """
-    onward = _without_loops(successors, start)
-    sources: dict[str, set[str]] = {}
-    for name, ends in onward.items():
-        for end in ends:
-            sources.setdefault(end, set()).add(name)
-    last: dict[str, list[str]] = {}
-    for name in (*successors, *(name for name in plain if name not in successors)):
-        for end in sorted(plain.get(name, ())):
-            last.setdefault(end, []).append(name)
+    sources = _turn_round(_without_loops(successors, start))
+    last = _turn_round(plain)
     return {name: frozenset(walk(before, sources) - {name}) for name, before in last.items()}
 
 
@@ -202,11 +201,7 @@ def find_gathering(join: Join, successors: Mapping[str, Iterable[str]], start: s
     ['S', 'w', 'x', 'y']
     """
     onward = _without_loops(successors, start)
-    before: dict[str, list[str]] = {}
-    for name, ends in onward.items():
-        for end in ends:
-            before.setdefault(end, []).append(name)
-    found = walk(join.sources, before, without=join.target)
+    found = walk(join.sources, _turn_round(onward), without=join.target)
     for name in walk(join.sources, onward):
         # The next turn begins with what the sources lead back to.
         found -= {*successors.get(name, ())}.difference(onward[name])

@@ -65,7 +65,7 @@ def find_whole(
     Args:
         waits: how to wait for the checkpointer; see `drivers.steps`.
     """
-    found = yield waits.get_tuple(saver, where)
+    found = yield waits.ask(saver, "get_tuple", where)
     if found is None or UNDER_WAY not in found.metadata:
         return found  # type: ignore[no-any-return]
     return (yield from complete(saver, found, {}, waits))
@@ -85,7 +85,7 @@ def complete(
     for where in origins_of(found):
         id = where["configurable"]["checkpoint_id"]
         if id not in known:
-            known[id] = yield waits.get_tuple(saver, where)
+            known[id] = yield waits.ask(saver, "get_tuple", where)
         origins.append(known[id])
     return with_origins(found, [origin for origin in origins if origin is not None])
 

@@ -91,7 +91,7 @@ def hold_for_as_long_as_it_takes(monkeypatch):
 @pytest.mark.parametrize(("nodes", "durability", "taken"), [
     (1, None, ["create_rows", "end", "claim_with_ends"]),
     (3, "sync", ["commit_row", "end", "claim_with_ends", "create_rows", "commit_row"]),
-    (3, "exit", ["create_row", "end", "claim_with_ends"]),
+    (3, "exit", ["create_rows", "end", "claim_with_ends"]),
 ])  # fmt: skip
 def test_a_job_takes_one_commit_for_each_node_and_one_for_its_end(postgres, monkeypatch, nodes, durability, taken):
     """The input goes with the first node, the claim with the end of the job before. Nothing is looked up, and each
