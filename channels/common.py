@@ -70,6 +70,24 @@ class SingleValue(BaseChannel[Value, Any, Value]):
         return True
 
 
+class GuardedValue(SingleValue[Value]):
+    """A `SingleValue` that may refuse several writes in one superstep.
+
+    Args:
+        guard: refuse them; if False the last one wins.
+    """
+
+    __slots__ = ("guard",)
+
+    def __init__(self, typ: Any, guard: bool = True, *, key: str = "") -> None:
+        super().__init__(typ, key)
+        self.guard: bool = guard
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the class and `guard` are the same."""
+        return type(self) is type(other) and self.guard == getattr(other, "guard", None)
+
+
 def clone(channel: AnyChannel) -> AnyChannel:
     """Copy a channel of any class, with its slots and its `__dict__`.
 

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 from .aggregate import Overwrite
 from .base import Missing, Value
-from .common import SingleValue, clone, guard_error
+from .common import GuardedValue, SingleValue, clone, guard_error
 
 
-class EphemeralValue(SingleValue[Value]):
+class EphemeralValue(GuardedValue[Value]):
     """Holds a value for the one superstep that follows the write.
 
     Args:
@@ -30,13 +30,9 @@ class EphemeralValue(SingleValue[Value]):
     (True, False)
     """
 
-    __slots__ = ("guard",)
+    __slots__ = ()
 
     shares_blank = True
-
-    def __init__(self, typ: Any, guard: bool = True, *, key: str = "") -> None:
-        super().__init__(typ, key)
-        self.guard: bool = guard
 
     def update(self, values: Sequence[Any]) -> bool:
         """Take the last value, or drop the old one if there is none.
@@ -64,10 +60,6 @@ class EphemeralValue(SingleValue[Value]):
         new.guard = self.guard
         new.value = self.value
         return new
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the class and `guard` are the same."""
-        return type(self) is type(other) and self.guard == getattr(other, "guard", None)
 
 
 class AnyValue(SingleValue[Value]):

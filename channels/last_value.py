@@ -13,6 +13,7 @@ from .aggregate import Overwrite
 from .base import MISSING, BaseChannel, ChannelStatus, Missing, Value
 from .common import (
     CONCURRENT,
+    GuardedValue,
     SingleValue,
     clone,
     empty_error,
@@ -82,7 +83,7 @@ class LastValue(SingleValue[Value]):
         return new
 
 
-class UntrackedValue(SingleValue[Value]):
+class UntrackedValue(GuardedValue[Value]):
     """Keeps the last value written within a run and is never stored: a resumed run starts without.
 
     Args:
@@ -96,15 +97,11 @@ class UntrackedValue(SingleValue[Value]):
     (True, 'open file', MISSING)
     """
 
-    __slots__ = ("guard",)
+    __slots__ = ()
 
     step_scoped = False
     shares_blank = True
     stored = False
-
-    def __init__(self, typ: Any, guard: bool = True, *, key: str = "") -> None:
-        super().__init__(typ, key)
-        self.guard: bool = guard
 
     @property
     def exclusive(self) -> bool:
@@ -132,10 +129,6 @@ class UntrackedValue(SingleValue[Value]):
     def from_checkpoint(self, checkpoint: Value | Missing) -> Self:
         """An empty channel, whatever was stored."""
         return super().from_checkpoint(MISSING)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the class and `guard` are the same."""
-        return type(self) is type(other) and self.guard == getattr(other, "guard", None)
 
 
 class LastValueAfterFinish(BaseChannel[Value, Any, tuple[Value, bool]]):

@@ -16,14 +16,12 @@ from ..pregel.program.results import (
     record_fields,
     record_items,
 )
+from ..pregel.program.writes import list_names
 from ..pregel.run.nested import is_graph_node
 from ..pregel.running import RUNNING
 
 MOST_KEYS = 5
 """How many wrong keys a message explains."""
-
-MOST_NAMES = 10
-"""How many keys of the input schema a message lists."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +66,7 @@ class InputCheck:
         if self.forbids:
             raise InvalidUpdateError(f'{text}; and the config of its schema has extra="forbid"')
         if self.keys.isdisjoint(given):
-            known = _list_names(self.keys)
+            known = list_names(self.keys)
             text += f"; an input needs at least one of the keys {known}"
             if "resume" in others:
                 text += "; to answer a question, pass Command(resume=...)"
@@ -100,10 +98,3 @@ def _read_keys(value: Any) -> Iterable[Any]:
         "the input of this graph must be a dict of state keys or a schema instance, "
         f"got {type(value).__name__}: {value!r}{advice(value)}"
     )
-
-
-def _list_names(keys: frozenset[str]) -> str:
-    names = [repr(key) for key in sorted(keys)]
-    if len(names) > MOST_NAMES:
-        names[MOST_NAMES:] = ["..."]
-    return ", ".join(names)

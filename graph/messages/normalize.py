@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from ...checkpoint import register
 from ...pregel.errors import closest, nearest
+from ...pregel.program.writes import shown
 from ...pregel.run.tokens import is_removal, message_id, with_id
 from .contents import ROLES, to_openai
 
@@ -128,10 +129,10 @@ def to_message(given: Any) -> Any:
     """
     if isinstance(given, dict):
         if not isinstance(given.get("role", given.get("type")), str):
-            raise ValueError(f"a message must have a role, got {show(given)}")
+            raise ValueError(f"a message must have a role, got {shown(given)}")
         # What has an id may have been stored already: it must be possible to load and extend that.
         if not given.get("id") and (meant := _likely_role(given.get("role", given.get("type")))):
-            raise ValueError(f"a message must have a known role, got {show(given)}{meant}")
+            raise ValueError(f"a message must have a known role, got {shown(given)}{meant}")
         return given
     if isinstance(given, str):
         return {"role": "user", "content": given}
@@ -139,14 +140,14 @@ def to_message(given: Any) -> Any:
         role, content = given
         if role not in _KNOWN_ROLES:
             raise ValueError(
-                f"a message must have a known role, got {show(given)}; "
+                f"a message must have a known role, got {shown(given)}; "
                 f"{nearest(role, _KNOWN_ROLES)}"
             )
         return {"role": ROLES.get(role, role), "content": content}
     if not hasattr(given, "id"):
         raise TypeError(
             "a message must be a dict, an object with an id, a (role, content) pair or a str, "
-            f"got {show(given)}"
+            f"got {shown(given)}"
         )
     return unchunk(given)
 
@@ -169,9 +170,3 @@ def unchunk(message: Any) -> Any:
 def is_chunk(cls: type) -> bool:
     """Whether instances of a class may be parts of a message."""
     return cls.__name__.endswith("Chunk")
-
-
-def show(value: Any) -> str:
-    """A value as an error text shows it."""
-    text = repr(value)
-    return f"{type(value).__name__}: {text if len(text) <= 80 else text[:77] + '...'}"

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, overload
 from typing_extensions import TypedDict
 
 from ...channels.aggregate import FOLDING, FOR_TYPE
+from ...pregel.program.writes import shown
 from ...pregel.run.tokens import is_message, is_removal, message_id, with_id
-from .normalize import AnyMessage, Normalizer, list_messages, removes_all, show
+from .normalize import AnyMessage, Normalizer, list_messages, removes_all
 
 Format = Literal["openai", "langchain-openai"]
 
@@ -81,7 +82,10 @@ def add_messages(left: Any = _UNSET, right: Any = _UNSET, *, format: Format | No
     for side, given in (("left", left), ("right", right)):
         if given is _UNSET:
             raise missing_error(side)
-    return merge_messages(left, right, format is not None)
+    if left is None:
+        raise missing_error("left")
+    folding = MessageFolding(add_messages, format is not None)
+    return folding.fold([*list_messages(left)], [right])[0]
 
 
 def _make_folding(reducer: Any) -> MessageFolding | None:
@@ -246,26 +250,9 @@ class Merge:
         return merged
 
 
-def merge_messages(left: Any, right: Any, rewrite: bool) -> list[Any]:
-    """`right` merged into `left`; see `add_messages`.
-
-    Raises:
-        ValueError: one side is None; the message to remove is not there; a role is missing.
-        TypeError: something is not a message.
-    """
-    if left is None or right is None:
-        raise missing_error("left" if left is None else "right")
-    new = list_messages(right)
-    start = after_removal(new)
-    index = MessageIndex(list_messages(left) if start is None else [], rewrite)
-    merge = Merge(index.places, len(index.messages), rewrite)
-    merge.add(new[start:])
-    return merge.apply(index.messages)
-
-
 def _id_error(id: Any) -> TypeError:
     return TypeError(
-        f"the id of a message must be a text (or another hashable value), got {show(id)}"
+        f"the id of a message must be a text (or another hashable value), got {shown(id)}"
     )
 
 

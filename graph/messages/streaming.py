@@ -10,9 +10,10 @@ from typing import Any
 from uuid import uuid4
 
 from ...pregel.errors import InvalidUpdateError, nearest
+from ...pregel.program.writes import shown
 from ...pregel.run.tokens import emit_message, emitter, message_id, sending
 from ...pregel.running import running
-from .normalize import AnyMessage, show, to_message
+from .normalize import AnyMessage, to_message
 
 
 def push_message(message: Any, *, state_key: str | None = "messages") -> AnyMessage:
@@ -34,7 +35,7 @@ def push_message(message: Any, *, state_key: str | None = "messages") -> AnyMess
     task = running("push_message()")
     message = to_message(message)
     if message_id(message) is None:
-        raise ValueError(f"push_message(): the message must have an id, got {show(message)}")
+        raise ValueError(f"push_message(): the message must have an id, got {shown(message)}")
     if state_key is not None and state_key not in task.known_channels():
         raise InvalidUpdateError(
             f"node {task.name!r} pushed a message to the unknown key {state_key!r}; "

@@ -186,8 +186,7 @@ class ThreadWaits:
             return next(iter(saver.list(config, before=before, limit=1)), None)
         return next(filter(accept, saver.list(config, before=before)), None)
 
-    def failure_of(self, task: Task, error: BaseException) -> BaseException:
-        return failure_of(task, error)
+    failure_of = staticmethod(failure_of)
 
 
 WAITS = ThreadWaits()

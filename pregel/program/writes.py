@@ -266,8 +266,8 @@ class StateWriter(Writer):
         elif "messages" in self.keys and hasattr(record, "content"):
             text += '; return {"messages": [message]}'
         else:
-            fields = _list_names(record_fields(type(record)))
-            text += f": its fields are {fields}; known: {_list_names(self.keys)}"
+            fields = list_names(record_fields(type(record)))
+            text += f": its fields are {fields}; known: {list_names(self.keys)}"
         if self.scope.strict or other is not None:
             raise InvalidUpdateError(text)
         warn(
@@ -399,7 +399,8 @@ def shown(value: Any) -> str:
     return f"{type(value).__name__}: {text if len(text) <= 80 else text[:77] + '...'}"
 
 
-def _list_names(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
+    """The first of some names, as an error lists them."""
     listed = sorted(names)
     return ", ".join(map(repr, listed[:10])) + (", ..." if len(listed) > 10 else "") or "none"
 

@@ -16,7 +16,7 @@ from ..clock import CLOCK
 from ..names import METADATA
 from ..schedule.machine import Machine
 from ..task.task import Task
-from ..types import Selection, StateSnapshot, StreamMode
+from ..types import Interrupt, Selection, StateSnapshot, StreamMode
 from .tokens import message_id, messages_in, unstreamed
 
 MODES: Final = frozenset(get_args(StreamMode))
@@ -227,31 +227,27 @@ class Stream:
             self._returned(task)
         if task.node.hidden or not self.wants("tasks", "debug"):
             return
-        payload: dict[str, Any] = {
-            "id": task.id,
-            "name": task.name,
-            "error": task.error,
-            "result": result_of(task.writes, self._shown),
-            "interrupts": [asdict(question) for question in task.interrupts],
-        }
-        if task.wake_at is not None:
-            payload["wake_at"] = task.wake_at
-        self.emit("tasks", payload)
-        self._wrap_debug("task_result", task.step, payload)
+        more = {} if task.wake_at is None else {"wake_at": task.wake_at}
+        self._end(task, task.error, result_of(task.writes, self._shown), task.interrupts, **more)
 
     def lost(self, task: Task) -> None:
         """Show that a task has lost its race: it was not run, or was stopped."""
         if self.wants("tasks", "debug"):
-            payload: dict[str, Any] = {
-                "id": task.id,
-                "name": task.name,
-                "error": None,
-                "result": {},
-                "interrupts": [],
-                "lost": True,
-            }
-            self.emit("tasks", payload)
-            self._wrap_debug("task_result", task.step, payload)
+            self._end(task, None, {}, (), lost=True)
+
+    def _end(
+        self, task: Task, error: Any, result: Any, questions: Sequence[Interrupt], **more: Any
+    ) -> None:
+        payload: dict[str, Any] = {
+            "id": task.id,
+            "name": task.name,
+            "error": error,
+            "result": result,
+            "interrupts": [*map(asdict, questions)],
+            **more,
+        }
+        self.emit("tasks", payload)
+        self._wrap_debug("task_result", task.step, payload)
 
     def _returned(self, task: Task) -> None:
         """Show what a finished task wrote, and the messages in it that were not shown while it
