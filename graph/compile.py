@@ -343,7 +343,7 @@ class SpentWriter(Writer):
     """Writes what the thread has spent by the end of a task into its channel."""
 
     def write(self, result: Any, task: Any) -> None:
-        """Append one write, if the run has spent anything."""
-        meter = task.run.calls.meter
-        if meter is not None:
-            task.writes.append((SPENT, meter.total))
+        """Append one write, if the thread has spent anything."""
+        total = task.run.calls.find_meter().total
+        if total:
+            task.writes.append((SPENT, total))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -43,10 +44,31 @@ class _Place(NamedTuple):
     name: str = "budget"
 
 
+_NUMBER = "number"
+"""In a record: which reservation beside its checkpoint it is of."""
+
+
 def _record_keys(number: int) -> tuple[str, str]:
     """The keys of the records of what a call has reserved, and of what it has spent. Records are
     not replaced: the first counts."""
     return f"\0budget\0{number}", f"\0budget\0{number} settled"
+
+
+def _find_records(place: str, records: Iterable[tuple[str, Any]]) -> dict[int, Amounts]:
+    """Return what was reserved beside a checkpoint, or spent instead, by number. Numbers are left
+    out: of calls that were refused, and of those whose process died before they were recorded.
+
+    Args:
+        records: what effects have returned, by the ids of their records.
+    """
+    found: dict[int, Amounts] = {}
+    for id, value in records:
+        if isinstance(value, dict) and isinstance(number := value.get(_NUMBER), int):
+            keys = _record_keys(number)
+            reserved, settled = (effect_id(place, ONCE, key) for key in keys)
+            if id == settled or (id == reserved and number not in found):
+                found[number] = {unit: value[unit] for unit in value if unit != _NUMBER}
+    return found
 
 
 def read_spent(found: Any) -> dict[str, float]:
@@ -57,15 +79,10 @@ def read_spent(found: Any) -> dict[str, float]:
     """
     if found is None:
         return {}
-    total = [found.checkpoint["channel_values"].get(SPENT) or {}]
-    records = {id: value for id, name, value in found.pending_writes or () if name == RETURN}
-    for number in count(1):
-        keys = _record_keys(number)
-        reserved, settled = (effect_id(found.checkpoint["id"], ONCE, key) for key in keys)
-        if reserved not in records:
-            break
-        total.append(records.get(settled, records[reserved]))
-    return {unit: amount for unit, amount in add(total).items() if unit in UNITS}
+    records = ((id, value) for id, name, value in found.pending_writes or () if name == RETURN)
+    beside = _find_records(found.checkpoint["id"], records)
+    total = add([found.checkpoint["channel_values"].get(SPENT) or {}, *beside.values()])
+    return {unit: amount for unit, amount in total.items() if unit in UNITS}
 
 
 class Meter:
@@ -80,27 +97,34 @@ class Meter:
         given: tuple[Budget, ...] = run.settings.graph.budgets
         self.prices = given
         self.budgets = [each for each in given if not each.is_shared]
-        self.accounts = [Account(run, each) for each in given if each.is_shared]
         self._nodes = {each.node for each in given}
         self._lock = threading.Lock()
         self._largest: dict[str, float] = {}
-        self._numbers, self._place = count(1), run.position.saved_id
         channel = run.machine.channels.get(SPENT)  # None: it is a budget of this call
         stored = {} if channel is None else channel.get()
-        self.total: dict[str, float] = add((stored, *self._find_recorded()))
+        records = self._find_recorded()
+        self._numbers = count(max(records, default=0) + 1)
+        self.total: dict[str, float] = add((stored, *records.values()))
+        # It is later than what tasks beside the checkpoint have written.
+        written = (dict(each.writes).get(SPENT) or {} for each in run.ledger.values())
+        events = max([stored.get(EVENTS, 0), *(each.get(EVENTS, 0) for each in written)])
+        if records:
+            self.total[EVENTS] = events + 1
         self._base = dict(self.total)
 
-    def _find_recorded(self) -> Iterable[Amounts]:
+    @cached_property
+    def accounts(self) -> list[Account]:
+        """What threads share."""
+        return [Account(self._run, each) for each in self.prices if each.is_shared]
+
+    def _find_recorded(self) -> dict[int, Amounts]:
         """What is recorded beside the checkpoint from which the run goes on. A fork does not count
         what the other branch spends."""
-        position = self._run.position
-        while position.at_head:
-            number = next(self._numbers)
-            reserved, settled = self._records(number)
-            if not reserved.known:
-                self._numbers = count(number)
-                return
-            yield {**(settled.known or reserved.known)[0], EVENTS: 2}
+        position, ledger = self._run.position, self._run.ledger.items()
+        if not position.at_head:
+            return {}
+        records = ((id, dict(each.writes).get(RETURN)) for id, each in ledger)
+        return _find_records(position.saved_id or "", records)
 
     def _records(self, number: int) -> tuple[EffectRecord, EffectRecord]:
         place: Any = _Place(self._run.position.saved_id or "")
@@ -146,9 +170,7 @@ class Meter:
     def _note(self, amounts: Amounts, waited: list[Any], node: str = "") -> Reservation:
         amounts = self._by_node(amounts, node)
         self.total = add((self.total, amounts, {EVENTS: 1}))
-        if self._place != self._run.position.saved_id:
-            self._numbers, self._place = count(1), self._run.position.saved_id
-        return Reservation(self, self._records(next(self._numbers)), amounts, waited, node)
+        return Reservation(self, next(self._numbers), amounts, waited, node)
 
     def _ask_for_more(self, task: Task, budget: Budget, unit: str) -> Reservation:
         with self._lock:
@@ -226,7 +248,7 @@ class Reservation:
     def __init__(
         self,
         meter: Meter,
-        records: tuple[EffectRecord, EffectRecord],
+        number: int,
         amounts: Amounts,
         waited: list[Any],
         node: str,
@@ -234,16 +256,18 @@ class Reservation:
         self.meter: Meter = meter
         self.node: str = node
         self._amounts, self._waited = amounts, waited
-        self._reserved, self._settled = records
+        self._number = number
+        self._reserved, self._settled = meter._records(number)
 
     def save(self) -> list[Any]:
         """Record it; return what is to be awaited."""
-        self._waited.append(self._reserved.save(dict(self._amounts)))
+        self._waited.append(self._reserved.save({**self._amounts, _NUMBER: self._number}))
         return [each for each in self._waited if each is not None]
 
     def settle(self, amounts: Amounts) -> Any:
         """Record what was spent; on an event loop, what is to be awaited."""
-        return self._settled.save(self.meter.settle(self._amounts, amounts, self.node))
+        spent = self.meter.settle(self._amounts, amounts, self.node)
+        return self._settled.save({**spent, _NUMBER: self._number})
 
 
 class Account:

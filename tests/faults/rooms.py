@@ -2,6 +2,7 @@
 
 from . import (  # noqa: F401
     batches,
+    budgets,
     calls,
     crons,
     edits,

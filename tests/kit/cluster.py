@@ -20,9 +20,11 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 REQUIRED = "STATEGRAPH_REQUIRE_POSTGRES"
 ROOT = Path("/usr/lib/postgresql")  # Debian keeps the server's programs off the PATH
@@ -303,3 +305,10 @@ class Traced:
     def close(self):
         self.connection.close()
         self._file.close()
+
+
+def as_url(conninfo):
+    """The address of the tests' Postgres cluster as a URL, which the command line knows it by."""
+    given = conninfo_to_dict(conninfo)
+    options = quote(str(given["options"]))
+    return f"postgresql://{given['user']}@{given['host']}:{given['port']}/{given['dbname']}?options={options}"

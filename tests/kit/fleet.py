@@ -25,6 +25,7 @@ from kit import machines
 from kit.graphs import chain_of
 from kit.shapes import shaped
 from stategraph import END, START, Pregel, StateGraph, interrupt
+from stategraph.store.postgres import PostgresStore
 from stategraph.testing import Ledger
 from stategraph.workers import Worker
 from stategraph.workers.jobs import Job, JobCodec, JobName
@@ -33,7 +34,7 @@ NOTES = "STATEGRAPH_TEST_NOTES"
 """Names the file in which nodes note what they do."""
 
 QUICK = {"poll": 0.05}
-PLANTED = ExitStack()  # bugs of a worker process, for as long as it lives
+PLANTED = ExitStack()  # what a worker process has, such as a bug, for as long as it lives
 PROCESSES = multiprocessing.get_context("forkserver")
 
 
@@ -170,7 +171,14 @@ def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str |
     tempfile.tempdir = folder
     os.chdir(folder)
     named = options.pop("graph", "counting")
-    graph = shaped(*named) if isinstance(named, tuple) else {"counting": counting, "paying": paying, "branches": branches}[named]
+    if isinstance(named, tuple):
+        graph = shaped(*named)
+    elif named == "spending":
+        from kit.spenders import served
+
+        graph = served.copy({"store": PLANTED.enter_context(PostgresStore.from_conn_string(url))})
+    else:
+        graph = {"counting": counting, "paying": paying, "branches": branches}[named]
     worker = Worker(graph, url, **{**QUICK, **options})
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     worker.run()

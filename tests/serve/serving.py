@@ -7,11 +7,9 @@ import operator
 import threading
 from contextlib import ExitStack, contextmanager
 from typing import Annotated
-from urllib.parse import quote
 
 import uvicorn
 from kit.cluster import free_port
-from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import TypedDict
 
 from stategraph import END, START, StateGraph, get_stream_writer, interrupt
@@ -95,13 +93,6 @@ def make_flow(gates, name="flow"):
     graph.add_edge("a", "b")
     graph.add_edge("b", END)
     return graph.compile(name=name)
-
-
-def as_url(conninfo):
-    """The address of the tests' Postgres cluster as a URL, which the command line knows it by."""
-    given = conninfo_to_dict(conninfo)
-    options = quote(str(given["options"]))
-    return f"postgresql://{given['user']}@{given['host']}:{given['port']}/{given['dbname']}?options={options}"
 
 
 @contextmanager

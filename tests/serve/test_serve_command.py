@@ -11,9 +11,9 @@ import sys
 import time
 
 import pytest
+from kit.cluster import as_url
 from kit.graphs import chain_of
 from served_processes import GRAPH, served
-from serving import as_url
 
 from stategraph import GraphWarning, InMemorySaver
 from stategraph.__main__ import main

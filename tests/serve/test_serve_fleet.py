@@ -12,9 +12,9 @@ import anyio
 import httpx
 import pytest
 from kit import cluster
-from kit.cluster import free_port
+from kit.cluster import as_url, free_port
 from served_processes import process, server, worker
-from serving import Gates, as_url, make_flow
+from serving import Gates, make_flow
 
 from stategraph.serve.runs.fleet_events import read_events
 from stategraph.workers import Queue

@@ -7,10 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from kit.cluster import free_port
+from kit.cluster import as_url, free_port
 from langgraph_sdk import get_sync_client
 from served_processes import GRAPH, command, process
-from serving import as_url
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -11,9 +11,10 @@ from itertools import islice
 import httpx
 import pytest
 from in_process import asking
+from kit.cluster import as_url
 from langgraph_sdk import get_sync_client
 from served_processes import server, worker
-from serving import Gates, as_url, make_flow, serving
+from serving import Gates, make_flow, serving
 
 from stategraph.serve import create_app
 from stategraph.serve.events.event import RunEvent, failure

@@ -13,10 +13,10 @@ from itertools import count, cycle
 import httpx
 import psycopg
 import pytest
-from kit.cluster import free_port
+from kit.cluster import as_url, free_port
 from served_agents import make_desk
 from served_processes import process
-from serving import Gates, as_url, make_flow, serving
+from serving import Gates, make_flow, serving
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app

@@ -14,13 +14,13 @@ import h11
 import httpx
 import pytest
 from in_process import asking
-from kit.cluster import free_port
+from kit.cluster import as_url, free_port
 from kit.fleet import until
 from kit.graphs import chain_of
 from receiver import Receiver
 from receiver import receiver as receiver
 from served_processes import process
-from serving import Gates, Log, as_url, make_flow
+from serving import Gates, Log, make_flow
 
 from stategraph.serve import create_app, webhooks
 from stategraph.serve.webhooks import Allowed

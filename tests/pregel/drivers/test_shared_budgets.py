@@ -143,6 +143,22 @@ def test_calls_of_a_user_are_never_more_than_the_limit(store):
     assert len(made) == 20 and failed
 
 
+def test_a_thread_counts_its_calls_beside_those_that_the_budget_of_a_user_has_refused(drive, store):
+    graph = StateGraph(Log).add_node("call", spending(drive, 2))
+    graph.add_conditional_edges(START, lambda state: [Send("call", {})] * 8, ["call"])
+    saver, made = InMemorySaver(), 0
+    for limit in (3, 5, 8):
+        budget = [Budget(usd=100), Budget(calls=limit, per="user")]
+        app = graph.compile(checkpointer=saver, store=store, budget=budget, on_failure="finish")
+        try:
+            drive.invoke(app, None if made else {"log": []}, user("ann", "1"))
+        except BudgetExceededError:
+            assert limit < 8
+        made = limit
+        spent = drive.call(app, "get_spent", user("ann", "1"))
+        assert (spent["calls"], spent["usd"]) == (made, 2 * made)
+
+
 def test_a_budget_of_a_user_needs_a_user_and_a_store():
     graph = chain_of(Log, a=lambda state, runtime: runtime.spend(usd=1))
     app = graph.compile(checkpointer=InMemorySaver(), store=InMemoryStore(), budget=Budget(usd=1, per="user"))

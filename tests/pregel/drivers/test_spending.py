@@ -169,6 +169,34 @@ def test_a_task_that_fails_has_spent_what_its_calls_have_cost(drive, saver):
         assert (spent["calls"], spent["tokens"]) == (calls, 5 * calls)
 
 
+def test_what_a_finished_call_has_spent_counts_though_a_resume_does_not_make_it_again(drive, saver):
+    @task
+    def pay(runtime: Runtime) -> None:
+        runtime.spend(usd=1)
+
+    @task
+    async def apay(runtime: Runtime) -> None:
+        await runtime.aspend(usd=1)
+
+    failures = [ValueError("no")]
+
+    def node(state):
+        pay().result()
+        if failures:
+            raise failures.pop()
+
+    async def anode(state):
+        await apay()
+        if failures:
+            raise failures.pop()
+
+    app = chain([anode if drive.is_async else node], saver, Budget(usd=9))
+    with pytest.raises(ValueError, match="no"):
+        drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, None, CONFIG)
+    assert drive.call(app, "get_spent", CONFIG)["usd"] == 1
+
+
 @pytest.mark.parametrize("stores_first", [False, True])
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_what_is_spent_survives_a_death_at_each_storing_call(drive, local_saver, stores_first, durability):
