@@ -43,6 +43,8 @@ from .waits import WAITS
 
 Steps = Generator[Any, Any, Any]
 Entry = dict[str, Any]
+_PAGE: Final = 16
+"""How many checkpoints are read at first; then twice as many each time."""
 _RETRY: Final = (RetryPolicy(),)
 """Where neither the `@task` nor the node whose call is undone has a policy."""
 
@@ -70,13 +72,13 @@ class Calls:
 
         return threads.drive(run, effects)
 
-    def list_all(self, saver: Any, where: Any) -> Any:
-        """The checkpoints of a namespace, the newest first."""
+    def list(self, saver: Any, where: Any, **options: Any) -> Any:
+        """What `list` of a checkpointer yields, as a list."""
         if not self._prefix:
-            return list(saver.list(where))
+            return [*saver.list(where, **options)]
 
-        async def found() -> list[CheckpointTuple]:
-            return [each async for each in saver.alist(where)]
+        async def found() -> Sequence[CheckpointTuple]:
+            return [each async for each in saver.alist(where, **options)]
 
         return found()
 
@@ -104,11 +106,10 @@ def undo(
     if UNDOING not in head.metadata:
         if done is not None and checkpoint_id is None and target in (None, done["to"]):
             return (yield calls(app, "get_state", thread))  # it was undone before a crash
-        found = yield calls.list_all(saver, thread)
-        plan = _Plan(thread_id, found, checkpoint_id or head.checkpoint["id"], target)
-        for ns in (yield calls(saver, "namespaces", thread_id)):
-            if ns:
-                plan.add_nested((yield calls.list_all(saver, address(thread_id, ns))))
+        tip = checkpoint_id or head.checkpoint["id"]
+        found, inside = yield from _read_back(saver, thread_id, tip, target, calls)
+        plan = _Plan(thread_id, found, tip, target)
+        plan.add_nested(inside)
         run = mine._editing(thread)
         yield calls.drive(run, _begin(run, plan.as_input(reason), reason))
     try:
@@ -165,11 +166,40 @@ def _id_of(to: Any) -> str | None:
 # -- what is to be undone --------------------------------------------------------------------------
 
 
+def _read_back(saver: Any, thread_id: str, tip: str, target: str | None, calls: Calls) -> Steps:
+    """The checkpoints of the whole graph and of those inside, from the newest back to where an undo
+    ends. What it undoes, has been undone before, or belongs to another branch lies there: whatever
+    follows a checkpoint is stored after it."""
+    found: dict[str, CheckpointTuple] = {}
+    inside: list[CheckpointTuple] = []
+    at: str | None = tip
+    before, size = None, _PAGE
+    while True:
+        where = {"configurable": {"thread_id": thread_id}}
+        page = yield calls.list(saver, where, before=before, limit=size)
+        for each in page:
+            if coordinates(each.config)[1]:
+                inside.append(each)
+            else:
+                found[each.checkpoint["id"]] = each
+        while at in found and not _ends_at(found[at], target):
+            at = _parent_of(found[at])
+        if at in found or at is None or len(page) < size:
+            return [*found.values()], inside
+        before, size = page[-1].config, 2 * size
+
+
+def _ends_at(found: CheckpointTuple, target: str | None) -> bool:
+    if target is None:
+        return found.metadata.get("source") == "input"
+    return found.checkpoint["id"] == target
+
+
 class _Plan:
     """What is undone between a checkpoint and one before it.
 
     Args:
-        found: all checkpoints of the whole graph, the newest first.
+        found: the checkpoints of the whole graph back to the target, the newest first.
         tip: where the way back begins.
         target: where it ends; None for the newest input on the way.
     """
@@ -179,6 +209,10 @@ class _Plan:
     ) -> None:
         self._thread_id = thread_id
         self._all = {each.checkpoint["id"]: each for each in reversed(found)}
+        self._first: dict[str | None, str] = {}
+        """The oldest child of each checkpoint."""
+        for id, each in self._all.items():
+            self._first.setdefault(_parent_of(each), id)
         ends: list[Any] = [each.metadata.get(UNDONE) or {} for each in found]
         self._before = {entry["id"] for each in ends for entry in each.get("effects", ())}
         self._way: dict[str, int] = {}
@@ -199,7 +233,7 @@ class _Plan:
             self._way[at] = len(self._way)
             if owner:
                 self._owner[at] = owner
-            if at == target or (target is None and found.metadata.get("source") == "input"):
+            if _ends_at(found, target):
                 return at
             before = _parent_of(found)
             if before is not None and UNDONE not in found.metadata:
@@ -218,14 +252,12 @@ class _Plan:
 
     def _find_owner(self, parent: str, child: str) -> str:
         """The end of the branch to which a checkpoint belongs, if not to that of its child."""
-        children = (id for id, each in self._all.items() if _parent_of(each) == parent)
-        first: str = next(children)
-        if first == child:
+        end = self._first[parent]
+        if end == child:
             return ""
-        for id, each in self._all.items():  # parents come before their children
-            if _parent_of(each) == first:
-                first = id
-        return first
+        while end in self._first:
+            end = self._first[end]
+        return end
 
     def add_nested(self, found: Sequence[CheckpointTuple]) -> None:
         """Add what graphs inside have done."""

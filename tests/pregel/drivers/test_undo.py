@@ -220,3 +220,45 @@ def test_the_order_of_undo_depends_on_no_clock(monkeypatch):
         if len(made) < at:
             break
     assert at > 20
+
+
+_do = effect("keyed", undo=cancel)(do)
+
+
+class CountingSaver(InMemorySaver):
+    """Counts the checkpoints that it gives."""
+
+    read = 0
+
+    def get_tuple(self, config):
+        self.read += 1
+        return super().get_tuple(config)
+
+    def list(self, config, **options):
+        for found in super().list(config, **options):
+            self.read += 1
+            yield found
+
+
+def test_undo_reads_no_more_than_it_goes_back(drive):
+    """However long the thread is, with whatever graphs inside."""
+
+    def just(item: str):
+        return lambda state: _do(item) and {}
+
+    def read(inputs: int, back: int) -> int:
+        saver = CountingSaver()
+        inner = chain_of(Log, x=just("x"), y=just("y")).compile()
+        app = chain_of(Log, a=just("a"), inner=inner).compile(checkpointer=saver)
+        for _ in range(inputs):
+            drive.invoke(app, {"log": []}, CONFIG)
+        starts = [each for each in app.get_state_history(CONFIG) if each.metadata["source"] == "input"]
+        saver.read = 0
+        DONE.clear()
+        drive.call(app, "undo", CONFIG, to=starts[back - 1].config)
+        expected = [f"cancel {item} receipt {item}" for item in "yxa" * back]
+        assert DONE[:] == expected
+        return saver.read
+
+    assert read(3, 1) == read(20, 1) <= 24
+    assert read(8, 6) == read(20, 6) <= 64
