@@ -140,8 +140,7 @@ class _DaskHandle:
         except FutureCancelledError as cancelled:
             raise Lost(f"Dask cancelled it: {cancelled}", final=True) from cancelled
         if self._inbox is not None:
-            self._inbox.wait_for(sent)
-            self._inbox.close()
+            self._inbox.finish(sent)
         return answer  # type: ignore[no-any-return]
 
     def cancel(self) -> None:

@@ -114,8 +114,7 @@ class _PoolHandle:
             why = "the pool was shut down before it began this call"
             raise Lost(why, final=True) from cancelled
         if self._inbox is not None:
-            self._inbox.wait_for(sent)
-            self._inbox.close()
+            self._inbox.finish(sent)
         return answer  # type: ignore[no-any-return]
 
     def cancel(self) -> None:
@@ -159,8 +158,9 @@ class EventInbox:
         """Answer a request of the call. It needs no count: the call waits for the reply."""
         return self._on_event(request)
 
-    def wait_for(self, sent: tuple[str, int]) -> None:
-        """Wait until as many events have come as the start that has returned sent.
+    def finish(self, sent: tuple[str, int]) -> None:
+        """Wait until as many events have come as the start that has returned sent. No more are
+        taken then.
 
         Raises:
             RuntimeError: they do not come.
@@ -177,6 +177,7 @@ class EventInbox:
                 )
         if self._error is not None:
             raise self._error
+        self.close()
 
     @property
     def has_begun(self) -> bool:

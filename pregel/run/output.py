@@ -168,7 +168,7 @@ class Output:
     def stop(self, breakpoint: Breakpoint, following: Sequence[Task]) -> None:
         """End the run at a breakpoint, with these tasks to follow."""
         for stream in self.streams:
-            stream.breakpoint(following)
+            stream.breakpoint()
         self.questions, self.breakpoint, self.following = (), breakpoint, following
 
     def keep_preview(self, machine: Machine, writes: Sequence[tuple[str, Any]]) -> None:

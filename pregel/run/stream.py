@@ -280,8 +280,8 @@ class Stream:
             bare = isinstance(self.keys, str)
             self.emit("updates", {POST: updates_of(writes, self._shown, bare=bare)})
 
-    def breakpoint(self, following: Sequence[Task]) -> None:
-        """Show that the run stops at a breakpoint, with these tasks to follow."""
+    def breakpoint(self) -> None:
+        """Show that the run stops at a breakpoint."""
         self.emit("updates", {INTERRUPT: ()})
 
     def checkpoint(self, state: StateSnapshot) -> None:

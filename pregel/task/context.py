@@ -6,7 +6,7 @@ they do not know.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ...checkpoint.serde import Serializer
@@ -98,9 +98,6 @@ class TaskLedger(Protocol[TaskT_contra]):
 
     def reject(self, question: str) -> None:
         """Drop an answer that did not fit its question."""
-
-    def may_reach(self, questions: Collection[str]) -> bool:
-        """Whether there is an answer to one of these questions."""
 
     def brought_for(self, task: TaskT_contra) -> dict[str, Any]:
         """The answers to what a task has asked."""
