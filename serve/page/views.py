@@ -16,16 +16,17 @@ from inspect import Parameter, signature
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ...pregel.app import Pregel
+from ...visualize.render.report import draw_report
 from ...visualize.render.thread_pages import NotThereError, ThreadPages, draw_graph
 from ...visualize.trace.index import ThreadIndex
 from ..errors import Refused
 from ..handlers import Handlers, route
 from ..records import Record
-from ..service import Service, answer
+from ..service import Service, answer, config_of
 from .files import POLICY
 
 MOST_INDEXES: Final = 32
@@ -88,6 +89,13 @@ class Views(Handlers):
     async def graph(self, thread: Record) -> Response:
         """Send the graph of a thread as SVG."""
         return _drawing((await self._graph(thread))[0])
+
+    @route("GET /page/threads/{thread_id}/report")
+    async def report(self, thread: Record) -> Response:
+        """Send the report of a thread, as a file to save."""
+        app, config = self._app(thread), config_of(thread["thread_id"])
+        page = await self._work(lambda: draw_report(app, config))
+        return HTMLResponse(page, headers={"Content-Disposition": "attachment"})
 
     @route("GET /page/threads/{thread_id}/nodes")
     async def nodes(self, thread: Record) -> Record:

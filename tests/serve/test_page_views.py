@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -183,6 +184,19 @@ def test_a_step_shows_its_changes_and_every_task_with_input_result_and_attempts(
     reader.until("document.querySelectorAll('.task-chosen .starts li').length === 3")
     reader.sees("attempt 3: began", within=".task-chosen")
     assert reader.browser.texts(".task-chosen pre") == ["{'page': 3}", "{'log': ['page 3']}"]
+
+
+@needs_chromium
+def test_values_are_coloured_by_their_type(show):
+    reader = show(threads.map_reduce()[0])
+    choose_step(reader, 2)
+    reader.until("document.querySelector('.task-row .is-number-value')")
+    assert reader.browser.texts(".task-row:nth-child(1) .is-string-value")[0] == "'page'"
+    draw = "import('./page/value-view.js').then(({colour}) => colour(%s).map((each) => each.className ?? '').join())"
+    said = {"[1, -2.5e3, 'a\\'1', None, x1]": ["number", "number", "string", "constant"], "it's 5, isn't it": [], "True": ["constant"]}
+    for text, kinds in said.items():
+        classes = reader.browser.run(draw % json.dumps(text)).split(",")
+        assert [each for each in classes if each] == [f"is-{kind}-value" for kind in kinds]
 
 
 @needs_chromium
@@ -379,6 +393,27 @@ def test_a_column_of_the_timeline_leads_to_its_step(show):
     reader.browser.click('.time-picture .bar[data-node="gather"] rect')
     reader.until("document.querySelector('.detail-head h2')?.textContent === 'Step 3'")
     assert "/steps/" in reader.browser.run("location.hash")
+
+
+@needs_chromium
+def test_the_timeline_is_zoomed_and_the_names_of_its_rows_stay_in_sight(show):
+    reader = show(threads.map_reduce()[0], "timeline")
+    width = "document.querySelector('.time-picture').scrollWidth"
+    before = reader.browser.run(width)
+    reader.press_button("+")
+    reader.until(f"{width} >= {1.9 * before}")
+    at = "document.querySelector('.time-picture%s').getBoundingClientRect()"
+    inside = f"{at % ' .row text'}.left >= {at % ''}.left && {at % ' .row text'}.right <= {at % ''}.right"
+    reader.until(f"document.querySelector('.time-picture').scrollLeft > 100 && {inside}")
+    reader.click("[title='Zoom out']")
+    reader.until(f"{width} === {before}")
+
+
+def test_the_report_of_a_thread_is_sent_as_a_file(stack):
+    client = serve_thread(stack, threads.asked("yes")[0])
+    told = client.get("/page/threads/t/report")
+    assert told.headers["content-disposition"] == "attachment" and told.text.startswith("<!DOCTYPE html>")
+    assert client.get("/page/threads/other/report").status_code == 404
 
 
 @needs_chromium

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,8 +16,17 @@ from paged import HOSTILE, Reader, Speech, make_chat, make_orders, relaying
 from serving import serving
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from typing_extensions import TypedDict
 
-from stategraph import START, Budget, MessagesState, StateGraph, interrupt
+from stategraph import (
+    START,
+    Budget,
+    MessagesState,
+    Runtime,
+    StateGraph,
+    get_stream_writer,
+    interrupt,
+)
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
 from stategraph.serve.page import lists
@@ -468,6 +478,71 @@ def test_a_thread_runs_again_with_another_input(page, client):
     assert values(client, "empty")["item"] == "tea"
 
 
+class Tone(TypedDict):
+    tone: str
+    loud: bool
+
+
+def test_a_run_is_started_with_a_context_and_stops_before_a_node(browser):
+    """The form shows the context that the assistant has, and the nodes of its graph."""
+
+    def say(state: Log, runtime: Runtime[Tone]):
+        get_stream_writer()({"said": "hello"})
+        assert go_on.wait(30)
+        return {"log": [f"{runtime.context['tone']}, {runtime.context['loud']}"]}
+
+    go_on = threading.Event()
+    app = StateGraph(Log, context_schema=Tone).add_sequence([("say", say), ("end", lambda state: {})]).add_edge(START, "say").compile()
+    with serving(create_app({"g": app})) as url, httpx.Client(base_url=url) as client:
+        client.post("/assistants", json={"graph_id": "g", "name": "polite", "context": {"tone": "kind"}}).raise_for_status()
+        page = Reader(browser, url)
+        page.go("")
+        page.press_button("New thread")
+        page.choose(page.field("graph"), "polite (g)")
+        page.until("document.querySelector('.start fieldset textarea').value === 'kind'")
+        page.choose(page.field("loud"), "yes")
+        page.browser.run("document.querySelector('.stops').open = true")
+        page.click(".stops input[value=end]")
+        page.press_button("Start")
+        page.sees("Said by nodes", "hello", within=".steps-said")
+        go_on.set()
+        page.sees("paused", within=".thread-head")
+        [thread] = client.post("/threads/search", json={}).json()
+        state = client.get(f"/threads/{thread['thread_id']}/state").json()
+        assert (state["values"], state["next"]) == ({"log": ["kind, True"]}, ["end"])
+        page.press_button("Continue")
+        page.sees("idle", within=".thread-head")
+        page.leave()
+
+
+def test_threads_are_titled_by_their_metadata_or_first_message(page, client, speech):
+    order(client, "order", title="Tea for two")
+    speech.go_on.release(9)
+    client.post("/threads", json={"thread_id": "chat"})
+    body = {"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "Is it sunny?"}]}}
+    client.post("/threads/chat/runs/wait", json=body).raise_for_status()
+    page.go("")
+    page.sees("Tea for two", "Is it sunny?")
+    page.browser.run("location.hash = '#/thread/chat'")
+    page.sees("Is it sunny?", "chat ·", within=".thread-head")
+    page.until("document.title === 'Is it sunny? · stategraph'")
+
+
+def test_the_items_of_the_store_are_shown_by_namespace_and_deleted(page, client):
+    for user, drink in {"ann": "tea", "bob": "coffee"}.items():
+        item = {"namespace": ["users", user], "key": "drink", "value": {"likes": drink, "cups": 2}}
+        client.put("/store/items", json=item).raise_for_status()
+    page.go("#/store")
+    page.sees("2 namespaces", "tea", "coffee")
+    page.press_button("users / ann")
+    page.until("document.querySelectorAll('.item').length === 1 && document.querySelector('.item .is-number-value').textContent === '2'")
+    assert "coffee" not in page.text()
+    page.browser.run("window.confirm = () => true")
+    page.press_button("Delete")
+    page.sees("The store is empty.")
+    assert [each["value"]["likes"] for each in client.post("/store/items/search", json={"namespace_prefix": []}).json()["items"]] == ["coffee"]
+
+
 # -- state -----------------------------------------------------------------------------------------------------------
 
 
@@ -793,7 +868,7 @@ def test_hostile_texts_are_never_interpreted_as_html(page, client, speech):
     client.post("/runs/crons", json={"assistant_id": "orders", "schedule": "0 9 * * *", "input": {HOSTILE: HOSTILE}})
     within = "encodeURIComponent(" + repr(id) + ")"
     page.go("")
-    for place in ("''", "'inbox'", f"'thread/' + {within}", f"'thread/' + {within} + '/state'", "'thread/bomb'", "'thread/chat/chat'", "'schedules'", "'queue'"):
+    for place in ("''", "'inbox'", f"'thread/' + {within}", f"'thread/' + {within} + '/state'", "'thread/bomb'", "'thread/chat/chat'", "'schedules'", "'overview'", "'store'"):
         page.browser.run(f"location.hash = '#/' + {place}")
         page.until("document.querySelector('main').childElementCount > 0")
         page.browser.run("new Promise(done => setTimeout(done, 300))")
@@ -855,6 +930,28 @@ def test_behind_a_cookie_each_user_sees_the_own_threads(browser):
         page.sees("No run is under way.")
         browser.tell("Network.clearBrowserCookies")
         browser.said.clear()
+
+
+def test_a_token_logs_in_for_as_long_as_the_tab_is_open(browser):
+    def auth(request) -> str | None:
+        return {"Bearer s3cret": "ann"}.get(request.headers.get("authorization", ""))
+
+    with serving(create_app({"orders": make_orders()}, auth=auth)) as url:
+        with httpx.Client(base_url=url, headers={"Authorization": "Bearer s3cret"}) as client:
+            order(client, "of-ann", "tea")
+        page = Reader(browser, url)
+        page.go("")
+        for token in ("wrong", "s3cret"):
+            page.sees("You are not logged in here")
+            page.write("[aria-label=Token]", token)
+            page.press_button("Log in")
+        page.sees("of-ann")
+        page.go("#/thread/of-ann/graph")  # drawings are asked for with it, too
+        page.until("document.querySelector('.graph-picture svg')")
+        page.browser.run("sessionStorage.clear()")
+        page.go("")
+        page.sees("You are not logged in here")
+        page.leave()
 
 
 def test_it_works_below_a_path_of_another_app(browser):
@@ -921,7 +1018,7 @@ def test_texts_have_contrast_to_their_background(page, client, speech, theme):
     client.post("/threads", json={"thread_id": "chat"})
     client.post("/threads/chat/runs/wait", json={"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "weather `x` https://a.org"}]}})
     client.post("/runs/crons", json={"assistant_id": "orders", "schedule": "0 9 * * *", "input": {"item": "tea"}})
-    for place in ("", "#/inbox", "#/thread/asks/state", "#/thread/failed/steps", "#/thread/chat/chat", "#/schedules", "#/overview"):
+    for place in ("", "#/inbox", "#/thread/asks/state", "#/thread/failed/steps", "#/thread/chat/chat", "#/schedules", "#/overview", "#/store"):
         page.go(place)
         page.browser.run(f"document.documentElement.dataset.theme = '{theme}'; new Promise(done => setTimeout(done, 300))")
         assert page.browser.run(CONTRASTS) == [], place
@@ -937,7 +1034,7 @@ def test_every_view_fits_its_window_and_names_its_controls(page, client, width, 
     client.post("/runs/crons", json={"assistant_id": "orders", "schedule": "0 9 * * *", "input": {"item": "tea " * 99}})
     page.browser.tell("Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=False)
     try:
-        for place in ("", "#/inbox", f"#/thread/{'a-long-id-' * 8}/state", "#/thread/chat", "#/schedules", "#/overview"):
+        for place in ("", "#/inbox", f"#/thread/{'a-long-id-' * 8}/state", "#/thread/chat", "#/schedules", "#/overview", "#/store"):
             page.go(place)
             page.browser.run("new Promise(done => setTimeout(done, 300))")
             assert page.browser.run("document.documentElement.scrollWidth") <= width, place

@@ -297,7 +297,7 @@ class ThreadPages:
         timeline = self._timeline(steps)
         if first and steps and steps[0].source == "loop":  # no call begins where this part begins
             timeline = replace(timeline, calls=tuple(c for c in timeline.calls if c.step))
-        across = max(16 * len(steps), min(width, 2000), 320)
+        across = max(16 * len(steps), min(width, 40_000), 320)
         return without_style(timeline.draw_svg(width=across))
 
     # -- branches ----------------------------------------------------------------------------------

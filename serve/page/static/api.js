@@ -10,6 +10,7 @@ export class ApiError extends Error {
   }
 }
 
+const TOKEN = "stategraph-token";
 const RETRY_SECONDS = [0.5, 1, 2, 4, 8, 15];
 // The server says every 15 seconds that it lives: after so long without a word the connection is dead.
 const SILENCE_SECONDS = 45;
@@ -20,6 +21,14 @@ export class Api {
     this.base = base;
     this.onReach = onReach;
   }
+
+  /** The header that says who asks: of those who have logged in with a token. */
+  get credentials() {
+    const token = sessionStorage.getItem(TOKEN);
+    return token ? { Authorization: `Bearer ${token}` } : {};
+  }
+
+  logIn(token) { sessionStorage.setItem(TOKEN, token); }
 
   get(path, signal) { return this.ask("GET", path, undefined, signal); }
   post(path, body = {}, signal) { return this.ask("POST", path, body, signal); }
@@ -36,7 +45,7 @@ export class Api {
   /** @returns {Promise<Response>} */
   async fetch(method, path, body, headers, signal) {
     /** @type {RequestInit & {headers: object}} */
-    const init = { method, headers: { ...headers }, signal, credentials: "same-origin" };
+    const init = { method, headers: { ...this.credentials, ...headers }, signal, credentials: "same-origin" };
     if (body !== undefined) {
       init.body = JSON.stringify(body);
       init.headers["Content-Type"] = "application/json";
@@ -55,7 +64,7 @@ export class Api {
     try {
       detail = (await response.json()).detail ?? detail;
     } catch { /* no JSON: the status says it */ }
-    if (response.status === 401) detail = "you are not logged in here: log in, then load the page again";
+    if (response.status === 401) detail = "you are not logged in here: log in with a token, or as your site says, and load the page again";
     throw new ApiError(response.status, detail);
   }
 
@@ -67,6 +76,7 @@ export class Api {
     return new Promise((resolve, reject) => {
       const request = new XMLHttpRequest();
       request.open("GET", new URL(path.replace(/^\//, ""), this.base));
+      for (const [name, value] of Object.entries(this.credentials)) request.setRequestHeader(name, value);
       request.responseType = "document";
       request.overrideMimeType("image/svg+xml");
       request.onload = () => {

@@ -113,7 +113,7 @@ function bubble(message, used, isLive = false) {
   const calls = message.tool_calls ?? [];
   const who = [role, message.name].filter(Boolean).join(" · ");
   const body = role === "tool"
-    ? make("details.tool", {}, make("summary", {}, make("b", {}, who), " ", brief(text)), make("pre", {}, text))
+    ? make("details.tool", {}, make("summary", {}, make("b", {}, who), " ", brief(text)), tree("", valueOf(text), { isOpen: true }))
     : [make("p.who", {}, who, usageChip(used)), text && make("div.text.markdown", {}, drawMarkdown(text))];
   return make("article", { class: `message from-${role in ROLES ? role : "other"}`, "data-live": isLive }, body, calls.map(callOf));
 }
@@ -122,7 +122,11 @@ const ROLES = { user: 1, assistant: 1, tool: 1, system: 1 };
 
 function callOf(call) {
   const name = call.function?.name ?? call.name ?? "tool";
-  let given = call.function?.arguments ?? call.args ?? {};
-  try { if (typeof given === "string") given = JSON.parse(given); } catch { /* not whole yet: as text */ }
+  const given = valueOf(call.function?.arguments ?? call.args ?? {});
   return make("details.tool", {}, make("summary", {}, make("b", {}, name), ` ${brief(given)}`), tree("", given, { isOpen: true }));
+}
+
+/** What a tool was given or has said, read from JSON if it is that. */
+function valueOf(given) {
+  try { return typeof given === "string" ? JSON.parse(given) : given; } catch { return given; }
 }

@@ -5,6 +5,7 @@ const EVERYWHERE = {
   "g t": ["threads", () => { location.hash = "#/"; }],
   "g i": ["inbox", () => { location.hash = "#/inbox"; }],
   "g s": ["schedules", () => { location.hash = "#/schedules"; }],
+  "g d": ["store", () => { location.hash = "#/store"; }],
   "g o": ["overview", () => { location.hash = "#/overview"; }],
   "/": ["search", () => { document.querySelector("main input[type=search]")?.focus(); }],
   "?": ["this list", () => showHelp()],

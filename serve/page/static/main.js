@@ -17,6 +17,7 @@ const VIEWS = {
   inbox: { title: "Inbox", load: () => import("./inbox.js") },
   thread: { load: () => import("./thread.js") },
   schedules: { title: "Schedules", load: () => import("./schedules.js") },
+  store: { title: "Store", load: () => import("./store.js") },
   overview: { title: "Overview", load: () => import("./overview.js") },
 };
 
@@ -49,9 +50,16 @@ async function show() {
     mine.view = (await module.open(main, { api, path: rest, signal: end.signal })) ?? null;
   } catch (error) {
     if (error.name !== "AbortError" && current === mine) {
-      main.append(make("p.notice.bad", { role: "alert" }, sentence(error)));
+      main.append(make("p.notice.bad", { role: "alert" }, sentence(error)), error.status === 401 ? drawLogin() : "");
     }
   }
+}
+
+/** Asks for a token, which the browser keeps until the tab is closed. */
+function drawLogin() {
+  const token = make("input", { type: "password", autocomplete: "current-password", "aria-label": "Token", placeholder: "Token" });
+  const send = (event) => { event.preventDefault(); api.logIn(token.value.trim()); show(); };
+  return make("form.line", { onsubmit: send }, token, make("button.main", {}, "Log in"));
 }
 
 function showReach(isThere) {

@@ -72,7 +72,7 @@ class Schedules {
     const save = button("Save", async () => {
       wrong.hidden = true;
       const path = thread.value.trim() ? `threads/${encodeURIComponent(thread.value.trim())}/runs/crons` : "runs/crons";
-      await this.api.post(path, { assistant_id: graphs.chosen, schedule: when_.value.trim(), timezone: zone.value.trim(), input: graphs.read() });
+      await this.api.post(path, { ...graphs.read(), schedule: when_.value.trim(), timezone: zone.value.trim() });
       fill(this.form);
       await this.load();
     }, { kind: "main", onFail: fail });

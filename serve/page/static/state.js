@@ -1,5 +1,6 @@
 // The state of a thread, now or at a checkpoint: as a tree, edited as JSON, gone on from, forked.
 import { attempt, brief, button, fill, make, say, when } from "./dom.js";
+import { namesOfNodes } from "./start.js";
 import { tree } from "./values.js";
 
 export async function mount(element, context) {
@@ -82,14 +83,8 @@ class StateTab {
       make("div.line", {}, node, button("Save and continue", act(true), { kind: "main" }), button("Save", act(false)),
         button("Close", () => { this.editor.hidden = true; })));
     text.focus();
-    for (const name of await this.nodes()) node.append(make("option", { value: name }, `as ${name}`));
-  }
-
-  async nodes() {
-    const assistant = this.thread.metadata.assistant_id ?? this.thread.metadata.graph_id;
-    if (!assistant) return [];
-    const { nodes } = await this.api.get(`assistants/${encodeURIComponent(assistant)}/graph`, this.signal);
-    return nodes.map((each) => each.id).filter((id) => id !== "__start__" && id !== "__end__");
+    const { assistant_id: assistant, graph_id: graph } = this.thread.metadata;
+    for (const name of graph ? await namesOfNodes(this.api, assistant ?? graph, this.signal) : []) node.append(make("option", { value: name }, `as ${name}`));
   }
 
   async save(text, node, goesOn) {

@@ -4,7 +4,7 @@ import { countOf } from "./elements.js";
 import { drawChanges, drawFacts, drawWriters, isOpen } from "./step-view.js";
 import { TaskList } from "./task-list.js";
 import { viewPath } from "./thread-steps.js";
-import { drawState, drawValue } from "./value-view.js";
+import { colour, drawState, drawValue } from "./value-view.js";
 
 export class StepDetail {
   isEarly; api; threadId; signal; address; tip;
@@ -86,7 +86,7 @@ export class StepDetail {
   /** Put the whole value where its beginning stands. */
   async readValue(key, place) {
     try {
-      place.textContent = (await this.ask("value", { key })).text;
+      fill(place, colour((await this.ask("value", { key })).text));
     } catch (error) {
       if (error.name !== "AbortError") place.after(make("p.notice.bad", {}, sentence(error)));
     }

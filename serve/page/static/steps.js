@@ -5,6 +5,7 @@ import { countOf } from "./elements.js";
 import { StepDetail } from "./step-detail.js";
 import { drawHead } from "./step-view.js";
 import { oneAtATime, ThreadSteps } from "./thread-steps.js";
+import { tree } from "./values.js";
 import { VirtualList } from "./virtual.js";
 
 const ROW = 36;
@@ -12,6 +13,7 @@ const ROW = 36;
 export async function mount(element, context) {
   const tab = new StepsTab(element, context);
   await tab.open(context.path);
+  for (const data of context.said()) tab.say("earlier", data);
   return tab;
 }
 
@@ -33,10 +35,11 @@ class StepsTab {
     this.run = make("div.steps-bar.sub", { "aria-label": "Run", role: "group" });
     this.found = make("div.steps-found", { role: "status" });
     this.notes = make("div.steps-notes");
+    this.said = make("details.steps-said", { hidden: true, open: true }, make("summary.sub", {}, "Said by nodes (custom events)"));
     this.detail = new StepDetail(context);
     element.append(this.notes, make("div.steps-view", {},
       make("section.card.steps-card", { "aria-label": "List of steps" },
-        make("div.steps-bar", {}, this.count, this.field), this.run, this.found, this.list.element),
+        make("div.steps-bar", {}, this.count, this.field), this.run, this.found, this.list.element, this.said),
       this.detail.element));
   }
 
@@ -98,6 +101,17 @@ class StepsTab {
     if (by === 0 || this.chosen + by < 0) return;
     this.chosen += by;
     this.list.element.scrollTop += by * ROW;
+  }
+
+  /** What nodes say in the run that is under way, by the step in which they say it. */
+  event({ event, data }) {
+    if (!/^custom($|\|)/.test(event)) return;
+    this.say(`step ${this.data.open?.n ?? ""}`, data);
+  }
+
+  say(where, data) {
+    this.said.hidden = false;
+    this.said.append(tree(where, data));
   }
 
   close() {

@@ -2,6 +2,7 @@
 // all that is known of it.
 import { fill, make, sentence } from "./dom.js";
 import { countStates } from "./thread-steps.js";
+import { colour } from "./value-view.js";
 import { VirtualList } from "./virtual.js";
 
 const PIECE = 100;
@@ -86,7 +87,7 @@ export class TaskList {
     return make("div.task-row", { class: `${state === "failed" ? "bad" : ""} ${task.id === this.id ? "on" : ""}` },
       make("button.plain.task-name", { type: "button", title: name, "aria-expanded": `${task.id === this.id}`, onclick: () => this.open(task.id) }, name),
       make("span", { class: state }, state), make("span.sub", {}, took),
-      make("span.mono", {}, input), make("span.mono", {}, result.join(" · ")));
+      make("span.mono", {}, colour(input)), make("span.mono", {}, colour(result.join(" · "))));
   }
 
   /** Show all of a task; nothing more of the one that is shown. */
@@ -111,7 +112,7 @@ function drawWhole(task) {
   const [name, state, took] = task.row;
   const starts = task.starts.map(({ name: which, began, took: spent }) =>
     make("li", {}, `${which}: began ${new Date(began).toLocaleString()}, took ${spent}`));
-  const part = (title, text, kind = "") => text && [make("h3", {}, title), make("pre", { class: kind }, text)];
+  const part = (title, text, kind = "") => text && [make("h3", {}, title), make("pre", { class: kind }, kind ? text : colour(text))];
   return [
     make("p.task-title", {}, make("b", {}, name), " ", make("span", { class: state }, state), " ", make("span.sub", {}, took)),
     part("Error", task.error, "failed"),

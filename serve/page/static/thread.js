@@ -13,11 +13,14 @@
 //   address(tab, ...path)   the address of a tab of this thread, as "#/thread/ID/state/CHECKPOINT"
 //   hasMessages             whether the graph's state has messages
 //   questions               the element of what the thread asks: a tab may take it to where it is read
+//   said()                  what nodes have said, as custom events, in the run that is under way
 //   begin(body)             begin a run of the thread's graph: {input}, {command}, {checkpoint_id}, ...
 import { attempt, button, chip, fill, isScrolledDown, make, say, scrollDown, sentence, when } from "./dom.js";
 import { ThreadWatch } from "./live.js";
 import { Questions } from "./questions.js";
-import { openRun } from "./start.js";
+import { MODES, openRun } from "./start.js";
+import { viewPath } from "./thread-steps.js";
+import { titlesOf } from "./threads.js";
 
 /** @type {Record<string, [string, () => Promise<any>]>} */
 const TABS = {
@@ -28,9 +31,8 @@ const TABS = {
   branches: ["Branches", () => import("./branches.js")],
   state: ["State", () => import("./state.js")],
 };
+const MOST_SAID = 200; // custom events that are kept
 const OF_RUNS = ["steps", "graph", "timeline", "branches"]; // there is nothing in them before the first run
-// What a run that is begun here sends: steps and tokens, and no states.
-const MODES = ["updates", "messages-tuple"];
 
 export async function open(main, { api, path, signal }) {
   const view = new ThreadView(main, api, path[0] ?? "", signal);
@@ -42,7 +44,7 @@ class ThreadView {
   threadId; api; signal;
 
   constructor(main, api, threadId, signal) {
-    Object.assign(this, { api, threadId, signal, thread: null, tab: null });
+    Object.assign(this, { api, threadId, signal, thread: null, tab: null, said: [] });
     this.base = `threads/${encodeURIComponent(threadId)}`;
     this.head = make("header.thread-head");
     this.error = make("div");
@@ -53,7 +55,11 @@ class ThreadView {
     main.append(this.head, this.error, this.form, this.questions.element, this.bar, this.body);
     this.watch = new ThreadWatch(api, threadId, signal, {
       onThread: (thread) => this.show(thread),
-      onEvent: (event, run) => this.tab?.shown?.event?.(event, run),
+      onEvent: (event, run) => {
+        if (event.event === "metadata") this.said = [];
+        if (/^custom($|\|)/.test(event.event) && this.said.push(event.data) > MOST_SAID) this.said.shift();
+        this.tab?.shown?.event?.(event, run);
+      },
       onSteps: () => attempt(() => this.tab?.shown?.changed?.(this.thread)),
     });
   }
@@ -69,7 +75,6 @@ class ThreadView {
     if (!this.threadId) throw new Error("the address names no thread");
     await this.watch.readThread();
     if (this.thread === null) return;
-    document.title = `${this.threadId} · stategraph`;
     this.hasMessages = await this.findMessages();
     // Of an address that names no tab: the first that has something to show.
     this.first = this.hasMessages ? "chat" : this.thread.metadata.graph_id ? "steps" : "state";
@@ -127,7 +132,7 @@ class ThreadView {
     const { threadId, api, thread, hasMessages } = this;
     const address = (tab, ...more) => this.address(tab, ...more);
     const questions = this.questions.element;
-    return { threadId, api, thread, hasMessages, path, signal, address, questions, begin: (body) => this.begin(body) };
+    return { threadId, api, thread, hasMessages, path, signal, address, questions, said: () => this.said, begin: (body) => this.begin(body) };
   }
 
   closeTab() {
@@ -157,9 +162,11 @@ class ThreadView {
       return;
     }
     const { status, metadata, updated_at: at, error } = thread;
+    const title = titlesOf(this.api, [thread], this.signal, () => this.thread && this.show(this.thread))(thread);
+    document.title = `${title || this.threadId} · stategraph`;
     fill(this.head,
-      make("div.title-line", {}, make("h1", {}, this.threadId), chip(status),
-        make("span.sub", {}, metadata.graph_id ?? "nothing has run yet", " · ", when(at))),
+      make("div.title-line", {}, make("h1", {}, title || this.threadId), chip(status),
+        make("span.sub", {}, title && `${this.threadId} · `, metadata.graph_id ?? "nothing has run yet", " · ", when(at))),
       make("div.actions", {}, this.buttons(thread)));
     fill(this.error, error && status === "error" && make("p.notice.bad", {}, make("b", {}, error.error), ` ${error.message}`));
     attempt(() => this.showQuestions());
@@ -182,6 +189,7 @@ class ThreadView {
       !isBusy && status !== "idle" && metadata.graph_id &&
         button("Continue", () => this.begin({ input: null }), { title: "Run what is pending once more, without an answer" }),
       button("Run", () => openRun(this.form, this.api, metadata.assistant_id, (body) => this.begin(body)), { title: "Run with another input" }),
+      metadata.graph_id && button("Report", () => this.report(), { title: "Save the steps as one HTML page that needs no server" }),
       metadata.graph_id && button("Export", () => this.export(), { title: "Save the thread's record and its newest 1,000 states as a JSON file" }),
       !isBusy && button("Copy", () => this.copy(), { title: "A new thread with the same history" }),
       !isBusy && button("Delete", () => this.remove(), { kind: "danger", title: "Delete the thread with its history" }),
@@ -205,8 +213,17 @@ class ThreadView {
   /** Save the thread as a file. */
   async export() {
     const [thread, history] = await Promise.all(["", "/history?limit=1000"].map((end) => this.api.get(this.base + end, this.signal)));
-    const file = URL.createObjectURL(new Blob([JSON.stringify({ thread, history }, null, 2)], { type: "application/json" }));
-    make("a", { href: file, download: `${this.threadId}.json` }).click();
+    this.save(new Blob([JSON.stringify({ thread, history }, null, 2)], { type: "application/json" }), "json");
+  }
+
+  async report() {
+    const response = await this.api.fetch("GET", viewPath(this.threadId, "report"), undefined, {}, this.signal);
+    this.save(await response.blob(), "html");
+  }
+
+  save(content, kind) {
+    const file = URL.createObjectURL(content);
+    make("a", { href: file, download: `${this.threadId}.${kind}` }).click();
     URL.revokeObjectURL(file);
   }
 

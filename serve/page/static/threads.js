@@ -2,6 +2,7 @@
 import { poll } from "./api.js";
 import { attempt, brief, button, chip, fill, make, when } from "./dom.js";
 import { countOf } from "./elements.js";
+import { textOf } from "./messages.js";
 import { openStart } from "./start.js";
 
 const PAGE = 30;
@@ -9,7 +10,7 @@ const SECONDS = 3;
 const FIELDS = ["thread_id", "status", "metadata", "updated_at"];
 const MOST = 1000; // threads that are kept up to date when they were found by a text
 const AGES = { "any time": "", "last hour": 1, "last day": 24, "last week": 168, "last 30 days": 720 }; // hours
-const HIDDEN = new Set(["graph_id", "assistant_id", "created_by"]);
+const HIDDEN = new Set(["graph_id", "assistant_id", "created_by", "title"]);
 
 export async function open(main, { api, signal }) {
   const list = new ThreadList(main, api, signal);
@@ -17,6 +18,22 @@ export async function open(main, { api, signal }) {
   attempt(() => list.offerGraphs());
   poll(SECONDS, signal, () => list.renew());
   return { keys: { n: ["new thread", () => openStart(main, api)] } };
+}
+
+const titles = new Map(); // first messages, which do not change
+
+/** The title of each thread: `metadata.title`, or the first message; `renew` is called when it was read. */
+export function titlesOf(api, threads, signal, renew) {
+  const ids = threads.filter(({ thread_id: id, metadata }) => metadata.graph_id && !metadata.title && !titles.has(id)).map((each) => each.thread_id).slice(0, MOST);
+  for (const id of ids) titles.set(id, "");
+  const asked = { ids, limit: ids.length, select: ["thread_id"], extract: { first: "values.messages[0].content" } };
+  if (ids.length) {
+    api.post("threads/search", asked, signal).then((found) => {
+      for (const { thread_id: id, extracted } of found) titles.set(id, brief(textOf(extracted.first)));
+      if (ids.some((id) => titles.get(id))) renew();
+    }, () => ids.forEach((id) => titles.delete(id)));
+  }
+  return ({ thread_id: id, metadata }) => brief(metadata.title ?? titles.get(id) ?? "");
 }
 
 class ThreadList {
@@ -95,7 +112,12 @@ class ThreadList {
     const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
     const rows = this.isSearch ? found : found.slice(0, PAGE);
     const nothing = this.search.value || this.status.value || this.graph.value || this.since ? "No thread fits." : "There are no threads yet. Start one with “New thread”.";
-    fill(this.rows, rows.length ? rows.map(row) : make("li.empty", {}, nothing));
+    const titleOf = titlesOf(this.api, rows, this.signal, () => {
+      if (this.found !== found || (this.isSearch && !this.searched)) return; // another list is on its way
+      this.seen = "";
+      this.draw(found);
+    });
+    fill(this.rows, rows.length ? rows.map((each) => row(each, titleOf(each))) : make("li.empty", {}, nothing));
     if (this.isSearch) fill(this.foot, this.drawSearched());
     else this.drawPages(rows.length, found.length > PAGE);
     if (at) [...this.rows.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
@@ -123,11 +145,11 @@ class ThreadList {
   }
 }
 
-function row({ thread_id: id, status, metadata, updated_at: at }) {
+function row({ thread_id: id, status, metadata, updated_at: at }, title) {
   const said = Object.entries(metadata).filter(([key]) => !HIDDEN.has(key)).map(([key, value]) => `${key}: ${brief(value, 40)}`);
   return make("li", {}, make("a.row", { href: `#/thread/${encodeURIComponent(id)}`, "data-row": id },
     make("span.mono.id", {}, id), make("span.graph", {}, metadata.graph_id ?? "—"),
-    make("span.sub.said", {}, said.join(" · ")), make("span.right", {}, when(at), chip(status))));
+    make("span.sub.said", {}, title && [make("b", {}, title), " "], said.join(" · ")), make("span.right", {}, when(at), chip(status))));
 }
 
 function later(action, milliseconds) {

@@ -7,7 +7,7 @@ const LONG = 120; // characters on one line
 /** A value under its name. `isOpen` unfolds the first level. */
 export function tree(name, value, { isOpen = false } = {}) {
   if (typeof value === "string") return textOf(name, value, isOpen);
-  if (value === null || typeof value !== "object") return leaf(name, JSON.stringify(value) ?? "undefined", typeof value);
+  if (value === null || typeof value !== "object") return leaf(name, JSON.stringify(value) ?? "undefined", typeof value === "number" ? "number" : "constant");
   const size = Array.isArray(value) ? value.length : Object.keys(value).length;
   if (!size) return leaf(name, Array.isArray(value) ? "[]" : "{}", "nothing");
   const whole = JSON.stringify(value);
