@@ -74,6 +74,8 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--worse", metavar="MOST", help="the same for trials that the judge calls worse")
     add("--report", type=Path, metavar="FILE", help="write the trials to an HTML file")
     add("--save", type=Path, metavar="FILE", help="write the threads to a file, to run them again")
+    text = "keep the threads of the trials in an SQLite file, or postgresql://..."
+    add("--keep", metavar="FILE-OR-URL", help=text)
     run.set_defaults(lab=_run)
     for name, (ask, about, what) in _QUESTIONS.items():
         question = commands.add_parser(name, help=about, description=about)
@@ -82,6 +84,7 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
         question.add_argument("--thread", required=True, metavar="ID", help="the thread's id")
         text = "as it was then (default: the newest)"
         question.add_argument("--checkpoint", metavar="ID", help=text)
+        question.add_argument("--report", type=Path, metavar="FILE", help="write it as a page, too")
         if ask is _ask_why:
             text = "how many generations of what tasks had read are followed (%(default)s)"
             question.add_argument("--depth", type=int, default=3, metavar="N", help=text)
@@ -128,7 +131,11 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 
 def _answer(app: Pregel, asked: argparse.Namespace) -> int:
     where = address(asked.thread, "", asked.checkpoint)
-    print(printable_lines(str(asked.ask(app, where, asked))))
+    found = asked.ask(app, where, asked)
+    print(printable_lines(str(found)))
+    if asked.report is not None:
+        drawn = getattr(found, "draw_html", lambda: f"<pre>{escape(str(found))}</pre>")()
+        asked.report.write_text(_page(asked.graph, drawn), "utf-8")
     return 0
 
 
@@ -146,7 +153,7 @@ def _ask_since(app: Pregel, where: Any, asked: argparse.Namespace) -> object:
 
 
 def _ask_compare(app: Pregel, where: Any, asked: argparse.Namespace) -> object:
-    return compare(app, where, address(asked.wanted, "")).draw_text()
+    return compare(app, where, address(asked.wanted, ""))
 
 
 _QUESTIONS: Final = {
@@ -178,7 +185,11 @@ def _run(app: Pregel, asked: argparse.Namespace) -> int:
         raise NotFoundError("--variant and --replace exclude each other")
     Trials(()).check(different=asked.different, worse=asked.worse)  # refuses bad limits early
     variant: Any = find_graph(asked.variant) if asked.variant else _functions(asked.replace)
-    with virtual_time():  # retries do not wait, and nothing else runs in this process
+    kept: Any = nullcontext()
+    if asked.keep:
+        kept = open_saver(asked.keep, app.serde, asked.keys, create=True)
+    # Retries do not wait, and nothing else runs in this process.
+    with kept as saver, virtual_time():
         trials = whatif(
             app,
             asked.recordings
@@ -190,6 +201,7 @@ def _run(app: Pregel, asked: argparse.Namespace) -> int:
                 after=asked.after,
                 before=asked.before,
             ),
+            saver=saver,
             variant=variant or None,
             live="*" if "*" in asked.live else asked.live,
             effects=_functions(asked.effect),
@@ -203,7 +215,7 @@ def _run(app: Pregel, asked: argparse.Namespace) -> int:
     if asked.save is not None:
         trials.save(asked.save)
     if asked.report is not None:
-        asked.report.write_text(_page(asked.graph, trials), "utf-8")
+        asked.report.write_text(_page(asked.graph, trials.draw_html()), "utf-8")
     trials.check(different=asked.different, worse=asked.worse)
     return 0
 
@@ -233,10 +245,10 @@ def _function(target: str) -> Any:
     return found
 
 
-def _page(graph: str, trials: Trials) -> str:
+def _page(graph: str, body: str) -> str:
     return (
         "<!doctype html><meta charset=utf-8>"
         "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; "
         "style-src 'unsafe-inline'\"><meta name=viewport content='width=device-width'>"
-        f"<title>{escape(graph)}: trials</title>{trials.draw_html()}"
+        f"<title>{escape(graph)}: the lab</title>{body}"
     )

@@ -1,12 +1,18 @@
-"""Where a trial starts that does not start at its first input: a copy of the stored thread up to
-there. The stored thread is only read."""
+"""Copies threads from one checkpointer to another: up to where a trial starts that does not start
+at its first input, and what came of a trial. The source is only read."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..checkpoint.base import BaseCheckpointSaver, CheckpointTuple, address, coordinates
+from ..checkpoint.base import (
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    RunnableConfig,
+    address,
+    coordinates,
+)
 from ..pregel.app import Pregel
 from ..testing.origins import has_ready
 from ..testing.recorder import Stage
@@ -49,23 +55,42 @@ def copy_until(
         line.append(by_id[coordinates(parent)[2]])
     before = {coordinates(each.config)[2] for each in line[1:]}
     for each in line[::-1]:
-        _copy(each, stage, edit if each is line[0] else {}, whole=each is not line[0])
+        whole = each is not line[0]
+        _copy(each, stage.saver, stage.thread, {} if whole else edit, {}, whole=whole)
     for ns in filter(None, source.namespaces(thread)):
         for each in list(source.list(address(thread, ns)))[::-1]:
             if each.metadata.get("parents", {}).get("") in before:
-                _copy(each, stage, {}, whole=True)
+                _copy(each, stage.saver, stage.thread, {}, {}, whole=True)
     return sum(each.metadata.get("source") == "input" for each in line)
 
 
-def _copy(found: CheckpointTuple, stage: Stage, edit: Mapping[str, Any], *, whole: bool) -> None:
-    target: Any = stage.app.checkpointer
+def keep(stage: Stage, target: BaseCheckpointSaver, origin: str) -> str:
+    """Copy the thread of a stage to another checkpointer, and note in the metadata of its
+    checkpoints what it was made of. Returns its id there."""
     thread = coordinates(stage.thread)[0]
+    for ns in stage.saver.namespaces(thread):
+        for each in list(stage.saver.list(address(thread, ns)))[::-1]:
+            _copy(each, target, stage.thread, {}, {"whatif_of": origin}, whole=True)
+    return thread
+
+
+def _copy(
+    found: CheckpointTuple,
+    target: BaseCheckpointSaver,
+    to: RunnableConfig,
+    edit: Mapping[str, Any],
+    about: Mapping[str, Any],
+    *,
+    whole: bool,
+) -> None:
+    thread = coordinates(to)[0]
     _, ns, id = coordinates(found.config)
     parent = coordinates(found.parent_config)[2] if found.parent_config else None
     checkpoint: Any = dict(found.checkpoint)
     checkpoint["channel_values"] = {**checkpoint["channel_values"], **edit}
     versions = checkpoint["channel_versions"]
-    target.put(address(thread, ns, parent), checkpoint, found.metadata, versions)
+    metadata: Any = {**found.metadata, **about}
+    target.put(address(thread, ns, parent), checkpoint, metadata, versions)
     by_task: dict[str, list[tuple[str, Any]]] = {}
     pending: Collection[Any] = found.pending_writes or () if whole else ()
     for task, channel, value in pending:

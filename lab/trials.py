@@ -42,6 +42,7 @@ class Trial:
         before, now: the two recordings; None if there is none.
         calls: those that the nodes which ran have made, and where their results came from.
         seconds: how long it took.
+        kept_as: the id of its own thread in the `saver` that `whatif` was given.
     """
 
     thread: str
@@ -61,6 +62,7 @@ class Trial:
     now: Recording | None = None
     calls: tuple[Call, ...] = ()
     seconds: float = 0.0
+    kept_as: str = ""
 
     @property
     def score(self) -> float | None:

@@ -14,6 +14,7 @@ from time import perf_counter
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final, Literal
 
+from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.keys import canonical_key
 from ..checkpoint.serde.json_form import from_json
 from ..pregel.app import Pregel
@@ -32,7 +33,7 @@ from ..visualize.trace.diff import diff
 from ..visualize.trace.reader import check_compiled
 from ..visualize.trace.values import format_value
 from .calls import Call, CallTape, Policies, Unrecorded, check_policies, count_usage
-from .start import copy_until
+from .start import copy_until, keep
 from .threads import Threads, read_recordings
 from .trials import Trial, Trials
 
@@ -48,6 +49,7 @@ def whatif(
     app: Pregel[Any, Any, Any, Any],
     threads: Threads,
     *,
+    saver: BaseCheckpointSaver | None = None,
     variant: Pregel[Any, Any, Any, Any] | Mapping[str, Any] | None = None,
     live: Collection[str] | Literal["*"] = (),
     effects: Mapping[str, Callable[..., Any]] | None = None,
@@ -78,6 +80,8 @@ def whatif(
         threads: an id, several (`find_threads`), or the newest so many; a dict of metadata that
             they must have; or recordings, their files and folders, or the file of a cohort
             (`Trials.save`).
+        saver: where the threads of the trials are kept, to be looked at. Each has its own id
+            (`Trial.kept_as`), and {"whatif_of": thread} in the metadata of its checkpoints.
         variant: what is changed. A dict of nodes, as for `testing.replace`; or another graph, of
             which the nodes run whose code, or the plain values that it holds, is not that of `app`.
             None is the baseline: nothing is changed.
@@ -106,7 +110,7 @@ def whatif(
         ValueError: there is no such node or thread, or the checkpointer is missing.
         Exception: what a judge raises.
     """
-    changes = variant, live, effects or {}, calls, answers, from_, edit or {}
+    changes = saver, variant, live, effects or {}, calls, answers, from_, edit or {}
     lab = _Lab(app, *changes, judge, prices, ignore, config, context)
     return run_steps(lab.run(threads, Stage.invoke))
 
@@ -115,6 +119,7 @@ async def awhatif(
     app: Pregel[Any, Any, Any, Any],
     threads: Threads,
     *,
+    saver: BaseCheckpointSaver | None = None,
     variant: Pregel[Any, Any, Any, Any] | Mapping[str, Any] | None = None,
     live: Collection[str] | Literal["*"] = (),
     effects: Mapping[str, Callable[..., Any]] | None = None,
@@ -129,7 +134,7 @@ async def awhatif(
     context: Any = None,
 ) -> Trials:
     """`whatif` for coroutines; also for graphs in which a node that runs is async only."""
-    changes = variant, live, effects or {}, calls, answers, from_, edit or {}
+    changes = saver, variant, live, effects or {}, calls, answers, from_, edit or {}
     lab = _Lab(app, *changes, judge, prices, ignore, config, context)
     return await arun_steps(lab.run(threads, Stage.ainvoke))
 
@@ -274,6 +279,7 @@ class _Lab:
     def __init__(
         self,
         app: Pregel,
+        saver: BaseCheckpointSaver | None,
         variant: Pregel | Mapping[str, Any] | None,
         live: Collection[str] | Literal["*"],
         effects: Mapping[str, Callable[..., Any]],
@@ -301,7 +307,7 @@ class _Lab:
         for key in edit:
             if key not in app.program.scope.keys:
                 raise ValueError(f"edit: no key {key!r}; {nearest(key, app.program.scope.keys)}")
-        self._stored, self._from, self._edit = app, from_, edit
+        self._stored, self._saver, self._from, self._edit = app, saver, from_, edit
         self._app = played.copy({"store": InMemoryStore(), "cache": None, "observers": ()})
         self._effects, self._ignore = effects, ignore
         self._options = config, context
@@ -350,6 +356,7 @@ class _Lab:
             nondeterministic=self._nondeterministic(trial.difference, tape.calls),
             calls=tuple(tape.calls),
             seconds=perf_counter() - began,
+            kept_as=keep(player.stage, self._saver, name) if self._saver is not None else "",
         )
 
     def _nondeterministic(self, first: Difference | None, calls: Collection[Call]) -> str:

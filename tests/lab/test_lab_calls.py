@@ -25,9 +25,9 @@ from kit.lab_agents import (
 
 from stategraph import START, Budget, InMemorySaver, InMemoryStore, Runtime, StateGraph, task
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.lab import awhatif, whatif
+from stategraph.lab import awhatif, find_threads, whatif
 from stategraph.prebuilt import create_agent
-from stategraph.testing import OPEN, virtual_time
+from stategraph.testing import OPEN, read_thread, virtual_time
 
 
 class Agent:
@@ -58,6 +58,19 @@ class Agent:
 def agents(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     return {name: Agent(name, folder / f"{name}.db", request.param) for name in AGENTS}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_trials_are_kept_where_one_asks_and_can_be_run_again(agents, name, tmp_path):
+    app = agents[name].app
+    with SqliteSaver.from_conn_string(str(tmp_path / "kept.db"), serde=app.serde) as saver:
+        trials = agents[name].whatif(saver=saver)
+        kept = app.copy({"checkpointer": saver})
+        for each in trials:
+            assert read_thread(kept, thread_config(each.kept_as)) == each.now
+            assert find_threads(kept, metadata={"whatif_of": each.thread}) == [each.kept_as]
+        again = whatif(kept, [each.kept_as for each in trials], live="*" if name == "functional" else ())
+    assert [each.difference for each in again] == [None] * len(trials)
 
 
 def way(trial):

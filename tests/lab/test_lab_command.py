@@ -74,6 +74,16 @@ def test_run_says_what_differs_and_charges_nobody(folder):
     assert not (folder / "charged").exists()
 
 
+def test_trials_are_kept_in_a_file_and_asked_there(folder):
+    words = ("--db", "threads.db", "--thread", "t3", "--replace", "charge=shop_of_test:cheaper", "--keep", "kept.db")
+    assert lab(folder, "run", "shop_of_test.py:app", *words).returncode == 0
+    with SqliteSaver.from_conn_string(str(folder / "kept.db")) as saver:
+        [kept] = saver.threads(filter={"whatif_of": "t3"})
+    done = lab(folder, "why", "shop_of_test.py:app", "price", "--db", "kept.db", "--thread", kept, "--report", "why.html")
+    assert done.stdout.startswith("price = 54: step 2, charge\n")
+    assert "<li>price = 54: step 2, charge<br>" in (folder / "why.html").read_text()
+
+
 def test_threads_are_chosen_by_how_they_stand_and_by_time(folder):
     words = ("run", "shop_of_test.py:app", "--db", "threads.db")
     assert lab(folder, *words, "--status", "done", "--after", "2020-01-01", "--last", "2").stdout.startswith("2 threads: 2 the same")

@@ -151,6 +151,16 @@ def run_all(app, threads):
                 break
 
 
+def test_a_kept_trial_that_waits_is_answered_there(world):
+    app = asking(world, InMemorySaver())
+    app.invoke({"n": 0, "log": []}, {"configurable": {"thread_id": "t"}})
+    kept = InMemorySaver()
+    [trial] = whatif(app, ["t"], saver=kept, live="*")
+    thread = {"configurable": {"thread_id": trial.kept_as}}
+    assert app.copy({"checkpointer": kept}).invoke(Command(resume=7), thread)["total"] == 7
+    assert [each.value for each in app.get_state({"configurable": {"thread_id": "t"}}).interrupts] == ["how many?"]
+
+
 @pytest.fixture(params=AGENTS, ids=lambda make: make.__name__)
 def make(request):
     return request.param
