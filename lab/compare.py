@@ -59,7 +59,7 @@ class Comparison(ChangeList):
         return (
             "both did the same"
             if self.same
-            else f"{count_noun(len(different), 'step')} of {len(self.pairs)} differ",
+            else f"{len(different)} of {count_noun(len(self.pairs), 'step')} differ",
         )
 
     def blocks(self) -> Iterator[Block]:

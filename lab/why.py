@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Final
 
 from ..channels.base import MISSING
-from ..checkpoint.base import address, coordinates
+from ..checkpoint.base import CheckpointTuple, address, coordinates
 from ..pregel.app import Pregel
 from ..pregel.drivers.steps import run_steps
 from ..pregel.drivers.waits import WAITS
@@ -16,6 +16,7 @@ from ..pregel.errors import nearest
 from ..pregel.names import NS_END, START, child_ns
 from ..pregel.run.ledger import Ledger, TaskRecord
 from ..pregel.run.snapshots import find_whole, list_nested
+from ..pregel.schedule.slots import find_origin, find_under_way
 from ..pregel.types import AnyConfig, Send
 from ..testing.fakes import find_node
 from ..testing.recording import RecordedStep
@@ -239,14 +240,18 @@ class _Search:
         """Note the step of a cause, and look for what its tasks had read."""
         cause.step, cause.checkpoint, cause.source = step.number, step.checkpoint, step.source
         if depth:
-            self._follow(cause, before, depth)
+            self._follow(cause, step, before, depth)
 
-    def _records(self, step: TraceStep) -> list[tuple[TraceTask, TaskRecord]]:
-        """The tasks of a step with what is recorded of them."""
+    def _load_before(self, step: TraceStep) -> CheckpointTuple | None:
+        """The checkpoint before a step."""
         saver: Any = self._app.checkpointer
         made = saver.get_tuple(address(self._thread, self._ns, step.checkpoint))
         where = None if made is None else made.parent_config
-        before = None if where is None else run_steps(find_whole(saver, where, WAITS))
+        return None if where is None else run_steps(find_whole(saver, where, WAITS))
+
+    def _records(self, step: TraceStep) -> list[tuple[TraceTask, TaskRecord]]:
+        """The tasks of a step with what is recorded of them."""
+        before = self._load_before(step)
         ledger = Ledger(() if before is None else before.pending_writes or ())
         return [(task, ledger.of(task.id)) for task in step.tasks]
 
@@ -283,7 +288,16 @@ class _Search:
         )
         return bool(guilty)
 
-    def _follow(self, cause: Cause, before: Any, depth: int) -> None:
+    def _origins(self, step: TraceStep) -> dict[str | None, str]:
+        """By id the checkpoints at which tasks of a step have started before it (schedule="ready"):
+        they have read the state there."""
+        found = None if step.since is None else self._load_before(step)
+        if found is None:
+            return {}
+        slots = find_under_way(found.checkpoint).items()
+        return {each["id"]: find_origin(found.checkpoint, slot) for slot, each in slots}
+
+    def _follow(self, cause: Cause, step: TraceStep, before: Any, depth: int) -> None:
         """Look for what made the values that the tasks had read, and for who sent them others."""
         sent = group((each.name, each.input) for each in cause.tasks if each.sent)
         for node, given in sent.items():
@@ -291,14 +305,21 @@ class _Search:
             read = Cause(path=f"Send to {node}", value=text)
             cause.read.append(read)
             self._sent.append((read, node, depth - 1))
-        tasks = (each for each in cause.tasks if not each.sent)
-        keys = dict.fromkeys(key for task in tasks for key in self._keys(task))
-        for key in keys:
-            value = _look(before, [key])
+        tasks = [each for each in cause.tasks if not each.sent]
+        origins = self._origins(step)
+        for key, origin in dict.fromkeys(
+            (key, origins.get(task.id)) for task in tasks for key in self._keys(task)
+        ):
+            there = None if origin is None else address(self._thread, self._ns, origin)
+            state = before if there is None else next(self._app.get_state_history(there)).values
+            value = _look(state, [key])
             if value is not MISSING:
                 read = Cause(path=key, value=_show(value))
                 cause.read.append(read)
-                self._wanted.append((read, [key], depth - 1))
+                if there is None:
+                    self._wanted.append((read, [key], depth - 1))
+                else:
+                    _Search(self._app, there).find(read, [key], depth - 1)
 
     def _keys(self, task: TraceTask) -> Sequence[str]:
         """The keys of the state that a task's node reads."""

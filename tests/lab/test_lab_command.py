@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stategraph import SqliteSaver
+from stategraph import PostgresSaver, SqliteSaver
 
 MODULE = '''
 from typing import TypedDict
@@ -72,6 +72,29 @@ def test_run_says_what_differs_and_charges_nobody(folder):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("4 threads: 1 the same, 3 different\nran: charge\n3 threads: node 'charge': write to 'price'\nthread t")
     assert not (folder / "charged").exists()
+
+
+def test_threads_on_postgres_are_read_by_who_may_only_read(folder, postgres):
+    import psycopg
+
+    scope = {}
+    exec(compile(MODULE.replace('open("charged", "a").write("x")', "pass"), "shop", "exec"), scope)
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        scope["app"].copy({"checkpointer": saver}).invoke({"n": 3}, {"configurable": {"thread_id": "t3"}})
+    with psycopg.connect(postgres, autocommit=True) as db:
+        [schema] = db.execute("SELECT current_schema()").fetchone()
+        db.execute("CREATE ROLE lab_reader LOGIN")
+        try:
+            db.execute(f"GRANT USAGE ON SCHEMA {schema} TO lab_reader")
+            db.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO lab_reader")
+            where = psycopg.conninfo.make_conninfo(postgres, user="lab_reader")
+            done = lab(folder, "run", "shop_of_test.py:app", "--db", where, "--replace", "charge=shop_of_test:cheaper")
+            assert done.stdout.startswith("1 thread: 0 the same, 1 different"), done.stderr
+            done = lab(folder, "why", "shop_of_test.py:app", "price", "--db", where, "--thread", "t3")
+            assert done.stdout.startswith("price = 60: step 2, charge"), done.stderr
+        finally:
+            db.execute("DROP OWNED BY lab_reader")
+            db.execute("DROP ROLE lab_reader")
 
 
 def test_trials_are_kept_in_a_file_and_asked_there(folder):

@@ -131,6 +131,21 @@ def test_what_was_sent_leads_to_who_has_sent_it_and_not_to_the_state():
     assert {each.path: each.by for each in sent.read} == {"n": "the input", "items": "the input"}
 
 
+def test_a_task_that_has_started_before_its_step_has_read_the_state_there():
+    """ask starts with fast, and ends after it: it has not read what fast wrote."""
+    graph = StateGraph(State)
+    graph.add_node("ask", lambda state: {"n": interrupt("how many?") + state["n"]})
+    graph.add_node("fast", lambda state: {"items": [1]})
+    graph.add_edge(START, "ask")
+    graph.add_edge(START, "fast")
+    app = graph.compile(checkpointer=InMemorySaver(), schedule="ready")
+    start(app)
+    app.invoke(Command(resume=7), THREAD)
+    cause = why(app, THREAD, "n").cause
+    assert (cause.value, cause.by, cause.answers) == ("7", "ask", (("'how many?'", "7"),))
+    assert {each.path: (each.value, each.by) for each in cause.read} == {"n": ("0", "the input"), "items": ("[]", "the input")}
+
+
 def test_what_a_reducer_adds_to_has_a_cause_too():
     cause = why(start(fan()), THREAD, "items").cause
     assert [each.by for each in cause.read] == ["plan", "plan"]
