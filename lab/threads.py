@@ -84,11 +84,12 @@ def read_recordings(app: Pregel, threads: Threads) -> Iterator[tuple[str, Record
 
 
 def _read_file(file: Path) -> Iterator[tuple[str, Recording]]:
-    """The recording of a file, or all those of a cohort."""
+    """The recording of a file, or all those of a cohort by the ids of their threads."""
 
-    def read(held: Any) -> list[Recording]:
-        return list(map(Recording.from_json, held if isinstance(held, list) else [held]))
+    def read(held: Any) -> list[tuple[str, Recording]]:
+        whole = held if isinstance(held, list) else [held]
+        return [(each.get("thread", ""), Recording.from_json(each)) for each in whole]
 
     found = read_file(file, read)
-    for number, each in enumerate(found, 1):
-        yield f"{file.name} {number}" if len(found) > 1 else file.name, each
+    for number, (thread, each) in enumerate(found, 1):
+        yield thread or (f"{file.name} {number}" if len(found) > 1 else file.name), each

@@ -153,7 +153,11 @@ class Trials(ChangeList):
             OSError: it cannot be written.
         """
         path = Path(path)
-        found = [each.before.to_json() for each in self.trials if each.before is not None]
+        found = [
+            {"thread": each.thread, **each.before.to_json()}
+            for each in self.trials
+            if each.before is not None
+        ]
         path.write_text(format_json(found) + "\n", "utf-8")
         return path
 

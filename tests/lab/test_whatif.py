@@ -411,7 +411,7 @@ def test_a_cohort_runs_again_without_the_database(world, tmp_path):
     bare = asking(world, None)
     again = whatif(bare, file)
     assert len(again) == 5 and all(each.same for each in again) and not world.effects
-    assert again[0].thread == "cohort.json 1"
+    assert again[0].thread == "t4"
     assert not whatif(bare, file, variant={"pay": {"total": -1}})[0].same
 
 
