@@ -9,6 +9,7 @@ import cases
 import chats
 import contracts
 import dropin
+import effects
 import live_threads
 import memory
 import reads
@@ -89,6 +90,11 @@ CASES: dict[str, Callable[[Engine], float]] = {
     "P40-nodes": lambda e: contracts.added(e, "nodes"),
     "P40-writes": lambda e: contracts.added(e, "writes"),
     "P40-model": contracts.model,
+    "E-once": lambda e: effects.added(e, effects.call_once),
+    "E-keyed": lambda e: effects.added(e, effects.declared("keyed")),
+    "E-irreversible": lambda e: effects.added(e, effects.declared("irreversible")),
+    "E-undoable": lambda e: effects.added(e, effects.declared("keyed", undo=True)),
+    "E-undo": effects.undone,
     "P39-graph": cases.p39_graph,
     "P39-held": cases.p39_held,
     **{name: partial(fleet, name) for name in ("P28-1", "P28-3", "P36-1", "P36-3", "P36-exit")},

@@ -22,6 +22,8 @@ FEW, MANY = (2_000, 20_000) if QUICK else (10_000, 100_000)
 KEYS = 2_000
 NODES = 1_000
 
+CALLS = 100
+"""Calls of a function whose effect is recorded, by one task."""
 NESTED = 20 if QUICK else 100
 """Sends of P23, each to a graph inside."""
 

@@ -233,15 +233,14 @@ class _Calls:
         self.function, self.declared, self.recorded = function, declared, recorded
         self.name = infer_name(function)
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
-        signature = signature_of(function)
-        self.takes_key = signature is not None and KEY in signature.parameters
+        self.signature = signature_of(function)
+        self.takes_key = self.signature is not None and KEY in self.signature.parameters
 
     @cached_property
     def _ignored(self) -> set[str]:
         """The parameters that a graph fills, which tell nothing of the call."""
-        signature = signature_of(self.function)
         hints = Hints(self.function)
-        names = signature.parameters if signature is not None else {}
+        names = self.signature.parameters if self.signature is not None else {}
         return {KEY, *(name for name in names if _is_injected(hints.get(name)))}
 
     def perform(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
@@ -258,7 +257,7 @@ class _Calls:
         key = number_call(task, f"{self.name} {digest_arguments((), (), arguments)}")
         if self.takes_key:
             kwargs = {KEY: effect_id(task.runtime.idempotency_key, KEY, key), **kwargs}
-        call = _Call(self, task, key, args, kwargs)
+        call = _Call(self, task, key, args, kwargs, arguments)
         try:
             return (yield from (call.repeatable() if kind == "keyed" else call.irreversible()))
         except Exception:
@@ -267,21 +266,30 @@ class _Calls:
 
     def _arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by the names of their parameters."""
-        signature = signature_of(self.function)
         given: dict[str, Any] = {"": list(args), **kwargs}
-        if signature is not None:
-            given = dict(signature.bind_partial(*args, **kwargs).arguments)
+        if self.signature is not None:
+            given = dict(self.signature.bind_partial(*args, **kwargs).arguments)
         return {name: value for name, value in given.items() if name not in self._ignored}
 
 
 class _Call:
-    """One call of such a function by a task."""
+    """One call of such a function by a task.
+
+    Args:
+        arguments: by the names of their parameters.
+    """
 
     def __init__(
-        self, calls: _Calls, task: Any, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        calls: _Calls,
+        task: Any,
+        key: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        arguments: dict[str, Any],
     ) -> None:
         self.calls, self.task, self.key = calls, task, key
-        self.args, self.kwargs = args, kwargs
+        self.args, self.kwargs, self.arguments = args, kwargs, arguments
         self.result = self._record("") if calls.recorded else None
         self.undo: UndoNote | None = None
 
@@ -292,7 +300,7 @@ class _Call:
             yield self.undo.save(
                 self.calls.declared.undo,
                 self._shown,
-                self.calls._arguments_of(self.args, self.kwargs),
+                self.arguments,
                 effect=name_of(self.calls.function),
                 idempotency_key=self.kwargs.get(KEY),
             )
@@ -396,7 +404,7 @@ class _Call:
 
     @property
     def _shown(self) -> str:
-        return show_call(self.calls.name, self.calls._arguments_of(self.args, self.kwargs))
+        return show_call(self.calls.name, self.arguments)
 
     def _unknown(self, when: str) -> UnknownOutcomeError:
         return UnknownOutcomeError(

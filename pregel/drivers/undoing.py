@@ -279,7 +279,8 @@ class _Plan:
                 continue
             if effect_id(task, ONCE, not_done) in results:
                 continue
-            known = [value for id, value in results.items() if id == effect_id(task, ONCE, key)]
+            result = effect_id(task, ONCE, key)
+            known = [results[result]] if result in results else []
             place = self._way[id]
             before = self.entries.get(record)
             if before is not None:  # an edit of the thread has taken it along

@@ -262,3 +262,30 @@ def test_undo_reads_no_more_than_it_goes_back(drive):
 
     assert read(3, 1) == read(20, 1) <= 24
     assert read(8, 6) == read(20, 6) <= 64
+
+
+@pytest.mark.parametrize(
+    ("name", "doing", "undoing"),
+    [("pure", 0, 0), ("once", 1, 0), ("keyed", 1, 0), ("irreversible", 2, 0), ("once, undo", 2, 1), ("keyed, undo", 2, 1), ("irreversible, undo", 3, 1)],
+)
+def test_how_often_a_call_is_recorded(name, doing, undoing):
+    """Docs: effects-once, *What it costs*."""
+    kind, _, undoable = name.partition(", ")
+    options = {"undo": cancel} if undoable else {}
+    function = do if kind == "once" else effect(kind, **options)(do)
+
+    def records(calls: int) -> tuple[int, int]:
+        def step(state: Log, runtime: Runtime):
+            for n in range(calls):
+                runtime.once(f"{n}", do, f"{n}", **options) if kind == "once" else function(f"{n}")
+
+        saver = InMemorySaver()
+        app = chain_of(Log, a=step).compile(checkpointer=saver)
+        with killing(saver, 10_000, stores_first=True) as made:
+            app.invoke({"log": []}, CONFIG)
+            done = len(made)
+            app.undo(CONFIG)
+        return done, len(made) - done
+
+    few, many = records(2), records(7)
+    assert (many[0] - few[0], many[1] - few[1]) == (5 * doing, 5 * undoing)
