@@ -17,7 +17,7 @@ FOLDER = ROOT / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 KNOWN = [
     "01_tour", "02_map_reduce", "03_human_in_the_loop", "04_time_travel", "05_subgraphs", "06_pregel",
-    "07_persistence_and_crash", "08_speed", "09_joins", "10_effects_and_time", "11_lab",
+    "07_persistence_and_crash", "08_speed", "09_joins", "10_effects_and_time", "11_lab", "12_undo",
 ]  # fmt: skip
 # What the notebooks read besides each other.
 READ = ["benchmarks/goals.py", "benchmarks/results.json"]

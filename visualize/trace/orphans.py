@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ...checkpoint.base import NULL_TASK_ID, BaseCheckpointSaver, CheckpointTuple, RunnableConfig
+from ...checkpoint.base import (
+    NULL_TASK_ID,
+    UNDOING,
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    RunnableConfig,
+)
 from ...pregel.drivers.steps import run_steps
+from ...pregel.drivers.undoing import program_with_undo
 from ...pregel.drivers.waits import WAITS
 from ...pregel.program.program import Program
 from ...pregel.run.ledger import TaskRecord
@@ -40,6 +47,8 @@ def find_orphans(program: Program, saver: BaseCheckpointSaver, where: RunnableCo
     found = saver.get_tuple(where)
     if found is None:
         return Orphans()
+    if UNDOING in found.metadata:
+        program = program_with_undo(program)
     seen = view(program, found, live=True)
     lost = [*lost_work(seen.machine, found, seen.ledger), *lost_kinds(seen.machine, found)]
     started = _list_started(program, found) if lost else {}

@@ -23,6 +23,7 @@ from stategraph import (
     task,
 )
 from stategraph.prebuilt import ToolNode
+from stategraph.visualize import timeline
 
 DONE = []
 
@@ -298,3 +299,18 @@ def test_what_a_graph_has_done_that_stores_nothing_is_recorded_with_its_task(dri
     assert DONE == ["buy a", "buy x", "mail x", "buy y", "mail y", "buy z", "mail z"]
     drive.call(app, "undo", CONFIG)
     assert DONE[7:] == ["cancel z", "cancel y", "cancel x", "cancel a"]
+
+
+def test_a_timeline_shows_an_undo_and_knows_its_node():
+    @effect("keyed")
+    def fail(item: str) -> None:
+        raise ValueError("closed")
+
+    def step(state: Log, runtime: Runtime):
+        runtime.once("a", str, "a", undo=fail)
+        raise Undo("no")
+
+    app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
+    app.invoke({"log": []}, CONFIG)
+    shown = timeline(app, CONFIG)
+    assert "__undo__" in shown.rows and "another version" not in shown.draw_text()
