@@ -100,6 +100,13 @@ class Calls:
         parent = self.run.parent
         if self.run.thread.saver is None and parent is not None:
             # A graph that stores nothing starts over with the task around it, under the same ids.
+            if self.run.program.starts_ready and task.find_answers() is not None:
+                raise RuntimeError(
+                    f"node {task.name!r} called {kind}({key!r}) in a graph with "
+                    'checkpointer=False and schedule="ready": when that starts over, its tasks '
+                    "have other ids, so the effect would be repeated. Compile it without one of "
+                    "the two"
+                )
             return run_of(parent).calls.begin_effect(task, kind, key, awaits=awaits)
         return begin_effect(self.run, self._effects, task, kind, key, awaits=awaits)
 

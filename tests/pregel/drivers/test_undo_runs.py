@@ -314,3 +314,14 @@ def test_a_timeline_shows_an_undo_and_knows_its_node():
     app.invoke({"log": []}, CONFIG)
     shown = timeline(app, CONFIG)
     assert "__undo__" in shown.rows and "another version" not in shown.draw_text()
+
+
+def test_an_effect_in_a_graph_that_stores_nothing_and_starts_tasks_when_ready_is_refused(drive):
+    """When it starts over, its tasks have other ids: the effect would be repeated."""
+    inner = chain_of(Log, x=buying("x")).compile(checkpointer=False, schedule="ready")
+    app = chain_of(Log, a=buying("a"), inner=inner).compile(checkpointer=InMemorySaver())
+    with pytest.raises(RuntimeError, match='checkpointer=False and schedule="ready"'):
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert DONE == ["buy a"]
+    drive.invoke(chain_of(Log, inner=inner).compile(), {"log": []})  # nothing is stored, so nothing starts over
+    assert DONE == ["buy a", "buy x"]
