@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import chain as chained
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from ..channels.base import MISSING
 from .labels import labels_of
@@ -119,7 +119,7 @@ def make_record(commit: Commit, link: ChainRecord | None) -> ChainRecord:
         link.distance + 1 if link else 0,
         commit.ts,
         commit.metadata,
-        cast("dict[str, StoredBlob | None]", commit.values),
+        {**commit.values},  # the record's own: `shrink` changes them
         commit.versions,
         commit.seen,
         commit.updated,

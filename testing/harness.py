@@ -339,7 +339,9 @@ class Commits:
         """
         commit, whole = self.made(id, parent, writes, changed)
         commit.requires = requires
+        given = {**commit.values}
         self.call("commit", [commit])
+        assert_same(commit.values, given, "the values of a commit, once it is stored")
         self.expected[id], self.steps[id], self.head = whole, commit.metadata["step"], id
         self.saver_state = commit.saver_state
 
