@@ -29,8 +29,7 @@ from .errors import Refused
 from .guards import (
     DatabaseCheck,
     DatabaseGuard,
-    Limited,
-    OriginCheck,
+    Gate,
     check_origins,
     unavailable,
 )
@@ -129,7 +128,8 @@ def create_app(
 
     Raises:
         ValueError: there is no graph, the name of one has a slash, a webhook prefix is not a plain
-            URL, an origin is none, or `hosts` is None without `auth`.
+            URL, an origin is none, `hosts` is None without `auth`, or `limits` limits stored bytes,
+            which the checkpointer does not tell.
         TypeError: `auth` is no function.
         ModuleNotFoundError: the extra `metrics` is missing.
     """
@@ -145,6 +145,11 @@ def create_app(
     saver = checkpointer or InMemorySaver()
     memory = store or InMemoryStore()
     limits = limits or Limits()
+    tells = type(saver).stored_bytes is not BaseCheckpointSaver.stored_bytes
+    if limits.stored_bytes_per_user is not None and not tells:
+        name = type(saver).__name__
+        wanted = "a checkpointer with stored_bytes"
+        raise ValueError(f"stored_bytes_per_user needs {wanted}, got {name}")
     for name, graph in graphs.items():
         check_name(name)
         _warn_of_replaced(name, graph, saver, memory)
@@ -168,7 +173,7 @@ def create_app(
             integrity=integrity,
             serves=serves,
         )
-    service = Service(bound, memory, records, runs, auth, limits.body_bytes, requests)
+    service = Service(bound, memory, records, runs, auth, limits, requests)
     service.webhooks = Allowed(webhooks)
     schedules, protocols, threads = Schedules(service), Protocols(service), Threads(service)
 
@@ -251,8 +256,7 @@ def create_app(
         middleware=[
             *([Middleware(CORSMiddleware, allow_origins=[*allowed], **_CORS)] if allowed else []),
             Middleware(Watched, measures=measured),
-            Middleware(Limited, requests=requests),
-            Middleware(OriginCheck, hosts=hosts, origins=allowed),
+            Middleware(Gate, requests=requests, hosts=hosts, origins=allowed),
             Middleware(DatabaseGuard, database=database),
         ],
         exception_handlers=handlers,

@@ -37,6 +37,7 @@ from .body_fields import (
     check_update,
     list_ends,
 )
+from .records import containing
 
 
 class Body(BaseModel):
@@ -76,6 +77,24 @@ class Page(Body):
     select: Few[str] | None = None
 
 
+    @property
+    def page(self) -> Many:
+        """What it says of the page, as `Records.search` takes it."""
+        return self.model_dump(include={"limit", "offset", "sort_by", "sort_order"})
+
+
+class Search(Page):
+    """Searches records."""
+
+    metadata: Metadata | None = None
+
+    def filter(self, *names: str) -> Many:
+        """Return the condition that it states: values of some fields, and a part of the
+        metadata."""
+        wanted = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return wanted | ({"metadata": containing(self.metadata)} if self.metadata else {})
+
+
 class AssistantBody(Body):
     """Creates an assistant."""
 
@@ -100,10 +119,9 @@ class AssistantChange(Body):
     description: str | None = None
 
 
-class AssistantSearch(Page):
+class AssistantSearch(Search):
     """Searches assistants."""
 
-    metadata: Metadata | None = None
     graph_id: str | None = None
     name: str | None = None
 
@@ -183,11 +201,10 @@ class ThreadChange(Body):
     ttl: Ttl | None = None
 
 
-class ThreadSearch(Page):
+class ThreadSearch(Search):
     """Searches threads."""
 
     ids: Few[str] | None = None
-    metadata: Metadata | None = None
     values: Many | None = None
     status: Literal["idle", "busy", "interrupted", "error"] | None = None
     extract: Paths | None = None
@@ -374,13 +391,12 @@ class CronChange(CronOptions, RunOptions):
 _SCHEDULE = ("schedule", "timezone", "end_time", "enabled", "metadata")
 
 
-class CronSearch(Page):
+class CronSearch(Search):
     """Searches schedules."""
 
     assistant_id: str | None = None
     thread_id: str | None = None
     enabled: bool | None = None
-    metadata: Metadata | None = None
 
 
 class CancelBody(Body):

@@ -27,9 +27,11 @@ SECONDS_TO_ANSWER: Final = 2.0
 _PLACE: Final = (ROOT, "health")
 
 
-class OriginCheck:
-    """Refuses what a page of another site makes a browser send: requests whose Host is not a name
-    of the server (DNS rebinding), and requests from another origin.
+class Gate:
+    """Counts each request from its arrival until its last byte is sent. Refuses those beyond the
+    limits, those with too many headers, since each look-up reads them all, and what a page of
+    another site makes a browser send: requests whose Host is not a name of the server (DNS
+    rebinding), and requests from another origin.
 
     Args:
         hosts: the server's names, without ports; None for any.
@@ -37,18 +39,42 @@ class OriginCheck:
     """
 
     def __init__(
-        self, app: ASGIApp, hosts: frozenset[str] | None, origins: frozenset[str]
+        self,
+        app: ASGIApp,
+        requests: OpenRequests,
+        hosts: frozenset[str] | None,
+        origins: frozenset[str],
     ) -> None:
-        self._app, self._hosts, self._origins = app, hosts, origins
+        self._app, self._requests, self._hosts, self._origins = app, requests, hosts, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wrong = None if scope["type"] == "lifespan" else self._wrong(Headers(scope=scope))
-        if wrong is None:
+        counts = scope["type"] == "http"  # a WebSocket counts itself
+        try:
+            if scope["type"] != "lifespan":
+                self._check(scope)
+            if counts:
+                self._requests.enter()
+        except Refused as refused:
+            if counts:
+                await answer({"detail": refused.detail}, refused.status)(scope, receive, send)
+            else:
+                close = {"type": "websocket.close", "code": 1008, "reason": refused.detail}
+                await send(close)
+            return
+        try:
             await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await answer({"detail": wrong}, 403)(scope, receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1008, "reason": wrong})
+        finally:
+            if counts:
+                self._requests.leave(scope)
+
+    def _check(self, scope: Scope) -> None:
+        headers = scope["headers"]
+        size = sum([len(name) + len(value) for name, value in headers])
+        if len(headers) > MOST_HEADERS or size > MOST_HEAD:
+            wrong = f"a request has at most {MOST_HEADERS} headers of {MOST_HEAD} bytes in all"
+            raise Refused(431, wrong)
+        if (foreign := self._wrong(Headers(scope=scope))) is not None:
+            raise Refused(403, foreign)
 
     def _wrong(self, headers: Headers) -> str | None:
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -88,41 +114,6 @@ def _name(host: str) -> str | None:
         return urlsplit(f"//{host}").hostname
     except ValueError:
         return None
-
-
-class Limited:
-    """Refuses a request with too many headers, since each look-up reads them all, and counts each
-    request from its arrival until its last byte is sent."""
-
-    def __init__(self, app: ASGIApp, requests: OpenRequests) -> None:
-        self._app, self._requests = app, requests
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        headers = scope["headers"]
-        size = sum([len(name) + len(value) for name, value in headers])
-        if len(headers) > MOST_HEADERS or size > MOST_HEAD:
-            wrong = f"a request has at most {MOST_HEADERS} headers of {MOST_HEAD} bytes in all"
-            if scope["type"] == "http":
-                await answer({"detail": wrong}, 431)(scope, receive, send)
-            else:
-                await send({"type": "websocket.close", "code": 1008, "reason": wrong})
-            return
-        if scope["type"] != "http":  # a WebSocket counts itself
-            await self._app(scope, receive, send)
-            return
-        try:
-            self._requests.enter()
-        except Refused as refused:
-            response = answer({"detail": refused.detail}, refused.status)
-            await response(scope, receive, send)
-            return
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._requests.leave(scope)
 
 
 class DatabaseCheck:

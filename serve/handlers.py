@@ -1,15 +1,15 @@
 """What all handlers share, and the decorator that names the routes of one.
 
 The parameters of a handler say what it reads of a request, one after the other: `request` itself;
-`owner`, the user who sends it (None without `auth`); `thread`, the record of the thread in the
-path; `query` and `body`, validated by the models with which they are annotated (a GET has its body
-in the query); any other name is a part of the path. What a handler returns is sent as JSON, None as
-an empty response, and a `Response` as it is.
+`owner`, the user who sends it (None without `auth`); `thread`, `cron` and `assistant`, the records
+that the path names; `query` and `body`, validated by the models with which they are annotated (a
+GET has its body in the query); any other name is a part of the path. What a handler returns is sent
+as JSON, None as an empty response, and a `Response` as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar, get_type_hints
 
@@ -18,10 +18,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from .authorize import LangGraphAuth
-from .records import Record
+from .records import Kind, Record
 from .service import Service, answer
 
 _PLACES = "_places"
+_KINDS: Mapping[str, Kind] = {"thread": "threads", "cron": "crons"}
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 User = str | None
 """The id of the user who sends a request; None without `auth`."""
@@ -78,9 +79,11 @@ class Handlers:
                 return request
             case "owner":
                 return await service.user(request)
-            case "thread":
-                owner = await service.user(request)
-                return await self._thread(request.path_params["thread_id"], owner)
+            case "thread" | "cron" | "assistant":
+                id, owner = request.path_params[f"{name}_id"], await service.user(request)
+                if name == "assistant":
+                    return await service.assistant(id, owner)
+                return await self._records.get(_KINDS[name], id, owner=owner)
             case "body" if request.method != "GET":
                 return await service.body(request, kind)
             case "body" | "query":

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import Final
 
 from starlette.types import Scope
@@ -22,7 +23,7 @@ MEGABYTE: Final = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much a server accepts at once; what is beyond gets 413 or 429.
+    """How much a server accepts; what is beyond gets 413 or 429.
 
     Args:
         body_bytes: the maximum size of a request's body. It may hold one value or key for every 20
@@ -33,9 +34,15 @@ class Limits:
         requests: how many requests may be open. A stream counts for as long as it is read, a wait
             until its run ends.
         requests_per_user: how many of them one user may have. Without `auth` it has no effect.
+        threads_per_user, schedules_per_user: how many of them one user may have; None for any
+            number, as below. Requests that come at the same time may exceed these by their number.
+        stored_bytes_per_user: how many bytes the checkpoints of a user's threads may take before no
+            more runs begin. They are measured every ten seconds.
+        runs_per_minute: how many runs one user may begin in a minute, also by schedules. Each
+            server counts its own.
 
     Raises:
-        ValueError: one of them is not an integer >= 1.
+        ValueError: one of them is not an integer >= 1, or None where that is allowed.
     """
 
     body_bytes: int = 4 * MEGABYTE
@@ -43,10 +50,15 @@ class Limits:
     runs_per_user: int = 1_000
     requests: int = 5_000
     requests_per_user: int = 500
+    threads_per_user: int | None = None
+    schedules_per_user: int | None = None
+    stored_bytes_per_user: int | None = None
+    runs_per_minute: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if type(value) is not int or value < 1:
+            is_free = value is None and getattr(type(self), name) is None
+            if not is_free and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
 
 
@@ -108,8 +120,11 @@ class OpenRuns:
 
     def __init__(self, limits: Limits) -> None:
         self._most, self._most_of_one = limits.runs, limits.runs_per_user
+        self._most_begun = limits.runs_per_minute
         self._owners: dict[str, str] = {}
         self._of_user: Counter[str] = Counter()
+        self._begun: Counter[str] = Counter()  # in this minute
+        self._minute = 0.0
 
     def set(self, owners: Mapping[str, str]) -> None:
         """Replace the counted runs by these, given with their owners."""
@@ -121,6 +136,7 @@ class OpenRuns:
         if run_id not in self._owners:
             self._owners[run_id] = owner
             self._of_user[owner] += 1
+            self._begun[owner] += 1
 
     def remove(self, run_id: str) -> None:
         """Stop counting a run that has ended."""
@@ -145,3 +161,9 @@ class OpenRuns:
         if owner and self._of_user[owner] >= self._most_of_one:
             why = f"{self._most_of_one} of your runs wait or are at work: cancel some, or try later"
             raise Refused(429, why)
+        if (minute := monotonic() // 60) != self._minute:
+            self._minute = minute
+            self._begun.clear()
+        if owner and self._most_begun is not None and self._begun[owner] >= self._most_begun:
+            most = f"{self._most_begun} of your runs have begun in this minute"
+            raise Refused(429, f"{most}: try again in the next")

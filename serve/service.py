@@ -11,8 +11,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
+from time import monotonic
 from types import NoneType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar, cast
 from uuid import UUID, uuid5
 
 from pydantic import BaseModel, ValidationError
@@ -20,6 +21,7 @@ from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.errors import DamagedError, StorageError, StoredError, UnknownTypeError
 from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
@@ -29,7 +31,7 @@ from .authorize import LangGraphAuth, known_user
 from .body_fields import Spelling
 from .encode import decode, encode
 from .errors import Refused
-from .limits import MEGABYTE, OpenRequests, user_of
+from .limits import MEGABYTE, Limits, OpenRequests, user_of
 from .records import Record, Records, may_see, now
 from .runs.runner import Runner
 from .runs.thread_runs import ThreadNews
@@ -50,6 +52,8 @@ BYTES_PER_VALUE: Final = 20
 values takes long, and all other requests wait for it."""
 SHORT: Final = 32 * 1024
 """Up to how many bytes a body is parsed at once."""
+SECONDS_TO_MEASURE: Final = 10.0
+"""How old the number of bytes may be that a user has stored."""
 MOST_TOLD: Final = 10
 """How many mistakes in a request are told."""
 Found = TypeVar("Found")
@@ -86,13 +90,21 @@ class Service:
     records: Records
     runs: Runner
     auth: Auth | None
-    body_bytes: int
+    limits: Limits
     requests: OpenRequests
     is_open: bool = False
     webhooks: Allowed = field(default_factory=lambda: Allowed([]))
     news: ThreadNews = field(default_factory=ThreadNews)
     _own: dict[str, Record] = field(default_factory=dict)
     _parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _stored: dict[str, int] = field(default_factory=dict)  # bytes by user, a while ago
+    _measured: float = 0.0
+
+    @property
+    def saver(self) -> BaseCheckpointSaver:
+        """The checkpointer of all graphs."""
+        saver: Any = next(iter(self.graphs.values())).checkpointer
+        return cast("BaseCheckpointSaver", saver)
 
     async def having_status(self, status: str | None) -> Record:
         """Return the condition of `Records.search` for threads with a status, as clients see it."""
@@ -126,6 +138,38 @@ class Service:
             raise Refused(401, "auth does not know the sender of this request")
         self.requests.name(request.scope, user)
         return str(user)
+
+    async def check_quota(self, kind: Literal["threads", "crons"], owner: str | None) -> None:
+        """Check that a user may have one more thread or schedule.
+
+        Raises:
+            Refused: the user has as many as the limits allow.
+        """
+        limits = self.limits
+        most = limits.threads_per_user if kind == "threads" else limits.schedules_per_user
+        if owner and most is not None and await self.records.count(kind, {"owner": owner}) >= most:
+            what = "threads" if kind == "threads" else "schedules"
+            raise Refused(429, f"you have {most} {what}, as many as are allowed: delete some")
+
+    async def check_room(self, owner: str | None) -> None:
+        """Check that a user has not stored too much to begin a run.
+
+        Raises:
+            Refused: the user has.
+        """
+        most = self.limits.stored_bytes_per_user
+        if not owner or most is None:
+            return
+        if monotonic() - self._measured > SECONDS_TO_MEASURE:
+            self._measured = monotonic()
+            self._stored.clear()
+        if owner not in self._stored:
+            found = await self.records.search("threads", filter={"owner": owner})
+            ids = [each["thread_id"] for each in found]
+            self._stored[owner] = await self.saver.astored_bytes(ids)
+        if self._stored[owner] >= most:
+            why = f"your threads take {most} bytes or more, which is all you may store: delete some"
+            raise Refused(429, why)
 
     def say_who(self, user: str | None) -> dict[str, Any]:
         """Return the keys of a config that tell a graph who its user is. They replace what a client
@@ -182,7 +226,7 @@ class Service:
         """
 
         def parse() -> Asked:
-            return validate(kind, read_json(text, self.body_bytes))
+            return validate(kind, read_json(text, self.limits.body_bytes))
 
         if len(text) <= SHORT:
             return parse()
@@ -205,7 +249,7 @@ class Service:
         place, text = request.path_params, b""
         if reads_body and request.method != "GET":
             text = request.scope[BODY] = await self._read(request)
-        given = read_json(text, self.body_bytes)
+        given = read_json(text, self.limits.body_bytes)
         body = given if isinstance(given, dict) else {}
         value = {**deepcopy(body), **place}
         await self.auth.check(str(user), request.method, path, value)
@@ -221,13 +265,13 @@ class Service:
         """
         if BODY in request.scope:
             return bytes(request.scope[BODY])
-        parts, size = [], 0
+        parts, size, most = [], 0, self.limits.body_bytes
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 async for part in request.stream():
                     size += len(part)
-                    if size > self.body_bytes:
-                        raise Refused(413, f"the body must have at most {self.body_bytes} bytes")
+                    if size > most:
+                        raise Refused(413, f"the body must have at most {most} bytes")
                     parts.append(part)
         except TimeoutError:
             raise Refused(408, f"the body must come within {BODY_SECONDS:g} seconds") from None
@@ -300,7 +344,8 @@ class Service:
             id = graph_assistant(name)
             record = await self.records.find("assistants", id)
             if record is None or record["owner"] is not None:
-                record = new_assistant(id, name, None, name=name, metadata={"created_by": "system"})
+                made = {"name": name, "metadata": {"created_by": "system"}}
+                record = new_assistant(id, None, graph_id=name, **made)
                 await self.records.put(("assistants", id, record), ("versions", "1", record, id))
             self._own[id] = record
         await self.runs.open()
@@ -312,10 +357,9 @@ class Service:
         Raises:
             StorageError: they do not.
         """
-        saver: Any = next(iter(self.graphs.values())).checkpointer
         try:
             with suppress(UnknownTypeError):
-                [_ async for _ in saver.alist(None, limit=1)]
+                [_ async for _ in self.saver.alist(None, limit=1)]
         except DamagedError as error:
             raise StorageError(
                 f"the threads in this database were not stored with the server's keys ({error}): "
@@ -345,30 +389,18 @@ def graph_assistant(name: str) -> str:
     return str(uuid5(_NAMES, name))
 
 
-def new_assistant(
-    id: str,
-    graph_id: str,
-    owner: str | None,
-    *,
-    name: str,
-    metadata: dict[str, Any],
-    config: dict[str, Any] | None = None,
-    context: dict[str, Any] | None = None,
-    description: str | None = None,
-) -> Record:
+def new_assistant(id: str, owner: str | None, **given: Any) -> Record:
     """Return a new assistant: a graph with settings. Everybody sees one whose owner is None."""
     at = now()
     return {
         "assistant_id": id,
-        "graph_id": graph_id,
-        "config": config or {},
-        "context": context or {},
-        "metadata": metadata,
-        "name": name,
+        "config": {},
+        "context": {},
+        "description": None,
+        **given,
         "created_at": at,
         "updated_at": at,
         "version": 1,
-        "description": description,
         "owner": owner,
     }
 

@@ -69,9 +69,7 @@ async def encode_events(events: Events) -> AsyncIterator[bytes]:
         yield b"".join([sse(each.id, each.name, each.data) for each in some]) or PING
 
 
-def stream(
-    parts: AsyncIterator[Any], headers: Mapping[str, str] | None = None
-) -> StreamingResponse:
+def stream(parts: Any, headers: Mapping[str, str] | None = None) -> StreamingResponse:
     """Return a response that sends the parts of a `text/event-stream`."""
     kept = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})}
     return StreamingResponse(parts, media_type="text/event-stream", headers=kept)

@@ -12,8 +12,10 @@ from starlette.routing import BaseRoute
 from ...pregel.drivers.spending import read_shared
 from ..errors import Refused
 from ..handlers import Handlers, User, route
-from ..records import Record
-from ..service import Service, version
+from ..records import Record, select
+from ..routes.threads import new_thread
+from ..service import Service, refusing, version
+from ..transfer import ThreadFile, import_thread
 from .erasure import Erasure
 from .openapi import describe_api, draw_api
 
@@ -42,8 +44,7 @@ class Operations(Handlers):
     @route("GET /metrics")
     async def metrics(self, owner: User) -> Response:
         """Send the server's metrics as Prometheus reads them. Only operators may."""
-        if owner is not None and owner not in self._operators:
-            raise Refused(403, "only the server's operators may read its metrics")
+        self._refuse_users(owner, "read its metrics")
         from .metrics import CONTENT_TYPE
 
         budgets = await read_shared(self._service.graphs, self._service.store)
@@ -58,6 +59,30 @@ class Operations(Handlers):
     async def docs(self, request: Request) -> Response:
         """Send the description of this API as a page."""
         return HTMLResponse(draw_api(await self.openapi(request)), headers=_HEADERS)
+
+    @route("POST /threads/import")
+    async def import_thread(self, owner: User, body: ThreadFile) -> Record:
+        """Store a thread that was exported, under its id and for its user, and send its record.
+        Only operators may: a file says what was done and approved, and nobody can check that."""
+        self._refuse_users(owner, "import threads")
+        id = body.thread.get("thread_id")
+        if not isinstance(id, str):
+            raise Refused(422, f"the file must name its thread by thread_id, got {id!r}")
+        record = {**new_thread(id, "", {}), **body.thread}
+
+        async def create() -> None:
+            if await self._records.find("threads", id) is not None:
+                raise Refused(409, f"there is a thread {id!r} already: delete it first")
+            await refusing(import_thread(self._service.saver, id, body))
+            await self._records.put(("threads", id, record), seen=[("threads", id, None)])
+
+        await self._records.change("threads", id, create)
+        return select(record, None)
+
+    def _refuse_users(self, owner: User, deed: str) -> None:
+        """Refuse users who are no operators."""
+        if owner is not None and owner not in self._operators:
+            raise Refused(403, f"only the server's operators may {deed}")
 
     @route("DELETE /users/{user_id}")
     async def erase(self, owner: User, user_id: str) -> Record:

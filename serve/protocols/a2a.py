@@ -5,7 +5,7 @@ its questions."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
 from uuid import uuid4
 
@@ -140,7 +140,7 @@ class A2a(Handlers):
                 raise
             error = {"code": _CODES.get(refused.status, _INVALID), "message": refused.detail}
             told = {**head, "error": error}
-            return stream(_encode({}, _once(told))) if body.method in _STREAMED else told
+            return stream([_sse(told)]) if body.method in _STREAMED else told
         if isinstance(found, dict):
             return {**head, "result": found}
         return stream(_encode(head, found))
@@ -209,7 +209,7 @@ class A2a(Handlers):
         thread_id, run_id = run["thread_id"], run["run_id"]
         run = await find_run(self._records, self._runs, run_id, thread_id) or run
         status = await self._runs.status(run)
-        state, said, artifacts = _STATES.get(status, "unknown"), None, []
+        state, said, artifacts = _STATES.get(status, "unknown"), [], []
         if status not in UNFINISHED:
             app = self._service.graph(run["graph_id"])
             steps = app.aget_state_history(config_of(thread_id), filter={"run_id": run_id}, limit=1)
@@ -221,10 +221,9 @@ class A2a(Handlers):
         if status == "error":
             thread = await self._records.find("threads", thread_id)
             said = [_text(str(((thread or {}).get("error") or {}).get("message")))]
-        told: Record = {"state": state, "timestamp": run["updated_at"]}
-        if said is not None:
-            message = {"kind": "message", "role": "agent", "messageId": f"{run_id}-{state}"}
-            told["message"] = {**message, "parts": said}
+        message = {"kind": "message", "role": "agent", "messageId": f"{run_id}-{state}"}
+        more = {"message": {**message, "parts": said}} if said else {}
+        told = {"state": state, "timestamp": run["updated_at"], **more}
         named = {"kind": "task", "id": _id_of(run), "contextId": thread_id}
         return {**named, "status": told, "artifacts": artifacts}
 
@@ -232,10 +231,8 @@ class A2a(Handlers):
         """Yield the events of a task until it ends or asks; None for a heartbeat."""
         yield await self._task(run)
         sent: set[str] = set()
-
-        def tell(artifact: Record, **more: bool) -> Record:
-            return {"kind": "artifact-update", **_place(run), "artifact": artifact, **more}
-
+        place = {"taskId": _id_of(run), "contextId": run["thread_id"]}
+        update = {"kind": "artifact-update", **place}
         async for some in self._runs.events(run, 0):
             if not some:
                 yield None
@@ -244,34 +241,29 @@ class A2a(Handlers):
                 text = text_of(message.get("content"))
                 if role_of(message) == "assistant" and text:
                     id = str(message.get("id"))
-                    yield tell({"artifactId": id, "parts": [_text(text)]}, append=id in sent)
+                    artifact = {"artifactId": id, "parts": [_text(text)]}
+                    yield {**update, "artifact": artifact, "append": id in sent}
                     sent.add(id)
         task = await self._task(run)
         for artifact in task["artifacts"]:
             if artifact["artifactId"] not in sent:
-                yield tell(artifact, lastChunk=True)
+                yield {**update, "artifact": artifact, "lastChunk": True}
         if task["status"]["state"] not in ("submitted", "working"):  # or this server stops
-            yield {"kind": "status-update", **_place(run), "status": task["status"], "final": True}
+            yield {"kind": "status-update", **place, "status": task["status"], "final": True}
 
 
 async def _encode(head: Record, results: AsyncIterator[Record | None]) -> AsyncIterator[bytes]:
     async for each in results:
-        told = {**head, "result": each} if head else each
-        yield PING if each is None else b"data: %s\n\n" % encode(told)
+        yield PING if each is None else _sse({**head, "result": each})
 
 
-async def _once(each: Record) -> AsyncIterator[Record]:
-    yield each
+def _sse(told: Record) -> bytes:
+    return b"data: %s\n\n" % encode(told)
 
 
 def _id_of(run: Record) -> str:
     """Return the id of a run's task, which names the thread as well."""
     return f"{run['thread_id']}:{run['metadata'].get(TASK, run['run_id'])}"
-
-
-def _place(run: Record) -> Record:
-    """Return the ids of a run's task and of its thread, as events have them."""
-    return {"taskId": _id_of(run), "contextId": run["thread_id"]}
 
 
 def _read_input(message: A2aMessage, schema: Mapping[str, Any]) -> Record:
@@ -304,16 +296,16 @@ def _question(asked: list[Record]) -> list[Record]:
     return [*(_text(each) for each in texts if each), _data({"interrupts": asked})]
 
 
-def _artifacts(values: Any, run_id: str) -> list[Record]:
-    """Return a state as artifacts: the model's last message, and the rest as data."""
+def _artifacts(values: Any, run_id: str) -> Iterator[Record]:
+    """Yield a state as artifacts: the model's last message, and the rest as data."""
     rest = dict(values) if isinstance(values, dict) else {"result": values}
     messages = rest.pop("messages", None)
-    last = messages[-1] if isinstance(messages, list) and messages else {"role": "none"}
-    told = []
+    last = messages[-1] if isinstance(messages, list) and messages else None
     if isinstance(last, dict) and role_of(last) == "assistant":
         parts = [_text(text_of(last.get("content")))]
-        told.append({"artifactId": str(last.get("id") or f"{run_id}-answer"), "parts": parts})
-    return [*told, *([{"artifactId": f"{run_id}-state", "parts": [_data(rest)]}] if rest else [])]
+        yield {"artifactId": str(last.get("id") or f"{run_id}-answer"), "parts": parts}
+    if rest:
+        yield {"artifactId": f"{run_id}-state", "parts": [_data(rest)]}
 
 
 def _text(text: str) -> Record:

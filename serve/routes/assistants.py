@@ -13,13 +13,12 @@ from ..bodies import (
     AssistantChange,
     AssistantSearch,
     DrawingQuery,
-    Page,
     SubgraphsQuery,
     VersionBody,
 )
 from ..errors import Refused
 from ..handlers import Handlers, User, route
-from ..records import Record, containing, may_see, now, select
+from ..records import Record, may_see, now, select
 from ..service import graph_assistant, new_assistant
 
 
@@ -42,16 +41,8 @@ class Assistants(Handlers):
             if body.if_exists == "do_nothing" and may_see(found, owner):
                 return select(found, None)
             raise Refused(409, f"there is an assistant {id!r} already")
-        record = new_assistant(
-            id,
-            body.graph_id,
-            owner or "",
-            name=body.name or "Untitled",
-            metadata=body.metadata,
-            config=body.config,
-            context=body.context,
-            description=body.description,
-        )
+        given = body.model_dump(exclude={"assistant_id", "if_exists"})
+        record = new_assistant(id, owner or "", **{**given, "name": body.name or "Untitled"})
         await self._records.put(
             ("assistants", id, record),
             ("versions", "1", record, id),
@@ -62,30 +53,21 @@ class Assistants(Handlers):
     @route("POST /assistants/search")
     async def search(self, owner: User, body: AssistantSearch) -> list[Record]:
         """Send the assistants that match."""
-        return [select(each, body.select) for each in await self._found(body, owner, body)]
+        return [select(each, body.select) for each in await self._found(body, owner, **body.page)]
 
     @route("POST /assistants/count")
     async def count(self, owner: User, body: AssistantSearch) -> int:
         """Send how many assistants match."""
-        return len(await self._found(body, owner, None))
+        return len(await self._found(body, owner))
 
-    async def _found(
-        self, body: AssistantSearch, owner: User, page: Page | None
-    ) -> list[Record]:
-        wanted: dict[str, Any] = {}
-        if body.metadata:
-            wanted["metadata"] = containing(body.metadata)
-        if body.graph_id is not None:
-            wanted["graph_id"] = body.graph_id
-        if body.name is not None:
-            wanted["name"] = body.name
-        cut = page.model_dump(include={*Page.model_fields} - {"select"}) if page else {}
-        return await self._records.search("assistants", filter=wanted, owner=owner, **cut)
+    async def _found(self, body: AssistantSearch, owner: User, **page: Any) -> list[Record]:
+        wanted = body.filter("graph_id", "name")
+        return await self._records.search("assistants", filter=wanted, owner=owner, **page)
 
     @route("GET /assistants/{assistant_id}")
-    async def get(self, assistant_id: str, owner: User) -> Record:
+    async def get(self, assistant: Record) -> Record:
         """Send an assistant."""
-        return select(await self._service.assistant(assistant_id, owner), None)
+        return select(assistant, None)
 
     async def _own(self, id: str, owner: User) -> Record:
         """Return an assistant that the user may change."""
@@ -131,13 +113,10 @@ class Assistants(Handlers):
             await self._records.delete_within("versions", id)
 
     @route("POST /assistants/{assistant_id}/versions")
-    async def versions(
-        self, assistant_id: str, owner: User, body: AssistantSearch
-    ) -> list[Record]:
+    async def versions(self, assistant: Record, body: AssistantSearch) -> list[Record]:
         """Send the versions of an assistant, the latest first."""
-        id = (await self._service.assistant(assistant_id, owner))["assistant_id"]
-        wanted = {"metadata": containing(body.metadata or {})}
-        found = await self._records.search("versions", id, filter=wanted)
+        id = assistant["assistant_id"]
+        found = await self._records.search("versions", id, filter=body.filter())
         found.sort(key=lambda each: int(each["version"]), reverse=True)
         page = found[body.offset : body.offset + body.limit]
         return [select(each, None) for each in page]
@@ -159,9 +138,9 @@ class Assistants(Handlers):
     # -- its graph ---------------------------------------------------------------------------------
 
     @route("GET /assistants/{assistant_id}/graph")
-    async def draw(self, assistant_id: str, owner: User, query: DrawingQuery) -> Record:
+    async def draw(self, assistant: Record, query: DrawingQuery) -> Record:
         """Send the nodes and edges of its graph."""
-        app, _ = await self._service.graph_of(assistant_id, owner)
+        app = self._service.graph(assistant["graph_id"])
         drawing = await app.aget_graph(xray=query.xray)
         nodes = [{"id": id, "type": "runnable", "data": {"name": id}} for id in drawing.nodes]
         edges = [
@@ -171,20 +150,20 @@ class Assistants(Handlers):
         return {"nodes": nodes, "edges": edges}
 
     @route("GET /assistants/{assistant_id}/schemas")
-    async def schemas(self, assistant_id: str, owner: User) -> Record:
+    async def schemas(self, assistant: Record) -> Record:
         """Send the JSON schemas of its graph."""
-        app, assistant = await self._service.graph_of(assistant_id, owner)
-        return {"graph_id": assistant["graph_id"], **_schemas(app)}
+        graph_id = assistant["graph_id"]
+        return {"graph_id": graph_id, **_schemas(self._service.graph(graph_id))}
 
     @route(
         "GET /assistants/{assistant_id}/subgraphs",
         "GET /assistants/{assistant_id}/subgraphs/{namespace:path}",
     )
     async def subgraphs(
-        self, assistant_id: str, owner: User, namespace: str | None, query: SubgraphsQuery
+        self, assistant: Record, namespace: str | None, query: SubgraphsQuery
     ) -> Record:
         """Send the JSON schemas of the nested graphs, by namespace."""
-        app, _ = await self._service.graph_of(assistant_id, owner)
+        app = self._service.graph(assistant["graph_id"])
         try:
             found = dict(app.get_subgraphs(namespace=namespace, recurse=query.recurse))
         except ValueError as error:

@@ -6,14 +6,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import uuid4
 
 from ...workers.cron import check_cron
 from ..bodies import CronBody, CronChange, CronSearch, RunBody
 from ..errors import Refused
 from ..handlers import Handlers, User, route
-from ..records import Changes, Put, Record, containing, now, select
+from ..records import Changes, Put, Record, now, select
 from ..runs.new_runs import begin_run, check_modes
 from ..service import Service, validate
 
@@ -42,7 +41,8 @@ class Schedules(Handlers):
         check_modes(self._service, body.stream_mode)
         if thread_id is not None:
             await self._thread(thread_id, owner)
-        _, assistant = await self._service.graph_of(body.assistant_id, owner)
+        await self._service.check_quota("crons", owner)
+        assistant = await self._service.assistant(body.assistant_id, owner)
         zone = body.timezone or "UTC"
         at = now()
         record: Record = {
@@ -77,25 +77,18 @@ class Schedules(Handlers):
         return len(await self._found(body, owner))
 
     async def _found(self, body: CronSearch, owner: User) -> list[Record]:
-        wanted: dict[str, Any] = {
-            name: value
-            for name in ("assistant_id", "thread_id", "enabled")
-            if (value := getattr(body, name)) is not None
-        }
-        if body.metadata:
-            wanted["metadata"] = containing(body.metadata)
         return await self._records.search(
             "crons",
-            filter=wanted,
+            filter=body.filter("assistant_id", "thread_id", "enabled"),
             owner=owner,
             sort_by=body.sort_by or "created_at",
             sort_order=body.sort_order,
         )
 
     @route("GET /runs/crons/{cron_id}")
-    async def get(self, cron_id: str, owner: User) -> Record:
+    async def get(self, cron: Record) -> Record:
         """Send a schedule."""
-        return select(await self._one(cron_id, owner), None)
+        return select(cron, None)
 
     @route("PATCH /runs/crons/{cron_id}")
     async def change(self, cron_id: str, owner: User, body: CronChange) -> Record:

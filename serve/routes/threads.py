@@ -7,12 +7,11 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import uuid4
 
 from starlette.requests import Request
 
-from ...checkpoint.base import BaseCheckpointSaver
 from ...pregel.app import Pregel
 from ...pregel.types import StateUpdate
 from ...store.base import ItemChangedError
@@ -37,7 +36,6 @@ from ..records import (
     DELETED,
     Put,
     Record,
-    containing,
     may_see,
     now,
     seconds_until,
@@ -45,6 +43,7 @@ from ..records import (
     sort,
 )
 from ..service import config_of, graph_assistant, refusing
+from ..transfer import export_thread
 
 LOG: Final = logging.getLogger("stategraph.serve")
 SECONDS_BETWEEN_LOOKS: float = 60.0
@@ -68,6 +67,7 @@ class Threads(Handlers):
             if body.if_exists == "do_nothing" and may_see(found, owner):
                 return await self._shown(found)
             raise Refused(409, f"there is a thread {id!r} already")
+        await self._service.check_quota("threads", owner)
         record = _with_ttl(new_thread(id, owner or "", body.metadata), body.ttl)
         if body.supersteps:
             name = body.metadata.get("graph_id")
@@ -141,7 +141,7 @@ class Threads(Handlers):
             await self._refuse_busy(id)
             raise Refused(409, f"a run of the thread {id!r} was begun meanwhile: delete it again")
         await self._runs.forget(id)
-        await self._saver().adelete_thread(id)
+        await self._service.saver.adelete_thread(id)
         await self._records.delete_within("unfinished", id)
         await self._records.delete_within("runs", id)
         await self._records.put(("threads", id, None))
@@ -163,7 +163,7 @@ class Threads(Handlers):
             return
         async with self._records.lock("threads", id):
             await self._refuse_busy(id)
-            await self._saver().aprune([id])
+            await self._service.saver.aprune([id])
 
     async def expire_for_ever(self) -> None:
         """Prune the threads whose `ttl` is over, until cancelled."""
@@ -192,16 +192,32 @@ class Threads(Handlers):
     @route("POST /threads/{thread_id}/copy")
     async def copy(self, thread_id: str, owner: User) -> Record:
         """Copy a thread with its history to a new id."""
+        await self._service.check_quota("threads", owner)
         id = str(uuid4())
         async with self._records.lock("threads", thread_id):
             thread = await self._thread(thread_id, owner)
             await self._refuse_busy(thread_id)
-            if await self._saver().aget_tuple(config_of(thread_id)) is not None:
-                await self._saver().acopy_thread(thread_id, id)
+            if await self._service.saver.aget_tuple(config_of(thread_id)) is not None:
+                await self._service.saver.acopy_thread(thread_id, id)
         at = now()
         record = {**thread, "thread_id": id, "created_at": at, "updated_at": at}
         await self._records.put(("threads", id, record))
         return await self._shown(record)
+
+    @route("GET /threads/{thread_id}/size")
+    async def size(self, thread: Record) -> Record:
+        """Send in how many bytes the checkpoints of a thread are stored."""
+        try:
+            return {"bytes": await self._service.saver.astored_bytes([thread["thread_id"]])}
+        except NotImplementedError as error:
+            raise Refused(501, str(error)) from None
+
+    @route("GET /threads/{thread_id}/export")
+    async def export(self, thread: Record) -> Record:
+        """Send a thread with its whole history, as `POST /threads/import` takes it."""
+        async with self._records.lock("threads", thread["thread_id"]):
+            await self._refuse_busy(thread["thread_id"])
+            return await export_thread(self._service.saver, thread)
 
     @route("POST /threads/search")
     async def search(self, owner: User, body: ThreadSearch) -> list[Record]:
@@ -227,8 +243,7 @@ class Threads(Handlers):
     async def _found(self, body: ThreadSearch, owner: User) -> list[Record]:
         filter = await self._conditions(body)
         if body.ids is None and not body.values:
-            page = body.model_dump(include={"limit", "offset", "sort_by", "sort_order"})
-            return await self._records.search("threads", filter=filter, owner=owner, **page)
+            return await self._records.search("threads", filter=filter, owner=owner, **body.page)
         found: list[Record] = []
         async for each in self._selected(body, filter, owner):
             found.append(each)
@@ -262,8 +277,7 @@ class Threads(Handlers):
 
     async def _conditions(self, body: ThreadSearch) -> dict[str, Any]:
         """Return the conditions that the store itself can check."""
-        metadata = {"metadata": containing(body.metadata)} if body.metadata else {}
-        return {**metadata, **await self._service.having_status(body.status)}
+        return {**body.filter(), **await self._service.having_status(body.status)}
 
     async def _refuse_busy(self, id: str) -> None:
         if await self._runs.is_busy(id):
@@ -367,10 +381,6 @@ class Threads(Handlers):
             return [select_fields(describe_snapshot(each), body.select) async for each in steps]
 
         return await refusing(read())
-
-    def _saver(self) -> BaseCheckpointSaver:
-        saver: Any = next(iter(self._service.graphs.values())).checkpointer
-        return cast("BaseCheckpointSaver", saver)
 
 
 def new_thread(id: str, owner: str, metadata: dict[str, Any]) -> Record:

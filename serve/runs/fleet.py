@@ -36,7 +36,7 @@ from ..records import NOTHING_ELSE, Changes, Record, Records, seconds_until
 from .fleet_care import SECONDS_BETWEEN_LOOKS, FleetCare
 from .fleet_events import read_events
 from .fleet_submitter import FleetSubmitter
-from .runner import Stop
+from .runner import Runner, Stop
 from .settler import Settler, is_parked, read_result, run_status
 from .worker_threads import WorkerThreads
 
@@ -46,7 +46,7 @@ SECONDS_TO_COUNT: Final = 0.1
 """How old the count of open runs may be when a run is refused because of it."""
 
 
-class FleetRuns:
+class FleetRuns(Runner):
     """Submits runs to workers and reports on them. The methods are documented in `Runner`.
 
     Args:
@@ -91,7 +91,7 @@ class FleetRuns:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._looking: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
+        self.stopping = asyncio.Event()
 
     async def open(self) -> None:
         """Start the periodic care and the workers of this process."""
@@ -103,16 +103,12 @@ class FleetRuns:
 
     # -- begin -------------------------------------------------------------------------------------
 
-    def leaves(self, app: Pregel, version: str | None) -> bool:
-        """Return False: the workers of each version take its jobs."""
-        return False
-
     async def submit(
         self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
     ) -> None:
         """Store a run, then its job. If the server dies in between, another one submits the job,
         once; see `FleetCare`."""
-        if self._stopping.is_set():
+        if self.stopping.is_set():
             raise Refused(503, "the server is stopping: try again")
         await self._refuse_too_many(record["owner"])
         self._open.add(record["run_id"], record["owner"])
@@ -173,11 +169,11 @@ class FleetRuns:
     async def events(self, record: Record, start: int | None) -> Events:
         """Yield the events of a run, wherever it runs. The ids are the same on every server."""
         queue = self._queues.get(record["graph_id"])
-        while queue is not None and not self._stopping.is_set():
+        while queue is not None and not self.stopping.is_set():
             try:
-                async for some in read_events(queue, record, start, self._stopping):
+                async for some in read_events(queue, record, start, self.stopping):
                     yield some
-                if not self._stopping.is_set():
+                if not self.stopping.is_set():
                     await self._settler.settle(record, await self._result(record, 0))
                 return
             except LookupError:
@@ -194,7 +190,7 @@ class FleetRuns:
         if await self._records.find("unfinished", record["run_id"], record["thread_id"]) is None:
             return False
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), SECONDS_BETWEEN_LOOKS)
+            await asyncio.wait_for(self.stopping.wait(), SECONDS_BETWEEN_LOOKS)
         return True
 
     async def _result(self, record: Record, wait: float | None) -> JobResult:
@@ -245,10 +241,6 @@ class FleetRuns:
     def queue(self) -> Queue:
         """One of the queues: each can report the jobs and workers of all graphs."""
         return self._queue
-
-    def recall(self, run_id: str) -> Record | None:
-        """Return None: only the records know about runs."""
-        return None
 
     async def _record(self, pointer: Record) -> Record | None:
         return await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
@@ -329,11 +321,6 @@ class FleetRuns:
         if any(each["run_id"] != pointer["run_id"] for each in live):
             raise Refused(409, "other runs of the thread would begin first: cancel them before")
 
-    def cancel_soon(self, record: Record) -> None:
-        """Do the same as `cancel` for a reader that has disconnected, unless the server stops."""
-        if not self._stopping.is_set():
-            self._spawn(self.cancel(record, "interrupt"))
-
     async def wait_until_free(self, thread_id: str) -> None:
         """Wait until the runs that a thread has now have ended."""
         for pointer in await self._records.unfinished(thread_id):
@@ -342,23 +329,18 @@ class FleetRuns:
 
     def is_left(self, record: Record) -> bool:
         """Return whether a run continues elsewhere because this server stops."""
-        return self._stopping.is_set()
-
-    @property
-    def stopping(self) -> asyncio.Event:
-        """Set once no more runs are accepted."""
-        return self._stopping
+        return self.stopping.is_set()
 
     def begin_to_stop(self) -> None:
         """Let all readers and waiting clients end; workers pause their runs. May be called from any
         thread."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._loop.call_soon_threadsafe(self.stopping.set)
         self._threads.stop()
 
     async def close(self, seconds: float) -> None:
         """Stop. Other processes continue what the workers of this process run."""
-        self._stopping.set()
+        self.stopping.set()
         self._threads.stop()
         if self._looking is not None:
             self._looking.cancel()
@@ -377,7 +359,7 @@ class FleetRuns:
             Refused: the server stops first.
         """
         task = asyncio.ensure_future(work)
-        stop = asyncio.ensure_future(self._stopping.wait())
+        stop = asyncio.ensure_future(self.stopping.wait())
         try:
             await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -387,8 +369,3 @@ class FleetRuns:
         if not task.done() or task.cancelled():
             raise Refused(503, "the server stops, and the run goes on: join it at another server")
         return task.result()
-
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)

@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ...checkpoint.base import BaseCheckpointSaver
 from ...checkpoint.errors import DamagedError, StoredError, UnknownTypeError
@@ -37,10 +37,7 @@ from ..records import NOTHING_ELSE, Changes, Record, Records, pointer_to, second
 from .end_writer import EndWriter
 from .ended import EndedRuns
 from .execution import Execution, stream_run
-from .runner import Stop
-
-if TYPE_CHECKING:
-    from ...workers import JobResult
+from .runner import Runner, Stop
 
 LOG = logging.getLogger("stategraph.serve")
 
@@ -64,7 +61,7 @@ class _Lane:
         return [*([self.current] if self.current else []), *self.waiting]
 
 
-class Runs:
+class Runs(Runner):
     """Begins, watches and stops runs in this process.
 
     Args:
@@ -89,7 +86,7 @@ class Runs:
         self._later: dict[str, asyncio.TimerHandle] = {}  # of delayed runs that have not begun
         self._background: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping = asyncio.Event()
+        self.stopping = asyncio.Event()
         self._stopped_at = 0.0  # when the stop began, by the monotonic clock
 
     # -- begin -------------------------------------------------------------------------------------
@@ -168,7 +165,7 @@ class Runs:
         Raises:
             Refused: the thread is busy and the run must not wait, or there are too many runs.
         """
-        if self._is_stopping:
+        if self.stopping.is_set():
             raise Refused(503, "the server is stopping: try again")
         self._open.check(record["owner"])
         execution = Execution(record, kept=self._kept)
@@ -179,7 +176,7 @@ class Runs:
         except BaseException:
             self._drop(execution)
             raise
-        if self._is_stopping:
+        if self.stopping.is_set():
             execution.leave()
         else:
             self._enqueue(execution)
@@ -215,7 +212,7 @@ class Runs:
 
     async def _work(self, thread_id: str, lane: _Lane) -> None:
         """Execute the waiting runs, one after the other."""
-        while lane.waiting and not self._is_stopping:
+        while lane.waiting and not self.stopping.is_set():
             execution = lane.current = lane.waiting.popleft()
             if execution.stopped is None:
                 app = self._graphs[execution.record["graph_id"]]
@@ -248,10 +245,10 @@ class Runs:
             except Exception:
                 LOG.exception("the end of the run %s could not be stored", execution.id)
             execution.close()
-            if self._is_stopping:
+            if self.stopping.is_set():
                 break
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
+                await asyncio.wait_for(self.stopping.wait(), pause)
 
     def _release(self, execution: Execution) -> None:
         """Tell all readers that a run has ended here, and keep it for those that reconnect."""
@@ -273,7 +270,7 @@ class Runs:
         if isinstance(error, GraphDrained | asyncio.CancelledError):
             if execution.stopped is not None:
                 return "interrupted"
-            if self._is_stopping:
+            if self.stopping.is_set():
                 return None
         execution.fail(error)
         ids = {name: execution.record[name] for name in ("run_id", "thread_id")}
@@ -321,11 +318,6 @@ class Runs:
         """Return the runs that are in progress or wait."""
         return [each.record for each in self._live.values()]
 
-    @property
-    def queue(self) -> None:
-        """None: runs execute in this process."""
-        return None
-
     def recall(self, run_id: str) -> Record | None:
         """Return a run of this process, even if it has ended recently."""
         execution = self._find(run_id)
@@ -351,22 +343,6 @@ class Runs:
         if wait:
             await execution.ended.wait()
         return True
-
-    def cancel_soon(self, record: Record) -> None:
-        """Do the same as `cancel` for a reader that has disconnected, unless the server stops."""
-        if self._is_stopping or record["run_id"] not in self._live:
-            return
-        task = asyncio.create_task(self.cancel(record, "interrupt"))
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
-    async def retry(self, job: JobResult) -> bool:
-        """Return False: this process has no dead letters."""
-        return False
-
-    async def drop(self, job: JobResult) -> bool:
-        """Return False: this process has no dead letters."""
-        return False
 
     async def forget(self, thread_id: str, run_id: str | None = None) -> None:
         """Drop what is kept of ended runs; see `Runner`."""
@@ -398,11 +374,6 @@ class Runs:
         elif execution.task is not None:
             execution.task.cancel()
 
-    @property
-    def stopping(self) -> asyncio.Event:
-        """Set once no more runs are accepted."""
-        return self._stopping
-
     def begin_to_stop(self) -> None:
         """Accept no more runs, and let the current ones pause at their next barrier, so that all
         readers and waiting clients end. May be called from any thread and from a signal handler."""
@@ -410,9 +381,9 @@ class Runs:
             self._loop.call_soon_threadsafe(self._begin_to_stop)
 
     def _begin_to_stop(self) -> None:
-        if self._is_stopping:
+        if self.stopping.is_set():
             return
-        self._stopping.set()
+        self.stopping.set()
         self._stopped_at = time.monotonic()
         for execution in [*self._live.values()]:
             execution.control.request_drain("the server stops")
@@ -435,7 +406,3 @@ class Runs:
                 execution.task.cancel()
         if left_over := {*workers, *self._background}:
             await asyncio.wait(left_over, timeout=seconds)  # a database may not answer
-
-    @property
-    def _is_stopping(self) -> bool:
-        return self._stopping.is_set()

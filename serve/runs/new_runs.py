@@ -40,6 +40,7 @@ async def begin_run(
     """
     app, assistant = await service.graph_of(body.assistant_id, owner)
     _check_nodes(app, body)
+    await service.check_room(owner)
     service.webhooks.check(body.webhook)
     check_modes(service, body.stream_mode)
     is_temporary = thread_id is None and body.on_completion != "keep"
@@ -48,6 +49,8 @@ async def begin_run(
 
     async def begin() -> Record:
         thread, is_new = await _thread(service, place, thread_id is None, owner, body)
+        if is_new and not is_temporary:
+            await service.check_quota("threads", owner)
         _check_version(service, app, thread)
         record = _new_run(
             app, id or str(uuid4()), thread, assistant, body, said, is_temporary=is_temporary

@@ -1,10 +1,10 @@
 """The interface between the routes and what executes runs: this process (`in_process`), or workers
-(`fleet`)."""
+(`fleet`), with what both do alike."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..events.event import Events
 from ..records import NOTHING_ELSE, Changes, Record
@@ -22,13 +22,14 @@ the state before the run, and its record is deleted."""
 class Runner(Protocol):
     """Begins, watches and stops runs, each given by its record."""
 
+    stopping: asyncio.Event
+    """Set once no more runs are accepted."""
+    _background: set[asyncio.Task[Any]]
+
     @property
     def queue(self) -> QueueCare | None:
         """The queue whose workers execute the runs; None if this process executes them."""
-
-    @property
-    def stopping(self) -> asyncio.Event:
-        """Set once no more runs are accepted."""
+        return None
 
     async def open(self) -> None:
         """Continue the runs that an earlier server has left."""
@@ -36,6 +37,7 @@ class Runner(Protocol):
     def leaves(self, app: Pregel, version: str | None) -> bool:
         """Return whether what belongs to this version of a graph is left to another server. None,
         as of a thread at rest, belongs to none."""
+        return False
 
     async def submit(
         self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
@@ -77,12 +79,18 @@ class Runner(Protocol):
 
     def cancel_soon(self, record: Record) -> None:
         """Do the same as `cancel` for a reader that has disconnected, unless the server stops."""
+        if not self.stopping.is_set():
+            task = asyncio.create_task(self.cancel(record, "interrupt"))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
 
     async def retry(self, job: JobResult) -> bool:
         """Retry a parked job (a dead letter); return whether it was parked."""
+        return False
 
     async def drop(self, job: JobResult) -> bool:
         """End a parked job, as if its run had been stopped; return whether it had not ended."""
+        return False
 
     async def forget(self, thread_id: str, run_id: str | None = None) -> None:
         """Drop all that is kept of a run besides its records, which are about to be deleted: nobody
@@ -101,6 +109,7 @@ class Runner(Protocol):
 
     def recall(self, run_id: str) -> Record | None:
         """Return a run whose record was deleted, if it is still in memory."""
+        return None
 
     async def status(self, record: Record) -> str:
         """Return the current status of a run."""

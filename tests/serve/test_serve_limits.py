@@ -10,6 +10,8 @@ import pytest
 from in_process import asking
 from serving import Gates, make_flow
 
+from stategraph.checkpoint.base import BaseCheckpointSaver
+from stategraph.checkpoint.memory import InMemorySaver
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import Limits, create_app
 from stategraph.serve.body_fields import MOST_SETTINGS
@@ -102,3 +104,68 @@ async def test_servers_count_the_runs_of_one_another(postgres, gates):
             assert [(await begin(one)).status_code for _ in range(2)] == [200, 200]
             async with asking(create_app({"flow": make_flow(gates)}, **place)) as other:
                 assert (await begin(other)).status_code == 429
+
+
+async def test_a_user_has_so_many_threads_and_schedules(place, gates):
+    limits = Limits(threads_per_user=2, schedules_per_user=1)
+    app = create_app({"flow": make_flow(gates)}, auth=_user, limits=limits, **place)
+    async with asking(app) as client:
+
+        async def post(path, body, user="ann"):
+            return await client.post(path, json=body, headers={"x-user": user})
+
+        for id in "ab":
+            assert (await post("/threads", {"thread_id": id})).status_code == 200
+        full = [
+            await post("/threads", {}),
+            await post("/threads/a/copy", {}),
+            await post("/threads/c/runs", {**RUN, "if_not_exists": "create"}),
+        ]
+        assert {each.status_code for each in full} == {429} and "you have 2 threads" in full[0].text
+        assert (await post("/threads/a/runs", RUN)).status_code == 200
+        assert (await post("/threads", {}, "bob")).status_code == 200
+        await client.delete("/threads/b", headers={"x-user": "ann"})
+        assert (await post("/threads", {})).status_code == 200
+        cron = {**RUN, "schedule": "0 0 1 1 *"}
+        asked = [await post("/runs/crons", cron, user) for user in ("ann", "ann", "bob")]
+        assert [each.status_code for each in asked] == [200, 429, 200] and "1 schedules" in asked[1].text
+
+
+async def test_a_user_begins_so_many_runs_in_a_minute(place, gates, monkeypatch):
+    moments = [0.0]
+    monkeypatch.setattr("stategraph.serve.limits.monotonic", lambda: moments[0])
+    limits = Limits(runs_per_minute=2)
+    async with asking(create_app({"flow": make_flow(gates)}, auth=_user, limits=limits, **place)) as client:
+        began = [(await begin(client, user)).status_code for user in ("ann", "ann", "ann", "bob")]
+        assert began == [200, 200, 429, 200]
+        moments[0] = 60.0
+        assert (await begin(client, "ann")).status_code == 200
+
+
+async def test_a_user_stores_so_many_bytes(place, gates, monkeypatch):
+    moments = [100.0]
+    monkeypatch.setattr("stategraph.serve.service.monotonic", lambda: moments[0])
+    limits = Limits(stored_bytes_per_user=2000)
+    async with asking(create_app({"flow": make_flow(gates)}, auth=_user, limits=limits, **place)) as client:
+        for user in ("ann", "bob"):
+            many = {"log": ["x" * (3000 if user == "ann" else 3)]}
+            await client.post("/threads", json={"thread_id": user, "metadata": {"graph_id": "flow"}, "supersteps": [
+                {"updates": [{"values": many, "as_node": "__start__"}]}]}, headers={"x-user": user})
+        full = await begin(client, "ann")
+        assert full.status_code == 429 and "delete some" in full.text
+        assert (await begin(client, "bob")).status_code == 200
+        await client.delete("/threads/ann", headers={"x-user": "ann"})
+        moments[0] += 11
+        assert (await begin(client, "ann")).status_code == 200
+
+
+def test_what_cannot_be_a_limit_is_refused(gates):
+    for wrong in ({"threads_per_user": 0}, {"runs": None}, {"runs_per_minute": True}, {"schedules_per_user": 1.5}):
+        with pytest.raises(ValueError, match=r"must be an integer >= 1"):
+            Limits(**wrong)
+
+    class Silent(InMemorySaver):
+        stored_bytes = BaseCheckpointSaver.stored_bytes
+
+    with pytest.raises(ValueError, match="needs a checkpointer with stored_bytes, got Silent"):
+        create_app({"flow": make_flow(gates)}, checkpointer=Silent(), limits=Limits(stored_bytes_per_user=1))

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final
 from uuid import uuid4
 
@@ -36,13 +37,12 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from ....checkpoint.base import INTERRUPT
-from ....pregel.app import Pregel
+from ....checkpoint.base import ERROR, INTERRUPT
 from ...bodies import RunBody
 from ...encode import decode, encode
 from ...errors import Refused
 from ...runs.new_runs import begin_run
-from ...service import Service, config_of, read_json, version
+from ...service import Service, read_json, version
 from .tools import (
     ANSWER,
     Form,
@@ -63,21 +63,7 @@ _SESSION: Final = "mcp-session-id"
 LOG: Final = logging.getLogger("stategraph.serve")
 Context = ServerRequestContext[Any, Any]
 Questions = dict[str, dict[str, Any]]
-
-
-@dataclass
-class _Outcome:
-    """The outcome of a run.
-
-    Attributes:
-        values: the graph's output, as JSON.
-        questions: the open questions, by id.
-        error: the message of the error, if any.
-    """
-
-    values: Any = None
-    questions: Questions = field(default_factory=dict)
-    error: str | None = None
+Reply = CallToolResult | InputRequiredResult
 
 
 @dataclass
@@ -86,17 +72,15 @@ class _Call:
 
     Attributes:
         owner: the user who calls; None if there are no users.
-        steps: how many supersteps were reported to it, over all its runs.
+        thread_id: of the thread on which it runs the graph.
+        steps: counts the supersteps that are reported to it, over all its runs.
     """
 
     context: Context
     owner: str | None
-    steps: int = 0
-
-    async def tell(self, nodes: list[str]) -> None:
-        """Report a superstep, by the nodes that have run in it."""
-        self.steps += 1
-        await self.context.session.report_progress(self.steps, None, ", ".join(nodes))
+    graph_id: str
+    thread_id: str
+    steps: Iterator[int] = field(default_factory=lambda: count(1))
 
 
 class McpServer:
@@ -113,7 +97,7 @@ class McpServer:
             on_call_tool=self.call_tool,
         )
         self._sessions = StreamableHTTPSessionManager(
-            server, max_request_body_size=min(service.body_bytes, MOST_BYTES)
+            server, max_request_body_size=min(service.limits.body_bytes, MOST_BYTES)
         )
         self._of_user: dict[str, dict[str, int]] = {}
         """Per user, the requests in progress of each session; the latest used session is last."""
@@ -136,30 +120,24 @@ class McpServer:
             token = AccessToken(token="", client_id=owner, scopes=[])
             scope = {**scope, "user": AuthenticatedUser(token)}
         await self._ready.wait()
-        user = owner or ""
-        used, opened = Headers(scope=scope).get(_SESSION), None
+        user, used = owner or "", Headers(scope=scope).get(_SESSION, "")
         mine = self._of_user.setdefault(user, {})
-        is_over = scope["method"] == "DELETE"
 
-        async def watch(message: Message) -> None:
-            nonlocal opened, is_over
-            if message["type"] == "http.response.start":
-                opened = Headers(raw=message["headers"]).get(_SESSION) if used is None else None
-                is_over = is_over or message["status"] == 404
+        async def note(message: Message) -> None:
+            if id := Headers(raw=message.get("headers", ())).get(_SESSION):
+                mine.setdefault(id, 0)
             await send(message)
 
         if used in mine:
             mine[used] = mine.pop(used) + 1
         try:
-            await self._sessions.handle_request(scope, receive, watch)
+            await self._sessions.handle_request(scope, receive, note)
         finally:
             if used in mine:
                 mine[used] -= 1
-                if is_over:
-                    del mine[used]
-            if opened is not None:
-                mine[opened] = 0
-                await self._close_unused(scope, mine)
+            if scope["method"] == "DELETE":
+                mine.pop(used, None)
+            await self._close_unused(scope, mine)
             if not mine:
                 self._of_user.pop(user, None)
 
@@ -168,10 +146,8 @@ class McpServer:
         unused = [id for id, requests in mine.items() if not requests]
         for id in unused[: max(0, len(mine) - MOST_SESSIONS)]:
             del mine[id]
-            headers = [(_SESSION.encode(), id.encode())]
-            await self._sessions.handle_request(
-                {**scope, "method": "DELETE", "headers": headers}, _receive_nothing, _send_nothing
-            )
+            closing = {**scope, "method": "DELETE", "headers": [(_SESSION.encode(), id.encode())]}
+            await self._sessions.handle_request(closing, _receive_nothing, _send_nothing)
 
     # -- tools -------------------------------------------------------------------------------------
 
@@ -182,9 +158,7 @@ class McpServer:
             tools.append(make_answer_tool())
         return ListToolsResult(tools=tools)
 
-    async def call_tool(
-        self, context: Context, params: CallToolRequestParams
-    ) -> CallToolResult | InputRequiredResult:
+    async def call_tool(self, context: Context, params: CallToolRequestParams) -> Reply:
         """Run a graph, or answer a question that it has asked."""
         if params.name not in self._tools and params.name != ANSWER:
             known = ", ".join([*self._tools, ANSWER])
@@ -198,114 +172,101 @@ class McpServer:
             LOG.exception("a call of the tool %r has failed", params.name)
             return show_error("the server has failed; its log says why")
 
-    async def _call(
-        self, context: Context, params: CallToolRequestParams
-    ) -> CallToolResult | InputRequiredResult:
+    async def _call(self, context: Context, params: CallToolRequestParams) -> Reply:
         request: Any = context.request
-        owner = await self._service.user(request)
-        call, given = _Call(context, owner), params.arguments or {}
+        owner, given = await self._service.user(request), params.arguments or {}
         tool = self._tools.get(params.name)
         if tool is None:
-            thread_id, graph_id, answers = await self._read_answer(given, owner)
-            return await self._converse(call, graph_id, thread_id, _resume(answers))
-        if params.request_state is not None:
-            thread_id = params.request_state  # the client's word: `_go_on` checks it
-            return await self._go_on(call, tool.graph_id, thread_id, params.input_responses or {})
+            return await self._answer(context, owner, given)
+        if (state := params.request_state) is not None:  # the client's word: `_go_on` checks it
+            call = _Call(context, owner, tool.graph_id, state)
+            return await self._go_on(call, params.input_responses or {})
         try:
             wanted, value = tool.read(given)
         except ValueError as error:
             return show_error(f"wrong arguments: {error}")
-        if wanted is not None and await self._questions(tool.graph_id, wanted, owner):
+        call = _Call(context, owner, tool.graph_id, wanted or str(uuid4()))
+        if await self._questions(call):
             raise Refused(409, f"the thread {wanted!r} waits for an answer: call {ANSWER}")
-        return await self._converse(call, tool.graph_id, wanted or str(uuid4()), {"input": value})
+        return await self._converse(call, {"input": value})
 
-    async def _read_answer(
-        self, given: Mapping[str, Any], owner: str | None
-    ) -> tuple[str, str, dict[str, Any]]:
-        """Return the thread that an answer is for, its graph, and the answer by the question's id.
+    async def _answer(
+        self, context: Context, owner: str | None, given: Mapping[str, Any]
+    ) -> Reply:
+        """Answer a question of a thread.
 
         Raises:
             Refused: there is no such thread, or no such question.
         """
         thread_id = str(given.get("thread_id"))
         thread = await self._service.records.get("threads", thread_id, owner=owner)
-        graph_id = str(thread["metadata"].get("graph_id"))
-        asked = await self._questions(graph_id, thread_id, owner)
+        call = _Call(context, owner, str(thread["metadata"].get("graph_id")), thread_id)
+        asked = await self._service.questions(thread_id, owner)
         ids = ", ".join(asked) or "none"
         id = given.get("question") or (next(iter(asked)) if len(asked) == 1 else None)
         if id not in asked or "answer" not in given:
             raise Refused(409, f"the answer must name an open question of the thread; open: {ids}")
-        return thread_id, graph_id, {id: given["answer"]}
+        return await self._converse(call, _resume({id: given["answer"]}))
 
-    async def _questions(self, graph_id: str, thread_id: str, owner: str | None) -> Questions:
+    async def _questions(self, call: _Call) -> Questions:
         """Return the open questions of a thread; none if the thread does not exist yet.
 
         Raises:
             Refused: it is another user's, or another graph's.
         """
-        if await self._service.records.find("threads", thread_id) is None:
-            return {}
-        thread = await self._service.records.get("threads", thread_id, owner=owner)
-        its_graph = thread["metadata"].get("graph_id")
-        if its_graph not in (None, graph_id):
-            raise Refused(409, f"the thread {thread_id!r} is one of the graph {its_graph!r}")
-        return await self._service.questions(thread_id, owner)
-
-    def _app(self, graph_id: str) -> Pregel:
-        if graph_id not in self._service.graphs:
-            raise Refused(404, f"there is no graph {graph_id!r}")
-        return self._service.graphs[graph_id]
+        id = call.thread_id
+        await self._service.check_visible(id, call.owner)
+        thread = await self._service.records.find("threads", id)
+        graph_id = thread["metadata"].get("graph_id") if thread else None
+        if graph_id not in (None, call.graph_id):
+            raise Refused(409, f"the thread {id!r} is one of the graph {graph_id!r}")
+        return await self._service.questions(id, call.owner)
 
     # -- questions ---------------------------------------------------------------------------------
 
-    async def _converse(
-        self, call: _Call, graph_id: str, thread_id: str, given: Mapping[str, Any]
-    ) -> CallToolResult | InputRequiredResult:
+    async def _converse(self, call: _Call, given: Mapping[str, Any]) -> Reply:
         """Run a graph until it ends, or until it asks something that the client cannot show.
 
         Args:
             given: the input or the command of the run.
         """
         while True:
-            outcome = await self._run(call, graph_id, thread_id, given)
-            if outcome.error is not None:
-                return show_error(outcome.error, thread_id)
-            if not outcome.questions:
-                return show_result(outcome.values, thread_id)
-            asked = await self._ask(call.context, outcome.questions, thread_id)
-            if not isinstance(asked, dict):
-                return asked
-            given = _resume(asked)
+            values = await self._run(call, given)
+            if isinstance(values, CallToolResult):
+                return values
+            asked = values.pop(INTERRUPT, ()) if isinstance(values, dict) else ()
+            if not asked:
+                return show_result(values, call.thread_id)
+            answers = await self._ask(call, {each["id"]: each for each in asked})
+            if not isinstance(answers, dict):
+                return answers
+            given = _resume(answers)
 
-    async def _ask(
-        self, context: Context, questions: Questions, thread_id: str
-    ) -> dict[str, Any] | CallToolResult | InputRequiredResult:
+    async def _ask(self, call: _Call, questions: Questions) -> dict[str, Any] | Reply:
         """Return the answers to some questions, or what to send to a client that cannot be asked
         now."""
+        session = call.context.session
         forms = {id: make_form(each) for id, each in questions.items()}
         shown = {id: form for id, form in forms.items() if form is not None}
-        if len(shown) < len(forms) or not _can_show(context):
-            return show_questions(questions.values(), thread_id)
-        if not context.session.can_send_request:
+        if len(shown) < len(forms) or not _can_show(call.context):
+            return show_questions(questions.values(), call.thread_id)
+        if not session.can_send_request:
             requests: Any = {id: ElicitRequest(params=_params(form)) for id, form in shown.items()}
-            return InputRequiredResult(input_requests=requests, request_state=thread_id)
+            return InputRequiredResult(input_requests=requests, request_state=call.thread_id)
         answers = {}
         for id, form in shown.items():
-            reply = await context.session.elicit_form(
-                form.message, form.schema, related_request_id=context.request_id
-            )
+            place = call.context.request_id
+            reply = await session.elicit_form(form.message, form.schema, related_request_id=place)
             if reply.action != "accept":  # no answer: the question stays open
-                return show_questions(questions.values(), thread_id)
+                return show_questions(questions.values(), call.thread_id)
             answers[id] = form.read(reply.content)
         return answers
 
-    async def _go_on(
-        self, call: _Call, graph_id: str, thread_id: str, replies: Mapping[str, Any]
-    ) -> CallToolResult | InputRequiredResult:
+    async def _go_on(self, call: _Call, replies: Mapping[str, Any]) -> Reply:
         """Take the answers of a client that was sent questions as a result."""
-        if await self._service.records.find("threads", thread_id) is None:
-            raise Refused(404, f"there is no thread {thread_id!r}")
-        questions = await self._questions(graph_id, thread_id, call.owner)
+        id = call.thread_id
+        thread = await self._service.records.get("threads", id, owner=call.owner)
+        questions = await self._questions(call)
         answers = {
             id: form.read(reply.content)
             for id, question in questions.items()
@@ -314,50 +275,46 @@ class McpServer:
             and (form := make_form(question)) is not None
         }
         if answers:
-            return await self._converse(call, graph_id, thread_id, _resume(answers))
+            return await self._converse(call, _resume(answers))
         if questions:
-            return show_questions(questions.values(), thread_id)
-        state = await self._app(graph_id).aget_state(config_of(thread_id))  # already answered
-        return show_result(decode(encode(state.values)), thread_id)
+            return show_questions(questions.values(), id)
+        state = await self._service.state(thread)  # it was answered already
+        return show_result(decode(encode(state and state.values)), id)
 
-    # -- runs --------------------------------------------------------------------------------------
-
-    async def _run(
-        self, call: _Call, graph_id: str, thread_id: str, given: Mapping[str, Any]
-    ) -> _Outcome:
-        """Run a graph to its end and report its supersteps. The run stops if the client cancels the
-        call."""
+    async def _run(self, call: _Call, given: Mapping[str, Any]) -> Any:
+        """Run a graph to its end and report its supersteps. Return its output with its questions,
+        or its error as a tool result. The run stops if the client cancels the call."""
         body = RunBody(
-            assistant_id=graph_id,
+            assistant_id=call.graph_id,
             stream_mode=["values", "tasks"],
             if_not_exists="create",
             multitask_strategy="reject",
             **given,
         )
-        run = await begin_run(self._service, body, thread_id, call.owner)
-        outcome, nodes = _Outcome(), []
+        runs, session, id = self._service.runs, call.context.session, call.thread_id
+        run = await begin_run(self._service, body, id, call.owner)
+        nodes: list[str] = []
         try:
-            async for some in self._service.runs.events(run, 0):
+            async for some in runs.events(run, 0):
                 for event in some:
-                    data = event.value
-                    if event.kind == "error":
-                        outcome.error = f"{data['error']}: {data['message']}"
-                    elif event.kind == "tasks" and "result" in data and not data["interrupts"]:
-                        nodes.append(data["name"])
-                    elif event.kind == "values":
-                        outcome.values, outcome.questions = _read_values(data)
-                        if nodes:
-                            await call.tell(nodes)
-                            nodes = []
+                    task = event.value if event.kind == "tasks" else {}
+                    if "result" in task and not task["interrupts"]:
+                        nodes.append(task["name"])
+                    elif event.kind == "values" and nodes:
+                        await session.report_progress(next(call.steps), None, ", ".join(nodes))
+                        nodes = []
+            if runs.is_left(run):
+                why = f"the server stops; the next one goes on with the thread {id!r}"
+                return show_error(why, id)
+            ended = await runs.answer(run)
         finally:
-            self._service.runs.cancel_soon(run)
-        record = await self._service.records.find("runs", run["run_id"], thread_id)
-        status = record["status"] if record is not None else "interrupted"
-        if status == "interrupted":
-            outcome.error = "the run was cancelled"
-        elif self._service.runs.is_left(run):
-            outcome.error = f"the server stops; the next one goes on with the thread {thread_id!r}"
-        return outcome
+            runs.cancel_soon(run)
+        if ended is None or await runs.status(run) == "interrupted":
+            return show_error("the run was cancelled", id)
+        values = decode(ended)
+        if isinstance(values, dict) and (wrong := values.get(ERROR)):
+            return show_error(f"{wrong['error']}: {wrong['message']}", id)
+        return values
 
 
 async def _receive_nothing() -> Message:
@@ -370,13 +327,6 @@ async def _send_nothing(_: Message) -> None:
 
 def _resume(answers: Mapping[str, Any]) -> dict[str, Any]:
     return {"command": {"resume": answers}}
-
-
-def _read_values(data: Any) -> tuple[Any, Questions]:
-    if not isinstance(data, dict):
-        return data, {}
-    asked = {each["id"]: each for each in data.get(INTERRUPT, ())}
-    return {key: value for key, value in data.items() if key != INTERRUPT}, asked
 
 
 def _can_show(context: Context) -> bool:

@@ -32,7 +32,7 @@ TOO_MANY: Final = 429
 """The client may retry a request that is answered with this status or a higher one."""
 
 
-class CommandError(Exception):
+class CommandError(Refused):
     """Answers a command with an error.
 
     Args:
@@ -40,7 +40,7 @@ class CommandError(Exception):
     """
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(422, message)
         self.code: str = code
 
 
@@ -50,30 +50,18 @@ class Commands:
     def __init__(self, service: Service, thread_id: str, owner: str | None) -> None:
         self._service, self._thread_id, self._owner = service, thread_id, owner
 
-    async def run(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Execute a command; return `result` and `meta` of the answer.
-
-        Raises:
-            CommandError, Refused: the command failed.
-        """
-        match method:
-            case "run.start":
-                return await self._start(params)
-            case "input.respond":
-                return await self._respond(params)
-        why = f"the command {method!r} is not offered; offered are: run.start, input.respond"
-        raise CommandError("unknown_command", why)
-
     async def answer(self, request: CommandRequest) -> Record:
         """Execute a command; return its answer, which may be an error.
 
         Raises:
             Refused: the client may try again.
         """
+        offered = {"run.start": self._start, "input.respond": self._respond}
         try:
-            answer = await self.run(request.method, request.params)
-        except CommandError as error:
-            return describe_refusal(request.id, error)
+            if request.method not in offered:
+                why = f"the command {request.method!r} is not offered; offered are: "
+                raise CommandError("unknown_command", why + ", ".join(offered))
+            answer = await offered[request.method](request.params)
         except Refused as refused:
             if refused.status >= TOO_MANY:
                 raise
@@ -135,7 +123,7 @@ def _read_answers(params: Mapping[str, Any]) -> dict[str, Any]:
     return answers
 
 
-def describe_refusal(id: int | None, error: CommandError | Refused) -> Record:
+def describe_refusal(id: int | None, error: Refused) -> Record:
     """Return the answer to a command that failed."""
     code = error.code if isinstance(error, CommandError) else "invalid_argument"
     return {"type": "error", "id": id, "error": code, "message": str(error)}

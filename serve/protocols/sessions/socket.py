@@ -87,7 +87,7 @@ class Socket:
             if text is None:
                 return _NOT_TEXT
             command = text.encode()
-            if len(command) > self._service.body_bytes:
+            if len(command) > self._service.limits.body_bytes:
                 return _TOO_LARGE
             await self._send(encode(await self._answer(command)))
         return _NORMAL
@@ -105,7 +105,7 @@ class Socket:
                 self._unsubscribe(request.params)
                 return {"type": "success", "id": id, "result": {}}
             return await self._commands.answer(request)
-        except (CommandError, Refused) as error:
+        except Refused as error:
             return describe_refusal(id, error)
 
     async def _authorize(self, text: bytes) -> bytes:

@@ -1,0 +1,89 @@
+"""A thread as one JSON file, and back: its record, all its checkpoints with the writes beside them,
+and what was posted to it. Values of Python are written so that they come back equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, Literal
+
+from ..checkpoint.base import BaseCheckpointSaver, address, coordinates
+from ..checkpoint.serde.json_form import from_json, to_json
+from .bodies import Body
+from .body_fields import Many
+from .records import Record
+
+FORMAT: Final = "stategraph-thread-1"
+
+
+class ThreadFile(Body):
+    """An exported thread.
+
+    Attributes:
+        thread: its record.
+        checkpoints: the oldest first, of all namespaces.
+        posts: the messages that no run has taken yet.
+    """
+
+    format: Literal["stategraph-thread-1"]
+    thread: Many
+    checkpoints: list[Many]
+    posts: list[Any]
+
+
+async def export_thread(saver: BaseCheckpointSaver, thread: Record) -> Record:
+    """Return a thread as what `import_thread` takes."""
+    id, serde = thread["thread_id"], saver.serde
+    steps = [each async for each in _steps(saver, id)]
+    posts = await saver.aread_posts(id) if saver.keeps_posts else ()
+    told = [[[key, serde.loads(blob)] for key, blob in post.writes] for post in posts]
+    posted = to_json(told, serde)
+    return {"format": FORMAT, "thread": thread, "checkpoints": steps[::-1], "posts": posted}
+
+
+async def _steps(saver: BaseCheckpointSaver, id: str) -> AsyncIterator[Record]:
+    """Yield the checkpoints of a thread, the newest first."""
+    async for each in saver.alist({"configurable": {"thread_id": id}}):
+        _, ns, _ = coordinates(each.config)
+        told = {
+            "checkpoint": dict(each.checkpoint),
+            "metadata": dict(each.metadata),
+            "writes": [[*write] for write in each.pending_writes or ()],
+        }
+        parent = each.parent_config and coordinates(each.parent_config)[2]
+        yield {"namespace": ns, "parent": parent, **to_json(told, saver.serde)}
+
+
+async def import_thread(saver: BaseCheckpointSaver, id: str, file: ThreadFile) -> None:
+    """Store the checkpoints of an exported thread, and what was posted to it, as a new thread.
+
+    Raises:
+        ValueError: the file is damaged, or has a type that the graphs do not name.
+    """
+    try:
+        await _import(saver, id, file)
+    except BaseException as error:
+        await saver.adelete_thread(id)
+        if isinstance(error, LookupError | AttributeError | AssertionError):
+            raise ValueError(f"the file is damaged: {error!r}") from error
+        raise
+
+
+async def _import(saver: BaseCheckpointSaver, id: str, file: ThreadFile) -> None:
+    before: dict[tuple[str, Any], Any] = {}
+    for step in file.checkpoints:
+        ns, parent = step["namespace"], step["parent"]
+        checkpoint = from_json(step["checkpoint"], saver.serde)
+        versions = checkpoint["channel_versions"]
+        known = before.get((ns, parent), {})
+        changed = {name: each for name, each in versions.items() if known.get(name) != each}
+        metadata = from_json(step["metadata"], saver.serde)
+        place = await saver.aput(address(id, ns, parent), checkpoint, metadata, changed)
+        before[ns, checkpoint["id"]] = versions
+        writes: dict[str, list[tuple[str, Any]]] = {}
+        for task, channel, value in from_json(step["writes"], saver.serde):
+            writes.setdefault(task, []).append((channel, value))
+        for number, (task, made) in enumerate(writes.items()):  # paths keep them in this order
+            await saver.aput_writes(place, made, task, f"{number:06}")
+    for post in from_json(file.posts, saver.serde):
+        await saver.astore_post(id, [(key, saver.serde.dumps(value)) for key, value in post])

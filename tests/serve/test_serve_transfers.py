@@ -1,0 +1,124 @@
+"""A thread as one file: exported, imported by an operator elsewhere, and gone on with there."""
+
+import json
+
+import pytest
+from in_process import asking
+from kit.graphs import Log, chain_of
+from serving import opened
+
+from stategraph import START, StateGraph, interrupt
+from stategraph.checkpoint.memory import InMemorySaver
+from stategraph.serve import create_app
+
+OPERATOR = {"x-user": "ops"}
+ANN = {"x-user": "ann"}
+CALLS = []
+RUN = {"assistant_id": "asking", "if_not_exists": "create"}
+
+
+def by_user(request):
+    return request.headers.get("x-user")
+
+
+def make_graph():
+    """One of two siblings asks, inside a nested graph; the other has ended, which is recorded beside the checkpoint."""
+
+    def ask(state):
+        return {"log": [interrupt({"said": (1, 2)})]}
+
+    def beside(state):
+        CALLS.append("b")
+        return {"log": ["b"]}
+
+    inner = chain_of(Log, ask=ask).compile()
+    graph = StateGraph(Log)
+    for name, node in {"first": lambda state: {"log": ["first"]}, "asks": inner, "beside": beside}.items():
+        graph.add_node(name, node)
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "asks")
+    graph.add_edge("first", "beside")
+    return graph.compile()
+
+
+def app_of(options, **more):
+    return create_app({"asking": make_graph()}, auth=by_user, operators=["ops"], **options, **more)
+
+
+async def paused(client):
+    """A thread of ann's that has a branch, an edit of its metadata and an open question."""
+    await client.post("/threads/t/runs/wait", json={**RUN, "input": {"log": []}}, headers=ANN)
+    steps = (await client.get("/threads/t/history", headers=ANN)).json()
+    fork = {"values": {"log": ["edited"]}, "as_node": "first", "checkpoint_id": steps[-1]["checkpoint_id"]}
+    assert (await client.post("/threads/t/state", json=fork, headers=ANN)).status_code == 200
+    await client.patch("/threads/t", json={"metadata": {"of": "tea"}}, headers=ANN)
+    return (await client.post("/threads/t/runs/wait", json={**RUN, "input": None}, headers=ANN)).json()
+
+
+@pytest.mark.parametrize("target", ["memory", "sqlite", "postgres with keys"])
+async def test_an_imported_thread_has_the_same_history_and_goes_on(target, tmp_path, request):
+    async with asking(app_of({})) as source:
+        assert "__interrupt__" in await paused(source)
+        file = (await source.get("/threads/t/export", headers=ANN)).json()
+        assert json.loads(json.dumps(file)) == file
+        told = [(await source.get(path, headers=ANN)).json() for path in ("/threads/t", "/threads/t/history")]
+        calls, ended = [*CALLS], (await go_on(source)).json()
+        assert ended["log"][-2:] == ["yes", "b"] and calls == CALLS
+    if target == "memory":
+        await check(app_of({}), file, told, ended)
+        return
+    place = tmp_path / "target.db" if target == "sqlite" else request.getfixturevalue("postgres")
+    with opened(target, place) as options:
+        await check(app_of({**options, "queue": None}), file, told, ended)
+
+
+async def go_on(client):
+    return await client.post("/threads/t/runs/wait", json={**RUN, "command": {"resume": "yes"}}, headers=ANN)
+
+
+async def check(app, file, told, ended):
+    async with asking(app) as client:
+        made = await client.post("/threads/import", json=file, headers=OPERATOR)
+        assert made.status_code == 200, made.text
+        assert [(await client.get(path, headers=ANN)).json() for path in ("/threads/t", "/threads/t/history")] == told
+        assert (await client.get("/threads/t", headers={"x-user": "bob"})).status_code == 404
+        calls = [*CALLS]
+        assert (await go_on(client)).json() == ended
+        assert calls == CALLS  # `beside` did not run again: its result came along
+        again = await client.post("/threads/import", json=file, headers=OPERATOR)
+        assert again.status_code == 409 and "delete it first" in again.text
+
+
+async def test_only_operators_import_and_a_damaged_file_leaves_nothing():
+    saver = InMemorySaver()
+    async with asking(app_of({"checkpointer": saver})) as client:
+        await paused(client)
+        file = (await client.get("/threads/t/export", headers=ANN)).json()
+        assert (await client.post("/threads/import", json=file, headers=ANN)).status_code == 403
+        assert (await client.get("/threads/t/export", headers={"x-user": "bob"})).status_code == 404
+        other = {**file, "thread": {**file["thread"], "thread_id": "u"}}
+        [*rest, last] = other["checkpoints"]
+        for wrong in (
+            {**other, "format": "another"},
+            {**other, "checkpoints": [*rest, {**last, "checkpoint": {}}]},
+            {**other, "checkpoints": [*rest, {**last, "metadata": {"$type": "os:system", "value": "true"}}]},
+            {**other, "thread": {}},
+        ):
+            refused = await client.post("/threads/import", json=wrong, headers=OPERATOR)
+            assert refused.status_code == 422, refused.text
+            assert (await client.get("/threads/u", headers=OPERATOR)).status_code == 404
+            assert [each async for each in saver.alist({"configurable": {"thread_id": "u"}})] == []
+
+
+async def test_the_size_of_a_thread_is_told(tmp_path):
+    class Silent(InMemorySaver):
+        def stored_bytes(self, thread_ids):
+            raise NotImplementedError("it does not tell")
+
+    async with asking(app_of({})) as client:
+        await paused(client)
+        assert (await client.get("/threads/t/size", headers=ANN)).json()["bytes"] > 100
+        assert (await client.get("/threads/t/size", headers=OPERATOR)).status_code == 404
+    async with asking(app_of({"checkpointer": Silent()})) as client:
+        await paused(client)
+        assert (await client.get("/threads/t/size", headers=ANN)).status_code == 501
