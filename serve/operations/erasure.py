@@ -35,74 +35,69 @@ ELSEWHERE: Final = (
 )
 
 
-class Erasure:
-    """Removes what belongs to a user: schedules, runs, threads with their checkpoints and events,
-    assistants, undelivered webhooks, and the items of the store below the user's id."""
+async def erase_user(service: Service, user: str) -> Record:
+    """Remove what belongs to a user: schedules, runs (those under way are stopped), threads with
+    their checkpoints and events, assistants, undelivered webhooks, and the items of the store below
+    the user's id.
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._records = service, service.records
-        self._threads = Threads(service)
+    Returns:
+        The receipt: the ids of what was removed, by kind, and where old bytes may linger.
 
-    async def erase(self, user: str) -> Record:
-        """Erase a user. What is under way is stopped.
+    Raises:
+        Refused: the user makes new threads all the while.
+    """
+    removed: dict[str, list[Any]] = defaultdict(list)
+    for _ in range(ROUNDS):
+        before = sum(map(len, removed.values()))
+        async for kind, id in _remove(service, user):
+            removed[kind].append(id)
+        if sum(map(len, removed.values())) == before:
+            break
+    else:
+        way_out = "let auth refuse the user, then try again"
+        raise Refused(409, f"{user!r} goes on storing: {way_out}")
+    spent = await read_shared(service.graphs, service.store, user)
+    lingers = [
+        *([_JOBS] if service.runs.queue is not None else []),
+        *([_SPENT] if spent else []),
+        *(text for name, text in LINGERS.items() if name == type(service.store).__name__),
+        ELSEWHERE,
+    ]
+    return {
+        "user": user,
+        "erased_at": now(),
+        "removed": dict(removed),
+        "may_linger": lingers,
+    }
 
-        Returns:
-            The receipt: the ids of what was removed, by kind, and where old bytes may linger.
 
-        Raises:
-            Refused: the user makes new threads all the while.
-        """
-        removed: dict[str, list[Any]] = defaultdict(list)
-        for _ in range(ROUNDS):
-            before = sum(map(len, removed.values()))
-            async for kind, id in self._remove(user):
-                removed[kind].append(id)
-            if sum(map(len, removed.values())) == before:
-                break
-        else:
-            way_out = "let auth refuse the user, then try again"
-            raise Refused(409, f"{user!r} goes on storing: {way_out}")
-        service = self._service
-        spent = await read_shared(service.graphs, service.store, user)
-        lingers = [
-            *([_JOBS] if service.runs.queue is not None else []),
-            *([_SPENT] if spent else []),
-            *(text for name, text in LINGERS.items() if name == type(service.store).__name__),
-            ELSEWHERE,
-        ]
-        return {
-            "user": user,
-            "erased_at": now(),
-            "removed": dict(removed),
-            "may_linger": lingers,
-        }
+async def _remove(service: Service, user: str) -> AsyncIterator[tuple[str, Any]]:
+    """Remove what is found now. Schedules come first, since they begin runs."""
+    records, threads = service.records, Threads(service)
+    for schedule in await _owned(service, "crons", user):
+        async with records.lock("crons", schedule["cron_id"]):
+            await records.put(("crons", schedule["cron_id"], None))
+        yield "schedules", schedule["cron_id"]
+    for thread in await _owned(service, "threads", user):
+        id = thread["thread_id"]
+        for run in await records.search("runs", id):
+            await service.runs.cancel(run, "interrupt", wait=True)
+            await records.put(("webhooks", run["run_id"], None))
+            yield "runs", run["run_id"]
+        await threads.remove(id, user)
+        yield "threads", id
+    for assistant in await _owned(service, "assistants", user):
+        id = assistant["assistant_id"]
+        async with records.lock("assistants", id):
+            await records.put(("assistants", id, None))
+            await records.delete_within("versions", id)
+        yield "assistants", id
+    store = service.store
+    for namespace in await store.alist_namespaces(prefix=(user,), limit=ALL):
+        for item in await store.asearch(namespace, limit=ALL):
+            await store.adelete(item.namespace, item.key)
+            yield "items", [*item.namespace, item.key]
 
-    async def _remove(self, user: str) -> AsyncIterator[tuple[str, Any]]:
-        """Remove what is found now. Schedules come first, since they begin runs."""
-        records = self._records
-        for schedule in await self._owned("crons", user):
-            async with records.lock("crons", schedule["cron_id"]):
-                await records.put(("crons", schedule["cron_id"], None))
-            yield "schedules", schedule["cron_id"]
-        for thread in await self._owned("threads", user):
-            id = thread["thread_id"]
-            for run in await records.search("runs", id):
-                await self._service.runs.cancel(run, "interrupt", wait=True)
-                await records.put(("webhooks", run["run_id"], None))
-                yield "runs", run["run_id"]
-            await self._threads.remove(id, user)
-            yield "threads", id
-        for assistant in await self._owned("assistants", user):
-            id = assistant["assistant_id"]
-            async with records.lock("assistants", id):
-                await records.put(("assistants", id, None))
-                await records.delete_within("versions", id)
-            yield "assistants", id
-        store = self._service.store
-        for namespace in await store.alist_namespaces(prefix=(user,), limit=ALL):
-            for item in await store.asearch(namespace, limit=ALL):
-                await store.adelete(item.namespace, item.key)
-                yield "items", [*item.namespace, item.key]
 
-    async def _owned(self, kind: Kind, user: str) -> list[Record]:
-        return await self._records.search(kind, filter={"owner": user})
+async def _owned(service: Service, kind: Kind, user: str) -> list[Record]:
+    return await service.records.search(kind, filter={"owner": user})

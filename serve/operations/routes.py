@@ -16,7 +16,7 @@ from ..records import Record, select
 from ..routes.threads import new_thread
 from ..service import Service, refusing, version
 from ..transfer import ThreadFile, import_thread
-from .erasure import Erasure
+from .erasure import erase_user
 from .openapi import describe_api, draw_api
 
 _HEADERS: Final = {"Content-Security-Policy": "default-src 'none'; base-uri 'none'"}
@@ -35,7 +35,6 @@ class Operations(Handlers):
     def __init__(self, service: Service, operators: Collection[str], metrics: Any) -> None:
         super().__init__(service)
         self._operators, self._metrics = frozenset(operators), metrics
-        self._erasure = Erasure(service)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes; without metrics, not theirs."""
@@ -92,4 +91,4 @@ class Operations(Handlers):
             raise Refused(409, "this server has no users: it was started without auth=")
         if owner != user_id and owner not in self._operators:
             raise Refused(403, f"only the server's operators may erase others, got {user_id!r}")
-        return await self._erasure.erase(user_id)
+        return await erase_user(self._service, user_id)

@@ -14,19 +14,16 @@ from starlette.types import Receive, Scope, Send
 from ...extras import install_command
 from ..errors import Refused
 from ..handlers import Handlers, User, route
-from ..service import Service
 
 
 class Protocols(Handlers):
-    """The handlers of `/ag-ui` and `/mcp`."""
+    """The MCP server, which is created on the first request, and the handler of `/ag-ui`."""
 
-    def __init__(self, service: Service) -> None:
-        super().__init__(service)
-        self._mcp = Mcp(service)
+    _mcp: Any = None
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        return [*super().routes(), Route("/mcp", self._mcp)]
+        return [*super().routes(), Route("/mcp", self)]
 
     @route("POST /ag-ui/{assistant_id}")
     async def run_agent(self, request: Request, assistant_id: str, owner: User) -> Response:
@@ -35,30 +32,18 @@ class Protocols(Handlers):
         response: Response = await module.run_agent(self._service, request, assistant_id, owner)
         return response
 
-    async def close(self) -> None:
-        """Close the sessions of all protocols."""
-        await self._mcp.close()
-
-
-class Mcp:
-    """The MCP server, which is created on the first request."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._server: Any = None
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._service.authorize(Request(scope), "/mcp", reads_body=False)
         module = await _load("mcp.server", "mcp", needs="mcp")
-        if self._server is None:
-            self._server = module.McpServer(self._service)
-        await self._server(scope, receive, send)
+        if self._mcp is None:
+            self._mcp = module.McpServer(self._service)
+        await self._mcp(scope, receive, send)
 
     async def close(self) -> None:
-        """Close its sessions."""
-        if self._server is not None:
-            await self._server.close()
-            self._server = None
+        """Close the sessions of MCP."""
+        if self._mcp is not None:
+            await self._mcp.close()
+            self._mcp = None
 
 
 async def _load(name: str, extra: str, needs: str) -> Any:

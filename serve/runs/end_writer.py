@@ -10,8 +10,7 @@ from ...checkpoint.base import ERROR
 from ...pregel.app import Pregel
 from ...store.base import ItemChangedError
 from ..records import Put, Record, Records, now
-from ..webhooks import delivery_of
-from .execution import Execution, forget_steps
+from .execution import Execution, forget_steps, last_changes
 
 
 class EndWriter:
@@ -34,26 +33,15 @@ class EndWriter:
         record = {**execution.record, "status": status, "updated_at": now()}
         app = self._graphs[record["graph_id"]]
         await forget_steps(app, record, is_taken_back=execution.stopped == "rollback")
-        standing = None
+        standing, failed = None, execution.result[ERROR] if status == "error" else None
         if not record["kwargs"]["temporary"]:
-            failed = execution.result[ERROR] if status == "error" else None
             settled = "error" if failed else await self._settled(execution)
             standing = {"status": settled, "error": failed, "updated_at": now()}
             if (version := app.program.version) is not None:
                 standing["version"] = version if settled == "interrupted" else None
         execution.record = record  # from here on its status is final, even if storing it fails
-        await self._put(execution, self._last_changes(execution), standing)
-
-    def _last_changes(self, execution: Execution) -> list[Put]:
-        """Return what is written at the end of a run, besides its thread."""
-        record, place = execution.record, (execution.id, execution.thread_id)
-        is_kept = not record["kwargs"]["temporary"] and execution.stopped != "rollback"
-        failed = execution.result[ERROR] if record["status"] == "error" else None
-        return [
-            ("unfinished", place[0], None, place[1]),
-            ("runs", place[0], record if is_kept else None, place[1]),
-            *delivery_of(record, None if failed else execution.result, failed),
-        ]
+        changes = last_changes(record, execution.stopped, execution.result, failed)
+        await self._put(execution, changes, standing)
 
     async def _settled(self, execution: Execution) -> str:
         """Return a thread's status after a run, which depends on whether work is left in it."""

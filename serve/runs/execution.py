@@ -17,7 +17,8 @@ from ..errors import Refused
 from ..events.chunks import ChunkEvents
 from ..events.log import EventLog, KeptBytes
 from ..json_messages import for_clients
-from ..records import Record
+from ..records import Put, Record
+from ..webhooks import delivery_of
 from .runner import Stop
 
 
@@ -143,6 +144,18 @@ async def forget_steps(app: Pregel, record: Record, *, is_taken_back: bool) -> N
         await saver.adelete_thread(record["thread_id"])
     elif is_taken_back:
         await _take_back(app, record["thread_id"], record["run_id"])
+
+
+def last_changes(record: Record, stopped: str | None, values: Any, error: Any) -> list[Put]:
+    """Return what is written at the end of a run, besides its thread: its record, its webhook, and
+    that it has no pointer any more."""
+    id, thread_id = record["run_id"], record["thread_id"]
+    is_kept = not record["kwargs"]["temporary"] and stopped not in ("rollback", "replaced")
+    return [
+        ("unfinished", id, None, thread_id),
+        ("runs", id, record if is_kept else None, thread_id),
+        *delivery_of(record, None if error else values, error),
+    ]
 
 
 async def _take_back(app: Pregel, thread_id: str, run_id: str) -> None:

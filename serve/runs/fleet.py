@@ -5,42 +5,55 @@ The queue holds the status of a run. The first server that learns of the run's e
 that clients see; see `Settler`.
 
 Theory of operation: `submit` writes the record of a run and its pointer, and then the job, in the
-queue's own tables. If the server dies in between, `FleetCare` of another server submits the job,
+queue's own tables. If the server dies in between, another server submits the job,
 once: the `run_id` identifies it. A stop is stored in the pointer before the job is cancelled, so
-`FleetCare` can also finish a stop. A worker runs the job and stores its stream and its outcome in
+`look` can also finish a stop. A worker runs the job and stores its stream and its outcome in
 the queue, without any server. Each server reads the stream from there, with ids computed from a
 chunk's position, so a reader may reconnect to any server. A server that waits for the end learns of
 it by a notice and settles the run: it writes the record and the thread and deletes the pointer, if
-the pointer is still the one that it read. `FleetCare` settles runs that nobody waits for.
+the pointer is still the one that it read. `look` settles runs that nobody waits for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from ...checkpoint.base import ERROR, INTERRUPT
+from ...checkpoint.errors import StorageError
 from ...checkpoint.integrity import Integrity
 from ...pregel.app import Pregel
-from ...workers import JobResult, Queue
-from ...workers.jobs import LISTED
+from ...pregel.errors import ThreadBusyError
+from ...workers import JobResult, Queue, When
+from ...workers.jobs import LISTED, OPEN, Status, check_config
 from ..encode import describe_error, encode
 from ..errors import Refused
+from ..events.chunks import engine_mode
 from ..events.event import Events
 from ..json_messages import for_clients
 from ..limits import OpenRuns
-from ..records import NOTHING_ELSE, Changes, Record, Records, seconds_until
-from .fleet_care import SECONDS_BETWEEN_LOOKS, FleetCare
+from ..records import NOTHING_ELSE, Changes, Put, Record, Records, pointer_to, seconds_until
+from .execution import read_input, read_options
 from .fleet_events import read_events
-from .fleet_submitter import FleetSubmitter
 from .runner import Runner, Stop
-from .settler import Settler, is_parked, read_result, run_status
+from .settler import Settler, is_as_told, is_parked, read_result, run_status
 from .worker_threads import WorkerThreads
 
+LOG = logging.getLogger("stategraph.serve")
 Found = TypeVar("Found")
+
+SECONDS_BETWEEN_LOOKS: Final = 1.0
+"""How often a server looks after the runs."""
+SECONDS_TO_SUBMIT: Final = 10.0
+"""Seconds after which a stored run without a job in the queue is taken for one whose server died
+before submitting it."""
+KEPT: Final = timedelta(days=1)
+"""How long the events of a run can be read after its end."""
 
 SECONDS_TO_COUNT: Final = 0.1
 """How old the count of open runs may be when a run is refused because of it."""
@@ -78,15 +91,7 @@ class FleetRuns(Runner):
         self._queue = next(iter(self._queues.values()))
         self._open, self._looked = open_runs, 0.0
         self._settler = Settler(graphs, records)
-        self._submitter = FleetSubmitter(self._queues, records)
-        self._care = FleetCare(
-            self._queues,
-            records,
-            self._settler,
-            self._submitter.submit,
-            self._cancel_job,
-            self._count,
-        )
+        self._told: set[str] = set()  # graphs that are not served, and have been logged
         self._threads = WorkerThreads(graphs, address, workers, integrity, serves)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
@@ -97,8 +102,8 @@ class FleetRuns(Runner):
         """Start the periodic care and the workers of this process."""
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._queue.setup)
-        await self._care.look(0.0)
-        self._looking = asyncio.create_task(self._care.look_for_ever())
+        await self.look(0.0)
+        self._looking = asyncio.create_task(self.look_for_ever())
         self._threads.start()
 
     # -- begin -------------------------------------------------------------------------------------
@@ -107,13 +112,13 @@ class FleetRuns(Runner):
         self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
     ) -> None:
         """Store a run, then its job. If the server dies in between, another one submits the job,
-        once; see `FleetCare`."""
+        once; see `look`."""
         if self.stopping.is_set():
             raise Refused(503, "the server is stopping: try again")
         await self._refuse_too_many(record["owner"])
         self._open.add(record["run_id"], record["owner"])
         try:
-            await self._submitter.store(record, also)
+            await self._store(record, also)
         except BaseException:
             self._open.remove(record["run_id"])
             raise
@@ -133,6 +138,84 @@ class FleetRuns(Runner):
         self._open.set(
             {each["run_id"]: each.get("owner") or "" for each in pointers if not is_parked(each)}
         )
+
+    async def _store(self, record: Record, also: Changes) -> None:
+        """Store a run, its pointer and what goes with them; then submit its job.
+
+        Raises:
+            ItemChangedError: a record that was seen has changed; nothing is stored.
+            Refused: the queue does not take the job; what was stored is undone.
+        """
+        run_id, thread_id = record["run_id"], record["thread_id"]
+        try:
+            check_config(_job_config(record))
+        except ValueError as error:
+            raise Refused(422, f"{error}") from None
+        await self._records.put(
+            ("runs", run_id, record, thread_id),
+            ("unfinished", run_id, pointer_to(record), thread_id),
+            *also.puts,
+            seen=also.seen,
+        )
+        try:
+            await self.submit_job(record)
+        except (ThreadBusyError, ValueError) as error:
+            await self._records.put(
+                ("runs", run_id, None, thread_id), ("unfinished", run_id, None, thread_id)
+            )
+            await self._restore_thread(also)
+            status = 409 if isinstance(error, ThreadBusyError) else 422
+            raise Refused(status, f"{error}") from None
+
+    async def _restore_thread(self, also: Changes) -> None:
+        """Undo what a run that was refused has written to the record of its thread."""
+        written = [put for put in also.puts if put[0] == "threads"]
+        before = [put for put in also.seen if put[0] == "threads"]
+        if written:
+            await self._records.put(*before, seen=written)
+
+    async def submit_job(self, record: Record) -> None:
+        """Submit the job of a run that is stored; once, however often it is called.
+
+        Raises:
+            ThreadBusyError: the thread is busy, and the run must not wait.
+            ValueError: the queue does not take the job.
+        """
+        asked = record["kwargs"]
+        delay = asked.get("after_seconds")
+        multitask = record["multitask_strategy"] if not delay else "enqueue"
+        modes = [engine_mode(mode) for mode in asked["stream_mode"]]
+        options = {"context": None, **read_options(asked)}
+        await self._queues[record["graph_id"]].asubmit(
+            record["thread_id"],
+            read_input(asked),
+            run_id=record["run_id"],
+            fairness_key=record["owner"] or "",
+            config=_job_config(record),
+            when=When(delay=delay) if delay else None,
+            multitask=multitask,
+            stream_mode=sorted({*modes}),
+            subgraphs=asked["subgraphs"],
+            **options,
+        )
+        if multitask == "rollback":
+            await self._records.repeat("runs", lambda: self._note_replaced(record))
+
+    async def _note_replaced(self, record: Record) -> None:
+        """Note that the records of the runs that a run has taken back are deleted at their ends;
+        delete those of runs whose end another server has already recorded."""
+        thread_id, queue = record["thread_id"], self._queues[record["graph_id"]]
+        ids = await asyncio.to_thread(queue.replaced_by, record["run_id"], thread_id=thread_id)
+        pointers = await self._records.find_all(*(("unfinished", id, thread_id) for id in ids))
+        puts: list[Put] = []
+        seen: list[Put] = []
+        for id, pointer in zip(ids, pointers, strict=True):
+            seen.append(("unfinished", id, pointer, thread_id))
+            if pointer is None:
+                puts.append(("runs", id, None, thread_id))
+            else:
+                puts.append(("unfinished", id, {**pointer, "stopped": "replaced"}, thread_id))
+        await self._records.put(*puts, seen=seen)
 
     # -- look --------------------------------------------------------------------------------------
 
@@ -245,6 +328,81 @@ class FleetRuns(Runner):
     async def _record(self, pointer: Record) -> Record | None:
         return await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
 
+    # -- care --------------------------------------------------------------------------------------
+
+    async def look_for_ever(self) -> None:
+        """Look after the runs periodically, until cancelled."""
+        forgotten = time.monotonic()
+        while True:
+            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+            try:
+                await self.look(SECONDS_TO_SUBMIT)
+                if time.monotonic() - forgotten > 60:
+                    forgotten = time.monotonic()
+                    for queue in self._queues.values():
+                        await asyncio.to_thread(queue.forget, KEPT)
+            except Exception:
+                LOG.exception("the server could not look after its runs; it tries again")
+
+    async def look(self, patience: float) -> None:
+        """Settle runs whose end nobody has waited for, submit those whose servers died before they
+        could, if they were created at least `patience` seconds ago, and cancel those that were
+        stopped."""
+        pointers = await self._records.unfinished()
+        self._count(pointers)
+        if not pointers:
+            return
+        ids = [each["run_id"] for each in pointers]
+        statuses = await asyncio.to_thread(self._queue.statuses, ids)
+        for pointer in pointers:
+            status = statuses.get((pointer["thread_id"], pointer["run_id"]))
+            try:
+                await self._look_at(pointer, status, patience)
+            except StorageError:
+                raise
+            except Exception:  # such as an outcome that cannot be read: the others go on
+                LOG.exception("the server could not look after the run %s", pointer["run_id"])
+
+    async def _look_at(self, pointer: Record, status: str | None, patience: float) -> None:
+        is_new = -seconds_until(pointer["created_at"]) < patience
+        if not is_as_told(pointer, status) and not (status is None and is_new):
+            await self._update(pointer, status)
+        elif pointer.get("stopped") and status in LISTED:
+            await self._cancel_job(pointer)  # nobody has, or no job was there yet
+
+    async def _update(self, pointer: Record, status: str | None) -> None:
+        """Update the record of a run to the status of its job. Without a job, submit it, or end the
+        run if it was stopped."""
+        run_id, thread_id = pointer["run_id"], pointer["thread_id"]
+        record = await self._records.find("runs", run_id, thread_id)
+        if record is None:  # it was deleted
+            await self._cancel_job(pointer)
+            await self._records.put(("unfinished", run_id, None, thread_id))
+            return
+        queue = self._queues.get(record["graph_id"])
+        if status in OPEN:
+            await self._settler.reopen(record)
+        elif queue is None:
+            self._tell_of(record["graph_id"])
+        elif status is None and pointer.get("stopped"):
+            await self._settler.settle(record, _without_job(record, "cancelled"))
+        elif status is None:
+            await self._submit_again(record)
+        else:
+            await self._settler.settle(record, await read_result(queue, record, 0))
+
+    def _tell_of(self, graph_id: str) -> None:
+        if graph_id not in self._told:
+            self._told.add(graph_id)
+            LOG.warning("runs of the graph %r, which is not served, stay pending", graph_id)
+
+    async def _submit_again(self, record: Record) -> None:
+        try:
+            await self.submit_job(record)
+        except (ThreadBusyError, ValueError) as error:
+            LOG.warning("the run %s could not be submitted: %s", record["run_id"], error)
+            await self._settler.settle(record, _without_job(record, "failed", error))
+
     # -- stop --------------------------------------------------------------------------------------
 
     async def cancel(self, record: Record, how: Stop, *, wait: bool = False) -> bool:
@@ -263,7 +421,7 @@ class FleetRuns(Runner):
 
     async def _stop(self, record: Record, how: Stop) -> bool:
         """Store that a run is stopped, and then cancel its job. If this server dies in between, or
-        the job is not in the queue yet, `FleetCare` does the rest."""
+        the job is not in the queue yet, `look` does the rest."""
         run_id, thread_id = record["run_id"], record["thread_id"]
         pointer = await self._records.find("unfinished", run_id, thread_id)
         if pointer is None:
@@ -369,3 +527,16 @@ class FleetRuns(Runner):
         if not task.done() or task.cancelled():
             raise Refused(503, "the server stops, and the run goes on: join it at another server")
         return task.result()
+
+
+def _job_config(record: Record) -> Any:
+    """Return the config of a run's job. The thread is not part of it."""
+    config = record["kwargs"]["config"]
+    given = config["configurable"].items()
+    return {**config, "configurable": {key: value for key, value in given if key != "thread_id"}}
+
+
+def _without_job(record: Record, status: Status, error: Exception | None = None) -> JobResult:
+    """Return the result of a run that never got a job."""
+    name = (record["graph_id"], record["thread_id"], record["run_id"])
+    return JobResult(*name, status, error=error)

@@ -13,7 +13,7 @@ from ...workers.jobs import OPEN
 from ..encode import describe_error
 from ..records import TAKEN_BACK, Put, Record, Records, now
 from ..webhooks import delivery_of
-from .execution import forget_steps
+from .execution import forget_steps, last_changes
 from .runner import Stop
 
 _STATUS: Final = {
@@ -139,26 +139,20 @@ class Settler:
 
     async def _end(self, record: Record, found: JobResult, seen: Seen) -> None:
         stopped = seen.pointer.get("stopped")
-        run_id, thread_id = record["run_id"], record["thread_id"]
         app = self._graphs[record["graph_id"]]
-        is_temporary = record["kwargs"]["temporary"]
         await forget_steps(app, record, is_taken_back=stopped == "rollback")
-        is_kept = not is_temporary and stopped not in ("rollback", "replaced")
         ended = {**record, "status": run_status(found.status), "updated_at": now()}
-        puts: list[Put] = [
-            ("unfinished", run_id, None, thread_id),
-            ("runs", run_id, ended if is_kept else None, thread_id),
-        ]
         error = None if found.error is None else describe_error(found.error)
-        if not is_parked(seen.pointer):  # the webhook was already sent when the job was parked
-            puts += delivery_of(ended, found.value if error is None else None, error)
+        puts = last_changes(ended, stopped, found.value, error)
+        if is_parked(seen.pointer):  # the webhook was already sent when the job was parked
+            puts = [put for put in puts if put[0] != "webhooks"]
         standing = {"status": "error", "error": error}
         if error is None:
             # The state is read after the record, so that the last server to write has seen the
             # newest one.
             has_work = False
             if stopped or not _came_to_end(app, record, found):
-                config: Any = {"configurable": {"thread_id": thread_id}}
+                config: Any = {"configurable": {"thread_id": record["thread_id"]}}
                 has_work = bool((await app.aget_state(config)).next)
             standing["status"] = "interrupted" if has_work else "idle"
         await self._write(record, seen, puts, standing)

@@ -17,10 +17,8 @@ from stategraph.checkpoint import UnknownTypeError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
 from stategraph.serve.records import ROOT
-from stategraph.serve.runs import fleet_care
+from stategraph.serve.runs import fleet as fleet_runs
 from stategraph.serve.runs.fleet import FleetRuns
-from stategraph.serve.runs.fleet_care import FleetCare
-from stategraph.serve.runs.fleet_submitter import FleetSubmitter
 from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue
 from stategraph.workers.jobs import JobCodec
@@ -107,7 +105,7 @@ def test_a_rollback_that_is_refused_because_the_run_has_ended_changes_nothing(th
         pass
 
     with monkeypatch.context() as patched:
-        patched.setattr(FleetCare, "look", nothing)  # nobody learns of the end
+        patched.setattr(FleetRuns, "look", nothing)  # nobody learns of the end
         run = thread.begin("in")
         assert end_of(postgres, thread, run).status == "done"
         refused = thread.client.post(f"{run}/cancel?action=rollback")
@@ -137,7 +135,7 @@ def test_no_run_starts_from_a_state_that_is_being_rolled_back(thread, gates, mon
     thread.reaches(thread.begin("past"), "success")
     run = thread.begin_slow(gates, "in")
     with monkeypatch.context() as patched:  # nobody learns of the end
-        patched.setattr(FleetCare, "look", nothing)
+        patched.setattr(FleetRuns, "look", nothing)
         patched.setattr(FleetRuns, "_end_of", nothing)
         assert thread.client.post(f"{run}/cancel?action=rollback").status_code == 200
         refused = thread.post("later")
@@ -156,7 +154,7 @@ def lose_the_job(monkeypatch, thread: Thread, **more):
         raise OSError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(FleetSubmitter, "submit", die)
+        patched.setattr(FleetRuns, "submit_job", die)
         assert thread.post("in", **more).status_code == 500
     [run] = thread.client.get(f"{thread.place}/runs").json()
     return f"{thread.place}/runs/{run['run_id']}"
@@ -166,7 +164,7 @@ def lose_the_job(monkeypatch, thread: Thread, **more):
 def test_a_run_that_is_cancelled_before_its_job_was_submitted_never_begins(postgres, gates, monkeypatch, action):
     with served(postgres, gates) as thread:
         run = lose_the_job(monkeypatch, thread)
-        monkeypatch.setattr(fleet_care, "SECONDS_TO_SUBMIT", 0.5)
+        monkeypatch.setattr(fleet_runs, "SECONDS_TO_SUBMIT", 0.5)
         assert thread.client.post(f"{run}/cancel?wait=true&action={action}").status_code == 200
         assert thread.status(run) == ("interrupted" if action == "interrupt" else 404)
         assert thread.client.get(thread.place).json()["status"] == "idle"
@@ -186,7 +184,7 @@ def test_the_next_server_ends_a_run_that_was_cancelled_before_its_job_was_submit
 def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_job_is_stopped(
     thread, postgres, gates, monkeypatch
 ):
-    submit = FleetSubmitter.submit
+    submit = FleetRuns.submit_job
     with served(postgres, gates, workers=0) as other:
 
         async def cancel_before(runs, record):
@@ -194,7 +192,7 @@ def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_jo
             (await asyncio.to_thread(other.client.post, f"{place}/cancel")).raise_for_status()
             await submit(runs, record)
 
-        monkeypatch.setattr(FleetSubmitter, "submit", cancel_before)
+        monkeypatch.setattr(FleetRuns, "submit_job", cancel_before)
         gates.close("slow")
         run = thread.begin("in", topic="slow")
         thread.reaches(run, "interrupted")
@@ -222,7 +220,7 @@ def test_a_run_with_a_damaged_outcome_ends_and_so_do_all_others(thread, postgres
         pass
 
     with monkeypatch.context() as patched:
-        patched.setattr(FleetCare, "look", nothing)
+        patched.setattr(FleetRuns, "look", nothing)
         runs = [each.begin("in") for each in (thread, other)]
         for each, run in zip((thread, other), runs, strict=True):
             end_of(postgres, each, run)
@@ -238,7 +236,7 @@ def test_a_webhook_reports_a_run_that_could_not_be_submitted(postgres, gates, re
     with served(postgres, gates, 0, receiver.place) as thread:
         run = lose_the_job(monkeypatch, thread, multitask_strategy="reject", webhook=receiver.place)
         thread.begin("2")
-        monkeypatch.setattr(fleet_care, "SECONDS_TO_SUBMIT", 0.5)
+        monkeypatch.setattr(fleet_runs, "SECONDS_TO_SUBMIT", 0.5)
         thread.reaches(run, "error")
         until(lambda: receiver.got)
     assert receiver.got[0][1]["status"] == "error" and "busy" in receiver.got[0][1]["error"]["message"]
@@ -308,14 +306,14 @@ def test_the_record_of_a_replaced_run_is_deleted_also_if_another_server_has_reco
     thread, postgres, gates, monkeypatch
 ):
     first = thread.begin_slow(gates, "1")
-    note = FleetSubmitter._note_replaced
+    note = FleetRuns._note_replaced
     with served(postgres, gates, workers=0) as other:
 
         async def note_late(runs, record):
             await asyncio.to_thread(other.reaches, first, "interrupted")
             await note(runs, record)
 
-        monkeypatch.setattr(FleetSubmitter, "_note_replaced", note_late)
+        monkeypatch.setattr(FleetRuns, "_note_replaced", note_late)
         thread.reaches(thread.begin("2", multitask_strategy="rollback"), "success")
     assert thread.status(first) == 404
     assert thread.log() == ["2", "a", "b"]
