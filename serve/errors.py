@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+TOO_MANY: Final = 429
+"""A client may retry a request that is answered with this status or a higher one."""
+
 
 class Refused(Exception):
     """Refuses a request with an HTTP status and a message.

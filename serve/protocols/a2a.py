@@ -17,7 +17,7 @@ from starlette.responses import Response
 from ..bodies import RunBody
 from ..body_fields import Few, Many
 from ..encode import decode, encode
-from ..errors import Refused
+from ..errors import TOO_MANY, Refused
 from ..events.event import PING, stream
 from ..handlers import Handlers, User, route
 from ..json_messages import role_of, text_of
@@ -41,8 +41,6 @@ _CODES: Final = {404: -32001, 405: -32002, 501: -32601}
 """The codes of errors by statuses of HTTP; others become "invalid params"."""
 _STREAMED: Final = ("message/stream", "tasks/resubscribe")
 _INVALID: Final = -32602
-_RETRY: Final = 429
-"""A client may try again what is answered with this status or a higher one."""
 
 
 class _Params(BaseModel):
@@ -85,12 +83,6 @@ class SendParams(_Params):
 
     message: A2aMessage
     configuration: _Configuration = _Configuration()
-
-
-class TaskParams(_Params):
-    """The parameters of the methods that name a task."""
-
-    id: str
 
 
 class RpcBody(_Params):
@@ -136,7 +128,7 @@ class A2a(Handlers):
         try:
             found = await self._call(assistant_id, body, owner)
         except Refused as refused:
-            if refused.status >= _RETRY and refused.status not in _CODES:
+            if refused.status >= TOO_MANY and refused.status not in _CODES:
                 raise
             error = {"code": _CODES.get(refused.status, _INVALID), "message": refused.detail}
             told = {**head, "error": error}
@@ -156,15 +148,15 @@ class A2a(Handlers):
             if method == "message/send" and asked.configuration.blocking:
                 await self._runs.answer(run)
         elif method in ("tasks/get", "tasks/cancel", "tasks/resubscribe"):
-            run = await self._find(validate(TaskParams, body.params).id, owner)
+            if not isinstance(id := body.params.get("id"), str):
+                raise Refused(422, f"id: must be a string, got {id!r}")
+            run = await self._find(id, owner)
             stops = method == "tasks/cancel"
             if stops and not await self._runs.cancel(run, "interrupt", wait=True):
                 raise Refused(405, f"the task {_id_of(run)!r} has ended")
         else:
             raise Refused(501, f"the method {method!r} is not offered")
         return self._follow(run) if method in _STREAMED else await self._task(run)
-
-    # -- begin -------------------------------------------------------------------------------------
 
     async def _begin(self, assistant_id: str, message: A2aMessage, owner: User) -> Record:
         """Begin a run with a message, or with the answer in it."""
@@ -181,13 +173,8 @@ class A2a(Handlers):
         else:
             app, _ = await self._service.graph_of(assistant_id, owner)
             given = {"input": _read_input(message, app.get_input_jsonschema())}
-        body = RunBody(
-            assistant_id=assistant_id,
-            stream_mode=["messages-tuple"],
-            if_not_exists="create",
-            metadata=metadata,
-            **given,
-        )
+        how: Any = {"stream_mode": ["messages-tuple"], "if_not_exists": "create"}
+        body = RunBody(assistant_id=assistant_id, metadata=metadata, **how, **given)
         return await begin_run(self._service, body, place, owner)
 
     async def _find(self, id: str, owner: User) -> Record:
@@ -202,8 +189,6 @@ class A2a(Handlers):
             raise Refused(404, f"there is no task {id!r}")
         return run
 
-    # -- look --------------------------------------------------------------------------------------
-
     async def _task(self, run: Record) -> Record:
         """Return the task of a run, with its output if it has ended."""
         thread_id, run_id = run["thread_id"], run["run_id"]
@@ -216,7 +201,9 @@ class A2a(Handlers):
             found = [step async for step in steps] or [await app.aget_state(config_of(thread_id))]
             values, asked = decode(encode([found[0].values, found[0].interrupts]))
             if status == "success" and asked:
-                state, said = "input-required", _question(asked)
+                texts = [prompt_of(each["value"]) for each in asked]
+                said = [*(_text(each) for each in texts if each), _data({"interrupts": asked})]
+                state = "input-required"
             artifacts = [*_artifacts(values, run_id)]
         if status == "error":
             thread = await self._records.find("threads", thread_id)
@@ -289,11 +276,6 @@ def _answers(message: A2aMessage, asked: list[str]) -> Record:
     if len(asked) > 1:
         raise Refused(422, f"several questions are open: send a data part by {', '.join(asked)}")
     return {asked[0]: data or message.text}
-
-
-def _question(asked: list[Record]) -> list[Record]:
-    texts = [prompt_of(each["value"]) for each in asked]
-    return [*(_text(each) for each in texts if each), _data({"interrupts": asked})]
 
 
 def _artifacts(values: Any, run_id: str) -> Iterator[Record]:

@@ -26,8 +26,10 @@ REFUSED = {
     ("POST", "/runs/batch"),
     ("POST", "/page/dead-letters/{run_id}/retry"),
     ("DELETE", "/page/dead-letters/{run_id}"),
+    ("POST", "/threads/import"),
 }
-"""What nobody gets: in this process nothing is ever a dead letter, see test_serve_dead_letters.py."""
+"""What nobody gets: in this process nothing is ever a dead letter, see test_serve_dead_letters.py, and it has no operators,
+see test_serve_transfers.py."""
 SESSIONS = {("GET", "/mcp"), ("POST", "/mcp"), ("DELETE", "/mcp")}
 """What takes no single request: test_serve_mcp.py tells its users apart."""
 ENDLESS = {("GET", "/threads/{thread_id}/stream"), ("POST", "/threads/{thread_id}/stream/events")}

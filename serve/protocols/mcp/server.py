@@ -17,22 +17,12 @@ from itertools import count
 from typing import Any, Final
 from uuid import uuid4
 
+from mcp import types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    CallToolResult,
-    ElicitRequest,
-    ElicitRequestFormParams,
-    ElicitResult,
-    InputRequiredResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-)
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
@@ -43,16 +33,7 @@ from ...encode import decode, encode
 from ...errors import Refused
 from ...runs.new_runs import begin_run
 from ...service import Service, read_json, version
-from .tools import (
-    ANSWER,
-    Form,
-    make_answer_tool,
-    make_form,
-    make_tools,
-    show_error,
-    show_questions,
-    show_result,
-)
+from . import tools
 
 MOST_SESSIONS: Final = 100
 """How many sessions one user may have. A client that leaves without closing its session opens a
@@ -63,7 +44,7 @@ _SESSION: Final = "mcp-session-id"
 LOG: Final = logging.getLogger("stategraph.serve")
 Context = ServerRequestContext[Any, Any]
 Questions = dict[str, dict[str, Any]]
-Reply = CallToolResult | InputRequiredResult
+Reply = types.CallToolResult | types.InputRequiredResult
 
 
 @dataclass
@@ -89,16 +70,11 @@ class McpServer:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._tools = make_tools(service.graphs)
-        server: Any = Server(
-            "stategraph",
-            version=version(),
-            on_list_tools=self.list_tools,
-            on_call_tool=self.call_tool,
-        )
-        self._sessions = StreamableHTTPSessionManager(
-            server, max_request_body_size=min(service.limits.body_bytes, MOST_BYTES)
-        )
+        self._tools = tools.make_tools(service.graphs)
+        handlers: Any = {"on_list_tools": self.list_tools, "on_call_tool": self.call_tool}
+        server = Server("stategraph", version=version(), **handlers)
+        most = min(service.limits.body_bytes, MOST_BYTES)
+        self._sessions = StreamableHTTPSessionManager(server, max_request_body_size=most)
         self._of_user: dict[str, dict[str, int]] = {}
         """Per user, the requests in progress of each session; the latest used session is last."""
         self._ready = asyncio.Event()
@@ -147,32 +123,29 @@ class McpServer:
         for id in unused[: max(0, len(mine) - MOST_SESSIONS)]:
             del mine[id]
             closing = {**scope, "method": "DELETE", "headers": [(_SESSION.encode(), id.encode())]}
-            await self._sessions.handle_request(closing, _receive_nothing, _send_nothing)
+            await self._sessions.handle_request(closing, _nothing, _nothing)
 
-    # -- tools -------------------------------------------------------------------------------------
-
-    async def list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list_tools(self, *_: Any) -> types.ListToolsResult:
         """List the graphs, and the tool that answers questions."""
-        tools = [each.tool for each in self._tools.values()]
-        if ANSWER not in self._tools:
-            tools.append(make_answer_tool())
-        return ListToolsResult(tools=tools)
+        answer = [] if tools.ANSWER in self._tools else [tools.make_answer_tool()]
+        graphs = [each.tool for each in self._tools.values()]
+        return types.ListToolsResult(tools=[*graphs, *answer])
 
-    async def call_tool(self, context: Context, params: CallToolRequestParams) -> Reply:
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> Reply:
         """Run a graph, or answer a question that it has asked."""
-        if params.name not in self._tools and params.name != ANSWER:
-            known = ", ".join([*self._tools, ANSWER])
-            raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r}; there are: {known}")
+        if params.name not in self._tools and params.name != tools.ANSWER:
+            known = f"there are: {', '.join([*self._tools, tools.ANSWER])}"
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; {known}")
         try:
             read_json(json.dumps(params.model_dump(exclude={"meta"})).encode())
             return await self._call(context, params)
         except Refused as refused:
-            return show_error(refused.detail)
+            return tools.show_error(refused.detail)
         except Exception:
             LOG.exception("a call of the tool %r has failed", params.name)
-            return show_error("the server has failed; its log says why")
+            return tools.show_error("the server has failed; its log says why")
 
-    async def _call(self, context: Context, params: CallToolRequestParams) -> Reply:
+    async def _call(self, context: Context, params: types.CallToolRequestParams) -> Reply:
         request: Any = context.request
         owner, given = await self._service.user(request), params.arguments or {}
         tool = self._tools.get(params.name)
@@ -184,10 +157,10 @@ class McpServer:
         try:
             wanted, value = tool.read(given)
         except ValueError as error:
-            return show_error(f"wrong arguments: {error}")
+            return tools.show_error(f"wrong arguments: {error}")
         call = _Call(context, owner, tool.graph_id, wanted or str(uuid4()))
         if await self._questions(call):
-            raise Refused(409, f"the thread {wanted!r} waits for an answer: call {ANSWER}")
+            raise Refused(409, f"the thread {wanted!r} waits for an answer: call {tools.ANSWER}")
         return await self._converse(call, {"input": value})
 
     async def _answer(
@@ -222,8 +195,6 @@ class McpServer:
             raise Refused(409, f"the thread {id!r} is one of the graph {graph_id!r}")
         return await self._service.questions(id, call.owner)
 
-    # -- questions ---------------------------------------------------------------------------------
-
     async def _converse(self, call: _Call, given: Mapping[str, Any]) -> Reply:
         """Run a graph until it ends, or until it asks something that the client cannot show.
 
@@ -232,11 +203,11 @@ class McpServer:
         """
         while True:
             values = await self._run(call, given)
-            if isinstance(values, CallToolResult):
+            if isinstance(values, types.CallToolResult):
                 return values
             asked = values.pop(INTERRUPT, ()) if isinstance(values, dict) else ()
             if not asked:
-                return show_result(values, call.thread_id)
+                return tools.show_result(values, call.thread_id)
             answers = await self._ask(call, {each["id"]: each for each in asked})
             if not isinstance(answers, dict):
                 return answers
@@ -246,19 +217,19 @@ class McpServer:
         """Return the answers to some questions, or what to send to a client that cannot be asked
         now."""
         session = call.context.session
-        forms = {id: make_form(each) for id, each in questions.items()}
+        forms = {id: tools.make_form(each) for id, each in questions.items()}
         shown = {id: form for id, form in forms.items() if form is not None}
         if len(shown) < len(forms) or not _can_show(call.context):
-            return show_questions(questions.values(), call.thread_id)
+            return tools.show_questions(questions.values(), call.thread_id)
         if not session.can_send_request:
-            requests: Any = {id: ElicitRequest(params=_params(form)) for id, form in shown.items()}
-            return InputRequiredResult(input_requests=requests, request_state=call.thread_id)
+            requests: Any = {id: form.request() for id, form in shown.items()}
+            return types.InputRequiredResult(input_requests=requests, request_state=call.thread_id)
         answers = {}
         for id, form in shown.items():
             place = call.context.request_id
             reply = await session.elicit_form(form.message, form.schema, related_request_id=place)
             if reply.action != "accept":  # no answer: the question stays open
-                return show_questions(questions.values(), call.thread_id)
+                return tools.show_questions(questions.values(), call.thread_id)
             answers[id] = form.read(reply.content)
         return answers
 
@@ -270,27 +241,22 @@ class McpServer:
         answers = {
             id: form.read(reply.content)
             for id, question in questions.items()
-            if isinstance(reply := replies.get(id), ElicitResult)
+            if isinstance(reply := replies.get(id), types.ElicitResult)
             and reply.action == "accept"
-            and (form := make_form(question)) is not None
+            and (form := tools.make_form(question)) is not None
         }
         if answers:
             return await self._converse(call, _resume(answers))
         if questions:
-            return show_questions(questions.values(), id)
+            return tools.show_questions(questions.values(), id)
         state = await self._service.state(thread)  # it was answered already
-        return show_result(decode(encode(state and state.values)), id)
+        return tools.show_result(decode(encode(state and state.values)), id)
 
     async def _run(self, call: _Call, given: Mapping[str, Any]) -> Any:
         """Run a graph to its end and report its supersteps. Return its output with its questions,
         or its error as a tool result. The run stops if the client cancels the call."""
-        body = RunBody(
-            assistant_id=call.graph_id,
-            stream_mode=["values", "tasks"],
-            if_not_exists="create",
-            multitask_strategy="reject",
-            **given,
-        )
+        how: Any = {"stream_mode": ["values", "tasks"], "multitask_strategy": "reject"}
+        body = RunBody(assistant_id=call.graph_id, if_not_exists="create", **how, **given)
         runs, session, id = self._service.runs, call.context.session, call.thread_id
         run = await begin_run(self._service, body, id, call.owner)
         nodes: list[str] = []
@@ -305,24 +271,20 @@ class McpServer:
                         nodes = []
             if runs.is_left(run):
                 why = f"the server stops; the next one goes on with the thread {id!r}"
-                return show_error(why, id)
+                return tools.show_error(why, id)
             ended = await runs.answer(run)
         finally:
             runs.cancel_soon(run)
         if ended is None or await runs.status(run) == "interrupted":
-            return show_error("the run was cancelled", id)
+            return tools.show_error("the run was cancelled", id)
         values = decode(ended)
         if isinstance(values, dict) and (wrong := values.get(ERROR)):
-            return show_error(f"{wrong['error']}: {wrong['message']}", id)
+            return tools.show_error(f"{wrong['error']}: {wrong['message']}", id)
         return values
 
 
-async def _receive_nothing() -> Message:
+async def _nothing(*_: Message) -> Any:
     return {"type": "http.request", "body": b"", "more_body": False}
-
-
-async def _send_nothing(_: Message) -> None:
-    pass
 
 
 def _resume(answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -334,7 +296,3 @@ def _can_show(context: Context) -> bool:
     capabilities = context.session.client_capabilities
     found = capabilities.elicitation if capabilities is not None else None
     return found is not None and (found.form is not None or found.url is None)
-
-
-def _params(form: Form) -> ElicitRequestFormParams:
-    return ElicitRequestFormParams(message=form.message, requested_schema=form.schema)

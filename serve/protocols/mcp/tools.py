@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped, unused-ignore]
-from mcp.types import CallToolResult, TextContent, Tool
+from mcp.types import CallToolResult, ElicitRequest, ElicitRequestFormParams, TextContent, Tool
 
 from ....checkpoint.base import INTERRUPT
 from ....graph.messages.reducer import MessageFolding
@@ -228,6 +228,11 @@ class Form:
     message: str
     schema: dict[str, Any]
     is_value: bool
+
+    def request(self) -> ElicitRequest:
+        """Return the request to show it."""
+        params = ElicitRequestFormParams(message=self.message, requested_schema=self.schema)
+        return ElicitRequest(params=params)
 
     def read(self, content: Mapping[str, Any] | None) -> Any:
         """Return the answer in a completed form."""

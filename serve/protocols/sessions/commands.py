@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...bodies import CommandRequest, RunBody
-from ...errors import Refused
+from ...errors import TOO_MANY, Refused
 from ...records import Record
 from ...runs.new_runs import begin_run
 from ...service import Service, validate
@@ -26,10 +26,6 @@ _OF_A_RUN: Final = (
     "webhook",
 )
 """Options of a run that a command may set, in addition to its input."""
-
-
-TOO_MANY: Final = 429
-"""The client may retry a request that is answered with this status or a higher one."""
 
 
 class CommandError(Refused):
