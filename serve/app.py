@@ -53,7 +53,7 @@ from .routes.threads import Threads
 from .runs.in_process import Runs
 from .runs.runner import Runner
 from .service import Auth, Service, answer, version
-from .store_lock import StoreLock
+from .store_lock import lock_store
 from .webhooks import Allowed, Webhooks
 
 LOG: Final = logging.getLogger("stategraph.serve")
@@ -182,11 +182,9 @@ def create_app(
         from .operations.metrics import ServerMetrics
 
         measured = ServerMetrics(requests, open_runs, runs.queue)
-    lock = StoreLock(memory) if queue is None else nullcontext()
-
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        with lock:
+        with lock_store(memory) if queue is None else nullcontext():
             await service.open()
             endless = (schedules.fire_for_ever(), threads.expire_for_ever())
             background = [asyncio.create_task(each) for each in endless]

@@ -183,13 +183,13 @@ def _make_app(
 ) -> Any:
     """Create the app and open its database, which the stack closes."""
     from .app import LOOPBACK, create_app
-    from .store_lock import StoreLock
+    from .store_lock import lock_store
 
     serde = next(iter(graphs.values())).serde
     saver, store = stack.enter_context(_storage(asked, serde))
     queue = asked.db if asked.db and is_conninfo(asked.db) else None
     if store is not None and queue is None:
-        with StoreLock(store):  # fails here with a message, later with a trace
+        with lock_store(store):  # fails here with a message, later with a trace
             pass
     return create_app(
         graphs,

@@ -7,6 +7,8 @@ The lock is released when the process ends, however it ends.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from typing import Final
 from weakref import WeakSet
 
@@ -20,34 +22,23 @@ never deleted."""
 _SERVED: Final[WeakSet[BaseStore]] = WeakSet()
 
 
-class StoreLock:
-    """The exclusive right to serve a store: an SQLite file on this machine, or a store in the
-    memory of this process. Other stores are not locked. A context manager that holds the lock
-    inside its block."""
+@contextmanager
+def lock_store(store: BaseStore) -> Iterator[None]:
+    """Hold the exclusive right to serve a store inside a block: an SQLite file on this machine, or
+    a store in the memory of this process. Other stores are not locked.
 
-    def __init__(self, store: BaseStore) -> None:
-        self._store = store
-        self._file: sqlite3.Connection | None = None
-
-    def __enter__(self) -> None:
-        """Take the lock.
-
-        Raises:
-            StorageError: another server holds it.
-        """
-        if self._store in _SERVED:
-            raise StorageError("another server in this process already serves this store; " + _HOW)
-        path = self._store.path if isinstance(self._store, SqliteStore) else None
-        if path is not None:
-            self._file = _lock(path)
-        _SERVED.add(self._store)
-
-    def __exit__(self, *_: object) -> None:
-        """Release the lock."""
-        _SERVED.discard(self._store)
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    Raises:
+        StorageError: another server holds it.
+    """
+    if store in _SERVED:
+        raise StorageError("another server in this process already serves this store; " + _HOW)
+    path = store.path if isinstance(store, SqliteStore) else None
+    with nullcontext() if path is None else closing(_lock(path)):
+        _SERVED.add(store)
+        try:
+            yield
+        finally:
+            _SERVED.discard(store)
 
 
 _HOW: Final = "stop it first, or use Postgres with a queue, which several servers may share"

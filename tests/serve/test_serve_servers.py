@@ -20,7 +20,7 @@ from stategraph.serve.records import ROOT
 @pytest.fixture(autouse=True)
 def _no_lock(monkeypatch):
     """Servers with a queue are not alone on their store; here they stand for those."""
-    monkeypatch.setattr("stategraph.serve.app.StoreLock", lambda store: nullcontext())
+    monkeypatch.setattr("stategraph.serve.app.lock_store", lambda store: nullcontext())
 
 
 @asynccontextmanager

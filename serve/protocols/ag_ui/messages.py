@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 from ...json_messages import calls_of, role_of, text_of
 
 _PARTS: Final[TypeAdapter[Any]] = TypeAdapter(ContentPart)
+_CALL: Final = {"id", "type", "function"}
 
 
 # -- to a graph ------------------------------------------------------------------------------------
@@ -39,7 +40,7 @@ def to_graph(message: Message) -> dict[str, Any] | None:
     if isinstance(message, AssistantMessage):
         made["content"] = message.content or ""
         if message.tool_calls:
-            made["tool_calls"] = [_call_to_graph(call) for call in message.tool_calls]
+            made["tool_calls"] = [call.model_dump(include=_CALL) for call in message.tool_calls]
     elif isinstance(message, DeveloperMessage | SystemMessage):
         made["content"] = message.content
     else:
@@ -51,11 +52,6 @@ def to_graph(message: Message) -> dict[str, Any] | None:
     elif message.name is not None:
         made["name"] = message.name
     return made
-
-
-def _call_to_graph(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.function.name, "arguments": call.function.arguments}
-    return {"id": call.id, "type": "function", "function": function}
 
 
 def _content_to_graph(content: str | Sequence[Any]) -> Any:
