@@ -169,9 +169,14 @@ class CheckpointTuple(WithAttributes, _CheckpointItems):
 
 class LoadedTuple(CheckpointTuple):
     """A checkpoint as read, with what its checkpointer wants to know again when the run that starts
-    from it commits; see `Commit.saver_state`."""
+    from it commits; see `Commit.saver_state`.
+
+    Attributes:
+        head: the id of the newest checkpoint of the same namespace then; None if that is not known.
+    """
 
     saver_state: Any = None
+    head: str | None = None
 
 
 NS_END = ":"
@@ -413,6 +418,8 @@ def collect_writes(tasks: Sequence[TaskWrites]) -> list[tuple[str, str, Blob]]:
     if len(tasks) == 1 and CONTROL_WRITES.keys().isdisjoint([name for name, _ in tasks[0].writes]):
         (task,) = tasks  # the usual case, read for each checkpoint of a history (benchmark P40)
         return [(task.task_id, *write) for write in task.writes]
+    if not tasks:
+        return []
     kept: dict[tuple[str, int], tuple[str, str, Blob]] = {}
     for task_id, task_path, writes, _ in tasks:
         for position, (channel, blob) in enumerate(writes):

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from .errors import StorageError
@@ -245,29 +245,20 @@ class SqliteSaver(SqlSaver):
     def _look_up(
         self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> LookUp | None:
-        namespace: NamespaceRow | None = None
-        chain: list[CheckpointRow] = []
-        writes: list[tuple[int, bytes]] = []
-        for kind, *values in session.rows("look", thread_id, checkpoint_ns, checkpoint_id):
-            if kind == 0:
-                namespace = NamespaceRow(*values)
-            elif kind == 1:
-                chain.append(CheckpointRow(*values))
-            else:
-                writes.append((values[0], values[1]))
-        if namespace is None:
+        rows = session.rows("look", thread_id, checkpoint_ns, checkpoint_id)
+        if not rows:
             return None
-        chain.sort(key=lambda row: row.seq, reverse=True)
-        return namespace, chain, [data for _, data in sorted(writes)]
+        chain = [CheckpointRow(*row[8:]) for row in rows if row[8] is not None]
+        if len(chain) > 1:
+            chain.sort(key=lambda row: row.seq, reverse=True)
+        return NamespaceRow(*rows[0][:7]), chain, None if rows[0][7] else []
 
-    @contextmanager
-    def _session(self, *, write: bool) -> Iterator[_SqliteSession]:
+    def _session(self, *, write: bool) -> _SqliteSession:
         # Before the lock, which another thread may have held at the fork.
         self._database.check_process()
         if self._transacts:
             self._refuse_inside()
-        with self._lock, Session(self._database, write):
-            yield _SqliteSession(self._database)
+        return _SqliteSession(self._database, write, self._lock)
 
 
 _ADVICE = "; once the cause is fixed, invoke(None, config) goes on from the last step of the thread"
@@ -276,18 +267,28 @@ _GROUPED = {getattr(SqlSaver, name) for name in ("commit", "put", "put_writes", 
 """What is written together with other writes that wait."""
 
 
-def _bind(values: Sequence[Any]) -> Sequence[Any]:
-    """Values as SQLite takes them: a list becomes JSON."""
-    return [json.dumps(value) if type(value) is list else value for value in values]
+class _SqliteSession(Session):
+    """The statements of one transaction, under a lock."""
 
+    __slots__ = ("_execute", "_lock")
 
-class _SqliteSession:
-    """The statements of one transaction."""
+    def __init__(self, database: Database, write: bool, lock: threading.RLock) -> None:
+        super().__init__(database, write)
+        self._execute, self._lock = database.execute, lock
 
-    __slots__ = ("_execute",)
+    def __enter__(self) -> Self:
+        self._lock.acquire()
+        try:
+            return super().__enter__()
+        except BaseException:
+            self._lock.release()
+            raise
 
-    def __init__(self, database: Database) -> None:
-        self._execute = database.execute
+    def __exit__(self, *raised: Any) -> None:
+        try:
+            super().__exit__(*raised)
+        finally:
+            self._lock.release()
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
         if statement == "page":
@@ -295,10 +296,17 @@ class _SqliteSession:
                 statement, values = "page_of_one", (values[0][0], *values[1:])
             elif len(values[0]) > MANY:
                 statement = "page_of_many"
-        return self._execute(STATEMENTS[statement], _bind(values)).fetchall()
+        return self._bound(statement, values).fetchall()
 
     def run(self, statement: str, *values: Any) -> int:
-        return self._execute(STATEMENTS[statement], _bind(values)).rowcount
+        return self._bound(statement, values).rowcount
+
+    def _bound(self, statement: str, values: Sequence[Any]) -> sqlite3.Cursor:
+        for value in values:
+            if type(value) is list:  # SQLite takes it as JSON
+                values = [json.dumps(each) if type(each) is list else each for each in values]
+                break
+        return self._execute(STATEMENTS[statement], values)
 
     def add(self, statement: str, *values: Any) -> int:
         seq = self._execute(STATEMENTS[statement], values).lastrowid

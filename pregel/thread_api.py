@@ -144,12 +144,13 @@ class StoredThreads(Generic[ValuesT]):
     ) -> Steps[StateSnapshot]:
         saver, where = self._memory(config, subgraph)
         snapshot = yield from self._state(saver, where, subgraphs, check_version(version), waits)
-        thread_id, ns, checkpoint_id = coordinates(where)
-        if self.inbox and not ns and checkpoint_id is None:  # the thread as it is now
+        if self.inbox:
             from .run.inbox import show_posts
 
-            posts = yield waits.ask(saver, "read_posts", thread_id)
-            snapshot = snapshot._replace(posts=show_posts(saver, posts, self.program.stream))
+            thread_id, ns, checkpoint_id = coordinates(where)
+            if not ns and checkpoint_id is None:  # the thread as it is now
+                posts = yield waits.ask(saver, "read_posts", thread_id)
+                snapshot = snapshot._replace(posts=show_posts(saver, posts, self.program.stream))
         return snapshot
 
     @overload
@@ -362,12 +363,13 @@ class StoredThreads(Generic[ValuesT]):
         waits: Waits,
     ) -> Steps[StateSnapshot]:
         """A snapshot and, below it, those of the nested graphs its tasks have run."""
-        found = yield from find_whole(self._saver_at(saver, where), where, waits)
-        found = _existing(where, found)
+        ns = ns_of(where)
+        mine = saver_of(self.program, saver, ns) if ns else saver
+        found = _existing(where, (yield from find_whole(mine, where, waits)))
         if found is None:
             return empty_snapshot(where)
         checkpoint_id = where["configurable"].get("checkpoint_id")
-        graph = self.nested(ns_of(where))
+        graph = self.nested(ns) if ns else self
         snapshot = graph._snapshot(found, typed, live=checkpoint_id is None)
         if not subgraphs:
             return snapshot
@@ -441,7 +443,9 @@ class StoredThreads(Generic[ValuesT]):
             raise ValueError(
                 "no checkpointer set: compile(checkpointer=...) to store and inspect threads"
             )
-        merged = merge_configs(self.config, normalize(config))
+        merged = normalize(config)
+        if self.config:
+            merged = merge_configs(self.config, merged)
         where = address(*coordinates(merged))
         return self._saver_at(self.checkpointer, where).for_call(merged), where
 

@@ -217,17 +217,21 @@ class SharedBlob(NamedTuple):
         buffer += added
         return SharedBlob(self.form, opening, buffer, len(buffer))
 
-    def change(self, delta: bytes | memoryview) -> SharedBlob:
-        """Return what a delta makes of it.
+    def change(self, deltas: Iterable[bytes | memoryview]) -> SharedBlob:
+        """Return what deltas make of it, one after the other.
 
         Raises:
-            ValueError: the delta does not fit.
+            ValueError: a delta does not fit.
         """
-        opening, new_opening, front, back, middle, *edits = unpack_view(delta)
-        if edits or back or opening != len(self.opening) or front != self.end - OPENING:
-            form, payload = self.read()
-            return self.share((form, apply_deltas(payload, [delta])))
-        return self.extend(new_opening, middle)
+        shared = self
+        for delta in deltas:
+            opening, new_opening, front, back, middle, *edits = unpack_view(delta)
+            if edits or back or opening != len(shared.opening) or front != shared.end - OPENING:
+                form, payload = shared.read()
+                shared = self.share((form, apply_deltas(payload, [delta])))
+            else:
+                shared = shared.extend(new_opening, middle)
+        return shared
 
 
 def length_after(delta: bytes | memoryview) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..integrity import Integrity
 from .queries import Row, SqlSession, add_tasks, fill_values, read_chain, read_next
-from .read_rows import materialize, next_state
+from .read_rows import RecentValues, materialize, next_state
 from .rows import (
     CheckpointBody,
     CheckpointRow,
@@ -64,9 +64,13 @@ def read_page(
     size: int,
     fits: Callable[[CheckpointBody], bool],
     most: int = MOST_VALUES,
+    recent: RecentValues | None = None,
 ) -> Page:
     """Return the next `size` checkpoints that are older than a sequence, or fewer: the page ends
     when `most` of them fit.
+
+    Args:
+        recent: values that need not be read.
 
     Raises:
         DamagedError: what is stored is not what was written.
@@ -93,7 +97,7 @@ def read_page(
                 break
     # Fewer than requested, and the page was not cut short by `most`.
     is_last = len(found) < size and (not found or last == found[-1][1])
-    return Page(rows, _read_wanted(session, listed, rows, wanted), last, is_last)
+    return Page(rows, _read_wanted(session, listed, rows, wanted, recent), last, is_last)
 
 
 def _is_listed(row: CheckpointRow, listed: Listed) -> bool:
@@ -111,7 +115,11 @@ def _is_listed(row: CheckpointRow, listed: Listed) -> bool:
 
 
 def _read_wanted(
-    session: SqlSession, listed: Listed, rows: Sequence[Row], wanted: Collection[int]
+    session: SqlSession,
+    listed: Listed,
+    rows: Sequence[Row],
+    wanted: Collection[int],
+    recent: RecentValues | None,
 ) -> dict[int, StoredCheckpoint]:
     """Return the wanted checkpoints among the rows of a page, by sequence."""
     states = _States(session, listed, rows)
@@ -123,6 +131,8 @@ def _read_wanted(
     for id in dict.fromkeys(each.row.namespace_id for each in read.values()):
         own = [each for each in reversed(rows) if each[0].namespace_id == id]
         chosen = [read[row.seq] for row, _ in own if row.seq in read]
+        if recent is not None:
+            recent.fill(id, [each.state.values for each in chosen])
         _fill(session, listed.namespaces[id], own, chosen)
     return read
 

@@ -4,7 +4,6 @@ values."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 from ..errors import DamagedError
@@ -18,7 +17,6 @@ from .rows import (
     NamespaceRow,
     StoredCheckpoint,
     ThreadKey,
-    ValueRow,
     tails_of,
     unpack_body,
 )
@@ -176,8 +174,8 @@ def read_checkpoint(
     state, body = materialize(key, chain)
     state.size = namespace.size
     if recent is not None:
-        recent.fill(namespace.id, state.values)
-    stored = StoredCheckpoint(chain[0], body, state, [])
+        recent.fill(namespace.id, [state.values])
+    stored = StoredCheckpoint(chain[0], body, state, [], namespace.head_id)
     fill_values(session, key, namespace.id, state.values.items())
     state.settle()
     if recent is not None:
@@ -231,12 +229,13 @@ def fill_tails(
             if value is None or value.owner is None or value.base or value.blob:
                 continue
             rows = session.rows("one_value", namespace_id, value.owner, name)
-            tail = ValueReader(key, map(ValueRow._make, rows)).read_tail(name, value, size)
+            tail = ValueReader(key, rows).read_tail(name, value, size)
             if tail is None:
                 values.append((name, value))
             else:
                 body.values[name] = ChannelValue(tail)
-    fill_values(session, key, namespace_id, values)
+    if values:
+        fill_values(session, key, namespace_id, values)
 
 
 def add_tasks(
@@ -301,5 +300,8 @@ def read_next(
         parent = session.rows("by_id", namespace.id, row.parent_id)
         if parent and this.seq < CheckpointRow(*parent[0]).seq < row.seq:
             raise key.damage_error(f"the index skips checkpoint {row.parent_id!r}")
-    with suppress(DamagedError):
-        yield row, unpack_body(key, row)
+    try:
+        body = unpack_body(key, row)
+    except DamagedError:
+        return
+    yield row, body

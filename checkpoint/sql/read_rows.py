@@ -20,7 +20,6 @@ from .rows import (
     ThreadKey,
     ValueDelta,
     ValueRow,
-    find_reach,
     restore_tails,
     unpack_body,
     unpack_tables,
@@ -80,8 +79,6 @@ def materialize(
         _change_state(state, unpack_tables(key, row))
     body = unpack_body(key, first)
     _change_state(state, (body.values, body.versions, body.seen))
-    own = len(body.values) + len(body.versions) + len(body.seen)
-    state.reach = find_reach(len(state.values) + len(state.versions) + len(state.seen), own)
     return state, body
 
 
@@ -123,11 +120,11 @@ class ValueReader:
         found.reverse()
         value.whole, value.deltas = last.whole, [*last.deltas, *found]
         try:
+            assert last.base is not None
             if not isinstance(last.base, SharedBlob):
-                last.base = SharedBlob.share(last.read())
-            value.base = last.base
-            for each in found:
-                value.base = value.base.change(each.delta)
+                deltas = [each.delta for each in last.deltas]
+                last.base = SharedBlob.share(last.base).change(deltas)
+            value.base = last.base.change([each.delta for each in found])
         except ValueError as error:
             raise self._key.damage_error(f"the value of {name!r}: {error}") from error
 
@@ -189,14 +186,26 @@ class RecentValues:
         while self._size > RECENT:
             self._drop(next(iter(self._values)))
 
-    def fill(self, namespace_id: int, values: dict[str, ChannelValue]) -> None:
+    def fill(self, namespace_id: int, states: Iterable[dict[str, ChannelValue]]) -> None:
         """Put values that are known in place of those not yet read. A value is known by the
-        checkpoint that wrote it and by the digest of its row."""
-        for name, value in values.items():
-            for owner in (SELF, value.owner) if value.owner is not None else ():
-                known = self._values.get((namespace_id, name, owner))
-                if known and (known.owner, known.digest) == (value.owner, value.digest):
-                    values[name] = known
+        checkpoint that wrote it and by the digest of its row; or as the opening of a newer one."""
+        whole: dict[str, bytearray] = {}
+        for values in states:
+            for name, value in values.items():
+                if value.owner is None or value.base is not None:
+                    continue
+                for owner in (value.owner, SELF):
+                    known = self._values.get((namespace_id, name, owner))
+                    if known is None or known.blob is None:
+                        continue
+                    if (known.owner, known.digest) == (value.owner, value.digest):
+                        values[name] = known
+                        break
+                    opening = known.find_opening(value.owner, value.digest)
+                    if opening is not None:
+                        if name not in whole:
+                            whole[name] = SharedBlob.share(known.blob).buffer
+                        value.base = opening._replace(buffer=whole[name])
 
     def _drop(self, place: tuple[int, str, int]) -> None:
         value = self._values.pop(place, None)

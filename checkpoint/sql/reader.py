@@ -92,9 +92,8 @@ class SqlReader(BuiltinSaver):
         if found is None:
             return None
         decoded = self._decode(found)
-        if checkpoint_id is None:
-            decoded.saver_state = found.state  # from now on the run's commits may change it
-            found.state.metadata = dict(decoded.metadata)
+        decoded.saver_state = found.state  # from now on the run's commits may change it
+        found.state.metadata = dict(decoded.metadata)
         return decoded
 
     def _find(
@@ -153,7 +152,9 @@ class SqlReader(BuiltinSaver):
             "v": body.v,
             "id": row.checkpoint_id,
             "ts": iso(body.ts),
-            "channel_values": {name: loads(state.blob(name)) for name in state.values},
+            "channel_values": {
+                name: loads(value.blob or state.blob(name)) for name, value in state.values.items()
+            },
             "channel_versions": dict(state.versions),
             "versions_seen": {node: dict(each) for node, each in state.seen.items()},
             "updated_channels": body.updated,
@@ -166,6 +167,7 @@ class SqlReader(BuiltinSaver):
             [(task_id, name, loads(blob)) for task_id, name, blob in collect_writes(found.tasks)],
             spans=spans_of(found.tasks),
             revision=state.revision,
+            head=found.head,
         )
 
     # -- many checkpoints ---------------------------------------------------------------------
@@ -366,4 +368,4 @@ class SqlReader(BuiltinSaver):
     ) -> Page:
         """Return the next checkpoints of some namespaces that are older than a sequence."""
         with self._session(write=False) as session:
-            return read_page(session, listed, edge, size, fits, most)
+            return read_page(session, listed, edge, size, fits, most, self._recent)

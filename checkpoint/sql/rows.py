@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..errors import DamagedError, UnknownKeyError
 from ..integrity import Integrity
 from ..records import TaskWrites, check_names
 from ..serde import Blob
-from ..serde.delta import OPENING, SharedBlob, apply_deltas
+from ..serde.delta import OPENING, SharedBlob, apply_deltas, length_after
 from ..serde.msgpack import packb, unpack_view, unpackb
 from ..serde.serializer import FORMAT
 
@@ -134,6 +135,20 @@ class ChannelValue:
         form, payload = self.base
         return form, apply_deltas(payload, [each.delta for each in self.deltas])
 
+    def find_opening(self, owner: int, digest: bytes) -> SharedBlob | None:
+        """Return an older value, if all deltas since have only added to its end. Its buffer is to
+        be filled in."""
+        assert self.blob is not None
+        for older, (base, base_digest, delta) in reversed([*pairwise(self.deltas)]):
+            opening, _, front, back, _, *edits = unpack_view(delta)
+            if back or edits or not opening or length_after(older.delta) != opening + front:
+                break
+            if (base, base_digest) == (owner, digest):
+                before = unpack_view(older.delta)[1]
+                if len(before) == opening:
+                    return SharedBlob(self.blob[0], before, bytearray(), OPENING + front)
+        return None
+
     def read_tail(self, size: int) -> Blob:
         """Return at least the last bytes of the value, if it has so many; see `read`."""
         if isinstance(self.base, SharedBlob) and 0 < size <= self.base.end - OPENING:
@@ -150,7 +165,7 @@ class MaterializedState:
         id: the id of the checkpoint; empty before the first.
         size: how many checkpoints the namespace had when it was read, and those made since.
         distance: how many links it is away from a complete row; -1 before the first checkpoint.
-        reach: at what distance the next row is complete.
+        reach: at what distance the next row is complete; 0 if that is not known.
         revision: how many records are beside it.
         metadata: its metadata, whose labels are in the index; None if that is not known.
     """
@@ -161,7 +176,7 @@ class MaterializedState:
     id: str = ""
     size: int = 0
     distance: int = -1
-    reach: int = KEYFRAME
+    reach: int = 0
     revision: int = 0
     values: dict[str, ChannelValue] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
@@ -204,17 +219,19 @@ class CheckpointBody(NamedTuple):
     values: dict[str, ChannelValue | None]
     versions: dict[str, int]
     seen: dict[str, dict[str, int]]
-    parent_writes: Sequence[TaskWrites] = ()
+    parent_writes: Sequence[PackedTask] = ()
 
 
 @dataclass(slots=True)
 class StoredCheckpoint:
-    """A checkpoint as read, with what its tasks wrote."""
+    """A checkpoint as read, with what its tasks wrote, and the id of the newest one of its
+    namespace, if that is known."""
 
     row: CheckpointRow
     body: CheckpointBody
     state: MaterializedState
     tasks: list[TaskWrites]
+    head: str | None = None
 
 
 # -- bytes -----------------------------------------------------------------------------------------
@@ -345,23 +362,25 @@ def unpack_body(key: ThreadKey, row: CheckpointRow) -> CheckpointBody:
     if updated is True:
         updated = [*versions]
     values = _unpack_values(entries, row.seq)
-    writes = unpack_tasks(tasks)
     metadata = (form or FORMAT, payload)
-    return CheckpointBody(ts, v, metadata, parent_revision, updated, values, versions, seen, writes)
+    return CheckpointBody(ts, v, metadata, parent_revision, updated, values, versions, seen, tasks)
 
 
 Tables = tuple[Mapping[str, ChannelValue | None], dict[str, int], dict[str, dict[str, int]]]
 """What a checkpoint's row says about values, versions, and versions seen."""
 
 
-def find_reach(entries: int, own: int) -> int:
-    """Return how far from a complete row the next one is: the rows between hold twice as much.
+def find_reach(complete: Tables, own: Tables) -> int:
+    """Return how far from a complete row the next one is: the rows between hold half as much
+    again.
 
     Args:
-        entries: of the complete tables.
-        own: those that one checkpoint has changed.
+        complete: the complete tables.
+        own: what one checkpoint has changed of them.
     """
-    return min(KEYFRAME, 2 * entries // max(own, 1))
+    values, versions, seen = complete
+    entries = len(values) + len(versions) + sum(map(len, seen.values()))
+    return min(KEYFRAME, 3 * entries // max(2 * sum(map(len, own)), 1))
 
 
 def unpack_tables(key: ThreadKey, row: CheckpointRow) -> Tables:
@@ -397,8 +416,12 @@ def form_in_row(form: str) -> str | None:
 def tails_of(body: CheckpointBody) -> list[tuple[str, str]]:
     """Return the channels whose values must be read to restore what was written to them, and how
     many of the last bytes of each."""
-    blobs = [(name, form) for task in body.parent_writes for name, (form, _) in task.writes]
-    return [(name, form[len(TAIL) :]) for name, form in blobs if form.startswith(TAIL)]
+    found = []
+    for _, _, writes, _ in body.parent_writes:
+        for name, (stored, _) in writes:
+            if stored is not None and (form := _unpack_form(stored)).startswith(TAIL):
+                found.append((name, form[len(TAIL) :]))
+    return found
 
 
 def restore_tails(key: ThreadKey, body: CheckpointBody) -> Sequence[TaskWrites]:
@@ -407,13 +430,10 @@ def restore_tails(key: ThreadKey, body: CheckpointBody) -> Sequence[TaskWrites]:
     Raises:
         DamagedError: a value is shorter than what was written to it.
     """
-    if not tails_of(body):
-        return body.parent_writes
-    restored = []
-    for task in body.parent_writes:
-        writes = [(name, _restore(key, body, name, blob)) for name, blob in task.writes]
-        restored.append(task._replace(writes=writes))
-    return restored
+    tasks = unpack_tasks(body.parent_writes)
+    for task in tasks:
+        task.writes[:] = [(name, _restore(key, body, name, blob)) for name, blob in task.writes]
+    return tasks
 
 
 def _restore(key: ThreadKey, body: CheckpointBody, name: str, blob: Blob) -> Blob:
@@ -443,7 +463,10 @@ def unpack_tasks(content: Iterable[Any]) -> Sequence[TaskWrites]:
         TaskWrites(
             _unpack_id(task_id),
             task_path,
-            [(name, (_unpack_form(form), payload)) for name, (form, payload) in writes],
+            [
+                (name, (FORMAT if form is None else _unpack_form(form), payload))
+                for name, (form, payload) in writes
+            ],
             spans,
         )
         for task_id, task_path, writes, spans in content

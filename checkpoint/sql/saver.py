@@ -33,7 +33,7 @@ from .copying import copy_namespaces
 from .posts import copy_posts, find_posts, pack_post, take_posts
 from .pruner import SqlPruner
 from .pruning import keep_only, set_head
-from .queries import SqlSession, find_checkpoint, lock_namespaces
+from .queries import SqlSession, find_checkpoint, find_row, lock_namespaces
 from .rows import MaterializedState, NamespaceRow, ThreadKey, pack_writes
 from .write_rows import CommitRows, apply_commit, build_rows
 
@@ -99,7 +99,7 @@ class SqlSaver(SqlPruner):
                 assert namespace is not None
                 state = states.get(ns)
                 if state is None or state.id != commit.parent_id:
-                    state = self._read_state(session, namespace, commit.parent_id)
+                    state = self._loaded_state(session, namespace, commit)
                 whole = commit
                 if commit.parent_id is not None and not state.id:
                     # The parent was pruned: the changes since it are not enough, so this one must
@@ -145,23 +145,44 @@ class SqlSaver(SqlPruner):
 
     def _known_state(self, commit: Commit) -> MaterializedState | None:
         """Return the state of the head on which a commit builds, if the run provides it."""
-        state = commit.saver_state
         if (
-            state.__class__ is not MaterializedState
-            or not state.id == commit.parent_id == commit.head
+            commit.parent_id != commit.head
             or commit.carried
             or commit.taken
             or len(commit.requires) > 1
-            # From another saver or of another thread: the commit was forwarded.
-            or state.key.integrity is not self._integrity
-            or state.key.thread_id != commit.thread_id
-            or state.key.checkpoint_ns != commit.checkpoint_ns
+            or (known := self._given_state(commit)) is None
         ):
             return None
-        known: MaterializedState = state
         if commit.revision is not None:
             known.revision = commit.revision
         return known
+
+    def _given_state(self, commit: Commit) -> MaterializedState | None:
+        """Return the state of the checkpoint on which a commit builds, if the run provides it."""
+        state = commit.saver_state
+        if (
+            state.__class__ is MaterializedState
+            and state.id == commit.parent_id
+            # Else it is from another saver or of another thread: the commit was forwarded.
+            and state.key.integrity is self._integrity
+            and state.key.thread_id == commit.thread_id
+            and state.key.checkpoint_ns == commit.checkpoint_ns
+        ):
+            return state
+        return None
+
+    def _loaded_state(
+        self, session: SqlSession, namespace: NamespaceRow, commit: Commit
+    ) -> MaterializedState:
+        """Return the state at a commit's parent: as the run has read it, if it is still so."""
+        state = self._given_state(commit)
+        if state is not None and state.id:
+            row = find_row(session, namespace, state.id, state.key)
+            ((records,),) = session.rows("count_writes", namespace.id, state.id)
+            if row is not None and (row.seq, records) == (state.seq, state.revision):
+                state.size = namespace.size
+                return state
+        return self._read_state(session, namespace, commit.parent_id)
 
     def _read_state(
         self, session: SqlSession, namespace: NamespaceRow, parent_id: str | None
@@ -194,7 +215,7 @@ class SqlSaver(SqlPruner):
             session.run("add_value", namespace_id, seq, channel, base, data)
         if rows.labels:
             session.run("add_labels", namespace_id, rows.labels)
-        session.run("set_head", seq, rows.checkpoint_id, 0, namespace_id)
+        session.run("next_head", seq, rows.checkpoint_id, namespace_id)
         return seq
 
     # -- beside a checkpoint ------------------------------------------------------------------
@@ -298,8 +319,11 @@ class SqlSaver(SqlPruner):
         """Lock and return the namespace with these names, and create it if necessary; nobody else
         can change it before this transaction ends."""
         names = key.thread_id, key.checkpoint_ns
-        session.run("add_namespace", *names)
-        return NamespaceRow(*session.rows("lock_namespace", *names)[0])
+        rows = session.rows("lock_namespace", *names)
+        if not rows:
+            session.run("add_namespace", *names)
+            rows = session.rows("lock_namespace", *names)
+        return NamespaceRow(*rows[0])
 
     # -- a complete checkpoint ----------------------------------------------------------------
 

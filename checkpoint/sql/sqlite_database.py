@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar, Union
 from urllib.parse import quote
 
 from ..errors import StorageError
@@ -370,7 +370,7 @@ class Transaction:
     def __init__(self, database: Database, write: bool) -> None:
         self._database, self._write = database, write
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         database = self._database
         begin, self._commit, self._mine = SAVEPOINT, RELEASE, True
         if not database.grouped:
@@ -381,6 +381,7 @@ class Transaction:
         except BaseException:
             self._roll_back()
             raise
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
@@ -405,9 +406,9 @@ class Session(Transaction):
 
     __slots__ = ()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         try:
-            super().__enter__()
+            return super().__enter__()
         except self._database.error as error:
             raise self._database.refusal(error) from error
 

@@ -123,6 +123,11 @@ STATEMENTS = {
             size = (SELECT count(*) FROM checkpoints WHERE space = spaces.id)
         WHERE id = ?4
     """,
+    "next_head": """
+        UPDATE spaces SET head = ?1, head_id = ?2, stamp = 0, size = size + 1,
+            labelled = CASE WHEN labelled IS head THEN ?1 END
+        WHERE id = ?3
+    """,
     "set_revision": "UPDATE spaces SET stamp = ? WHERE id = ?",
     "count": (
         "SELECT size, (SELECT count(*) FROM checkpoints WHERE space = spaces.id) FROM spaces "
@@ -147,26 +152,27 @@ STATEMENTS = {
             AND checkpoint_id = ?
     """,
     "all_rows": f"{ROW} WHERE space = ? ORDER BY seq",
-    # A namespace, one of its checkpoints (the head, if ?3 is NULL) with those it builds on, and
-    # what its tasks wrote. Long columns are left out of the recursion, which would copy them.
+    # A namespace; whether anything is recorded beside one of its checkpoints (the head, if ?3 is
+    # NULL); and that checkpoint with those it builds on, a row each. Long columns are left out of
+    # the recursion, which would copy them.
     "look": """
-        WITH RECURSIVE chain (space, seq, link) AS (
-            SELECT c.space, c.seq, c.link FROM spaces AS s JOIN checkpoints AS c
-                ON c.space = s.id AND c.checkpoint_id = coalesce(?3, s.head_id)
-            WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
-            UNION ALL
-            SELECT c.space, c.seq, c.link FROM chain CROSS JOIN checkpoints AS c
-                ON c.seq = chain.link AND chain.link < chain.seq AND c.space = chain.space
+        SELECT s.id, s.thread_id, s.checkpoint_ns, s.head, s.head_id, s.stamp, s.size,
+            EXISTS (
+                SELECT 1 FROM writes
+                WHERE space = s.id AND checkpoint_id = coalesce(?3, s.head_id)
+            ),
+            c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
+        FROM spaces AS s LEFT JOIN checkpoints AS c ON c.seq IN (
+            WITH RECURSIVE chain (seq, link) AS (
+                SELECT seq, link FROM checkpoints
+                WHERE space = s.id AND checkpoint_id = coalesce(?3, s.head_id)
+                UNION ALL
+                SELECT b.seq, b.link FROM chain CROSS JOIN checkpoints AS b
+                    ON b.seq = chain.link AND chain.link < chain.seq AND b.space = s.id
+            )
+            SELECT seq FROM chain
         )
-        SELECT 0, s.id, s.thread_id, s.checkpoint_ns, s.head, s.head_id, s.stamp, s.size
-            FROM spaces AS s WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
-        UNION ALL
-        SELECT 1, c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-            FROM chain CROSS JOIN checkpoints AS c ON c.seq = chain.seq
-        UNION ALL
-        SELECT 2, w.seq, w.data, NULL, NULL, NULL, NULL, NULL FROM spaces AS s JOIN writes AS w
-            ON w.space = s.id AND w.checkpoint_id = coalesce(?3, s.head_id)
-            WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
+        WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
     """,
     "page_of_one": f"{ROW} WHERE space = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
     # Few namespaces: the newest rows of each, by index. Many (`page_of_many`): all rows backwards,

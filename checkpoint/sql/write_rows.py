@@ -87,7 +87,8 @@ def build_rows(
     values, long_values = _split_values(state, commit.values)
     shown = values
     versions, seen = commit.versions, commit.seen
-    reach = state.reach
+    own = values, versions, seen
+    reach = state.reach or find_reach((state.values, state.versions, state.seen), own)
     # A parent without a sequence is stored by the same statement, which links the two.
     complete = state.distance < 0 or (state.distance + 1 >= reach and state.seq >= 0)
     if complete:
@@ -95,8 +96,8 @@ def build_rows(
         # deleted.
         shown = {**state.values, **values}
         versions, seen = {**state.versions, **versions}, {**state.seen, **seen}
-        own = len(values) + len(commit.versions) + len(commit.seen)
-        reach = find_reach(len(shown) + len(versions) + len(seen), own)
+        if len(versions) != len(state.versions):  # the tables have grown
+            reach = find_reach((shown, versions, seen), own)
     inline: Sequence[TaskWrites | PackedTask] = commit.writes if state.id else ()
     writes = None
     if inline and long_values:

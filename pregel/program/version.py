@@ -109,8 +109,10 @@ def apply_migration(
     """A checkpoint that another graph has made, as `migrate` makes it; else the same."""
     old = found.checkpoint["versions_seen"].get(GRAPH)
     # A checkpoint without a fingerprint was made before there were any: what changed is not known.
-    changed = sorted(changes(old, program.fingerprint)) if old is not None else []
-    if not changed or migrate is None:
+    if migrate is None or old is None:
+        return found
+    changed = sorted(changes(old, program.fingerprint))
+    if not changed:
         return found
     # A copy: `load_machine` still needs the checkpoint as it was stored.
     copied = found._replace(checkpoint=deepcopy(found.checkpoint))

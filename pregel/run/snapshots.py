@@ -153,33 +153,40 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
             `next`. Else the superstep as it began.
     """
     seen = view(program, found, live=live)
+    if not seen.tasks and not seen.lost:
+        values, ts = seen.machine.output(program.stream), found.checkpoint["ts"]
+        made = found.config, found.metadata, ts, found.parent_config
+        return StateSnapshot(values, (), *made, (), ())
     place = found.config["configurable"]
     where = program, place["thread_id"], place.get("checkpoint_ns", "")
     shown = _answerable(seen) if live else None
     planned = sorted([*seen.tasks, *seen.lost], key=_plan_order) if seen.lost else seen.tasks
-    tasks = tuple(
-        describe(task, seen.ledger.of(task.id), where, shown, lost=task in seen.lost)
-        for task in planned
-    )
     handled = {t.cause for t in seen.tasks if t.cause is not None}
-    open_tasks = [
-        described
-        for described, task in zip(tasks, planned, strict=True)
-        if (_is_open(seen, task, handled) if live else task.cause is None)
-    ]
+    tasks: list[PregelTask] = []
+    open_tasks: list[PregelTask] = []
+    for task in planned:
+        known = seen.ledger.of(task.id)
+        described = describe(task, known, where, shown, lost=task in seen.lost)
+        tasks.append(described)
+        if live:
+            is_open = not (known.finished or task in handled or task in seen.lost)
+        else:
+            is_open = task.cause is None
+        if is_open:
+            open_tasks.append(described)
     following: Sequence[Task | PregelTask] = open_tasks
-    if live and planned and not open_tasks:
+    if live and not open_tasks:
         following = _find_following(seen, where[2])
     return StateSnapshot(
         _values(program, seen),
-        tuple(t.name for t in following),
+        tuple([t.name for t in following]),
         found.config,
         found.metadata,
         found.checkpoint["ts"],
         found.parent_config,
-        tasks,
-        tuple(q for t in open_tasks for q in t.interrupts),
-        wake_at=earliest(t.wake_at for t in open_tasks),
+        tuple(tasks),
+        tuple([q for t in open_tasks for q in t.interrupts]),
+        wake_at=earliest([t.wake_at for t in open_tasks]),
     )
 
 
@@ -187,11 +194,6 @@ def _plan_order(task: Task) -> tuple[bool, int]:
     """Sends by index, then the others as they are."""
     is_send = task.path[0] == PUSH
     return (not is_send, task.path[1] if is_send else 0)
-
-
-def _is_open(seen: View, task: Task, handled: Collection[Task | None]) -> bool:
-    """Whether a resume would run a task."""
-    return not seen.ledger.of(task.id).finished and task not in handled and task not in seen.lost
 
 
 def _find_following(seen: View, ns: str) -> list[Task]:

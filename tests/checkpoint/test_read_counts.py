@@ -214,3 +214,42 @@ def test_a_page_of_history_holds_a_grown_list_once(saver):
     finally:
         tracemalloc.stop()
     assert peak <= 8 * 203 * 1000
+
+
+@pytest.mark.parametrize("change", [
+    lambda log: [*log, "new" * 20],
+    lambda log: [*log[:-1], "other" * 30],
+    lambda log: [*log[:-2], "two" * 50, "became" * 9, "three" * 40],
+    lambda log: log[:-3],
+    lambda log: [log[0] + "x", *log[1:], "new"],
+])  # fmt: skip
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_a_history_is_the_same_to_who_has_written_it_and_to_who_has_not(tmp_path, change, every):
+    """A page takes values from the newest one, which its writer still knows: from its opening, if only added to."""
+
+    class Text(TypedDict):
+        log: list
+        n: int
+
+    def step(state):
+        log = change(state["log"]) if state["n"] % every == 0 else [*state["log"], f"plain {state['n']:040}"]
+        return {"log": log, "n": state["n"] + 1}
+
+    expected, values = [], {"log": [f"{n:050}" for n in range(60)], "n": 0}
+    while values["n"] < 12:
+        expected.append(values)
+        values = step(values)
+    expected.append(values)
+    file = str(tmp_path / "threads.db")
+    with SqliteSaver.from_conn_string(file, synchronous="off") as writer:
+        app = chain_of(Text, step=step).add_conditional_edges("step", lambda s: "step" if s["n"] < 12 else END)
+        app = app.compile(checkpointer=writer)
+        app.invoke(expected[0], THREAD)
+        with SqliteSaver.from_conn_string(file, synchronous="off") as reader:
+            for saver in (writer, reader):
+                histories = [list(saver.list(THREAD, limit=limit)) for limit in (3, None)]
+                shown = [each.checkpoint["channel_values"] for each in histories[1]][-2::-1]
+                assert [{name: found[name] for name in ("log", "n")} for found in shown] == expected
+                assert histories[0] == histories[1][:3]
+                for each in histories[1]:
+                    assert saver.get_tuple(each.config).pending_writes == each.pending_writes
