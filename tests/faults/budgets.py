@@ -242,7 +242,7 @@ def budgets_of_a_killed_server(round: Round) -> None:
                     client.post("/threads", json={"thread_id": name})
                     run = {"assistant_id": "served", "input": {"log": []}, "config": {"configurable": {"user": name.partition("-")[0]}}}
                     client.post(f"/threads/{name}/runs", json=run).raise_for_status()
-            time.sleep(round.random.uniform(0, 0.4))
+            time.sleep(round.random.uniform(0, 0.2 * (turn + 1)))  # ever longer, so that slow machines come to an end
             threads = client.post("/threads/search", json={"limit": 100, "status": "busy"}).json()
             if not threads:
                 found = client.post("/threads/search", json={"limit": 100}).json()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from hashlib import blake2b
+from itertools import count, takewhile
 
 import stategraph.checkpoint.sql.saver as sql
 import stategraph.checkpoint.sql.transaction as transactions
@@ -15,6 +16,7 @@ import stategraph.pregel.drivers.futures as calls
 import stategraph.pregel.drivers.journal as journal
 import stategraph.pregel.drivers.side_effects as side_effects
 import stategraph.pregel.drivers.sleeping as sleeping
+import stategraph.pregel.drivers.spending as spending
 import stategraph.pregel.drivers.threads as threads
 import stategraph.pregel.drivers.timeslice as timeslice
 import stategraph.pregel.drivers.undoing as undoing
@@ -339,3 +341,27 @@ def wake_time_kept_in_memory(stack: ExitStack):
 def sleepers_are_run_too_early(stack: ExitStack):
     """Each call runs the tasks that sleep, though their time has not come."""
     swap(stack, ledgers.TaskRecord, "asleep", property(lambda record: False))
+
+
+@bug("killed_budgets", 4)
+def gaps_end_the_count_of_a_budget(stack: ExitStack):
+    """What calls have spent is not counted behind one that was refused, or killed before it was recorded."""
+    find = spending._find_records
+
+    def find_in_a_row(place, records):
+        found = find(place, records)
+        return {number: found[number] for number in takewhile(found.__contains__, count(1))}
+
+    swap(stack, spending, "_find_records", find_in_a_row)
+
+
+@bug("killed_budgets", 4)
+def reservations_kept_in_memory(stack: ExitStack):
+    """What a call reserves of a budget is not recorded before the call."""
+    swap(stack, spending.Reservation, "save", lambda self: [])
+
+
+@bug("budgets_of_killed_workers", 1)
+def user_totals_replaced_blindly(stack: ExitStack):
+    """The total of a user is replaced whatever other threads have made of it."""
+    swap(stack, spending, "UnchangedOp", lambda namespace, key, old: spending.GetOp(namespace, key))
