@@ -16,13 +16,13 @@ import pytest
 from kit import cluster
 from kit.cluster import Proxy, Traced, free_port
 from kit.fleet import until
-from kit.graphs import CONFIG, chain_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
 
-from stategraph import END, START, Command, StateGraph, interrupt
+from stategraph import END, START, StateGraph, interrupt
 from stategraph.checkpoint import (
     CheckpointConflictError,
     DamagedError,
@@ -93,11 +93,11 @@ def graph(saver):
 def test_a_run_pauses_in_a_nested_graph_and_resumes_from_another_saver(drive, postgres):
     answers = ["a", "b", "c"]
     with PostgresSaver.from_conn_string(postgres) as one:
-        assert drive.invoke(graph(one), {"log": []}, CONFIG)["__interrupt__"][0].value == 1
+        assert drive.invoke(graph(one), EMPTY, CONFIG)["__interrupt__"][0].value == 1
     for number, answer in enumerate(answers):
         with PostgresSaver.from_conn_string(postgres) as again:
-            app = graph(again)
-            found = drive.invoke(app, Command(resume=answer), CONFIG)
+            thread = drive.on(graph(again))
+            found = thread.resume(answer)
             assert ("__interrupt__" in found) == (number < 2)
     assert found["log"] == ["said 0", "a", "said 2", "b", "said 4", "c"]
     with PostgresSaver.from_conn_string(postgres) as last:
@@ -156,9 +156,9 @@ def test_a_run_of_a_graph_takes_at_most_two_round_trips_a_superstep(traced):
     )
     saver = PostgresSaver(traced.connection)
     app = builder.compile(checkpointer=saver)
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     traced.trips()
-    app.invoke({"log": []}, thread_config("next"))
+    app.invoke(EMPTY, thread_config("next"))
     trips = traced.trips()
     checkpoints = len(ids(saver, "next"))
     assert trips <= checkpoints + 3, "reading the thread, and little else"
@@ -432,7 +432,7 @@ def test_a_run_continues_after_its_server_was_restarted(drive, server, postgres,
     builder.add_conditional_edges("say", lambda state: END if len(state["log"]) >= 9 else "say", ["say", END])
     with PostgresSaver.from_conn_string(postgres) as saver:
         app = builder.compile(checkpointer=saver)
-        assert drive.invoke(app, {"log": []}, CONFIG)["log"] == [LONG] * 9
+        assert drive.invoke(app, EMPTY, CONFIG)["log"] == [LONG] * 9
         steps = [found.metadata["step"] for found in saver.list(address("t", ""))]
         assert steps == sorted(steps, reverse=True)
         assert len(steps) == len(set(steps)) == 11

@@ -7,7 +7,7 @@ import tracemalloc
 from typing import Annotated, TypedDict
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import EMPTY, chain_of
 
 from stategraph import END
 from stategraph.checkpoint.sql.read_rows import RECENT
@@ -35,7 +35,7 @@ def saver(tmp_path_factory):
     """With a thread of 1,000 supersteps."""
     file = tmp_path_factory.mktemp("reads") / "threads.db"
     with SqliteSaver.from_conn_string(str(file), synchronous="off") as found:
-        growing(found, 1000).invoke({"log": []}, THREAD)
+        growing(found, 1000).invoke(EMPTY, THREAD)
         yield found
 
 
@@ -160,7 +160,7 @@ def test_what_was_just_stored_is_not_read_again(tmp_path, monkeypatch, length):
     """PERFORMANCE P40: a page that shows a thread after each turn reads one row, however its list has grown."""
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
         app = growing(saver, length)
-        app.invoke({"log": []}, THREAD)
+        app.invoke(EMPTY, THREAD)
         for _ in range(2):
             read = Counted(saver, lambda: saver.get_tuple(THREAD), monkeypatch)
             assert (read.selects, len(read.result.checkpoint["channel_values"]["log"])) == (1, length)
@@ -194,7 +194,7 @@ def test_the_newest_of_many_threads_cost_the_same_however_many_there_are(tmp_pat
         app = growing(saver, 1)
         counts = []
         for number in range(200):
-            app.invoke({"log": []}, {"configurable": {"thread_id": str(number)}}, durability="exit")
+            app.invoke(EMPTY, {"configurable": {"thread_id": str(number)}}, durability="exit")
             if number in (50, 199):
                 read = Counted(saver, lambda: [*saver.list(None, limit=10)], monkeypatch)
                 assert [found.config["configurable"]["thread_id"] for found in read.result] == [str(number - n) for n in range(10)]

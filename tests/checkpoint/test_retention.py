@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from kit.graphs import chain_of
-from kit.pausing_graphs import CFG, graph, says
+from kit.pausing_graphs import graph, says
 
 from stategraph import END, START, InMemorySaver
 from stategraph.checkpoint import Retention
@@ -80,21 +80,21 @@ def saver(request):
 
 
 def test_a_saver_with_a_retention_prunes_during_a_run_and_the_run_continues(drive, saver):
-    app = (
+    thread = drive.on(
         chain_of(dict, x=lambda state: {"n": state["n"] + 1, "big": "x" * 500})
         .add_conditional_edges("x", lambda s: "x" if s["n"] < 5 * EVERY else END, ["x", END])
         .compile(checkpointer=saver)
     )
     most = 0
     for goal in range(1, 4):
-        drive.invoke(app, {"n": 5 * EVERY - 60 * goal, "big": ""}, CFG)
-        most = max(most, len(drive.history(app, CFG)))
+        thread.invoke({"n": 5 * EVERY - 60 * goal, "big": ""})
+        most = max(most, len(thread.history()))
     assert 3 <= most <= 3 + EVERY
-    assert drive.get_state(app, CFG).values["n"] == 5 * EVERY
+    assert thread.state.values["n"] == 5 * EVERY
 
 
 def test_without_one_all_stays(drive):
-    app = graph({"x": says("x")}, (START, "x"))
+    thread = drive.on(graph({"x": says("x")}, (START, "x")))
     for _ in range(EVERY):
-        drive.invoke(app, {"log": []}, CFG)
-    assert len(drive.history(app, CFG)) == 3 * EVERY
+        thread.invoke({"log": []})
+    assert len(thread.history()) == 3 * EVERY

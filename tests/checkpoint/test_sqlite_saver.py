@@ -184,14 +184,14 @@ def test_a_missing_file_is_detected_at_the_next_commit(drive, tmp_path, fault, w
         return {"log": ["lost"]}
 
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
-        app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
-        drive.invoke(app, {"log": ["in"]}, CONFIG)
+        thread = drive.on(graph({"x": says("x")}, (START, "x"), checkpointer=saver))
+        thread.invoke({"log": ["in"]})
         spoiled = graph({"x": spoil}, (START, "x"), checkpointer=saver)
         with pytest.raises(StorageError, match="was deleted or replaced while it was open"):
             drive.invoke(spoiled, {"log": ["again"]}, CONFIG, durability=durability)
         if fault == "moved":
             (tmp_path / "elsewhere").rename(file)
-            drive.invoke(app, {"log": ["back"]}, CONFIG)
+            thread.invoke({"log": ["back"]})
 
 
 def test_a_database_in_memory_has_no_file_to_watch():

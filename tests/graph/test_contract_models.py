@@ -13,7 +13,7 @@ from typing import Annotated, Generic, Literal, NotRequired, Required, TypeVar
 import pydantic.dataclasses
 import pytest
 from kit.drive import Drive, each_case
-from kit.graphs import thread_config
+from kit.graphs import CONFIG, thread_config
 from pydantic import (
     AfterValidator,
     AliasChoices,
@@ -34,7 +34,6 @@ from typing_extensions import ReadOnly, TypedDict
 
 from stategraph import (
     START,
-    Command,
     InMemorySaver,
     InvalidGraphError,
     InvalidUpdateError,
@@ -43,7 +42,6 @@ from stategraph import (
     interrupt,
 )
 
-CONFIG = thread_config("1")
 EVERYWHERE = ["input", "nodes", "writes"]
 T = TypeVar("T")
 
@@ -432,9 +430,9 @@ def test_an_input_of_its_own_schema_must_be_whole(drive):
 
 
 def test_an_input_of_the_state_may_be_a_part_of_it(drive):
-    app = one(Answered, lambda state: {"answer": "!"})
-    assert drive.invoke(app, {"text": "?"}, CONFIG) == {"text": "?", "answer": "!"}
-    assert drive.invoke(app, {"limit": "3"}, CONFIG) == {"text": "?", "limit": 3, "answer": "!"}
+    thread = drive.on(one(Answered, lambda state: {"answer": "!"}))
+    assert thread.invoke({"text": "?"}) == {"text": "?", "answer": "!"}
+    assert thread.invoke({"limit": "3"}) == {"text": "?", "limit": 3, "answer": "!"}
 
 
 def test_what_a_node_needs_and_the_state_has_not_is_named(drive):
@@ -457,14 +455,14 @@ def test_a_refused_write_after_a_resume_leaves_the_thread_as_it_was(schema, save
     asking = StateGraph(schema, validate=EVERYWHERE).add_node("ask", lambda _: interrupt("go on?") and {key: next(answers)})
     asking.add_node("beside", lambda state: {key: good} if schema is Owner else {"log": [5]})
     graph = asking.add_edge(START, "ask").add_edge("ask", "beside")
-    app = graph.compile(InMemorySaver() if saver == "memory" else SqliteSaver(str(tmp_path / "threads.db")))
-    drive.invoke(app, {key: good}, CONFIG)
-    before = drive.get_state(app, CONFIG)
+    thread = drive.on(graph.compile(InMemorySaver() if saver == "memory" else SqliteSaver(str(tmp_path / "threads.db"))))
+    thread.invoke({key: good})
+    before = thread.state
     with pytest.raises(InvalidUpdateError, match=f"node 'ask' wrote 'nothing' for the key '{key}'"):
-        drive.invoke(app, Command(resume=True), CONFIG)
-    after = drive.get_state(app, CONFIG)
+        thread.resume(True)
+    after = thread.state
     assert (after.values, after.next) == (before.values, ("ask",))
-    value = drive.invoke(app, None, CONFIG, version="v2").value
+    value = thread.invoke(None, version="v2").value
     assert isinstance(value, dict if schema is Partial else schema)
 
 
@@ -473,11 +471,11 @@ def test_a_private_attribute_of_a_stored_model_is_kept(drive, tmp_path):
         held: Private
 
     app = StateGraph(Holder, validate="writes").add_node("a", lambda state: {"held": state["held"]}).add_edge(START, "a")
-    stored = app.compile(SqliteSaver(str(tmp_path / "threads.db")))
+    thread = drive.on(app.compile(SqliteSaver(str(tmp_path / "threads.db"))))
     given = Private(n=2)
     given._secret = 8
-    assert drive.invoke(stored, {"held": given}, CONFIG)["held"]._secret == 8
-    assert drive.get_state(stored, CONFIG).values["held"]._secret == 8
+    assert thread.invoke({"held": given})["held"]._secret == 8
+    assert thread.state.values["held"]._secret == 8
 
 
 @each_case("schema", [Frozen, Owner, Checked, GenericData[int], AliasedDict])

@@ -90,11 +90,11 @@ def test_what_makes_no_instance_yet_is_shown_as_a_dict(drive):
 
 @CLASSES
 def test_get_state_returns_an_instance_of_the_state_on_request(schema, drive):
-    app = counting(schema, output_schema=Typed).compile(InMemorySaver())
-    drive.invoke(app, {"n": 1}, CONFIG)
-    assert drive.get_state(app, CONFIG).values == {"n": 2, "log": ["counted"]}
-    assert drive.get_state(app, CONFIG, version="v2").values == schema(n=2, log=["counted"])
-    assert [found.values for found in drive.history(app, CONFIG, version="v2")][:2] == [
+    thread = drive.on(counting(schema, output_schema=Typed).compile(InMemorySaver()))
+    thread.invoke({"n": 1})
+    assert thread.state.values == {"n": 2, "log": ["counted"]}
+    assert thread.get_state(version="v2").values == schema(n=2, log=["counted"])
+    assert [found.values for found in thread.history(version="v2")][:2] == [
         schema(n=2, log=["counted"]), schema(n=1),
     ]  # fmt: skip
 
@@ -113,10 +113,10 @@ def test_private_keys_of_nodes_are_no_part_of_the_instance(drive):
 
     graph = StateGraph(Strict).add_node("a", lambda state: {"secret": "s"})
     graph.add_node("b", lambda private: {"n": len(private.secret)}, input_schema=Private)
-    app = graph.add_edge(START, "a").add_edge("a", "b").compile(InMemorySaver())
-    assert drive.invoke(app, {"n": 0}, CONFIG, version="v2").value == Strict(n=1)
-    assert drive.get_state(app, CONFIG).values == {"n": 1, "secret": "s"}
-    assert drive.get_state(app, CONFIG, version="v2").values == Strict(n=1)
+    thread = drive.on(graph.add_edge(START, "a").add_edge("a", "b").compile(InMemorySaver()))
+    assert thread.invoke({"n": 0}, version="v2").value == Strict(n=1)
+    assert thread.state.values == {"n": 1, "secret": "s"}
+    assert thread.get_state(version="v2").values == Strict(n=1)
 
 
 @CLASSES
@@ -186,23 +186,23 @@ def camel(**options):
 
 
 def test_a_class_that_serializes_by_alias_is_returned_with_aliases(drive):
-    app = camel().compile(InMemorySaver())
-    assert drive.invoke(app, {"userName": "anne"}, CONFIG) == {"userName": "Anne", "userAge": 3}
-    assert drive.stream(app, {"user_name": "ben"}, CONFIG, stream_mode="values") == [
+    thread = drive.on(camel().compile(InMemorySaver()))
+    assert thread.invoke({"userName": "anne"}) == {"userName": "Anne", "userAge": 3}
+    assert thread.stream({"user_name": "ben"}, stream_mode="values") == [
         {"userName": "ben", "userAge": 3}, {"userName": "Ben", "userAge": 3},
     ]  # fmt: skip
-    value = drive.invoke(app, {"user_name": "cy"}, CONFIG, version="v2").value
+    value = thread.invoke({"user_name": "cy"}, version="v2").value
     assert value == Camel(user_name="Cy", user_age=3) and value.model_dump() == {"userName": "Cy", "userAge": 3}
 
 
 def test_inside_keys_have_the_names_of_fields(drive):
-    app = camel().compile(InMemorySaver())
-    assert drive.stream(app, {"userName": "anne"}, CONFIG, stream_mode="updates") == [
+    thread = drive.on(camel().compile(InMemorySaver()))
+    assert thread.stream({"userName": "anne"}, stream_mode="updates") == [
         {"rename": {"user_name": "Anne", "user_age": 3}}
     ]
-    found = drive.get_state(app, CONFIG).values
+    found = thread.state.values
     assert found == {"user_name": "Anne", "user_age": 3}
-    drive.update_state(app, CONFIG, found)
+    thread.update(found)
 
 
 def test_an_output_is_a_valid_input(drive):
@@ -220,9 +220,9 @@ def test_aliases_stay_outside_where_the_class_does_not_serialize_by_them(drive):
 
 
 def test_a_nested_graph_gives_its_parent_keys_not_aliases(drive):
-    app = chain_of(Camel, inner=camel().compile()).compile(InMemorySaver())
-    assert drive.invoke(app, {"userName": "anne"}, CONFIG) == {"userName": "Anne", "userAge": 3}
-    shown = drive.stream(app, {"userName": "ben"}, CONFIG, stream_mode="values", subgraphs=True)
+    thread = drive.on(chain_of(Camel, inner=camel().compile()).compile(InMemorySaver()))
+    assert thread.invoke({"userName": "anne"}) == {"userName": "Anne", "userAge": 3}
+    shown = thread.stream({"userName": "ben"}, stream_mode="values", subgraphs=True)
     assert {tuple(chunk) for _, chunk in shown} == {("userName", "userAge")}
 
 

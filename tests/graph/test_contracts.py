@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import chain_of, thread_config
+from kit.graphs import CONFIG, chain_of, thread_config
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
 
@@ -50,7 +50,6 @@ def one(schema, node: Callable[..., Any], **options):
     return graph.compile(InMemorySaver())
 
 
-CONFIG = thread_config("1")
 
 
 # -- defaults ------------------------------------------------------------------------------------------------
@@ -125,9 +124,9 @@ class Aliased(BaseModel):
 @pytest.mark.parametrize("given", [{"userName": "a", "N": 2}, {"user_name": "a", "n": 2}, Aliased(userName="a", N=2)])
 @pytest.mark.parametrize("validate", [(), "input"])
 def test_an_input_may_use_aliases(given, validate, drive):
-    app = one(Aliased, lambda state: {"user_name": state.user_name * state.n}, validate=validate)
-    assert drive.invoke(app, given, CONFIG) == {"user_name": "aa", "n": 2}
-    assert drive.invoke(app, given, CONFIG, version="v2").value == Aliased(userName="aa", N=2)
+    thread = drive.on(one(Aliased, lambda state: {"user_name": state.user_name * state.n}, validate=validate))
+    assert thread.invoke(given) == {"user_name": "aa", "n": 2}
+    assert thread.invoke(given, version="v2").value == Aliased(userName="aa", N=2)
 
 
 def test_a_graph_that_saves_nothing_knows_aliases(drive):
@@ -144,11 +143,11 @@ SCHEMAS = pytest.mark.parametrize("schema", [State, Model, Data], ids=["TypedDic
 @SCHEMAS
 @pytest.mark.parametrize("key", ["n", "log"])
 def test_what_a_node_writes_is_validated(schema, key, drive):
-    app = one(schema, lambda state: {key: WRONG[key]}, validate="writes")
+    thread = drive.on(one(schema, lambda state: {key: WRONG[key]}, validate="writes"))
     text = rf"^node 'node' wrote {WRONG[key]!r} for the key '{key}', which does not fit: Input should be a valid"
     with pytest.raises(InvalidUpdateError, match=text):
-        drive.invoke(app, {"n": 1}, CONFIG)
-    assert drive.get_state(app, CONFIG).values["n"] == 1
+        thread.invoke({"n": 1})
+    assert thread.state.values["n"] == 1
 
 
 @SCHEMAS
@@ -178,10 +177,10 @@ def test_constraints_and_validators_of_fields_hold_for_writes(drive):
 def test_nothing_of_the_superstep_is_applied(drive):
     graph = StateGraph(State, validate="writes")
     graph.add_node("good", lambda state: {"log": ["good"]}).add_node("bad", lambda state: {"n": -1})
-    app = graph.add_edge(START, "good").add_edge(START, "bad").compile(InMemorySaver())
+    thread = drive.on(graph.add_edge(START, "good").add_edge(START, "bad").compile(InMemorySaver()))
     with pytest.raises(InvalidUpdateError, match="node 'bad' wrote -1 for the key 'n'"):
-        drive.invoke(app, {"log": ["in"]}, CONFIG)
-    assert drive.history(app, CONFIG)[0].values ["log"] == ["in"]
+        thread.invoke({"log": ["in"]})
+    assert thread.history()[0].values ["log"] == ["in"]
 
 
 def test_commands_edits_and_overwrites_are_validated_too(drive):
@@ -216,21 +215,21 @@ def test_messages_are_written_as_before(drive):
 
 @SCHEMAS
 def test_the_input_is_validated_before_anything_is_stored(schema, drive):
-    app = one(schema, lambda state: {}, validate="input")
+    thread = drive.on(one(schema, lambda state: {}, validate="input"))
     with pytest.raises(InvalidUpdateError, match="the input has 'three' for the key 'n'"):
-        drive.invoke(app, {"n": "three"}, CONFIG)
-    assert drive.get_state(app, CONFIG).metadata is None
-    assert drive.invoke(app, {"n": "3"}, CONFIG)["n"] == 3
+        thread.invoke({"n": "three"})
+    assert thread.state.metadata is None
+    assert thread.invoke({"n": "3"})["n"] == 3
 
 
 @pytest.mark.parametrize("schema", [State, Data], ids=["TypedDict", "dataclass"])
 def test_what_nodes_are_given_is_validated(schema, drive):
     seen = []
-    app = one(schema, seen.append, validate="nodes")
-    drive.invoke(app, {"n": "3"}, CONFIG)
+    thread = drive.on(one(schema, seen.append, validate="nodes"))
+    thread.invoke({"n": "3"})
     assert (seen[0]["n"] if isinstance(seen[0], dict) else seen[0].n) == 3
     with pytest.raises(InvalidUpdateError, match="the state holds 'three' for the key 'n'"):
-        drive.invoke(app, {"n": "three"}, CONFIG)
+        thread.invoke({"n": "three"})
 
 
 def test_a_validating_graph_is_pickled():

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kit import cluster
 from kit.effect_kills import KINDS, PLACES, WAYS
-from kit.graphs import CONFIG, Log
+from kit.graphs import CONFIG, EMPTY, Log, chain_of
 
 from stategraph import (
     START,
@@ -114,31 +114,31 @@ def charging(drive, made, fails, **declared):
 )
 def test_an_irreversible_call_that_failed_is_a_question_and_not_a_retry(drive, saver, answer, log, calls):
     made = []
-    app = one_call(charging(drive, made, [TimeoutError("lost")]), saver, retry_policy=AGAIN)
-    [question] = drive.invoke(app, {"log": []}, CONFIG)["__interrupt__"]
+    thread = drive.on(one_call(charging(drive, made, [TimeoutError("lost")]), saver, retry_policy=AGAIN))
+    [question] = thread.invoke(EMPTY)["__interrupt__"]
     assert question.value["call"].endswith("charge(amount=10)")
     assert "TimeoutError('lost')" in question.value["question"] and made == [10]
-    assert drive.invoke(app, Command(resume=answer), CONFIG) == {"log": log}
+    assert thread.resume(answer) == {"log": log}
     assert len(made) == calls
 
 
 def test_who_answers_fail_gets_an_error_and_no_call(drive, saver):
     made = []
-    app = one_call(charging(drive, made, [TimeoutError()]), saver, retry_policy=AGAIN)
-    drive.invoke(app, {"log": []}, CONFIG)
+    thread = drive.on(one_call(charging(drive, made, [TimeoutError()]), saver, retry_policy=AGAIN))
+    thread.invoke(EMPTY)
     with pytest.raises(UnknownOutcomeError, match="may have happened at"):
-        drive.invoke(app, Command(resume={"decision": "fail"}), CONFIG)
+        thread.resume({"decision": "fail"})
     assert made == [10]
 
 
 def test_an_answer_again_counts_once(drive, saver):
     """If that call fails too, there is a new question."""
     made = []
-    app = one_call(charging(drive, made, [TimeoutError(), TimeoutError()]), saver)
-    drive.invoke(app, {"log": []}, CONFIG)
-    assert "__interrupt__" in drive.invoke(app, Command(resume={"decision": "again"}), CONFIG)
+    thread = drive.on(one_call(charging(drive, made, [TimeoutError(), TimeoutError()]), saver))
+    thread.invoke(EMPTY)
+    assert "__interrupt__" in thread.resume({"decision": "again"})
     assert made == [10, 10]
-    assert drive.invoke(app, Command(resume={"decision": "done", "result": "r"}), CONFIG) == {"log": ["r"]}
+    assert thread.resume({"decision": "done", "result": "r"}) == {"log": ["r"]}
     assert made == [10, 10]
 
 
@@ -146,14 +146,14 @@ def test_without_a_checkpointer_an_irreversible_call_fails_instead_of_being_retr
     made = []
     app = one_call(charging(drive, made, [TimeoutError()]), retry_policy=AGAIN)
     with pytest.raises(UnknownOutcomeError) as caught:
-        drive.invoke(app, {"log": []})
+        drive.invoke(app, EMPTY)
     assert made == [10] and "pay" in str(caught.value)
 
 
 def test_an_error_that_says_that_nothing_happened_is_retried(drive, saver):
     made = []
     app = one_call(charging(drive, made, [ConnectionError()], not_done=ConnectionError), saver, retry_policy=AGAIN)
-    assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["receipt 2"]}
+    assert drive.invoke(app, EMPTY, CONFIG) == {"log": ["receipt 2"]}
 
 
 @pytest.mark.parametrize("found, log, calls", [("r", ["r"], 1), (None, ["receipt 2"], 2)])
@@ -161,7 +161,7 @@ def test_a_probe_looks_before_anybody_is_asked(drive, saver, found, log, calls):
     made = []
     probe = {"probe": lambda amount: found}
     app = one_call(charging(drive, made, [TimeoutError()], **probe), saver, retry_policy=AGAIN)
-    assert drive.invoke(app, {"log": []}, CONFIG) == {"log": log}
+    assert drive.invoke(app, EMPTY, CONFIG) == {"log": log}
     assert len(made) == calls
 
 
@@ -181,7 +181,7 @@ def test_equal_calls_are_told_apart_by_their_number_and_found_again(saver, kind)
             raise failures.pop()
         return {"log": found}
 
-    assert one_call(node, saver, retry_policy=AGAIN).invoke({"log": []}, CONFIG) == {"log": [0, 1, 2]}
+    assert one_call(node, saver, retry_policy=AGAIN).invoke(EMPTY, CONFIG) == {"log": [0, 1, 2]}
     assert made == [0, 1, 2]
 
 
@@ -206,7 +206,7 @@ def test_a_key_is_the_same_for_each_try_and_another_for_another_call(drive, save
         return {"log": [await amail("a"), await amail("b")]}
 
     node = anode if drive.is_async else lambda state: {"log": [mail("a"), mail("b")]}
-    drive.invoke(one_call(node, saver, retry_policy=AGAIN), {"log": []}, CONFIG)
+    drive.invoke(one_call(node, saver, retry_policy=AGAIN), EMPTY, CONFIG)
     assert keys[0] == keys[1] != keys[2] == keys[3] and len(keys) == 4
 
 
@@ -292,7 +292,7 @@ def test_two_hundred_and_nine_calls_whose_responses_were_lost_are_not_made_again
 
     app = one_call(node, saver)
     with pytest.raises(RuntimeError):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     assert len(app.invoke(None, CONFIG)["log"]) == 209
     assert received == dict.fromkeys(range(209), 1)
 
@@ -313,7 +313,7 @@ def test_debug_names_the_tools_that_declare_no_effect():
         return text
 
     def graph(*tools):
-        return StateGraph(MessagesState).add_node("tools", ToolNode(tools)).add_edge(START, "tools")
+        return chain_of(MessagesState, tools=ToolNode(tools))
 
     with pytest.warns(GraphWarning, match="tools of node 'tools' declare no effect: search"):
         graph(search, effect("pure")(named("other"))).compile(debug=True)
@@ -358,12 +358,12 @@ def test_an_irreversible_call_inside_of_another_is_refused(saver):
         return inner()
 
     with pytest.raises(RuntimeError, match="cannot be used inside of effect"):
-        one_call(lambda state: {"log": [outer()]}, saver).invoke({"log": []}, CONFIG)
+        one_call(lambda state: {"log": [outer()]}, saver).invoke(EMPTY, CONFIG)
 
 
 def test_on_processes_the_records_are_kept_by_the_driver(saver):
     app = one_call(pay_elsewhere, saver, executor="processes", retry_policy=AGAIN)
-    [question] = app.invoke({"log": []}, CONFIG)["__interrupt__"]
+    [question] = app.invoke(EMPTY, CONFIG)["__interrupt__"]
     assert "charge_elsewhere(amount=3)" in question.value["question"]
     assert app.invoke(Command(resume={"decision": "done", "result": 1}), CONFIG) == {"log": [1]}
 

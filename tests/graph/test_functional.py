@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import each_case, each_durability
-from kit.graphs import chain_of, thread_config
+from kit.graphs import CONFIG, chain_of, thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -27,8 +27,6 @@ from stategraph import (
     task,
 )
 from stategraph.pregel import EmptyInputError
-
-ONE = thread_config("1")
 
 
 class State(TypedDict, total=False):
@@ -140,7 +138,7 @@ def test_previous_is_what_the_last_run_of_the_thread_returned(drive):
     def total(x: int, *, previous: int | None) -> int:
         return x + (previous or 0)
 
-    assert [drive.invoke(total, x, ONE) for x in (1, 2, 5)] == [1, 3, 8]
+    assert [drive.invoke(total, x, CONFIG) for x in (1, 2, 5)] == [1, 3, 8]
     assert drive.invoke(total, 1, thread_config("2")) == 1
 
 
@@ -149,7 +147,7 @@ def test_final_separates_the_returned_value_from_the_stored_one(drive):
     def flow(x: int, previous: Any) -> entrypoint.final[int | None, int]:
         return entrypoint.final(value=previous, save=2 * x)
 
-    assert [drive.invoke(flow, x, ONE) for x in (1, 2, 5)] == [None, 2, 4]
+    assert [drive.invoke(flow, x, CONFIG) for x in (1, 2, 5)] == [None, 2, 4]
     assert flow.channels["__end__"].ValueType == int | None
 
 
@@ -161,7 +159,7 @@ def test_final_may_be_none_on_both_sides(drive):
         seen.append(previous)
         return entrypoint.final(value=None, save=None)
 
-    assert [drive.invoke(flow, 1, ONE), drive.invoke(flow, 1, ONE)] == [None, None]
+    assert [drive.invoke(flow, 1, CONFIG), drive.invoke(flow, 1, CONFIG)] == [None, None]
     assert seen == [None, None]
     with pytest.raises(TypeError):
         entrypoint.final[int]
@@ -172,12 +170,12 @@ def test_update_state_sets_the_next_previous_value(drive):
     def total(x: int, previous: Any) -> int:
         return x + (previous or 0)
 
-    drive.invoke(total, 1, ONE)
-    drive.update_state(total, ONE, 10)
-    assert drive.get_state(total, ONE).values == 10
-    assert drive.invoke(total, 5, ONE) == 15
-    drive.update_state(total, ONE, entrypoint.final(value=0, save=100))
-    assert drive.invoke(total, 5, ONE) == 105
+    drive.invoke(total, 1, CONFIG)
+    drive.update_state(total, CONFIG, 10)
+    assert drive.get_state(total, CONFIG).values == 10
+    assert drive.invoke(total, 5, CONFIG) == 15
+    drive.update_state(total, CONFIG, entrypoint.final(value=0, save=100))
+    assert drive.invoke(total, 5, CONFIG) == 105
 
 
 # -- streams --------------------------------------------------------------------------------------------------
@@ -283,8 +281,8 @@ def test_in_a_task_of_another_with_a_saver(drive):
         def outer(x: int) -> int:
             return call_inner(x).result()
 
-    assert answers(drive.invoke(outer, 1, ONE)) == ["factor?"]
-    assert drive.invoke(outer, Command(resume=10), ONE) == 20
+    assert answers(drive.invoke(outer, 1, CONFIG)) == ["factor?"]
+    assert drive.invoke(outer, Command(resume=10), CONFIG) == 20
     assert log == ["step"]
 
 
@@ -387,10 +385,10 @@ def in_steps(log, saver=None):
 @each_durability
 def test_replay_in_every_durability(drive, durability):
     log = []
-    flow = in_steps(log)
-    drive.invoke(flow, 1, ONE, durability=durability)
-    drive.invoke(flow, Command(resume="A"), ONE, durability=durability)
-    drive.invoke(flow, Command(resume="B"), ONE, durability=durability)
+    thread = drive.on(in_steps(log))
+    thread.invoke(1, durability=durability)
+    thread.resume("A", durability=durability)
+    thread.resume("B", durability=durability)
     assert log == ["body", 1, "body", 2, "body", 3]
 
 
@@ -411,8 +409,8 @@ def test_stored_results_are_restored_equal_and_of_their_type(drive):
         interrupt("go on?")
         return found
 
-    drive.invoke(flow, 1, ONE)
-    found = drive.invoke(flow, Command(resume=1), ONE)
+    drive.invoke(flow, 1, CONFIG)
+    found = drive.invoke(flow, Command(resume=1), CONFIG)
     assert found == VALUES
     assert [type(f) for f in found] == [type(v) for v in VALUES]
     assert log == list(range(len(VALUES))), "each ran once"
@@ -433,8 +431,8 @@ def test_types_that_a_task_says_it_returns_are_stored(drive):
         [report] = write("tea").result()
         return report.title + interrupt("go on?")
 
-    drive.invoke(flow, 1, ONE)
-    assert drive.invoke(flow, Command(resume="!"), ONE) == "tea!"
+    drive.invoke(flow, 1, CONFIG)
+    assert drive.invoke(flow, Command(resume="!"), CONFIG) == "tea!"
 
 
 def test_a_failed_task_runs_again_and_finished_ones_do_not(drive):
@@ -458,9 +456,9 @@ def test_a_failed_task_runs_again_and_finished_ones_do_not(drive):
         return good().result(), bad().result()
 
     with pytest.raises(ValueError, match="no"):
-        drive.invoke(flow, 1, ONE)
+        drive.invoke(flow, 1, CONFIG)
     broken.append(False)
-    assert drive.invoke(flow, None, ONE) == ("good", "bad")
+    assert drive.invoke(flow, None, CONFIG) == ("good", "bad")
     assert log == ["good", "bad", "bad"]
 
 
@@ -481,16 +479,16 @@ def test_the_error_of_a_task_that_later_succeeds_is_forgotten(drive):
             first = "caught"
         return first, interrupt("go on?")
 
-    drive.invoke(flow, 1, ONE)
+    drive.invoke(flow, 1, CONFIG)
     broken[0] = False
-    assert drive.invoke(flow, Command(resume="yes"), ONE) == ("fine", "yes"), "a caught error is not kept as a result"
+    assert drive.invoke(flow, Command(resume="yes"), CONFIG) == ("fine", "yes"), "a caught error is not kept as a result"
 
 
 def test_new_input_repeats_everything(drive):
     log = []
-    flow = in_steps(log)
-    drive.invoke(flow, 1, ONE)
-    drive.invoke(flow, 1, ONE)
+    thread = drive.on(in_steps(log))
+    thread.invoke(1)
+    thread.invoke(1)
     assert log == ["body", 1, "body", 1]
 
 
@@ -516,7 +514,7 @@ def test_a_retried_body_finds_its_finished_tasks(drive):
     for saver in (None, InMemorySaver()):
         log.clear()
         flow = entrypoint(checkpointer=saver, retry_policy=policy)(body)
-        assert drive.invoke(flow, 1, ONE if saver else None) == ["a", "b"]
+        assert drive.invoke(flow, 1, CONFIG if saver else None) == ["a", "b"]
         assert log == ["a", "b", "body", "body", "body"]
 
 
@@ -534,10 +532,10 @@ def test_a_tasks_question_and_the_bodys_own_are_both_asked(drive):
         mine = interrupt("body?")
         return mine, future.result()
 
-    questions = drive.invoke(flow, 1, ONE)["__interrupt__"]
+    questions = drive.invoke(flow, 1, CONFIG)["__interrupt__"]
     assert sorted(q.value for q in questions) == ["body?", "task?"]
     given = {q.id: q.value.upper() for q in questions}
-    assert drive.invoke(flow, Command(resume=given), ONE) == ("BODY?", "TASK?")
+    assert drive.invoke(flow, Command(resume=given), CONFIG) == ("BODY?", "TASK?")
 
 
 def test_a_tasks_question_shows_once_in_the_stream(drive):
@@ -549,9 +547,9 @@ def test_a_tasks_question_shows_once_in_the_stream(drive):
     def flow(x: int) -> Any:
         return ask().result()
 
-    chunks = drive.stream(flow, 1, ONE)
+    chunks = drive.stream(flow, 1, CONFIG)
     assert [list(c) for c in chunks] == [["__interrupt__"]]
-    assert drive.stream(flow, Command(resume="yes"), ONE) == [{"ask": "yes"}, {"flow": "yes"}]
+    assert drive.stream(flow, Command(resume="yes"), CONFIG) == [{"ask": "yes"}, {"flow": "yes"}]
 
 
 def test_except_exception_cannot_swallow_a_tasks_question(drive):
@@ -566,7 +564,7 @@ def test_except_exception_cannot_swallow_a_tasks_question(drive):
         except Exception:
             return "swallowed"
 
-    assert answers(drive.invoke(flow, 1, ONE)) == ["task?"]
+    assert answers(drive.invoke(flow, 1, CONFIG)) == ["task?"]
 
 
 # -- tasks in the nodes of a graph ----------------------------------------------------------------------------
@@ -607,7 +605,7 @@ def test_parallel_nodes_may_call_the_same_task(drive):
         interrupt("b?")
         return {"log": [got]}
 
-    app = graph_of(a, b, saver=InMemorySaver())
-    drive.invoke(app, {"n": 1}, ONE)
-    assert drive.invoke(app, Command(resume=1), ONE)["log"] == ["a", "b"]
+    thread = drive.on(graph_of(a, b, saver=InMemorySaver()))
+    thread.invoke({"n": 1})
+    assert thread.resume(1)["log"] == ["a", "b"]
     assert sorted(log) == ["a", "b"]

@@ -127,9 +127,9 @@ def test_a_graph_does_the_same_after_it_was_pickled_or_copied(app, given, way, d
 
 
 def test_a_graph_from_a_pickle_stores_the_types_of_its_state(drive):
-    loaded = pickle.loads(pickle.dumps(app_of())).copy({"checkpointer": InMemorySaver()})
-    assert drive.invoke(loaded, {"x": 1}, CONFIG)["box"] == Box([1])
-    assert drive.get_state(loaded, CONFIG).values["box"] == Box([1])
+    thread = drive.on(pickle.loads(pickle.dumps(app_of())).copy({"checkpointer": InMemorySaver()}))
+    assert thread.invoke({"x": 1})["box"] == Box([1])
+    assert thread.state.values["box"] == Box([1])
 
 
 def test_a_deep_copy_shares_what_the_graph_was_lent(drive):

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from kit.graphs import CONFIG
+from stategraph import Command
+
 
 class Drive:
     """The faces of an app or a saver, called in one world: `drive.invoke(app, 1)` is `app.invoke(1)`, or
@@ -72,6 +75,39 @@ class Drive:
 
     def update_state(self, app, config, values, *args, **kwargs):
         return self.call(app, "update_state", config, values, *args, **kwargs)
+
+    def on(self, app, config=CONFIG):
+        return Thread(self, app, config)
+
+
+class Thread:
+    """One thread of an app, called in one world: `thread.invoke(1)` is `drive.invoke(app, 1, config)`. Another config,
+    as of an older checkpoint, may be given to each call."""
+
+    def __init__(self, drive, app, config):
+        self.drive, self.app, self.config = drive, app, config
+
+    def invoke(self, input, config=None, **kwargs):
+        return self.drive.invoke(self.app, input, config or self.config, **kwargs)
+
+    def resume(self, answer, **kwargs):
+        return self.invoke(Command(resume=answer), **kwargs)
+
+    def stream(self, input, config=None, **kwargs):
+        return self.drive.stream(self.app, input, config or self.config, **kwargs)
+
+    @property
+    def state(self):
+        return self.get_state()
+
+    def get_state(self, config=None, **kwargs):
+        return self.drive.get_state(self.app, config or self.config, **kwargs)
+
+    def history(self, config=None, **kwargs):
+        return self.drive.history(self.app, config or self.config, **kwargs)
+
+    def update(self, values, *args, **kwargs):
+        return self.drive.update_state(self.app, self.config, values, *args, **kwargs)
 
 
 each_durability = pytest.mark.parametrize("durability", ["sync", "async", "exit"])

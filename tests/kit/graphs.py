@@ -15,6 +15,10 @@ class Log(TypedDict, total=False):
     log: Annotated[list[str], operator.add]
 
 
+EMPTY = {"log": []}
+"""The input of a graph with a log that has nothing in it."""
+
+
 class Count(TypedDict):
     n: int
 

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 from typing_extensions import TypedDict
 
+from kit.graphs import CONFIG as CFG
 from stategraph import Command, InMemorySaver, StateGraph, interrupt
-
-CFG = {"configurable": {"thread_id": "1"}}
 
 
 class State(TypedDict, total=False):

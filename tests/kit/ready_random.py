@@ -6,8 +6,6 @@ from zlib import crc32
 from kit.ready_graphs import State
 from stategraph import START, InMemorySaver, Send, StateGraph, interrupt
 
-EMPTY = {"log": []}
-
 
 class Died(BaseException):
     """The process ends here."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from operator import add
 from typing import Annotated, Any, TypedDict
 
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, graph_of
 from stategraph import (
     END,
     START,
@@ -60,13 +60,13 @@ def map_reduce(pages=9, failing=(3, 3, 7)):
 
 
 def asking():
-    graph = StateGraph(Log)
-    graph.add_node("draft", note("draft"))
-    graph.add_node("ask", lambda state: {"log": [interrupt({"publish?": state["log"][-1]})]})
-    graph.add_node("check", note("checked"))
-    graph.add_node("publish", note("published"))
-    graph.add_edge(START, "draft").add_edge("draft", "ask").add_edge("draft", "check")
-    graph.add_edge(["ask", "check"], "publish")
+    graph = graph_of(
+        Log, "S>draft>ask draft>check [ask,check]>publish",
+        draft=note("draft"),
+        ask=lambda state: {"log": [interrupt({"publish?": state["log"][-1]})]},
+        check=note("checked"),
+        publish=note("published"),
+    )
     return compiled(graph, "approval")
 
 
@@ -87,8 +87,7 @@ def failed() -> StoredThread:
         error.add_note("a note")
         raise error from KeyError("the cause")
 
-    graph = StateGraph(Log).add_node("aside", note("aside")).add_node("bad", bad).add_node("last", note("last"))
-    graph.add_edge(START, "aside").add_edge(START, "bad").add_edge(["aside", "bad"], "last")
+    graph = graph_of(Log, "S>aside S>bad [aside,bad]>last", aside=note("aside"), bad=bad, last=note("last"))
     app = compiled(graph, "failing")
     try:
         app.invoke({"log": []}, CONFIG)

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import pytest
 from hypothesis import strategies as st
+from kit.graphs import CONFIG
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -223,7 +224,6 @@ class Thread:
         return log, questions
 
 
-CFG = {"configurable": {"thread_id": "1"}}
 CALLS = 40  # of one thread
 
 
@@ -257,10 +257,10 @@ class World:
         return self.runner.run(getattr(self.app, "a" + method)(*args))
 
     def history(self, limit=None):
-        return list(self.app.get_state_history(CFG, limit=limit))
+        return list(self.app.get_state_history(CONFIG, limit=limit))
 
     def config(self, at):
-        return CFG if at is None else {"configurable": {"thread_id": "1", "checkpoint_id": self.ids[at]}}
+        return CONFIG if at is None else {"configurable": {"thread_id": "1", "checkpoint_id": self.ids[at]}}
 
     def result(self, *args):
         result = self.call("invoke", *args) or {}
@@ -367,7 +367,7 @@ def same(world: World, model, before):
         world.ids.append(snapshot.config["configurable"]["checkpoint_id"])
     assert [world.row(s) for s in reversed(fresh)] == [p.shown() for p in model.points[before:]]
     if model.points:
-        state = world.call("get_state", CFG)
+        state = world.call("get_state", CONFIG)
         assert state.config["configurable"]["checkpoint_id"] == world.ids[-1]
         assert (state.values.get("log", []), state.next, [q.value for q in state.interrupts]) == model.points[-1].live()
 

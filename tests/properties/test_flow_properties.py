@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.flow_graphs import Script, build, show
+from kit.graphs import EMPTY
 
 from stategraph import InMemorySaver
 
@@ -60,7 +61,7 @@ def joins(draw) -> tuple[str, Script, list[str], str]:
 
 
 def run(text, script: Script, drive):
-    return drive.invoke(build(text, script).compile(), {"log": []})["log"]
+    return drive.invoke(build(text, script).compile(), EMPTY)["log"]
 
 
 @given(joins())
@@ -93,8 +94,8 @@ def test_sync_and_async_run_the_same_supersteps_and_end(made):
 
     text, script = made
     app = build(text, script).compile()
-    log = app.invoke({"log": []})["log"]
-    assert asyncio.run(app.ainvoke({"log": []}))["log"] == log
+    log = app.invoke(EMPTY)["log"]
+    assert asyncio.run(app.ainvoke(EMPTY))["log"] == log
     assert len(log) < 200
 
 
@@ -103,7 +104,7 @@ def test_stopped_anywhere_and_resumed_it_is_as_never_stopped(drive, made, stops)
     text, script = made
     straight = show(run(text, script, drive))
     saver, config = InMemorySaver(), {"configurable": {"thread_id": "t"}}
-    given = {"log": []}
+    given = EMPTY
     for step in range(60):
         before = "*" if stops >> (step % 12) & 1 or step == 0 else None
         app = build(text, script).compile(checkpointer=saver, interrupt_before=before or [])

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.flow_cases import CASES
-from kit.graphs import Log, chain_of
+from kit.graphs import Log, chain_of, graph_of
 from kit.pausing_graphs import asks, fails, says
 from kit.shapes import POSTED, each_shape, shaped
 from kit.upgrades import (
@@ -220,8 +220,7 @@ def inside(**nodes):
 
 def joined(*before):
     """A node asks; with another trigger its tasks have other ids."""
-    graph = StateGraph(Log).add_node("a", says("a")).add_node("b", says("b")).add_node("q", asks("q"))
-    graph.add_edge(START, "a").add_edge(START, "b").add_edge("a", "q")
+    graph = graph_of(Log, "S>a S>b a>q", a=says("a"), b=says("b"), q=asks("q"))
     return graph.add_edge([*before], "q") if before else graph
 
 

@@ -8,13 +8,12 @@ import threading
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import thread_config
+from kit.graphs import CONFIG, thread_config
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue, Topic
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import ChannelWriteEntry, NodeBuilder, Pregel
 
-CONFIG = thread_config("1")
 WAIT = 5.0
 
 

@@ -69,11 +69,11 @@ def test_a_call_after_a_failure_finds_it(drive, effects):
             raise ConnectionError
         return {"log": [receipt]}
 
-    app = app_of(drive, effects, body)
+    thread = drive.on(app_of(drive, effects, body))
     with pytest.raises(ConnectionError):
-        drive.invoke(app, {}, CONFIG)
-    assert drive.get_state(app, CONFIG).next == ("pay",), "the record is no output of the task"
-    assert drive.invoke(app, None, CONFIG) == {"log": ["receipt 1"]}
+        thread.invoke({})
+    assert thread.state.next == ("pay",), "the record is no output of the task"
+    assert thread.invoke(None) == {"log": ["receipt 1"]}
     assert effects.calls == effects.rows() == ["book"]
 
 
@@ -127,18 +127,18 @@ def test_an_edit_takes_it_along(drive, effects):
 
 
 def test_a_fork_has_it_again(drive, effects):
-    app = asking(drive, effects)
-    drive.invoke(app, {}, CONFIG)
-    drive.invoke(app, Command(resume="yes"), CONFIG)
-    (before_ask,) = [each for each in drive.history(app, CONFIG) if each.next == ("ask",)]
-    drive.invoke(app, None, before_ask.config)
+    thread = drive.on(asking(drive, effects))
+    thread.invoke({})
+    thread.resume("yes")
+    (before_ask,) = [each for each in thread.history() if each.next == ("ask",)]
+    thread.invoke(None, before_ask.config)
     assert effects.calls == ["book", "task"] * 2 and effects.rows() == ["book"] * 2
 
 
 def test_a_new_input_has_it_again(drive, effects):
-    app = asking(drive, effects)
-    drive.invoke(app, {}, CONFIG)
-    drive.invoke(app, {}, CONFIG)
+    thread = drive.on(asking(drive, effects))
+    thread.invoke({})
+    thread.invoke({})
     assert effects.calls == ["book", "task"] * 2 and effects.rows() == ["book"] * 2
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.graphs import EMPTY
 from kit.pausing_graphs import CFG, graph
 
-from stategraph import END, START, Command, InMemorySaver, entrypoint, interrupt, task
+from stategraph import END, START, InMemorySaver, entrypoint, interrupt, task
 from stategraph.checkpoint.base import RETURN
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.drivers.journal import Journal
@@ -69,7 +70,7 @@ async def acalling(state):
 
 def test_a_call_waits_for_the_checkpoint_at_which_it_is_recorded(drive, saver):
     app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
-    drive.invoke(app, {"log": []}, CFG, durability="async")
+    drive.invoke(app, EMPTY, CFG, durability="async")
     assert app.get_state(CFG).values == {"log": ["a", 2, 4]}
     assert len(list(app.get_state_history(CFG))) == 4
     stored = [entry.split()[1] for entry in saver.order if entry.startswith("checkpoint")]
@@ -81,7 +82,7 @@ def test_a_call_waits_for_the_checkpoint_at_which_it_is_recorded(drive, saver):
 
 def test_calls_of_coroutines_wait_for_the_checkpoint(saver):
     app = graph({"a": lambda s: {"log": ["a"]}, "b": acalling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
-    asyncio.run(app.ainvoke({"log": []}, CFG, durability="async"))
+    asyncio.run(app.ainvoke(EMPTY, CFG, durability="async"))
     assert app.get_state(CFG).values == {"log": ["a", 3, 6]}
 
 
@@ -127,7 +128,7 @@ def test_after_a_failed_checkpoint_no_call_is_recorded(drive, saver, monkeypatch
 
     monkeypatch.setattr(saver, "commit", commit)
     with pytest.raises(Full):
-        drive.invoke(app, {"log": []}, CFG, durability="async")
+        drive.invoke(app, EMPTY, CFG, durability="async")
     monkeypatch.undo()
     assert app.get_state(CFG).next == ("a",)
     assert not [entry for entry in saver.order if entry.startswith("beside")]
@@ -177,12 +178,12 @@ def many_calls(saver, waits, words=""):
 
 
 def test_results_of_calls_that_wait_together_are_recorded_together(drive, counting):
-    flow = many_calls(counting, threading.Event())
-    drive.invoke(flow, {}, CFG)
+    thread = drive.on(many_calls(counting, threading.Event()))
+    thread.invoke({})
     assert sum(counting.brought) == 40
     assert len([each for each in counting.brought if each]) < 40
     counting.brought.clear()
-    assert drive.invoke(flow, Command(resume=True), CFG) == [str(number) for number in range(40)]
+    assert thread.resume(True) == [str(number) for number in range(40)]
     assert sum(counting.brought) == 0, "each is found"
 
 

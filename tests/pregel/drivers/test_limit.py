@@ -16,7 +16,6 @@ from kit.graphs import CONFIG
 
 from stategraph import (
     START,
-    Command,
     InMemorySaver,
     Limit,
     RetryPolicy,
@@ -315,12 +314,12 @@ def test_a_number_is_no_limit():
 
 def test_an_answer_needs_a_place_again(drive):
     shared = Limit(1)
-    app = (
+    thread = drive.on(
         StateGraph(State)
         .add_node("ask", lambda state: {"log": [interrupt("?")]}, limit=shared)
         .add_edge(START, "ask")
         .compile(checkpointer=InMemorySaver())
     )
-    drive.invoke(app, {}, CONFIG)
+    thread.invoke({})
     assert shared._taken == 0
-    assert drive.invoke(app, Command(resume=5), CONFIG)["log"] == [5]
+    assert thread.resume(5)["log"] == [5]

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG, Log, chain_of
+from kit.graphs import CONFIG, EMPTY, Log, chain_of
 
 from stategraph import (
     CheckpointConflictError,
@@ -81,12 +81,12 @@ def waits_in_line(count=1):
 def collide(drive, saver, how, *, before=None):
     """A run is held in its first node; another call comes with `multitask=how`; both outcomes."""
     gate = Gate()
-    app = make(saver, gate, is_async=drive.is_async)
+    thread = drive.on(make(saver, gate, is_async=drive.is_async))
     if before is not None:
-        drive.invoke(app, {"log": before}, CONFIG)
-    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG))
+        thread.invoke({"log": before})
+    live, first = started(lambda: thread.invoke({"log": ["hold"]}))
     assert gate.reached.wait(20)
-    late, second = started(lambda: drive.invoke(app, {"log": ["new"]}, CONFIG, multitask=how))
+    late, second = started(lambda: thread.invoke({"log": ["new"]}, multitask=how))
     if how == "reject" or (how == "rollback" and drive.is_async):  # coroutines are cancelled at once
         late.join(20)
     else:
@@ -171,7 +171,7 @@ async def test_a_call_that_was_cancelled_by_its_caller_stays_cancelled():
         await asyncio.Event().wait()
 
     app = chain_of(Log, a=node).compile(checkpointer=InMemorySaver())
-    live = asyncio.create_task(app.ainvoke({"log": []}, CONFIG))
+    live = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
     await reached.wait()
     live.cancel()
     waiting = asyncio.create_task(app.ainvoke(None, CONFIG, multitask="enqueue"))
@@ -183,18 +183,18 @@ async def test_a_call_that_was_cancelled_by_its_caller_stays_cancelled():
 
 @pytest.mark.parametrize("how", WAITING)
 def test_on_an_idle_thread_it_is_an_ordinary_call(drive, how):
-    app = make(InMemorySaver())
-    drive.invoke(app, {"log": ["x"]}, CONFIG, multitask=how)
-    assert drive.invoke(app, {"log": ["y"]}, CONFIG, multitask=how) == {"log": ["x", "a1", "b2", "y", "a4", "b5"]}
-    assert drive.invoke(app, {"log": ["z"]}, CONFIG, multitask="reject")["log"][-3] == "z"
+    thread = drive.on(make(InMemorySaver()))
+    thread.invoke({"log": ["x"]}, multitask=how)
+    assert thread.invoke({"log": ["y"]}, multitask=how) == {"log": ["x", "a1", "b2", "y", "a4", "b5"]}
+    assert thread.invoke({"log": ["z"]}, multitask="reject")["log"][-3] == "z"
 
 
 def test_streams_are_queued(drive, saver):
     gate = Gate()
-    app = make(saver, gate)
-    live, first = started(lambda: drive.stream(app, {"log": ["hold"]}, CONFIG, stream_mode="values", multitask="reject"))
+    thread = drive.on(make(saver, gate))
+    live, first = started(lambda: thread.stream({"log": ["hold"]}, stream_mode="values", multitask="reject"))
     assert gate.reached.wait(20)
-    late, second = started(lambda: drive.stream(app, {"log": ["new"]}, CONFIG, multitask="enqueue"))
+    late, second = started(lambda: thread.stream({"log": ["new"]}, multitask="enqueue"))
     waits_in_line(1)
     gate.opened.set()
     live.join(20)
@@ -239,10 +239,10 @@ def test_an_interrupt_stops_the_calls_queued_before_it(saver):
 
 def test_a_control_that_several_runs_share_is_not_drained(drive):
     saver, gate, control = InMemorySaver(), Gate(), RunControl()
-    app = make(saver, gate)
-    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG, control=control))
+    thread = drive.on(make(saver, gate))
+    live, first = started(lambda: thread.invoke({"log": ["hold"]}, control=control))
     assert gate.reached.wait(20)
-    late, second = started(lambda: drive.invoke(app, {"log": ["new"]}, CONFIG, control=control, multitask="interrupt"))
+    late, second = started(lambda: thread.invoke({"log": ["new"]}, control=control, multitask="interrupt"))
     waits_in_line()
     gate.opened.set()
     live.join(20)
@@ -276,16 +276,16 @@ def test_a_node_does_not_wait_for_its_own_run(drive, how):
         return {"log": ["a"]}
 
     app = chain_of(Log, a=node).compile(checkpointer=saver)
-    assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["a"]}
+    assert drive.invoke(app, EMPTY, CONFIG) == {"log": ["a"]}
     assert "it would wait for itself" in seen[0]
 
 
 def test_without_it_the_head_decides(drive):
     saver, gate = InMemorySaver(), Gate()
-    app = make(saver, gate)
-    live, first = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG))
+    thread = drive.on(make(saver, gate))
+    live, first = started(lambda: thread.invoke({"log": ["hold"]}))
     assert gate.reached.wait(20)
-    drive.invoke(app, {"log": ["new"]}, CONFIG)
+    thread.invoke({"log": ["new"]})
     gate.opened.set()
     live.join(20)
     assert isinstance(first[0], CheckpointConflictError)
@@ -293,10 +293,10 @@ def test_without_it_the_head_decides(drive):
 
 def test_what_it_cannot_be_is_refused(drive):
     with pytest.raises(ValueError, match="multitask must be 'reject', 'enqueue', 'interrupt' or 'rollback'"):
-        drive.invoke(make(InMemorySaver()), {"log": []}, CONFIG, multitask="maybe")
+        drive.invoke(make(InMemorySaver()), EMPTY, CONFIG, multitask="maybe")
     with pytest.raises(ValueError, match="multitask must be"):
-        drive.stream(make(InMemorySaver()), {"log": []}, CONFIG, multitask="maybe")
+        drive.stream(make(InMemorySaver()), EMPTY, CONFIG, multitask="maybe")
     with pytest.raises(ValueError, match="needs a graph with a checkpointer of its own"):
-        drive.invoke(make(None), {"log": []}, CONFIG, multitask="enqueue")
+        drive.invoke(make(None), EMPTY, CONFIG, multitask="enqueue")
     with pytest.raises(ValueError, match="needs a thread_id"):
-        drive.invoke(make(InMemorySaver()), {"log": []}, None, multitask="enqueue")
+        drive.invoke(make(InMemorySaver()), EMPTY, None, multitask="enqueue")

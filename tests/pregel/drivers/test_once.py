@@ -11,7 +11,6 @@ from kit.graphs import CONFIG, Log, chain_of
 
 from stategraph import (
     START,
-    Command,
     RetryPolicy,
     Runtime,
     StateGraph,
@@ -107,9 +106,9 @@ def test_a_task_of_the_functional_api_has_effects_of_its_own(drive, saver):
         found = [await pay(each) for each in what]
         return [*found, interrupt("content?")]
 
-    app = abuy if drive.is_async else buy
-    drive.invoke(app, ["book", "pen"], CONFIG)
-    assert drive.invoke(app, Command(resume="yes"), CONFIG) == ["receipt 1", "receipt 2", "yes"]
+    thread = drive.on(abuy if drive.is_async else buy)
+    thread.invoke(["book", "pen"])
+    assert thread.resume("yes") == ["receipt 1", "receipt 2", "yes"]
     assert till.calls == ["book", "pen"]
 
 

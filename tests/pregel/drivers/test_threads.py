@@ -10,7 +10,7 @@ import threading
 from contextvars import ContextVar
 
 import pytest
-from kit.graphs import thread_config
+from kit.graphs import CONFIG, thread_config
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
@@ -24,7 +24,6 @@ from stategraph.pregel import (
     RetryPolicy,
 )
 
-CONFIG = thread_config("1")
 WAIT = 5.0
 """Seconds after which a test gives up waiting for what must happen at once."""
 VAR = ContextVar("VAR", default="unset")
@@ -165,13 +164,13 @@ def test_stop_iteration_from_a_node_names_the_node(drive):
     ],
 )
 def test_errors_outside_the_body_name_node_or_key_and_leave_the_thread_as_it_was(drive, broken, error, count):
-    app = graph({"bad": broken, **{f"n{i}": node(lambda _: ["ok"]) for i in range(count - 1)}}, InMemorySaver())
+    thread = drive.on(graph({"bad": broken, **{f"n{i}": node(lambda _: ["ok"]) for i in range(count - 1)}}, InMemorySaver()))
     for given in (1, None):
         with pytest.raises(error) as caught:
-            drive.invoke(app, given, CONFIG)
+            thread.invoke(given)
         text = " ".join([str(caught.value), *caught.value.__notes__])
         assert "bad" in text or "'log'" in text or "'b'" in text
-        snapshot = drive.get_state(app, CONFIG)
+        snapshot = thread.state
         assert "bad" in snapshot.next
         assert snapshot.metadata["step"] == -1
         assert set(snapshot.values["log"]) <= {"ok"}

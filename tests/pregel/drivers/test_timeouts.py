@@ -385,11 +385,10 @@ def test_an_error_handler_takes_over_at_the_deadline(drive, gate):
 
 
 def test_a_question_asked_in_time_is_asked(drive):
-    from stategraph import Command
 
-    app = app_of(lambda s: {"log": [interrupt("?")]}, InMemorySaver(), timeout=60)
-    assert "__interrupt__" in drive.invoke(app, {"n": 1}, CONFIG)
-    assert drive.invoke(app, Command(resume="A"), CONFIG)["log"] == ["A"]
+    thread = drive.on(app_of(lambda s: {"log": [interrupt("?")]}, InMemorySaver(), timeout=60))
+    assert "__interrupt__" in thread.invoke({"n": 1})
+    assert thread.resume("A")["log"] == ["A"]
 
 
 def test_a_send_brings_its_own_limit(drive, gate):
@@ -426,11 +425,11 @@ def test_siblings_of_a_sync_node_that_is_abandoned_are_kept(drive, gate):
         return {"log": ["quick"]}
 
     graph = StateGraph(State).add_node(slow, timeout=SHORT).add_node(quick)
-    app = graph.add_edge(START, "slow").add_edge(START, "quick").compile(checkpointer=saver)
+    thread = drive.on(graph.add_edge(START, "slow").add_edge(START, "quick").compile(checkpointer=saver))
     with pytest.raises(NodeTimeoutError):
-        drive.invoke(app, {"n": 1}, CONFIG)
+        thread.invoke({"n": 1})
     gate.open()
-    assert drive.invoke(app, None, CONFIG)["log"] == ["quick", "slow"]
+    assert thread.invoke(None)["log"] == ["quick", "slow"]
     assert log == ["quick"]
 
 
@@ -631,14 +630,14 @@ def test_nothing_late_reaches_the_saver_once_the_run_is_over(drive, gate):
             gate.ended.set()
 
     saver = Noting()
-    app = app_of(node, saver, timeout=SHORT)
+    thread = drive.on(app_of(node, saver, timeout=SHORT))
     with pytest.raises(NodeTimeoutError):
-        drive.invoke(app, {"n": 1}, CONFIG)
+        thread.invoke({"n": 1})
     over.set()
     gate.open()
     assert gate.ended.wait(WAIT)
     assert [type(f) for f in failures] == [GraphAbandoned]
-    assert drive.get_state(app, CONFIG).values == {"n": 1, "log": []}
+    assert thread.state.values == {"n": 1, "log": []}
 
 
 # -- graphs ---------------------------------------------------------------------------------------------------
@@ -702,9 +701,9 @@ def test_a_superstep_ends_at_its_limit(drive, gate):
         log.append("quick")
         return ["quick"]
 
-    app = stepping({"slow": slow, "quick": quick}, saver)
+    thread = drive.on(stepping({"slow": slow, "quick": quick}, saver))
     with pytest.raises(TimeoutError) as caught:
-        drive.invoke(app, 1, CONFIG)
+        thread.invoke(1)
     error = caught.value
     assert isinstance(error, StepTimeoutError)
     assert (error.unfinished, error.timeout) == (("slow",), SHORT)
@@ -713,9 +712,9 @@ def test_a_superstep_ends_at_its_limit(drive, gate):
     gate.open()
     assert gate.ended.wait(WAIT)
     gate.ended.clear()
-    assert drive.get_state(app, CONFIG).next == ("slow",)
-    app.step_timeout = None
-    assert drive.invoke(app, None, CONFIG) == ["quick", "slow"]
+    assert thread.state.next == ("slow",)
+    thread.app.step_timeout = None
+    assert thread.invoke(None) == ["quick", "slow"]
     assert sorted(log) == ["quick", "slow", "slow"]
 
 
@@ -778,7 +777,6 @@ def test_every_superstep_has_the_whole_limit(drive):
 
 
 def test_errors_and_questions_are_as_without_it(drive):
-    from stategraph import Command
 
     def fail(x):
         raise KeyError("mine")
@@ -788,9 +786,9 @@ def test_errors_and_questions_are_as_without_it(drive):
 
     with pytest.raises(KeyError, match="mine"):
         drive.invoke(stepping({"fail": fail, "fine": lambda x: ["fine"]}, timeout=60), 1)
-    app = stepping({"ask": ask, "fine": lambda x: ["fine"]}, InMemorySaver(), timeout=60)
-    assert "__interrupt__" in drive.invoke(app, 1, CONFIG)
-    assert drive.invoke(app, Command(resume="A"), CONFIG) == ["A", "fine"]
+    thread = drive.on(stepping({"ask": ask, "fine": lambda x: ["fine"]}, InMemorySaver(), timeout=60))
+    assert "__interrupt__" in thread.invoke(1)
+    assert thread.resume("A") == ["A", "fine"]
 
 
 def test_a_nested_graph_that_is_late_stops(drive, gate):

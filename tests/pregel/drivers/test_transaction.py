@@ -394,11 +394,11 @@ def test_elsewhere_a_retry_a_resume_and_an_edit_find_it(drive, other_saver, own,
 def test_elsewhere_an_error_undoes_it(drive, own):
     bank, on = own
     bank.fails = [ConnectionError()]
-    app = elsewhere(drive, InMemorySaver(), bank.pay, on)
+    thread = drive.on(elsewhere(drive, InMemorySaver(), bank.pay, on))
     with pytest.raises(ConnectionError):
-        drive.invoke(app, {}, CONFIG)
+        thread.invoke({})
     assert bank.rows() == []
-    assert drive.invoke(app, None, CONFIG)["log"] == ["a", "receipt 2"]
+    assert thread.invoke(None)["log"] == ["a", "receipt 2"]
     assert bank.rows() == ["book"]
 
 
@@ -512,14 +512,14 @@ def test_an_encrypted_saver(drive, bank):
 
 
 def test_foreign_tables_are_left_alone(drive, bank):
-    app = asking(drive, bank)
-    drive.invoke(app, {}, CONFIG)
-    drive.invoke(app, Command(resume="yes"), CONFIG)
+    thread = drive.on(asking(drive, bank))
+    thread.invoke({})
+    thread.resume("yes")
     bank.saver.copy_thread("t", "copy")
     bank.saver.prune(["t"])
     bank.saver.delete_thread("t")
     assert bank.rows() == ["book"]
-    assert app.get_state(thread_config("copy")).values["log"] == ["a", "receipt 1", "charged", "yes"]
+    assert thread.app.get_state(thread_config("copy")).values["log"] == ["a", "receipt 1", "charged", "yes"]
 
 
 # -- Postgres -----------------------------------------------------------------------------------------------------
@@ -603,12 +603,12 @@ def test_what_was_in_the_way_of_others_is_called_again(drive, server, fails):
 def test_a_lost_commit_response(drive, server, monkeypatch, arrives):
     """If it had arrived the record is found; else the function is called again."""
     server.calls = lose(monkeypatch, "COMMIT", arrives=arrives)
-    app = one_node(drive, lambda state: pay_and_ask(server), server.saver)
-    asked = drive.invoke(app, {}, CONFIG)
+    thread = drive.on(one_node(drive, lambda state: pay_and_ask(server), server.saver))
+    asked = thread.invoke({})
     assert asked["__interrupt__"][0].value == "content?"
     assert server.rows() == ["book"]
     assert len(server.calls) == (1 if arrives else 2)
-    answered = drive.invoke(app, Command(resume="yes"), CONFIG)
+    answered = thread.resume("yes")
     assert answered == {"log": [f"receipt {len(server.calls)}", "yes"]}
 
 

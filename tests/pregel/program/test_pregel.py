@@ -217,11 +217,11 @@ def test_a_write_computed_for_an_unknown_channel_fails_in_its_task(drive):
 @pytest.mark.parametrize("bad", [Send("wrok", 1), "work", None])
 def test_a_send_to_an_unknown_node_fails_in_its_task_and_leaves_the_thread_unchanged(drive, bad):
     node = only("a").write_to(ChannelWriteTupleEntry(lambda x: [(TASKS, bad)] if x else [("o", x)]))
-    graph = app({"n": node, "work": on("o")}, cells("ao"), checkpointer=InMemorySaver())
+    thread = drive.on(app({"n": node, "work": on("o")}, cells("ao"), checkpointer=InMemorySaver()), Cfg)
     with pytest.raises(InvalidUpdateError, match="node 'n'"):
-        drive.invoke(graph, 1, Cfg)
-    assert drive.get_state(graph, Cfg).next == ("n",)
-    assert drive.invoke(graph, 0, Cfg) == 0
+        thread.invoke(1)
+    assert thread.state.next == ("n",)
+    assert thread.invoke(0) == 0
 
 
 def test_a_built_node_does_not_change_with_its_builder():
@@ -425,9 +425,9 @@ def test_untracked_values_of_a_send_are_in_no_checkpoint(drive, durability):
         "plan": only("a").write_to(ChannelWriteTupleEntry(lambda n: [(TASKS, [Send("work", {"n": n, "u": lock})])])),
         "work": NodeBuilder().do(work).write_to("o"),
     }
-    graph = app(nodes, {**cells("ao"), "u": UntrackedValue(object)}, checkpointer=InMemorySaver())
-    drive.invoke(graph, 5, Cfg, durability=durability)
-    assert drive.invoke(graph, Command(resume="yes"), Cfg) == "yes"
+    thread = drive.on(app(nodes, {**cells("ao"), "u": UntrackedValue(object)}, checkpointer=InMemorySaver()), Cfg)
+    thread.invoke(5, durability=durability)
+    assert thread.resume("yes") == "yes"
     assert seen == [{"n": 5, "u": lock}, {"n": 5}]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import pytest
 from kit.drive import each_case, each_durability
-from kit.graphs import CONFIG, chain_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
 from kit.ready_graphs import State, build, by_order, ends_by, sends, show, times
 from typing_extensions import TypedDict
 
@@ -29,8 +29,6 @@ from stategraph import (
     interrupt,
 )
 from stategraph.channels import LastValue, UntrackedValue
-
-EMPTY = {"log": []}
 
 EXAMPLES = {
     "diamond": ("S>a>b>d a>c>d", {}, ["b", "c"], "a / b / c / d"),
@@ -58,17 +56,17 @@ EXAMPLES = {
 @pytest.mark.filterwarnings("ignore:the join of b, c")
 @each_case("graph, routes, order, steps", EXAMPLES.values())
 def test_a_task_starts_when_its_inputs_are_there(drive, graph, routes, order, steps):
-    app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build(graph, routes).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order(*order)):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert show(drive.history(app, CONFIG)) == steps
+        thread.invoke(EMPTY)
+    assert show(thread.history()) == steps
 
 
 def test_waiting_and_running_tasks_are_next(drive):
-    app = build("S>a>d S>b>d").compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>a>d S>b>d").compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("a", "b")):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert [each.next for each in reversed(drive.history(app, CONFIG))] == [
+        thread.invoke(EMPTY)
+    assert [each.next for each in reversed(thread.history())] == [
         ("__start__",),
         ("a", "b"),
         ("b", "d"),
@@ -78,10 +76,10 @@ def test_waiting_and_running_tasks_are_next(drive):
 
 
 def test_a_trigger_while_a_node_runs_starts_it_again_afterwards(drive):
-    app = build("S>x r:S=w w>x", {"S": sends("w", 1)}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>x r:S=w w>x", {"S": sends("w", 1)}).compile(InMemorySaver(), schedule="ready"))
     # x waits for nobody but w; the edge into it and w lead to one run.
-    drive.invoke(app, EMPTY, CONFIG)
-    assert show(drive.history(app, CONFIG)) == "w1 / x"
+    thread.invoke(EMPTY)
+    assert show(thread.history()) == "w1 / x"
 
 
 # -- what a task reads, and what it may write ----------------------------------------------------------------------
@@ -121,18 +119,18 @@ def plain_graph(**options):
 
 
 def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive):
-    app = plain_graph(checkpointer=InMemorySaver())
+    thread = drive.on(plain_graph(checkpointer=InMemorySaver()))
     with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError) as raised:
-        drive.invoke(app, EMPTY, CONFIG)
+        thread.invoke(EMPTY)
     assert (raised.value.key, raised.value.task, raised.value.writer) == ("last", "a", "b")
-    state = drive.get_state(app, CONFIG)
+    state = thread.state
     assert (state.values, state.next) == ({"last": "b", "log": ["b"]}, ("a",))
     assert isinstance(state.tasks[0].error, ConcurrentUpdateError)
     # Started again after an edit, it writes after what the other has written.
-    drive.update_state(app, CONFIG, {"last": "edit"}, START)
+    thread.update({"last": "edit"}, START)
     with ends_by(by_order("a", "b")), pytest.raises(ConcurrentUpdateError):
-        drive.invoke(app, None, CONFIG)
-    assert drive.get_state(app, CONFIG).values["last"] == "a"
+        thread.invoke(None)
+    assert thread.state.values["last"] == "a"
 
 
 @each_durability
@@ -144,19 +142,19 @@ def test_a_refused_task_does_not_run_again_until_it_can_start_again(drive, durab
         return {"last": "mail"}
 
     builder = StateGraph(Plain).add_node("a", mail).add_node("b", write_last("b"))
-    app = builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'") as raised:
-        drive.invoke(app, EMPTY, CONFIG, durability=durability)
+        thread.invoke(EMPTY, durability=durability)
     assert "During task with name 'a'" in raised.value.__notes__[0]
     if durability == "exit":  # there each call starts it again, in the state as it is
-        assert drive.invoke(app, None, CONFIG, durability=durability)["last"] == "mail"
+        assert thread.invoke(None, durability=durability)["last"] == "mail"
         return
     for _ in range(2):
         with pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'"):
-            drive.invoke(app, None, CONFIG, durability=durability)
+            thread.invoke(None, durability=durability)
     assert ran == ["mail"]
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, "b")
-    assert drive.invoke(app, None, CONFIG)["last"] == "mail" and ran == ["mail", "mail"]
+    thread.update({"log": ["edit"]}, "b")
+    assert thread.invoke(None)["last"] == "mail" and ran == ["mail", "mail"]
 
 
 def test_a_task_refused_again_after_an_edit_does_not_run_again(drive):
@@ -167,15 +165,15 @@ def test_a_task_refused_again_after_an_edit_does_not_run_again(drive):
         return {"last": "slow"}
 
     builder = StateGraph(Plain).add_node("slow", slow).add_node("a", write_last("a")).add_node("b", write_last("b"))
-    app = builder.add_edge(START, "a").add_edge(START, "slow").add_edge("a", "b").compile(
+    thread = drive.on(builder.add_edge(START, "a").add_edge(START, "slow").add_edge("a", "b").compile(
         InMemorySaver(), schedule="ready", interrupt_before=["b"]
-    )
+    ))
     with ends_by(by_order("a", "slow")), pytest.raises(ConcurrentUpdateError):
-        drive.invoke(app, EMPTY, CONFIG)
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+        thread.invoke(EMPTY)
+    thread.update({"log": ["edit"]}, "a")
     for _ in range(3):
         with ends_by(by_order("b", "slow")), pytest.raises(ConcurrentUpdateError, match="'slow' started before 'b'"):
-            drive.invoke(app, None, CONFIG, interrupt_before=[])
+            thread.invoke(None, interrupt_before=[])
     assert ran == ["slow", "slow"]
 
 
@@ -183,14 +181,14 @@ def test_a_refusal_in_a_nested_graph_is_resolved_there(drive):
     """The task around it was not refused: it goes on, and its graph with what the edit has let start again."""
     builder = StateGraph(Plain).add_node("a", write_last("a")).add_node("b", write_last("b"))
     inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
-    app = chain_of(Plain, a=inside).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(chain_of(Plain, a=inside).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("b", "a")):
         for _ in range(2):
             with pytest.raises(ConcurrentUpdateError):
-                drive.invoke(app, EMPTY if not drive.history(app, CONFIG) else None, CONFIG)
-        inner = drive.get_state(app, CONFIG).tasks[0].state
-        drive.update_state(app, inner, {"log": ["edit"]}, "b")
-        assert drive.invoke(app, None, CONFIG)["last"] == "a"
+                thread.invoke(EMPTY if not thread.history() else None)
+        inner = thread.state.tasks[0].state
+        drive.update_state(thread.app, inner, {"log": ["edit"]}, "b")
+        assert thread.invoke(None)["last"] == "a"
 
 
 def test_a_plain_key_of_the_parent_that_changed_meanwhile_is_not_written_by_an_edited_subgraph(drive):
@@ -198,13 +196,13 @@ def test_a_plain_key_of_the_parent_that_changed_meanwhile_is_not_written_by_an_e
     builder = StateGraph(Plain, output_schema=State).add_node("a", write_last("a")).add_node("b", write_last("b"))
     inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
     outer = StateGraph(Plain).add_node("box", inside).add_node("o", write_last("o"))
-    app = outer.add_edge(START, "box").add_edge(START, "o").compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(outer.add_edge(START, "box").add_edge(START, "o").compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("o", "b", "a", "box")):
         with pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'"):
-            drive.invoke(app, EMPTY, CONFIG)
-        (box,) = drive.get_state(app, CONFIG).tasks
-        drive.update_state(app, box.state, {"log": ["edit"]}, "b")
-        assert drive.invoke(app, None, CONFIG)["last"] == "o"
+            thread.invoke(EMPTY)
+        (box,) = thread.state.tasks
+        drive.update_state(thread.app, box.state, {"log": ["edit"]}, "b")
+        assert thread.invoke(None)["last"] == "o"
 
 
 def test_an_error_handler_is_not_asked_about_a_write_that_is_refused(drive):
@@ -216,10 +214,10 @@ def test_an_error_handler_is_not_asked_about_a_write_that_is_refused(drive):
         return {"log": ["handled"]}
 
     builder = StateGraph(Plain).add_node("a", write_last("a"), error_handler=handle).add_node("b", write_last("b"))
-    app = builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert drive.get_state(app, CONFIG).next == ("a",) and not handled
+        thread.invoke(EMPTY)
+    assert thread.state.next == ("a",) and not handled
 
 
 class Kept(LastValue[str]):
@@ -231,24 +229,24 @@ def test_a_key_whose_channel_takes_one_write_is_not_overwritten(drive, channel):
     """Where the channel takes several, the last one counts."""
     schema = {"last": Annotated[str, channel(str)], "log": Annotated[list[str], operator.add]}
     builder = StateGraph(TypedDict("schema", schema)).add_node("a", write_last("a")).add_node("b", write_last("b"))
-    app = builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("b", "a")):
         if channel(str).exclusive:
             with pytest.raises(ConcurrentUpdateError):
-                drive.invoke(app, EMPTY, CONFIG)
+                thread.invoke(EMPTY)
         else:
-            assert drive.invoke(app, EMPTY, CONFIG) == {"last": "a", "log": ["b", "a"]}
+            assert thread.invoke(EMPTY) == {"last": "a", "log": ["b", "a"]}
 
 
 @pytest.mark.parametrize(
     "write", [Overwrite(["a"]), {"__overwrite__": ["a"]}, {"type": "__overwrite__", "value": ["a"]}], ids=repr
 )
 def test_a_write_that_bypasses_the_reducer_is_refused_in_any_form(drive, write):
-    app = build("S>a S>b", nodes={"a": lambda _: {"log": write}}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>a S>b", nodes={"a": lambda _: {"log": write}}).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError, match="add an edge") as raised:
-        drive.invoke(app, EMPTY, CONFIG)
+        thread.invoke(EMPTY)
     assert "give the key a reducer" not in str(raised.value)
-    assert drive.get_state(app, CONFIG).values == {"log": ["b"]}
+    assert thread.state.values == {"log": ["b"]}
 
 
 def test_one_after_the_other_a_plain_key_may_be_written(drive):
@@ -292,33 +290,33 @@ def test_after_a_failure_nothing_starts_and_what_runs_ends(drive):
             raise RuntimeError("no")
         return {"log": ["bad"]}
 
-    app = build("S>a>b S>bad>d b>d", nodes={"bad": bad}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>a>b S>bad>d b>d", nodes={"bad": bad}).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("bad", "a", "b")), pytest.raises(RuntimeError):
-        drive.invoke(app, EMPTY, CONFIG)
-    state = drive.get_state(app, CONFIG)
+        thread.invoke(EMPTY)
+    state = thread.state
     assert (state.values["log"], state.next) == (["a"], ("b", "bad"))
     assert {task.name: repr(task.error) for task in state.tasks} == {"b": "None", "bad": "RuntimeError('no')"}
     mended.append(1)
     with ends_by(by_order("b", "bad")):
-        drive.invoke(app, None, CONFIG)
-    assert show(drive.history(app, CONFIG)) == "a / b / bad / d"
+        thread.invoke(None)
+    assert show(thread.history()) == "a / b / bad / d"
 
 
 def test_with_finish_the_other_branches_continue(drive):
-    app = build("S>a>b S>bad>d b>d", nodes={"bad": fail}).compile(
+    thread = drive.on(build("S>a>b S>bad>d b>d", nodes={"bad": fail}).compile(
         InMemorySaver(), schedule="ready", on_failure="finish"
-    )
+    ))
     with ends_by(by_order("bad", "a", "b")), pytest.raises(RuntimeError):
-        drive.invoke(app, EMPTY, CONFIG)
-    state = drive.get_state(app, CONFIG)
+        thread.invoke(EMPTY)
+    state = thread.state
     assert (state.values["log"], state.next) == (["a", "b"], ("bad", "d"))
 
 
 def test_a_task_whose_writes_cannot_be_applied_has_failed(drive):
-    app = build("S>a>b S>bad", nodes={"bad": lambda state: {"log": 1}}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>a>b S>bad", nodes={"bad": lambda state: {"log": 1}}).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("bad", "a")), pytest.raises(TypeError):
-        drive.invoke(app, EMPTY, CONFIG)
-    state = drive.get_state(app, CONFIG)
+        thread.invoke(EMPTY)
+    state = thread.state
     assert (state.values["log"], state.next) == (["a"], ("b", "bad"))
 
 
@@ -332,10 +330,10 @@ def test_an_error_handler_takes_the_place_of_a_failed_task(drive):
     def handle(state, error: NodeError) -> Command[Literal["d"]]:
         return Command(update={"log": [f"{error.node}: {error.error}@{len(state['log'])}"]}, goto="d")
 
-    app = handled(InMemorySaver(), handle)
+    thread = drive.on(handled(InMemorySaver(), handle))
     with ends_by(by_order("a", "bad", "__error_handler__bad", "b")):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert show(drive.history(app, CONFIG)) == "a / bad: no@0 / b / d"
+        thread.invoke(EMPTY)
+    assert show(thread.history()) == "a / bad: no@0 / b / d"
 
 
 def test_an_error_handler_may_interrupt(drive):
@@ -356,11 +354,11 @@ def test_an_error_handler_may_interrupt(drive):
 
 @pytest.mark.parametrize("where", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}])
 def test_a_breakpoint_stops_only_its_node(drive, where):
-    app = build("S>a>b>d S>x>y>d").compile(InMemorySaver(), schedule="ready", **where)
+    thread = drive.on(build("S>a>b>d S>x>y>d").compile(InMemorySaver(), schedule="ready", **where))
     with ends_by(by_order("a", "x", "y")):
-        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a", "x", "y"]
-    assert drive.get_state(app, CONFIG).next == ("b", "d")
-    assert drive.invoke(app, None, CONFIG)["log"] == ["a", "x", "y", "b", "d"]
+        assert thread.invoke(EMPTY)["log"] == ["a", "x", "y"]
+    assert thread.state.next == ("b", "d")
+    assert thread.invoke(None)["log"] == ["a", "x", "y", "b", "d"]
 
 
 def test_a_breakpoint_applies_once_nothing_else_blocks_the_node(drive):
@@ -368,23 +366,23 @@ def test_a_breakpoint_applies_once_nothing_else_blocks_the_node(drive):
         return {"log": [interrupt("?")]}
 
     graph = build("S>a>c>d S>q r:q=c|E", {"q": lambda _: END}, {"q": ask})
-    app = graph.compile(InMemorySaver(), schedule="ready", interrupt_before=["c", "d"])
-    drive.invoke(app, EMPTY, CONFIG)
+    thread = drive.on(graph.compile(InMemorySaver(), schedule="ready", interrupt_before=["c", "d"]))
+    thread.invoke(EMPTY)
     for given, log, after in (
         (None, ["a"], ("c", "q")),
         (Command(resume="yes"), ["a", "yes"], ("c",)),
         (None, ["a", "yes", "c"], ("d",)),
         (None, ["a", "yes", "c", "d"], ()),
     ):
-        assert drive.invoke(app, given, CONFIG)["log"] == log
-        assert drive.get_state(app, CONFIG).next == after
+        assert thread.invoke(given)["log"] == log
+        assert thread.state.next == after
 
 
 def test_a_breakpoint_stops_sends(drive):
-    app = build("r:S=w w>sum S>a>b", {"S": sends("w", 1, 2)}).compile(InMemorySaver(), schedule="ready")
-    assert drive.invoke(app, EMPTY, CONFIG, interrupt_before=["w"])["log"] == ["a", "b"]
-    assert drive.get_state(app, CONFIG).next == ("w", "w")
-    assert sorted(drive.invoke(app, None, CONFIG, interrupt_before=["w"])["log"]) == ["a", "b", "sum", "w1", "w2"]
+    thread = drive.on(build("r:S=w w>sum S>a>b", {"S": sends("w", 1, 2)}).compile(InMemorySaver(), schedule="ready"))
+    assert thread.invoke(EMPTY, interrupt_before=["w"])["log"] == ["a", "b"]
+    assert thread.state.next == ("w", "w")
+    assert sorted(thread.invoke(None, interrupt_before=["w"])["log"]) == ["a", "b", "sum", "w1", "w2"]
 
 
 # -- questions -----------------------------------------------------------------------------------------------------
@@ -420,53 +418,53 @@ def test_the_other_schedule_runs_running_tasks_as_one_superstep(drive):
     saver = InMemorySaver()
     drive.invoke(asking(saver), EMPTY, CONFIG)
     with pytest.warns(GraphWarning):
-        app = asking(saver, schedule="supersteps")
-    state = drive.get_state(app, CONFIG)
+        thread = drive.on(asking(saver, schedule="supersteps"))
+    state = thread.state
     assert [each.value for each in state.interrupts] == ["p", "q"]
     answers = {each.id: each.value for each in state.interrupts}
-    result = drive.invoke(app, Command(resume=answers), CONFIG)
+    result = thread.resume(answers)
     assert result["log"] == ["a", "x", "y", "d", "p=p@3", "q=q@3", "d"]
 
 
 def test_an_edit_as_another_branch_keeps_interrupts_of_nodes_it_triggers(drive):
     saver = InMemorySaver()
-    app = asking(saver)
-    drive.invoke(app, EMPTY, CONFIG)
-    before = {each.value: each.id for each in drive.get_state(app, CONFIG).interrupts}
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(asking(saver))
+    thread.invoke(EMPTY)
+    before = {each.value: each.id for each in thread.state.interrupts}
+    thread.update({"log": ["edit"]}, "a")
+    state = thread.state
     assert state.next == ("p", "q", "x")
     assert {each.value: each.id for each in state.interrupts} == before
-    result = drive.invoke(app, Command(resume={before["p"]: 1, before["q"]: 2}), CONFIG)
+    result = thread.resume({before["p"]: 1, before["q"]: 2})
     # They have started again, and see the edit.
     assert {"p=1@4", "q=2@4"} < set(result["log"]) and result["log"][-1] == "d"
 
 
 def test_an_edit_as_a_running_task_ends_it(drive):
-    app = asking(InMemorySaver())
-    drive.invoke(app, EMPTY, CONFIG)
-    drive.update_state(app, CONFIG, {"log": ["p by hand"]}, "p")
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(asking(InMemorySaver()))
+    thread.invoke(EMPTY)
+    thread.update({"log": ["p by hand"]}, "p")
+    state = thread.state
     assert (state.next, [each.value for each in state.interrupts]) == (("d", "q"), ["q"])
-    result = drive.invoke(app, Command(resume=1), CONFIG)
+    result = thread.resume(1)
     assert result["log"] == ["a", "x", "y", "p by hand", "q=1@4", "d"]
 
 
 def test_a_fork_restarts_running_tasks(drive):
-    app = asking(InMemorySaver())
-    drive.invoke(app, EMPTY, CONFIG)
-    old = next(each for each in drive.history(app, CONFIG) if each.values["log"] == ["a", "x"])
-    assert drive.invoke(app, None, old.config)["log"] == ["a", "x", "y"]
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(asking(InMemorySaver()))
+    thread.invoke(EMPTY)
+    old = next(each for each in thread.history() if each.values["log"] == ["a", "x"])
+    assert thread.invoke(None, old.config)["log"] == ["a", "x", "y"]
+    state = thread.state
     answers = {each.id: each.value for each in state.interrupts}
-    result = drive.invoke(app, Command(resume=answers), CONFIG)
+    result = thread.resume(answers)
     assert sorted(result["log"]) == sorted(["a", "x", "y", "p=p@2", "q=q@2", "d"])
 
 
 def test_new_input_drops_running_tasks(drive):
-    app = asking(InMemorySaver())
-    drive.invoke(app, EMPTY, CONFIG)
-    result = drive.invoke(app, {"log": ["again"]}, CONFIG)
+    thread = drive.on(asking(InMemorySaver()))
+    thread.invoke(EMPTY)
+    result = thread.invoke({"log": ["again"]})
     assert result["log"] == ["a", "x", "y", "again", "a", "x", "y"]
     assert len(result["__interrupt__"]) == 2
 

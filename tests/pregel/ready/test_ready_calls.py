@@ -9,7 +9,7 @@ from typing import TypedDict
 
 import pytest
 from kit.drive import each_schedule
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import State, build, by_order, ends_by, ends_together, sends, show, writer
 
 from stategraph import (
@@ -30,7 +30,6 @@ from stategraph.pregel.errors import COMMAND
 from stategraph.pregel.schedule.slots import find_under_way
 from stategraph.testing import virtual_time
 
-EMPTY = {"log": []}
 CHAIN_FIRST = by_order("a", "b", "c", "long")
 
 
@@ -61,51 +60,51 @@ def test_a_pickled_graph_is_the_same(drive):
 
 
 def test_a_call_that_is_delivered_twice_runs_once(drive):
-    app = beside_a_chain(InMemorySaver(), ask)
+    thread = drive.on(beside_a_chain(InMemorySaver(), ask))
     given = {**CONFIG, "run_id": "r"}
     with ends_by(CHAIN_FIRST):
-        drive.invoke(app, EMPTY, given)
-        drive.invoke(app, EMPTY, given)
-    assert show(drive.history(app, CONFIG)) == "a / b / c"
+        thread.invoke(EMPTY, given)
+        thread.invoke(EMPTY, given)
+    assert show(thread.history()) == "a / b / c"
     given_answer = {**CONFIG, "run_id": "s"}
     for _ in range(2):
-        assert drive.invoke(app, Command(resume="!"), given_answer)["log"] == ["a", "b", "c", "!0", "d"]
-    assert show(drive.history(app, CONFIG)) == "a / b / c / !0 / d"
+        assert thread.invoke(Command(resume="!"), given_answer)["log"] == ["a", "b", "c", "!0", "d"]
+    assert show(thread.history()) == "a / b / c / !0 / d"
 
 
 def test_tasks_running_at_an_old_checkpoint_start_again_from_there(drive):
-    app = beside_a_chain(InMemorySaver(), ask)
+    thread = drive.on(beside_a_chain(InMemorySaver(), ask))
     with ends_by(CHAIN_FIRST):
-        drive.invoke(app, EMPTY, CONFIG)
-        drive.invoke(app, Command(resume="one"), CONFIG)
-        after_b = next(each for each in drive.history(app, CONFIG) if each.values["log"] == ["a", "b"])
+        thread.invoke(EMPTY)
+        thread.resume("one")
+        after_b = next(each for each in thread.history() if each.values["log"] == ["a", "b"])
         assert sorted(after_b.next) == ["c", "long"]
-        drive.invoke(app, None, after_b.config)
-        assert drive.invoke(app, Command(resume="two"), CONFIG)["log"] == ["a", "b", "c", "two2", "d"]
+        thread.invoke(None, after_b.config)
+        assert thread.resume("two")["log"] == ["a", "b", "c", "two2", "d"]
 
 
 def test_time_travel_into_a_graph_inside(drive):
     inner = build("S>x>ask>z", nodes={"ask": ask}).compile(schedule="ready", name="inner")
-    app = beside_a_chain(InMemorySaver(), inner)
+    thread = drive.on(beside_a_chain(InMemorySaver(), inner))
     with ends_by(by_order("a", "b", "c", "x", "ask", "z", "long")):
-        drive.invoke(app, EMPTY, CONFIG)
-        paused = drive.get_state(app, CONFIG, subgraphs=True)
+        thread.invoke(EMPTY)
+        paused = thread.get_state(subgraphs=True)
         inside = next(each.state for each in paused.tasks if each.name == "long")
         assert inside.values["log"] == ["x"]
-        drive.invoke(app, Command(resume="one"), CONFIG)
-        drive.invoke(app, Command(resume="two"), inside.config)
-        assert [each for each in drive.get_state(app, CONFIG).values["log"] if each.startswith("two")] == ["two1"]
+        thread.resume("one")
+        thread.invoke(Command(resume="two"), inside.config)
+        assert [each for each in thread.state.values["log"] if each.startswith("two")] == ["two1"]
 
 
 def test_nothing_starts_after_the_deadline(drive):
     with virtual_time() as clock:
         nodes = {"a": lambda state: (clock.advance(3600), {"log": ["a"]})[1]}
-        app = build("S>a>b S>c", nodes=nodes).compile(InMemorySaver(), schedule="ready")
+        thread = drive.on(build("S>a>b S>c", nodes=nodes).compile(InMemorySaver(), schedule="ready"))
         deadline = clock.now + timedelta(minutes=1)
         with ends_by(by_order("c", "a")), pytest.raises(GraphDrained):
-            drive.invoke(app, EMPTY, {**CONFIG, "deadline": deadline})
-        assert drive.get_state(app, CONFIG).values["log"] == ["c", "a"]
-        assert drive.invoke(app, None, CONFIG)["log"] == ["c", "a", "b"]
+            thread.invoke(EMPTY, {**CONFIG, "deadline": deadline})
+        assert thread.state.values["log"] == ["c", "a"]
+        assert thread.invoke(None)["log"] == ["c", "a", "b"]
 
 
 def test_a_command_leads_to_a_declared_node(drive):
@@ -120,10 +119,10 @@ def test_a_command_leads_to_a_declared_node(drive):
 
 
 def test_a_call_may_begin_with_a_command(drive):
-    app = beside_a_chain(InMemorySaver())
+    thread = drive.on(beside_a_chain(InMemorySaver()))
     with ends_by(CHAIN_FIRST):
-        drive.invoke(app, EMPTY, CONFIG, interrupt_before=["c"])
-        result = drive.invoke(app, Command(update={"log": ["told"]}, goto="c"), CONFIG)
+        thread.invoke(EMPTY, interrupt_before=["c"])
+        result = thread.invoke(Command(update={"log": ["told"]}, goto="c"))
     assert {"told", "c"} <= set(result["log"])
 
 
@@ -132,16 +131,16 @@ def test_a_task_does_not_write_over_what_a_command_has_written(drive):
         last: str
 
     builder = StateGraph(Plain).add_node("ask", lambda _: {"last": interrupt("?")}).add_node("a", log_a)
-    app = builder.add_edge(START, "ask").add_edge(START, "a").compile(InMemorySaver(), schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG)
+    thread = drive.on(builder.add_edge(START, "ask").add_edge(START, "a").compile(InMemorySaver(), schedule="ready"))
+    thread.invoke(EMPTY)
     for call in (Command(resume="answer", update={"last": "command"}), None):
         with pytest.raises(ConcurrentUpdateError, match="'ask' started before a Command wrote it") as raised:
-            drive.invoke(app, call, CONFIG)
+            thread.invoke(call)
         assert (raised.value.writer, "an edge" in str(raised.value)) == (COMMAND, False)
-    state = drive.get_state(app, CONFIG)
+    state = thread.state
     assert (state.values["last"], state.next) == ("command", ("ask",))
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
-    assert drive.invoke(app, None, CONFIG)["last"] == "answer"
+    thread.update({"log": ["edit"]}, "a")
+    assert thread.invoke(None)["last"] == "answer"
 
 
 def test_a_node_may_be_named_command():
@@ -165,13 +164,13 @@ def test_a_send_of_a_command_gets_no_answers_of_a_running_task(
 
     builder = StateGraph(State).add_node("w", two_questions).add_node("y", log_b)
     builder.add_node("p", lambda _: Command(goto=[Send("w", {"n": "A"})]), destinations=("w",))
-    app = builder.add_edge(START, "p").add_edge("p", "y").compile(InMemorySaver(), schedule=schedule)
-    drive.invoke(app, EMPTY, CONFIG)
-    here = drive.get_state(app, CONFIG).config if branches else CONFIG
-    drive.invoke(app, Command(resume="a1"), CONFIG)
+    thread = drive.on(builder.add_edge(START, "p").add_edge("p", "y").compile(InMemorySaver(), schedule=schedule))
+    thread.invoke(EMPTY)
+    here = thread.state.config if branches else CONFIG
+    thread.resume("a1")
     if branches:
-        drive.invoke(app, Command(resume="a2"), CONFIG)
-    result = drive.invoke(app, Command(resume="b2", goto=[Send("w", {"n": "B"})]), here)
+        thread.resume("a2")
+    result = thread.invoke(Command(resume="b2", goto=[Send("w", {"n": "B"})]), here)
     assert sorted(result["log"]) == ["A a1 b2", "b"] or schedule == "supersteps"
     assert [question.value for question in result["__interrupt__"]] == ["first"]  # B's
 
@@ -181,8 +180,8 @@ def test_a_changed_graph_continues_running_tasks(drive):
     graph = build("S>a>b>c>d S>long>d", nodes={"long": ask})
     with ends_by(CHAIN_FIRST):
         drive.invoke(graph.compile(saver, schedule="ready"), EMPTY, CONFIG)
-    changed = build("S>a>b>c>d S>long>new>d", nodes={"long": ask}).compile(saver, schedule="ready")
-    result = drive.invoke(changed, Command(resume="!"), CONFIG)
+    thread = drive.on(build("S>a>b>c>d S>long>new>d", nodes={"long": ask}).compile(saver, schedule="ready"))
+    result = thread.resume("!")
     assert [each for each in result["log"] if each in ("!0", "new")] == ["!0", "new"]
 
 
@@ -201,16 +200,16 @@ def test_new_input_or_an_update_as_end_drops_a_removed_node(drive, schedule, how
     first = build("S>a S>b>c S>gone r:S=gone", {"S": sends("gone", 1)}, {"gone": ask, "a": ask})
     drive.invoke(first.compile(saver, schedule="ready"), EMPTY, CONFIG)
     assert under_way(saver) == ["a", "gone", "gone"]
-    app = build("S>a S>b>c", nodes={"a": ask}).compile(saver, schedule=schedule)
+    thread = drive.on(build("S>a S>b>c", nodes={"a": ask}).compile(saver, schedule=schedule))
     if how == "update":
-        drive.update_state(app, CONFIG, None, END)
+        thread.update(None, END)
         assert under_way(saver) == []
         drive.call(saver, "prune", ["t"])
-        assert len(drive.history(app, CONFIG)) == 1, "where it had started is not kept"
-    drive.invoke(app, EMPTY, CONFIG)
+        assert len(thread.history()) == 1, "where it had started is not kept"
+    thread.invoke(EMPTY)
     assert "gone" not in under_way(saver)
-    drive.invoke(app, Command(resume="!"), CONFIG)
-    assert drive.get_state(app, CONFIG).next == ()
+    thread.resume("!")
+    assert thread.state.next == ()
 
 
 def under_way(saver):
@@ -328,22 +327,22 @@ def test_tasks_that_share_the_memory_of_a_graph_run_one_after_the_other(drive, s
     agent = build("S>pay>ask", nodes=nodes).compile(checkpointer=True)
     key = "b" if second == "another key" else None
     routes = {
-        "p": lambda _: [Send("agent", {"log": []})],
-        "r": lambda _: "agent" if second == "edge" else [Send("agent", {"log": []}, key=key)],
+        "p": lambda _: [Send("agent", EMPTY)],
+        "r": lambda _: "agent" if second == "edge" else [Send("agent", EMPTY, key=key)],
     }
     graph = build("S>p S>q>r r:p=agent r:r=agent", routes, {"agent": agent})
-    app = graph.compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(graph.compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("p", "pay", "ask", "agent", "q", "r")):
-        drive.invoke(app, EMPTY, CONFIG)
-        state = drive.get_state(app, CONFIG)
+        thread.invoke(EMPTY)
+        state = thread.state
         together = second == "another key"
         assert (state.next, len(paid)) == (("agent", "agent"), 2 if together else 1)
         if not together:
-            drive.invoke(app, Command(resume="yes"), CONFIG)
-            assert (drive.get_state(app, CONFIG).next, paid) == (("agent",), [1, 2])
-        open_ = drive.get_state(app, CONFIG).interrupts
-        result = drive.invoke(app, Command(resume={question.id: "yes" for question in open_}), CONFIG)
-    assert (drive.get_state(app, CONFIG).next, paid) == ((), [1, 2])
+            thread.resume("yes")
+            assert (thread.state.next, paid) == (("agent",), [1, 2])
+        open_ = thread.state.interrupts
+        result = thread.resume({question.id: "yes" for question in open_})
+    assert (thread.state.next, paid) == ((), [1, 2])
     assert result["log"].count("yes") >= 2
 
 

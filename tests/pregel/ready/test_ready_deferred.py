@@ -2,12 +2,10 @@
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import CONFIG
+from kit.graphs import EMPTY
 from kit.ready_graphs import build, by_order, ends_by, show, writer
 
 from stategraph import Command, InMemorySaver, interrupt
-
-EMPTY = {"log": []}
 
 GRAPHS = {
     "one leads to the other": ("S>x>y S>a>y", "xy", "a / x / y"),
@@ -25,46 +23,46 @@ def nowhere(state):
 
 @each_case("graph, deferred, steps", GRAPHS.values())
 def test_order(drive, graph, deferred, steps):
-    app = build(graph, {"x": nowhere, "y": nowhere}, deferred=deferred).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build(graph, {"x": nowhere, "y": nowhere}, deferred=deferred).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order(*"abcxyzw")):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert show(drive.history(app, CONFIG)) == steps
+        thread.invoke(EMPTY)
+    assert show(thread.history()) == steps
 
 
 @pytest.mark.parametrize("first", ["h", "k"])
 def test_blocked_deferred_nodes_wait_until_no_task_is_running(drive, first):
     """f and h lead to each other, h by a loop. Within the turn f comes first, and it goes elsewhere."""
     routes = {"d": lambda _: ["f", "h"], "f": lambda _: ["k"], "h": nowhere}
-    app = build("S>d r:d=f|h r:f=h|k k>l r:h=d", routes, deferred="fh").compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>d r:d=f|h r:f=h|k k>l r:h=d", routes, deferred="fh").compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order(first)):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert show(drive.history(app, CONFIG)) == "d / f / k / l / h"
+        thread.invoke(EMPTY)
+    assert show(thread.history()) == "d / f / k / l / h"
 
 
 def test_deferred_nodes_run_in_order_after_an_edit(drive):
     nodes = {"a": lambda state: {"log": [interrupt("?")]}}
-    app = build("S>a S>x>z>w S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG)
-    drive.update_state(app, CONFIG, {"log": ["a by hand"]}, "a")
-    assert drive.get_state(app, CONFIG).next == ("x",)
-    assert drive.invoke(app, None, CONFIG)["log"] == ["a by hand", *"xzwy"]
+    thread = drive.on(build("S>a S>x>z>w S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready"))
+    thread.invoke(EMPTY)
+    thread.update({"log": ["a by hand"]}, "a")
+    assert thread.state.next == ("x",)
+    assert thread.invoke(None)["log"] == ["a by hand", *"xzwy"]
 
 
 def test_a_deferred_node_that_interrupts_blocks_the_others(drive):
     nodes = {"x": lambda state: {"log": [interrupt("?")]}, "y": writer("y")}
-    app = build("S>a S>x S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready")
-    assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a"]
-    assert drive.invoke(app, Command(resume="x"), CONFIG)["log"] == ["a", "x", "y"]
+    thread = drive.on(build("S>a S>x S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready"))
+    assert thread.invoke(EMPTY)["log"] == ["a"]
+    assert thread.resume("x")["log"] == ["a", "x", "y"]
 
 
 @pytest.mark.parametrize("way", ["edit", "goto"])
 def test_a_pending_deferred_node_that_is_triggered_again_runs(drive, way):
     """a puts d back to sleep, which is awake and waits for it."""
-    app = build("S>a>d", deferred="d").compile(InMemorySaver(), schedule="ready", interrupt_before=["d"])
-    drive.invoke(app, EMPTY, CONFIG)
-    assert drive.get_state(app, CONFIG).next == ("d",)
+    thread = drive.on(build("S>a>d", deferred="d").compile(InMemorySaver(), schedule="ready", interrupt_before=["d"]))
+    thread.invoke(EMPTY)
+    assert thread.state.next == ("d",)
     if way == "edit":
-        drive.update_state(app, CONFIG, {"log": ["edit"]}, "__start__")
-    drive.invoke(app, Command(goto="a") if way == "goto" else None, CONFIG)
-    assert drive.get_state(app, CONFIG).next == ("d",)
-    assert drive.invoke(app, None, CONFIG)["log"][-2:] == ["a", "d"]
+        thread.update({"log": ["edit"]}, "__start__")
+    thread.invoke(Command(goto="a") if way == "goto" else None)
+    assert thread.state.next == ("d",)
+    assert thread.invoke(None)["log"][-2:] == ["a", "d"]

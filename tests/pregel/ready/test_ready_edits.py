@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from kit.drive import each_schedule
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import build, by_order, ends_by, sends
 from kit.ready_random import Died, MortalSaver
 
@@ -21,8 +21,6 @@ from stategraph import (
     interrupt,
     task,
 )
-
-EMPTY = {"log": []}
 
 
 def ask(state):
@@ -39,36 +37,36 @@ def app_of(saver):
 
 
 def test_after_an_edit_a_task_sees_the_edited_state_and_takes_its_answer(drive):
-    app = app_of(InMemorySaver())
-    drive.invoke(app, EMPTY, CONFIG)
-    (asked,) = drive.get_state(app, CONFIG).interrupts
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(app_of(InMemorySaver()))
+    thread.invoke(EMPTY)
+    (asked,) = thread.state.interrupts
+    thread.update({"log": ["edit"]}, "a")
+    state = thread.state
     assert (state.next, [each.id for each in state.interrupts]) == (("p", "x"), [asked.id])
-    result = drive.invoke(app, Command(resume={asked.id: 1}), CONFIG)
+    result = thread.resume({asked.id: 1})
     # p leads to x once more, as it does in supersteps.
     assert sorted(result["log"]) == ["a", "edit", "p", "x=1@2"]
-    assert drive.get_state(app, CONFIG).next == ("x",)
+    assert thread.state.next == ("x",)
 
 
 def test_after_two_edits_too(drive):
-    app = app_of(InMemorySaver())
-    drive.invoke(app, EMPTY, CONFIG)
-    (asked,) = drive.get_state(app, CONFIG).interrupts
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
-    drive.update_state(app, CONFIG, {"log": ["again"]}, "a")
-    result = drive.invoke(app, Command(resume={asked.id: 1}), CONFIG)
+    thread = drive.on(app_of(InMemorySaver()))
+    thread.invoke(EMPTY)
+    (asked,) = thread.state.interrupts
+    thread.update({"log": ["edit"]}, "a")
+    thread.update({"log": ["again"]}, "a")
+    result = thread.resume({asked.id: 1})
     assert "x=1@3" in result["log"]
 
 
 def test_a_task_that_had_not_started_waits_again_after_an_edit(drive):
     nodes = {name: lambda state, name=name: {"log": [interrupt(name)]} for name in "pqr"}
-    app = build("S>p>d S>q>d S>r>d", nodes=nodes).compile(InMemorySaver(), schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG)
-    drive.update_state(app, CONFIG, {"log": ["p by hand"]}, "p")
-    drive.update_state(app, CONFIG, {"log": ["q by hand"]}, "q")
-    assert drive.get_state(app, CONFIG).next == ("d", "r")
-    assert drive.invoke(app, Command(resume="r"), CONFIG)["log"][-2:] == ["r", "d"]
+    thread = drive.on(build("S>p>d S>q>d S>r>d", nodes=nodes).compile(InMemorySaver(), schedule="ready"))
+    thread.invoke(EMPTY)
+    thread.update({"log": ["p by hand"]}, "p")
+    thread.update({"log": ["q by hand"]}, "q")
+    assert thread.state.next == ("d", "r")
+    assert thread.resume("r")["log"][-2:] == ["r", "d"]
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -82,30 +80,30 @@ def test_after_a_fork(drive, killed):
 
     graph = build("S>a r:a=p|x|z p>x", {"a": lambda state: [*go_on(state), "z"]}, {"x": look})
     saver = MortalSaver()
-    app = graph.compile(saver, schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG)
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
+    thread = drive.on(graph.compile(saver, schedule="ready"))
+    thread.invoke(EMPTY)
+    thread.update({"log": ["edit"]}, "a")
     with ends_by(by_order("z", "p", "x")):
-        drive.invoke(app, None, CONFIG)
-        old = next(each for each in drive.history(app, CONFIG) if each.values["log"][-2:] == ["edit", "z"])
+        thread.invoke(None)
+        old = next(each for each in thread.history() if each.values["log"][-2:] == ["edit", "z"])
         assert old.next == ("p", "x")
         if killed:
             saver.left = 1
             with pytest.raises(Died):
-                drive.invoke(app, None, old.config)
+                thread.invoke(None, old.config)
             saver.left = -1
         seen.clear()
-        drive.invoke(app, None, CONFIG if killed else old.config)
+        thread.invoke(None, CONFIG if killed else old.config)
     assert seen == [len(old.values["log"])]
 
 
 def test_what_is_triggered_again_while_it_asks_starts_again_after_its_end(drive):
-    app = build("S>u>x S>v u+v>x", nodes={"x": ask}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>u>x S>v u+v>x", nodes={"x": ask}).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("u", "x", "v")):
-        drive.invoke(app, EMPTY, CONFIG)
-        assert drive.invoke(app, Command(resume=1), CONFIG)["log"] == ["u", "v", "x=1@1"]
-    (asked,) = drive.get_state(app, CONFIG).interrupts
-    assert drive.invoke(app, Command(resume={asked.id: 2}), CONFIG)["log"] == ["u", "v", "x=1@1", "x=2@3"]
+        thread.invoke(EMPTY)
+        assert thread.resume(1)["log"] == ["u", "v", "x=1@1"]
+    (asked,) = thread.state.interrupts
+    assert thread.resume({asked.id: 2})["log"] == ["u", "v", "x=1@1", "x=2@3"]
 
 
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
@@ -119,9 +117,9 @@ def test_after_a_superstep_of_which_it_was_part(drive):
 
     graph = build("S>x S>p>x", nodes={"x": ask, "p": count})
     drive.invoke(graph.compile(saver), EMPTY, CONFIG)
-    app = graph.compile(saver, schedule="ready")
-    (asked,) = drive.get_state(app, CONFIG).interrupts
-    result = drive.invoke(app, Command(resume={asked.id: 1}), CONFIG)
+    thread = drive.on(graph.compile(saver, schedule="ready"))
+    (asked,) = thread.state.interrupts
+    result = thread.resume({asked.id: 1})
     assert ("x=1@0" in result["log"], len(ran)) == (True, 1)
 
 
@@ -129,17 +127,17 @@ def test_a_task_that_resumes_after_an_edit_keeps_its_id_for_itself(drive):
     """Later Sends have the places that those had which the edit has kept; they are other tasks."""
     nodes = {"w": lambda state: {"log": [interrupt(state["n"])]}, "a": ask}
     graph = build("r:S=w|a a>b r:b=w", {"S": lambda _: [*sends("w", 1, 2)(_), "a"], "b": sends("w", 3, 4)}, nodes)
-    app = graph.compile(InMemorySaver(), schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG)
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
-    drive.invoke(app, None, CONFIG)
+    thread = drive.on(graph.compile(InMemorySaver(), schedule="ready"))
+    thread.invoke(EMPTY)
+    thread.update({"log": ["edit"]}, "a")
+    thread.invoke(None)
     asked = 0
-    while questions := drive.get_state(app, CONFIG).interrupts:
+    while questions := thread.state.interrupts:
         assert len({each.id for each in questions}) == len(questions)
         asked += 1
         assert asked < 20, "the same is asked again and again"
-        drive.invoke(app, Command(resume={questions[0].id: questions[0].value}), CONFIG)
-    log = drive.get_state(app, CONFIG).values["log"]
+        thread.resume({questions[0].id: questions[0].value})
+    log = thread.state.values["log"]
     assert sorted(map(str, log)) == ["1", "2", "3", "4", "b", "edit"]
 
 
@@ -179,30 +177,30 @@ def test_an_edit_without_as_node_is_not_from_a_running_node(drive, durability):
     def fail(state):
         raise ValueError
 
-    app = build("S>a>q>z S>b", nodes={"q": fail}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>a>q>z S>b", nodes={"q": fail}).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("a", "b", "q")), pytest.raises(ValueError):
-        drive.invoke(app, EMPTY, CONFIG, durability=durability)
+        thread.invoke(EMPTY, durability=durability)
     with pytest.raises(InvalidUpdateError, match="specify as_node: a, b"):
-        drive.update_state(app, CONFIG, {"log": ["edit"]})
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
-    assert drive.get_state(app, CONFIG).next == ("q",)
+        thread.update({"log": ["edit"]})
+    thread.update({"log": ["edit"]}, "a")
+    assert thread.state.next == ("q",)
 
 
 @pytest.mark.parametrize("node", ["graph", "send"])
 def test_in_a_fork_a_memory_goes_back_to_where_its_task_had_started(drive, node):
     """Not to the forked checkpoint: the task had stored in its memory before that one."""
     agent = build("S>i>ask", nodes={"ask": lambda state: {"log": [interrupt("?")]}}).compile(checkpointer=True)
-    way, routes = "S>agent S>a>b", {"S": lambda _: [Send("agent", {"log": []}, key="k")]}
+    way, routes = "S>agent S>a>b", {"S": lambda _: [Send("agent", EMPTY, key="k")]}
     graph = build(way if node == "graph" else "r:S=agent S>a>b", routes, {"agent": agent})
-    app = graph.compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(graph.compile(InMemorySaver(), schedule="ready"))
     logs = []
     for answer in ("1", "2"):
         with ends_by(by_order("i", "ask", "agent", "a", "b")):
-            drive.invoke(app, {"log": Overwrite([])}, CONFIG)
-        logs.append(drive.invoke(app, Command(resume=answer), CONFIG)["log"])
-    asked = next(each for each in drive.history(app, CONFIG) if "agent" in each.next)
-    drive.invoke(app, None, asked.config)
-    logs.append(drive.invoke(app, Command(resume="3"), CONFIG)["log"])
+            thread.invoke({"log": Overwrite([])})
+        logs.append(thread.resume(answer)["log"])
+    asked = next(each for each in thread.history() if "agent" in each.next)
+    thread.invoke(None, asked.config)
+    logs.append(thread.resume("3")["log"])
     inside = [[each for each in log if each not in "ab"] for log in logs]
     assert inside == [["i", "1"], ["i", "1", "i", "2"], ["i", "1", "i", "3"]]
 
@@ -224,12 +222,12 @@ def test_a_failed_task_keeps_its_results_though_it_is_triggered_again(drive, dur
             raise OSError("it is down")
         return {"log": [f"x@{len(state['log'])}"]}
 
-    app = build("S>a r:a=p|x p>x", {"a": go_on}, {"x": x}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>a r:a=p|x p>x", {"a": go_on}, {"x": x}).compile(InMemorySaver(), schedule="ready"))
     with pytest.raises(OSError):
-        drive.invoke(app, EMPTY, CONFIG, durability=durability)
+        thread.invoke(EMPTY, durability=durability)
     for _ in range(edits):
-        drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
-    log = drive.invoke(app, None, CONFIG)["log"]
+        thread.update({"log": ["edit"]}, "a")
+    log = thread.invoke(None)["log"]
     assert f"x@{1 + edits}" in log and len(called) == 1
 
 
@@ -255,11 +253,11 @@ def test_a_task_started_by_a_join_has_the_sources_that_arrived(drive, wait, way)
         drive.invoke(steps, None, CONFIG)
     if way == "fork":
         drive.invoke(ready, None, drive.get_state(ready, CONFIG).config)
-    app = steps if way == "supersteps" else ready
-    (asked,) = [each.interrupts[0].id for each in drive.get_state(app, CONFIG).tasks if each.name == "d"]
-    answers = {each.id: "!" for each in drive.get_state(app, CONFIG).interrupts}
+    thread = drive.on(steps if way == "supersteps" else ready)
+    (asked,) = [each.interrupts[0].id for each in thread.state.tasks if each.name == "d"]
+    answers = {each.id: "!" for each in thread.state.interrupts}
     assert asked in answers
-    assert "a+b+!" in drive.invoke(app, Command(resume=answers), CONFIG, durability=durability)["log"]
+    assert "a+b+!" in thread.resume(answers, durability=durability)["log"]
 
 
 @pytest.mark.parametrize(("by", "then"), [(None, ("video",)), ("parse", ("video",)), ("fetch", ("parse", "video"))])
@@ -274,37 +272,37 @@ def test_an_edit_as_a_node_of_one_branch_leaves_the_others_unchanged(drive, by, 
         return {"log": ["video"]}
 
     builder = build("S>fetch>parse S>video parse+video>report", nodes={"video": video})
-    app = builder.compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
     with pytest.raises(OSError):
-        drive.invoke(app, EMPTY, CONFIG, on_failure="finish", durability=durability)
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, by)
-    assert drive.get_state(app, CONFIG).next == then
-    log = drive.invoke(app, None, CONFIG)["log"]
+        thread.invoke(EMPTY, on_failure="finish", durability=durability)
+    thread.update({"log": ["edit"]}, by)
+    assert thread.state.next == then
+    log = thread.invoke(None)["log"]
     assert log[:3] == ["fetch", "parse", "edit"] and sorted(log[3:]) == sorted([*then, "report"])
 
 
 def test_an_edit_as_a_node_replaces_what_that_node_had_led_to(drive):
     nodes = {"x": ask, "z": ask}
-    app = build("S>a r:a=x|y S>z", {"a": lambda s: ["y" if "edit" in s["log"] else "x"]}, nodes).compile(
+    thread = drive.on(build("S>a r:a=x|y S>z", {"a": lambda s: ["y" if "edit" in s["log"] else "x"]}, nodes).compile(
         InMemorySaver(), schedule="ready"
-    )
-    drive.invoke(app, EMPTY, CONFIG)
-    assert drive.get_state(app, CONFIG).next == ("x", "z")
+    ))
+    thread.invoke(EMPTY)
+    assert thread.state.next == ("x", "z")
     with pytest.warns(GraphWarning, match="as 'a' does not lead to 'x', and so closes the questions"):
-        drive.update_state(app, CONFIG, {"log": ["edit"]}, "a")
-    assert drive.get_state(app, CONFIG).next == ("y", "z")
-    assert [each.value for each in drive.get_state(app, CONFIG).interrupts] == ["?"]
+        thread.update({"log": ["edit"]}, "a")
+    assert thread.state.next == ("y", "z")
+    assert [each.value for each in thread.state.interrupts] == ["?"]
 
 
 def test_input_that_an_edit_left_pending_is_applied_before_any_task_starts(drive):
     """Also before Sends, which else start at once: one of them may end first, while START's router is at work."""
     builder = build("S>a>b r:b=c", {"b": lambda state: [Send("c", {"n": 1})]})
-    app = builder.compile(InMemorySaver(), schedule="ready")
-    drive.update_state(app, CONFIG, {"log": ["input"]}, "__input__")
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, "b")
-    assert drive.get_state(app, CONFIG).next == ("c", "__start__")
+    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
+    thread.update({"log": ["input"]}, "__input__")
+    thread.update({"log": ["edit"]}, "b")
+    assert thread.state.next == ("c", "__start__")
     with ends_by(by_order("c", "__start__")):
-        assert drive.invoke(app, None, CONFIG)["log"] == ["edit", "input", "c1", "a", "b", "c1"]
+        assert thread.invoke(None)["log"] == ["edit", "input", "c1", "a", "b", "c1"]
 
 
 @pytest.mark.filterwarnings("ignore:.*nodes that have failed start over")
@@ -320,12 +318,12 @@ def test_an_edit_as_an_interrupted_error_handler_is_its_result(drive, schedule, 
     builder = build("r:S=x|y", {"S": sends("x", 1, 2) if sent else lambda _: ["x", "y"]}, {"y": ask})
     builder.nodes.pop("x")
     builder.add_node("x", fail, error_handler=lambda state: {"log": [interrupt("how?")]})
-    app = builder.compile(InMemorySaver(), schedule=schedule)
-    drive.invoke(app, EMPTY, CONFIG)
-    before = drive.get_state(app, CONFIG)
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, before.next[0])
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(builder.compile(InMemorySaver(), schedule=schedule))
+    thread.invoke(EMPTY)
+    before = thread.state
+    thread.update({"log": ["edit"]}, before.next[0])
+    state = thread.state
     assert state.values["log"] == ["edit"] and state.next == (("x",) if sent else ("y",))
     if not sent:
         assert state.interrupts == before.interrupts[1:]
-        assert drive.invoke(app, Command(resume="!"), CONFIG)["log"] == ["edit", "x=!@1"] and len(ran) == 1
+        assert thread.resume("!")["log"] == ["edit", "x=!@1"] and len(ran) == 1

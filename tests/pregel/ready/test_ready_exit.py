@@ -9,7 +9,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.graphs import CONFIG, graph_of
+from kit.graphs import CONFIG, EMPTY, graph_of
 from kit.ready_graphs import State, beside_a_chain, build, by_order, ends_by, writer
 from kit.ready_random import by_chance, make_graph
 
@@ -27,7 +27,6 @@ from stategraph import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
-EMPTY = {"log": []}
 EXIT = {"durability": "exit"}
 CHAIN_FIRST = by_order("a", "b", "c", "long")
 CALLED = []
@@ -55,26 +54,27 @@ def steps(drive, app):
 
 def test_a_call_that_ends_stores_one_checkpoint(drive, saver):
     app = beside_a_chain(saver)
+    thread = drive.on(app)
     with ends_by(CHAIN_FIRST):
-        assert drive.invoke(app, EMPTY, CONFIG, **EXIT)["log"] == ["a", "b", "c", "long", "d"]
+        assert thread.invoke(EMPTY, **EXIT)["log"] == ["a", "b", "c", "long", "d"]
     assert steps(drive, app) == [("loop", 5)]
-    state = drive.get_state(app, CONFIG)
+    state = thread.state
     assert (state.values["log"], state.next) == (["a", "b", "c", "long", "d"], ())
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    thread.invoke(EMPTY, **EXIT)
     assert len(steps(drive, app)) == 2
 
 
 def test_a_running_task_starts_again_in_the_exit_checkpoint(drive, saver):
     """It sees the state of the checkpoint, and takes its answer."""
-    app = beside_a_chain(saver, ask)
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
-    assert steps(drive, app) == [("loop", 3)]
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(beside_a_chain(saver, ask))
+    thread.invoke(EMPTY, **EXIT)
+    assert steps(drive, thread.app) == [("loop", 3)]
+    state = thread.state
     assert (state.values["log"], state.next, len(state.interrupts)) == (["a", "b", "c"], ("d", "long"), 1)
     assert not saver.get_tuple(CONFIG).metadata.get("stategraph_under_way")
-    result = drive.invoke(app, Command(resume="!"), CONFIG, **EXIT)
+    result = thread.resume("!", **EXIT)
     assert result["log"] == ["a", "b", "c", "!3", "d"]
-    assert drive.get_state(app, CONFIG).next == ()
+    assert thread.state.next == ()
 
 
 @pytest.mark.parametrize("then", ["sync", "exit", "supersteps"])
@@ -119,14 +119,14 @@ def test_an_unused_answer_is_kept(drive, saver):
         return {"log": [f"first {answer}"]}
 
     graph = build("S>first>x S>second>y S>q", nodes={"first": first, "second": lambda state: {"log": [interrupt("second?")]}})
-    app = graph.compile(saver, schedule="ready")
+    thread = drive.on(graph.compile(saver, schedule="ready"))
     one_by_one = {**CONFIG, "max_concurrency": 1}
-    drive.invoke(app, EMPTY, one_by_one, **EXIT)
-    answers = {each.id: each.value for each in drive.get_state(app, CONFIG).interrupts}
+    thread.invoke(EMPTY, one_by_one, **EXIT)
+    answers = {each.id: each.value for each in thread.state.interrupts}
     with pytest.raises(ValueError):
-        drive.invoke(app, Command(resume=answers), one_by_one, **EXIT)
-    assert drive.invoke(app, None, CONFIG, **EXIT)["log"][:1] == ["q"]
-    log = drive.get_state(app, CONFIG).values["log"]
+        thread.invoke(Command(resume=answers), one_by_one, **EXIT)
+    assert thread.invoke(None, **EXIT)["log"][:1] == ["q"]
+    log = thread.state.values["log"]
     assert sorted(log) == ["first first?", "q", "second?", "x", "y"]
 
 
@@ -140,14 +140,14 @@ def test_a_finished_nested_graph_does_not_run_again(drive, saver):
     nested = build("S>step", nodes={"step": step}).compile(schedule="ready")
 
     def long(state):
-        return {"log": [nested.invoke({"log": []})["log"][0] + interrupt("?")]}
+        return {"log": [nested.invoke(EMPTY)["log"][0] + interrupt("?")]}
 
-    app = beside_a_chain(saver, long)
+    thread = drive.on(beside_a_chain(saver, long))
     if drive.is_async:
         pytest.skip("a sync graph inside")
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
-    drive.invoke(app, None, CONFIG, **EXIT)
-    assert drive.invoke(app, Command(resume="!"), CONFIG, **EXIT)["log"][-2:] == ["inside!", "d"]
+    thread.invoke(EMPTY, **EXIT)
+    thread.invoke(None, **EXIT)
+    assert thread.resume("!", **EXIT)["log"][-2:] == ["inside!", "d"]
     assert len(ran) == 1
 
 
@@ -168,14 +168,14 @@ def test_a_failure_keeps_finished_work(drive, saver, handled):
 
     graph = build("S>a>b>c")
     graph.add_node("long", fail, error_handler=mend if handled else None).add_edge(START, "long")
-    app = graph.compile(saver, schedule="ready", on_failure="finish")
+    thread = drive.on(graph.compile(saver, schedule="ready", on_failure="finish"))
     with pytest.raises(LookupError if handled else ArithmeticError):
-        drive.invoke(app, EMPTY, CONFIG, **EXIT)
-    assert steps(drive, app) == [("loop", 3)]
-    state = drive.get_state(app, CONFIG)
+        thread.invoke(EMPTY, **EXIT)
+    assert steps(drive, thread.app) == [("loop", 3)]
+    state = thread.state
     assert [type(each.error) for each in state.tasks] == ([ArithmeticError, LookupError] if handled else [ArithmeticError])
     mended[0] = True
-    assert drive.invoke(app, None, CONFIG, **EXIT)["log"] == ["a", "b", "c", "mended" if handled else "long"]
+    assert thread.invoke(None, **EXIT)["log"] == ["a", "b", "c", "mended" if handled else "long"]
     assert CALLED == ["fail"], "neither the node nor its call is repeated where a handler has taken over"
 
 
@@ -183,12 +183,12 @@ def test_a_call_in_which_no_step_ends_records_at_the_origins(drive, saver):
     def long(state):
         return {"log": [call("one").result() + interrupt("first?") + call("two").result() + interrupt("second?")]}
 
-    app = beside_a_chain(saver, long)
-    drive.invoke(app, EMPTY, CONFIG, durability="sync")
-    drive.invoke(app, Command(resume="1"), CONFIG, **EXIT)
-    assert len(steps(drive, app)) == 5
-    (second,) = drive.get_state(app, CONFIG).interrupts
-    assert drive.invoke(app, Command(resume={second.id: "2"}), CONFIG)["log"][-2:] == ["one1two2", "d"]
+    thread = drive.on(beside_a_chain(saver, long))
+    thread.invoke(EMPTY, durability="sync")
+    thread.resume("1", **EXIT)
+    assert len(steps(drive, thread.app)) == 5
+    (second,) = thread.state.interrupts
+    assert thread.resume({second.id: "2"})["log"][-2:] == ["one1two2", "d"]
     assert CALLED == ["one", "two"]
 
 
@@ -198,11 +198,11 @@ def test_sends_and_joins_start_again(drive, saver):
 
     builder = graph_of(State, "S>beside [work,beside]>sum", work=work, sum=writer("sum"), beside=ask)
     builder.add_conditional_edges(START, lambda state: [Send("work", {"n": n}) for n in "abc"], ["work"])
-    app = builder.compile(saver, schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
-    while questions := drive.get_state(app, CONFIG).interrupts:
-        result = drive.invoke(app, Command(resume={questions[-1].id: "!"}), CONFIG, **EXIT)
-    assert sorted(result["log"]) == ["!1", "a", "b!", "c!", "sum"] and steps(drive, app)[-1][0] == "loop"
+    thread = drive.on(builder.compile(saver, schedule="ready"))
+    thread.invoke(EMPTY, **EXIT)
+    while questions := thread.state.interrupts:
+        result = thread.resume({questions[-1].id: "!"}, **EXIT)
+    assert sorted(result["log"]) == ["!1", "a", "b!", "c!", "sum"] and steps(drive, thread.app)[-1][0] == "loop"
 
 
 def test_a_race_starts_again(drive, saver):
@@ -212,11 +212,11 @@ def test_a_race_starts_again(drive, saver):
     builder = StateGraph(State).add_node("run", run).add_node("beside", writer("beside"))
     sends = [Send("run", {"name": name}, race="r") for name in "xy"]
     builder.add_conditional_edges(START, lambda state: [*sends, "beside"], ["run", "beside"])
-    app = builder.compile(saver, schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
-    second = drive.get_state(app, CONFIG).interrupts[1]
-    assert drive.invoke(app, Command(resume={second.id: "y"}), CONFIG, **EXIT)["log"] == ["beside", "y"]
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(builder.compile(saver, schedule="ready"))
+    thread.invoke(EMPTY, **EXIT)
+    second = thread.state.interrupts[1]
+    assert thread.resume({second.id: "y"}, **EXIT)["log"] == ["beside", "y"]
+    state = thread.state
     assert (state.next, state.interrupts) == ((), ())
 
 
@@ -257,16 +257,16 @@ def test_a_run_that_dies_has_stored_nothing(drive, saver):
     def die(state):
         raise Died
 
-    app = beside_a_chain(saver, ask)
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
-    before = drive.get_state(app, CONFIG)
+    thread = drive.on(beside_a_chain(saver, ask))
+    thread.invoke(EMPTY, **EXIT)
+    before = thread.state
     store, saver.commit = saver.commit, die
     store_async, saver.acommit = saver.acommit, die
     with pytest.raises(Died):
-        drive.invoke(app, Command(resume="!"), CONFIG, **EXIT)
+        thread.resume("!", **EXIT)
     saver.commit, saver.acommit = store, store_async
-    assert drive.get_state(app, CONFIG).values == before.values
-    assert drive.invoke(app, None, CONFIG, **EXIT)["log"] == ["a", "b", "c", "!3", "d"]
+    assert thread.state.values == before.values
+    assert thread.invoke(None, **EXIT)["log"] == ["a", "b", "c", "!3", "d"]
 
 
 def test_readers_are_shown_what_was_stored(drive, saver):
@@ -309,11 +309,11 @@ def test_a_run_resumes_from_a_checkpoint_of_a_nested_graph(drive, saver, last):
         return {"log": ["first"]}
 
     nested = build("S>first>ask", nodes={"first": first, "ask": lambda state: {"log": [interrupt("?")]}}).compile()
-    app = beside_a_chain(saver, nested)
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
-    (inside,) = [task.state for task in drive.get_state(app, CONFIG).tasks if task.name == "long"]
-    stop = drive.get_state(app, inside).config
-    drive.invoke(app, Command(resume="one"), CONFIG, **EXIT)
+    thread = drive.on(beside_a_chain(saver, nested))
+    thread.invoke(EMPTY, **EXIT)
+    (inside,) = [task.state for task in thread.state.tasks if task.name == "long"]
+    stop = thread.get_state(inside).config
+    thread.resume("one", **EXIT)
     result = drive.invoke(beside_a_chain(saver, nested, last), Command(resume="two"), stop)
     assert sorted(each for each in result["log"] if each not in "abcd") == ["first", "two"]
     assert len(ran) == 1
@@ -329,14 +329,14 @@ def test_a_graph_inside_outlives_calls_edits_and_pruning(drive, saver):
         return {"log": ["first"]}
 
     nested = build("S>first>ask", nodes={"first": first, "ask": lambda state: {"log": [interrupt("?") + interrupt("?")]}})
-    app = beside_a_chain(saver, nested.compile(), interrupt_before=["c"])
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
-    drive.invoke(app, Command(resume="one"), CONFIG)
-    drive.update_state(app, CONFIG, {"log": ["edit"]}, as_node="a")
+    thread = drive.on(beside_a_chain(saver, nested.compile(), interrupt_before=["c"]))
+    thread.invoke(EMPTY, **EXIT)
+    thread.resume("one")
+    thread.update({"log": ["edit"]}, as_node="a")
     saver.prune(["t"])
-    (inside,) = [each for each in drive.get_state(app, CONFIG, subgraphs=True).tasks if each.name == "long"]
+    (inside,) = [each for each in thread.get_state(subgraphs=True).tasks if each.name == "long"]
     assert inside.state.values["log"] == ["first"]
-    result = drive.invoke(app, Command(resume="two"), CONFIG)
+    result = thread.resume("two")
     assert "onetwo" in result["log"] and len(ran) == 1
 
 
@@ -349,11 +349,11 @@ def test_an_interrupt_whose_value_changed_interrupts_again(drive, saver):
         ran.append(1)
         return {"log": [interrupt(f"delete file {len(ran)}?")]}
 
-    app = beside_a_chain(saver, long)
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    thread = drive.on(beside_a_chain(saver, long))
+    thread.invoke(EMPTY, **EXIT)
     for number in (2, 3):
-        drive.invoke(app, Command(resume="yes"), CONFIG, **EXIT)
-        assert [each.value for each in drive.get_state(app, CONFIG).interrupts] == [f"delete file {number}?"]
+        thread.resume("yes", **EXIT)
+        assert [each.value for each in thread.state.interrupts] == [f"delete file {number}?"]
 
 
 def test_only_answered_tasks_run(drive, saver):
@@ -366,10 +366,10 @@ def test_only_answered_tasks_run(drive, saver):
 
         return node
 
-    app = build("S>a S>b S>c", nodes={"b": asks("b"), "c": asks("c")}).compile(saver, schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    thread = drive.on(build("S>a S>b S>c", nodes={"b": asks("b"), "c": asks("c")}).compile(saver, schedule="ready"))
+    thread.invoke(EMPTY, **EXIT)
     for name in "cb":
         ran.clear()
-        asked = {each.value: each.id for each in drive.get_state(app, CONFIG).interrupts}
-        drive.invoke(app, Command(resume={asked[name]: "yes"}), CONFIG, **EXIT)
+        asked = {each.value: each.id for each in thread.state.interrupts}
+        thread.resume({asked[name]: "yes"}, **EXIT)
         assert ran == [name]

@@ -6,12 +6,11 @@ from typing import Literal
 
 import pytest
 from kit.drive import each_schedule
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import Command, InMemorySaver, Send, interrupt, task
 
-EMPTY = {"log": []}
 EXIT = {"durability": "exit"}
 
 
@@ -26,13 +25,13 @@ def ask(state):
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @each_schedule
 def test_tasks_started_by_a_fork_start_again_from_its_config(drive, schedule, durability):
-    app = build("S>a>ask", nodes={"ask": ask}).compile(InMemorySaver(), schedule=schedule)
-    drive.invoke(app, EMPTY, CONFIG)
-    (stop,) = [each.config for each in drive.history(app, CONFIG) if each.next == ("ask",)]
+    thread = drive.on(build("S>a>ask", nodes={"ask": ask}).compile(InMemorySaver(), schedule=schedule))
+    thread.invoke(EMPTY)
+    (stop,) = [each.config for each in thread.history() if each.next == ("ask",)]
     for forks in (1, 2):
-        drive.invoke(app, None, stop, durability=durability)
-        newest = drive.get_state(app, CONFIG)
-        found = [each for each in drive.history(app, CONFIG) if each.metadata["source"] == "fork"]
+        thread.invoke(None, stop, durability=durability)
+        newest = thread.state
+        found = [each for each in thread.history() if each.metadata["source"] == "fork"]
         assert (len(found), newest.metadata["source"], len(newest.interrupts)) == (forks, "fork", 1)
         stop = newest.config
 
@@ -40,11 +39,11 @@ def test_tasks_started_by_a_fork_start_again_from_its_config(drive, schedule, du
 def test_calls_do_not_carry_over_finished_tasks(drive):
     """Each call answers the only question, and another task asks the next one."""
     saver = InMemorySaver()
-    app = build("S>a>b>a", nodes={"a": ask}).compile(saver, schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    thread = drive.on(build("S>a>b>a", nodes={"a": ask}).compile(saver, schedule="ready"))
+    thread.invoke(EMPTY, **EXIT)
     stored = []
     for _ in range(4):
-        drive.invoke(app, Command(resume="!"), CONFIG, **EXIT)
+        thread.resume("!", **EXIT)
         found = saver.get_tuple(CONFIG)
         stored.append((len(found.pending_writes), len(found.metadata["stategraph_continues"])))
     assert stored == [stored[0]] * 4
@@ -73,12 +72,12 @@ def test_calls_carry_over_only_unfinished_tasks(drive, ends):
         graph.add_node("a", fail_when_asked, error_handler=go_back).add_edge("b", "a")
     else:
         graph.add_node("a", ask).add_edge("b", "a").add_edge("a", "b")
-    app = graph.compile(saver, schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    thread = drive.on(graph.compile(saver, schedule="ready"))
+    thread.invoke(EMPTY, **EXIT)
     stored = []
     for _ in range(4):
-        asked = [each.interrupts[0].id for each in drive.get_state(app, CONFIG).tasks if each.name == "a"]
-        drive.invoke(app, Command(resume={asked[0]: "!"}), CONFIG, **EXIT)
+        asked = [each.interrupts[0].id for each in thread.state.tasks if each.name == "a"]
+        thread.resume({asked[0]: "!"}, **EXIT)
         stored.append({task_id for task_id, *_ in saver.get_tuple(CONFIG).pending_writes})
     assert [len(ids) for ids in stored] == [len(stored[0])] * 4
 
@@ -99,12 +98,12 @@ def test_calls_of_a_cancelled_task_are_carried_over(drive):
         return {"log": [found + interrupt("?")]}
 
     cut = [CutOff()]
-    app = build("S>a>b>c S>long", nodes={"long": long}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>a>b>c S>long", nodes={"long": long}).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("a", "long", "b", "c")):
         with pytest.raises(CutOff):
-            drive.invoke(app, EMPTY, CONFIG)
-        drive.invoke(app, None, CONFIG, **EXIT)
-    assert drive.invoke(app, Command(resume="!"), CONFIG, **EXIT)["log"] == ["a", "b", "c", "called!"]
+            thread.invoke(EMPTY)
+        thread.invoke(None, **EXIT)
+    assert thread.resume("!", **EXIT)["log"] == ["a", "b", "c", "called!"]
     assert called == [1]
 
 
@@ -113,12 +112,12 @@ def test_a_graph_inside_outlives_calls_that_answer_others(drive, calls):
     """What it has stored names the checkpoint of the first call, in which it was not stored yet."""
     ran, saver = [], InMemorySaver()
     nested = build("S>first>t", nodes={"first": lambda state: ran.append(1), "t": ask}).compile()
-    app = build("S>sub S>a>b>a", nodes={"sub": nested, "a": ask}).compile(saver, schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
+    thread = drive.on(build("S>sub S>a>b>a", nodes={"sub": nested, "a": ask}).compile(saver, schedule="ready"))
+    thread.invoke(EMPTY, **EXIT)
 
     def answer(node):
-        (asked,) = [each.interrupts[0].id for each in drive.get_state(app, CONFIG).tasks if each.name == node]
-        return drive.invoke(app, Command(resume={asked: node}), CONFIG, **EXIT)
+        (asked,) = [each.interrupts[0].id for each in thread.state.tasks if each.name == node]
+        return thread.resume({asked: node}, **EXIT)
 
     for _ in range(calls):
         answer("a")
@@ -139,11 +138,11 @@ def test_an_answer_is_kept_if_its_task_was_cancelled_before_using_it(drive, sche
 
     cut = []
     graph, saver = build("S>first S>second", nodes={"first": ask, "second": second}), InMemorySaver()
-    app = graph.compile(saver, schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG, **EXIT)
-    answers = {each.id: each.value for each in drive.get_state(app, CONFIG).interrupts}
+    thread = drive.on(graph.compile(saver, schedule="ready"))
+    thread.invoke(EMPTY, **EXIT)
+    answers = {each.id: each.value for each in thread.state.interrupts}
     cut.append(CutOff())
     with ends_by(by_order("first", "second")), pytest.raises(CutOff):
-        drive.invoke(app, Command(resume=answers), CONFIG, **EXIT)
-    assert drive.get_state(app, CONFIG).values["log"] == ["?"]
+        thread.resume(answers, **EXIT)
+    assert thread.state.values["log"] == ["?"]
     assert drive.invoke(graph.compile(saver, schedule=schedule), None, CONFIG, durability=then)["log"] == ["?", "second?"]

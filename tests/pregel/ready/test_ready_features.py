@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, sends, show, writer
 
 from stategraph import (
@@ -29,7 +29,6 @@ from stategraph.testing import virtual_time
 
 postgres = cluster.emptied
 pytestmark = pytest.mark.trial
-EMPTY = {"log": []}
 CALLED = []
 
 
@@ -103,39 +102,39 @@ def test_a_long_sleep_lets_the_other_branches_continue(drive, saver, how):
         return {"log": ["long"]}
 
     with virtual_time() as clock:
-        app = beside_a_chain(saver, long)
-        assert "__sleep__" in drive.invoke(app, EMPTY, CONFIG, **how)
-        state = drive.get_state(app, CONFIG)
+        thread = drive.on(beside_a_chain(saver, long))
+        assert "__sleep__" in thread.invoke(EMPTY, **how)
+        state = thread.state
         assert (state.values["log"], state.wake_at is not None) == (["a", "b", "c"], True)
-        assert "__sleep__" in drive.invoke(app, None, CONFIG, **how)
+        assert "__sleep__" in thread.invoke(None, **how)
         clock.advance(3600)
-        assert drive.invoke(app, None, CONFIG, **how)["log"] == ["a", "b", "c", "long", "d"]
+        assert thread.invoke(None, **how)["log"] == ["a", "b", "c", "long", "d"]
 
 
 def test_origins_of_running_tasks_are_not_pruned(drive, saver):
-    app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
-    drive.invoke(app, EMPTY, CONFIG)
+    thread = drive.on(beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]}))
+    thread.invoke(EMPTY)
     saver.prune(["t"])
-    assert [each.metadata["step"] for each in drive.history(app, CONFIG)] == [3, 0]
-    assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes0", "d"]
+    assert [each.metadata["step"] for each in thread.history()] == [3, 0]
+    assert thread.resume("yes")["log"][-2:] == ["yes0", "d"]
     saver.prune(["t"])
-    assert [each.metadata["step"] for each in drive.history(app, CONFIG)] == [5]
+    assert [each.metadata["step"] for each in thread.history()] == [5]
 
 
 def test_origins_stay_when_a_long_thread_is_pruned(drive, saver, monkeypatch):
     monkeypatch.setattr("stategraph.checkpoint.sql.pruner.LONG", 2)
-    app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
-    drive.invoke(app, EMPTY, CONFIG)
+    thread = drive.on(beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]}))
+    thread.invoke(EMPTY)
     saver.prune(["t"], keep_last=2)
-    assert [each.metadata["step"] for each in drive.history(app, CONFIG)] == [3, 2, 0]
-    assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes0", "d"]
+    assert [each.metadata["step"] for each in thread.history()] == [3, 2, 0]
+    assert thread.resume("yes")["log"][-2:] == ["yes0", "d"]
 
 
 def test_origins_stay_under_a_retention(drive):
     saver = InMemorySaver(retention=Retention(keep_last=1))
-    app = beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]})
-    drive.invoke(app, EMPTY, CONFIG)
-    assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes0", "d"]
+    thread = drive.on(beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]}))
+    thread.invoke(EMPTY)
+    assert thread.resume("yes")["log"][-2:] == ["yes0", "d"]
 
 
 def test_a_copied_thread_resumes(drive, saver):
@@ -226,11 +225,11 @@ def test_each_mode_shows_a_step_for_what_has_ended(drive):
 
 
 def test_a_reader_that_leaves_keeps_what_has_ended(drive, saver):
-    app = beside_a_chain(saver, writer("long"))
+    thread = drive.on(beside_a_chain(saver, writer("long")))
     with ends_by(CHAIN_FIRST):
-        drive.stream(app, EMPTY, CONFIG, stream_mode="updates", take=2)
-        assert drive.get_state(app, CONFIG).values["log"][:2] == ["a", "b"]
-        assert drive.invoke(app, None, CONFIG)["log"] == ["a", "b", "c", "long", "d"]
+        thread.stream(EMPTY, stream_mode="updates", take=2)
+        assert thread.state.values["log"][:2] == ["a", "b"]
+        assert thread.invoke(None)["log"] == ["a", "b", "c", "long", "d"]
 
 
 def test_a_drained_run_can_be_resumed(drive, saver):
@@ -240,13 +239,13 @@ def test_a_drained_run_can_be_resumed(drive, saver):
         control.request_drain("deploy")
         return {"log": ["long"]}
 
-    app = beside_a_chain(saver, stop)
+    thread = drive.on(beside_a_chain(saver, stop))
     with ends_by(by_order("a", "long", "b")):
         with pytest.raises(GraphDrained):
-            drive.invoke(app, EMPTY, CONFIG, control=control)
+            thread.invoke(EMPTY, control=control)
         # b was at work, and has ended; nothing has started since.
-        assert drive.get_state(app, CONFIG).values["log"] == ["a", "long", "b"]
-        assert drive.invoke(app, None, CONFIG)["log"] == ["a", "long", "b", "c", "d"]
+        assert thread.state.values["log"] == ["a", "long", "b"]
+        assert thread.invoke(None)["log"] == ["a", "long", "b", "c", "d"]
 
 
 # -- policies ------------------------------------------------------------------------------------------------------
@@ -269,11 +268,11 @@ def test_retries_and_timeouts_are_as_ever(drive):
     graph = build("S>a>b")
     graph.add_node("stuck", lambda state: leave.wait(10), timeout=0.05)
     graph.add_edge(START, "stuck")
-    app = graph.compile(InMemorySaver(), schedule="ready", on_failure="finish")
+    thread = drive.on(graph.compile(InMemorySaver(), schedule="ready", on_failure="finish"))
     with pytest.raises(NodeTimeoutError):
-        drive.invoke(app, EMPTY, CONFIG)
+        thread.invoke(EMPTY)
     leave.set()
-    assert drive.get_state(app, CONFIG).values["log"] == ["a", "b"]
+    assert thread.state.values["log"] == ["a", "b"]
 
 
 def elsewhere(state):
@@ -294,7 +293,7 @@ __all__ = ["StateGraph"]
 
 def test_equal_sends_and_many_of_them_each_run_once(drive):
     """Also where a breakpoint holds them: what is kept is told by its place, not by what it says."""
-    app = build("r:S=w w>sum", {"S": sends("w", *[1] * 300)}).compile(InMemorySaver(), schedule="ready")
-    assert drive.invoke(app, EMPTY, CONFIG, interrupt_before=["w"])["log"] == []
-    assert drive.get_state(app, CONFIG).next == ("w",) * 300
-    assert drive.invoke(app, None, CONFIG)["log"] == ["w1"] * 300 + ["sum"]
+    thread = drive.on(build("r:S=w w>sum", {"S": sends("w", *[1] * 300)}).compile(InMemorySaver(), schedule="ready"))
+    assert thread.invoke(EMPTY, interrupt_before=["w"])["log"] == []
+    assert thread.state.next == ("w",) * 300
+    assert thread.invoke(None)["log"] == ["w1"] * 300 + ["sum"]

@@ -2,7 +2,7 @@
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import CheckpointConflictError, Command, Send, interrupt
@@ -67,12 +67,13 @@ def test_posts_before_the_start_are_applied_with_the_input(drive, saver, durabil
 def test_with_durability_exit_all_posts_are_in_the_one_step(drive, saver):
     nodes = {"a": posting("a", saver, "one", "two"), "long": lambda state: {"log": [interrupt("?")]}}
     app = app_of(saver, **nodes)
+    thread = drive.on(app)
     drive.call(app, "post", CONFIG, {"log": ["word"]})
-    drive.invoke(app, {"log": ["in"]}, CONFIG, durability="exit")
-    state = drive.get_state(app, CONFIG)
+    thread.invoke({"log": ["in"]}, durability="exit")
+    state = thread.state
     assert (state.values["log"], waiting(drive, saver)) == (["in", "word", "a2", "one", "two", "b5", "c6"], [])
     drive.call(app, "post", CONFIG, {"log": ["late"]})
-    end = drive.invoke(app, Command(resume="!"), CONFIG, durability="exit")
+    end = thread.resume("!", durability="exit")
     assert end["log"][-3:] == ["!", "late", "d9"] or end["log"][-3:] == ["late", "!", "d9"]
     assert (posted(saver)[-1][1], waiting(drive, saver)) == (["late"], [])
 
@@ -81,7 +82,7 @@ def test_with_durability_exit_all_posts_are_in_the_one_step(drive, saver):
 def test_posts_are_applied_after_the_step_and_tasks_that_start_next_see_them(drive, saver, durability):
     """b starts after it; `long` has started before, and reads the state of its origin."""
     app = app_of(saver, a=posting("a", saver, "one", "two"))
-    end = drive.invoke(app, {"log": []}, CONFIG, durability=durability)
+    end = drive.invoke(app, EMPTY, CONFIG, durability=durability)
     assert end["log"] == ["a0", "one", "two", "b3", "c4", "long0", "d6"]
     assert posted(saver) == ([] if durability == "exit" else [(1, ["one", "two"])])
     assert waiting(drive, saver) == []
@@ -89,7 +90,7 @@ def test_posts_are_applied_after_the_step_and_tasks_that_start_next_see_them(dri
 
 def test_after_the_last_step_it_waits_for_the_next_call(drive, saver):
     app = app_of(saver, d=posting("d", saver, "late"))
-    assert "late" not in drive.invoke(app, {"log": []}, CONFIG)["log"]
+    assert "late" not in drive.invoke(app, EMPTY, CONFIG)["log"]
     assert waiting(drive, saver) == ["late"]
     end = drive.invoke(app_of(saver), {"log": ["again"]}, CONFIG)["log"]
     assert end[5:8] == ["again", "late", "a7"] and waiting(drive, saver) == []
@@ -102,7 +103,7 @@ def test_what_only_waits_for_an_answer_is_under_way(drive, saver):
         return {"log": [interrupt("?")]}
 
     app = app_of(saver, c=posting("c", saver, "word"), long=ask)
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     assert (posted(saver), waiting(drive, saver)) == ([(3, ["word"])], [])
     end = drive.invoke(app_of(saver, long=ask), Command(resume="yes"), CONFIG)
     assert end["log"] == ["a0", "b1", "c2", "word", "yes", "d5"]
@@ -114,7 +115,7 @@ def test_a_resumed_call_applies_posts_with_its_first_step(drive, saver):
     def ask(state):
         return {"log": [f"{interrupt('?')}{len(state['log'])}"]}
 
-    drive.invoke(app_of(saver, long=ask), {"log": []}, CONFIG)
+    drive.invoke(app_of(saver, long=ask), EMPTY, CONFIG)
     drive.call(app_of(saver), "post", CONFIG, {"log": ["word"]})
     end = drive.invoke(app_of(saver, long=ask), Command(resume="yes"), CONFIG)
     assert end["log"] == ["a0", "b1", "c2", "yes0", "word", "d5"]
@@ -124,7 +125,7 @@ def test_a_call_whose_first_step_is_the_last_leaves_posts_queued(drive, saver):
     def ask(state):
         return {"log": [interrupt("?")]}
 
-    drive.invoke(app_of(saver, d=ask), {"log": []}, CONFIG)
+    drive.invoke(app_of(saver, d=ask), EMPTY, CONFIG)
     drive.call(app_of(saver), "post", CONFIG, {"log": ["word"]})
     assert drive.invoke(app_of(saver, d=ask), Command(resume="yes"), CONFIG)["log"][-1] == "yes"
     assert waiting(drive, saver) == ["word"]
@@ -134,10 +135,10 @@ def test_after_a_failure_what_ends_takes_it(drive, saver):
     def fail(state):
         raise ValueError("no luck")
 
-    app = app_of(saver, a=posting("a", saver, "word"), long=fail)
+    thread = drive.on(app_of(saver, a=posting("a", saver, "word"), long=fail))
     with ends_by(by_order("long", "a")), pytest.raises(ValueError, match="no luck"):
-        drive.invoke(app, {"log": []}, CONFIG)
-    assert drive.get_state(app, CONFIG).values["log"] == ["a0", "word"]
+        thread.invoke(EMPTY)
+    assert thread.state.values["log"] == ["a0", "word"]
     assert drive.invoke(app_of(saver), None, CONFIG)["log"] == ["a0", "word", "b2", "c3", "long0", "d5"]
 
 
@@ -150,7 +151,7 @@ def test_sends_that_wait_and_joins_keep_their_places(drive, saver):
     builder.add_node("w", lambda state: {"log": [f"w{state['log'][0]}"]})
     app = builder.compile(saver, schedule="ready", inbox=True)
     with ends_by(by_order("a", "w", "long")):
-        assert drive.invoke(app, {"log": []}, CONFIG)["log"] == ["a0", "word", "wx", "wy", "long", "d5"]
+        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a0", "word", "wx", "wy", "long", "d5"]
 
 
 @pytest.mark.parametrize("kind", ["any", "reachable", 2])
@@ -158,7 +159,7 @@ def test_joins_in_waves(drive, saver, kind):
     builder = build("S>a>b S>long", nodes={"a": posting("a", saver, "word"), "b": saw("b")})
     builder.add_node("d", saw("d")).add_edge(["b", "long"], "d", wait=kind)
     app = builder.compile(saver, schedule="ready", inbox=True)
-    end = drive.invoke(app, {"log": []}, CONFIG)["log"]
+    end = drive.invoke(app, EMPTY, CONFIG)["log"]
     assert end == ["a0", "word", "b2", *(["d3", "long"] if kind == "any" else ["long", "d4"])] or (
         kind == "any" and end == ["a0", "word", "b2", "long", "d3"]
     )
@@ -166,9 +167,9 @@ def test_joins_in_waves(drive, saver, kind):
 
 def test_streams_show_it_behind_the_step(drive, saver):
     app = app_of(saver, "S>a>b", a=posting("a", saver, "word"))
-    chunks = drive.stream(app, {"log": []}, CONFIG, stream_mode=["updates", "values"])
+    chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["updates", "values"])
     assert chunks == [
-        ("values", {"log": []}),
+        ("values", EMPTY),
         ("updates", {"a": {"log": ["a0"]}}),
         ("updates", {POST: {"log": ["word"]}}),
         ("values", {"log": ["a0", "word"]}),
@@ -187,7 +188,7 @@ def test_posts_are_applied_once_when_schedules_alternate(drive, saver):
 
     for first, second in (("ready", "supersteps"), ("supersteps", "ready")):
         before = len(drive.get_state(of(first), CONFIG).values.get("log", ()))
-        drive.invoke(of(first), {"log": []}, CONFIG)
+        drive.invoke(of(first), EMPTY, CONFIG)
         drive.call(of(first), "post", CONFIG, {"log": ["word"]})
         log = drive.invoke(of(second), Command(resume="yes"), CONFIG)["log"][before:]
         assert log.count("word") == 1 and waiting(drive, saver) == []
@@ -234,7 +235,7 @@ def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive, saver):
         return {"log": ["a"]}
 
     with pytest.raises(CheckpointConflictError):
-        drive.invoke(app_of(saver, a=overtaken), {"log": []}, CONFIG)
+        drive.invoke(app_of(saver, a=overtaken), EMPTY, CONFIG)
     end = drive.get_state(app_of(saver), CONFIG)
     assert end.values["log"].count("word") == 1 and end.posts == ()
     assert [words for _, words in posted(saver)] == [["word"]]

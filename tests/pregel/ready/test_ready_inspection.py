@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import beside_a_chain, build, by_order, ends_by
 
 from stategraph import END, Command, InMemorySaver, SqliteSaver, interrupt, task
@@ -22,7 +22,6 @@ from stategraph.visualize.trace.index import ThreadIndex
 from stategraph.visualize.trace.reader import read_trace
 from stategraph.visualize.trace.values import INSIDE
 
-EMPTY = {"log": []}
 STARTED = "it has started and not ended: it is running, or goes on with the next call"
 STARTS = "nothing holds it back: it is running already, or starts with the next call"
 
@@ -230,11 +229,11 @@ def test_the_steps_of_a_page_are_those_of_the_report_wherever_it_begins(tmp_path
 
 
 def test_checkpoints_are_shown_with_all_that_is_pending(drive):
-    app = build("S>a>d S>long>d S>b").compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>a>d S>long>d S>b").compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("a", "long", "d")):
-        chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["checkpoints", "debug"], interrupt_before=["b"])
+        chunks = thread.stream(EMPTY, stream_mode=["checkpoints", "debug"], interrupt_before=["b"])
     shown = [data for mode, data in chunks if mode == "checkpoints"]
-    history = drive.history(app, CONFIG)[::-1]
+    history = thread.history()[::-1]
     assert [tuple(each["next"]) for each in shown] == [each.next for each in history]
     assert [[each["id"] for each in chunk["tasks"]] for chunk in shown] == [
         [each.id for each in snapshot.tasks] for snapshot in history
@@ -248,13 +247,13 @@ def test_checkpoints_are_shown_with_all_that_is_pending(drive):
 def test_a_history_shows_what_each_state_shows(drive, tmp_path, stored):
     """Also the questions of tasks that have started at an earlier checkpoint."""
     saver = InMemorySaver() if stored == "memory" else SqliteSaver(str(tmp_path / "threads.db"))
-    app = build("S>a>b>c S>long", nodes={"long": ask}).compile(saver, schedule="ready")
+    thread = drive.on(build("S>a>b>c S>long", nodes={"long": ask}).compile(saver, schedule="ready"))
     with ends_by(by_order("a", "b", "c", "long")):
-        drive.invoke(app, EMPTY, CONFIG)
-    history = drive.history(app, CONFIG)
+        thread.invoke(EMPTY)
+    history = thread.history()
     assert [each.next for each in history[:-1]] == [("long",), ("c", "long"), ("b", "long"), ("a", "long")]
     assert all(each.interrupts == history[0].interrupts != () for each in history[:-1])
-    assert [each.tasks for each in history] == [drive.get_state(app, each.config).tasks for each in history]
+    assert [each.tasks for each in history] == [thread.get_state(each.config).tasks for each in history]
 
 
 def test_checkpoints_are_shown_with_waiting_tasks_that_start_in_them(drive):
@@ -267,10 +266,10 @@ def test_checkpoints_are_shown_with_waiting_tasks_that_start_in_them(drive):
 
 
 def test_a_resumed_stream_shows_the_stored_metadata(drive):
-    app = beside_a_chain(InMemorySaver(), ask)
-    drive.invoke(app, EMPTY, CONFIG)
-    stored = drive.get_state(app, CONFIG).metadata
-    chunks = drive.stream(app, Command(resume="yes"), CONFIG, stream_mode="checkpoints")
+    thread = drive.on(beside_a_chain(InMemorySaver(), ask))
+    thread.invoke(EMPTY)
+    stored = thread.state.metadata
+    chunks = thread.stream(Command(resume="yes"), stream_mode="checkpoints")
     assert chunks[0]["metadata"] == stored
 
 
@@ -324,7 +323,7 @@ def test_a_task_whose_origin_was_deleted_is_shown_with_its_new_input():
         app.invoke(EMPTY, {**CONFIG, "run_id": "first"}, interrupt_before=["b"])
         app.invoke(None, {**CONFIG, "run_id": "second"})
     [shown] = [task for task in app.get_state(CONFIG).tasks if task.name == "long"]
-    assert shown.input == {"log": []} and list_inputs(app, "long")[-1] == "{'log': []}"
+    assert shown.input == EMPTY and list_inputs(app, "long")[-1] == "{'log': []}"
     app.checkpointer.delete_for_runs(["first"])
     assert list_inputs(app, "long")[-1] == "{'log': ['a', 'b', 'c']}"
 

@@ -3,12 +3,12 @@
 import pytest
 from kit import flow_graphs
 from kit.flow_cases import CASES
+from kit.graphs import EMPTY
 from kit.ready_graphs import build, by_order, ends_by, ends_together, sends, show, times
 
 from stategraph import Command, InMemorySaver, Overwrite, interrupt
 
 CONFIG = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
-EMPTY = {"log": []}
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 
 OTHERWISE = {
@@ -107,10 +107,10 @@ def test_a_join_for_all_waits_for_a_source_that_asks(drive):
     def ask(state):
         return {"log": [interrupt("?") if state["n"] == 2 else "w"]}
 
-    app = build("S>p S>db r:p=w w+db>d", THREE, {"w": ask}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>p S>db r:p=w w+db>d", THREE, {"w": ask}).compile(InMemorySaver(), schedule="ready"), CONFIG)
     with ends_by(by_order("p", "db", "d")):
-        drive.invoke(app, EMPTY, CONFIG)
-        state = drive.get_state(app, CONFIG)
+        thread.invoke(EMPTY)
+        state = thread.state
         assert (state.values["log"], state.next) == (["p", "db", "w", "w"], ("w", "d"))
-        assert app.explain(CONFIG)["d"].why == "it was triggered and waits for what leads to it: w"
-        assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"][-2:] == ["yes", "d"]
+        assert thread.app.explain(CONFIG)["d"].why == "it was triggered and waits for what leads to it: w"
+        assert thread.resume("yes")["log"][-2:] == ["yes", "d"]

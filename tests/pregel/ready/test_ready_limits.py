@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from kit.graphs import CONFIG, Log
 
-from stategraph import START, Command, InMemorySaver, Limit, StateGraph, interrupt
+from stategraph import START, InMemorySaver, Limit, StateGraph, interrupt
 
 
 def wide(limit: Limit, node, chains=5, length=3):
@@ -58,10 +58,10 @@ def test_a_question_and_a_failure_hold_no_place(drive):
         return {"log": [interrupt("?")]}
 
     limit = Limit(1)
-    app = wide(limit, work, 3, 1).compile(InMemorySaver(), schedule="ready", on_failure="finish")
+    thread = drive.on(wide(limit, work, 3, 1).compile(InMemorySaver(), schedule="ready", on_failure="finish"))
     with pytest.raises(ValueError, match="no"):
-        drive.invoke(app, {"log": []}, CONFIG)
-    drive.invoke(app, None, CONFIG)
-    answers = {each.id: "yes" for each in drive.get_state(app, CONFIG).interrupts}
-    assert drive.invoke(app, Command(resume=answers), CONFIG)["log"] == ["yes"] * 3 + ["end"]
+        thread.invoke({"log": []})
+    thread.invoke(None)
+    answers = {each.id: "yes" for each in thread.state.interrupts}
+    assert thread.resume(answers)["log"] == ["yes"] * 3 + ["end"]
     assert limit.has_room()

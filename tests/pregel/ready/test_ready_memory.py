@@ -4,12 +4,10 @@ from threading import Barrier, Event
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import build, by_order, ends_by, ends_together, sends
 
-from stategraph import Command, InMemorySaver, Send, interrupt
-
-EMPTY = {"log": []}
+from stategraph import InMemorySaver, Send, interrupt
 
 
 def agent_of(**nodes):
@@ -37,11 +35,11 @@ def test_sends_of_two_branches_run_one_at_a_time_however_the_branches_end(togeth
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 def test_sends_of_one_router_run_one_at_a_time(drive, durability):
     routes = {"S": lambda _: [Send("m", {"log": [str(i)]}) for i in range(3)]}
-    app = build("r:S=m m>z", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready")
-    log = drive.invoke(app, EMPTY, CONFIG, durability=durability)["log"]
+    thread = drive.on(build("r:S=m m>z", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready"))
+    log = thread.invoke(EMPTY, durability=durability)["log"]
     one, two, three = ["0", "q"], ["1", "q"], ["2", "q"]
     assert log == [*one, *one, *two, *one, *two, *three, "z"]
-    steps = [each.next.count("m") for each in drive.history(app, CONFIG) if "m" in each.next]
+    steps = [each.next.count("m") for each in thread.history() if "m" in each.next]
     assert durability == "exit" or steps == [1, 2, 3]
 
 
@@ -52,16 +50,16 @@ def test_sends_to_a_graph_that_contains_a_memory_run_one_at_a_time(drive, togeth
     routes = {"S": lambda _: [Send("m", {"log": ["a"]}), "b"], "b": lambda _: [Send("m", {"log": ["b"]})]}
     if together:
         routes = {"S": lambda _: [Send("m", {"log": [name]}) for name in "ab"]}
-    app = build("r:S=m|b r:b=m", routes, {"m": middle}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("r:S=m|b r:b=m", routes, {"m": middle}).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("b")):
-        assert len(drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]) == 1
-    assert len(drive.invoke(app, Command(resume="1"), CONFIG)["__interrupt__"]) == 1
-    log = drive.invoke(app, Command(resume="2"), CONFIG)["log"]
+        assert len(thread.invoke(EMPTY)["__interrupt__"]) == 1
+    assert len(thread.resume("1")["__interrupt__"]) == 1
+    log = thread.resume("2")["log"]
     assert log[-8:] == ["a", "a", "1", "b", "a", "1", "b", "2"]
 
 
 def test_sends_with_different_keys_run_at_once(drive):
-    routes = {"S": lambda _: [Send("m", {"log": []}, key=key) for key in "xy"] + [Send("m", {"log": []})]}
+    routes = {"S": lambda _: [Send("m", EMPTY, key=key) for key in "xy"] + [Send("m", EMPTY)]}
     app = build("r:S=m", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready")
     assert len(drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]) == 3
 
@@ -71,17 +69,17 @@ def test_sends_with_different_keys_run_at_once(drive):
 def test_a_node_and_a_send_to_it_run_one_at_a_time(drive, durability, edit):
     """The one that has paused in the memory goes on first, also where all starts again."""
     routes = {"a": lambda _: ["m", Send("m", {"log": ["sent"]})]}
-    app = build("S>a r:a=m S>b", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("S>a r:a=m S>b", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("a", "b")):
-        (first,) = drive.invoke(app, EMPTY, CONFIG, durability=durability)["__interrupt__"]
-    assert drive.get_state(app, CONFIG).next == ("m", "m")
+        (first,) = thread.invoke(EMPTY, durability=durability)["__interrupt__"]
+    assert thread.state.next == ("m", "m")
     if edit:
-        drive.update_state(app, CONFIG, {"log": ["edit"]}, "b")
-    asked = drive.invoke(app, Command(resume={first.id: "1"}), CONFIG, durability=durability)["__interrupt__"]
+        thread.update({"log": ["edit"]}, "b")
+    asked = thread.resume({first.id: "1"}, durability=durability)["__interrupt__"]
     assert [each.id for each in asked] != [first.id]
-    log = drive.invoke(app, Command(resume="2"), CONFIG, durability=durability)["log"]
+    log = thread.resume("2", durability=durability)["log"]
     assert log[2 + edit :] == ["sent", "1", "sent", "1", "a", "b", *["edit"] * edit, "sent", "1", "2"]
-    assert drive.get_state(app, CONFIG).next == ()
+    assert thread.state.next == ()
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
@@ -89,27 +87,27 @@ def test_a_node_and_a_send_to_it_run_one_at_a_time(drive, durability, edit):
 def test_a_paused_task_of_a_memory_resumes_before_waiting_sends(drive, durability, edit):
     """After an edit, and with durability "exit", its `Send` comes behind those that wait."""
     routes = {"S": lambda _: ["b", *[Send("m", {"log": [f"sent {i}"]}) for i in "12"]]}
-    app = build("r:S=m|b b>c", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("r:S=m|b b>c", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("b", "c", "m")):
-        (first,) = drive.invoke(app, EMPTY, CONFIG, durability=durability)["__interrupt__"]
+        (first,) = thread.invoke(EMPTY, durability=durability)["__interrupt__"]
     if edit:
-        drive.update_state(app, CONFIG, {"log": ["edit"]}, "c")
-    drive.invoke(app, None, CONFIG, durability=durability)
-    assert [each.id for each in drive.get_state(app, CONFIG).interrupts] == [first.id]
-    (second,) = drive.invoke(app, Command(resume="1"), CONFIG, durability=durability)["__interrupt__"]
-    log = drive.invoke(app, Command(resume={second.id: "2"}), CONFIG, durability=durability)["log"]
+        thread.update({"log": ["edit"]}, "c")
+    thread.invoke(None, durability=durability)
+    assert [each.id for each in thread.state.interrupts] == [first.id]
+    (second,) = thread.resume("1", durability=durability)["__interrupt__"]
+    log = thread.resume({second.id: "2"}, durability=durability)["log"]
     assert log[-6:] == ["sent 1", "1", "sent 1", "1", "sent 2", "2"]
-    assert drive.get_state(app, CONFIG).next == ()
+    assert thread.state.next == ()
 
 
 def test_races_that_need_one_memory_run_one_at_a_time(drive):
     """Each needs what the other one's first racer would take: none takes a part."""
     pairs = [("r", "x"), ("s", "y"), ("r", "y"), ("s", "x")]
     routes = {"S": lambda _: [Send("m", {"log": [race + key]}, race=race, key=key) for race, key in pairs]}
-    app = build("r:S=m", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(build("r:S=m", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready"))
     with ends_by(lambda task: task.path):
-        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["rx", "q", "sy", "q"]
-    assert drive.get_state(app, CONFIG).next == ()
+        assert thread.invoke(EMPTY)["log"] == ["rx", "q", "sy", "q"]
+    assert thread.state.next == ()
 
 
 @pytest.mark.parametrize("asks", [False, True])
@@ -117,23 +115,23 @@ def test_a_race_waits_for_a_memory(drive, asks):
     """Its racers share one, so that only one of them can run, whichever comes first."""
     routes = {"S": lambda _: [Send("m", {"log": ["solo"]}), *[Send("m", {"log": [i]}, race="r") for i in "12"]]}
     agent = agent_of(q=ask) if asks else agent_of()
-    app = build("r:S=m", routes, {"m": agent}).compile(InMemorySaver(), schedule="ready")
-    result = drive.invoke(app, EMPTY, CONFIG)
+    thread = drive.on(build("r:S=m", routes, {"m": agent}).compile(InMemorySaver(), schedule="ready"))
+    result = thread.invoke(EMPTY)
     if asks:
-        assert len(result["__interrupt__"]) == 1 and drive.get_state(app, CONFIG).next == ("m", "m", "m")
-        assert len(drive.invoke(app, Command(resume="x"), CONFIG)["__interrupt__"]) == 1
-        result = drive.invoke(app, Command(resume="x"), CONFIG)
+        assert len(result["__interrupt__"]) == 1 and thread.state.next == ("m", "m", "m")
+        assert len(thread.resume("x")["__interrupt__"]) == 1
+        result = thread.resume("x")
     said = "x" if asks else "q"
     assert result["log"] in ([*(2 * ["solo", said]), winner, said] for winner in "12")
-    assert drive.get_state(app, CONFIG).next == ()
+    assert thread.state.next == ()
 
 
 def test_each_task_of_a_memory_stops_at_the_breakpoint(drive):
     routes = {"S": lambda _: [*[Send("m", {"log": [i]}) for i in "12"], "m"]}
     builder = build("r:S=m", routes, {"m": agent_of()})
-    app = builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["m"])
-    lengths = [len(drive.invoke(app, given, CONFIG)["log"]) for given in (EMPTY, None, None, None)]
-    assert lengths == [0, 2, 6, 17] and drive.get_state(app, CONFIG).next == ()
+    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["m"]))
+    lengths = [len(thread.invoke(given)["log"]) for given in (EMPTY, None, None, None)]
+    assert lengths == [0, 2, 6, 17] and thread.state.next == ()
 
 
 def test_a_task_finished_in_a_superstep_waits_for_no_memory(drive):
@@ -142,12 +140,12 @@ def test_a_task_finished_in_a_superstep_waits_for_no_memory(drive):
 
     def wait(state):
         assert state["log"] != ["1"] or ended.wait(10)
-        return {"log": []}
+        return EMPTY
 
     def note(state):
         called.append(state["log"][0])
         ended.set()
-        return {"log": []}
+        return EMPTY
 
     middle = build("S>wait>own>note", nodes={"wait": wait, "own": agent_of(), "note": note}).compile()
     builder = build("r:S=m", {"S": lambda _: [Send("m", {"log": [i]}) for i in "12"]}, {"m": middle})
@@ -161,12 +159,12 @@ def test_a_task_finished_in_a_superstep_waits_for_no_memory(drive):
 def test_a_function_that_runs_such_a_graph(drive):
     """That it does is known once it has."""
     agent = agent_of()
-    builder = build("S>a r:a=m", {"a": sends("m", 1, 2)}, {"m": lambda state: agent.invoke({"log": []})})
-    app = builder.compile(InMemorySaver(), schedule="ready")
+    builder = build("S>a r:a=m", {"a": sends("m", 1, 2)}, {"m": lambda state: agent.invoke(EMPTY)})
+    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
     with pytest.raises(RuntimeError, match="two tasks that run at the same time"):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert drive.invoke(app, None, CONFIG)["log"] == ["a", "q", "q", "q"]
-    assert drive.invoke(app, EMPTY, CONFIG)["log"].count("a") == 2
+        thread.invoke(EMPTY)
+    assert thread.invoke(None)["log"] == ["a", "q", "q", "q"]
+    assert thread.invoke(EMPTY)["log"].count("a") == 2
 
 
 def test_functions_that_run_such_a_graph_and_have_started_at_different_steps(drive):
@@ -182,7 +180,7 @@ def test_functions_that_run_such_a_graph_and_have_started_at_different_steps(dri
         begun.set()
         both.wait(10)  # that they share a memory is known once one has called
         try:
-            return agent.invoke({"log": []})
+            return agent.invoke(EMPTY)
         except RuntimeError:
             refused.set()
             raise

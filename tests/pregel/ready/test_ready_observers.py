@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, times
 from kit.recording_view import Log, Seen
 
 from stategraph import (
     START,
-    Command,
     InMemorySaver,
     Observer,
     RetryPolicy,
@@ -19,7 +18,6 @@ from stategraph import (
 )
 from stategraph.visualize.live import view as live_view
 
-EMPTY = {"log": []}
 HANDLER = "__error_handler__flaky"
 QUICK = RetryPolicy(initial_interval=0.001, jitter=False, max_attempts=2)
 CHAIN_FIRST = by_order("a", "b", "c", "long")
@@ -76,11 +74,11 @@ def test_every_task_belongs_to_the_step_in_which_it_starts(drive):
 
 
 def test_tasks_resumed_by_a_call_start_with_its_first_step(drive):
-    app = beside_a_chain(InMemorySaver(), lambda state: {"log": [interrupt("?")]})
+    thread = drive.on(beside_a_chain(InMemorySaver(), lambda state: {"log": [interrupt("?")]}))
     first, second = Log(), Log()
     with ends_by(CHAIN_FIRST):
-        drive.invoke(app, EMPTY, CONFIG, observer=first)
-    drive.invoke(app, Command(resume="yes"), CONFIG, observer=second)
+        thread.invoke(EMPTY, observer=first)
+    thread.resume("yes", observer=second)
     assert steps_of(first) == [(1, ("a", "long")), (2, ("b",)), (3, ("c",)), (4, ())]
     assert ("asked", "long", "?") in first.events and first.events[-1] == ("run ended", "paused", "NoneType")
     assert steps_of(second) == [(4, ("long",)), (5, ("d",))]
@@ -168,10 +166,10 @@ def test_progress_says_how_many_are_known_while_it_runs(drive, seen):
 
 
 def test_progress_of_a_call_that_asks_and_of_one_that_fails(drive, seen):
-    app = beside_a_chain(InMemorySaver(), lambda state: {"log": [interrupt("?")]})
-    drive.invoke(app, EMPTY, CONFIG, progress="lines")
+    thread = drive.on(beside_a_chain(InMemorySaver(), lambda state: {"log": [interrupt("?")]}))
+    thread.invoke(EMPTY, progress="lines")
     assert seen.progress.state == "paused"
     assert seen.headlines[-1].startswith("paused · 4 of 4 tasks · 1 question · ")
     assert seen.states == {"a": "done", "b": "done", "c": "done", "d": "waiting", "long": "paused"}
-    drive.invoke(app, Command(resume="yes"), CONFIG, progress="lines")
+    thread.resume("yes", progress="lines")
     assert seen.headlines[-1].startswith("done · 2 tasks · ")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import each_schedule
-from kit.graphs import chain_of, graph_of
+from kit.graphs import EMPTY, chain_of, graph_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -24,7 +24,6 @@ from stategraph import (
 from stategraph.pregel import rename_node
 
 CONFIG = {"configurable": {"thread_id": "t"}, "recursion_limit": 10}
-EMPTY = {"log": []}
 
 
 class State(TypedDict, total=False):
@@ -54,12 +53,12 @@ def test_a_task_reads_the_update_of_a_command(drive, schedule):
         read.append(state.get("x"))
         return {"log": [interrupt("?")]}
 
-    app = graph_that_asks(ask).compile(InMemorySaver(), schedule=schedule)
-    drive.invoke(app, EMPTY, CONFIG, interrupt_before=["q", "b"])
-    drive.invoke(app, Command(update={"x": 5}, goto=["z", Send("z", {"x": 7})]), CONFIG)
-    asked = [question.id for question in drive.get_state(app, CONFIG).interrupts]
+    thread = drive.on(graph_that_asks(ask).compile(InMemorySaver(), schedule=schedule), CONFIG)
+    thread.invoke(EMPTY, interrupt_before=["q", "b"])
+    thread.invoke(Command(update={"x": 5}, goto=["z", Send("z", {"x": 7})]))
+    asked = [question.id for question in thread.state.interrupts]
     assert (len(asked), sorted(read)) == (3, [5, 5, 7])
-    drive.invoke(app, Command(resume=dict.fromkeys(asked, "answer")), CONFIG)
+    thread.resume(dict.fromkeys(asked, "answer"))
     assert sorted(read) == [5, 5, 5, 5, 7, 7]
 
 
@@ -70,18 +69,18 @@ def test_a_send_of_a_command_keeps_its_interrupt_if_an_equal_task_is_running(dri
         return {"log": [f"{state['x']}{interrupt(state['x'])}"]}
 
     graph = graph_of(State, "S>b", z=ask, b=lambda _: {"log": ["b"]})
-    app = graph.add_conditional_edges(START, lambda _: Send("z", {"x": 1}), ["z"]).compile(
+    thread = drive.on(graph.add_conditional_edges(START, lambda _: Send("z", {"x": 1}), ["z"]).compile(
         InMemorySaver(), schedule=schedule
-    )
-    drive.invoke(app, EMPTY, CONFIG)
-    drive.invoke(app, Command(goto=Send("z", {"x": 7})), CONFIG)
+    ), CONFIG)
+    thread.invoke(EMPTY)
+    thread.invoke(Command(goto=Send("z", {"x": 7})))
     if edited:
-        drive.update_state(app, CONFIG, {"log": ["edit"]}, "z")  # stands for one of them
-    asked = {each.value: each.id for each in drive.get_state(app, CONFIG).interrupts}
+        thread.update({"log": ["edit"]}, "z")  # stands for one of them
+    asked = {each.value: each.id for each in thread.state.interrupts}
     assert len(asked) == (1 if edited else 2)
-    result = drive.invoke(app, Command(resume=dict.fromkeys(asked.values(), "yes")), CONFIG)
+    result = thread.resume(dict.fromkeys(asked.values(), "yes"))
     assert {f"{value}yes" for value in asked} <= {*result["log"]}
-    assert drive.get_state(app, CONFIG).next == ()
+    assert thread.state.next == ()
 
 
 @each_schedule
@@ -92,9 +91,9 @@ def test_a_task_may_last_through_all_steps_of_the_call(drive, schedule):
         left.append(state["left"])
         return {"log": [interrupt("?")]}
 
-    app = graph_that_asks(ask).compile(InMemorySaver(), schedule=schedule)
-    drive.invoke(app, EMPTY, CONFIG)
-    drive.invoke(app, Command(resume="answer"), CONFIG)
+    thread = drive.on(graph_that_asks(ask).compile(InMemorySaver(), schedule=schedule), CONFIG)
+    thread.invoke(EMPTY)
+    thread.resume("answer")
     assert left == [10, 10]
 
 
@@ -122,10 +121,10 @@ def test_the_origin_of_a_task_is_migrated_too(drive):
         checkpoint["channel_values"]["x"] = [checkpoint["channel_values"]["x"]]
         return checkpoint
 
-    app = graph_that_asks(ask, Changed).compile(saver, schedule="ready", migrate=migrate)
+    thread = drive.on(graph_that_asks(ask, Changed).compile(saver, schedule="ready", migrate=migrate), CONFIG)
     for answer in ("a", "b"):
-        drive.invoke(app, Command(resume=answer), CONFIG)
-    assert drive.get_state(app, CONFIG).values["log"] == ["b", "b2", "found a b"]
+        thread.resume(answer)
+    assert thread.state.values["log"] == ["b", "b2", "found a b"]
     assert read == ["called", "old", ["old"], ["old"]]
 
 
@@ -140,12 +139,12 @@ def test_the_node_of_a_running_task_may_be_renamed(drive, schedule):
 
     saver = InMemorySaver()
     drive.invoke(app_of("old"), EMPTY, CONFIG)
-    app = app_of("new", migrate=lambda checkpoint, _: rename_node(checkpoint, "old", "new"))
-    assert set(drive.get_state(app, CONFIG).next) == {"new"}
-    drive.invoke(app, None, CONFIG)
-    asked = [question.id for question in drive.get_state(app, CONFIG).interrupts]
+    thread = drive.on(app_of("new", migrate=lambda checkpoint, _: rename_node(checkpoint, "old", "new")), CONFIG)
+    assert set(thread.state.next) == {"new"}
+    thread.invoke(None)
+    asked = [question.id for question in thread.state.interrupts]
     assert len(asked) == 2
-    result = drive.invoke(app, Command(resume=dict.fromkeys(asked, "yes")), CONFIG)
+    result = thread.resume(dict.fromkeys(asked, "yes"))
     assert sorted(result["log"]) == ["7yes", "b", "b2", "yes"]
 
 
@@ -184,13 +183,13 @@ def test_without_its_origin_a_task_starts_again(drive):
 @pytest.mark.parametrize("outer", ["ready", "supersteps"])
 def test_an_interrupt_is_answered_again_from_a_checkpoint_of_the_nested_graph(drive, outer, memory):
     inner = graph_that_asks(lambda state: {"log": [interrupt("?")]}).compile(checkpointer=memory, schedule="ready")
-    app = chain_of(State, n=inner).compile(InMemorySaver(), schedule=outer)
-    drive.invoke(app, EMPTY, CONFIG)
-    (inside,) = [task.state for task in drive.get_state(app, CONFIG).tasks]
-    drive.invoke(app, Command(resume="one"), CONFIG)
-    stops = [each for each in drive.history(app, inside) if "q" in each.next]
+    thread = drive.on(chain_of(State, n=inner).compile(InMemorySaver(), schedule=outer), CONFIG)
+    thread.invoke(EMPTY)
+    (inside,) = [task.state for task in thread.state.tasks]
+    thread.resume("one")
+    stops = [each for each in thread.history(inside) if "q" in each.next]
     assert [each.next for each in stops] == [("q",), ("b2", "q"), ("b", "q")]
     for stop in stops:
         (asked,) = [question for task in stop.tasks for question in task.interrupts]
-        result = drive.invoke(app, Command(resume={asked.id: "two"}), stop.config)
+        result = thread.invoke(Command(resume={asked.id: "two"}), stop.config)
         assert sorted(result["log"]) == ["b", "b2", "two"]

@@ -7,7 +7,7 @@ import operator
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import CONFIG, chain_of, graph_of
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of
 from kit.ready_graphs import ends_by, ends_together
 from kit.ready_random import Died, MortalSaver
 from typing_extensions import TypedDict
@@ -24,8 +24,6 @@ from stategraph import (
 )
 from stategraph.pregel.errors import ConcurrentUpdateError
 from stategraph.testing import record, replay, survives
-
-EMPTY = {"log": []}
 
 
 class State(TypedDict, total=False):
@@ -91,10 +89,10 @@ def by_name(*names):
 
 
 def test_losers_leave_with_the_end_of_the_winner(drive):
-    app = make(race("x", "win", "y"), beside="beside")
+    thread = drive.on(make(race("x", "win", "y"), beside="beside"))
     with ends_by(by_name("beside", "win", "after", "behind", "x", "y")):
-        assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["beside", "win", "after", "behind"]
-    steps = drive.history(app, CONFIG)[::-1][1:]
+        assert thread.invoke(EMPTY)["log"] == ["beside", "win", "after", "behind"]
+    steps = thread.history()[::-1][1:]
     assert [each.next for each in steps] == [
         ("run", "run", "run", "beside"), ("run", "run", "run", "behind"), ("after", "behind"), ("behind",), (),
     ]  # fmt: skip
@@ -112,11 +110,11 @@ def test_no_state_has_a_winner_and_a_loser(drive):
             drive.invoke(make(race("x", "win", "y"), beside="beside", saver=saver), EMPTY, CONFIG)
             raise Died
         saver.left = -1
-        app = make(race("x", "win", "y"), beside="beside", saver=saver)
-        before = drive.get_state(app, CONFIG)
+        thread = drive.on(make(race("x", "win", "y"), beside="beside", saver=saver))
+        before = thread.state
         with ends_by(by_name("y", "win", "x", "behind", "beside", "after")):
-            drive.invoke(app, None if before.metadata else EMPTY, CONFIG)
-        log = drive.get_state(app, CONFIG).values["log"]
+            thread.invoke(None if before.metadata else EMPTY)
+        log = thread.state.values["log"]
         won = set(before.values.get("log", ())) & {"x", "win", "y"} or {"y"}
         assert set(log) & {"x", "win", "y"} == won and sorted(log)[:3] == ["after", "behind", "beside"]
 
@@ -130,11 +128,11 @@ def test_a_race_continues_in_the_other_schedule(drive, turns):
             drive.invoke(make(race("x", "y"), beside="beside", saver=saver, schedule=turns[0]), EMPTY, CONFIG)
             raise Died
         saver.left = -1
-        app = make(race("x", "y"), beside="beside", saver=saver, schedule=turns[1])
-        log = drive.get_state(app, CONFIG).values.get("log", [])
-        drive.invoke(app, None, CONFIG)
-        after = drive.get_state(app, CONFIG).values["log"]
-        assert len(set(after) & {"x", "y"}) == 1 and set(log) <= set(after) and drive.get_state(app, CONFIG).next == ()
+        thread = drive.on(make(race("x", "y"), beside="beside", saver=saver, schedule=turns[1]))
+        log = thread.state.values.get("log", [])
+        thread.invoke(None)
+        after = thread.state.values["log"]
+        assert len(set(after) & {"x", "y"}) == 1 and set(log) <= set(after) and thread.state.next == ()
 
 
 @pytest.mark.parametrize("turns", [("ready", "supersteps", "ready"), ("supersteps", "ready", "supersteps")])
@@ -178,10 +176,10 @@ def test_one_that_cannot_be_applied_does_not_win():
 def test_where_none_can_be_applied_the_first_is_raised(drive):
     builder = StateGraph(State).add_node("run", act).add_node("meddle", lambda state: {"plain": "meddled"})
     builder.add_conditional_edges(START, lambda state: [*race("plain", "fail"), "meddle"], ["run", "meddle"])
-    app = builder.compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_name("meddle", "fail", "plain")), pytest.raises(ConcurrentUpdateError):
-        drive.invoke(app, EMPTY, CONFIG)
-    assert drive.get_state(app, CONFIG).values == {"log": [], "plain": "meddled"}
+        thread.invoke(EMPTY)
+    assert thread.state.values == {"log": [], "plain": "meddled"}
 
 
 def test_an_update_that_a_reducer_refuses_does_not_win(drive):
@@ -214,11 +212,11 @@ def test_a_handler_runs_when_no_other_racer_can_win(drive):
     with ends_by(by_name("fail", "win", "after", "run:on_error")):
         assert drive.invoke(app("fail", "win"), EMPTY, CONFIG)["log"] == ["win", "after"]
     assert "mend" not in RAN
-    mended = app("fail", "ask")
-    assert drive.invoke(mended, EMPTY, CONFIG)["log"] == ["mended"]
-    step = next(each for each in drive.history(mended, CONFIG) if len(each.tasks) > 1)
+    thread = drive.on(app("fail", "ask"))
+    assert thread.invoke(EMPTY)["log"] == ["mended"]
+    step = next(each for each in thread.history() if len(each.tasks) > 1)
     assert [(task.name.startswith("run"), task.lost) for task in step.tasks if task.lost] == [(True, True)]
-    assert not drive.get_state(mended, CONFIG).next
+    assert not thread.state.next
 
 
 def test_a_command_for_the_graph_around_wins(drive):
@@ -250,11 +248,11 @@ def test_a_race_whose_racers_all_failed_is_a_failure_and_with_finish_the_others_
 
 
 def test_a_race_blocks_only_nodes_behind_it(drive):
-    app = make(race("ask", "fail"), beside="beside")
-    assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["beside", "behind"]
-    assert drive.get_state(app, CONFIG).next == ("run", "run")
-    assert drive.invoke(app, Command(resume="!"), CONFIG)["log"] == ["beside", "behind", "ask!", "after"]
-    assert drive.get_state(app, CONFIG).next == ()
+    thread = drive.on(make(race("ask", "fail"), beside="beside"))
+    assert thread.invoke(EMPTY)["log"] == ["beside", "behind"]
+    assert thread.state.next == ("run", "run")
+    assert thread.resume("!")["log"] == ["beside", "behind", "ask!", "after"]
+    assert thread.state.next == ()
 
 
 # -- one at a time, limits, breakpoints ----------------------------------------------------------------------------
@@ -270,12 +268,12 @@ def test_a_breakpoint_stops_a_whole_race(drive):
     builder = StateGraph(State).add_node("a", act).add_node("b", act).add_node("c", act)
     sends = [*race("x", node="a"), *race("y", node="b"), Send("c", {"name": "z"})]
     builder.add_conditional_edges(START, lambda state: sends, ["a", "b", "c"])
-    app = builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["b"])
-    assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["z"]
-    assert drive.get_state(app, CONFIG).next == ("a", "b")
+    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["b"]))
+    assert thread.invoke(EMPTY)["log"] == ["z"]
+    assert thread.state.next == ("a", "b")
     with ends_by(by_name("y", "x")):
-        assert drive.invoke(app, None, CONFIG)["log"] == ["z", "y"]
-    assert drive.get_state(app, CONFIG).next == ()
+        assert thread.invoke(None)["log"] == ["z", "y"]
+    assert thread.state.next == ()
 
 
 # -- what waits for a race -----------------------------------------------------------------------------------------
@@ -318,13 +316,13 @@ def test_races_in_a_loop(drive):
 
 
 def test_answers_to_losers_go_with_them(drive):
-    app = make(race("ask 1", "ask 2"), beside="beside")
-    drive.invoke(app, EMPTY, CONFIG)
-    answers = {each.id: each.value for each in drive.get_state(app, CONFIG).interrupts}
-    assert drive.invoke(app, Command(resume=answers), {**CONFIG, "max_concurrency": 1})["log"][-2:] == ["ask 1ask 1", "after"]
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(make(race("ask 1", "ask 2"), beside="beside"))
+    thread.invoke(EMPTY)
+    answers = {each.id: each.value for each in thread.state.interrupts}
+    assert thread.invoke(Command(resume=answers), {**CONFIG, "max_concurrency": 1})["log"][-2:] == ["ask 1ask 1", "after"]
+    state = thread.state
     assert not state.next and not state.interrupts
-    assert len(drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]) == 2, "and nobody takes what was left of them"
+    assert len(thread.invoke(EMPTY)["__interrupt__"]) == 2, "and nobody takes what was left of them"
 
 
 def test_calls_of_a_racer_do_not_run_again(drive):
@@ -338,21 +336,21 @@ def test_calls_of_a_racer_do_not_run_again(drive):
     def run(state):
         return {"log": [call(state["name"]).result() + interrupt(state["name"])]}
 
-    app = make(race("x", "y"), node=run)
-    drive.invoke(app, EMPTY, CONFIG)
-    second = drive.get_state(app, CONFIG).interrupts[1]
-    assert drive.invoke(app, Command(resume={second.id: "!"}), CONFIG)["log"] == ["y!", "after"]
+    thread = drive.on(make(race("x", "y"), node=run))
+    thread.invoke(EMPTY)
+    second = thread.state.interrupts[1]
+    assert thread.resume({second.id: "!"})["log"] == ["y!", "after"]
     assert sorted(called) == ["x", "y"]
 
 
 def test_after_an_edit_a_race_starts_again_and_keeps_its_interrupts(drive):
-    app = make(race("ask 1", "ask 2"), beside="beside")
-    drive.invoke(app, EMPTY, CONFIG)
-    before = [each.id for each in drive.get_state(app, CONFIG).interrupts]
-    drive.update_state(app, CONFIG, {"log": ["edited"]}, "run", task_id=None)
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(make(race("ask 1", "ask 2"), beside="beside"))
+    thread.invoke(EMPTY)
+    before = [each.id for each in thread.state.interrupts]
+    thread.update({"log": ["edited"]}, "run", task_id=None)
+    state = thread.state
     assert state.next[:1] == ("run",) and [each.id for each in state.interrupts] == before[1:]
-    assert drive.invoke(app, Command(resume="!"), CONFIG)["log"][-2:] == ["ask 2!", "after"]
+    assert thread.resume("!")["log"][-2:] == ["ask 2!", "after"]
 
 
 def test_a_graph_inside_races(drive):
@@ -367,11 +365,11 @@ def test_a_graph_inside_races(drive):
 def test_a_racer_may_be_a_graph(drive):
     inner = chain_of(State, ask=lambda state: {"log": [interrupt("?")]})
     builder = StateGraph(State).add_node("inner", inner.compile(schedule="ready")).add_node("run", act)
-    sends = [Send("inner", {"log": []}, race="r"), *race("fail")]
+    sends = [Send("inner", EMPTY, race="r"), *race("fail")]
     builder.add_conditional_edges(START, lambda state: sends, ["inner", "run"])
-    app = builder.compile(InMemorySaver(), schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG)
-    assert drive.invoke(app, Command(resume="!"), CONFIG)["log"] == ["!"]
+    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
+    thread.invoke(EMPTY)
+    assert thread.resume("!")["log"] == ["!"]
 
 
 # -- looked at -----------------------------------------------------------------------------------------------------

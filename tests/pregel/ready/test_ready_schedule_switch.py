@@ -6,12 +6,11 @@ from itertools import product
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import Command, InMemorySaver, Send, interrupt, task
 
-EMPTY = {"log": []}
 R, S = "ready", "supersteps"
 
 
@@ -24,9 +23,9 @@ def answer_all(drive, make, schedules, **options):
     asked = []
     given = EMPTY
     for number, schedule in enumerate(schedules):
-        app = make(schedule)
-        drive.invoke(app, given, CONFIG, **options)
-        state = drive.get_state(app, CONFIG)
+        thread = drive.on(make(schedule))
+        thread.invoke(given, **options)
+        state = thread.state
         asked += [question.value for question in state.interrupts]
         given = Command(resume=str(number))
     return asked, state
@@ -115,11 +114,11 @@ def test_sends_of_commands_are_the_same_tasks_in_both(drive, schedules):
     graph = build("S>x r:S=w|m", {"S": lambda _: [Send("w", {})]}, {"w": lambda _: {"log": [interrupt("w")]}, "m": m})
     graph.add_conditional_edges("x", lambda _: [], ["m"])
     saver = InMemorySaver()
-    drive.invoke(graph.compile(saver, schedule="ready"), {"log": []}, CONFIG)
+    drive.invoke(graph.compile(saver, schedule="ready"), EMPTY, CONFIG)
     for schedule, name in zip(schedules, ("one", "asks"), strict=False):
         drive.invoke(graph.compile(saver, schedule=schedule), Command(goto=Send("m", {"n": name})), CONFIG)
-    app = graph.compile(saver, schedule=schedules[-1])
-    questions = {question.value: question.id for question in drive.get_state(app, CONFIG).interrupts}
+    thread = drive.on(graph.compile(saver, schedule=schedules[-1]))
+    questions = {question.value: question.id for question in thread.state.interrupts}
     assert sorted(questions) == ["asks", "w"]
-    result = drive.invoke(app, Command(resume={questions["asks"]: "!", questions["w"]: "w!"}), CONFIG)
+    result = thread.resume({questions["asks"]: "!", questions["w"]: "w!"})
     assert sorted(result["log"]) == ["asks!", "one", "w!", "x"] and ran == ["one", "asks", "asks"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import pytest
 from kit.drive import each_durability, each_schedule
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import build, by_order, ends_by
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
@@ -27,7 +27,6 @@ from stategraph import (
     interrupt,
 )
 
-EMPTY = {"log": []}
 GRAPH = "S>a>c r:x=c|E S>x S>y>y2"
 """c is due after a, waits for x, which does not lead to it, and would start beside y."""
 
@@ -50,23 +49,23 @@ def test_a_node_whose_schema_refuses_its_input_stays_pending(drive, durability):
     def read(state: Short):
         return {"log": ["c"]}
 
-    app = app_of(InMemorySaver(), c=read)
+    thread = drive.on(app_of(InMemorySaver(), c=read))
     with ends_by(by_order("a", "x", "y")), pytest.raises(ValidationError):
-        drive.invoke(app, EMPTY, CONFIG, durability=durability)
-    state = drive.get_state(app, CONFIG)
+        thread.invoke(EMPTY, durability=durability)
+    state = thread.state
     assert (state.values, state.next) == ({"log": ["a", "x", "y"]}, ("c", "y2"))
     with ends_by(by_order("c")):
-        assert drive.invoke(app, Command(update={"log": ["edit"]}), CONFIG)["log"] == ["a", "x", "y", "edit", "c", "y2"]
+        assert thread.invoke(Command(update={"log": ["edit"]}))["log"] == ["a", "x", "y", "edit", "c", "y2"]
 
 
 @each_durability
 def test_a_node_beyond_the_recursion_limit_stays_pending(drive, durability):
-    app = app_of(InMemorySaver())
+    thread = drive.on(app_of(InMemorySaver()))
     with ends_by(by_order("a", "x", "y")), pytest.raises(GraphRecursionError):
-        drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 1}, durability=durability)
-    assert drive.get_state(app, CONFIG).next == ("c", "y2")
+        thread.invoke(EMPTY, {**CONFIG, "recursion_limit": 1}, durability=durability)
+    assert thread.state.next == ("c", "y2")
     with ends_by(by_order("c")):
-        assert drive.invoke(app, None, CONFIG)["log"] == ["a", "x", "y", "c", "y2"]
+        assert thread.invoke(None)["log"] == ["a", "x", "y", "c", "y2"]
 
 
 @each_schedule
@@ -81,12 +80,12 @@ def test_a_drained_call_from_which_nothing_is_cut_off_pauses(drive, schedule, wh
         return {"log": ["a"]}
 
     nodes = {"a": drain, **({"q": lambda _: {"log": [interrupt("?")]}} if where == "a question" else {})}
-    app = build("S>a>d S>q>d", nodes=nodes).compile(InMemorySaver(), schedule=schedule)
-    result = drive.invoke(app, EMPTY, CONFIG, control=control, durability=durability, interrupt_before=["d"])
+    thread = drive.on(build("S>a>d S>q>d", nodes=nodes).compile(InMemorySaver(), schedule=schedule))
+    result = thread.invoke(EMPTY, control=control, durability=durability, interrupt_before=["d"])
     assert len(result.get("__interrupt__", ())) == (where == "a question")
     answer = Command(resume="yes") if "__interrupt__" in result else None
     with pytest.raises(GraphDrained):
-        drive.invoke(app, answer, CONFIG, control=control, durability=durability)
+        thread.invoke(answer, control=control, durability=durability)
 
 
 class Counted(TypedDict, total=False):
@@ -145,9 +144,9 @@ def test_a_send_of_a_command_is_none_of_those_that_run(drive):
     routes = {name: lambda state, name=name: [Send("ask", {"name": name})] for name in "bc"}
     nodes = {"ask": ask, "note": note}
     builder = build("S>b S>c r:b=ask r:c=ask r:ask=note", {**routes, "ask": lambda state: []}, nodes)
-    app = builder.compile(InMemorySaver(), schedule="ready")
+    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
     with ends_by(by_order("b", "c")):
-        drive.invoke(app, EMPTY, CONFIG)
-    first = drive.get_state(app, CONFIG).interrupts[0]
-    drive.invoke(app, Command(resume={first.id: "!"}, goto=Send("note", {})), CONFIG)
+        thread.invoke(EMPTY)
+    first = thread.state.interrupts[0]
+    thread.invoke(Command(resume={first.id: "!"}, goto=Send("note", {})))
     assert len(asked) == 2 and len(noted) == 1 and not asked.intersection(noted)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, writer
 from kit.ready_random import Died, MortalSaver
 from kit.savers import opened_saver
@@ -26,7 +26,6 @@ from stategraph.pregel.drivers.journal import Journal
 from stategraph.testing import read_thread, record, survives
 
 postgres = cluster.emptied
-EMPTY = {"log": []}
 CHAIN_FIRST = by_order("a", "b", "c", "long")
 
 
@@ -49,14 +48,14 @@ def test_an_outdated_run_records_nothing_at_an_origin(drive, saver):
 
     def long(state):
         if first and first.pop():
-            elsewhere(lambda: drive.invoke(app, None, CONFIG))
+            elsewhere(lambda: thread.invoke(None))
             raise ValueError("late")
         return {"log": [interrupt("?")]}
 
-    app = beside_a_chain(saver, long)
+    thread = drive.on(beside_a_chain(saver, long))
     with ends_by(CHAIN_FIRST), pytest.raises(CheckpointConflictError):
-        drive.invoke(app, EMPTY, CONFIG)
-    asked = {each.name: each for each in drive.get_state(app, CONFIG).tasks}["long"]
+        thread.invoke(EMPTY)
+    asked = {each.name: each for each in thread.state.tasks}["long"]
     assert (asked.error, [each.value for each in asked.interrupts]) == (None, ["?"])
 
 
@@ -70,14 +69,14 @@ def test_of_two_runs_from_one_checkpoint_one_records_the_calls_of_a_task(drive, 
 
     def long(state):
         if first and first.pop():
-            elsewhere(lambda: drive.invoke(app, None, CONFIG))
+            elsewhere(lambda: thread.invoke(None))
         return {"log": [f"{call().result()} {interrupt('?')}"]}
 
-    app = beside_a_chain(saver, long)
+    thread = drive.on(beside_a_chain(saver, long))
     with ends_by(CHAIN_FIRST):
         with pytest.raises(CheckpointConflictError):
-            drive.invoke(app, EMPTY, CONFIG)
-        result = drive.invoke(app, Command(resume="yes"), CONFIG)
+            thread.invoke(EMPTY)
+        result = thread.resume("yes")
     assert result["log"] == ["a", "b", "c", "0 yes", "d"]
 
 
@@ -110,12 +109,12 @@ def test_a_kill_leaves_all_questions_asked_or_none(drive, saver, monkeypatch, st
         drive.invoke(asking_at_two_origins(saver), EMPTY, CONFIG)
     monkeypatch.undo()
     assert len(calls) <= 2, "one call, and the one below it"
-    app = asking_at_two_origins(saver)
-    asked = [each.value for each in drive.get_state(app, CONFIG).interrupts]
+    thread = drive.on(asking_at_two_origins(saver))
+    asked = [each.value for each in thread.state.interrupts]
     assert asked == (["p?", "q?"] if stored else [])
-    again = drive.invoke(app, None, CONFIG)["__interrupt__"]
+    again = thread.invoke(None)["__interrupt__"]
     assert [each.value for each in again] == ["p?", "q?"]
-    end = drive.invoke(app, Command(resume={each.id: each.value[0] for each in again}), CONFIG)
+    end = thread.resume({each.id: each.value[0] for each in again})
     assert sorted(end["log"]) == ["a", "p", "q", "z"]
 
 
@@ -125,12 +124,12 @@ def test_of_two_runs_from_one_checkpoint_one_records_its_interrupts(drive, saver
 
     def ask(state):
         if first and first.pop():
-            elsewhere(lambda: drive.invoke(app, None, CONFIG))
+            elsewhere(lambda: thread.invoke(None))
         return {"log": [interrupt(f"late {len(first)}?")]}
 
-    app = beside_a_chain(saver, ask)
+    thread = drive.on(beside_a_chain(saver, ask))
     with ends_by(CHAIN_FIRST), pytest.raises(CheckpointConflictError):
-        drive.invoke(app, EMPTY, CONFIG)
+        thread.invoke(EMPTY)
     revision = saver.get_tuple(CONFIG).revision
     assert revision == 1, "what the other has recorded beside an origin counts beside the head"
 
@@ -143,9 +142,9 @@ class ByParts(InMemorySaver):
 
 
 def test_a_saver_without_batches_records_at_each_origin(drive):
-    app = asking_at_two_origins(ByParts())
-    asked = drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]
-    end = drive.invoke(app, Command(resume={each.id: each.value[0] for each in asked}), CONFIG)
+    thread = drive.on(asking_at_two_origins(ByParts()))
+    asked = thread.invoke(EMPTY)["__interrupt__"]
+    end = thread.resume({each.id: each.value[0] for each in asked})
     assert sorted(end["log"]) == ["a", "p", "q", "z"]
 
 
@@ -186,7 +185,7 @@ def test_a_thread_is_read_as_it_ran():
     (run,) = read_thread(app, CONFIG).runs
     assert [[task.node for task in step] for step in run.steps] == [["a"], ["b"], ["c"], ["long"], ["d"]]
     long, b = run.steps[3][0], run.steps[1][0]
-    assert (long.input, long.questions) == ({"log": []}, ({"asks": "?", "answer": "yes"},))
+    assert (long.input, long.questions) == (EMPTY, ({"asks": "?", "answer": "yes"},))
     assert [[task.node for task in step] for step in b.steps] == [["x"], ["y"]]
 
 
@@ -200,11 +199,11 @@ def test_what_is_stored_when_the_run_has_moved_on_is_expected_where_it_was_loade
         raise ValueError
 
     graph = build("S>a>z").add_node("fail", fail, error_handler=writer("handler")).add_edge(START, "fail")
-    app = graph.compile(Remote(), schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG, interrupt_before="*")
+    thread = drive.on(graph.compile(Remote(), schedule="ready"))
+    thread.invoke(EMPTY, interrupt_before="*")
     monkeypatch.setattr(Journal, "_start_draining", lambda journal: None)  # whoever stores next stores it
     with ends_by(by_order("fail", "a", "z")):
-        assert drive.invoke(app, None, CONFIG, durability="async")["log"] == ["a", "z", "handler"]
+        assert thread.invoke(None, durability="async")["log"] == ["a", "z", "handler"]
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -219,11 +218,11 @@ def test_tasks_that_wait_for_each_other_start_together_also_where_one_has_left_a
     graph.add_node("a", fail, error_handler=writer("handled")).add_edge(START, "a")
     for name, other in ("ab", "ba"):
         graph.add_conditional_edges(name, lambda _: END, [other, END])
-    app = graph.compile(saver, schedule="ready")
+    thread = drive.on(graph.compile(saver, schedule="ready"))
     with ends_by(by_order("a", "__error_handler__a", "b")):
         if killed:
             saver.left = 2
             with pytest.raises(Died):
-                drive.invoke(app, EMPTY, CONFIG)
+                thread.invoke(EMPTY)
             saver.left = -1
-        assert drive.invoke(app, None if killed else EMPTY, CONFIG)["log"] == ["handled", "b0"]
+        assert thread.invoke(None if killed else EMPTY)["log"] == ["handled", "b0"]

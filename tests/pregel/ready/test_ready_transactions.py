@@ -8,12 +8,11 @@ import threading
 
 import pytest
 from kit.bank import Bank, bank, node_of
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import build, by_order, ends_by
 
 from stategraph import (
     CheckpointConflictError,
-    Command,
     get_runtime,
     interrupt,
 )
@@ -21,7 +20,6 @@ from stategraph.checkpoint.base import RETURN
 from stategraph.checkpoint.errors import StorageError
 
 __all__ = ["bank"]
-EMPTY = {"log": []}
 CHAIN_FIRST = by_order("x", "a", "b", "c", "long")
 
 
@@ -70,17 +68,17 @@ def test_a_resume_finds_the_record_at_the_origin(drive, bank, durability):
     assert asked["__interrupt__"][0].value == "content?"
     head = bank.saver.get_tuple(CONFIG)
     assert (places(bank.saver), head.metadata["step"]) == ([1], 4), "the origin is the step in which x has ended"
-    fresh = app_of(drive, pay_and_ask(bank), bank.saver)
-    end = drive.invoke(fresh, Command(resume="yes"), CONFIG, durability=durability)
+    thread = drive.on(app_of(drive, pay_and_ask(bank), bank.saver))
+    end = thread.resume("yes", durability=durability)
     assert end["log"] == ["x", "a", "b", "c", "receipt 1", "yes", "d"]
     assert bank.calls == bank.rows() == ["book"]
 
 
 def test_an_edit_takes_it_along(drive, bank):
-    app = app_of(drive, pay_and_ask(bank), bank.saver)
-    drive.invoke(app, EMPTY, CONFIG)
-    drive.update_state(app, CONFIG, {"log": ["edited"]}, as_node="x")
-    end = drive.invoke(app, Command(resume="yes"), CONFIG)
+    thread = drive.on(app_of(drive, pay_and_ask(bank), bank.saver))
+    thread.invoke(EMPTY)
+    thread.update({"log": ["edited"]}, as_node="x")
+    end = thread.resume("yes")
     assert end["log"] == ["x", "a", "b", "c", "edited", "receipt 1", "yes", "d"]
     assert bank.calls == bank.rows() == ["book"]
 
@@ -88,8 +86,8 @@ def test_an_edit_takes_it_along(drive, bank):
 @pytest.mark.parametrize(("first", "second"), [("ready", "supersteps"), ("supersteps", "ready")])
 def test_the_other_schedule_finds_it(drive, bank, first, second):
     drive.invoke(app_of(drive, pay_and_ask(bank), bank.saver, first), EMPTY, CONFIG)
-    app = app_of(drive, pay_and_ask(bank), bank.saver, second)
-    end = drive.invoke(app, Command(resume="yes"), CONFIG)
+    thread = drive.on(app_of(drive, pay_and_ask(bank), bank.saver, second))
+    end = thread.resume("yes")
     assert "receipt 1" in end["log"] and "yes" in end["log"]
     assert bank.calls == bank.rows() == ["book"]
 
@@ -100,15 +98,15 @@ def test_an_outdated_run_writes_nothing(drive, bank):
 
     def body(state):
         if first and first.pop():
-            elsewhere(lambda: drive.invoke(app, None, CONFIG))
+            elsewhere(lambda: thread.invoke(None))
         receipt = yield "pay", bank.pay
         return {"log": [receipt, interrupt("content?")]}
 
-    app = app_of(drive, body, bank.saver)
+    thread = drive.on(app_of(drive, body, bank.saver))
     with pytest.raises(CheckpointConflictError):
-        drive.invoke(app, EMPTY, CONFIG)
+        thread.invoke(EMPTY)
     assert bank.calls == bank.rows() == ["book"], "the other run's"
-    assert drive.invoke(app, Command(resume="yes"), CONFIG)["log"] == ["x", "a", "b", "c", "receipt 1", "yes", "d"]
+    assert thread.resume("yes")["log"] == ["x", "a", "b", "c", "receipt 1", "yes", "d"]
 
 
 def test_a_run_with_a_recorded_transaction_resumes(drive, bank):
@@ -142,7 +140,7 @@ def test_a_run_that_dies_around_a_transaction_leaves_rows_and_record_or_neither(
         drive.invoke(app_of(drive, pay_and_ask(bank), bank.saver), EMPTY, CONFIG)
     monkeypatch.undo()
     assert (bank.rows(), places(bank.saver)) == ((["book"], [1]) if stored else ([], []))
-    fresh = app_of(drive, pay_and_ask(bank), bank.saver)
-    drive.invoke(fresh, None, CONFIG)
-    assert drive.invoke(fresh, Command(resume="yes"), CONFIG)["log"][4:] == ["receipt 1", "yes", "d"]
+    thread = drive.on(app_of(drive, pay_and_ask(bank), bank.saver))
+    thread.invoke(None)
+    assert thread.resume("yes")["log"][4:] == ["receipt 1", "yes", "d"]
     assert bank.calls == bank.rows() == ["book"]

@@ -76,13 +76,13 @@ def test_a_write_that_the_reducer_cannot_take_names_reducer_and_types(drive):
 
 
 def test_an_answer_that_does_not_fit_names_question_and_says_that_it_is_still_open(drive):
-    app = one(lambda state: {"n": interrupt("How many?", response_schema=int)}).compile(InMemorySaver())
-    drive.invoke(app, {"n": 1}, THREAD)
+    thread = drive.on(one(lambda state: {"n": interrupt("How many?", response_schema=int)}).compile(InMemorySaver()), THREAD)
+    thread.invoke({"n": 1})
     with pytest.raises(ValueError, match="valid integer") as caught:
-        drive.invoke(app, Command(resume="abc"), THREAD)
+        thread.resume("abc")
     assert "The answer 'abc' does not fit the response_schema of the question 'How many?'" in told(caught.value)
     assert "still open" in told(caught.value)
-    assert drive.invoke(app, Command(resume=3), THREAD)["n"] == 3
+    assert thread.resume(3)["n"] == 3
 
 
 @pytest.mark.parametrize("wrong", ["30s", True, [30]])

@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import Count, chain_of, graph_of, thread_config
+from kit.graphs import CONFIG, Count, chain_of, graph_of
 
 from stategraph import Runtime
 from stategraph.channels import BinaryOperatorAggregate, LastValue, NamedBarrierValue, Topic
@@ -24,7 +24,6 @@ from stategraph.pregel import (
     Pregel,
 )
 
-CONFIG = thread_config("1")
 WAIT = 5.0
 
 
@@ -132,21 +131,20 @@ def test_m19_a_resume_runs_only_what_failed(drive, saver, durability, watch):
         "slow_bad": only("b").do(bad).write_to("log"),
         "last": only("log"),
     }
-    app = graph(nodes, saver())
+    thread = drive.on(graph(nodes, saver()))
     given = 1
     for attempt in (1, 2):
         with pytest.raises(ValueError, match=f"try {attempt}"):
             # One at a time, so that `ok` has ended when `slow_bad` fails, in both worlds.
-            drive.stream(
-                app, given, {**CONFIG, "max_concurrency": 1}, durability=durability, stream_mode=watch or "values"
+            thread.stream(given, {**CONFIG, "max_concurrency": 1}, durability=durability, stream_mode=watch or "values"
             )
         given = None
-        snapshot = drive.get_state(app, CONFIG)
+        snapshot = thread.state
         assert (snapshot.next, snapshot.values["log"], at(snapshot)) == (("slow_bad",), ["ok 36"], ("loop", 0))
         assert {t.name: (t.result, str(t.error)) for t in snapshot.tasks} == {
             "ok": ({"log": ["ok 36"]}, "None"), "slow_bad": (None, f"try {attempt}"),
         }  # fmt: skip
-    assert drive.invoke(app, None, CONFIG, durability=durability) == ["ok 36", "bad"]
+    assert thread.invoke(None, durability=durability) == ["ok 36", "bad"]
     assert calls == {"first": 1, "ok": 1, "bad": 3}
     assert not ok_ended.is_set()
 
@@ -157,33 +155,33 @@ def test_conflicting_writes_leave_the_thread_unchanged(drive):
 
     for durability in ("sync", "async", "exit"):
         for saver in (InMemorySaver(), Careful()):
-            app = graph(nodes("b"), saver)
+            thread = drive.on(graph(nodes("b"), saver))
             for given_input in ([1], None):
                 with pytest.raises(InvalidUpdateError, match="'b'") as caught:
-                    drive.invoke(app, given_input, CONFIG, durability=durability)
+                    thread.invoke(given_input, durability=durability)
                 assert "written by x, y" in " ".join(caught.value.__notes__)
-                snapshot = drive.get_state(app, CONFIG)
+                snapshot = thread.state
                 assert (snapshot.next, snapshot.values) == (("x", "y"), {"a": [1], "log": []})
-                assert len(drive.history(app, CONFIG)) == 1
+                assert len(thread.history()) == 1
             assert drive.invoke(graph(nodes("c"), saver), None, CONFIG) == [1, 1], "mended code goes on from there"
 
 
 def test_an_unserializable_value_is_named_and_leaves_the_thread_unchanged(drive):
-    app = graph({"n": only("a").do(lambda x: object() if x else [x]).write_to("b", "log")})
+    thread = drive.on(graph({"n": only("a").do(lambda x: object() if x else [x]).write_to("b", "log")}))
     with pytest.raises(Exception, match="object") as caught:
-        drive.invoke(app, 1, CONFIG)
+        thread.invoke(1)
     assert "'b'" in caught.value.__notes__[0]
     assert "'1'" in caught.value.__notes__[0]
-    assert drive.invoke(app, 0, CONFIG) == [0]
+    assert thread.invoke(0) == [0]
 
 
 # -- looking (M22) --------------------------------------------------------------------------------------------
 
 
 def test_m22_history_is_newest_first_with_next_nodes(drive):
-    app = chain()
-    drive.invoke(app, 1, CONFIG)
-    history = drive.history(app, CONFIG)
+    thread = drive.on(chain())
+    thread.invoke(1)
+    history = thread.history()
     assert [(at(s), s.next, s.values["log"]) for s in history] == [
         (("loop", 2), (), ["n1", "n2", "n3"]), (("loop", 1), ("n3",), ["n1", "n2"]), (("loop", 0), ("n2",), ["n1"]),
         (("input", -1), ("n1",), []),
@@ -192,25 +190,26 @@ def test_m22_history_is_newest_first_with_next_nodes(drive):
     assert [[(t.name, t.path, t.result) for t in s.tasks] for s in history[1:3]] == [
         [("n3", ("__pregel_pull", "n3"), {"log": ["n3"]})], [("n2", ("__pregel_pull", "n2"), {"log": ["n2"], "c": 1})],
     ]  # fmt: skip
-    assert drive.get_state(app, CONFIG) == history[0]
-    assert all(drive.get_state(app, s.config) == s for s in history)
-    assert all(drive.history(app, s.config) == [s] for s in history)
+    assert thread.state == history[0]
+    assert all(thread.get_state(s.config) == s for s in history)
+    assert all(thread.history(s.config) == [s] for s in history)
 
 
 def test_values_of_a_single_stream_channel_are_bare(drive):
-    app = chain(stream_channels="log")
-    drive.invoke(app, 1, CONFIG)
-    assert [s.values for s in drive.history(app, CONFIG)] == [["n1", "n2", "n3"], ["n1", "n2"], ["n1"], []]
-    assert drive.history(app, CONFIG)[1].tasks[0].result == ["n3"]
+    thread = drive.on(chain(stream_channels="log"))
+    thread.invoke(1)
+    assert [s.values for s in thread.history()] == [["n1", "n2", "n3"], ["n1", "n2"], ["n1"], []]
+    assert thread.history()[1].tasks[0].result == ["n3"]
 
 
 def test_get_state_neither_runs_nor_stores_anything(drive):
     calls = Counter()
     app = chain(calls=calls)
-    drive.invoke(app, 1, CONFIG, interrupt_before=["n2"])
+    thread = drive.on(app)
+    thread.invoke(1, interrupt_before=["n2"])
     before = [*app.checkpointer.list(CONFIG)]
-    drive.get_state(app, CONFIG)
-    drive.history(app, CONFIG)
+    thread.get_state()
+    thread.history()
     assert calls == {"n1": 1}
     assert [*app.checkpointer.list(CONFIG)] == before
 
@@ -262,13 +261,13 @@ def test_history_keeps_old_values_even_if_reducers_mutate_in_place(drive, saver,
 
 
 def test_changing_a_snapshot_does_not_change_the_thread(drive):
-    app = chain()
-    drive.invoke(app, 1, CONFIG)
-    snapshot = drive.get_state(app, CONFIG)
+    thread = drive.on(chain())
+    thread.invoke(1)
+    snapshot = thread.state
     snapshot.values["log"].append("MUT")
     snapshot.metadata["step"] = 99
-    assert drive.get_state(app, CONFIG).values["log"] == ["n1", "n2", "n3"]
-    assert drive.get_state(app, CONFIG).metadata["step"] == 2
+    assert thread.state.values["log"] == ["n1", "n2", "n3"]
+    assert thread.state.metadata["step"] == 2
 
 
 # -- durability (D8) ------------------------------------------------------------------------------------------
@@ -314,13 +313,13 @@ def test_sync_stores_a_step_before_the_next_one_starts(drive):
 
 def test_exit_stores_once(drive):
     saver = Noting()
-    app = chain(saver)
-    drive.invoke(app, 1, CONFIG, durability="exit")
+    thread = drive.on(chain(saver))
+    thread.invoke(1, durability="exit")
     assert saver.steps == [2]
-    [snapshot] = drive.history(app, CONFIG)
+    [snapshot] = thread.history()
     assert (at(snapshot), snapshot.parent_config, snapshot.values["log"]) == (("loop", 2), None, ["n1", "n2", "n3"])
-    drive.invoke(app, 1, CONFIG, durability="exit")
-    assert [at(s) for s in drive.history(app, CONFIG)] == [("loop", 6), ("loop", 2)]
+    thread.invoke(1, durability="exit")
+    assert [at(s) for s in thread.history()] == [("loop", 6), ("loop", 2)]
 
 
 def test_exit_stores_the_last_applied_superstep_when_a_node_fails(drive):
@@ -329,14 +328,14 @@ def test_exit_stores_the_last_applied_superstep_when_a_node_fails(drive):
         "n1": only("a").do(lambda _: ["n1"]).write_to("log", ChannelWriteEntry("b", 1)),
         "n2": only("b").do(lambda _: ["n2"] if not fail.pop() else 1 / 0).write_to("log"),
     }
-    app = graph(nodes, Noting())
+    thread = drive.on(graph(nodes, Noting()))
     with pytest.raises(ZeroDivisionError):
-        drive.invoke(app, 1, CONFIG, durability="exit")
-    assert app.checkpointer.steps == [0]
-    [task] = drive.get_state(app, CONFIG).tasks
+        thread.invoke(1, durability="exit")
+    assert thread.app.checkpointer.steps == [0]
+    [task] = thread.state.tasks
     assert (task.name, type(task.error)) == ("n2", ZeroDivisionError)
     fail.append(False)
-    assert drive.invoke(app, None, CONFIG, durability="exit") == ["n1", "n2"]
+    assert thread.invoke(None, durability="exit") == ["n1", "n2"]
 
 
 class Held(Noting):
@@ -390,11 +389,11 @@ def test_async_has_finished_saving_when_an_error_reaches_the_caller(drive):
         "n1": only("a").write_to(ChannelWriteEntry("b", 1)),
         "n2": only("b").do(lambda _: (saver.allowed.set(), 1 / 0)),
     }
-    app = graph(nodes, saver)
+    thread = drive.on(graph(nodes, saver))
     with pytest.raises(ZeroDivisionError):
-        drive.invoke(app, 1, CONFIG, durability="async")
+        thread.invoke(1, durability="async")
     assert saver.steps == [-1, 0]
-    [task] = drive.get_state(app, CONFIG).tasks
+    [task] = thread.state.tasks
     assert type(task.error) is ZeroDivisionError
 
 
@@ -403,16 +402,17 @@ def test_async_has_finished_saving_when_an_error_reaches_the_caller(drive):
 def test_a_failed_save_stops_the_run_and_resume_continues_from_the_last_checkpoint(drive, durability, step):
     calls = Counter()
     app = chain(Noting(step), calls)
+    thread = drive.on(app)
     if durability == "exit" and step < 2:
-        drive.invoke(app, 1, CONFIG, durability=durability)
+        thread.invoke(1, durability=durability)
         return
     with pytest.raises(OSError, match="disk full"):
-        drive.invoke(app, 1, CONFIG, durability=durability)
+        thread.invoke(1, durability=durability)
     assert app.checkpointer.steps == ([] if durability == "exit" else list(range(-1, step)))
     assert sum(calls.values()) <= step + 1 + (durability == "async")
     app.checkpointer.fail_at = None
     given = None if app.checkpointer.steps else 1
-    assert drive.invoke(app, given, CONFIG) == ["n1", "n2", "n3"]
+    assert thread.invoke(given) == ["n1", "n2", "n3"]
 
 
 class Late(Noting):
@@ -450,16 +450,16 @@ def test_idempotency_keys_survive_a_lost_checkpoint_only_if_the_state_is_equal(d
     outer = graph_of(
         Count, "S>draw>nested draw>plain", draw=lambda state: {"n": next(drawn)}, nested=inner.compile(), plain=note
     )
-    app = outer.compile(checkpointer=saver)
+    thread = drive.on(outer.compile(checkpointer=saver))
     with pytest.raises(OSError, match="disk full"):
-        drive.invoke(app, {"n": 0}, CONFIG, durability="async")
+        thread.invoke({"n": 0}, durability="async")
     before = list(keys)  # of one node, or of both
     assert {n for n, _ in before} == {1}
-    space = saver._threads["1"][""]
+    space = saver._threads["t"][""]
     assert space.writes.keys() <= space.records.keys(), "nothing waits for a checkpoint that was not stored"
     keys.clear()
     saver.fail_at = None
-    drive.invoke(app, None, CONFIG, durability="async")
+    thread.invoke(None, durability="async")
     if same:
         assert len({key for _, key in [*before, *keys]}) == 2
     else:
@@ -558,16 +558,16 @@ def test_the_same_run_id_twice_is_one_run(drive):
 
 
 def test_a_fork_that_is_the_head_is_not_forked_again(drive):
-    app = chain()
-    drive.invoke(app, 1, CONFIG)
-    then = drive.history(app, CONFIG)[2]
-    drive.invoke(app, None, then.config, interrupt_before=["n2"])
-    drive.stream(app, None, then.config, take=1)
-    fork = drive.get_state(app, CONFIG)
+    thread = drive.on(chain())
+    thread.invoke(1)
+    then = thread.history()[2]
+    thread.invoke(None, then.config, interrupt_before=["n2"])
+    thread.stream(None, then.config, take=1)
+    fork = thread.state
     assert at(fork)[0] == "fork"
-    count = len(drive.history(app, CONFIG))
-    assert drive.invoke(app, None, fork.config) == ["n1", "n2", "n3"]
-    assert len(drive.history(app, CONFIG)) == count + 2
+    count = len(thread.history())
+    assert thread.invoke(None, fork.config) == ["n1", "n2", "n3"]
+    assert len(thread.history()) == count + 2
 
 
 # -- what is encoded --------------------------------------------------------------------------------------------
@@ -588,10 +588,10 @@ class Counting(Serializer):
 
 def test_a_value_that_a_task_wrote_is_encoded_once(drive):
     serde = Counting()
-    app = graph({"n": only("a").do(lambda _: "long text").write_to("b")}, InMemorySaver(serde=serde))
-    drive.invoke(app, 1, CONFIG)
+    thread = drive.on(graph({"n": only("a").do(lambda _: "long text").write_to("b")}, InMemorySaver(serde=serde)))
+    thread.invoke(1)
     assert serde.texts == {"long text": 1}
-    assert [s.values.get("b") for s in drive.history(app, CONFIG)] == ["long text", None]
+    assert [s.values.get("b") for s in thread.history()] == ["long text", None]
 
 
 def test_what_a_reducer_makes_of_a_write_is_what_is_stored(drive):
@@ -602,13 +602,13 @@ def test_what_a_reducer_makes_of_a_write_is_what_is_stored(drive):
         return new
 
     channels = {"a": LastValue(int), "log": BinaryOperatorAggregate(list, onto)}
-    app = Pregel(
+    thread = drive.on(Pregel(
         nodes={"n": only("a").do(lambda a: [a]).write_to("log")},
         channels=channels,
         input_channels="a",
         output_channels="log",
         checkpointer=InMemorySaver(),
-    )
+    ))
     for number in (1, 2):
-        drive.invoke(app, number, CONFIG)
-    assert drive.get_state(app, CONFIG).values["log"] == [2, 1]
+        thread.invoke(number)
+    assert thread.state.values["log"] == [2, 1]

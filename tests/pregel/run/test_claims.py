@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kit.graphs import EMPTY
 from kit.pausing_graphs import CFG, Ran, answer, asked, asks, fails, graph, says
 from kit.savers import local_saver
 
@@ -46,12 +47,13 @@ def one(body, saver, **more):
 def test_a_second_answer_is_refused_while_the_first_runs(drive, saver):
     body = Body()
     app = one(body, saver)
-    drive.invoke(app, {"log": []}, CFG)
+    thread = drive.on(app)
+    thread.invoke(EMPTY)
     first = threading.Thread(target=lambda: app.invoke(Command(resume="first"), CFG))
     first.start()
     assert body.inside.wait(10)
     with pytest.raises(UnknownInterruptError, match="already has an answer"):
-        drive.invoke(app, Command(resume="second"), CFG)
+        thread.resume("second")
     body.go_on.set()
     first.join()
     assert body.fired == 1
@@ -69,7 +71,7 @@ def test_of_many_concurrent_answers_one_runs(saver):
     app = one(body, saver)
     for round in range(20):
         thread = {"configurable": {"thread_id": str(round)}}
-        app.invoke({"log": []}, thread)
+        app.invoke(EMPTY, thread)
         start = threading.Barrier(4)
         told = []
 
@@ -122,12 +124,12 @@ def kill_in(app, call, config, monkeypatch):
 
 
 def test_an_answer_survives_the_crash_of_the_process_that_claimed_it(drive, saver, monkeypatch):
-    app = one(dies_once(), saver)
-    drive.invoke(app, {"log": []}, CFG)
-    kill_in(app, Command(resume="yes"), CFG, monkeypatch)
+    thread = drive.on(one(dies_once(), saver))
+    thread.invoke(EMPTY)
+    kill_in(thread.app, Command(resume="yes"), CFG, monkeypatch)
     with pytest.raises(UnknownInterruptError, match="invoke\\(None, config\\) goes on"):
-        drive.invoke(app, Command(resume="again"), CFG)
-    assert drive.invoke(app, None, CFG)["log"] == ["yes", "z"]
+        thread.resume("again")
+    assert thread.invoke(None)["log"] == ["yes", "z"]
 
 
 # -- the same run again -----------------------------------------------------------------------------------------
@@ -139,26 +141,26 @@ def run(id):
 
 def test_a_run_delivered_twice_is_applied_once(drive, saver):
     ran = Ran()
-    app = graph({"x": says("x", ran)}, (START, "x"), checkpointer=saver)
-    first = drive.invoke(app, {"log": ["a"]}, run("r1"))
-    assert drive.invoke(app, {"log": ["a"]}, run("r1")) == first
-    drive.invoke(app, {"log": ["b"]}, run("r2"))
-    before = drive.history(app, CFG)
-    assert drive.invoke(app, {"log": ["a"]}, run("r1")) == first  # also after another
-    assert drive.history(app, CFG) == before
+    thread = drive.on(graph({"x": says("x", ran)}, (START, "x"), checkpointer=saver))
+    first = thread.invoke({"log": ["a"]}, run("r1"))
+    assert thread.invoke({"log": ["a"]}, run("r1")) == first
+    thread.invoke({"log": ["b"]}, run("r2"))
+    before = thread.history()
+    assert thread.invoke({"log": ["a"]}, run("r1")) == first  # also after another
+    assert thread.history() == before
     assert ran == ["x", "x"]
 
 
 def test_an_answer_redelivered_after_a_crash_resumes_the_run(drive, saver, monkeypatch):
     app = one(dies_once(), saver)
-    drive.invoke(app, {"log": []}, run("r1"))
+    drive.invoke(app, EMPTY, run("r1"))
     kill_in(app, Command(resume="yes"), run("r2"), monkeypatch)
     assert drive.invoke(app, Command(resume="yes"), run("r2"))["log"] == ["yes", "z"]
 
 
 def test_an_answer_delivered_twice_does_not_answer_the_next_question_of_its_node(drive, saver):
     app = one(asks("q", count=2), saver)
-    drive.invoke(app, {"log": []}, run("r1"))
+    drive.invoke(app, EMPTY, run("r1"))
     paused = drive.invoke(app, Command(resume=1), run("r2"))
     assert drive.invoke(app, Command(resume=1), run("r2")) == paused
     assert drive.invoke(app, Command(resume=2), run("r3"))["log"] == [("q", 1, 2), "z"]
@@ -166,7 +168,7 @@ def test_an_answer_delivered_twice_does_not_answer_the_next_question_of_its_node
 
 def test_an_answer_delivered_twice_does_not_answer_the_next_node(drive, saver):
     app = graph({"a": asks("a"), "b": asks("b")}, (START, "a"), ("a", "b"), checkpointer=saver)
-    drive.invoke(app, {"log": []}, run("r1"))
+    drive.invoke(app, EMPTY, run("r1"))
     paused = drive.invoke(app, Command(resume=1), run("r2"))
     assert drive.invoke(app, Command(resume=1), run("r2")) == paused
     assert drive.invoke(app, Command(resume=2), run("r3"))["log"] == [("a", 1), ("b", 2)]
@@ -174,16 +176,16 @@ def test_an_answer_delivered_twice_does_not_answer_the_next_node(drive, saver):
 
 def test_an_update_delivered_twice_is_applied_once(drive, saver):
     nodes = {"ask": asks("ask"), "x": fails("x", 1), "y": asks("y")}
-    app = graph(nodes, (START, "ask"), ("ask", "x"), ("x", "y"), checkpointer=saver)
-    drive.invoke(app, {"log": []}, CFG)
+    thread = drive.on(graph(nodes, (START, "ask"), ("ask", "x"), ("x", "y"), checkpointer=saver))
+    thread.invoke(EMPTY)
     with pytest.raises(ValueError, match="x failed"):
-        drive.invoke(app, Command(resume=1), CFG)
+        thread.resume(1)
     update = Command(update={"log": ["u"]})
     nodes_that_fail = graph({**nodes, "x": fails("x", 1)}, (START, "ask"), ("ask", "x"), ("x", "y"), checkpointer=saver)
     with pytest.raises(ValueError, match="x failed"):
         drive.invoke(nodes_that_fail, update, run("r2"))
     for _ in range(3):  # no superstep of it is stored yet; one is; it is the newest again
-        paused = drive.invoke(app, update, run("r2"))
+        paused = thread.invoke(update, run("r2"))
         assert paused["log"] == [("ask", 1), "u", "x"]
         assert [question.value for question in paused["__interrupt__"]] == ["y?"]
 
@@ -193,29 +195,29 @@ def test_an_update_delivered_again_after_an_edit_is_applied_once(drive, saver):
     nodes = {"x": says("x"), "y": fails("y", 1)}
     app = graph(nodes, (START, "x"), ("x", "y"), checkpointer=saver)
     with pytest.raises(ValueError, match="y failed"):
-        drive.invoke(app, {"log": []}, CFG)
-    failing = graph({**nodes, "y": fails("y", 1)}, (START, "x"), ("x", "y"), checkpointer=saver)
+        drive.invoke(app, EMPTY, CFG)
+    thread = drive.on(graph({**nodes, "y": fails("y", 1)}, (START, "x"), ("x", "y"), checkpointer=saver))
     update = Command(update={"log": ["u"]})
     with pytest.raises(ValueError, match="y failed"):
-        drive.invoke(failing, update, run("r2"))
-    drive.update_state(failing, CFG, {"log": ["edit"]}, as_node="x")
-    done = drive.invoke(failing, update, run("r2"))
+        thread.invoke(update, run("r2"))
+    thread.update({"log": ["edit"]}, as_node="x")
+    done = thread.invoke(update, run("r2"))
     assert done["log"] == ["x", "u", "edit", "y"]
 
 
 def test_update_state_is_applied_each_time_whatever_run_id_its_config_names(drive, saver):
     app = one(asks("q"), saver)
-    drive.invoke(app, {"log": []}, run("r1"))
+    drive.invoke(app, EMPTY, run("r1"))
     for edit in ("first", "second", "second"):  # a config is often kept and used again, for other values too
         drive.update_state(app, run("r2"), {"log": [edit]}, as_node="q")
     assert drive.get_state(app, CFG).values["log"] == ["first", "second", "second"]
 
 
 def test_commands_without_a_run_id_are_all_applied(drive, saver):
-    app = one(asks("q", count=2), saver)
-    drive.invoke(app, {"log": []}, CFG)
-    drive.invoke(app, Command(resume=1), CFG)
-    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [("q", 1, 1), "z"]
+    thread = drive.on(one(asks("q", count=2), saver))
+    thread.invoke(EMPTY)
+    thread.resume(1)
+    assert thread.resume(1)["log"] == [("q", 1, 1), "z"]
 
 
 def test_an_answer_of_a_failed_call_reaches_no_interrupt_of_a_nested_graph(drive, saver):
@@ -227,15 +229,15 @@ def test_an_answer_of_a_failed_call_reaches_no_interrupt_of_a_nested_graph(drive
         return {"log": [("r", interrupt("r?"))]}
 
     inner = graph({"p": asks("p", count=2)}, (START, "p"), checkpointer=None)
-    app = graph({"nested": inner, "r": r}, (START, "nested"), (START, "r"), checkpointer=saver)
-    paused = drive.invoke(app, {"log": []}, CFG)
+    thread = drive.on(graph({"nested": inner, "r": r}, (START, "nested"), (START, "r"), checkpointer=saver))
+    paused = thread.invoke(EMPTY)
     broken[0] = True
     with pytest.raises(ValueError, match="r failed"):
-        drive.invoke(app, answer(r="for r")(paused), CFG)
+        thread.invoke(answer(r="for r")(paused))
     broken[0] = False
-    paused = drive.invoke(app, Command(resume="for p"), CFG)
+    paused = thread.resume("for p")
     assert asked(paused) == ["p1?"]
-    assert drive.invoke(app, Command(resume="for p1"), CFG)["log"] == [("p", "for p", "for p1"), ("r", "for r")]
+    assert thread.resume("for p1")["log"] == [("p", "for p", "for p1"), ("r", "for r")]
 
 
 TASK = SimpleNamespace(id="t")

@@ -65,11 +65,11 @@ CASES = {
 
 @each_case("before, command, log, following", CASES.values())
 def test_what_a_command_does(drive, before, command, log, following):
-    app = chain()
+    thread = drive.on(chain())
     for given in before:
-        drive.invoke(app, given, CFG)
-    result = drive.invoke(app, command, CFG)
-    state = drive.get_state(app, CFG)
+        thread.invoke(given)
+    result = thread.invoke(command)
+    state = thread.state
     assert (result["log"], state.values["log"], state.next) == (log, log, following)
     assert asked(result) == ["n?"] if following else "__interrupt__" not in result
 
@@ -80,31 +80,31 @@ def test_a_command_without_a_checkpointer_starts_with_it(drive):
 
 
 def test_the_resumed_node_sees_the_update_of_the_command(drive):
-    app = chain(n=lambda state: {"log": [state["a"], *asks("n")(state)["log"]]})
-    drive.invoke(app, {"a": 1}, CFG)
-    done = drive.invoke(app, Command(update={"a": 9}, resume="R", goto="o"), CFG)
+    thread = drive.on(chain(n=lambda state: {"log": [state["a"], *asks("n")(state)["log"]]}))
+    thread.invoke({"a": 1})
+    done = thread.invoke(Command(update={"a": 9}, resume="R", goto="o"))
     assert (done["a"], done["log"]) == (9, ["x", 9, ("n", "R"), "o", "z"])
 
 
 def test_updates_to_a_thread_that_keeps_failing_accumulate(drive):
-    app = graph({"n": fails("n", 3)}, (START, "n"))
+    thread = drive.on(graph({"n": fails("n", 3)}, (START, "n")))
     with pytest.raises(ValueError):
-        drive.invoke(app, {"log": [0]}, CFG)
+        thread.invoke({"log": [0]})
     for number in (1, 2):
         with pytest.raises(ValueError):
-            drive.invoke(app, Command(update={"log": [number]}), CFG)
-        assert drive.get_state(app, CFG).values["log"] == list(range(number + 1))
-    assert drive.invoke(app, None, CFG)["log"] == [0, 1, 2, "n"]
+            thread.invoke(Command(update={"log": [number]}))
+        assert thread.state.values["log"] == list(range(number + 1))
+    assert thread.invoke(None)["log"] == [0, 1, 2, "n"]
 
 
 def test_an_update_adds_no_checkpoint_and_is_stored_with_the_next_superstep(drive):
-    app = chain()
-    drive.invoke(app, {}, CFG)
-    before = len(drive.history(app, CFG))
-    drive.invoke(app, Command(update={"log": ["u"]}), CFG)
-    assert len(drive.history(app, CFG)) == before
-    drive.invoke(app, Command(resume="A"), CFG)
-    assert rows(drive.history(app, CFG))[-2:] == [
+    thread = drive.on(chain())
+    thread.invoke({})
+    before = len(thread.history())
+    thread.invoke(Command(update={"log": ["u"]}))
+    assert len(thread.history()) == before
+    thread.resume("A")
+    assert rows(thread.history())[-2:] == [
         ("loop", 2, ["x", "u", ("n", "A")], ("z",)),
         ("loop", 3, ["x", "u", ("n", "A"), "z"], ()),
     ]
@@ -112,20 +112,20 @@ def test_an_update_adds_no_checkpoint_and_is_stored_with_the_next_superstep(driv
 
 def test_a_goto_runs_in_the_superstep_of_pending_tasks(drive):
     ran = Ran()
-    app = chain(ran)
-    drive.invoke(app, {}, CFG, interrupt_before=["n"])
+    thread = drive.on(chain(ran))
+    thread.invoke({}, interrupt_before=["n"])
     ran.clear()
-    drive.invoke(app, Command(goto="o"), CFG)
+    thread.invoke(Command(goto="o"))
     assert ran.take() == ["n", "o"]
 
 
 def test_a_goto_that_had_run_when_the_thread_paused_again_does_not_run_again(drive):
     ran = Ran()
-    app = chain(ran)
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(goto="o"), CFG)
+    thread = drive.on(chain(ran))
+    thread.invoke({})
+    thread.invoke(Command(goto="o"))
     ran.clear()
-    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["x", ("n", "A"), "o", "z"]
+    assert thread.resume("A")["log"] == ["x", ("n", "A"), "o", "z"]
     assert ran.take() == ["n", "z"]
 
 
@@ -138,13 +138,13 @@ def test_a_fresh_command_leaves_the_edges_of_start_alone(drive):
 @pytest.mark.parametrize("command", [Command(), Command(goto=()), Command(goto=[])], ids=repr)
 @pytest.mark.parametrize("before", [FRESH, PAUSED, FINISHED], ids=["fresh", "paused", "finished"])
 def test_an_empty_command_is_an_error(drive, before, command):
-    app = chain()
+    thread = drive.on(chain())
     for given in before:
-        drive.invoke(app, given, CFG)
-    known = len(drive.history(app, CFG))
+        thread.invoke(given)
+    known = len(thread.history())
     with pytest.raises(EmptyInputError, match="the Command given as input is empty"):
-        drive.invoke(app, command, CFG)
-    assert len(drive.history(app, CFG)) == known
+        thread.invoke(command)
+    assert len(thread.history()) == known
 
 
 WRONG = {
@@ -167,28 +167,28 @@ WRONG = {
 @pytest.mark.parametrize(("command", "error", "text"), WRONG.values(), ids=WRONG.keys())
 @pytest.mark.parametrize("before", [FRESH, PAUSED, FINISHED], ids=["fresh", "paused", "finished"])
 def test_an_invalid_command_stores_nothing(drive, before, command, error, text):
-    app = chain()
+    thread = drive.on(chain())
     for given in before:
-        drive.invoke(app, given, CFG)
-    then = drive.history(app, CFG)
+        thread.invoke(given)
+    then = thread.history()
     fits = (error, UnknownInterruptError) if command.resume != Command().resume else error
     with pytest.raises(fits, match=text if before is PAUSED else None):
-        drive.invoke(app, command, CFG)
-    assert drive.history(app, CFG) == then
+        thread.invoke(command)
+    assert thread.history() == then
     if before is PAUSED:
-        assert drive.invoke(app, Command(resume="A"), CFG)["log"] == DONE
+        assert thread.resume("A")["log"] == DONE
 
 
 def test_a_command_at_a_raw_graph_updates_channels_and_sends(drive):
-    app = Pregel(
+    thread = drive.on(Pregel(
         nodes={"n": NodeBuilder().subscribe_only("a").do(lambda v: v + 1).write_to("o")},
         channels={"a": LastValue(int), "o": LastValue(int)}, input_channels="a", output_channels="o",
         checkpointer=InMemorySaver(),
-    )  # fmt: skip
-    assert drive.invoke(app, 1, CFG) == 2
-    assert drive.invoke(app, Command(update={"a": 10}), CFG) == 11
+    ))  # fmt: skip
+    assert thread.invoke(1) == 2
+    assert thread.invoke(Command(update={"a": 10})) == 11
     with pytest.raises(InvalidUpdateError, match="'b'"):
-        drive.invoke(app, Command(update={"b": 1}), CFG)
+        thread.invoke(Command(update={"b": 1}))
 
 
 def test_a_command_from_a_node_may_not_answer(drive):
@@ -215,12 +215,12 @@ def two(second, saver, **nodes):
 def test_a_thread_that_waits_for_a_node_that_is_gone_says_so(drive, given):
     saver = InMemorySaver()
     drive.invoke(two("old", saver), {"a": 1}, CFG)
-    changed = two("new", saver)
-    then = drive.history(changed, CFG)
+    thread = drive.on(two("new", saver))
+    then = thread.history()
     with pytest.raises(GraphChangedError, match="thread '1' has pending work .* node 'old'") as caught:
-        drive.invoke(changed, given, CFG)
+        thread.invoke(given)
     assert caught.value.lost == ("node 'old'",)
-    assert drive.history(changed, CFG) == then
+    assert thread.history() == then
     assert asked(drive.invoke(two("old", saver), None, CFG)) == ["old?"]
 
 
@@ -234,20 +234,20 @@ def test_get_state_of_a_thread_of_another_graph_works(drive):
 def test_new_input_drops_pending_tasks_of_removed_nodes(drive):
     saver = InMemorySaver()
     drive.invoke(two("old", saver), {}, CFG)
-    changed = two("new", saver)
-    assert asked(drive.invoke(changed, {}, CFG)) == ["new?"]
-    assert drive.invoke(changed, Command(resume=1), CFG)["log"] == ["x", "x", ("new", 1)]
+    thread = drive.on(two("new", saver))
+    assert asked(thread.invoke({})) == ["new?"]
+    assert thread.resume(1)["log"] == ["x", "x", ("new", 1)]
 
 
 def test_pending_tasks_of_removed_nodes_can_be_dropped_by_update_state(drive):
     saver = InMemorySaver()
     drive.invoke(two("old", saver), {}, CFG)
-    changed = two("new", saver)
+    thread = drive.on(two("new", saver))
     with pytest.raises(GraphChangedError, match="node 'old'"):
-        drive.update_state(changed, CFG, {"a": 1}, as_node="x")
-    drive.update_state(changed, CFG, None, as_node=END)
-    assert drive.invoke(changed, Command(goto="new"), CFG)["log"] == ["x"]
-    assert drive.get_state(changed, CFG).next == ("new",)
+        thread.update({"a": 1}, as_node="x")
+    thread.update(None, as_node=END)
+    assert thread.invoke(Command(goto="new"))["log"] == ["x"]
+    assert thread.state.next == ("new",)
 
 
 def test_a_pending_send_to_a_removed_node_is_named(drive):
@@ -258,11 +258,11 @@ def test_a_pending_send_to_a_removed_node_is_named(drive):
         return builder.compile(checkpointer=saver)
 
     drive.invoke(fan("old"), {}, CFG, interrupt_before=["old"])
-    changed = fan("new")
+    thread = drive.on(fan("new"))
     with pytest.raises(GraphChangedError, match="node 'old'"):
-        drive.invoke(changed, None, CFG)
-    assert drive.get_state(changed, CFG).next == ()
-    assert drive.invoke(changed, {}, CFG)["log"] == ["new"]
+        thread.invoke(None)
+    assert thread.state.next == ()
+    assert thread.invoke({})["log"] == ["new"]
 
 
 def test_a_partly_filled_join_that_was_removed_is_named(drive):
@@ -287,18 +287,18 @@ def test_a_finished_siblings_write_for_a_removed_node_is_named(drive):
         return graph(nodes, (START, "p"), (START, "q"), ("p", after), checkpointer=saver)
 
     drive.invoke(split("old"), {}, CFG)
-    changed = split("new")
-    assert drive.get_state(changed, CFG).values["log"] == ["p"]
+    thread = drive.on(split("new"))
+    assert thread.state.values["log"] == ["p"]
     with pytest.raises(GraphChangedError, match="node 'old'"):
-        drive.invoke(changed, Command(resume=1), CFG)
+        thread.resume(1)
     assert drive.invoke(split("old"), Command(resume=1), CFG)["log"] == ["p", ("q", 1), "old"]
 
 
 def test_a_finished_thread_accepts_a_changed_graph(drive):
     saver = InMemorySaver()
-    app = two("old", saver)
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume=1), CFG)
+    thread = drive.on(two("old", saver))
+    thread.invoke({})
+    thread.resume(1)
     changed = two("new", saver)
     assert drive.invoke(changed, None, CFG)["log"] == ["x", ("old", 1)]
     assert drive.invoke(changed, Command(goto="x"), CFG)["log"] == ["x", ("old", 1), "x"]
@@ -319,22 +319,22 @@ def test_a_raw_graph_without_the_channel_just_written_raises(drive):
 
 
 def test_an_error_lists_the_ids_of_open_interrupts(drive):
-    app = chain()
-    paused = drive.invoke(app, {}, CFG)
+    thread = drive.on(chain())
+    paused = thread.invoke({})
     with pytest.raises(UnknownInterruptError) as caught:
-        drive.invoke(app, Command(resume={"f" * 32: 1}), CFG)
+        thread.resume({"f" * 32: 1})
     assert caught.value.pending_ids == tuple(ids(paused).values())
 
 
 def test_a_command_at_an_old_checkpoint_is_stored_on_its_branch(drive):
-    app = chain()
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="A"), CFG)
-    then, count = at(drive, app, 0), len(drive.history(app, CFG))
-    drive.invoke(app, Command(update={"a": 9}, goto="o"), then)
-    branch = rows(drive.history(app, CFG))[count:]
+    thread = drive.on(chain())
+    thread.invoke({})
+    thread.resume("A")
+    then, count = at(drive, thread.app, 0), len(thread.history())
+    thread.invoke(Command(update={"a": 9}, goto="o"), then)
+    branch = rows(thread.history())[count:]
     assert branch[0][0:2] == ("fork", 1) and set(branch[0][3]) == {"o", "x"}
-    assert "a" not in drive.get_state(app, then).values
+    assert "a" not in thread.get_state(then).values
 
 
 @each_schedule
@@ -346,13 +346,13 @@ def test_commands_at_one_checkpoint_may_write_one_key_each(drive, schedule):
         items: Annotated[list[str], add]
         out: list[str]
 
-    app = chain_of(Plain, ask=lambda _: {"out": [interrupt(each) for each in "123"]}).compile(
+    thread = drive.on(chain_of(Plain, ask=lambda _: {"out": [interrupt(each) for each in "123"]}).compile(
         InMemorySaver(), schedule=schedule
-    )
-    drive.invoke(app, {"last": "0"}, CFG)
-    drive.invoke(app, Command(resume="a", update={"last": "1", "items": Overwrite(["1"])}), CFG)
-    drive.invoke(app, Command(resume="b", update={"last": "2", "items": ["2"]}), CFG)
-    assert drive.get_state(app, CFG).values == {"last": "2", "items": ["1", "2"]}
-    result = drive.invoke(app, Command(resume="c", update={"items": Overwrite(["3"])}), CFG)
+    ))
+    thread.invoke({"last": "0"})
+    thread.invoke(Command(resume="a", update={"last": "1", "items": Overwrite(["1"])}))
+    thread.invoke(Command(resume="b", update={"last": "2", "items": ["2"]}))
+    assert thread.state.values == {"last": "2", "items": ["1", "2"]}
+    result = thread.invoke(Command(resume="c", update={"items": Overwrite(["3"])}))
     assert result == {"last": "2", "items": ["3"], "out": ["a", "b", "c"]}
-    assert drive.history(app, CFG)[0].values == result
+    assert thread.history()[0].values == result

@@ -392,16 +392,16 @@ def test_a_failed_step_changes_nothing_and_keeps_finished_siblings(drive):
             raise LookupError("once")
         return {"log": ["once"]}
 
-    app = parallel(good=good, once=once).compile(InMemorySaver())
+    thread = drive.on(parallel(good=good, once=once).compile(InMemorySaver()), THREAD)
     config = {**THREAD, "max_concurrency": 1}
     with pytest.raises(LookupError):
-        drive.invoke(app, {"log": ["in"]}, config)
-    state = drive.get_state(app, THREAD)
-    assert drive.history(app, THREAD)[0].values["log"] == ["in"], "the checkpoint is as it was"
+        thread.invoke({"log": ["in"]}, config)
+    state = thread.state
+    assert thread.history()[0].values["log"] == ["in"], "the checkpoint is as it was"
     assert state.values["log"] == ["in", "good"], "the live view shows what a resume will not run again"
     assert state.next == ("once",)
     assert {task.name: task.error is not None for task in state.tasks} == {"good": False, "once": True}
-    assert drive.invoke(app, None, config) == {"log": ["in", "good", "once"]}
+    assert thread.invoke(None, config) == {"log": ["in", "good", "once"]}
     assert ran == ["good", "once", "once"]
 
 

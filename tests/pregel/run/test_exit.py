@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from kit.drive import each_durability
+from kit.graphs import EMPTY
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, fails, graph, says
 
-from stategraph import START, Command, InMemorySaver, RetryPolicy, Send, StateGraph
+from stategraph import START, InMemorySaver, RetryPolicy, Send, StateGraph
 
 EXIT = {"durability": "exit"}
 
@@ -49,7 +50,7 @@ def in_functions():
 @pytest.mark.parametrize("build", [as_node, two_levels, in_functions])
 def test_finished_nested_graphs_leave_no_checkpoints(drive, build):
     app = build()
-    drive.invoke(app, {"log": []}, CFG, **EXIT)
+    drive.invoke(app, EMPTY, CFG, **EXIT)
     assert namespaces(app) == [""]
 
 
@@ -58,7 +59,7 @@ def test_finished_nested_graphs_leave_no_checkpoints(drive, build):
 @pytest.mark.parametrize("mode", ["checkpoints", "debug"])
 def test_streams_show_just_what_is_stored(drive, durability, build, mode):
     app = build()
-    chunks = drive.stream(app, {"log": []}, CFG, stream_mode=mode, subgraphs=True, durability=durability)
+    chunks = drive.stream(app, EMPTY, CFG, stream_mode=mode, subgraphs=True, durability=durability)
     if mode == "debug":
         chunks = [(ns, chunk["payload"]) for ns, chunk in chunks if chunk["type"] == "checkpoint"]
     shown = [chunk["config"]["configurable"] for _, chunk in chunks]
@@ -69,17 +70,17 @@ def test_streams_show_just_what_is_stored(drive, durability, build, mode):
 
 
 def test_a_stream_that_pauses_shows_the_checkpoint_that_is_stored(drive):
-    app = graph({"a": says("a"), "b": asks("b")}, (START, "a"), ("a", "b"))
-    [chunk] = drive.stream(app, {"log": []}, CFG, stream_mode="checkpoints", **EXIT)
+    thread = drive.on(graph({"a": says("a"), "b": asks("b")}, (START, "a"), ("a", "b")))
+    [chunk] = thread.stream(EMPTY, stream_mode="checkpoints", **EXIT)
     assert (chunk["next"], chunk["values"]) == (["b"], {"log": ["a"]})
-    assert chunk["config"] == drive.get_state(app, CFG).config
+    assert chunk["config"] == thread.state.config
 
 
 def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored():
     app = graph({"a": says("a"), "b": fails("b", 1)}, (START, "a"), ("a", "b"))
     shown = []
     with pytest.raises(ValueError, match="b failed"):
-        for chunk in app.stream({"log": []}, CFG, stream_mode="checkpoints", **EXIT):
+        for chunk in app.stream(EMPTY, CFG, stream_mode="checkpoints", **EXIT):
             shown.append((chunk["config"], chunk["next"]))
     assert shown == [(app.get_state(CFG).config, ["b"])]
 
@@ -87,10 +88,10 @@ def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored():
 def test_a_nested_graph_that_paused_is_stored_and_resumes(drive):
     ran = Ran()
     sub = graph({"s": says("s", ran), "i": asks("i", ran)}, (START, "s"), ("s", "i"), checkpointer=None)
-    app = graph({"sub": sub}, (START, "sub"))
-    assert asked(drive.invoke(app, {"log": []}, CFG, **EXIT)) == ["i?"]
-    assert namespaces(app) == ["", "sub"]
-    drive.invoke(app, Command(resume="x"), CFG, **EXIT)
+    thread = drive.on(graph({"sub": sub}, (START, "sub")))
+    assert asked(thread.invoke(EMPTY, **EXIT)) == ["i?"]
+    assert namespaces(thread.app) == ["", "sub"]
+    thread.resume("x", **EXIT)
     assert sorted(ran) == ["i", "i", "s"]
 
 
@@ -99,11 +100,11 @@ def test_a_task_that_paused_finds_the_graphs_it_had_run_to_their_end(drive):
     first, second = inner(ran, checkpointer=None), graph({"q": asks("q")}, (START, "q"), checkpointer=None)
 
     def node(state):
-        return {"log": [*first.invoke({"log": []})["log"], *second.invoke({"log": []})["log"]]}
+        return {"log": [*first.invoke(EMPTY)["log"], *second.invoke(EMPTY)["log"]]}
 
-    app = graph({"call": node}, (START, "call"))
-    assert asked(drive.invoke(app, {"log": []}, CFG, **EXIT)) == ["q?"]
-    assert drive.invoke(app, Command(resume=1), CFG, **EXIT)["log"] == ["i1", "i2", ("q", 1)]
+    thread = drive.on(graph({"call": node}, (START, "call")))
+    assert asked(thread.invoke(EMPTY, **EXIT)) == ["q?"]
+    assert thread.resume(1, **EXIT)["log"] == ["i1", "i2", ("q", 1)]
     assert ran.take() == ["i1", "i2"]
 
 
@@ -112,7 +113,7 @@ def fails_after(child):
     fail = [True]
 
     def node(state):
-        log = child.invoke({"log": []})["log"]
+        log = child.invoke(EMPTY)["log"]
         if fail:
             fail.pop()
             raise ValueError("later")
@@ -123,10 +124,10 @@ def fails_after(child):
 
 def test_a_task_that_failed_finds_the_graphs_it_had_run_to_their_end(drive):
     ran = Ran()
-    app = graph({"call": fails_after(inner(ran, checkpointer=None))}, (START, "call"))
+    thread = drive.on(graph({"call": fails_after(inner(ran, checkpointer=None))}, (START, "call")))
     with pytest.raises(ValueError, match="later"):
-        drive.invoke(app, {"log": []}, CFG, **EXIT)
-    assert drive.invoke(app, None, CFG, **EXIT)["log"] == ["i1", "i2"]
+        thread.invoke(EMPTY, **EXIT)
+    assert thread.invoke(None, **EXIT)["log"] == ["i1", "i2"]
     assert ran.take() == ["i1", "i2"]
 
 
@@ -135,15 +136,15 @@ def test_a_retried_task_finds_the_graphs_it_had_run_to_their_end(drive):
     node = fails_after(inner(ran, checkpointer=None))
     policy = RetryPolicy(initial_interval=0, jitter=False, retry_on=ValueError)
     app = StateGraph(State).add_node("call", node, retry_policy=policy).add_edge(START, "call")
-    assert drive.invoke(app.compile(checkpointer=InMemorySaver()), {"log": []}, CFG, **EXIT)["log"] == ["i1", "i2"]
+    assert drive.invoke(app.compile(checkpointer=InMemorySaver()), EMPTY, CFG, **EXIT)["log"] == ["i1", "i2"]
     assert ran.take() == ["i1", "i2"]
 
 
 def test_a_history_inside_is_kept_for_the_next_call(drive):
     app = graph({"sub": inner(checkpointer=True)}, (START, "sub"))
-    drive.invoke(app, {"log": []}, CFG, **EXIT)
+    drive.invoke(app, EMPTY, CFG, **EXIT)
     assert namespaces(app) == ["", "sub"]
-    drive.invoke(app, {"log": []}, CFG, **EXIT)
+    drive.invoke(app, EMPTY, CFG, **EXIT)
     assert namespaces(app) == ["", "", "sub", "sub"]
     child = {"configurable": {"thread_id": "1", "checkpoint_ns": "sub"}}
     assert [row.parent_config is None for row in drive.history(app, child)] == [False, True]

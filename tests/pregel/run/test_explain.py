@@ -7,7 +7,7 @@ from kit.drive import each_schedule
 from kit.graphs import graph_of
 from kit.pausing_graphs import CFG, State, asks, at, fails, graph, says
 
-from stategraph import START, Command, GraphWarning, InMemorySaver, Send, StateGraph
+from stategraph import START, GraphWarning, InMemorySaver, Send, StateGraph
 from stategraph.channels import MISSING, ChannelStatus, LastValue
 from stategraph.pregel import NodeBuilder, Pregel
 
@@ -190,20 +190,21 @@ def test_an_error_handler_is_explained_as_having_no_trigger(drive):
 def test_an_old_checkpoint_and_a_nested_graph_are_explained_too(drive):
     child = graph({"s": says("s"), "i": asks("i")}, (START, "s"), ("s", "i"), checkpointer=None)
     app = graph({"sub": child}, (START, "sub"))
-    drive.invoke(app, {}, CFG)
-    nested = drive.get_state(app, CFG).tasks[0].state
+    thread = drive.on(app)
+    thread.invoke({})
+    nested = thread.state.tasks[0].state
     assert states(explain(drive, app, nested)) == {"s": "idle", "i": "next"}
     assert "it asked 'i?'" in explain(drive, app)["sub"].why
-    drive.invoke(app, Command(resume=1), CFG)
+    thread.resume(1)
     assert states(explain(drive, app, at(drive, app, 0))) == {"sub": "idle"}  # there it has run
 
 
 def test_explaining_runs_nothing_and_stores_nothing(drive):
-    app = chain(interrupt_before=["y"])
-    drive.invoke(app, {}, CFG)
-    before = drive.history(app, CFG)
-    explain(drive, app)
-    assert drive.history(app, CFG) == before
+    thread = drive.on(chain(interrupt_before=["y"]))
+    thread.invoke({})
+    before = thread.history()
+    explain(drive, thread.app)
+    assert thread.history() == before
 
 
 def test_explaining_needs_a_saver_and_a_checkpoint_that_exists(drive):

@@ -82,15 +82,15 @@ def test_migrate_gets_the_change_and_can_repair_it(drive, saver):
         told.append(changed)
         return rename_node(checkpoint, "q", "renamed")
 
-    app = built(saver, "renamed", asks("q"), migrate=migrate)
-    assert drive.get_state(app, CFG).next == ("renamed",)  # so it would go on
-    assert drive.history(app, CFG)[0].next == ("renamed",)
-    assert drive.call(app, "explain", CFG)["renamed"].state == "next"
+    thread = drive.on(built(saver, "renamed", asks("q"), migrate=migrate))
+    assert thread.state.next == ("renamed",)  # so it would go on
+    assert thread.history()[0].next == ("renamed",)
+    assert drive.call(thread.app, "explain", CFG)["renamed"].state == "next"
     told.clear()
-    asked = drive.invoke(app, None, CFG)
+    asked = thread.invoke(None)
     assert told == [["node 'q' is gone", "node 'renamed' is new"]]
     assert asked["__interrupt__"][0].value == "q?"  # it starts over
-    assert drive.invoke(app, Command(resume=1), CFG)["log"] == ["in", ("q", 1), "z"]
+    assert thread.resume(1)["log"] == ["in", ("q", 1), "z"]
     # Once it has gone on, the thread is the new graph's.
     assert drive.invoke(built(saver, "renamed"), {"log": ["again"]}, CFG)["__interrupt__"]
 
@@ -105,16 +105,16 @@ def test_migrate_can_give_a_key_another_kind(drive, saver):
     builder = chain_of(Retyped, q=lambda state: {"log": state["log"] + "!"})
     app = builder.add_node("z", lambda state: {}).add_edge("q", "z").compile(checkpointer=saver, migrate=migrate)
     assert drive.invoke(app, None, CFG)["log"] == "in!"
-    plain = builder.compile(checkpointer=saver)
-    assert drive.get_state(plain, CFG).values["log"] == "in!"
-    assert drive.invoke(plain, {"log": "new"}, CFG)["log"] == "new!"
+    thread = drive.on(builder.compile(checkpointer=saver))
+    assert thread.state.values["log"] == "in!"
+    assert thread.invoke({"log": "new"})["log"] == "new!"
 
 
 def test_a_thread_without_a_fingerprint_resumes(drive):
     saver = InMemorySaver()
-    app = built(saver)
-    drive.invoke(app, {"log": ["in"]}, CFG)
+    thread = drive.on(built(saver))
+    thread.invoke({"log": ["in"]})
     record = saver._threads["1"][""].records
     for each in record.values():
         each.seen.pop("__graph__", None)
-    assert drive.invoke(app, Command(resume=1), CFG)["log"][-1] == "z"
+    assert thread.resume(1)["log"][-1] == "z"

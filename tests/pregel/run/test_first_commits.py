@@ -13,7 +13,6 @@ from kit.graphs import CONFIG, chain_of, graph_of
 from stategraph import (
     START,
     CheckpointConflictError,
-    Command,
     get_runtime,
     interrupt,
 )
@@ -82,11 +81,11 @@ def test_a_long_first_step_is_seen_from_outside_while_it_runs(tmp_path):
 @pytest.mark.usefixtures("never_alone")
 def test_an_interrupt_in_the_first_step_stores_the_deferred_checkpoints(drive):
     with SqliteSaver.from_conn_string(":memory:") as saver:
-        app = around(lambda state: {"text": interrupt("text?")}, saver)
-        assert [each.value for each in drive.invoke(app, {"text": "a"}, CONFIG)["__interrupt__"]] == ["text?"]
-        (task,) = app.get_state(CONFIG, subgraphs=True).tasks
+        thread = drive.on(around(lambda state: {"text": interrupt("text?")}, saver))
+        assert [each.value for each in thread.invoke({"text": "a"})["__interrupt__"]] == ["text?"]
+        (task,) = thread.app.get_state(CONFIG, subgraphs=True).tasks
         assert task.state.next == ("first",)
-        assert drive.invoke(app, Command(resume="b"), CONFIG) == {"text": "b!"}
+        assert thread.resume("b") == {"text": "b!"}
 
 
 @pytest.mark.usefixtures("never_alone")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from kit import cluster
 from kit.drive import each_case, each_durability, each_schedule
-from kit.graphs import CONFIG, chain_of, graph_of
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of
 
 from stategraph import (
     START,
@@ -83,12 +83,12 @@ def posted(saver):
 
 @each_durability
 def test_posts_before_the_start_are_applied_after_the_input(drive, saver, durability):
-    app = chain(saver, says("a"))
-    drive.call(app, "post", CONFIG, {"log": ["word"]})
-    assert drive.get_state(app, CONFIG).posts == ({"log": ["word"]},)
-    assert drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability) == {"log": ["in", "word", "a after 2"]}
-    assert drive.get_state(app, CONFIG).posts == ()
-    assert drive.invoke(app, {"log": []}, CONFIG)["log"] == ["in", "word", "a after 2", "a after 3"]
+    thread = drive.on(chain(saver, says("a")))
+    drive.call(thread.app, "post", CONFIG, {"log": ["word"]})
+    assert thread.state.posts == ({"log": ["word"]},)
+    assert thread.invoke({"log": ["in"]}, durability=durability) == {"log": ["in", "word", "a after 2"]}
+    assert thread.state.posts == ()
+    assert thread.invoke(EMPTY)["log"] == ["in", "word", "a after 2", "a after 3"]
 
 
 @each_durability
@@ -99,11 +99,11 @@ def test_posts_are_applied_after_the_writes_of_a_step_and_the_next_nodes_see_the
         word("one", "two")
         return {"log": ["a"]}
 
-    app = chain(saver, first, says("b"))
-    end = drive.invoke(app, {"log": []}, CONFIG, durability=durability)
+    thread = drive.on(chain(saver, first, says("b")))
+    end = thread.invoke(EMPTY, durability=durability)
     assert end == {"log": ["a", "one", "two", "b after 3"]}
     assert posted(saver) == ([] if durability == "exit" else [["one", "two"]]), "a step that is not stored has no writes"
-    assert drive.get_state(app, CONFIG).posts == ()
+    assert thread.state.posts == ()
 
 
 @each_durability
@@ -114,9 +114,9 @@ def test_after_the_last_barrier_it_waits_for_the_next_call(drive, saver, durabil
         word("late")
         return {"log": ["a"]}
 
-    app = chain(saver, last)
-    assert drive.invoke(app, {"log": []}, CONFIG, durability=durability) == {"log": ["a"]}
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(chain(saver, last))
+    assert thread.invoke(EMPTY, durability=durability) == {"log": ["a"]}
+    state = thread.state
     assert (state.posts, state.next) == (({"log": ["late"]},), ())
     assert drive.invoke(chain(saver, says("b")), {"log": ["in"]}, CONFIG, durability=durability) == {
         "log": ["a", "in", "late", "b after 3"]
@@ -137,7 +137,7 @@ def test_the_routers_of_the_step_have_not_seen_it(drive, saver):
     builder = graph_of(State, "S>a", a=first, b=says("b"))
     builder.add_conditional_edges("a", route, ["b"])
     app = builder.compile(checkpointer=saver, inbox=True)
-    assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["a", "word", "b after 2"]}
+    assert drive.invoke(app, EMPTY, CONFIG) == {"log": ["a", "word", "b after 2"]}
     assert seen == [["a"]]
 
 
@@ -151,7 +151,7 @@ def test_pending_sends_and_parallel_nodes_keep_their_step(drive, saver):
     builder = StateGraph(State).add_node("s", split, destinations=("w",))
     builder.add_node("w", lambda state: {"log": [f"w{state['log'][0]}"]}).add_node("e", says("e"))
     app = builder.add_edge(START, "s").add_edge("w", "e").compile(checkpointer=saver, inbox=True)
-    assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["s", "word", "wx", "wy", "e after 4"]}
+    assert drive.invoke(app, EMPTY, CONFIG) == {"log": ["s", "word", "wx", "wy", "e after 4"]}
 
 
 def test_streams_show_it_as_an_update_once_its_step_is_stored(drive, saver):
@@ -162,9 +162,9 @@ def test_streams_show_it_as_an_update_once_its_step_is_stored(drive, saver):
         return {"log": ["a"]}
 
     app = chain(saver, first, says("b"))
-    chunks = drive.stream(app, {"log": []}, CONFIG, stream_mode=["updates", "values"])
+    chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["updates", "values"])
     assert chunks == [
-        ("values", {"log": []}),
+        ("values", EMPTY),
         ("updates", {"n0": {"log": ["a"]}}),
         ("updates", {POST: {"log": ["word"]}}),
         ("values", {"log": ["a", "word"]}),
@@ -183,7 +183,7 @@ def test_a_graph_inside_leaves_it_to_the_graph_around(drive, saver):
     inner = chain_of(State, i=first, j=says("j"))
     builder = StateGraph(State).add_node("in", inner.compile(inbox=True)).add_node("b", says("b"))
     app = builder.add_edge(START, "in").add_edge("in", "b").compile(checkpointer=saver, inbox=True)
-    assert drive.invoke(app, {"log": []}, CONFIG) == {"log": ["i", "j after 1", "word", "b after 3"]}
+    assert drive.invoke(app, EMPTY, CONFIG) == {"log": ["i", "j after 1", "word", "b after 3"]}
 
 
 # -- stopped and resumed ------------------------------------------------------------------------------------------
@@ -208,20 +208,20 @@ def test_a_run_that_pauses_again_applies_no_posts(drive, saver, durability):
     def ask(state: State):
         return {"log": [interrupt("one?"), interrupt("two?")]}
 
-    app = chain(saver, ask)
-    drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability)
-    drive.call(app, "post", CONFIG, {"log": ["word"]})
-    drive.invoke(app, Command(resume=1), CONFIG, durability=durability)
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(chain(saver, ask))
+    thread.invoke({"log": ["in"]}, durability=durability)
+    drive.call(thread.app, "post", CONFIG, {"log": ["word"]})
+    thread.resume(1, durability=durability)
+    state = thread.state
     assert (state.values["log"], state.posts) == (["in"], ({"log": ["word"]},))
-    assert drive.invoke(app, Command(resume=2), CONFIG, durability=durability) == {"log": ["in", "word", 1, 2]}
-    assert drive.get_state(app, CONFIG).posts == ()
+    assert thread.resume(2, durability=durability) == {"log": ["in", "word", 1, 2]}
+    assert thread.state.posts == ()
 
 
 def test_stopped_before_every_step_it_is_in_one_step(drive, saver):
     app = chain(saver, says("a"), says("b"), says("c"), interrupt_before="*")
     drive.call(app, "post", CONFIG, {"log": ["w0"]})
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     for number in range(1, 4):
         drive.call(chain(saver), "post", CONFIG, {"log": [f"w{number}"]})
         fresh = chain(saver, says("a"), says("b"), says("c"), interrupt_before="*")
@@ -249,7 +249,7 @@ def test_posts_are_polled_once_per_step_and_not_per_chunk(drive, schedule):
 
     saver = Counting()
     app = chain_of(State, talk=talk, b=lambda state: {"log": ["b"]}).compile(saver, schedule=schedule, inbox=True)
-    assert drive.stream(app, {"log": []}, CONFIG, stream_mode="custom") == [*range(50)]
+    assert drive.stream(app, EMPTY, CONFIG, stream_mode="custom") == [*range(50)]
     assert saver.reads <= 3  # with the input, and after the steps of talk and b
 
 
@@ -310,13 +310,13 @@ def test_a_step_after_which_no_posts_can_be_read_is_stored_without_them(drive, s
     def broken(thread_id):
         raise error("no posts today")
 
-    app = chain(saver, first, says("b"))
+    thread = drive.on(chain(saver, first, says("b")))
     with pytest.raises(error):
-        drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability)
+        thread.invoke({"log": ["in"]}, durability=durability)
     monkeypatch.undo()
-    state = drive.get_state(app, CONFIG)
+    state = thread.state
     assert (state.values, state.next, state.posts) == ({"log": ["in", "a"]}, ("n1",), ({"log": ["one"]},))
-    assert drive.invoke(app, None, CONFIG) == {"log": ["in", "a", "one", "b after 3"]}
+    assert thread.invoke(None) == {"log": ["in", "a", "one", "b after 3"]}
     assert ran == ["first"], "a step that had ended is done again"
 
 
@@ -331,7 +331,7 @@ def test_of_two_runs_at_once_the_one_that_wins_takes_it(drive, saver, durability
         return {"log": ["a"]}
 
     with pytest.raises(CheckpointConflictError):
-        drive.invoke(chain(saver, first, says("b")), {"log": []}, CONFIG, durability=durability)
+        drive.invoke(chain(saver, first, says("b")), EMPTY, CONFIG, durability=durability)
     assert posted(saver) == [["one"]]
     end = drive.get_state(chain(saver), CONFIG)
     assert end.values["log"][-4:] == ["other", "one", *end.values["log"][-2:]] and end.posts == ()
@@ -346,30 +346,30 @@ def test_a_run_that_loses_leaves_what_it_has_read(drive, saver):
         return {"log": ["a"]}
 
     with pytest.raises(CheckpointConflictError):
-        drive.invoke(chain(saver, first, says("b")), {"log": []}, CONFIG)
+        drive.invoke(chain(saver, first, says("b")), EMPTY, CONFIG)
     assert drive.get_state(chain(saver), CONFIG).posts == ({"log": ["one"]},)
 
 
 def test_forks_and_replays_do_not_get_it_again(drive, saver):
-    app = chain(saver, says("a"), says("b"))
-    drive.call(app, "post", CONFIG, {"log": ["word"]})
-    drive.invoke(app, {"log": ["in"]}, CONFIG)
-    for stored in drive.history(app, CONFIG):
+    thread = drive.on(chain(saver, says("a"), says("b")))
+    drive.call(thread.app, "post", CONFIG, {"log": ["word"]})
+    thread.invoke({"log": ["in"]})
+    for stored in thread.history():
         if stored.next == ("__start__",):  # before the step that took it
-            end = drive.invoke(app, None, stored.config)
+            end = thread.invoke(None, stored.config)
             assert end == {"log": ["in", "a after 1", "b after 2"]}
-    edited = drive.update_state(app, CONFIG, {"log": ["edit"]}, "n0")
-    assert drive.invoke(app, None, edited)["log"].count("word") == 0
+    edited = thread.update({"log": ["edit"]}, "n0")
+    assert thread.invoke(None, edited)["log"].count("word") == 0
 
 
 def test_an_edit_leaves_it_for_the_run(drive, saver):
-    app = chain(saver, says("a"), interrupt_before=["n0"])
-    drive.invoke(app, {"log": []}, CONFIG)
-    drive.call(app, "post", CONFIG, {"log": ["word"]})
-    drive.update_state(app, CONFIG, {"log": ["edit"]})
-    assert drive.get_state(app, CONFIG).posts == ({"log": ["word"]},)
-    drive.invoke(app, None, CONFIG)
-    assert drive.get_state(app, CONFIG).values["log"].count("word") + len(drive.get_state(app, CONFIG).posts) == 1
+    thread = drive.on(chain(saver, says("a"), interrupt_before=["n0"]))
+    thread.invoke(EMPTY)
+    drive.call(thread.app, "post", CONFIG, {"log": ["word"]})
+    thread.update({"log": ["edit"]})
+    assert thread.state.posts == ({"log": ["word"]},)
+    thread.invoke(None)
+    assert thread.state.values["log"].count("word") + len(thread.state.posts) == 1
 
 
 # -- refused ------------------------------------------------------------------------------------------------------
@@ -456,16 +456,16 @@ def test_a_post_that_its_reducer_refuses_stays_queued_and_is_reported(drive, sav
 
 
 def test_copies_take_along_what_waits_and_deleted_threads_lose_it(drive, saver):
-    app = chain(saver, says("a"))
-    drive.invoke(app, {"log": []}, CONFIG)
-    drive.call(app, "post", CONFIG, {"log": ["word"]})
+    thread = drive.on(chain(saver, says("a")))
+    thread.invoke(EMPTY)
+    drive.call(thread.app, "post", CONFIG, {"log": ["word"]})
     drive.call(saver, "copy_thread", "t", "copy")
     drive.call(saver, "prune", keep_last=1)
     drive.call(saver, "delete_thread", "t")
-    assert drive.get_state(app, CONFIG).posts == ()
+    assert thread.state.posts == ()
     copy = {"configurable": {"thread_id": "copy"}}
-    assert drive.get_state(app, copy).posts == ({"log": ["word"]},)
-    assert drive.invoke(app, {"log": []}, copy)["log"] == ["a after 0", "word", "a after 2"]
+    assert thread.get_state(copy).posts == ({"log": ["word"]},)
+    assert thread.invoke(EMPTY, copy)["log"] == ["a after 0", "word", "a after 2"]
 
 
 def test_posts_are_encrypted_and_bound_to_their_thread(tmp_path):
@@ -482,9 +482,9 @@ def test_a_graph_without_an_inbox_reads_no_posts(drive, monkeypatch):
     reads = []
     monkeypatch.setattr(saver, "read_posts", lambda thread_id: reads.append(thread_id) or ())
     builder = chain_of(State, a=says("a"), b=says("b"))
-    drive.invoke(builder.compile(checkpointer=saver), {"log": []}, CONFIG)
+    drive.invoke(builder.compile(checkpointer=saver), EMPTY, CONFIG)
     assert reads == []
-    drive.invoke(builder.compile(checkpointer=saver, inbox=True), {"log": []}, CONFIG)
+    drive.invoke(builder.compile(checkpointer=saver, inbox=True), EMPTY, CONFIG)
     assert len(reads) == 2, "at the barriers of START and of a; nothing runs after b"
 
 
@@ -493,9 +493,9 @@ def test_a_command_that_only_meets_the_next_question_is_no_step(drive, saver, du
     def ask(state: State):
         return {"log": [interrupt("one?"), interrupt("two?")]}
 
-    app = chain_of(State, a=ask).compile(checkpointer=saver)
-    drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability)
-    drive.invoke(app, Command(resume=1, update={"log": ["up"]}), CONFIG, durability=durability)
-    assert drive.get_state(app, CONFIG).values == {"log": ["in", "up"]}
-    assert drive.invoke(app, Command(resume=2), CONFIG, durability=durability) == {"log": ["in", "up", 1, 2]}
+    thread = drive.on(chain_of(State, a=ask).compile(checkpointer=saver))
+    thread.invoke({"log": ["in"]}, durability=durability)
+    thread.invoke(Command(resume=1, update={"log": ["up"]}), durability=durability)
+    assert thread.state.values == {"log": ["in", "up"]}
+    assert thread.resume(2, durability=durability) == {"log": ["in", "up", 1, 2]}
 

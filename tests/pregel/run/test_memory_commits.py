@@ -85,21 +85,21 @@ def test_the_loser_of_a_race_stores_nothing_in_a_memory(drive, saver, shape, dur
             entered.set()
             assert overtaken.wait(30)
 
-    app = make_app(drive, saver, shape, wait, schedule)
-    drive.invoke(app, {"news": "turn 0"}, CONFIG, durability=durability)
+    thread = drive.on(make_app(drive, saver, shape, wait, schedule))
+    thread.invoke({"news": "turn 0"}, durability=durability)
     with ThreadPoolExecutor() as pool:
-        loser = pool.submit(drive.invoke, app, {"news": "turn 1"}, CONFIG, durability=durability)
+        loser = pool.submit(drive.invoke, thread.app, {"news": "turn 1"}, CONFIG, durability=durability)
         try:
             assert entered.wait(30)
             if durability == "async":  # the step before may be stored late, and this is not about that
-                assert any(drive.get_state(app, CONFIG).next == ("talk",) for _ in range(10_000))
-            drive.invoke(app, {"news": "turn 2"}, CONFIG, durability=durability)
+                assert any(thread.state.next == ("talk",) for _ in range(10_000))
+            thread.invoke({"news": "turn 2"}, durability=durability)
         finally:
             overtaken.set()
         with pytest.raises(CheckpointConflictError):
             loser.result(30)
     assert remembered(saver, shape) == ["turn 0", "turn 2"]
-    drive.invoke(app, {"news": "turn 3"}, CONFIG, durability=durability)
+    thread.invoke({"news": "turn 3"}, durability=durability)
     assert remembered(saver, shape) == ["turn 0", "turn 2", "turn 3"]
 
 
@@ -150,14 +150,14 @@ def dies_after(drive, saver, number):
 @pytest.mark.parametrize("shape", NAMESPACES)
 def test_exit_stores_a_memory_with_the_step_around_it(drive, saver, shape, schedule):
     """Whatever is stored first, a process that dies after it leaves a thread on which the repeated call counts once."""
-    app = make_app(drive, saver, shape, nothing, schedule)
-    drive.invoke(app, {"news": "turn 0"}, CONFIG, durability="exit")
+    thread = drive.on(make_app(drive, saver, shape, nothing, schedule))
+    thread.invoke({"news": "turn 0"}, durability="exit")
     number = 0
     while True:
         config = {**CONFIG, "run_id": f"run {number}"}
         with dies_after(drive, saver, number) as died, suppress(Killed):
-            drive.invoke(app, {"news": f"turn {number + 1}"}, config, durability="exit")
-        result = drive.invoke(app, {"news": f"turn {number + 1}"}, config, durability="exit")
+            thread.invoke({"news": f"turn {number + 1}"}, config, durability="exit")
+        result = thread.invoke({"news": f"turn {number + 1}"}, config, durability="exit")
         number += 1
         if not died:
             break

@@ -73,13 +73,13 @@ def test_of_several_sends_the_one_that_contains_the_checkpoint_resumes(drive):
 def test_a_graph_that_the_same_node_ran_before_is_not_run_again(drive, checkpointer):
     ran = Ran()
     first, second = two_questions(ran, checkpointer), two_questions(ran, checkpointer)
-    app = graph({"n": lambda state: {"log": first.invoke({})["log"] + second.invoke({})["log"]}}, (START, "n"))
-    drive.invoke(app, {}, CFG)
+    thread = drive.on(graph({"n": lambda state: {"log": first.invoke({})["log"] + second.invoke({})["log"]}}, (START, "n")))
+    thread.invoke({})
     for answer in "abcd":
-        found = drive.invoke(app, Command(resume=answer), CFG)
-    at_end = [each for each in nested_of_second(drive, app, checkpointer) if each.next == ("t",)][-1]
+        found = thread.resume(answer)
+    at_end = [each for each in nested_of_second(drive, thread.app, checkpointer) if each.next == ("t",)][-1]
     ran.clear()
-    assert drive.invoke(app, None, at_end.config) == found
+    assert thread.invoke(None, at_end.config) == found
     assert ran == ["t"]
 
 
@@ -131,28 +131,28 @@ def answer_m(drive, app, answer):
 @each_schedule
 @each_durability
 def test_a_memory_forgets_on_a_branch_what_a_repeated_task_had_stored(drive, saver, durability, schedule):
-    app = remembers(saver, schedule)
+    thread = drive.on(remembers(saver, schedule))
     for turn in range(2):
-        drive.invoke(app, {}, CFG, durability=durability)
-        asked = drive.get_state(app, CFG)
+        thread.invoke({}, durability=durability)
+        asked = thread.state
         if not turn:
-            drive.invoke(app, Command(resume={each.id: "one" for each in asked.interrupts}), CFG, durability=durability)
+            thread.resume({each.id: "one" for each in asked.interrupts}, durability=durability)
     for answer in ("two", "three", "four"):  # each branch is one of the branch before
-        drive.invoke(app, None, asked.config, durability=durability)
-        asked = drive.get_state(app, CFG)
+        thread.invoke(None, asked.config, durability=durability)
+        asked = thread.state
         if answer != "three":
-            drive.invoke(app, Command(resume={ids(asked)["i?"]: answer}), CFG, durability=durability)
-    log = drive.get_state(app, CFG).values["log"]
+            thread.resume({ids(asked)["i?"]: answer}, durability=durability)
+    log = thread.state.values["log"]
     assert log[-1] == ["p", "one", "p", "four"]
 
 
 @each_schedule
 def test_a_memory_is_kept_where_no_task_runs_again(drive, saver, schedule):
     """Also when the config of the edit is named."""
-    app = remembers(saver, schedule)
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, None, drive.update_state(app, CFG, {"log": []}, "b"))
-    assert answer_m(drive, app, "one") == [["p", "one"]]
+    thread = drive.on(remembers(saver, schedule))
+    thread.invoke({})
+    thread.invoke(None, thread.update({"log": []}, "b"))
+    assert answer_m(drive, thread.app, "one") == [["p", "one"]]
 
 
 # -- answers --------------------------------------------------------------------------------------------------------
@@ -164,26 +164,26 @@ def test_an_answer_for_a_graph_inside_reaches_no_other_node_that_asks(drive, sch
     """The graph starts over on the branch, and comes to its question after its sibling."""
     child = graph({"t": says("t"), "i": asks("i")}, (START, "t"), ("t", "i"), checkpointer=checkpointer)
     nodes = {"n": lambda state: {"log": child.invoke({})["log"][-1:]}, "a": asks("a")}
-    app = graph(nodes, (START, "n"), (START, "a"), schedule=schedule)
-    drive.invoke(app, {}, CFG)
-    asked = drive.get_state(app, CFG)
-    drive.invoke(app, None, asked.config)  # it is not the head any more
-    drive.invoke(app, Command(resume={ids(asked)["i?"]: "I"}), asked.config)
-    (left,) = drive.get_state(app, CFG).interrupts
+    thread = drive.on(graph(nodes, (START, "n"), (START, "a"), schedule=schedule))
+    thread.invoke({})
+    asked = thread.state
+    thread.invoke(None, asked.config)  # it is not the head any more
+    thread.invoke(Command(resume={ids(asked)["i?"]: "I"}), asked.config)
+    (left,) = thread.state.interrupts
     assert left.value == "a?"
-    assert sorted(drive.invoke(app, Command(resume="A"), CFG)["log"]) == [("a", "A"), ("i", "I")]
+    assert sorted(thread.resume("A")["log"]) == [("a", "A"), ("i", "I")]
 
 
 
 def test_an_answer_by_id_for_a_graph_inside_reaches_no_earlier_question_of_it(drive):
     """The graph starts over on the branch, and asks its first question again."""
-    app = graph({"n": two_questions(Ran())}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="first"), CFG)
-    asked = drive.get_state(app, CFG)
-    drive.invoke(app, None, asked.config)
-    drive.invoke(app, Command(resume={ids(asked)["i1?"]: "second"}), asked.config)
-    (again,) = drive.get_state(app, CFG).interrupts
+    thread = drive.on(graph({"n": two_questions(Ran())}, (START, "n")))
+    thread.invoke({})
+    thread.resume("first")
+    asked = thread.state
+    thread.invoke(None, asked.config)
+    thread.invoke(Command(resume={ids(asked)["i1?"]: "second"}), asked.config)
+    (again,) = thread.state.interrupts
     assert again.value == "i?"
 
 
@@ -192,15 +192,15 @@ def test_an_answer_by_id_for_a_graph_inside_reaches_no_earlier_question_of_it(dr
 @pytest.mark.parametrize("checkpointer", [None, True])
 def test_an_answer_inside_reaches_the_question_shown_there_and_earlier_ones_stay(drive, checkpointer, by_id):
     ran = Ran()
-    app = graph({"sub": two_questions(ran, checkpointer)}, (START, "sub"))
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="A"), CFG)
-    shown = drive.get_state(app, CFG, subgraphs=True).tasks[0].state
-    drive.invoke(app, Command(resume="B"), CFG)
+    thread = drive.on(graph({"sub": two_questions(ran, checkpointer)}, (START, "sub")))
+    thread.invoke({})
+    thread.resume("A")
+    shown = thread.get_state(subgraphs=True).tasks[0].state
+    thread.resume("B")
     ran.clear()
-    (question,) = drive.get_state(app, shown.config).interrupts
+    (question,) = thread.get_state(shown.config).interrupts
     answer = {question.id: "C"} if by_id else "C"
-    assert drive.invoke(app, Command(resume=answer), shown.config)["log"] == ["s", ("i", "A", "C"), "t"]
+    assert thread.invoke(Command(resume=answer), shown.config)["log"] == ["s", ("i", "A", "C"), "t"]
     assert ran == ["i", "t"]
 
 
@@ -211,15 +211,15 @@ def test_an_answer_inside_reaches_the_question_shown_there_and_earlier_ones_stay
 def test_a_fork_that_crashed_before_entering_the_nested_graph_enters_it_on_resume(drive, checkpointer, monkeypatch):
     ran = Ran()
     child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=checkpointer)
-    app = graph({"sub": child}, (START, "sub"))
-    whole = drive.invoke(app, {}, CFG)
-    (found, *_) = nested(drive, app, "t")
+    thread = drive.on(graph({"sub": child}, (START, "sub")))
+    whole = thread.invoke({})
+    (found, *_) = nested(drive, thread.app, "t")
     ran.clear()
     with monkeypatch.context() as patch:
         patch.setattr(load, "load_seed", lost)
         with pytest.raises(OSError, match="killed"):
-            drive.invoke(app, None, found.config)
-    assert drive.invoke(app, None, CFG) == whole and ran == ["t"]
+            thread.invoke(None, found.config)
+    assert thread.invoke(None) == whole and ran == ["t"]
 
 
 def lost(run):
@@ -230,12 +230,12 @@ def lost(run):
 def test_an_edit_inside_is_found_on_resume_or_by_its_config(drive, checkpointer):
     for by_config in (False, True):
         ran = Ran()
-        app = graph({"sub": two_questions(ran, checkpointer)}, (START, "sub"))
-        drive.invoke(app, {}, CFG)
-        inside = drive.get_state(app, CFG).tasks[0].state
-        made = drive.update_state(app, inside, {"log": ["edited"]}, as_node="i")
+        thread = drive.on(graph({"sub": two_questions(ran, checkpointer)}, (START, "sub")))
+        thread.invoke({})
+        inside = thread.state.tasks[0].state
+        made = drive.update_state(thread.app, inside, {"log": ["edited"]}, as_node="i")
         ran.clear()
-        assert drive.invoke(app, None, made if by_config else CFG)["log"] == ["s", "edited", "t"]
+        assert thread.invoke(None, made if by_config else CFG)["log"] == ["s", "edited", "t"]
         assert ran == ["t"]
 
 
@@ -338,30 +338,30 @@ def two_turns(drive, ran: Ran, *answers):
     def holder(state):
         return {"log": [tuple(child.invoke({})["log"])]}
 
-    app = graph({"q": asks("q", ran), "n": holder}, (START, "q"), ("q", "n"))
+    thread = drive.on(graph({"q": asks("q", ran), "n": holder}, (START, "q"), ("q", "n")))
     for number, given in enumerate(answers):
         if number % 2 == 0:
-            drive.invoke(app, {}, CFG)
-        drive.invoke(app, Command(resume=given), CFG)
+            thread.invoke({})
+        thread.resume(given)
     ran.clear()
-    return app
+    return thread.app
 
 
 @pytest.mark.xfail(strict=True, reason="the newest checkpoint of the history is taken, whose it may be")
 def test_an_edit_of_an_earlier_turn_inside_does_not_move_the_paused_run(drive):
     ran = Ran()
-    app = two_turns(drive, ran, 1, "A", 2)
+    thread = drive.on(two_turns(drive, ran, 1, "A", 2))
     history = {"configurable": {"thread_id": "1", "checkpoint_ns": "n"}}
-    earlier = [each for each in drive.history(app, history) if each.next == ("i",)][-1]
-    drive.update_state(app, earlier.config, {"log": ["edit"]}, as_node="s")
-    drive.invoke(app, Command(resume="B"), CFG)
+    earlier = [each for each in thread.history(history) if each.next == ("i",)][-1]
+    drive.update_state(thread.app, earlier.config, {"log": ["edit"]}, as_node="s")
+    thread.resume("B")
     assert ran == ["i"]
 
 
 @pytest.mark.xfail(strict=True, reason="where a history goes back to is known to the call that made the branch only")
 def test_a_history_that_is_entered_later_on_a_branch_is_what_it_was_there(drive):
-    app = two_turns(drive, Ran(), 1, "A", 2, "B")
-    first = [each for each in drive.history(app, CFG) if each.next == ("q",)][-1]
-    drive.invoke(app, None, first.config)
-    drive.invoke(app, Command(resume=3), CFG)
-    assert drive.invoke(app, Command(resume="C"), CFG)["log"][-1] == ("s", ("i", "C"))
+    thread = drive.on(two_turns(drive, Ran(), 1, "A", 2, "B"))
+    first = [each for each in thread.history() if each.next == ("q",)][-1]
+    thread.invoke(None, first.config)
+    thread.resume(3)
+    assert thread.resume("C")["log"][-1] == ("s", ("i", "C"))

@@ -16,7 +16,6 @@ from stategraph import (
     START,
     CachePolicy,
     CheckpointConflictError,
-    Command,
     InMemoryCache,
     InMemorySaver,
     Observer,
@@ -159,8 +158,8 @@ def test_a_failed_run_is_observed_with_its_error(drive, timeout):
 
 def test_interrupts_and_answers_are_observed(drive, saver):
     log = Log()
-    app = one(lambda state: {"x": [interrupt("sure?")]}).compile(saver, observer=log)
-    drive.invoke(app, {"x": []}, THREAD)
+    thread = drive.on(one(lambda state: {"x": [interrupt("sure?")]}).compile(saver, observer=log), THREAD)
+    thread.invoke({"x": []})
     asked = [event for event in log.events if event[0] not in ("committed", "step", "step ended")]
     assert asked == [
         ("run", "StateGraph"),
@@ -170,7 +169,7 @@ def test_interrupts_and_answers_are_observed(drive, saver):
         ("run ended", "paused", "NoneType"),
     ]
     del log.events[:]
-    assert drive.invoke(app, Command(resume="yes"), THREAD) == {"x": ["yes"]}
+    assert thread.resume("yes") == {"x": ["yes"]}
     answered = [event for event in log.events if event[0] not in ("committed", "step", "step ended")]
     assert answered == [
         ("run", "StateGraph"),

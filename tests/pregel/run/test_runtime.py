@@ -13,13 +13,12 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import chain_of, graph_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
     START,
     CheckpointConflictError,
-    Command,
     GraphDrained,
     GraphRecursionError,
     GraphWarning,
@@ -41,7 +40,6 @@ from stategraph import (
     task,
 )
 
-ONE = thread_config("1")
 WAIT = 5.0
 
 
@@ -89,7 +87,7 @@ def test_a_node_gets_the_whole_runtime(drive):
     assert (runtime.previous, runtime.drain_requested, runtime.drain_reason) == (None, False, None)
     assert (info.thread_id, info.run_id, info.node_attempt) == ("1", "run-1", 1)
     assert info.checkpoint_ns == f"node:{info.task_id}"
-    (step,) = [s for s in drive.history(app, ONE) if s.next == ("node",)]
+    (step,) = [s for s in drive.history(app, CONFIG) if s.next == ("node",)]
     assert (info.checkpoint_id, info.task_id) == (step.config["configurable"]["checkpoint_id"], step.tasks[0].id)
 
 
@@ -392,16 +390,16 @@ def counted(length: int, saver=None, **more):
 
 
 def test_the_default_limit(drive):
-    assert drive.invoke(counted(1), {"log": []})["log"] == [(10_000, False)]
+    assert drive.invoke(counted(1), EMPTY)["log"] == [(10_000, False)]
 
 
 def test_a_resume_restarts_the_step_count(drive):
-    app = counted(4, InMemorySaver())
-    config = {**ONE, "recursion_limit": 2}
+    thread = drive.on(counted(4, InMemorySaver()))
+    config = {**CONFIG, "recursion_limit": 2}
     with pytest.raises(GraphRecursionError):
-        drive.invoke(app, {"log": []}, config)
-    assert drive.get_state(app, ONE).next == ("2",)
-    assert drive.invoke(app, None, config)["log"] == [(2, False), (1, True)] * 2
+        thread.invoke(EMPTY, config)
+    assert thread.state.next == ("2",)
+    assert thread.invoke(None, config)["log"] == [(2, False), (1, True)] * 2
 
 
 def test_a_nested_graph_counts_its_own(drive):
@@ -431,7 +429,7 @@ def test_sends_and_routers_see_them(drive):
 
     graph = graph_of(Counted, "S>start", start=lambda state: None, work=lambda x: None)
     graph.add_conditional_edges("start", route, ["work"])
-    drive.invoke(graph.compile(), {"log": []}, {"recursion_limit": 5})
+    drive.invoke(graph.compile(), EMPTY, {"recursion_limit": 5})
     assert found == [5]
 
 
@@ -455,13 +453,13 @@ def draining(what: str, log: list[str]):
 
 def test_a_node_ends_the_run_after_its_superstep(drive):
     log = []
-    app = app_of(draining("one", log), say("two"), saver=InMemorySaver())
+    thread = drive.on(app_of(draining("one", log), say("two"), saver=InMemorySaver()))
     with pytest.raises(GraphDrained) as caught:
-        drive.invoke(app, {"n": 1}, ONE)
+        thread.invoke({"n": 1})
     assert caught.value.reason == "shift is over", "the first reason stands"
-    state = drive.get_state(app, ONE)
+    state = thread.state
     assert (state.values["log"], state.next) == (["one"], ("two",))
-    assert drive.invoke(app, None, ONE)["log"] == ["one", "two"]
+    assert thread.invoke(None)["log"] == ["one", "two"]
     assert log == ["one"]
 
 
@@ -489,10 +487,10 @@ def test_in_the_last_superstep_it_changes_nothing(drive):
 def test_before_the_start_the_input_is_kept(drive):
     control = RunControl()
     control.request_drain()
-    app = app_of(say("one"), saver=InMemorySaver())
+    thread = drive.on(app_of(say("one"), saver=InMemorySaver()))
     with pytest.raises(GraphDrained, match="shutdown"):
-        drive.invoke(app, {"n": 1}, ONE, control=control)
-    assert drive.invoke(app, None, ONE)["log"] == ["one"]
+        thread.invoke({"n": 1}, control=control)
+    assert thread.invoke(None)["log"] == ["one"]
 
 
 def test_an_empty_reason_is_a_reason(drive):
@@ -507,11 +505,11 @@ def test_a_nested_graph_stops_at_its_own_boundary(drive):
     child = app_of(draining("one", log), say("two"))
     app = app_of(("child", child), say("after"), saver=InMemorySaver())
     with pytest.raises(GraphDrained):
-        drive.invoke(app, {"n": 1}, ONE)
-    state = drive.call(app, "get_state", ONE, subgraphs=True)
+        drive.invoke(app, {"n": 1}, CONFIG)
+    state = drive.call(app, "get_state", CONFIG, subgraphs=True)
     assert state.next == ("child",) and state.tasks[0].state.next == ("two",)
     assert state.tasks[0].error is None, "it is no failure"
-    assert drive.invoke(app, None, ONE)["log"] == ["one", "two", "after"]
+    assert drive.invoke(app, None, CONFIG)["log"] == ["one", "two", "after"]
     assert log == ["one"]
 
 
@@ -537,16 +535,16 @@ def test_siblings_of_a_drained_graph_run_to_their_end(drive):
         return {"log": ["slow"]}
 
     graph = StateGraph(State).add_node("child", app_of(one, two)).add_node("slow", aslow if drive.is_async else slow)
-    app = graph.add_edge(START, "child").add_edge(START, "slow").compile(checkpointer=InMemorySaver())
+    thread = drive.on(graph.add_edge(START, "child").add_edge(START, "slow").compile(checkpointer=InMemorySaver()))
     with pytest.raises(GraphDrained):
-        drive.invoke(app, {"n": 1}, ONE)
-    assert sorted(drive.invoke(app, None, ONE)["log"]) == ["slow", "two"]
+        thread.invoke({"n": 1})
+    assert sorted(thread.invoke(None)["log"]) == ["slow", "two"]
     assert log == ["slow"] and not drained.is_set()
 
 
 def test_a_breakpoint_at_the_same_place_takes_precedence(drive):
     app = app_of(draining("one", []), say("two"), saver=InMemorySaver(), interrupt_before=["two"])
-    assert drive.invoke(app, {"n": 1}, ONE)["log"] == ["one"]
+    assert drive.invoke(app, {"n": 1}, CONFIG)["log"] == ["one"]
 
 
 def test_a_drain_is_not_tried_again(drive):
@@ -592,7 +590,7 @@ def keyed(fails, keys, **policies):
 def test_the_same_for_every_attempt(drive):
     keys = []
     app = keyed([Oops(), Oops()], keys, retry_policy=RetryPolicy(initial_interval=0))
-    drive.invoke(app, {"n": 1}, ONE)
+    drive.invoke(app, {"n": 1}, CONFIG)
     assert len(keys) == 3 and len(set(keys)) == 1 and keys[0]
 
 
@@ -603,21 +601,21 @@ def test_the_same_for_a_resume_after_a_question(drive):
         keys.append(runtime.idempotency_key)
         return {"log": [interrupt("?")]}
 
-    app = app_of(ask, saver=InMemorySaver())
-    drive.invoke(app, {"n": 1}, ONE)
-    drive.invoke(app, Command(resume="A"), ONE)
+    thread = drive.on(app_of(ask, saver=InMemorySaver()))
+    thread.invoke({"n": 1})
+    thread.resume("A")
     assert len(keys) == 2 and len(set(keys)) == 1
 
 
 def test_another_for_another_run_another_thread_and_a_fork(drive):
     keys = []
-    app = keyed([], keys)
-    drive.invoke(app, {"n": 1}, ONE)
-    drive.invoke(app, {"n": 1}, ONE)
-    drive.invoke(app, {"n": 1}, thread_config("2"))
-    (first, *_) = [s for s in drive.history(app, ONE) if s.next == ("node",)]
-    forked = drive.update_state(app, first.config, {"n": 5}, "__start__")
-    drive.invoke(app, None, forked)
+    thread = drive.on(keyed([], keys))
+    thread.invoke({"n": 1})
+    thread.invoke({"n": 1})
+    thread.invoke({"n": 1}, thread_config("2"))
+    (first, *_) = [s for s in thread.history() if s.next == ("node",)]
+    forked = drive.update_state(thread.app, first.config, {"n": 5}, "__start__")
+    thread.invoke(None, forked)
     assert len(keys) == 4 and len(set(keys)) == 4
 
 
@@ -650,10 +648,10 @@ def test_calls_and_nested_graphs_keep_theirs_over_a_resume(drive):
             raise fails.pop()
 
     child = app_of(("inner", lambda state: call().result()))
-    app = app_of(("outer", child), saver=InMemorySaver())
+    thread = drive.on(app_of(("outer", child), saver=InMemorySaver()))
     with pytest.raises(Oops):
-        drive.invoke(app, {"n": 1}, ONE)
-    drive.invoke(app, None, ONE)
+        thread.invoke({"n": 1})
+    thread.invoke(None)
     assert len(keys) == 2 and len(set(keys)) == 1
 
 
@@ -673,7 +671,7 @@ def test_of_two_runs_of_a_thread_one_wins():
 
     def run(n: int):
         try:
-            endings.append(app.invoke({"n": n}, ONE)["log"])
+            endings.append(app.invoke({"n": n}, CONFIG)["log"])
         except CheckpointConflictError:
             endings.append("conflict")
             both.abort()

@@ -140,10 +140,10 @@ def test_until_names_the_time(drive, saver, clock):
         yield span(until=after(HOUR).astimezone(None))
         return {"log": ["woke"]}
 
-    app = graph({"sleeper": sleeper(drive, body)}, saver)
-    assert drive.invoke(app, {}, CONFIG)["__sleep__"] == after(HOUR)
+    thread = drive.on(graph({"sleeper": sleeper(drive, body)}, saver))
+    assert thread.invoke({})["__sleep__"] == after(HOUR)
     clock.move(HOUR)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
+    assert thread.invoke(None) == {"log": ["woke"]}
 
 
 def test_of_several_sleeping_tasks_only_those_that_are_due_run(drive, saver, clock):
@@ -157,15 +157,15 @@ def test_of_several_sleeping_tasks_only_those_that_are_due_run(drive, saver, clo
 
         return sleeper(drive, body)
 
-    app = graph({"a": one("a", 3), "b": one("b", 1), "c": one("c", 2)}, saver)
-    assert drive.invoke(app, {}, CONFIG)["__sleep__"] == after(HOUR)
+    thread = drive.on(graph({"a": one("a", 3), "b": one("b", 1), "c": one("c", 2)}, saver))
+    assert thread.invoke({})["__sleep__"] == after(HOUR)
     ran.clear()
     clock.move(HOUR)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["b"], "__sleep__": after(2 * HOUR)}
-    assert drive.get_state(app, CONFIG).next == ("a", "c")
+    assert thread.invoke(None) == {"log": ["b"], "__sleep__": after(2 * HOUR)}
+    assert thread.state.next == ("a", "c")
     assert ran == ["b"]
     clock.move(2 * HOUR)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["a", "b", "c"]}
+    assert thread.invoke(None) == {"log": ["a", "b", "c"]}
     assert sorted(ran) == ["a", "b", "c"]
 
 
@@ -179,14 +179,14 @@ def test_one_sleep_after_the_other_each_is_slept_once(drive, saver, clock):
                 done.append(number)
         return {"log": ["woke"]}
 
-    app = graph({"sleeper": sleeper(drive, body)}, saver)
+    thread = drive.on(graph({"sleeper": sleeper(drive, body)}, saver))
     for number in range(3):
-        assert drive.invoke(app, None if number else {}, CONFIG)["__sleep__"] == after(
+        assert thread.invoke(None if number else {})["__sleep__"] == after(
             HOUR * (number + 1)
         )
         assert done == [*range(number)]
         clock.move(HOUR)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
+    assert thread.invoke(None) == {"log": ["woke"]}
 
 
 def test_keys_identify_sleeps_reached_in_another_order(drive, saver, clock):
@@ -198,14 +198,14 @@ def test_keys_identify_sleeps_reached_in_another_order(drive, saver, clock):
             yield span(HOUR * hours[key], key=key)
         return {"log": ["woke"]}
 
-    app = graph({"sleeper": sleeper(drive, body)}, saver)
-    drive.invoke(app, {}, CONFIG)
+    thread = drive.on(graph({"sleeper": sleeper(drive, body)}, saver))
+    thread.invoke({})
     clock.move(HOUR)
     order.reverse()
-    assert drive.invoke(app, None, CONFIG)["__sleep__"] == after(6 * HOUR)
+    assert thread.invoke(None)["__sleep__"] == after(6 * HOUR)
     order.reverse()
     clock.move(5 * HOUR)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}, "both were slept"
+    assert thread.invoke(None) == {"log": ["woke"]}, "both were slept"
 
 
 def test_a_retry_finds_the_time(drive, saver, clock):
@@ -219,10 +219,10 @@ def test_a_retry_finds_the_time(drive, saver, clock):
         return {"log": ["woke"]}
 
     again = RetryPolicy(initial_interval=0, retry_on=ConnectionError)
-    app = graph({"sleeper": sleeper(drive, body)}, saver, retry_policy=again)
-    drive.invoke(app, {}, CONFIG)
+    thread = drive.on(graph({"sleeper": sleeper(drive, body)}, saver, retry_policy=again))
+    thread.invoke({})
     clock.move(HOUR)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
+    assert thread.invoke(None) == {"log": ["woke"]}
 
 
 def test_a_failure_behind_it_leaves_no_time(drive, saver, clock):
@@ -234,14 +234,14 @@ def test_a_failure_behind_it_leaves_no_time(drive, saver, clock):
             raise ConnectionError
         return {"log": ["woke"]}
 
-    app = graph({"sleeper": sleeper(drive, body)}, saver)
-    drive.invoke(app, {}, CONFIG)
+    thread = drive.on(graph({"sleeper": sleeper(drive, body)}, saver))
+    thread.invoke({})
     clock.move(HOUR)
     with pytest.raises(ConnectionError):
-        drive.invoke(app, None, CONFIG)
-    assert drive.get_state(app, CONFIG).wake_at is None
+        thread.invoke(None)
+    assert thread.state.wake_at is None
     fails.clear()
-    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
+    assert thread.invoke(None) == {"log": ["woke"]}
 
 
 class Stopped(Exception):
@@ -321,34 +321,34 @@ def test_an_interrupt_and_a_sleep_of_siblings_are_waited_for_independently(drive
         ran.append("ask")
         return {"log": [interrupt("content?")]}
 
-    app = graph({"ask": ask, "sleeper": an_hour(drive, ran)}, saver)
-    paused = drive.invoke(app, {}, CONFIG)
+    thread = drive.on(graph({"ask": ask, "sleeper": an_hour(drive, ran)}, saver))
+    paused = thread.invoke({})
     assert paused["__sleep__"] == after(HOUR)
     assert [question.value for question in paused["__interrupt__"]] == ["content?"]
-    state = drive.get_state(app, CONFIG)
+    state = thread.state
     assert [question.value for question in state.interrupts] == [
         "content?"
     ] and state.wake_at == after(HOUR)
     ran.clear()
-    assert drive.invoke(app, Command(resume="yes"), CONFIG) == {
+    assert thread.resume("yes") == {
         "log": ["yes"],
         "__sleep__": after(HOUR),
     }
     assert ran == ["ask"], "the answer wakes nobody"
     clock.move(HOUR)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["yes", "woke"]}
+    assert thread.invoke(None) == {"log": ["yes", "woke"]}
     assert ran == ["ask", "sleeper"]
 
 
 def test_an_answer_is_for_questions_only(drive, saver, clock):
     ran = []
-    app = graph({"quick": lambda state: {"log": ["quick"]}, "sleeper": an_hour(drive, ran)}, saver)
-    drive.invoke(app, {}, CONFIG)
+    thread = drive.on(graph({"quick": lambda state: {"log": ["quick"]}, "sleeper": an_hour(drive, ran)}, saver))
+    thread.invoke({})
     with pytest.raises(UnknownInterruptError, match="it sleeps") as refused:
-        drive.invoke(app, Command(resume="up!"), CONFIG)
+        thread.resume("up!")
     assert refused.value.reason == "asleep" and ran == ["sleeper"]
     clock.move(HOUR)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["quick", "woke"]}
+    assert thread.invoke(None) == {"log": ["quick", "woke"]}
 
 
 def test_a_question_behind_a_sleep(drive, saver, clock):
@@ -358,18 +358,18 @@ def test_a_question_behind_a_sleep(drive, saver, clock):
         yield span(HOUR)
         return {"log": [answer]}
 
-    app = graph({"sleeper": sleeper(drive, body)}, saver)
-    drive.invoke(app, {}, CONFIG)
+    thread = drive.on(graph({"sleeper": sleeper(drive, body)}, saver))
+    thread.invoke({})
     clock.move(HOUR)
-    asked = drive.invoke(app, None, CONFIG)
+    asked = thread.invoke(None)
     assert asked["__interrupt__"][0].value == "content?" and "__sleep__" not in asked
-    assert drive.get_state(app, CONFIG).wake_at is None
-    asleep = drive.invoke(app, Command(resume="yes"), CONFIG)
+    assert thread.state.wake_at is None
+    asleep = thread.resume("yes")
     assert asleep == {"log": [], "__sleep__": after(2 * HOUR)}
-    assert drive.get_state(app, CONFIG).interrupts == ()
-    assert drive.invoke(app, None, CONFIG) == asleep
+    assert thread.state.interrupts == ()
+    assert thread.invoke(None) == asleep
     clock.move(HOUR)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["yes"]}
+    assert thread.invoke(None) == {"log": ["yes"]}
 
 
 async def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_again(saver, clock):
@@ -394,26 +394,26 @@ async def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_aga
 
 def test_an_edit_keeps_the_time(drive, saver, clock):
     ran = []
-    app = chain_of(Log, first=lambda state: {"log": ["first"]}, sleeper=an_hour(drive, ran)).compile(checkpointer=saver)
-    drive.invoke(app, {}, CONFIG)
+    thread = drive.on(chain_of(Log, first=lambda state: {"log": ["first"]}, sleeper=an_hour(drive, ran)).compile(checkpointer=saver))
+    thread.invoke({})
     clock.move(1000)
-    drive.call(app, "update_state", CONFIG, {"log": ["edited"]}, as_node="first")
-    assert drive.get_state(app, CONFIG).wake_at == after(HOUR)
-    assert drive.invoke(app, None, CONFIG)["__sleep__"] == after(HOUR)
+    drive.call(thread.app, "update_state", CONFIG, {"log": ["edited"]}, as_node="first")
+    assert thread.state.wake_at == after(HOUR)
+    assert thread.invoke(None)["__sleep__"] == after(HOUR)
     assert ran == ["sleeper"], "the edit wakes nobody"
     clock.move(HOUR - 1000)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["first", "edited", "woke"]}
+    assert thread.invoke(None) == {"log": ["first", "edited", "woke"]}
 
 
 def test_a_new_input_and_a_fork_sleep_again(drive, saver, clock):
     ran = []
-    app = graph({"sleeper": an_hour(drive, ran)}, saver)
-    drive.invoke(app, {}, CONFIG)
+    thread = drive.on(graph({"sleeper": an_hour(drive, ran)}, saver))
+    thread.invoke({})
     clock.move(1000)
-    assert drive.invoke(app, {"log": ["new"]}, CONFIG)["__sleep__"] == after(1000 + HOUR)
-    before = drive.get_state(app, CONFIG).config
+    assert thread.invoke({"log": ["new"]})["__sleep__"] == after(1000 + HOUR)
+    before = thread.state.config
     clock.move(1000)
-    assert drive.invoke(app, None, before)["__sleep__"] == after(2000 + HOUR)
+    assert thread.invoke(None, before)["__sleep__"] == after(2000 + HOUR)
     assert ran == ["sleeper"] * 3
 
 
@@ -489,24 +489,24 @@ def test_with_sends(drive, saver, clock):
     builder.add_conditional_edges(
         START, lambda state: [Send("nap", hours) for hours in (2, 1, 0)], ["nap"]
     )
-    app = builder.compile(checkpointer=saver)
-    assert drive.invoke(app, {}, CONFIG) == {"log": ["0"], "__sleep__": after(HOUR)}
+    thread = drive.on(builder.compile(checkpointer=saver))
+    assert thread.invoke({}) == {"log": ["0"], "__sleep__": after(HOUR)}
     ran.clear()
     clock.move(2 * HOUR)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["2", "1", "0"]}
+    assert thread.invoke(None) == {"log": ["2", "1", "0"]}
     assert sorted(ran) == [1, 2]
 
 
 def test_what_a_stream_shows(drive, saver, clock):
-    app = graph({"sleeper": an_hour(drive, [])}, saver)
-    assert drive.stream(app, {}, CONFIG, stream_mode="updates") == [{"__sleep__": after(HOUR)}]
+    thread = drive.on(graph({"sleeper": an_hour(drive, [])}, saver))
+    assert thread.stream({}, stream_mode="updates") == [{"__sleep__": after(HOUR)}]
     asleep = {"log": [], "__sleep__": after(HOUR)}
-    assert asleep in drive.stream(app, None, CONFIG, stream_mode="values")
-    ended = drive.stream(app, None, CONFIG, stream_mode="tasks")[-1]
+    assert asleep in thread.stream(None, stream_mode="values")
+    ended = thread.stream(None, stream_mode="tasks")[-1]
     assert (ended["name"], ended["wake_at"], ended["interrupts"]) == ("sleeper", after(HOUR), [])
-    parts = drive.stream(app, None, CONFIG, stream_mode="values", version="v2")
+    parts = thread.stream(None, stream_mode="values", version="v2")
     assert [part.get("wake_at") for part in parts][-1] == after(HOUR)
-    output = drive.invoke(app, None, CONFIG, version="v2")
+    output = thread.invoke(None, version="v2")
     assert output.wake_at == after(HOUR) and output.interrupts == () and output.value == {"log": []}
 
 
@@ -637,13 +637,13 @@ def test_a_drain_ends_a_sleep_in_place(drive, saver, waited):
         yield span(9)
         return {"log": ["woke"]}
 
-    app = graph({"sleeper": sleeper(drive, body)}, saver)
+    thread = drive.on(graph({"sleeper": sleeper(drive, body)}, saver))
     with pytest.MonkeyPatch.context() as patch, pytest.raises(GraphDrained, match="deploy"):
         patch.setattr(CLOCK, "sleep", asked)
         patch.setattr(asyncio, "sleep", asked_async)
-        drive.invoke(app, {}, CONFIG, control=control)
+        thread.invoke({}, control=control)
     assert waited.seconds < 1
-    assert drive.invoke(app, None, CONFIG) == {"log": ["woke"]}
+    assert thread.invoke(None) == {"log": ["woke"]}
     assert waited.seconds == pytest.approx(9)
 
 
@@ -781,9 +781,9 @@ def test_a_sleeper_does_not_win_a_race(drive, saver, clock):
 
 def test_a_race_of_sleepers_pauses_and_the_first_to_wake_wins(drive, saver, clock):
     ran = []
-    app = race(drive, [2, 1], ran, saver)
-    assert drive.invoke(app, {}, CONFIG)["__sleep__"] == after(HOUR)
+    thread = drive.on(race(drive, [2, 1], ran, saver))
+    assert thread.invoke({})["__sleep__"] == after(HOUR)
     clock.move(HOUR)
-    assert drive.invoke(app, None, CONFIG) == {"log": ["1"]}
+    assert thread.invoke(None) == {"log": ["1"]}
     assert sorted(ran) == [1, 1, 2]
-    assert drive.get_state(app, CONFIG).next == ()
+    assert thread.state.next == ()

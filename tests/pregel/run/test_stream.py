@@ -8,6 +8,7 @@ import threading
 
 import pytest
 from kit.drive import each_durability
+from kit.graphs import CONFIG
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
@@ -21,7 +22,6 @@ from stategraph.pregel import (
 )
 from stategraph.pregel.names import TAG_HIDDEN, TASKS
 
-CONFIG = {"configurable": {"thread_id": "1"}}
 MODES = ["values", "updates", "custom", "tasks", "checkpoints", "debug"]
 
 
@@ -123,9 +123,9 @@ def test_an_equal_value_written_again_still_shows(drive):
 
 
 def test_a_resumed_run_first_shows_what_is_there(drive):
-    app = chain(InMemorySaver())
-    drive.invoke(app, INPUT, CONFIG, interrupt_before=["n2"])
-    assert drive.stream(app, None, CONFIG, stream_mode="values") == [
+    thread = drive.on(chain(InMemorySaver()))
+    thread.invoke(INPUT, interrupt_before=["n2"])
+    assert thread.stream(None, stream_mode="values") == [
         {"x": ["i", "1"], "y": []}, {"x": ["i", "1", "2"], "y": ["2"]},
     ]  # fmt: skip
 
@@ -241,26 +241,26 @@ def test_a_failed_tasks_result_is_streamed_before_the_error_is_raised():
 
 
 def test_checkpoints_show_the_state_and_the_next_nodes(drive):
-    app = chain(InMemorySaver())
-    chunks = drive.stream(app, INPUT, CONFIG, stream_mode="checkpoints")
+    thread = drive.on(chain(InMemorySaver()))
+    chunks = thread.stream(INPUT, stream_mode="checkpoints")
     assert [(c["metadata"]["source"], c["metadata"]["step"], c["next"]) for c in chunks] == [
         ("input", -1, ["n1"]), ("loop", 0, ["n2"]), ("loop", 1, []),
     ]  # fmt: skip
-    assert [c["values"] for c in chunks] == [s.values for s in reversed(drive.history(app, CONFIG))]
-    assert [c["config"] for c in chunks] == [s.config for s in reversed(drive.history(app, CONFIG))]
+    assert [c["values"] for c in chunks] == [s.values for s in reversed(thread.history())]
+    assert [c["config"] for c in chunks] == [s.config for s in reversed(thread.history())]
     assert [c["parent_config"] for c in chunks] == [None, chunks[0]["config"], chunks[1]["config"]]
     [task] = chunks[0]["tasks"]
     assert task == {"id": task["id"], "name": "n1", "interrupts": (), "state": None}
 
 
 def test_a_resumed_run_shows_the_checkpoint_it_resumes_from(drive):
-    app = chain(InMemorySaver())
-    drive.invoke(app, INPUT, CONFIG, interrupt_before=["n2"])
-    before = drive.get_state(app, CONFIG)
-    first, last = drive.stream(app, None, CONFIG, stream_mode="checkpoints")
+    thread = drive.on(chain(InMemorySaver()))
+    thread.invoke(INPUT, interrupt_before=["n2"])
+    before = thread.state
+    first, last = thread.stream(None, stream_mode="checkpoints")
     assert (first["config"], first["parent_config"], first["next"]) == (before.config, before.parent_config, ["n2"])
     assert (first["values"], first["metadata"]["step"], last["next"]) == (before.values, 0, [])
-    [again] = drive.stream(app, None, CONFIG, stream_mode="checkpoints")
+    [again] = thread.stream(None, stream_mode="checkpoints")
     assert again == last
 
 
@@ -517,9 +517,9 @@ def test_the_next_superstep_waits_for_the_reader():
 @each_durability
 @pytest.mark.parametrize("take", [1, 2, 3])
 def test_a_run_whose_stream_was_closed_resumes(drive, durability, take):
-    app = chain(InMemorySaver())
-    drive.stream(app, INPUT, CONFIG, stream_mode="updates", durability=durability, take=take)
-    assert drive.invoke(app, None, CONFIG) == {"x": ["i", "1", "2"], "y": ["2"]}
+    thread = drive.on(chain(InMemorySaver()))
+    thread.stream(INPUT, stream_mode="updates", durability=durability, take=take)
+    assert thread.invoke(None) == {"x": ["i", "1", "2"], "y": ["2"]}
 
 
 def test_closing_waits_for_running_threads_and_keeps_their_results():
@@ -583,7 +583,7 @@ async def test_closing_an_async_stream_cancels_what_runs_and_keeps_what_has_ende
 def test_every_mode_at_once_at_every_point_of_leaving(drive):
     total = len(drive.stream(chain(InMemorySaver()), INPUT, CONFIG, stream_mode=MODES))
     for take in range(total):
-        app = chain(InMemorySaver())
-        drive.stream(app, INPUT, CONFIG, stream_mode=MODES, take=take)
+        thread = drive.on(chain(InMemorySaver()))
+        thread.stream(INPUT, stream_mode=MODES, take=take)
         if take:
-            assert drive.invoke(app, None, CONFIG) == {"x": ["i", "1", "2"], "y": ["2"]}, take
+            assert thread.invoke(None) == {"x": ["i", "1", "2"], "y": ["2"]}, take

@@ -110,9 +110,9 @@ def test_what_a_call_had_returned_before_a_pause_is_not_shown_again(drive):
         interrupt("?")
         return [said, message("end")]
 
-    app = aflow if drive.is_async else flow
-    assert [m["id"] for m, _ in drive.stream(app, 1, CONFIG, stream_mode="messages")] == ["said"]
-    assert [m["id"] for m, _ in drive.stream(app, Command(resume=1), CONFIG, stream_mode="messages")] == ["end"]
+    thread = drive.on(aflow if drive.is_async else flow)
+    assert [m["id"] for m, _ in thread.stream(1, stream_mode="messages")] == ["said"]
+    assert [m["id"] for m, _ in thread.stream(Command(resume=1), stream_mode="messages")] == ["end"]
 
 
 def test_what_a_failed_run_had_shown_is_not_shown_again(drive):
@@ -124,10 +124,10 @@ def test_what_a_failed_run_had_shown_is_not_shown_again(drive):
             raise ValueError("later")
         return {"messages": [message("n1")]}
 
-    app = chain({"sub": chain({"n0": says("n0"), "n1": fails})}, InMemorySaver())
+    thread = drive.on(chain({"sub": chain({"n0": says("n0"), "n1": fails})}, InMemorySaver()))
     with pytest.raises(ValueError, match="later"):
-        drive.stream(app, {"messages": []}, CONFIG, stream_mode="messages", subgraphs=True)
-    again = drive.stream(app, None, CONFIG, stream_mode="messages", subgraphs=True)
+        thread.stream({"messages": []}, stream_mode="messages", subgraphs=True)
+    again = thread.stream(None, stream_mode="messages", subgraphs=True)
     assert [m["id"] for _, (m, _) in again] == ["n1"]
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import each_schedule
-from kit.graphs import chain_of
+from kit.graphs import EMPTY, chain_of
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
 from typing_extensions import TypedDict
 
@@ -128,9 +128,9 @@ def test_each_loop_iteration_and_each_send_starts_the_graph_from_scratch(drive):
 
 def test_parents_are_kept_with_every_nested_checkpoint(drive):
     saver = InMemorySaver()
-    app = graph({"sub": inner()}, (START, "sub"), checkpointer=saver)
-    drive.invoke(app, {}, CFG)
-    root = drive.get_state(app, CFG)
+    thread = drive.on(graph({"sub": inner()}, (START, "sub"), checkpointer=saver))
+    thread.invoke({})
+    root = thread.state
     nested = [f for f in saver.list(CFG) if f.config["configurable"]["checkpoint_ns"]]
     assert [f.metadata["step"] for f in nested] == [1, 0, -1]
     assert {f.metadata["parents"][""] for f in nested} == {root.config["configurable"]["checkpoint_id"]}
@@ -140,9 +140,9 @@ def test_parents_are_kept_with_every_nested_checkpoint(drive):
 
 
 def test_a_graph_keeps_nothing_between_runs_of_its_parent(drive):
-    app = graph({"n": calls(plain())}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    assert drive.invoke(app, {}, CFG)["log"] == [["s"], ["s"]]
+    thread = drive.on(graph({"n": calls(plain())}, (START, "n")))
+    thread.invoke({})
+    assert thread.invoke({})["log"] == [["s"], ["s"]]
 
 
 def test_a_graph_with_memory_continues_in_the_next_run(drive):
@@ -156,12 +156,12 @@ def test_a_graph_with_memory_continues_in_the_next_run(drive):
 
 def test_two_memories_of_one_node_are_numbered(drive):
     one, two = plain(checkpointer=True), graph({"t": says("t")}, (START, "t"), checkpointer=True)
-    app = graph({"n": lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    assert drive.invoke(app, {}, CFG)["log"][2:] == [["s", "s"], ["t", "t"]]
+    thread = drive.on(graph({"n": lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}}, (START, "n")))
+    thread.invoke({})
+    assert thread.invoke({})["log"][2:] == [["s", "s"], ["t", "t"]]
     for ns, log in (("n", ["s", "s"]), ("n|1", ["t", "t"])):
         where = {"configurable": {"thread_id": "1", "checkpoint_ns": ns}}
-        assert drive.get_state(app, where).values["log"] == log
+        assert thread.get_state(where).values["log"] == log
 
 
 def test_one_history_for_two_tasks_of_a_superstep_is_an_error(drive):
@@ -192,29 +192,29 @@ def test_a_history_of_its_own_needs_a_saver_above_to_be_kept(drive):
 
 def test_a_graph_without_checkpoints_starts_over_on_resume(drive):
     ran = Ran()
-    app = graph({"n": calls(inner(ran, checkpointer=False), ran)}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    assert drive.get_state(app, CFG).tasks[0].state is None
-    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == [["s", ("i", "A")]]
+    thread = drive.on(graph({"n": calls(inner(ran, checkpointer=False), ran)}, (START, "n")))
+    thread.invoke({})
+    assert thread.state.tasks[0].state is None
+    assert thread.resume("A")["log"] == [["s", ("i", "A")]]
     assert ran == ["holder", "s", "i", "holder", "s", "i"]
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
 def test_a_nested_graph_resumes_where_it_paused(drive, checkpointer):
     ran = Ran()
-    app = graph({"n": calls(inner(ran, checkpointer), ran)}, (START, "n"))
-    assert asked(drive.invoke(app, {}, CFG)) == ["i?"]
-    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == [["s", ("i", "A")]]
+    thread = drive.on(graph({"n": calls(inner(ran, checkpointer), ran)}, (START, "n")))
+    assert asked(thread.invoke({})) == ["i?"]
+    assert thread.resume("A")["log"] == [["s", ("i", "A")]]
     assert ran == ["holder", "s", "i", "holder", "i"]
 
 
 def test_a_thread_of_its_own_is_a_lineage_of_its_own(drive):
     child = plain(checkpointer=InMemorySaver())
     own = {"configurable": {"thread_id": "other"}}
-    app = graph({"n": lambda s: {"log": child.invoke({}, own)["log"]}}, (START, "n"))
-    chunks = drive.stream(app, {}, CFG, subgraphs=True)
+    thread = drive.on(graph({"n": lambda s: {"log": child.invoke({}, own)["log"]}}, (START, "n")))
+    chunks = thread.stream({}, subgraphs=True)
     assert [ns for ns, _ in chunks] == [()]
-    assert drive.invoke(app, {}, CFG)["log"] == ["s", "s", "s"]
+    assert thread.invoke({})["log"] == ["s", "s", "s"]
     assert drive.get_state(child, own).values["log"] == ["s", "s"]
     assert drive.get_state(child, own).config["configurable"]["checkpoint_ns"] == ""
 
@@ -226,10 +226,10 @@ def test_a_node_may_pass_on_the_config_it_was_given(drive):
     def node(state, config):
         return {"log": child.invoke({}, {**config, "tags": ["mine"]})["log"]}
 
-    app = graph({"n": node}, (START, "n"))
-    assert asked(drive.invoke(app, {}, CFG)) == ["i?"]
-    assert namespaces(drive.stream(app, None, CFG, subgraphs=True)) == ["n"]
-    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["s", ("i", "A")]
+    thread = drive.on(graph({"n": node}, (START, "n")))
+    assert asked(thread.invoke({})) == ["i?"]
+    assert namespaces(thread.stream(None, subgraphs=True)) == ["n"]
+    assert thread.resume("A")["log"] == ["s", ("i", "A")]
 
 
 def test_a_saver_below_a_root_without_one_cannot_pause(drive):
@@ -244,15 +244,15 @@ def test_a_saver_below_a_root_without_one_cannot_pause(drive):
 
 def test_a_nested_question_has_one_id_at_every_level(drive):
     middle = graph({"m": inner()}, (START, "m"), checkpointer=None)
-    app = graph({"top": middle, "z": says("z")}, (START, "top"), ("top", "z"))
-    paused = drive.invoke(app, {}, CFG)
-    state = drive.get_state(app, CFG, subgraphs=True)
+    thread = drive.on(graph({"top": middle, "z": says("z")}, (START, "top"), ("top", "z")))
+    paused = thread.invoke({})
+    state = thread.get_state(subgraphs=True)
     below = state.tasks[0].state
     lowest = below.tasks[0].state
     assert {s.interrupts[0].id for s in (state, below, lowest)} == set(ids(paused).values())
     assert (state.next, below.next, lowest.next) == (("top",), ("m",), ("i",))
-    assert drive.invoke(app, Command(resume="A"), CFG)["log"][-1] == "z"
-    assert drive.get_state(app, CFG, subgraphs=True).tasks == ()
+    assert thread.resume("A")["log"][-1] == "z"
+    assert thread.get_state(subgraphs=True).tasks == ()
 
 
 def test_questions_of_a_node_and_of_its_graph_keep_lists_of_their_own(drive):
@@ -261,21 +261,21 @@ def test_questions_of_a_node_and_of_its_graph_keep_lists_of_their_own(drive):
     def node(state):
         return {"log": [interrupt("before?"), child.invoke({})["log"], interrupt("after?")]}
 
-    app = graph({"n": node}, (START, "n"))
+    thread = drive.on(graph({"n": node}, (START, "n")))
     questions = []
-    result = drive.invoke(app, {}, CFG)
+    result = thread.invoke({})
     for reply in "ABC":
         questions += asked(result)
-        result = drive.invoke(app, Command(resume=reply), CFG)
+        result = thread.resume(reply)
     assert questions == ["before?", "i?", "after?"] and result["log"] == ["A", ["s", ("i", "B")], "C"]
 
 
 def test_several_graphs_of_one_task_are_each_answered(drive):
     ran = Ran()
-    app = graph({"n": calls(inner(ran), times=2)}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    assert asked(drive.invoke(app, Command(resume="A"), CFG)) == ["i?"]
-    assert drive.invoke(app, Command(resume="B"), CFG)["log"] == [["s", ("i", "A")], ["s", ("i", "B")]]
+    thread = drive.on(graph({"n": calls(inner(ran), times=2)}, (START, "n")))
+    thread.invoke({})
+    assert asked(thread.resume("A")) == ["i?"]
+    assert thread.resume("B")["log"] == [["s", ("i", "A")], ["s", ("i", "B")]]
     assert sorted(ran) == ["i", "i", "i", "i", "s", "s"]
 
 
@@ -283,10 +283,10 @@ def test_sends_to_an_asking_graph_are_answered_in_one_resume(drive):
     child = graph({"i": lambda state: {"log": [interrupt(state["a"])]}}, (START, "i"), checkpointer=None)
     builder = StateGraph(State).add_node("w", lambda n: {"log": child.invoke({"a": n})["log"]})
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(3)], ["w"])
-    app = builder.compile(checkpointer=InMemorySaver())
-    paused = drive.invoke(app, {}, CFG)
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    paused = thread.invoke({})
     assert asked(paused) == [0, 1, 2]
-    assert drive.invoke(app, Command(resume={i: n * 2 for n, i in ids(paused).items()}), CFG)["log"] == [0, 2, 4]
+    assert thread.resume({i: n * 2 for n, i in ids(paused).items()})["log"] == [0, 2, 4]
 
 
 def test_a_retried_node_finds_its_finished_graph(drive):
@@ -310,19 +310,19 @@ def test_a_retried_node_finds_its_finished_graph(drive):
 def test_a_nested_graph_resumes_at_the_node_that_failed(drive):
     ran = Ran()
     child = graph({"s": says("s", ran), "f": fails("f", 1, ran)}, (START, "s"), ("s", "f"), checkpointer=None)
-    app = graph({"sub": child}, (START, "sub"))
+    thread = drive.on(graph({"sub": child}, (START, "sub")))
     with pytest.raises(ValueError, match="f failed"):
-        drive.invoke(app, {}, CFG)
-    assert drive.invoke(app, None, CFG)["log"] == ["s", "f"] and ran == ["s", "f", "f"]
+        thread.invoke({})
+    assert thread.invoke(None)["log"] == ["s", "f"] and ran == ["s", "f", "f"]
 
 
 def test_a_breakpoint_inside_pauses_all(drive):
     child = graph({"s": says("s"), "t": says("t")}, (START, "s"), ("s", "t"), checkpointer=None, interrupt_before=["t"])
-    app = graph({"sub": child, "z": says("z")}, (START, "sub"), ("sub", "z"))
-    assert drive.stream(app, {}, CFG, stream_mode="updates") == [{"__interrupt__": ()}]
-    state = drive.get_state(app, CFG, subgraphs=True)
+    thread = drive.on(graph({"sub": child, "z": says("z")}, (START, "sub"), ("sub", "z")))
+    assert thread.stream({}, stream_mode="updates") == [{"__interrupt__": ()}]
+    state = thread.get_state(subgraphs=True)
     assert (state.next, state.interrupts, state.tasks[0].state.next) == (("sub",), (), ("t",))
-    assert drive.invoke(app, None, CFG)["log"] == ["s", "t", "z"]
+    assert thread.invoke(None)["log"] == ["s", "t", "z"]
 
 
 def test_a_graph_run_by_a_task_call_pauses_and_resumes(drive):
@@ -350,9 +350,9 @@ def commanding(command):
 
 def test_a_command_to_the_parent_is_done_by_the_holder(drive):
     """The holder's own edges still fire."""
-    app = commanding(Command(graph=Command.PARENT, update={"log": ["up"]}, goto="y"))
-    assert drive.invoke(app, {}, CFG)["log"] == ["up", "x", "y"]
-    chunks = drive.stream(app, {}, CFG)
+    thread = drive.on(commanding(Command(graph=Command.PARENT, update={"log": ["up"]}, goto="y")))
+    assert thread.invoke({})["log"] == ["up", "x", "y"]
+    chunks = thread.stream({})
     assert chunks[0] == {"sub": {"log": ["up"]}}
 
 
@@ -393,26 +393,26 @@ def test_a_command_to_the_parent_at_the_root_is_an_error(drive):
 
 
 def test_nested_state_is_a_config_or_with_subgraphs_a_snapshot(drive):
-    app = graph({"sub": inner()}, (START, "sub"))
-    drive.invoke(app, {"a": 3}, CFG)
-    [shallow] = drive.get_state(app, CFG).tasks
+    thread = drive.on(graph({"sub": inner()}, (START, "sub")))
+    thread.invoke({"a": 3})
+    [shallow] = thread.state.tasks
     where = {"configurable": {"thread_id": "1", "checkpoint_ns": f"sub:{shallow.id}"}}
     assert shallow.state == where
-    [deep] = drive.get_state(app, CFG, subgraphs=True).tasks
+    [deep] = thread.get_state(subgraphs=True).tasks
     assert (deep.state.values, deep.state.next) == ({"a": 3, "log": ["s"]}, ("i",))
-    assert drive.get_state(app, where) == deep.state
-    assert [s.metadata["step"] for s in drive.history(app, where)] == [1, 0, -1]
+    assert thread.get_state(where) == deep.state
+    assert [s.metadata["step"] for s in thread.history(where)] == [1, 0, -1]
 
 
 def test_history_leads_into_graphs_that_have_finished(drive):
-    app = graph({"sub": inner(), "ask": asks("ask")}, (START, "sub"), ("sub", "ask"))
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume=1), CFG)
-    assert [t.state for t in drive.get_state(app, CFG, subgraphs=True).tasks] == [None]
-    [before] = [s for s in drive.history(app, CFG) if s.next == ("sub",)]
-    inside = drive.history(app, before.tasks[0].state)
+    thread = drive.on(graph({"sub": inner(), "ask": asks("ask")}, (START, "sub"), ("sub", "ask")))
+    thread.invoke({})
+    thread.resume(1)
+    assert [t.state for t in thread.get_state(subgraphs=True).tasks] == [None]
+    [before] = [s for s in thread.history() if s.next == ("sub",)]
+    inside = thread.history(before.tasks[0].state)
     assert [s.next for s in inside] == [(), ("i",), ("s",), ("__start__",)]
-    assert drive.get_state(app, before.config, subgraphs=True).tasks[0].state.values == inside[0].values
+    assert thread.get_state(before.config, subgraphs=True).tasks[0].state.values == inside[0].values
 
 
 def test_the_state_of_a_graph_that_finished_in_an_interrupted_superstep_can_be_read(drive):
@@ -462,19 +462,19 @@ def test_every_kind_of_holder_shows_its_graph(drive):
 
 
 def test_an_update_inside_is_seen_when_the_run_resumes(drive):
-    app = graph({"sub": inner(), "z": says("z")}, (START, "sub"), ("sub", "z"))
-    drive.invoke(app, {}, CFG)
-    where = drive.get_state(app, CFG).tasks[0].state
-    drive.update_state(app, where, {"log": ["patched"]}, as_node="s")
-    assert asked(drive.invoke(app, None, CFG)) == ["i?"]
-    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["s", "patched", ("i", "A"), "z"]
+    thread = drive.on(graph({"sub": inner(), "z": says("z")}, (START, "sub"), ("sub", "z")))
+    thread.invoke({})
+    where = thread.state.tasks[0].state
+    drive.update_state(thread.app, where, {"log": ["patched"]}, as_node="s")
+    assert asked(thread.invoke(None)) == ["i?"]
+    assert thread.resume("A")["log"] == ["s", "patched", ("i", "A"), "z"]
 
 
 def test_an_answer_after_an_update_inside_reaches_the_repeated_interrupt(drive):
-    app = graph({"sub": inner()}, (START, "sub"))
-    drive.invoke(app, {}, CFG)
-    drive.update_state(app, drive.get_state(app, CFG).tasks[0].state, {"a": 2}, as_node="s")
-    assert drive.invoke(app, Command(resume="A"), CFG)["log"] == ["s", ("i", "A")]
+    thread = drive.on(graph({"sub": inner()}, (START, "sub")))
+    thread.invoke({})
+    drive.update_state(thread.app, thread.state.tasks[0].state, {"a": 2}, as_node="s")
+    assert thread.resume("A")["log"] == ["s", ("i", "A")]
 
 
 def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive):
@@ -490,13 +490,13 @@ def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive):
     """A graph that a function runs is known once it has run; another process must have run it too."""
     saver, child = InMemorySaver(), inner()
     drive.invoke(graph({"n": calls(child)}, (START, "n"), checkpointer=saver), {}, CFG)
-    fresh = graph({"n": calls(child)}, (START, "n"), checkpointer=saver)
-    task = drive.get_state(fresh, CFG, subgraphs=True).tasks[0]
+    thread = drive.on(graph({"n": calls(child)}, (START, "n"), checkpointer=saver))
+    task = thread.get_state(subgraphs=True).tasks[0]
     where = {"configurable": {"thread_id": "1", "checkpoint_ns": f"n:{task.id}"}}
     with pytest.raises(ValueError, match="unknown subgraph 'n'"):
-        drive.get_state(fresh, where)
-    assert asked(drive.invoke(fresh, None, CFG)) == ["i?"]
-    assert drive.get_state(fresh, where).next == ("i",)
+        thread.get_state(where)
+    assert asked(thread.invoke(None)) == ["i?"]
+    assert thread.get_state(where).next == ("i",)
 
 
 def test_an_update_inside_that_names_an_unknown_node_is_an_error(drive):
@@ -511,11 +511,11 @@ def test_an_update_inside_that_names_an_unknown_node_is_an_error(drive):
 
 def test_a_replay_starts_a_nested_graph_over(drive):
     ran = Ran()
-    app = graph({"sub": inner(ran)}, (START, "sub"))
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="A"), CFG)
+    thread = drive.on(graph({"sub": inner(ran)}, (START, "sub")))
+    thread.invoke({})
+    thread.resume("A")
     ran.clear()
-    assert asked(drive.invoke(app, None, at(drive, app, 0))) == ["i?"]
+    assert asked(thread.invoke(None, at(drive, thread.app, 0))) == ["i?"]
     assert ran == ["s", "i"]
 
 
@@ -538,45 +538,45 @@ def test_new_input_at_an_old_checkpoint_takes_a_graph_with_a_history_back_as_wel
 
 def test_a_graph_with_memory_that_paused_on_a_branch_resumes_there(drive):
     ran = Ran()
-    app = graph({"n": calls(inner(ran, checkpointer=True))}, (START, "n"))
+    thread = drive.on(graph({"n": calls(inner(ran, checkpointer=True))}, (START, "n")))
     for turn in range(2):
-        drive.invoke(app, {}, CFG)
-        drive.invoke(app, Command(resume=turn), CFG)
-    drive.invoke(app, None, at(drive, app, 0))
+        thread.invoke({})
+        thread.resume(turn)
+    thread.invoke(None, at(drive, thread.app, 0))
     ran.clear()
-    assert drive.invoke(app, Command(resume="new"), CFG)["log"] == [["s", ("i", "new")]] and ran == ["i"]
+    assert thread.resume("new")["log"] == [["s", ("i", "new")]] and ran == ["i"]
 
 
 def test_the_history_of_a_graph_is_never_changed_by_a_replay(drive):
-    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
+    thread = drive.on(graph({"n": calls(plain(checkpointer=True))}, (START, "n")))
     for _ in range(2):
-        drive.invoke(app, {}, CFG)
+        thread.invoke({})
     own = {"configurable": {"thread_id": "1", "checkpoint_ns": "n"}}
-    before = drive.history(app, own)
-    drive.invoke(app, None, at(drive, app, 0))
-    after = drive.history(app, own)
+    before = thread.history(own)
+    thread.invoke(None, at(drive, thread.app, 0))
+    after = thread.history(own)
     assert after[-len(before) :] == before
     assert rows(after)[-1] == ("loop", 1, ["s"], ())
 
 
 def test_a_nested_checkpoint_takes_no_new_input_and_must_exist(drive):
-    app = graph({"sub": inner()}, (START, "sub"))
-    drive.invoke(app, {}, CFG)
-    nested = drive.get_state(app, CFG, subgraphs=True).tasks[0].state
-    before = drive.history(app, CFG)
+    thread = drive.on(graph({"sub": inner()}, (START, "sub")))
+    thread.invoke({})
+    nested = thread.get_state(subgraphs=True).tasks[0].state
+    before = thread.history()
     with pytest.raises(ValueError, match="takes no new"):
-        drive.invoke(app, {}, nested.config)
+        thread.invoke({}, nested.config)
     unknown = {"configurable": {**nested.config["configurable"], "checkpoint_id": "nope"}}
     with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
-        drive.invoke(app, None, unknown)
-    assert drive.history(app, CFG) == before
+        thread.invoke(None, unknown)
+    assert thread.history() == before
 
 
 def test_a_key_that_the_parent_does_not_know_is_refused_also_from_a_graph_as_a_node(drive):
     child = graph({"s": lambda state: Command(graph=Command.PARENT, update={"aa": 1})}, (START, "s"))
     app = graph({"sub": child}, (START, "sub"))
     with pytest.raises(InvalidUpdateError, match="'aa'"):
-        drive.invoke(app, {"log": []}, CFG)
+        drive.invoke(app, EMPTY, CFG)
 
 
 # -- types of nested graphs -----------------------------------------------------------------------------------
@@ -612,14 +612,14 @@ def test_a_type_that_only_a_nested_graph_names_is_stored_by_the_saver_around_it(
         return {"log": inner.invoke({})["log"]}
 
     node = inner if not by_function else acall if drive.is_async else call
-    app = graph({"in": node}, (START, "in"))
-    drive.invoke(app, {"log": []}, CFG)
-    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [7]
+    thread = drive.on(graph({"in": node}, (START, "in")))
+    thread.invoke(EMPTY)
+    assert thread.resume(1)["log"] == [7]
 
 
 def test_the_saver_of_another_process_knows_the_types_of_graphs_that_nodes_hold(drive):
     saver = InMemorySaver()
-    drive.invoke(graph({"in": deep_graph()}, (START, "in"), checkpointer=saver), {"log": []}, CFG)
+    drive.invoke(graph({"in": deep_graph()}, (START, "in"), checkpointer=saver), EMPTY, CFG)
     fresh = InMemorySaver()
     fresh._threads = saver._threads
     found = drive.get_state(graph({"in": deep_graph()}, (START, "in"), checkpointer=fresh), CFG, subgraphs=True)
@@ -643,20 +643,20 @@ def test_a_task_that_waits_in_a_history_keeps_it(drive, schedule, answers):
 
     builder = StateGraph(State).add_node("w", work)
     builder.add_conditional_edges(START, lambda s: [Send("w", name) for name in "ab"], ["w"])
-    app = builder.compile(checkpointer=InMemorySaver(), schedule=schedule)
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), schedule=schedule))
     turn[:] = "b", Event()
     with pytest.raises(RuntimeError, match="keeps one history"):
-        drive.invoke(app, {}, CFG)
-    (question,) = drive.get_state(app, CFG).interrupts
+        thread.invoke({})
+    (question,) = thread.state.interrupts
     turn[:] = "a", Event()
     with pytest.raises(RuntimeError, match="keeps one history"):
-        drive.invoke(app, Command(resume="A") if answers else None, CFG)
+        thread.invoke(Command(resume="A") if answers else None)
     if not answers:
-        assert drive.get_state(app, CFG).interrupts == (question,)
+        assert thread.state.interrupts == (question,)
         with pytest.raises(RuntimeError, match="keeps one history"):
-            drive.invoke(app, Command(resume="A"), CFG)
-    assert len(drive.invoke(app, None, CFG)["__interrupt__"]) == 1
-    assert drive.invoke(app, Command(resume="B"), CFG)["log"] == [
+            thread.resume("A")
+    assert len(thread.invoke(None)["__interrupt__"]) == 1
+    assert thread.resume("B")["log"] == [
         ("a", [("i", "A")]),
         ("b", [("i", "A"), ("i", "B")]),
     ]

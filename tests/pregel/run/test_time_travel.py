@@ -73,22 +73,22 @@ def test_none_at_a_checkpoint_runs_the_following_nodes_on_a_branch(drive, step, 
 
 def test_a_branch_hangs_on_the_checkpoint_it_started_from(drive):
     """Trace A9: 1 -> fork 2 -> loop 3 -> loop 4."""
-    app = chain()
-    drive.invoke(app, {}, CFG)
-    then = at(drive, app, 1)
-    drive.invoke(app, None, then)
-    last, middle, fork = drive.history(app, CFG)[:3]
+    thread = drive.on(chain())
+    thread.invoke({})
+    then = at(drive, thread.app, 1)
+    thread.invoke(None, then)
+    last, middle, fork = thread.history()[:3]
     assert (last.parent_config, middle.parent_config, fork.parent_config) == (middle.config, fork.config, then)
 
 
 def test_the_newest_branch_is_the_head_and_the_old_one_stays_within_reach(drive):
-    app = chain()
-    drive.invoke(app, {"log": ["i"]}, CFG)
-    end, then = drive.get_state(app, CFG).config, at(drive, app, 1)
-    drive.invoke(app, {"log": ["j"]}, then)
-    assert drive.get_state(app, CFG).values["log"] == ["i", "x", "j", "x", "y", "z"]
-    assert drive.get_state(app, end).values["log"] == ["i", "x", "y", "z"]
-    assert drive.invoke(app, None, end)["log"] == ["i", "x", "y", "z"]
+    thread = drive.on(chain())
+    thread.invoke({"log": ["i"]})
+    end, then = thread.state.config, at(drive, thread.app, 1)
+    thread.invoke({"log": ["j"]}, then)
+    assert thread.state.values["log"] == ["i", "x", "j", "x", "y", "z"]
+    assert thread.get_state(end).values["log"] == ["i", "x", "y", "z"]
+    assert thread.invoke(None, end)["log"] == ["i", "x", "y", "z"]
 
 
 CALLS = {
@@ -120,14 +120,14 @@ def test_a_call_at_an_old_checkpoint(drive, given, added):
 
 
 def test_an_update_at_a_finished_old_checkpoint_makes_a_branch_too(drive):
-    app = chain()
-    drive.invoke(app, {}, CFG)
-    end = drive.get_state(app, CFG).config
-    drive.invoke(app, {}, CFG)
-    assert branch(drive, app, lambda: drive.invoke(app, Command(update={"a": 7}), end)) == [
+    thread = drive.on(chain())
+    thread.invoke({})
+    end = thread.state.config
+    thread.invoke({})
+    assert branch(drive, thread.app, lambda: thread.invoke(Command(update={"a": 7}), end)) == [
         ("fork", 4, ["x", "y", "z"], ())
     ]
-    assert drive.get_state(app, CFG).values["a"] == 7
+    assert thread.state.values["a"] == 7
 
 
 def test_an_update_then_none_continues_the_branch_without_a_further_fork(drive):
@@ -144,11 +144,11 @@ def test_an_update_then_none_continues_the_branch_without_a_further_fork(drive):
 
 def test_a_head_that_was_made_by_an_update_and_then_ran_is_left_alone_by_a_replay(drive):
     """It is no longer untouched: p's output hangs on it. So the replay gets a fork."""
-    app = paused()
-    drive.invoke(app, {"log": ["i"]}, CFG)
-    made = drive.update_state(app, CFG, None, as_node="__copy__")
-    drive.invoke(app, None, CFG)
-    assert branch(drive, app, lambda: drive.invoke(app, None, made))[0] == ("fork", 2, ["i"], ("p", "q"))
+    thread = drive.on(paused())
+    thread.invoke({"log": ["i"]})
+    made = thread.update(None, as_node="__copy__")
+    thread.invoke(None)
+    assert branch(drive, thread.app, lambda: thread.invoke(None, made))[0] == ("fork", 2, ["i"], ("p", "q"))
 
 
 @pytest.mark.parametrize("given", [{"log": ["j"]}, None, Command(goto="x"), Command(resume=1)], ids=repr)
@@ -165,10 +165,10 @@ def test_an_unknown_checkpoint_is_an_error_that_names_it(drive, given):
 
 
 def test_none_on_a_finished_thread_returns_its_output_and_stores_nothing(drive):
-    app = chain()
-    done = drive.invoke(app, {}, CFG)
-    assert branch(drive, app, lambda: drive.invoke(app, None, CFG)) == []
-    assert drive.invoke(app, None, CFG) == done
+    thread = drive.on(chain())
+    done = thread.invoke({})
+    assert branch(drive, thread.app, lambda: thread.invoke(None)) == []
+    assert thread.invoke(None) == done
 
 
 # -- stored writes: which count when --------------------------------------------------------------------------
@@ -194,59 +194,62 @@ def test_writes_of_finished_siblings_count_unless_the_superstep_runs_again(drive
 
 
 def test_a_replay_interrupts_under_new_ids_and_the_old_ones_are_closed(drive):
-    app = paused()
-    first = drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="R"), CFG)
-    again = drive.invoke(app, None, at(drive, app, 0))
+    thread = drive.on(paused())
+    first = thread.invoke({})
+    thread.resume("R")
+    again = thread.invoke(None, at(drive, thread.app, 0))
     assert asked(again) == ["q?"] and ids(again) != ids(first)
     with pytest.raises(RuntimeError, match="no question is pending"):
-        drive.invoke(app, answer(q=1)(first), CFG)
-    assert drive.invoke(app, Command(resume="S"), CFG)["log"] == ["p", ("q", "S"), "z"]
+        thread.invoke(answer(q=1)(first))
+    assert thread.resume("S")["log"] == ["p", ("q", "S"), "z"]
 
 
 def test_a_replay_runs_a_failed_step_whole(drive):
     ran = Ran()
-    app = graph({"p": says("p", ran), "q": fails("q", 1, ran)}, (START, "p"), (START, "q"))
+    thread = drive.on(graph({"p": says("p", ran), "q": fails("q", 1, ran)}, (START, "p"), (START, "q")))
     with pytest.raises(ValueError):
-        drive.invoke(app, {}, CFG)
-    head = drive.get_state(app, CFG).config
+        thread.invoke({})
+    head = thread.state.config
     ran.clear()
-    assert drive.invoke(app, None, head)["log"] == ["p", "q"] and ran.take() == ["p", "q"]
+    assert thread.invoke(None, head)["log"] == ["p", "q"] and ran.take() == ["p", "q"]
 
 
 def test_a_resume_at_an_old_checkpoint_runs_its_step_whole_on_a_branch(drive):
     """The old checkpoint keeps the old answer, result and all."""
     ran = Ran()
     app = paused(ran)
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="old"), CFG)
+    thread = drive.on(app)
+    thread.invoke({})
+    thread.resume("old")
     then = at(drive, app, 0)
     ran.clear()
-    added = branch(drive, app, lambda: drive.invoke(app, Command(resume="new"), then))
+    added = branch(drive, app, lambda: thread.invoke(Command(resume="new"), then))
     assert added == [("fork", 1, [], ("p", "q")), ("loop", 2, ["p", ("q", "new")], ("z",)), ("loop", 3, ["p", ("q", "new"), "z"], ())]
     assert ran.take() == ["p", "q", "z"]
 
 
 def test_a_resume_with_an_update_at_an_old_checkpoint_leaves_that_as_it_was(drive):
     app = paused()
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="old"), CFG)
+    thread = drive.on(app)
+    thread.invoke({})
+    thread.resume("old")
     then = at(drive, app, 0)
     both = Command(resume="new", update={"a": 9})
-    added = branch(drive, app, lambda: drive.invoke(app, both, then))
-    assert added[0] == ("fork", 1, [], ("p", "q")) and drive.get_state(app, CFG).values["a"] == 9
+    added = branch(drive, app, lambda: thread.invoke(both, then))
+    assert added[0] == ("fork", 1, [], ("p", "q")) and thread.state.values["a"] == 9
 
 
 @each_durability
 def test_a_replay_that_pauses_can_be_resumed_in_every_durability(drive, durability):
     """With "exit" too the branch is there, though nothing but a question came of it."""
     app = paused()
-    drive.invoke(app, {"log": ["i"]}, CFG)
-    drive.invoke(app, Command(resume="old"), CFG)
+    thread = drive.on(app)
+    thread.invoke({"log": ["i"]})
+    thread.resume("old")
     then = at(drive, app, 0)
-    added = branch(drive, app, lambda: drive.invoke(app, None, then, durability=durability))
+    added = branch(drive, app, lambda: thread.invoke(None, then, durability=durability))
     assert added == [("fork", 1, ["i"], ("p", "q"))]
-    assert drive.invoke(app, Command(resume="new"), CFG)["log"] == ["i", "p", ("q", "new"), "z"]
+    assert thread.resume("new")["log"] == ["i", "p", ("q", "new"), "z"]
 
 
 def test_sends_of_an_old_checkpoint_run_again(drive):
@@ -262,13 +265,13 @@ def test_sends_of_an_old_checkpoint_run_again(drive):
 def test_a_raw_graph_goes_back_too(drive):
     nodes = {"n1": NodeBuilder().subscribe_only("a").do(lambda v: v + 1).write_to("b"),
              "n2": NodeBuilder().subscribe_only("b").do(lambda v: v * 10).write_to("o")}  # fmt: skip
-    app = Pregel(nodes=nodes, channels={k: LastValue(int) for k in "abo"}, input_channels="a", output_channels="o",
-                 checkpointer=InMemorySaver())  # fmt: skip
-    assert drive.invoke(app, 1, CFG) == 20
-    then = at(drive, app, 0)
-    assert drive.invoke(app, None, then) == 20
-    assert drive.invoke(app, Command(update={"b": 7}), then) == 70
-    assert [s.metadata["step"] for s in drive.history(app, CFG)] == [2, 1, 2, 1, 1, 0, -1]
+    thread = drive.on(Pregel(nodes=nodes, channels={k: LastValue(int) for k in "abo"}, input_channels="a", output_channels="o",
+                 checkpointer=InMemorySaver()))  # fmt: skip
+    assert thread.invoke(1) == 20
+    then = at(drive, thread.app, 0)
+    assert thread.invoke(None, then) == 20
+    assert thread.invoke(Command(update={"b": 7}), then) == 70
+    assert [s.metadata["step"] for s in thread.history()] == [2, 1, 2, 1, 1, 0, -1]
 
 
 def test_idempotency_keys_are_the_same_on_resume_and_new_in_a_branch(drive):
@@ -280,19 +283,19 @@ def test_idempotency_keys_are_the_same_on_resume_and_new_in_a_branch(drive):
         keys.append(runtime.idempotency_key)
         return body(state)
 
-    app = graph({"q": keep}, (START, "q"))
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume=1), CFG)
-    drive.invoke(app, Command(resume=2), at(drive, app, 0))
+    thread = drive.on(graph({"q": keep}, (START, "q")))
+    thread.invoke({})
+    thread.resume(1)
+    thread.invoke(Command(resume=2), at(drive, thread.app, 0))
     assert keys[0] == keys[1] != keys[2]
 
 
 def test_breakpoints_hold_on_a_branch(drive):
-    app = chain()
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, None, at(drive, app, 0), interrupt_before=["y"])
-    assert drive.get_state(app, CFG).next == ("y",)
-    assert drive.invoke(app, None, CFG)["log"] == ["x", "y", "z"]
+    thread = drive.on(chain())
+    thread.invoke({})
+    thread.invoke(None, at(drive, thread.app, 0), interrupt_before=["y"])
+    assert thread.state.next == ("y",)
+    assert thread.invoke(None)["log"] == ["x", "y", "z"]
 
 
 def test_a_checkpoint_id_of_none_means_the_head(drive):
@@ -306,30 +309,30 @@ def test_a_checkpoint_id_of_none_means_the_head(drive):
 
 
 def test_history_lists_all_branches_newest_first_and_can_be_cut(drive):
-    app = chain()
-    drive.invoke(app, {}, CFG)
-    then = at(drive, app, 1)
-    drive.invoke(app, None, then)
-    every = drive.history(app, CFG)
+    thread = drive.on(chain())
+    thread.invoke({})
+    then = at(drive, thread.app, 1)
+    thread.invoke(None, then)
+    every = thread.history()
     assert [s.metadata["step"] for s in every] == [4, 3, 2, 3, 2, 1, 0, -1]
-    assert drive.history(app, CFG, limit=2) == every[:2]
-    assert drive.history(app, CFG, limit=0) == []
-    assert drive.history(app, CFG, before=every[2].config) == every[3:]
-    assert drive.history(app, CFG, filter={"source": "fork"}) == [every[2]]
-    assert drive.history(app, CFG, filter={"step": 3}, limit=1) == [every[1]]
-    assert drive.history(app, then) == [s for s in every if s.config == then]
-    assert drive.history(app, {"configurable": {"thread_id": "nobody"}}) == []
+    assert thread.history(limit=2) == every[:2]
+    assert thread.history(limit=0) == []
+    assert thread.history(before=every[2].config) == every[3:]
+    assert thread.history(filter={"source": "fork"}) == [every[2]]
+    assert thread.history(filter={"step": 3}, limit=1) == [every[1]]
+    assert thread.history(then) == [s for s in every if s.config == then]
+    assert thread.history({"configurable": {"thread_id": "nobody"}}) == []
 
 
 def test_the_head_is_shown_live_and_a_named_checkpoint_as_its_step_began(drive):
-    app = paused()
-    drive.invoke(app, {}, CFG)
-    live = drive.get_state(app, CFG)
-    record = drive.get_state(app, live.config)
+    thread = drive.on(paused())
+    thread.invoke({})
+    live = thread.state
+    record = thread.get_state(live.config)
     assert (live.values["log"], live.next, len(live.interrupts)) == (["p"], ("q",), 1)
     assert (record.values.get("log", []), record.next, len(record.interrupts)) == ([], ("p", "q"), 1)
-    drive.invoke(app, Command(resume="R"), CFG)
-    after = drive.get_state(app, live.config)
+    thread.resume("R")
+    after = thread.get_state(live.config)
     assert [t.result for t in after.tasks] == [{"log": ["p"]}, {"log": [("q", "R")]}] and len(after.interrupts) == 1
 
 
@@ -339,8 +342,8 @@ def test_a_thread_without_checkpoints_is_empty(drive):
 
 
 def test_metadata_of_the_call_is_kept_with_each_checkpoint(drive):
-    app = chain()
-    drive.invoke(app, {}, {**CFG, "metadata": {"who": "me", "deep": {"no": 1}}})
-    assert {s.metadata.get("who") for s in drive.history(app, CFG)} == {"me"}
-    assert drive.history(app, CFG, filter={"who": "you"}) == []
-    assert END not in drive.get_state(app, CFG).metadata
+    thread = drive.on(chain())
+    thread.invoke({}, {**CFG, "metadata": {"who": "me", "deep": {"no": 1}}})
+    assert {s.metadata.get("who") for s in thread.history()} == {"me"}
+    assert thread.history(filter={"who": "you"}) == []
+    assert END not in thread.state.metadata

@@ -56,41 +56,41 @@ def chain(ran=None, **compiled):
 
 
 def test_an_update_makes_a_checkpoint_and_returns_its_config(drive):
-    app = chain(interrupt_before=["y"])
-    drive.invoke(app, {}, CFG)
-    before = drive.get_state(app, CFG)
-    made = drive.update_state(app, CFG, {"log": ["u"]})
-    state = drive.get_state(app, CFG)
+    thread = drive.on(chain(interrupt_before=["y"]))
+    thread.invoke({})
+    before = thread.state
+    made = thread.update({"log": ["u"]})
+    state = thread.state
     assert (state.config, state.parent_config, state.values["log"]) == (made, before.config, ["x", "u"])
     assert (state.metadata["source"], state.metadata["step"]) == ("update", 2)
 
 
 def test_the_body_does_not_run_and_the_edges_do(drive):
     ran = Ran()
-    app = chain(ran)
-    drive.update_state(app, CFG, {"log": ["as x"]}, as_node="x")
-    assert ran == [] and drive.get_state(app, CFG).next == ("y",)
-    assert drive.invoke(app, None, CFG)["log"] == ["as x", "y", "z"]
+    thread = drive.on(chain(ran))
+    thread.update({"log": ["as x"]}, as_node="x")
+    assert ran == [] and thread.state.next == ("y",)
+    assert thread.invoke(None)["log"] == ["as x", "y", "z"]
 
 
 def test_none_writes_no_keys_and_still_follows_the_edges(drive):
-    app = chain()
-    drive.update_state(app, CFG, None, as_node="x")
-    assert (drive.get_state(app, CFG).values.get("log", []), drive.get_state(app, CFG).next) == ([], ("y",))
+    thread = drive.on(chain())
+    thread.update(None, as_node="x")
+    assert (thread.state.values.get("log", []), thread.state.next) == ([], ("y",))
 
 
 def test_an_update_calls_the_router_of_its_node(drive):
     builder = graph_of(State, "S>x", x=says("x"), y=says("y"), z=says("z"))
     builder.add_conditional_edges("x", lambda s: "yz"[s["a"]], ["y", "z"])
-    app = builder.compile(checkpointer=InMemorySaver())
-    drive.update_state(app, CFG, {"a": 1}, as_node="x")
-    assert drive.get_state(app, CFG).next == ("z",)
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread.update({"a": 1}, as_node="x")
+    assert thread.state.next == ("z",)
 
 
 def test_a_command_updates_and_goes(drive):
-    app = chain()
-    drive.update_state(app, CFG, Command(update={"log": ["u"]}, goto="z"), as_node="y")
-    assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["u"], ("z",))
+    thread = drive.on(chain())
+    thread.update(Command(update={"log": ["u"]}, goto="z"), as_node="y")
+    assert (thread.state.values["log"], thread.state.next) == (["u"], ("z",))
 
 
 UNKNOWN = {
@@ -109,12 +109,12 @@ UNKNOWN = {
 @pytest.mark.parametrize(("values", "as_node", "text"), [v for k, v in UNKNOWN.items() if k != "input"],
                          ids=[k for k in UNKNOWN if k != "input"])  # fmt: skip
 def test_an_update_with_unknown_names_is_refused_and_stores_nothing(drive, values, as_node, text):
-    app = chain(interrupt_before=["y"])
-    drive.invoke(app, {}, CFG)
-    before = drive.history(app, CFG)
+    thread = drive.on(chain(interrupt_before=["y"]))
+    thread.invoke({})
+    before = thread.history()
     with pytest.raises(InvalidUpdateError, match=text):
-        drive.update_state(app, CFG, values, as_node=as_node)
-    assert drive.history(app, CFG) == before
+        thread.update(values, as_node=as_node)
+    assert thread.history() == before
 
 
 def test_a_node_without_writers_cannot_update(drive):
@@ -129,34 +129,34 @@ def test_a_node_without_writers_cannot_update(drive):
 
 
 def test_without_as_node_it_is_from_the_node_that_ran_last(drive):
-    app = chain(interrupt_before=["z"])
-    drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, {"log": ["u"]})
-    assert drive.get_state(app, CFG).next == ("z",)
+    thread = drive.on(chain(interrupt_before=["z"]))
+    thread.invoke({})
+    thread.update({"log": ["u"]})
+    assert thread.state.next == ("z",)
 
 
 def test_without_as_node_on_a_fresh_thread_it_is_input(drive):
-    app = chain()
-    drive.update_state(app, CFG, {"log": ["i"]})
-    assert drive.get_state(app, CFG).next == ("x",)
-    assert drive.invoke(app, None, CFG)["log"] == ["i", "x", "y", "z"]
-    assert rows(drive.history(app, CFG))[0] == ("update", 0, ["i"], ("x",))
+    thread = drive.on(chain())
+    thread.update({"log": ["i"]})
+    assert thread.state.next == ("x",)
+    assert thread.invoke(None)["log"] == ["i", "x", "y", "z"]
+    assert rows(thread.history())[0] == ("update", 0, ["i"], ("x",))
 
 
 def test_the_only_node_needs_no_name(drive):
-    app = graph({"n": says("n")}, (START, "n"))
-    drive.update_state(app, CFG, {"log": ["u"]})
-    assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["u"], ())
+    thread = drive.on(graph({"n": says("n")}, (START, "n")))
+    thread.update({"log": ["u"]})
+    assert (thread.state.values["log"], thread.state.next) == (["u"], ())
 
 
 def test_two_that_ran_last_together_are_ambiguous_and_named(drive):
-    app = parallel(interrupt_before=["d"])
-    drive.invoke(app, {}, CFG)
+    thread = drive.on(parallel(interrupt_before=["d"]))
+    thread.invoke({})
     with pytest.raises(InvalidUpdateError, match="specify as_node: b, c ran last together"):
-        drive.update_state(app, CFG, {"a": 1})
-    drive.invoke(app, None, CFG)
-    drive.update_state(app, CFG, {"a": 1})
-    assert drive.get_state(app, CFG).values["a"] == 1
+        thread.update({"a": 1})
+    thread.invoke(None)
+    thread.update({"a": 1})
+    assert thread.state.values["a"] == 1
 
 
 def test_an_update_to_a_raw_graph_that_never_ran_needs_as_node(drive):
@@ -173,122 +173,122 @@ def test_an_update_to_a_raw_graph_that_never_ran_needs_as_node(drive):
 def test_acting_for_one_of_several_pending_nodes_leaves_the_others(drive):
     """The peer drops c, and the join never completes."""
     ran = Ran()
-    app = held(ran)
-    drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, {"log": ["as b"]}, as_node="b")
-    assert drive.get_state(app, CFG).next == ("c",)
-    assert drive.invoke(app, None, CFG)["log"] == ["as b", "c", "d"] and ran == ["c", "d"]
+    thread = drive.on(held(ran))
+    thread.invoke({})
+    thread.update({"log": ["as b"]}, as_node="b")
+    assert thread.state.next == ("c",)
+    assert thread.invoke(None)["log"] == ["as b", "c", "d"] and ran == ["c", "d"]
 
 
 def test_acting_twice_for_one_of_several_pending_nodes_leaves_the_others_too(drive):
-    app = held()
-    drive.invoke(app, {}, CFG)
-    drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, "b") for n in (1, 2)]])
-    assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == ([1, 2], ("c",))
+    thread = drive.on(held())
+    thread.invoke({})
+    drive.call(thread.app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, "b") for n in (1, 2)]])
+    assert (thread.state.values["log"], thread.state.next) == ([1, 2], ("c",))
 
 
 def test_acting_for_all_pending_nodes_at_once_moves_on(drive):
-    app = held()
-    drive.invoke(app, {}, CFG)
+    thread = drive.on(held())
+    thread.invoke({})
     both = [StateUpdate({"log": [n]}, n) for n in ("c", "b")]
-    drive.call(app, "bulk_update_state", CFG, [both])
-    assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["c", "b"], ("d",))
+    drive.call(thread.app, "bulk_update_state", CFG, [both])
+    assert (thread.state.values["log"], thread.state.next) == (["c", "b"], ("d",))
 
 
 def test_acting_for_a_pending_node_with_lasting_triggers_does_not_run_it_again(drive):
     """The peer runs n1 although it was just acted for, and n2 twice."""
     nodes = {"n1": NodeBuilder().subscribe_only("a").do(lambda v: ["n1"]).write_to("b"),
              "n2": NodeBuilder().subscribe_only("b").do(lambda v: [*v, "n2"]).write_to("o")}  # fmt: skip
-    app = Pregel(nodes=nodes, channels={k: LastValue(list) for k in "abo"}, input_channels="a", output_channels="o",
-                 checkpointer=InMemorySaver(), interrupt_before_nodes=["n1"])  # fmt: skip
-    drive.invoke(app, [], CFG)
-    drive.update_state(app, CFG, ["by hand"], as_node="n1")
-    assert drive.get_state(app, CFG).next == ("n2",)
-    assert drive.invoke(app, None, CFG) == ["by hand", "n2"]
+    thread = drive.on(Pregel(nodes=nodes, channels={k: LastValue(list) for k in "abo"}, input_channels="a", output_channels="o",
+                 checkpointer=InMemorySaver(), interrupt_before_nodes=["n1"]))  # fmt: skip
+    thread.invoke([])
+    thread.update(["by hand"], as_node="n1")
+    assert thread.state.next == ("n2",)
+    assert thread.invoke(None) == ["by hand", "n2"]
 
 
 def test_pending_sends_stay_when_another_task_is_acted_for(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [n]}).add_node("b", says("b"))
     builder.add_conditional_edges(START, lambda s: [Send("w", 1), Send("w", 2), "b"], ["w", "b"])
-    app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["b"])
-    drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, {"log": ["as b"]}, as_node="b")
-    assert drive.get_state(app, CFG).next == ("w", "w")
-    assert drive.invoke(app, None, CFG)["log"] == ["as b", 1, 2]
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), interrupt_before=["b"]))
+    thread.invoke({})
+    thread.update({"log": ["as b"]}, as_node="b")
+    assert thread.state.next == ("w", "w")
+    assert thread.invoke(None)["log"] == ["as b", 1, 2]
 
 
 def test_what_finished_siblings_wrote_is_kept(drive):
     """D11: get_state showed it."""
     ran = Ran()
-    app = parallel(ran, c=asks("c", ran))
-    drive.invoke(app, {}, CFG)
-    assert drive.get_state(app, CFG).values["log"] == ["b"]
-    drive.update_state(app, CFG, {"log": ["C"]}, as_node="c")
-    state = drive.get_state(app, CFG)
+    thread = drive.on(parallel(ran, c=asks("c", ran)))
+    thread.invoke({})
+    assert thread.state.values["log"] == ["b"]
+    thread.update({"log": ["C"]}, as_node="c")
+    state = thread.state
     assert (state.values["log"], state.next, state.interrupts) == (["b", "C"], ("d",), ())
     ran.clear()
-    assert drive.invoke(app, None, CFG)["log"] == ["b", "C", "d"] and ran == ["d"]
+    assert thread.invoke(None)["log"] == ["b", "C", "d"] and ran == ["d"]
 
 
 def test_writes_of_a_finished_sibling_survive_an_update_as_another_node(drive):
-    app = parallel(c=asks("c"))
-    drive.invoke(app, {}, CFG)
+    thread = drive.on(parallel(c=asks("c")))
+    thread.invoke({})
     with pytest.warns(GraphWarning, match="the update as 'd' does not lead to 'c', and so closes the questions"):
-        drive.update_state(app, CFG, {"a": 1}, as_node="d")
-    assert drive.get_state(app, CFG).values == {"a": 1, "log": ["b"]}
+        thread.update({"a": 1}, as_node="d")
+    assert thread.state.values == {"a": 1, "log": ["b"]}
 
 
 def test_an_update_as_a_finished_sibling_adds_to_what_it_wrote(drive):
     ran = Ran()
-    app = parallel(ran, c=asks("c"))
-    drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, {"log": ["more of b"]}, as_node="b")
-    assert drive.get_state(app, CFG).next == ("c",) and len(drive.get_state(app, CFG).interrupts) == 1
-    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == ["b", "more of b", ("c", "yes"), "d"]
+    thread = drive.on(parallel(ran, c=asks("c")))
+    thread.invoke({})
+    thread.update({"log": ["more of b"]}, as_node="b")
+    assert thread.state.next == ("c",) and len(thread.state.interrupts) == 1
+    assert thread.resume("yes")["log"] == ["b", "more of b", ("c", "yes"), "d"]
     assert ran == ["b", "d"]
 
 
 def test_the_update_of_a_command_that_waits_is_kept(drive):
-    app = parallel(c=asks("c"))
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(update={"a": 5}), CFG)
-    drive.update_state(app, CFG, {"log": ["C"]}, as_node="c")
-    assert drive.get_state(app, CFG).values == {"a": 5, "log": ["b", "C"]}
+    thread = drive.on(parallel(c=asks("c")))
+    thread.invoke({})
+    thread.invoke(Command(update={"a": 5}))
+    thread.update({"log": ["C"]}, as_node="c")
+    assert thread.state.values == {"a": 5, "log": ["b", "C"]}
 
 
 def test_an_update_as_the_paused_node_becomes_its_result(drive):
-    app = graph({"n": asks("n"), "z": says("z")}, (START, "n"), ("n", "z"))
-    drive.invoke(app, {}, CFG)
-    then = drive.get_state(app, CFG).config
-    drive.update_state(app, CFG, {"log": ["skipped"]}, as_node="n")
-    [old] = drive.get_state(app, then).tasks
+    thread = drive.on(graph({"n": asks("n"), "z": says("z")}, (START, "n"), ("n", "z")))
+    thread.invoke({})
+    then = thread.state.config
+    thread.update({"log": ["skipped"]}, as_node="n")
+    [old] = thread.get_state(then).tasks
     assert (old.result, old.interrupts[0].value) == ({"log": ["skipped"]}, "n?")
-    assert drive.invoke(app, None, CFG)["log"] == ["skipped", "z"]
+    assert thread.invoke(None)["log"] == ["skipped", "z"]
 
 
 def test_an_update_as_a_failed_node_lets_the_run_resume(drive):
-    app = graph({"n": fails("n", 9), "z": says("z")}, (START, "n"), ("n", "z"))
+    thread = drive.on(graph({"n": fails("n", 9), "z": says("z")}, (START, "n"), ("n", "z")))
     with pytest.raises(ValueError):
-        drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, {"log": ["by hand"]}, as_node="n")
-    assert drive.invoke(app, None, CFG)["log"] == ["by hand", "z"]
+        thread.invoke({})
+    thread.update({"log": ["by hand"]}, as_node="n")
+    assert thread.invoke(None)["log"] == ["by hand", "z"]
 
 
 def test_an_update_that_cannot_be_applied_leaves_everything_as_it_was(drive):
-    app = held()
-    drive.invoke(app, {}, CFG)
-    before = drive.history(app, CFG)
+    thread = drive.on(held())
+    thread.invoke({})
+    before = thread.history()
     with pytest.raises(InvalidUpdateError, match="'a'"):
-        drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"a": 1}, "b"), StateUpdate({"a": 2}, "c")]])
-    assert drive.history(app, CFG) == before
+        drive.call(thread.app, "bulk_update_state", CFG, [[StateUpdate({"a": 1}, "b"), StateUpdate({"a": 2}, "c")]])
+    assert thread.history() == before
 
 
 def test_a_task_id_keeps_the_update_under_that_id(drive):
-    app = graph({"n": asks("n")}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    then = drive.get_state(app, CFG)
-    drive.update_state(app, CFG, {"log": ["u"]}, as_node="n", task_id=then.tasks[0].id)
-    assert drive.get_state(app, then.config).tasks[0].result == {"log": ["u"]}
+    thread = drive.on(graph({"n": asks("n")}, (START, "n")))
+    thread.invoke({})
+    then = thread.state
+    thread.update({"log": ["u"]}, as_node="n", task_id=then.tasks[0].id)
+    assert thread.get_state(then.config).tasks[0].result == {"log": ["u"]}
 
 
 def test_metadata_of_the_config_goes_into_the_checkpoint(drive):
@@ -301,93 +301,94 @@ def test_metadata_of_the_config_goes_into_the_checkpoint(drive):
 
 
 def test_end_drops_what_is_pending_and_keeps_what_is_done(drive):
-    app = parallel(c=asks("c"))
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(update={"a": 5}), CFG)
-    drive.update_state(app, CFG, None, as_node=END)
-    state = drive.get_state(app, CFG)
+    thread = drive.on(parallel(c=asks("c")))
+    thread.invoke({})
+    thread.invoke(Command(update={"a": 5}))
+    thread.update(None, as_node=END)
+    state = thread.state
     assert (state.values, state.next, state.interrupts) == ({"a": 5, "log": ["b"]}, (), ())
     assert (state.metadata["source"], state.metadata["step"]) == ("update", 1)
 
 
 def test_end_drops_what_finished_siblings_would_have_started(drive):
     """The peer leaves their successors pending."""
-    app = graph({"p": says("p"), "q": asks("q"), "r": says("r")}, (START, "p"), (START, "q"), ("p", "r"))
-    drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, None, as_node=END)
-    assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["p"], ())
+    thread = drive.on(graph({"p": says("p"), "q": asks("q"), "r": says("r")}, (START, "p"), (START, "q"), ("p", "r")))
+    thread.invoke({})
+    thread.update(None, as_node=END)
+    assert (thread.state.values["log"], thread.state.next) == (["p"], ())
 
 
 def test_end_on_a_fresh_thread_makes_an_empty_checkpoint(drive):
-    app = chain()
-    drive.update_state(app, CFG, None, as_node=END)
-    assert rows(drive.history(app, CFG)) == [("update", 0, [], ())]
+    thread = drive.on(chain())
+    thread.update(None, as_node=END)
+    assert rows(thread.history()) == [("update", 0, [], ())]
 
 
 def test_after_end_the_thread_takes_new_input(drive):
-    app = graph({"n": asks("n")}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, None, as_node=END)
+    thread = drive.on(graph({"n": asks("n")}, (START, "n")))
+    thread.invoke({})
+    thread.update(None, as_node=END)
     with pytest.raises(RuntimeError, match="no open question"):
-        drive.invoke(app, Command(resume="late"), CFG)
-    assert asked(drive.invoke(app, {}, CFG)) == ["n?"]
+        thread.resume("late")
+    assert asked(thread.invoke({})) == ["n?"]
 
 
 def test_an_update_as_input_is_input(drive):
-    app = chain()
-    drive.update_state(app, CFG, {"log": ["i"]}, as_node="__input__")
-    assert rows(drive.history(app, CFG)) == [("input", -1, [], ("__start__",))]
-    assert drive.invoke(app, None, CFG)["log"] == ["i", "x", "y", "z"]
+    thread = drive.on(chain())
+    thread.update({"log": ["i"]}, as_node="__input__")
+    assert rows(thread.history()) == [("input", -1, [], ("__start__",))]
+    assert thread.invoke(None)["log"] == ["i", "x", "y", "z"]
 
 
 def test_an_update_as_input_drops_pending_tasks_as_real_input_does(drive):
     """The peer leaves old tasks beside the new ones."""
-    app = parallel(c=asks("c"))
-    drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, {"log": ["i"]}, as_node="__input__")
-    assert drive.get_state(app, CFG).next == ("__start__",)
+    thread = drive.on(parallel(c=asks("c")))
+    thread.invoke({})
+    thread.update({"log": ["i"]}, as_node="__input__")
+    assert thread.state.next == ("__start__",)
 
 
 def test_a_copy_is_a_sibling(drive):
-    app = chain(interrupt_before=["y"])
-    drive.invoke(app, {}, CFG)
-    old = drive.get_state(app, CFG)
-    drive.update_state(app, CFG, None, as_node="__copy__")
-    new = drive.get_state(app, CFG)
+    thread = drive.on(chain(interrupt_before=["y"]))
+    thread.invoke({})
+    old = thread.state
+    thread.update(None, as_node="__copy__")
+    new = thread.state
     assert (new.values, new.next, new.parent_config) == (old.values, old.next, old.parent_config)
     assert (new.metadata["source"], new.metadata["step"]) == ("fork", 2) and new.config != old.config
-    assert drive.invoke(app, None, CFG)["log"] == ["x", "y", "z"]
+    assert thread.invoke(None)["log"] == ["x", "y", "z"]
 
 
 def test_a_copy_of_an_old_checkpoint_and_its_first_step_in_one_go(drive):
     app = chain()
-    drive.invoke(app, {}, CFG)
+    thread = drive.on(app)
+    thread.invoke({})
     then = at(drive, app, 1)
     drive.update_state(app, then, [({"log": ["as y"]}, "y")], as_node="__copy__")
-    assert rows(drive.history(app, CFG)[:2]) == [("fork", 2, ["x"], ("y",)), ("update", 3, ["x", "as y"], ("z",))]
-    fork = drive.history(app, CFG)[1]
+    assert rows(thread.history()[:2]) == [("fork", 2, ["x"], ("y",)), ("update", 3, ["x", "as y"], ("z",))]
+    fork = thread.history()[1]
     assert fork.tasks[0].result == {"log": ["as y"]}
 
 
 def test_a_copy_of_a_paused_head_interrupts_again_and_keeps_finished_tasks(drive):
     """D11."""
     ran = Ran()
-    app = parallel(ran, c=asks("c", ran))
-    first = drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, None, as_node="__copy__")
-    state = drive.get_state(app, CFG)
+    thread = drive.on(parallel(ran, c=asks("c", ran)))
+    first = thread.invoke({})
+    thread.update(None, as_node="__copy__")
+    state = thread.state
     assert (state.values["log"], state.next, state.interrupts) == (["b"], ("c",), ())
     ran.clear()
-    again = drive.invoke(app, None, CFG)
+    again = thread.invoke(None)
     assert asked(again) == ["c?"] and again["__interrupt__"] != first["__interrupt__"] and ran == ["c"]
-    assert drive.invoke(app, Command(resume="C"), CFG)["log"] == ["b", ("c", "C"), "d"]
+    assert thread.resume("C")["log"] == ["b", ("c", "C"), "d"]
 
 
 def test_a_copy_with_a_step_keeps_what_is_done(drive):
-    app = parallel(c=asks("c"))
-    drive.invoke(app, {}, CFG)
-    drive.update_state(app, CFG, [({"log": ["C"]}, "c")], as_node="__copy__")
-    assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["b", "C"], ("d",))
+    thread = drive.on(parallel(c=asks("c")))
+    thread.invoke({})
+    thread.update([({"log": ["C"]}, "c")], as_node="__copy__")
+    assert (thread.state.values["log"], thread.state.next) == (["b", "C"], ("d",))
 
 
 def test_there_is_nothing_to_copy_on_a_fresh_thread(drive):
@@ -399,18 +400,18 @@ def test_there_is_nothing_to_copy_on_a_fresh_thread(drive):
 
 
 def test_each_list_of_a_bulk_update_makes_a_checkpoint(drive):
-    app = chain()
+    thread = drive.on(chain())
     steps = [[StateUpdate({"log": ["i"]}, "__input__")], [StateUpdate({"log": ["X"]}, "x")], [({"log": ["Y"]}, "y")]]
-    made = drive.call(app, "bulk_update_state", CFG, steps)
-    assert [(s, n) for s, n, _, _ in rows(drive.history(app, CFG))] == [("input", -1), ("update", 0), ("update", 1)]
-    assert drive.get_state(app, CFG).config == made
-    assert drive.invoke(app, None, CFG)["log"][-1] == "z"
+    made = drive.call(thread.app, "bulk_update_state", CFG, steps)
+    assert [(s, n) for s, n, _, _ in rows(thread.history())] == [("input", -1), ("update", 0), ("update", 1)]
+    assert thread.state.config == made
+    assert thread.invoke(None)["log"][-1] == "z"
 
 
 def test_updates_of_one_step_apply_together(drive):
-    app = chain()
-    drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, n) for n in "xy"]])
-    assert (drive.get_state(app, CFG).values["log"], drive.get_state(app, CFG).next) == (["x", "y"], ("y", "z"))
+    thread = drive.on(chain())
+    drive.call(thread.app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, n) for n in "xy"]])
+    assert (thread.state.values["log"], thread.state.next) == (["x", "y"], ("y", "z"))
 
 
 def test_updates_of_one_step_apply_in_the_order_given_pending_nodes_or_not(drive):
@@ -473,11 +474,12 @@ def test_a_bulk_update_that_fails_in_its_second_step_stores_nothing(drive):
 
 def test_an_update_of_an_old_checkpoint_grows_a_branch_and_leaves_that_as_it_was(drive):
     app = parallel(c=asks("c"))
-    paused = drive.invoke(app, {}, CFG)
-    drive.invoke(app, answer(c=1)(paused), CFG)
-    then, before = at(drive, app, 0), drive.history(app, CFG)
+    thread = drive.on(app)
+    paused = thread.invoke({})
+    thread.invoke(answer(c=1)(paused))
+    then, before = at(drive, app, 0), thread.history()
     drive.update_state(app, then, {"log": ["B"]}, as_node="b")
-    after = drive.history(app, CFG)
+    after = thread.history()
     assert seen(after[1:]) == seen(before)
     assert after[0].parent_config == then and rows(after[:1]) == [("update", 1, ["B"], ("c",))]
 

@@ -65,18 +65,18 @@ def test_what_could_be_started_together_is_started_though_the_first_fails(drive,
     if is_coroutine and not drive.is_async:
         pytest.skip("a coroutine needs an async run")
     body = Fails(slow=not is_coroutine)
-    app = fan_out(coroutine(body) if is_coroutine else body)
+    thread = drive.on(fan_out(coroutine(body) if is_coroutine else body))
     config = CONFIG if limit is None else {**CONFIG, "max_concurrency": limit}
     with pytest.raises(ValueError, match="the first"):
         if mode is None:
-            drive.invoke(app, {}, config)
+            thread.invoke({}, config)
         else:
-            drive.stream(app, {}, config, stream_mode=mode)
+            thread.stream({}, config, stream_mode=mode)
     together = [*range(limit or COUNT)]
     assert sorted(body.started) == together
-    assert [task.result is not None for task in drive.get_state(app, CONFIG).tasks].count(True) == len(together) - 1
+    assert [task.result is not None for task in thread.state.tasks].count(True) == len(together) - 1
     body.started.clear()
-    assert drive.invoke(app, None, CONFIG)["done"] == [*range(COUNT)]
+    assert thread.invoke(None)["done"] == [*range(COUNT)]
     assert sorted(body.started) == [0, *range(len(together), COUNT)]
 
 

@@ -9,7 +9,7 @@ import pytest
 from kit import cluster
 from kit.flow_cases import CASES, compiled
 from kit.flow_graphs import Script, build, show
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 
 from stategraph import (
     START,
@@ -46,24 +46,24 @@ def finish(drive, app, given, config=CONFIG):
 @pytest.mark.parametrize("number", [n for n in CASES if n != 26])
 def test_the_supersteps_of_a_graph(drive, number):
     case = CASES[number]
-    assert show(drive.invoke(compiled(case), {"log": []})["log"]) == case.steps
+    assert show(drive.invoke(compiled(case), EMPTY)["log"]) == case.steps
 
 
 @pytest.mark.parametrize("number", CASES)
 def test_the_supersteps_on_every_saver(drive, saver, number):
     case = CASES[number]
-    assert finish(drive, compiled(case, saver=saver), {"log": []}) == case.steps
+    assert finish(drive, compiled(case, saver=saver), EMPTY) == case.steps
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @pytest.mark.parametrize("number", CASES)
 def test_stopped_before_every_step_and_resumed_by_a_fresh_graph(drive, local_saver, number, durability):
     case = CASES[number]
-    given = {"log": []}
+    given = EMPTY
     for _ in range(20):
-        app = compiled(case, saver=local_saver, interrupt_before="*")
-        result = drive.invoke(app, given, CONFIG, durability=durability)
-        state = drive.get_state(app, CONFIG)
+        thread = drive.on(compiled(case, saver=local_saver, interrupt_before="*"))
+        result = thread.invoke(given, durability=durability)
+        state = thread.state
         # A question is asked by a node that runs, and so not at a breakpoint.
         given = Command(resume="yes") if any(task.interrupts for task in state.tasks) else None
         if not state.next:
@@ -75,7 +75,7 @@ def test_stopped_before_every_step_and_resumed_by_a_fresh_graph(drive, local_sav
 def test_replayed_from_every_checkpoint_it_ends_the_same(drive, number):
     case = CASES[number]
     app = compiled(case, saver=InMemorySaver())
-    finish(drive, app, {"log": []})
+    finish(drive, app, EMPTY)
     for snapshot in drive.history(app, CONFIG)[:-1]:
         if snapshot.next:
             assert finish(drive, app, None, snapshot.config) == case.steps
@@ -83,18 +83,18 @@ def test_replayed_from_every_checkpoint_it_ends_the_same(drive, number):
 
 def test_a_second_input_restarts_all_waves(drive):
     app = compiled("r:S=a|b|c1 c1>c [a,b,c]2>d", {START: ["a", "c1", ["a", "b"]]}, InMemorySaver())
-    assert finish(drive, app, {"log": []}) == "a"
+    assert finish(drive, app, EMPTY) == "a"
     # With the first wave going on, c would open the join.
     again = {"configurable": {"thread_id": "t"}}
-    assert "d" not in finish(drive, app, {"log": []}, again)
+    assert "d" not in finish(drive, app, EMPTY, again)
 
 
 def test_new_input_amid_a_wave_forgets_what_is_late(drive):
-    app = compiled("S>a S>b1>b2>b [a,b]any>d", saver=InMemorySaver(), interrupt_before=["b2"])
-    drive.invoke(app, {"log": []}, CONFIG)
-    assert drive.get_state(app, CONFIG).next == ("b2", "d")
-    log = drive.invoke(app, {"log": []}, CONFIG)["log"]
-    assert drive.get_state(app, CONFIG).next == ("b2", "d")
+    thread = drive.on(compiled("S>a S>b1>b2>b [a,b]any>d", saver=InMemorySaver(), interrupt_before=["b2"]))
+    thread.invoke(EMPTY)
+    assert thread.state.next == ("b2", "d")
+    log = thread.invoke(EMPTY)["log"]
+    assert thread.state.next == ("b2", "d")
     assert show(log) == "a b1 / a b1"
 
 
@@ -104,16 +104,16 @@ def test_new_input_amid_a_wave_forgets_what_is_late(drive):
 def test_a_join_that_never_gets_enough_sources_warns_once_per_graph(drive):
     app = compiled(CASES[5])
     with pytest.warns(GraphWarning, match="^d got a, waits for 2 of a, b, c$"):
-        drive.invoke(app, {"log": []})
+        drive.invoke(app, EMPTY)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drive.invoke(app, {"log": []})
+        drive.invoke(app, EMPTY)
 
 
 def test_a_join_that_no_predecessor_has_reached_does_not_warn(drive):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drive.invoke(compiled(CASES[21]), {"log": []})
+        drive.invoke(compiled(CASES[21]), EMPTY)
 
 
 # -- edits -----------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_a_join_that_no_predecessor_has_reached_does_not_warn(drive):
 
 def at(app, drive, steps):
     """A thread stopped after these steps."""
-    result = drive.invoke(app, {"log": []}, CONFIG)
+    result = drive.invoke(app, EMPTY, CONFIG)
     while show(result["log"]) != steps:
         result = drive.invoke(app, None, CONFIG)
     return result
@@ -132,7 +132,7 @@ def edited(drive, case, stop, as_node, script: Script | None = None):
     saver = InMemorySaver()
     at(compiled(case, script, saver, interrupt_before="*"), drive, stop)
     app = compiled(case, script, saver)
-    drive.update_state(app, CONFIG, {"log": []}, as_node=as_node)
+    drive.update_state(app, CONFIG, EMPTY, as_node=as_node)
     return drive.get_state(app, CONFIG).next, finish(drive, app, None)
 
 
@@ -172,30 +172,30 @@ def test_an_edit_of_a_wave_that_can_go_no_further_opens_it(drive):
 
 def test_a_node_that_waits_for_an_answer_has_not_reached_the_join(drive):
     app = compiled(CASES[26], saver=InMemorySaver())
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     assert drive.get_state(app, CONFIG).next == ("a",)
     assert finish(drive, app, Command(resume="yes")) == "a b / d(a+b)"
 
 
 def test_joins_that_wait_only_for_each_other_open_in_one_step(drive):
     graph = "S>a S>b [a,q]reachable>p [b,p]reachable>q r:S=a|b"
-    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b / p(a) q(b)"
+    assert show(drive.invoke(compiled(graph), EMPTY)["log"]) == "a b / p(a) q(b)"
 
 
 def test_a_join_that_waits_for_a_circle_waits_until_it_has_run(drive):
     graph = "S>a S>b S>c [a,q]reachable>p [b,p]reachable>q [c,q]reachable>r"
-    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b c / p(a) q(b) / r(c+q)"
+    assert show(drive.invoke(compiled(graph), EMPTY)["log"]) == "a b c / p(a) q(b) / r(c+q)"
 
 
 def test_two_joins_into_one_node_are_named_in_the_order_they_were_added(drive):
     graph = "S>a S>b S>c [c,b]all>d [b,a]any>d"
-    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "a b c / d(c+b+a)"
+    assert show(drive.invoke(compiled(graph), EMPTY)["log"]) == "a b c / d(c+b+a)"
 
 
 def test_no_edge_router_or_send_is_named_as_joined(drive):
-    send = Send("d", {"log": []})
+    send = Send("d", EMPTY)
     graph = "S>a>d r:a=* [b,c]any>d"
-    assert show(drive.invoke(compiled(graph, {"a": [send]}), {"log": []})["log"]) == "a / d d"
+    assert show(drive.invoke(compiled(graph, {"a": [send]}), EMPTY)["log"]) == "a / d d"
 
 
 # -- deferred nodes --------------------------------------------------------------------------------------------------
@@ -203,19 +203,19 @@ def test_no_edge_router_or_send_is_named_as_joined(drive):
 
 def test_deferred_nodes_in_a_circle_wake_together(drive):
     graph = "S>x S>y r:x=y r:y=x defer:x,y"
-    assert show(drive.invoke(compiled(graph), {"log": []})["log"]) == "x y"
+    assert show(drive.invoke(compiled(graph), EMPTY)["log"]) == "x y"
 
 
 def test_deferred_nodes_that_do_not_lead_to_each_other_wake_together(drive):
-    assert show(drive.invoke(compiled("S>a>x S>y defer:x,y"), {"log": []})["log"]) == "a / x y"
+    assert show(drive.invoke(compiled("S>a>x S>y defer:x,y"), EMPTY)["log"]) == "a / x y"
 
 
 def test_an_edit_wakes_deferred_nodes_in_order(drive):
     saver = InMemorySaver()
-    app = compiled("S>a>y S>x>y defer:x,y", saver=saver, interrupt_before=["a"])
-    drive.invoke(app, {"log": []}, CONFIG)
-    drive.update_state(app, CONFIG, {"log": []}, as_node="a")
-    assert drive.get_state(app, CONFIG).next == ("x",)
+    thread = drive.on(compiled("S>a>y S>x>y defer:x,y", saver=saver, interrupt_before=["a"]))
+    thread.invoke(EMPTY)
+    thread.update(EMPTY, as_node="a")
+    assert thread.state.next == ("x",)
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
@@ -263,9 +263,9 @@ UNDECLARED = {
 def test_a_reachable_join_requires_declared_destinations(drive, how):
     graph, script = UNDECLARED[how]
     with pytest.raises(InvalidUpdateError, match=r"'x' goes to 'b', which it does not declare.*destinations=\['b'\]"):
-        drive.invoke(compiled(graph, script), {"log": []})
+        drive.invoke(compiled(graph, script), EMPTY)
     # Other joins need no declarations.
-    assert "b" in show(drive.invoke(compiled(graph.replace("reachable", "any"), script), {"log": []})["log"])
+    assert "b" in show(drive.invoke(compiled(graph.replace("reachable", "any"), script), EMPTY)["log"])
 
 
 def test_an_error_handler_declares_where_it_goes_by_its_annotation(drive):
@@ -285,8 +285,8 @@ def test_an_error_handler_declares_where_it_goes_by_its_annotation(drive):
         return builder.add_edge(START, "x").compile()
 
     with pytest.raises(InvalidUpdateError, match=r'declare it by the annotation of the error handler: -> Command\[Literal\["h"\]\]'):
-        drive.invoke(graph(sends_on), {"log": []})
-    assert show(drive.invoke(graph(declares), {"log": []})["log"]) == "a / h / d(a+h)"
+        drive.invoke(graph(sends_on), EMPTY)
+    assert show(drive.invoke(graph(declares), EMPTY)["log"]) == "a / h / d(a+h)"
 
 
 # -- explain ---------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_an_error_handler_declares_where_it_goes_by_its_annotation(drive):
 
 def test_explain_names_the_predecessors_that_are_missing(drive):
     app = compiled(CASES[5], saver=InMemorySaver())
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     found = drive.call(app, "explain", CONFIG)["d"]
     assert found.state == "waiting" and found.missing == ("b", "c")
     assert "waits for 2 of a, b, c (got a)" in found.why
@@ -314,7 +314,7 @@ HELD = {
 def test_explain_names_the_nodes_for_which_a_join_still_waits(drive, case):
     graph, asking, names = HELD[case]
     app = compiled(graph, {name: ["ask"] for name in asking}, saver=InMemorySaver())
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     found = drive.call(app, "explain", CONFIG)["d"]
     assert found.state == "waiting" and found.missing == names
     assert f"waits until nothing under way leads to a, b any more (got a); under way: {', '.join(names)}" in found.why

@@ -5,6 +5,7 @@ import warnings
 import pytest
 from kit.flow_cases import CASES, Case, compiled
 from kit.flow_graphs import show
+from kit.graphs import EMPTY
 
 import stategraph.pregel.program.flow as flow
 import stategraph.pregel.schedule.joins as joins
@@ -28,7 +29,7 @@ MORE = {
 def steps(case, *, stopping):
     """The supersteps of a graph, straight or with a stop before each of them."""
     saver = InMemorySaver()
-    given = {"log": []}
+    given = EMPTY
     for _ in range(30):
         app = compiled(case, saver=saver, interrupt_before="*" if stopping else [])
         result = app.invoke(given, CONFIG)
@@ -42,15 +43,15 @@ def steps(case, *, stopping):
 def input_amid_a_wave():
     """A run in which only a comes, then one in which only b comes."""
     saver = InMemorySaver()
-    compiled("S>a r:a=b [a,b]2>d", saver=saver).invoke({"log": []}, CONFIG)
-    return show(compiled("S>b r:b=a [a,b]2>d", saver=saver).invoke({"log": []}, CONFIG)["log"])
+    compiled("S>a r:a=b [a,b]2>d", saver=saver).invoke(EMPTY, CONFIG)
+    return show(compiled("S>b r:b=a [a,b]2>d", saver=saver).invoke(EMPTY, CONFIG)["log"])
 
 
 def edit_beside_late_work():
     saver = InMemorySaver()
     app = compiled("S>a1>a S>b1>b [a,b]any>d", saver=saver, interrupt_before=["a"])
-    app.invoke({"log": []}, CONFIG)
-    app.update_state(CONFIG, {"log": []}, as_node="a")
+    app.invoke(EMPTY, CONFIG)
+    app.update_state(CONFIG, EMPTY, as_node="a")
     return show(compiled("S>a1>a S>b1>b [a,b]any>d", saver=saver).invoke(None, CONFIG)["log"])
 
 

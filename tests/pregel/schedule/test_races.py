@@ -220,9 +220,9 @@ def test_if_all_fail_the_first_in_path_order_is_raised_with_the_others_in_its_no
 
 
 def test_a_question_does_not_win(drive, saver, track):
-    app = make_app(drive, track, ["ask", "win"], saver)
-    assert drive.invoke(app, {}, CONFIG) == {"log": ["win"], "after": ["win"]}
-    assert not drive.get_state(app, CONFIG).interrupts
+    thread = drive.on(make_app(drive, track, ["ask", "win"], saver))
+    assert thread.invoke({}) == {"log": ["win"], "after": ["win"]}
+    assert not thread.state.interrupts
 
 
 def test_if_none_wins_questions_pause_and_the_answered_one_may_win(drive, saver, track):
@@ -392,11 +392,11 @@ def test_killed_before_any_storing_call_and_resumed(drive, tmp_path, track, stop
         except Killed:
             pass
     with SqliteSaver.from_conn_string(path, synchronous="off") as saver:
-        app = make_app(drive, track, racers, saver)
-        started = drive.get_state(app, CONFIG).metadata is not None
-        result = drive.invoke(app, None if started and drive.get_state(app, CONFIG).next else {}, CONFIG)
+        thread = drive.on(make_app(drive, track, racers, saver))
+        started = thread.state.metadata is not None
+        result = thread.invoke(None if started and thread.state.next else {})
         if not result.get("after"):
-            result = drive.get_state(app, CONFIG).values
+            result = thread.state.values
         assert result["log"][0] in ("win1", "win2") and len(result["log"]) == len(result["after"])
 
 
@@ -414,18 +414,18 @@ def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(
     config = {**CONFIG, "max_concurrency": chance.choice([1, 2, 8])}
     result = None
     for _ in range(30):
-        app = make_app(drive, track, racers, saver)
+        thread = drive.on(make_app(drive, track, racers, saver))
         given = {} if result is None else None
-        state = drive.get_state(app, CONFIG)
+        state = thread.state
         if result is not None and state.interrupts:
             given = Command(resume={question.id: "" for question in state.interrupts})
         try:
-            result = drive.invoke(app, given, config)
+            result = thread.invoke(given, config)
         except Lost:
             result = {}
-        if not drive.get_state(app, CONFIG).next:
+        if not thread.state.next:
             break
-    log = drive.get_state(app, CONFIG).values["log"]
+    log = thread.state.values["log"]
     won = {race: [name for name in log if name in group] for race, group in names.items()}
     assert all(len(winners) == 1 for winners in won.values()) and len(log) == len(names), (races, log)
 
@@ -437,10 +437,10 @@ def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(
 def test_an_edit_keeps_the_winner(drive, saver, track):
     """The superstep waits for an answer beside the race; the winner's work is not done again, nor that of the losers."""
     more = [Send("run", {"name": "ask"})]
-    app = make_app(drive, track, ["win", "hang"], saver, more=more)
-    assert drive.invoke(app, {}, CONFIG)["__interrupt__"]
-    drive.update_state(app, CONFIG, {"after": ["edited"]}, as_node=START)  # whose router leads to all of them again
-    assert [task.lost for task in drive.get_state(app, CONFIG).tasks] == [False, True, False]
+    thread = drive.on(make_app(drive, track, ["win", "hang"], saver, more=more))
+    assert thread.invoke({})["__interrupt__"]
+    thread.update({"after": ["edited"]}, as_node=START)  # whose router leads to all of them again
+    assert [task.lost for task in thread.state.tasks] == [False, True, False]
     track.began.clear()
     result = drive.invoke(make_app(drive, track, ["win", "hang"], saver, more=more), Command(resume="!"), CONFIG)
     assert result["log"] == ["win", "ask!"] and track.began == ["ask"]

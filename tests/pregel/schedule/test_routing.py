@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import thread_config
+from kit.graphs import EMPTY, thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -394,9 +394,9 @@ UPDATES = {
     "dict": ({"a": 1, "log": ["u"]}, {"a": 1, "log": ["u"]}),
     "pairs": ([("log", [1]), ("log", [2]), ("a", 3)], {"a": 3, "log": [1, 2]}),
     "tuple of pairs": ((("a", 3),), {"a": 3, "log": []}),
-    "empty": ({}, {"log": []}),
-    "no pairs": ([], {"log": []}),
-    "None": (None, {"log": []}),
+    "empty": ({}, EMPTY),
+    "no pairs": ([], EMPTY),
+    "None": (None, EMPTY),
     "Overwrite": ({"log": Overwrite(["o"])}, {"log": ["o"]}),
 }
 

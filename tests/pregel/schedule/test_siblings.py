@@ -174,13 +174,13 @@ def slow_steps(clock: Clock, saver):
 
 
 def test_no_superstep_starts_after_the_deadline(drive, saver, clock):
-    app = slow_steps(clock, saver)
+    thread = drive.on(slow_steps(clock, saver))
     with pytest.raises(GraphDrained, match="its deadline, 2030-01-01T00:00:02") as caught:
-        drive.invoke(app, {}, clock.config(2))
+        thread.invoke({}, clock.config(2))
     assert "has come" in caught.value.reason
-    state = drive.get_state(app, CONFIG)
+    state = thread.state
     assert state.next == ("c",) and state.values["log"] == ["a", "b"]
-    assert drive.invoke(app, None, clock.config(10))["log"] == ["a", "b", "c"]
+    assert thread.invoke(None, clock.config(10))["log"] == ["a", "b", "c"]
 
 
 @each_schedule
@@ -197,13 +197,13 @@ def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(driv
 
     builder = StateGraph(Log).add_node("work", awork if drive.is_async else work)
     builder.add_conditional_edges(START, lambda state: [Send("work", {"name": name}) for name in "abcde"], ["work"])
-    app = builder.compile(checkpointer=saver, schedule=schedule)
+    thread = drive.on(builder.compile(checkpointer=saver, schedule=schedule))
     with pytest.raises(GraphDrained):
-        drive.invoke(app, {}, clock.config(2, max_concurrency=1))
+        thread.invoke({}, clock.config(2, max_concurrency=1))
     assert ran == ["a", "b"]
     kept = [True, True] if schedule == "supersteps" else []  # with "ready" they have been applied
-    assert [bool(each.result) for each in drive.get_state(app, CONFIG).tasks] == [*kept, False, False, False]
-    assert drive.invoke(app, None, CONFIG)["log"] == [*"abcde"]
+    assert [bool(each.result) for each in thread.state.tasks] == [*kept, False, False, False]
+    assert thread.invoke(None)["log"] == [*"abcde"]
     assert sorted(ran) == [*"abcde"]
 
 
@@ -214,11 +214,11 @@ def test_no_error_handler_starts_after_the_deadline(drive, saver, clock, schedul
         raise ValueError("no")
 
     builder = StateGraph(Log).add_node("fail", fail, error_handler=lambda state: {"log": ["handled"]})
-    app = builder.add_edge(START, "fail").compile(checkpointer=saver, schedule=schedule)
+    thread = drive.on(builder.add_edge(START, "fail").compile(checkpointer=saver, schedule=schedule))
     with pytest.raises(GraphDrained):
-        drive.invoke(app, {}, clock.config(1))
-    assert drive.get_state(app, CONFIG).values["log"] == []
-    assert drive.invoke(app, None, CONFIG)["log"] == ["handled"]
+        thread.invoke({}, clock.config(1))
+    assert thread.state.values["log"] == []
+    assert thread.invoke(None)["log"] == ["handled"]
 
 
 def test_no_further_task_call_starts(drive, saver, clock):

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import Drive, each_durability
-from kit.graphs import graph_of
+from kit.graphs import CONFIG, graph_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -38,7 +38,6 @@ from stategraph import (
     task,
 )
 
-ONE = {"configurable": {"thread_id": "1"}}
 PRICES = {"tea": 4, "gold": 4000}
 AGAIN = RetryPolicy(initial_interval=0, jitter=False, max_attempts=3, retry_on=ConnectionError)
 
@@ -109,10 +108,10 @@ def test_calls_keep_their_results_in_a_file_and_in_another_process(drive, tmp_pa
     orders = Orders(["tea", "gold"], ["gold", "tea"])
     path = str(tmp_path / "threads.db")
     with SqliteSaver.from_conn_string(path) as saver:
-        drive.invoke(shop(drive, orders, saver), 1, ONE, durability=durability)
+        drive.invoke(shop(drive, orders, saver), 1, CONFIG, durability=durability)
     with SqliteSaver.from_conn_string(path) as saver:
-        app = shop(drive, orders, saver)
-        assert drive.invoke(app, Command(resume="yes"), ONE, durability=durability) == {**PRICES, "go": "yes"}
+        thread = drive.on(shop(drive, orders, saver))
+        assert thread.resume("yes", durability=durability) == {**PRICES, "go": "yes"}
     assert orders.ran == {"tea": 1, "gold": 1}
 
 
@@ -147,16 +146,16 @@ def test_calls_from_threads_in_another_order_keep_their_results(drive):
             thread.join()
         return found | {"go": interrupt("go on?")}
 
-    drive.invoke(flow, 1, ONE)
-    assert drive.invoke(flow, Command(resume="yes"), ONE) == {**PRICES, "go": "yes"}
+    drive.invoke(flow, 1, CONFIG)
+    assert drive.invoke(flow, Command(resume="yes"), CONFIG) == {**PRICES, "go": "yes"}
     assert turns.ran == {"tea": 1, "gold": 1}
 
 
 def test_a_new_call_gets_no_other_calls_result(drive):
     orders = Orders(["gold"], ["tea", "gold"])
-    app = shop(drive, orders, InMemorySaver())
-    drive.invoke(app, 1, ONE)
-    assert drive.invoke(app, Command(resume="yes"), ONE) == {**PRICES, "go": "yes"}
+    thread = drive.on(shop(drive, orders, InMemorySaver()))
+    thread.invoke(1)
+    assert thread.resume("yes") == {**PRICES, "go": "yes"}
     assert orders.ran == {"tea": 1, "gold": 1}
 
 
@@ -176,8 +175,8 @@ def test_equal_calls_are_identified_by_their_count(drive):
         interrupt("?")
         return drawn
 
-    drive.invoke(flow, 1, ONE)
-    assert drive.invoke(flow, Command(resume=1), ONE) == [("b", 3), ("a", 1), ("a", 2), ("a", 4)]
+    drive.invoke(flow, 1, CONFIG)
+    assert drive.invoke(flow, Command(resume=1), CONFIG) == [("b", 3), ("a", 1), ("a", 2), ("a", 4)]
     assert len(log) == 4
 
 
@@ -199,8 +198,8 @@ def test_functions_of_one_name_from_two_modules(drive):
         made = {module: calls[module]("tea") for module in orders.next()}
         return {module: call.result() for module, call in made.items()} | {"go": interrupt("?")}
 
-    drive.invoke(flow, 1, ONE)
-    assert drive.invoke(flow, Command(resume=1), ONE) == {"shop": "shop tea", "bank": "bank tea", "go": 1}
+    drive.invoke(flow, 1, CONFIG)
+    assert drive.invoke(flow, Command(resume=1), CONFIG) == {"shop": "shop tea", "bank": "bank tea", "go": 1}
     assert ran == {"shop": 1, "bank": 1}
 
 
@@ -222,8 +221,8 @@ def test_one_function_under_two_names(drive):
         made = {factor: calls[factor](10) for factor in orders.next()}
         return {factor: call.result() for factor, call in made.items()} | {"go": interrupt("?")}
 
-    drive.invoke(flow, 1, ONE)
-    assert drive.invoke(flow, Command(resume=1), ONE) == {2: 20, 3: 30, "go": 1}
+    drive.invoke(flow, 1, CONFIG)
+    assert drive.invoke(flow, Command(resume=1), CONFIG) == {2: 20, 3: 30, "go": 1}
 
 
 class Client:
@@ -269,8 +268,8 @@ def test_the_state_of_a_callable_is_part_of_its_identity(drive, of):
         made = {n: calls[n](x=10) if "factor" in str(of(n)) else calls[n](10) for n in orders.next()}
         return {n: call.result() for n, call in made.items()} | {"go": interrupt("?")}
 
-    drive.invoke(flow, 1, ONE)
-    assert drive.invoke(flow, Command(resume=1), ONE) == {2: 20, 3: 30, "go": 1}
+    drive.invoke(flow, 1, CONFIG)
+    assert drive.invoke(flow, Command(resume=1), CONFIG) == {2: 20, 3: 30, "go": 1}
 
 
 def test_an_incomparable_argument_leaves_the_others_to_identify_the_call(drive):
@@ -282,8 +281,8 @@ def test_an_incomparable_argument_leaves_the_others_to_identify_the_call(drive):
         calls = {name: client.price(name) for name in orders.next()}
         return {name: call.result() for name, call in calls.items()} | {"go": interrupt("?")}
 
-    drive.invoke(flow, 1, ONE)
-    assert drive.invoke(flow, Command(resume=1), ONE) == {**PRICES, "go": 1}
+    drive.invoke(flow, 1, CONFIG)
+    assert drive.invoke(flow, Command(resume=1), CONFIG) == {**PRICES, "go": 1}
 
 
 def test_calls_with_incomparable_arguments_are_identified_by_order(drive):
@@ -300,8 +299,8 @@ def test_calls_with_incomparable_arguments_are_identified_by_order(drive):
         interrupt("?")
         return found
 
-    drive.invoke(flow, 1, ONE)
-    assert drive.invoke(flow, Command(resume=1), ONE) == [1, 2]
+    drive.invoke(flow, 1, CONFIG)
+    assert drive.invoke(flow, Command(resume=1), CONFIG) == [1, 2]
     assert ran == [1, 2], "each ran once"
 
 
@@ -327,9 +326,9 @@ def test_tasks_of_tasks(drive):
     def flow(_: int) -> Any:
         return {name: _ended(whole(name)) for name in orders.next()}
 
-    paused = drive.invoke(flow, 1, ONE)
+    paused = drive.invoke(flow, 1, CONFIG)
     assert answers(paused) == ["gold?"]
-    assert drive.invoke(flow, Command(resume=1), ONE) == {"gold": {1: 3, 2: 4}, "tea": {1: 1, 2: 2}}
+    assert drive.invoke(flow, Command(resume=1), CONFIG) == {"gold": {1: 3, 2: 4}, "tea": {1: 1, 2: 2}}
     assert orders.ran == {"tea": 1, "gold": 2}
     assert inner.ran == {1: 2, 2: 2}
 
@@ -359,7 +358,7 @@ def test_a_retried_body_finds_its_calls_in_another_order(drive, saved):
             raise ConnectionError
         return found
 
-    assert drive.invoke(flow, 1, ONE) == PRICES
+    assert drive.invoke(flow, 1, CONFIG) == PRICES
     assert orders.ran == {"tea": 1, "gold": 1}
     assert all(len(keys) == 1 for keys in orders.keys.values())
 
@@ -387,7 +386,7 @@ def test_a_call_of_a_retried_body_finds_its_calls_in_another_order(drive, saved)
     def flow(_: int) -> Any:
         return basket().result()
 
-    assert drive.invoke(flow, 1, ONE) == PRICES
+    assert drive.invoke(flow, 1, CONFIG) == PRICES
     assert orders.ran == {"tea": 1, "gold": 1}
 
 
@@ -411,9 +410,9 @@ def test_the_key_of_a_call_does_not_depend_on_its_position(drive):
         interrupt("?")
         interrupt("and?")
 
-    drive.invoke(flow, 1, ONE)
-    drive.invoke(flow, Command(resume=1), ONE)
-    drive.invoke(flow, Command(resume=2), ONE)
+    drive.invoke(flow, 1, CONFIG)
+    drive.invoke(flow, Command(resume=1), CONFIG)
+    drive.invoke(flow, Command(resume=2), CONFIG)
     assert len(keys) == 3 and all(len(each) == 1 for each in keys.values())
     assert len({key for each in keys.values() for key in each}) == 3
 
@@ -433,8 +432,8 @@ def test_an_answer_consumed_by_a_call_survives_the_attempt_of_its_caller(drive):
     def flow(_: int) -> Any:
         return ask().result()
 
-    drive.invoke(flow, 1, ONE)
-    assert drive.invoke(flow, Command(resume="yes"), ONE) == "yes"
+    drive.invoke(flow, 1, CONFIG)
+    assert drive.invoke(flow, Command(resume="yes"), CONFIG) == "yes"
 
 
 # -- what was not answered is not run -------------------------------------------------------------------------
@@ -464,23 +463,23 @@ def asking(drive, orders: Orders, saver, note=None):
 
 def test_only_the_call_that_was_answered_runs_again(drive):
     orders = Orders("abc", "cab", "bca")
-    app = asking(drive, orders, InMemorySaver())
-    ids = {question.value: question.id for question in drive.invoke(app, 1, ONE)["__interrupt__"]}
+    thread = drive.on(asking(drive, orders, InMemorySaver()))
+    ids = {question.value: question.id for question in thread.invoke(1)["__interrupt__"]}
     assert sorted(ids) == ["a", "b", "c"]
-    paused = drive.invoke(app, Command(resume={ids["b"]: "B"}), ONE)
+    paused = thread.resume({ids["b"]: "B"})
     assert sorted(answers(paused)) == ["a", "c"], "what is still asked is shown from the record"
     assert {question.id for question in paused["__interrupt__"]} == {ids["a"], ids["c"]}
-    assert {question.id for question in drive.get_state(app, ONE).interrupts} == {ids["a"], ids["c"]}
+    assert {question.id for question in thread.state.interrupts} == {ids["a"], ids["c"]}
     assert orders.ran == {"a": 1, "b": 2, "c": 1}
-    assert drive.invoke(app, Command(resume={ids["a"]: "A", ids["c"]: "C"}), ONE) == ["a: A", "b: B", "c: C"]
+    assert thread.resume({ids["a"]: "A", ids["c"]: "C"}) == ["a: A", "b: B", "c: C"]
     assert orders.ran == {"a": 2, "b": 2, "c": 2}
 
 
 def test_without_an_answer_each_call_interrupts_again(drive):
     orders = Orders("ab")
-    app = asking(drive, orders, InMemorySaver())
-    ids = [question.id for question in drive.invoke(app, 1, ONE)["__interrupt__"]]
-    assert [question.id for question in drive.invoke(app, None, ONE)["__interrupt__"]] == ids
+    thread = drive.on(asking(drive, orders, InMemorySaver()))
+    ids = [question.id for question in thread.invoke(1)["__interrupt__"]]
+    assert [question.id for question in thread.invoke(None)["__interrupt__"]] == ids
     assert orders.ran == {"a": 2, "b": 2}
 
 
@@ -500,10 +499,10 @@ def test_a_waiting_call_below_a_call(drive):
     def flow(_: int) -> Any:
         return both("ab").result()
 
-    first, second = drive.invoke(flow, 1, ONE)["__interrupt__"]
-    assert answers(drive.invoke(flow, Command(resume={second.id: "B"}), ONE)) == ["a"]
+    first, second = drive.invoke(flow, 1, CONFIG)["__interrupt__"]
+    assert answers(drive.invoke(flow, Command(resume={second.id: "B"}), CONFIG)) == ["a"]
     assert orders.ran == {"a": 1, "b": 2}
-    assert drive.invoke(flow, Command(resume={first.id: "A"}), ONE) == ["a: A", "b: B"]
+    assert drive.invoke(flow, Command(resume={first.id: "A"}), CONFIG) == ["a: A", "b: B"]
 
 
 def test_an_error_of_a_body_with_an_interrupted_call_is_raised(drive):
@@ -521,10 +520,10 @@ def test_an_error_of_a_body_with_an_interrupted_call_is_raised(drive):
             raise ValueError("no")
         return [call.result() for call in calls]
 
-    first, second = drive.invoke(flow, 1, ONE)["__interrupt__"]
+    first, second = drive.invoke(flow, 1, CONFIG)["__interrupt__"]
     with pytest.raises(ValueError, match="no"):
-        drive.invoke(flow, Command(resume={second.id: "B"}), ONE)
-    paused = drive.invoke(flow, None, ONE)
+        drive.invoke(flow, Command(resume={second.id: "B"}), CONFIG)
+    paused = drive.invoke(flow, None, CONFIG)
     assert first.id in {question.id for question in paused["__interrupt__"]}
 
 
@@ -546,11 +545,11 @@ def test_a_node_runs_though_its_own_record_still_lists_the_answered_interrupt(dr
         return {"log": [interrupt("b")]}
 
     graph = graph_of(Log, "S>first S>second", first=first, second=second)
-    app = graph.compile(checkpointer=InMemorySaver())
-    ids = {question.value: question.id for question in drive.invoke(app, {"log": []}, ONE)["__interrupt__"]}
+    thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
+    ids = {question.value: question.id for question in thread.invoke({"log": []})["__interrupt__"]}
     with pytest.raises(KeyboardInterrupt):
-        drive.invoke(app, Command(resume={ids["a"]: "A"}), ONE)
-    done = drive.invoke(app, Command(resume={ids["b"]: "B"}), ONE)
+        thread.resume({ids["a"]: "A"})
+    done = thread.resume({ids["b"]: "B"})
     assert done == {"log": ["A", "B"]}
 
 
@@ -669,9 +668,9 @@ def test_each_call_gets_its_own_result_in_any_order_over_several_resumes(drive, 
             assert call.result()[:2] == (name, number)
         return [interrupt(f"question {n}") for n in range(pauses)]
 
-    drive.invoke(flow, 1, ONE)
+    drive.invoke(flow, 1, CONFIG)
     for n in range(pauses):
-        done = drive.invoke(flow, Command(resume=n), ONE)
+        done = drive.invoke(flow, Command(resume=n), CONFIG)
     assert done == list(range(pauses))
     expected = Counter(names)
     assert {key: count for key, count in ran.items() if key[0] != "leaf"} == expected

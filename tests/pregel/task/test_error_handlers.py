@@ -110,28 +110,28 @@ def test_a_node_that_waited_for_others_has_run_once_its_failure_is_handled(drive
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
     graph.add_node("one", say("one")).add_node("two", say("two")).add_edge(["one", "two"], "node")
     graph.add_edge(START, "one").add_edge(START, "two")
-    app = graph.compile(checkpointer=InMemorySaver())
-    assert drive.invoke(app, {"n": 1}, CONFIG)["log"] == ["one", "two", "handled"]
-    assert drive.get_state(app, CONFIG).next == ()
-    assert drive.invoke(app, None, CONFIG)["log"] == ["one", "two", "handled"]
-    drive.update_state(app, CONFIG, {"log": ["one again"]}, as_node="one")
-    assert drive.get_state(app, CONFIG).next == ()
+    thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
+    assert thread.invoke({"n": 1})["log"] == ["one", "two", "handled"]
+    assert thread.state.next == ()
+    assert thread.invoke(None)["log"] == ["one", "two", "handled"]
+    thread.update({"log": ["one again"]}, as_node="one")
+    assert thread.state.next == ()
 
 
 def test_an_update_without_as_node_is_from_the_node_whose_failure_was_handled(drive):
-    app = app_of(say("handled"), saver=InMemorySaver())
-    drive.invoke(app, {"n": 1}, CONFIG)
-    drive.update_state(app, CONFIG, {"log": ["edited"]})
-    assert drive.get_state(app, CONFIG).next == ("after",)
+    thread = drive.on(app_of(say("handled"), saver=InMemorySaver()))
+    thread.invoke({"n": 1})
+    thread.update({"log": ["edited"]})
+    assert thread.state.next == ("after",)
 
 
 def test_an_update_without_as_node_is_never_from_a_handler(drive):
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled")).add_edge(START, "node")
-    app = graph.compile(checkpointer=InMemorySaver())
-    drive.update_state(app, CONFIG, {"log": ["from the only node"]})
-    assert drive.get_state(app, CONFIG).next == ()
+    thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
+    thread.update({"log": ["from the only node"]})
+    assert thread.state.next == ()
     with pytest.raises(InvalidUpdateError) as caught:
-        drive.update_state(app, CONFIG, {"log": []}, as_node="other")
+        thread.update({"log": []}, as_node="other")
     assert "known: 'node'" in str(caught.value)
 
 
@@ -181,9 +181,9 @@ def test_a_handler_runs_in_the_same_superstep_and_siblings_continue(drive):
     graph = StateGraph(State)
     for name, node in {"a": say("a"), "b": fail, "c": say("c")}.items():
         graph.add_node(name, node, error_handler=say("handled") if name == "b" else None).add_edge(START, name)
-    app = graph.compile(checkpointer=InMemorySaver())
-    assert drive.invoke(app, {"n": 1}, CONFIG)["log"] == ["a", "handled", "c"]
-    assert [s.metadata["step"] for s in drive.history(app, CONFIG)] == [1, 0, -1]
+    thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
+    assert thread.invoke({"n": 1})["log"] == ["a", "handled", "c"]
+    assert [s.metadata["step"] for s in thread.history()] == [1, 0, -1]
 
 
 @pytest.mark.parametrize("saver", [None, InMemorySaver])
@@ -263,18 +263,18 @@ def test_ctrl_c_is_not_handled(drive, signal, parallel):
 
 
 def test_questions_are_not_handled(drive):
-    app = app_of(say("handled"), lambda state: {"log": [interrupt("?")]}, InMemorySaver())
-    assert "__interrupt__" in drive.invoke(app, {"n": 1}, CONFIG)
-    assert drive.invoke(app, Command(resume="A"), CONFIG)["log"] == ["A", "after"]
+    thread = drive.on(app_of(say("handled"), lambda state: {"log": [interrupt("?")]}, InMemorySaver()))
+    assert "__interrupt__" in thread.invoke({"n": 1})
+    assert thread.resume("A")["log"] == ["A", "after"]
 
 
 def test_a_drain_in_a_nested_graph_is_not_handled(drive):
     control = RunControl()
     child = StateGraph(State).add_sequence([("one", lambda s: control.request_drain("stop")), ("two", say("two"))])
-    app = app_of(say("handled"), child.add_edge(START, "one").compile(), InMemorySaver())
+    thread = drive.on(app_of(say("handled"), child.add_edge(START, "one").compile(), InMemorySaver()))
     with pytest.raises(GraphDrained):
-        drive.invoke(app, {"n": 1}, CONFIG, control=control)
-    assert drive.invoke(app, None, CONFIG)["log"] == ["two", "after"]
+        thread.invoke({"n": 1}, control=control)
+    assert thread.invoke(None)["log"] == ["two", "after"]
 
 
 def test_a_command_for_the_parent_is_not_handled(drive):
@@ -312,13 +312,13 @@ def test_a_failed_handler_fails_the_run_and_a_resume_runs_only_the_handler(drive
             raise KeyError("second")
         return {"log": ["handled"]}
 
-    app = app_of(handler, node, InMemorySaver())
+    thread = drive.on(app_of(handler, node, InMemorySaver()))
     with pytest.raises(KeyError, match="second") as caught:
-        drive.invoke(app, {"n": 1}, CONFIG, durability=durability)
+        thread.invoke({"n": 1}, durability=durability)
     assert isinstance(caught.value.__cause__, Oops), "the first error is not lost"
-    assert drive.invoke(app, None, CONFIG)["log"] == ["handled"]
+    assert thread.invoke(None)["log"] == ["handled"]
     assert log == ["node", (Oops, "first", "node"), (Oops, "first", "node")]
-    assert drive.get_state(app, CONFIG).next == ()
+    assert thread.state.next == ()
 
 
 def test_a_handler_is_not_handled(drive):
@@ -419,19 +419,19 @@ def test_several_failures_with_a_fatal_one(drive):
         return {"log": ["fatal"]}
 
     graph = StateGraph(State).add_node("a", fail, error_handler=say("handled")).add_node("b", fatal)
-    app = graph.add_edge(START, "a").add_edge(START, "b").compile(checkpointer=InMemorySaver())
+    thread = drive.on(graph.add_edge(START, "a").add_edge(START, "b").compile(checkpointer=InMemorySaver()))
     with pytest.raises(KeyError, match="fatal"):
-        drive.invoke(app, {"n": 1}, CONFIG)
+        thread.invoke({"n": 1})
     broken.clear()
-    assert sorted(drive.invoke(app, None, CONFIG)["log"]) == ["fatal", "handled"]
+    assert sorted(thread.invoke(None)["log"]) == ["fatal", "handled"]
 
 
 @pytest.mark.parametrize(("node", "update", "log"), [("ask", ["by hand"], ["by hand", "handled"]), ("__end__", None, ["handled"])])
 def test_writes_of_a_handler_in_an_interrupted_superstep_survive_an_edit(drive, node, update, log):
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
     graph.add_node("ask", lambda state: {"log": [interrupt("?")]})
-    app = graph.add_edge(START, "node").add_edge(START, "ask").compile(checkpointer=InMemorySaver())
-    drive.invoke(app, {"log": []}, CONFIG)
-    drive.update_state(app, CONFIG, update and {"log": update}, as_node=node)
-    state = drive.get_state(app, CONFIG)
+    thread = drive.on(graph.add_edge(START, "node").add_edge(START, "ask").compile(checkpointer=InMemorySaver()))
+    thread.invoke({"log": []})
+    thread.update(update and {"log": update}, as_node=node)
+    state = thread.state
     assert (state.values["log"], state.next) == (log, ())

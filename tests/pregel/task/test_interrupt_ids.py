@@ -131,11 +131,11 @@ def test_tools_that_swap_places_get_their_own_answers(drive, place, node, tmp_pa
 
 
 def test_with_keys_each_gets_its_own(drive, place, node, tmp_path):
-    app = app_of(node, place)
-    asked = start(drive, app, tmp_path, "ab", "ba", "ab", keys=True)
-    paused = drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), CONFIG)
+    thread = drive.on(app_of(node, place))
+    asked = start(drive, thread.app, tmp_path, "ab", "ba", "ab", keys=True)
+    paused = thread.resume({asked["may b run?"]: "B"})
     assert ids(paused) == {"may a run?": asked["may a run?"]}
-    assert drive.invoke(app, Command(resume="A"), CONFIG)["got"] == {"a": "A", "b": "B"}
+    assert thread.resume("A")["got"] == {"a": "A", "b": "B"}
 
 
 def test_a_key_is_used_once(drive, place, tmp_path):
@@ -154,15 +154,15 @@ def test_a_key_is_a_text(drive, key):
 
 def test_a_changed_interrupt_value_interrupts_again(drive, place, tmp_path):
     """An approval is of what was shown."""
-    app = app_of(proposal, place)
-    first = start(drive, app, tmp_path, "pay 4", "pay 4000", keys=False)
+    thread = drive.on(app_of(proposal, place))
+    first = start(drive, thread.app, tmp_path, "pay 4", "pay 4000", keys=False)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        paused = drive.invoke(app, Command(resume={first["pay 4"]: "yes"}), CONFIG)
+        paused = thread.resume({first["pay 4"]: "yes"})
     assert list(ids(paused)) == ["pay 4000"] and ids(paused)["pay 4000"] != first["pay 4"]
     if place is None:
         assert any("from 'pay 4' to 'pay 4000'" in str(each.message) for each in told)
-    assert drive.invoke(app, Command(resume="no"), CONFIG)["got"] == {"a": "no"}
+    assert thread.resume("no")["got"] == {"a": "no"}
 
 
 def test_with_a_key_an_interrupt_value_may_change(drive, place, tmp_path):
@@ -173,14 +173,14 @@ def test_with_a_key_an_interrupt_value_may_change(drive, place, tmp_path):
 
 @pytest.mark.parametrize("keys", [True, False])
 def test_a_rejected_answer_leaves_the_question_under_its_id(drive, place, tmp_path, keys):
-    app = app_of(number, place)
+    thread = drive.on(app_of(number, place))
     words = ("n?", "n now?", "n at last?") if keys else ("n?",)
-    first = start(drive, app, tmp_path, *words, keys=keys)
+    first = start(drive, thread.app, tmp_path, *words, keys=keys)
     with pytest.raises(ValueError, match="valid integer"):
-        drive.invoke(app, Command(resume="none"), CONFIG)
-    (question,) = drive.get_state(app, CONFIG).interrupts
+        thread.resume("none")
+    (question,) = thread.state.interrupts
     assert question.id == first["n?"]
-    assert drive.invoke(app, Command(resume={question.id: "7"}), CONFIG)["got"] == {"n": 7}
+    assert thread.resume({question.id: "7"})["got"] == {"n": 7}
 
 
 @pytest.fixture(params=["supersteps", "ready"])
@@ -196,23 +196,23 @@ def durability(request):
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
 def test_after_an_edit_interrupt_values_count_again_once_they_were_shown(drive, place, tmp_path, schedule, durability):
     """What a person edits before approving is approved as edited; what is shown since is approved as shown."""
-    app = app_of(proposal, place, schedule=schedule)
-    start(drive, app, tmp_path, "pay 4", "pay 40", "pay 4000", keys=False)
-    drive.update_state(app, CONFIG, {"got": {"note": "edited"}})
-    assert list(ids(drive.invoke(app, None, CONFIG, durability=durability))) == ["pay 40"]
-    assert list(ids(drive.invoke(app, Command(resume="yes"), CONFIG, durability=durability))) == ["pay 4000"]
-    assert drive.invoke(app, Command(resume="no"), CONFIG, durability=durability)["got"] == {"a": "no"}
+    thread = drive.on(app_of(proposal, place, schedule=schedule))
+    start(drive, thread.app, tmp_path, "pay 4", "pay 40", "pay 4000", keys=False)
+    thread.update({"got": {"note": "edited"}})
+    assert list(ids(thread.invoke(None, durability=durability))) == ["pay 40"]
+    assert list(ids(thread.resume("yes", durability=durability))) == ["pay 4000"]
+    assert thread.resume("no", durability=durability)["got"] == {"a": "no"}
 
 
 def test_an_answer_given_before_an_edit_applies_to_the_new_interrupt_value(
     drive, place, tmp_path, schedule, durability
 ):
-    app = app_of(proposal_and_proof, place, schedule=schedule)
-    start(drive, app, tmp_path, "pay 4", "pay 4", "pay 40", keys=False)
-    assert list(ids(drive.invoke(app, Command(resume="yes"), CONFIG))) == ["sure?"]
-    drive.update_state(app, CONFIG, {"got": {"note": "edited"}})
-    assert list(ids(drive.invoke(app, None, CONFIG, durability=durability))) == ["sure?"]
-    assert drive.invoke(app, Command(resume="no"), CONFIG, durability=durability)["got"] == {"a": "yes", "b": "no"}
+    thread = drive.on(app_of(proposal_and_proof, place, schedule=schedule))
+    start(drive, thread.app, tmp_path, "pay 4", "pay 4", "pay 40", keys=False)
+    assert list(ids(thread.resume("yes"))) == ["sure?"]
+    thread.update({"got": {"note": "edited"}})
+    assert list(ids(thread.invoke(None, durability=durability))) == ["sure?"]
+    assert thread.resume("no", durability=durability)["got"] == {"a": "yes", "b": "no"}
 
 
 # -- questions whose order changes -----------------------------------------------------------------------------
@@ -239,14 +239,14 @@ def test_questions_end_after_one_answer_each_in_any_order(drive, place, tmp_path
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
 @pytest.mark.parametrize("keys", [True, False], ids=["keyed", "unkeyed"])
 def test_open_questions_stay_shown_if_an_attempt_does_not_reach_them(drive, place, tmp_path, keys, schedule):
-    app = app_of(tools, place, schedule=schedule)
-    asked = start(drive, app, tmp_path, "abc", "c", "bac", keys=keys)
-    paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), CONFIG)
+    thread = drive.on(app_of(tools, place, schedule=schedule))
+    asked = start(drive, thread.app, tmp_path, "abc", "c", "bac", keys=keys)
+    paused = thread.resume({asked["may a run?"]: "A"})
     left = {words: id for words, id in asked.items() if words != "may a run?"}
     assert ids(paused) == left
-    assert {each.value: each.id for each in drive.get_state(app, CONFIG).interrupts} == left
+    assert {each.value: each.id for each in thread.state.interrupts} == left
     given = {left["may b run?"]: "B", left["may c run?"]: "C"}
-    assert drive.invoke(app, Command(resume=given), CONFIG)["got"] == {"a": "A", "b": "B", "c": "C"}
+    assert thread.resume(given)["got"] == {"a": "A", "b": "B", "c": "C"}
 
 
 @pytest.mark.filterwarnings("ignore:node 'node'. question")
@@ -258,12 +258,12 @@ def test_each_of_equal_questions_takes_one_answer(drive, schedule):
         order = orders.pop(0) if orders else "oo?"
         return {"got": [(kind, interrupt(kind)) for kind in order]}
 
-    app = app_of(node, None, schedule=schedule)
-    result, answers = drive.invoke(app, {"got": {}}, CONFIG), []
+    thread = drive.on(app_of(node, None, schedule=schedule))
+    result, answers = thread.invoke({"got": {}}), []
     while "__interrupt__" in result:
         (question,) = result["__interrupt__"]
         answers.append((question.value, len(answers)))
-        result = drive.invoke(app, Command(resume={question.id: len(answers) - 1}), CONFIG)
+        result = thread.resume({question.id: len(answers) - 1})
     assert sorted(result["got"]) == sorted(answers) and len(answers) == 3
 
 
@@ -306,13 +306,13 @@ def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_firs
             return ask(given)
 
         run = task(aask)
-    app = chain_of(State, node=anode if drive.is_async else node).compile(local_saver, schedule=schedule)
-    asked = ids(drive.invoke(app, {"got": {}}, CONFIG))
+    thread = drive.on(chain_of(State, node=anode if drive.is_async else node).compile(local_saver, schedule=schedule))
+    asked = ids(thread.invoke({"got": {}}))
     shown = []
     while asked:
         ((words, id),) = asked.items()
         shown.append(words)
-        result = drive.invoke(app, Command(resume={id: words.upper()}), CONFIG)
+        result = thread.resume({id: words.upper()})
         asked = ids(result) if "__interrupt__" in result else {}
     assert shown == ["inside?", "own?"] and result["got"] == {"own": "OWN?", "inside": "INSIDE?"}
 
@@ -325,31 +325,31 @@ def test_a_node_that_ends_without_its_answered_interrupt_warns(drive, place, tmp
 
 
 def test_where_warnings_are_errors_the_node_fails_and_can_be_resumed(drive, tmp_path):
-    app = app_of(proposal, None)
-    start(drive, app, tmp_path, "pay 4", "pay 40", "pay 4", keys=False)
+    thread = drive.on(app_of(proposal, None))
+    start(drive, thread.app, tmp_path, "pay 4", "pay 40", "pay 4", keys=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="has changed since it was answered"):
-            drive.invoke(app, Command(resume="yes"), CONFIG)
-    assert "has changed" in str(drive.get_state(app, CONFIG).tasks[0].error)
-    assert drive.invoke(app, None, CONFIG)["got"] == {"a": "yes"}
+            thread.resume("yes")
+    assert "has changed" in str(thread.state.tasks[0].error)
+    assert thread.invoke(None)["got"] == {"a": "yes"}
 
 
 def test_an_answer_that_no_interrupt_uses_warns(drive, place, tmp_path):
-    app = app_of(in_turn, place)
-    asked = start(drive, app, tmp_path, "ab", "b", "b", keys=True)
-    paused = drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), CONFIG)
+    thread = drive.on(app_of(in_turn, place))
+    asked = start(drive, thread.app, tmp_path, "ab", "b", "b", keys=True)
+    paused = thread.resume({asked["may a run?"]: "A"})
     with pytest.warns(UserWarning, match="ended without asking the question with id"):
-        assert drive.invoke(app, Command(resume={ids(paused)["may b run?"]: "B"}), CONFIG)["got"] == {"b": "B"}
+        assert thread.resume({ids(paused)["may b run?"]: "B"})["got"] == {"b": "B"}
 
 
 def test_answers_in_any_order_are_no_cause_for_a_warning(drive, tmp_path, schedule):
-    app = app_of(in_turn, None, schedule=schedule)
+    thread = drive.on(app_of(in_turn, None, schedule=schedule))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        asked = start(drive, app, tmp_path, "ab", "ba", "ab", keys=True)
-        asked = ids(drive.invoke(app, Command(resume=asked and {asked["may a run?"]: "A"}), CONFIG))
-        assert drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), CONFIG)["got"] == {"a": "A", "b": "B"}
+        asked = start(drive, thread.app, tmp_path, "ab", "ba", "ab", keys=True)
+        asked = ids(thread.resume(asked and {asked["may a run?"]: "A"}))
+        assert thread.resume({asked["may b run?"]: "B"})["got"] == {"a": "A", "b": "B"}
 
 
 @pytest.mark.parametrize("version", ["0.2.0", "0.1.0"])

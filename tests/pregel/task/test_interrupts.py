@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kit.drive import each_case, each_durability
 from kit.executor_graphs import asks_in_a_group
-from kit.graphs import chain_of, graph_of
+from kit.graphs import EMPTY, chain_of, graph_of
 from kit.pausing_graphs import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, says
 from pydantic import BaseModel, ValidationError
 
@@ -39,43 +39,43 @@ from stategraph.pregel import NodeBuilder, Pregel
 
 
 def test_a_question_pauses_and_its_answer_is_what_interrupt_returns(drive):
-    app = graph({"n": asks("n"), "z": says("z")}, (START, "n"), ("n", "z"))
-    first = drive.invoke(app, {"a": 1}, CFG)
-    assert (first["a"], asked(first), drive.get_state(app, CFG).next) == (1, ["n?"], ("n",))
-    assert drive.invoke(app, Command(resume="yes"), CFG)["log"] == [("n", "yes"), "z"]
-    assert drive.get_state(app, CFG).next == ()
+    thread = drive.on(graph({"n": asks("n"), "z": says("z")}, (START, "n"), ("n", "z")))
+    first = thread.invoke({"a": 1})
+    assert (first["a"], asked(first), thread.state.next) == (1, ["n?"], ("n",))
+    assert thread.resume("yes")["log"] == [("n", "yes"), "z"]
+    assert thread.state.next == ()
 
 
 def test_a_paused_node_runs_again_from_its_start_for_each_answer(drive):
     ran = Ran()
-    app = graph({"n": asks("n", ran, count=2)}, (START, "n"))
-    first = drive.invoke(app, {}, CFG)
-    second = drive.invoke(app, Command(resume="A"), CFG)
+    thread = drive.on(graph({"n": asks("n", ran, count=2)}, (START, "n")))
+    first = thread.invoke({})
+    second = thread.resume("A")
     assert (asked(first), asked(second)) == (["n?"], ["n1?"])
     assert ids(first)["n?"] != ids(second)["n1?"]
-    assert drive.invoke(app, Command(resume="B"), CFG)["log"] == [("n", "A", "B")]
+    assert thread.resume("B")["log"] == [("n", "A", "B")]
     assert ran == ["n", "n", "n"]
 
 
 @each_case("value", [None, False, 0, "", {}, [], (), {"k": 1}, {"a" * 31: 1}, ["x"], ("p", "P")])
 def test_any_value_is_an_answer_and_is_returned_unchanged(drive, value):
-    app = graph({"n": asks("n")}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    [(_, got)] = drive.invoke(app, Command(resume=value), CFG)["log"]
+    thread = drive.on(graph({"n": asks("n")}, (START, "n")))
+    thread.invoke({})
+    [(_, got)] = thread.resume(value)["log"]
     assert got == value and type(got) is type(value)
 
 
 def test_ids_are_32_hex_digits_and_differ_between_rounds_of_a_loop(drive):
-    app = (
+    thread = drive.on(
         chain_of(State, n=asks("n"))
         .add_conditional_edges("n", lambda state: END if len(state["log"]) == 3 else "n")
         .compile(checkpointer=InMemorySaver())
     )
     found = []
-    result = drive.invoke(app, {}, CFG)
+    result = thread.invoke({})
     for number in range(3):
         found.append(result["__interrupt__"][0].id)
-        result = drive.invoke(app, Command(resume=number), CFG)
+        result = thread.resume(number)
     assert result["log"] == [("n", 0), ("n", 1), ("n", 2)]
     assert len(set(found)) == 3 and all(len(i) == 32 and set(i) <= set("0123456789abcdef") for i in found)
 
@@ -89,9 +89,9 @@ def test_except_exception_cannot_swallow_a_question(drive):
         except Exception:
             return {"log": ["swallowed"]}
 
-    app = graph({"n": node}, (START, "n"))
-    assert asked(drive.invoke(app, {}, CFG)) == ["sure?"]
-    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [1]
+    thread = drive.on(graph({"n": node}, (START, "n")))
+    assert asked(thread.invoke({})) == ["sure?"]
+    assert thread.resume(1)["log"] == [1]
 
 
 def test_what_a_node_cleans_up_does_not_stop_its_question(drive):
@@ -103,9 +103,9 @@ def test_what_a_node_cleans_up_does_not_stop_its_question(drive):
         finally:
             closed.append(1)
 
-    app = graph({"n": node}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [1] and closed == [1, 1]
+    thread = drive.on(graph({"n": node}, (START, "n")))
+    thread.invoke({})
+    assert thread.resume(1)["log"] == [1] and closed == [1, 1]
 
 
 def test_a_question_without_a_checkpointer_is_an_error_that_says_what_to_do(drive):
@@ -138,10 +138,10 @@ def test_a_graph_interrupt_raised_by_a_node_pauses_without_a_value(drive):
             raise GraphInterrupt()
         return {"log": ["n"]}
 
-    app = graph({"n": node}, (START, "n"))
-    assert "__interrupt__" not in (drive.invoke(app, {"a": 1}, CFG) or {})
-    assert drive.get_state(app, CFG).next == ("n",)
-    assert drive.invoke(app, Command(update={"a": 2}), CFG)["log"] == ["n"]
+    thread = drive.on(graph({"n": node}, (START, "n")))
+    assert "__interrupt__" not in (thread.invoke({"a": 1}) or {})
+    assert thread.state.next == ("n",)
+    assert thread.invoke(Command(update={"a": 2}))["log"] == ["n"]
 
 
 @pytest.mark.parametrize("timeout", [None, 30], ids=["plain", "timed"])
@@ -155,14 +155,14 @@ def test_a_value_in_a_raised_graph_interrupt_is_one_interrupt_after_the_answered
         return {"log": [first]}
 
     graph_ = StateGraph(State).add_node("n", node, timeout=timeout).add_edge(START, "n")
-    app = graph_.compile(checkpointer=InMemorySaver())
-    first = drive.invoke(app, {"a": 1}, CFG)["__interrupt__"]
-    second = drive.invoke(app, Command(resume="yes"), CFG)["__interrupt__"]
+    thread = drive.on(graph_.compile(checkpointer=InMemorySaver()))
+    first = thread.invoke({"a": 1})["__interrupt__"]
+    second = thread.resume("yes")["__interrupt__"]
     assert [question.value for question in (*first, *second)] == ["first", "manual interrupt"]
     assert first[0].id != second[0].id and len(second[0].id) == 32
-    assert drive.get_state(app, CFG).interrupts == tuple(second)
-    assert drive.invoke(app, Command(resume="again"), CFG)["__interrupt__"] == second, "it decided alike"
-    assert drive.invoke(app, Command(resume="again", update={"a": 2}), CFG)["log"] == ["yes"]
+    assert thread.state.interrupts == tuple(second)
+    assert thread.resume("again")["__interrupt__"] == second, "it decided alike"
+    assert thread.invoke(Command(resume="again", update={"a": 2}))["log"] == ["yes"]
 
 
 def test_a_single_value_in_a_raised_graph_interrupt_keeps_its_id(drive):
@@ -202,18 +202,18 @@ def test_answers_given_in_an_attempt_that_failed_are_not_asked_for_again(drive):
 
     retry = RetryPolicy(initial_interval=0.0, jitter=False)
     builder = StateGraph(State).add_node("n", node, retry_policy=retry).add_edge(START, "n")
-    app = builder.compile(checkpointer=InMemorySaver())
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume=1), CFG)
-    assert drive.invoke(app, Command(resume=2), CFG)["log"] == [1, 2]
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread.invoke({})
+    thread.resume(1)
+    assert thread.resume(2)["log"] == [1, 2]
 
 
 def test_a_raw_pregel_asks_too(drive):
     node = NodeBuilder().subscribe_only("a").do(lambda value: value + interrupt("?")).write_to("o")
-    app = Pregel(nodes={"n": node}, channels={"a": LastValue(int), "o": LastValue(int)}, input_channels="a",
-                 output_channels="o", checkpointer=InMemorySaver())  # fmt: skip
-    assert asked(drive.invoke(app, 1, CFG)) == ["?"]
-    assert drive.invoke(app, Command(resume=2), CFG) == 3
+    thread = drive.on(Pregel(nodes={"n": node}, channels={"a": LastValue(int), "o": LastValue(int)}, input_channels="a",
+                 output_channels="o", checkpointer=InMemorySaver()))  # fmt: skip
+    assert asked(thread.invoke(1)) == ["?"]
+    assert thread.resume(2) == 3
 
 
 # -- several at once ------------------------------------------------------------------------------------------
@@ -231,33 +231,33 @@ def three(ran=None, **nodes):
 
 
 def test_interrupts_of_parallel_nodes_are_returned_in_path_order(drive):
-    app = three()
-    paused = drive.invoke(app, {}, CFG)
-    state = drive.get_state(app, CFG)
+    thread = drive.on(three())
+    paused = thread.invoke({})
+    state = thread.state
     assert paused["log"] == ["ok"] and asked(paused) == ["p?", "q?"]
     assert (state.next, [q.value for q in state.interrupts], state.values["log"]) == (("p", "q"), ["p?", "q?"], ["ok"])
 
 
 def test_a_single_answer_to_several_questions_is_refused_and_names_them(drive):
-    app = three()
-    paused = drive.invoke(app, {}, CFG)
+    thread = drive.on(three())
+    paused = thread.invoke({})
     with pytest.raises(UnknownInterruptError, match="several questions") as caught:
-        drive.invoke(app, Command(resume="x"), CFG)
+        thread.resume("x")
     assert isinstance(caught.value, RuntimeError)
     assert (caught.value.reason, caught.value.pending_ids) == ("ambiguous", tuple(ids(paused).values()))
     assert all(i in str(caught.value) for i in ids(paused).values())
-    assert drive.get_state(app, CFG).next == ("p", "q")
+    assert thread.state.next == ("p", "q")
 
 
 def test_a_map_answers_some_and_the_others_stay(drive):
     ran = Ran()
-    app = three(ran)
-    paused = drive.invoke(app, {}, CFG)
+    thread = drive.on(three(ran))
+    paused = thread.invoke({})
     ran.clear()
-    again = drive.invoke(app, answer(q="Q")(paused), CFG)
+    again = thread.invoke(answer(q="Q")(paused))
     assert (asked(again), again["log"], ran.take()) == (["p?"], ["ok", ("q", "Q")], ["q"])
     assert ids(again)["p?"] == ids(paused)["p?"]
-    assert drive.invoke(app, Command(resume="P"), CFG)["log"] == ["ok", ("p", "P"), ("q", "Q"), "z"]
+    assert thread.resume("P")["log"] == ["ok", ("p", "P"), ("q", "Q"), "z"]
     assert ran.take() == ["p"]
 
 
@@ -265,70 +265,70 @@ STALE = "0" * 32
 
 
 def test_a_map_with_an_unknown_id_is_refused_and_nothing_of_it_is_kept(drive):
-    app = three()
-    paused = drive.invoke(app, {}, CFG)
+    thread = drive.on(three())
+    paused = thread.invoke({})
     wrong = Command(resume={ids(paused)["p?"]: 1, STALE: 2})
     with pytest.raises(UnknownInterruptError, match=f"no question is pending under {STALE}; pending: ") as caught:
-        drive.invoke(app, wrong, CFG)
+        thread.invoke(wrong)
     assert (caught.value.reason, caught.value.interrupt_ids) == ("not_pending", (STALE,))
-    assert drive.invoke(app, None, CFG)["__interrupt__"] == paused["__interrupt__"]
+    assert thread.invoke(None)["__interrupt__"] == paused["__interrupt__"]
 
 
 def test_the_id_of_an_answered_question_does_not_answer_the_next(drive):
-    app = graph({"n": asks("n", count=2)}, (START, "n"))
-    first = drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="A"), CFG)
+    thread = drive.on(graph({"n": asks("n", count=2)}, (START, "n")))
+    first = thread.invoke({})
+    thread.resume("A")
     with pytest.raises(UnknownInterruptError, match="no question is pending"):
-        drive.invoke(app, Command(resume={ids(first)["n?"]: "B"}), CFG)
-    assert [q.value for q in drive.get_state(app, CFG).interrupts] == ["n1?"]
+        thread.resume({ids(first)["n?"]: "B"})
+    assert [q.value for q in thread.state.interrupts] == ["n1?"]
 
 
 @pytest.mark.parametrize("wrong", ["x", None, {STALE: 1}], ids=repr)
 def test_an_answer_to_a_finished_thread_is_an_error(drive, wrong):
-    app = graph({"n": says("n")}, (START, "n"))
-    drive.invoke(app, {}, CFG)
+    thread = drive.on(graph({"n": says("n")}, (START, "n")))
+    thread.invoke({})
     with pytest.raises(UnknownInterruptError, match="no open question|no question is pending"):
-        drive.invoke(app, Command(resume=wrong), CFG)
+        thread.resume(wrong)
 
 
 def test_an_unused_answer_is_not_kept_for_a_later_run(drive):
     """D9: the peer lets the next input's first question have it."""
-    app = graph({"x": says("x"), "n": asks("n")}, (START, "x"), ("x", "n"))
-    drive.invoke(app, {}, CFG, interrupt_before=["x"])
-    drive.invoke(app, Command(resume="STALE"), CFG, interrupt_after=["x"])
-    assert asked(drive.invoke(app, None, CFG)) == ["n?"]
-    assert asked(drive.invoke(app, {}, CFG)) == ["n?"]
+    thread = drive.on(graph({"x": says("x"), "n": asks("n")}, (START, "x"), ("x", "n")))
+    thread.invoke({}, interrupt_before=["x"])
+    thread.resume("STALE", interrupt_after=["x"])
+    assert asked(thread.invoke(None)) == ["n?"]
+    assert asked(thread.invoke({})) == ["n?"]
 
 
 def test_an_answer_passes_a_breakpoint(drive):
-    app = graph({"n": asks("n")}, (START, "n"), interrupt_before=["n"])
-    drive.invoke(app, {}, CFG)
-    assert drive.invoke(app, Command(resume="early"), CFG)["log"] == [("n", "early")]
+    thread = drive.on(graph({"n": asks("n")}, (START, "n"), interrupt_before=["n"]))
+    thread.invoke({})
+    assert thread.resume("early")["log"] == [("n", "early")]
 
 
 def test_a_siblings_error_is_raised_and_the_question_stays(drive):
-    app = three(ok=fails("ok", 1))
+    thread = drive.on(three(ok=fails("ok", 1)))
     with pytest.raises(ValueError, match="ok failed"):
-        drive.invoke(app, {}, CFG)
-    state = drive.get_state(app, CFG)
+        thread.invoke({})
+    state = thread.state
     assert set(state.next) == {"ok", "p", "q"}
-    paused = drive.invoke(app, None, CFG)
+    paused = thread.invoke(None)
     assert asked(paused) == ["p?", "q?"] and paused["log"] == ["ok"]
 
 
 def test_new_input_on_a_paused_thread_starts_over(drive):
-    app = three()
-    first = drive.invoke(app, {}, CFG)
-    second = drive.invoke(app, {"log": ["again"]}, CFG)
+    thread = drive.on(three())
+    first = thread.invoke({})
+    second = thread.invoke({"log": ["again"]})
     assert second["log"] == ["again", "ok"] and set(ids(first).values()).isdisjoint(ids(second).values())
     with pytest.raises(UnknownInterruptError):
-        drive.invoke(app, answer(p=1)(first), CFG)
+        thread.invoke(answer(p=1)(first))
 
 
 def test_streams_contain_every_interrupt_of_a_superstep(drive):
     """Updates and values show questions; a resume shows what finished siblings had written as restored."""
-    app = three()
-    chunks = drive.stream(app, {}, CFG, stream_mode=["updates", "values", "tasks"])
+    thread = drive.on(three())
+    chunks = thread.stream({}, stream_mode=["updates", "values", "tasks"])
     ended = [data["interrupts"] for mode, data in chunks if mode == "tasks" and "result" in data]
     assert sorted(question["value"] for found in ended for question in found) == ["p?", "q?"]
     updates = [data for mode, data in chunks if mode == "updates"]
@@ -337,7 +337,7 @@ def test_streams_contain_every_interrupt_of_a_superstep(drive):
     assert sorted(q.value for found in questions for q in found) == ["p?", "q?"]
     last = [data for mode, data in chunks if mode == "values"][-1]
     assert last["log"] == ["ok"]
-    resumed = drive.stream(app, answer(p=1, q=2)(drive.invoke(app, None, CFG)), CFG, stream_mode="updates")
+    resumed = thread.stream(answer(p=1, q=2)(thread.invoke(None)), stream_mode="updates")
     assert {"ok": {"log": ["ok"]}, "__metadata__": {"cached": True}} in resumed
 
 
@@ -387,10 +387,10 @@ def test_questions_from_threads_of_one_node_have_ids_of_their_own(drive):
             raise signals[0]
         return {"log": [found]}
 
-    app = graph({"n": node}, (START, "n"))
-    paused = drive.invoke(app, {}, CFG)
+    thread = drive.on(graph({"n": node}, (START, "n")))
+    paused = thread.invoke({})
     assert asked(paused) == ["p?", "q?"]
-    assert drive.invoke(app, answer(p=1, q=2)(paused), CFG)["log"] == [{"p": 1, "q": 2}]
+    assert thread.invoke(answer(p=1, q=2)(paused))["log"] == [{"p": 1, "q": 2}]
 
 
 # -- routers and calls ----------------------------------------------------------------------------------------
@@ -400,19 +400,19 @@ def test_a_router_may_ask_and_its_node_runs_again(drive):
     ran = Ran()
     builder = graph_of(State, "S>x", x=says("x", ran), y=says("y"))
     builder.add_conditional_edges("x", lambda state: interrupt("where?"), ["y", END])
-    app = builder.compile(checkpointer=InMemorySaver())
-    assert asked(drive.invoke(app, {}, CFG)) == ["where?"]
-    assert drive.get_state(app, CFG).values.get("log", []) == []
-    assert drive.invoke(app, Command(resume="y"), CFG)["log"] == ["x", "y"]
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    assert asked(thread.invoke({})) == ["where?"]
+    assert thread.state.values.get("log", []) == []
+    assert thread.resume("y")["log"] == ["x", "y"]
     assert ran == ["x", "x"]
 
 
 def test_a_router_at_the_start_may_ask_and_the_call_shows_it(drive):
     builder = StateGraph(State).add_node("x", says("x")).add_node("y", says("y"))
     builder.add_conditional_edges(START, lambda state: interrupt("where?"), ["x", "y"])
-    app = builder.compile(checkpointer=InMemorySaver())
-    assert asked(drive.invoke(app, {}, CFG)) == ["where?"]
-    assert drive.invoke(app, Command(resume="y"), CFG)["log"] == ["y"]
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    assert asked(thread.invoke({})) == ["where?"]
+    assert thread.resume("y")["log"] == ["y"]
 
 
 def test_calls_of_one_task_ask_together_and_finished_ones_do_not_run_again(drive):
@@ -458,31 +458,31 @@ def test_an_answer_is_made_to_fit_its_schema(drive, schema, given, got):
     def node(state):
         answers.append(interrupt("?", response_schema=schema))
 
-    app = graph({"n": node}, (START, "n"))
-    [question] = drive.invoke(app, {}, CFG)["__interrupt__"]
+    thread = drive.on(graph({"n": node}, (START, "n")))
+    [question] = thread.invoke({})["__interrupt__"]
     assert question.response_schema is None if schema is None else isinstance(question.response_schema, dict)
-    drive.invoke(app, Command(resume=given), CFG)
+    thread.resume(given)
     assert answers == [got]
 
 
 def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open(drive):
-    app = graph({"n": asks("n", response_schema=int), "ok": says("ok")}, (START, "n"), (START, "ok"))
-    paused = drive.invoke(app, {}, CFG)
+    thread = drive.on(graph({"n": asks("n", response_schema=int), "ok": says("ok")}, (START, "n"), (START, "ok")))
+    paused = thread.invoke({})
     for _ in range(2):
         with pytest.raises(ValidationError):
-            drive.invoke(app, Command(resume="abc"), CFG)
-        assert drive.get_state(app, CFG).interrupts == tuple(paused["__interrupt__"])
-    assert drive.invoke(app, Command(resume="42"), CFG)["log"] == [("n", 42), "ok"]
+            thread.resume("abc")
+        assert thread.state.interrupts == tuple(paused["__interrupt__"])
+    assert thread.resume("42")["log"] == [("n", 42), "ok"]
 
 
 def test_a_refused_answer_keeps_the_others_of_its_map(drive):
     """What was answered well is not asked for again."""
-    app = graph({"p": asks("p", response_schema=int), "q": asks("q")}, (START, "p"), (START, "q"))
-    paused = drive.invoke(app, {}, CFG)
+    thread = drive.on(graph({"p": asks("p", response_schema=int), "q": asks("q")}, (START, "p"), (START, "q")))
+    paused = thread.invoke({})
     with pytest.raises(ValidationError):
-        drive.invoke(app, answer(p="abc", q="Q")(paused), CFG)
-    assert [q.value for q in drive.get_state(app, CFG).interrupts] == ["p?"]
-    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [("p", 1), ("q", "Q")]
+        thread.invoke(answer(p="abc", q="Q")(paused))
+    assert [q.value for q in thread.state.interrupts] == ["p?"]
+    assert thread.resume(1)["log"] == [("p", 1), ("q", "Q")]
 
 
 # -- answers and the past -------------------------------------------------------------------------------------
@@ -491,70 +491,70 @@ def test_a_refused_answer_keeps_the_others_of_its_map(drive):
 def test_an_answer_at_an_answered_checkpoint_is_the_new_one(drive):
     """D9: the peer takes the old answer again."""
     ran = Ran()
-    app = graph({"n": asks("n", ran), "z": says("z", ran)}, (START, "n"), ("n", "z"))
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="old"), CFG)
-    then = at(drive, app, 0)
+    thread = drive.on(graph({"n": asks("n", ran), "z": says("z", ran)}, (START, "n"), ("n", "z")))
+    thread.invoke({})
+    thread.resume("old")
+    then = at(drive, thread.app, 0)
     ran.clear()
-    assert drive.invoke(app, Command(resume="new"), then)["log"] == [("n", "new"), "z"]
-    by_id = {drive.get_state(app, then).interrupts[0].id: "newest"}
-    assert drive.invoke(app, Command(resume=by_id), then)["log"] == [("n", "newest"), "z"]
+    assert thread.invoke(Command(resume="new"), then)["log"] == [("n", "new"), "z"]
+    by_id = {thread.get_state(then).interrupts[0].id: "newest"}
+    assert thread.invoke(Command(resume=by_id), then)["log"] == [("n", "newest"), "z"]
     assert ran == ["n", "z", "n", "z"]
 
 
 def test_answers_before_the_open_question_of_an_old_checkpoint_stay(drive):
-    app = graph({"n": asks("n", count=2)}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="A"), CFG)
-    drive.invoke(app, Command(resume="B"), CFG)
-    then = at(drive, app, 0)
-    assert [q.value for q in drive.get_state(app, then).interrupts] == ["n1?"]
-    assert drive.invoke(app, Command(resume="C"), then)["log"] == [("n", "A", "C")]
+    thread = drive.on(graph({"n": asks("n", count=2)}, (START, "n")))
+    thread.invoke({})
+    thread.resume("A")
+    thread.resume("B")
+    then = at(drive, thread.app, 0)
+    assert [q.value for q in thread.get_state(then).interrupts] == ["n1?"]
+    assert thread.invoke(Command(resume="C"), then)["log"] == [("n", "A", "C")]
 
 
 def test_part_of_the_answers_at_an_old_checkpoint_leaves_the_branch_paused(drive):
-    app = three()
-    paused = drive.invoke(app, {}, CFG)
-    drive.invoke(app, answer(p=1, q=2)(paused), CFG)
-    then = at(drive, app, 0)
-    again = drive.invoke(app, answer(p=10)(paused), then)
+    thread = drive.on(three())
+    paused = thread.invoke({})
+    thread.invoke(answer(p=1, q=2)(paused))
+    then = at(drive, thread.app, 0)
+    again = thread.invoke(answer(p=10)(paused), then)
     assert asked(again) == ["q?"] and ids(again)["q?"] != ids(paused)["q?"]
-    assert drive.invoke(app, Command(resume=20), CFG)["log"] == ["ok", ("p", 10), ("q", 20), "z"]
+    assert thread.resume(20)["log"] == ["ok", ("p", 10), ("q", 20), "z"]
 
 
 def test_a_nested_question_at_an_old_checkpoint_takes_the_new_answer(drive):
     inner = graph({"i": asks("i")}, (START, "i"), checkpointer=None)
-    app = graph({"sub": lambda state: inner.invoke({}), "z": says("z")}, (START, "sub"), ("sub", "z"))
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="old"), CFG)
-    then = at(drive, app, 0)
-    assert drive.invoke(app, Command(resume="new"), then)["log"] == [("i", "new"), "z"]
-    by_id = {drive.get_state(app, then).interrupts[0].id: "newest"}
-    assert drive.invoke(app, Command(resume=by_id), then)["log"] == [("i", "newest"), "z"]
+    thread = drive.on(graph({"sub": lambda state: inner.invoke({}), "z": says("z")}, (START, "sub"), ("sub", "z")))
+    thread.invoke({})
+    thread.resume("old")
+    then = at(drive, thread.app, 0)
+    assert thread.invoke(Command(resume="new"), then)["log"] == [("i", "new"), "z"]
+    by_id = {thread.get_state(then).interrupts[0].id: "newest"}
+    assert thread.invoke(Command(resume=by_id), then)["log"] == [("i", "newest"), "z"]
 
 
 def test_several_answers_for_nested_questions_of_an_old_checkpoint_are_refused_with_a_way_out(drive):
     inner = graph({"i": lambda state: {"log": [interrupt(state["a"])]}}, (START, "i"), checkpointer=None)
     holders = {n: lambda state, n=n: {"log": inner.invoke({"a": n})["log"]} for n in "pq"}
-    app = graph(holders, (START, "p"), (START, "q"))
-    paused = drive.invoke(app, {}, CFG)
+    thread = drive.on(graph(holders, (START, "p"), (START, "q")))
+    paused = thread.invoke({})
     answers = Command(resume={i: n.upper() for n, i in ids(paused).items()})
-    assert drive.invoke(app, answers, CFG)["log"] == ["P", "Q"]
-    then = at(drive, app, 0)
-    before = len(drive.history(app, CFG))
+    assert thread.invoke(answers)["log"] == ["P", "Q"]
+    then = at(drive, thread.app, 0)
+    before = len(thread.history())
     with pytest.raises(UnknownInterruptError, match="then answer the new questions"):
-        drive.invoke(app, answers, then)
-    assert len(drive.history(app, CFG)) == before
-    anew = drive.invoke(app, None, then)
-    assert drive.invoke(app, Command(resume=dict.fromkeys(ids(anew).values(), 1)), CFG)["log"] == [1, 1]
+        thread.invoke(answers, then)
+    assert len(thread.history()) == before
+    anew = thread.invoke(None, then)
+    assert thread.resume(dict.fromkeys(ids(anew).values(), 1))["log"] == [1, 1]
 
 
 @each_durability
 def test_a_question_outlives_its_run_in_every_durability(drive, durability):
-    app = three()
-    paused = drive.invoke(app, {}, CFG, durability=durability)
-    assert drive.get_state(app, CFG).interrupts == tuple(paused["__interrupt__"])
-    done = drive.invoke(app, answer(p=1, q=2)(paused), CFG, durability=durability)
+    thread = drive.on(three())
+    paused = thread.invoke({}, durability=durability)
+    assert thread.state.interrupts == tuple(paused["__interrupt__"])
+    done = thread.invoke(answer(p=1, q=2)(paused), durability=durability)
     assert done["log"] == ["ok", ("p", 1), ("q", 2), "z"]
 
 
@@ -569,25 +569,25 @@ def test_interrupts_are_equal_by_value():
 def test_ten_interrupts_answered_one_by_one_start_the_body_twenty_times(drive, durability):
     ran = Ran()
     names = [f"n{i}" for i in range(10)]
-    app = graph({n: asks(n, ran) for n in names}, *((START, n) for n in names))
-    drive.invoke(app, {}, CFG, durability=durability)
+    thread = drive.on(graph({n: asks(n, ran) for n in names}, *((START, n) for n in names)))
+    thread.invoke({}, durability=durability)
     for left in range(10, 0, -1):
-        open_ = drive.get_state(app, CFG).interrupts
+        open_ = thread.state.interrupts
         assert len(open_) == left
-        drive.invoke(app, Command(resume={open_[-1].id: "yes"}), CFG, durability=durability)
+        thread.resume({open_[-1].id: "yes"}, durability=durability)
     assert len(ran) == 20
-    assert drive.get_state(app, CFG).next == ()
+    assert thread.state.next == ()
 
 
 def test_questions_of_a_nested_graph_answered_one_by_one(drive):
     ran = Ran()
     inner = graph({n: asks(n, ran) for n in "abc"}, *((START, n) for n in "abc"), checkpointer=None)
-    app = graph({"sub": inner, "other": asks("other", ran)}, (START, "sub"), (START, "other"))
-    drive.invoke(app, {}, CFG)
+    thread = drive.on(graph({"sub": inner, "other": asks("other", ran)}, (START, "sub"), (START, "other")))
+    thread.invoke({})
     for value in ("b?", "a?", "other?", "c?"):
-        (question,) = [each for each in drive.get_state(app, CFG).interrupts if each.value == value]
-        drive.invoke(app, Command(resume={question.id: "yes"}), CFG)
-    assert drive.get_state(app, CFG).next == ()
+        (question,) = [each for each in thread.state.interrupts if each.value == value]
+        thread.resume({question.id: "yes"})
+    assert thread.state.next == ()
     assert len(ran) == 8
 
 
@@ -597,18 +597,18 @@ def test_a_raised_graph_interrupt_stays_open_after_an_answer(drive):
     def held(state):
         raise GraphInterrupt("held")
 
-    app = graph({"held": held}, (START, "held"))
-    drive.invoke(app, {}, CFG)
+    thread = drive.on(graph({"held": held}, (START, "held")))
+    thread.invoke({})
     for _ in range(2):
-        assert asked(drive.invoke(app, Command(resume="go"), CFG)) == ["held"]
-        assert [each.value for each in drive.get_state(app, CFG).interrupts] == ["held"]
+        assert asked(thread.resume("go")) == ["held"]
+        assert [each.value for each in thread.state.interrupts] == ["held"]
 
 
 def test_without_an_answer_all_paused_tasks_run_again(drive):
     ran = Ran()
-    app = graph({n: asks(n, ran) for n in "ab"}, (START, "a"), (START, "b"))
-    drive.invoke(app, {}, CFG)
-    assert asked(drive.invoke(app, None, CFG)) == ["a?", "b?"]
+    thread = drive.on(graph({n: asks(n, ran) for n in "ab"}, (START, "a"), (START, "b")))
+    thread.invoke({})
+    assert asked(thread.invoke(None)) == ["a?", "b?"]
     assert ran.take() == ["a", "a", "b", "b"]
 
 
@@ -631,7 +631,7 @@ def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability
 
     async def main():
         app = graph({"n": node}, (START, "n"))
-        await app.ainvoke({"log": []}, CFG, durability=durability)
+        await app.ainvoke(EMPTY, CFG, durability=durability)
         for number, wanted, left in ((1, "x", "xyz"), (3, "z", "yz"), (2, "y", "y")):
             open_ = (await app.aget_state(CFG)).interrupts
             assert sorted(each.value for each in open_) == sorted(left)
@@ -662,7 +662,7 @@ def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside):
 
     async def main():
         app = graph({"n": node}, (START, "n"))
-        await app.ainvoke({"log": []}, CFG)
+        await app.ainvoke(EMPTY, CFG)
         (question,) = [each for each in (await app.aget_state(CFG)).interrupts if each.value == "x"]
         with pytest.raises(ValueError, match="int"):
             await app.ainvoke(Command(resume={question.id: "no number"}), CFG)
@@ -681,14 +681,14 @@ def test_an_accepted_answer_that_no_longer_fits_interrupts_again(drive):
     def body(state):
         return {"log": [interrupt("first", response_schema=schemas[-1]), interrupt("second")]}
 
-    app = graph({"n": body}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    assert asked(drive.invoke(app, Command(resume="one"), CFG)) == ["second"]
+    thread = drive.on(graph({"n": body}, (START, "n")))
+    thread.invoke({})
+    assert asked(thread.resume("one")) == ["second"]
     schemas.append(int)
     with pytest.raises(ValueError, match="int"):
-        drive.invoke(app, Command(resume="two"), CFG)
-    assert [each.value for each in drive.get_state(app, CFG).interrupts] == ["first"]
-    assert drive.invoke(app, Command(resume=1), CFG)["log"] == [1, "two"], "the second has its answer already"
+        thread.resume("two")
+    assert [each.value for each in thread.state.interrupts] == ["first"]
+    assert thread.resume(1)["log"] == [1, "two"], "the second has its answer already"
 
 
 @pytest.mark.parametrize("inside", ["interrupt", "graph", "task"])
@@ -711,7 +711,7 @@ async def test_a_task_group_whose_members_interrupt_pauses(inside):
         return {"log": [member.result() for member in members]}
 
     app = graph({"n": node}, (START, "n"))
-    result = await app.ainvoke({"log": []}, CFG)
+    result = await app.ainvoke(EMPTY, CFG)
     for _ in range(4):
         if "__interrupt__" not in result:
             break
@@ -734,16 +734,16 @@ def test_a_task_group_with_a_failure_fails():
         return {}
 
     with pytest.raises(BaseExceptionGroup) as caught:
-        asyncio.run(graph({"n": node}, (START, "n")).ainvoke({"log": []}, CFG))
+        asyncio.run(graph({"n": node}, (START, "n")).ainvoke(EMPTY, CFG))
     assert caught.value.subgroup(KeyError) is not None
 
 
 def test_a_task_group_inside_a_plain_function_pauses_with_all_its_questions(drive):
-    app = graph({"n": asks_in_a_group}, (START, "n"))
-    paused = drive.invoke(app, {"log": []}, CFG)
+    thread = drive.on(graph({"n": asks_in_a_group}, (START, "n")))
+    paused = thread.invoke(EMPTY)
     assert asked(paused) == ["one?", "two?"]
     answers = {each.id: each.value.upper() for each in paused["__interrupt__"]}
-    assert drive.invoke(app, Command(resume=answers), CFG)["log"] == ["ONE?", "TWO?"]
+    assert thread.resume(answers)["log"] == ["ONE?", "TWO?"]
 
 
 def test_a_group_with_a_failure_is_tried_again_without_its_questions(drive):
@@ -778,7 +778,7 @@ def test_a_command_for_the_parent_leaves_a_group(drive):
 
     def node(state):
         try:
-            inner.invoke({"log": []})
+            inner.invoke(EMPTY)
         except BaseException as signal:
             raise BaseExceptionGroup("group", [signal]) from None
 

@@ -192,17 +192,17 @@ def test_a_key_for_a_graph_without_a_memory_is_refused_before_it_runs(drive, sav
 
 
 def test_a_subgraph_that_is_unknown_or_keeps_no_memory_is_refused(drive, saver):
-    app = make_desk(drive, saver)
+    thread = drive.on(make_desk(drive, saver))
     with pytest.raises(ValueError, match="unknown subgraph 'agnet'"):
-        drive.get_state(app, CONFIG, subgraph=("agnet", "ann"))
+        thread.get_state(subgraph=("agnet", "ann"))
     other = make_desk(drive, saver, chain_of(Memory, hear=plain).compile())
     with pytest.raises(ValueError, match="keeps no memory of its own.*checkpointer=True"):
         drive.get_state(other, CONFIG, subgraph="agent")
-    done = drive.get_state(app, CONFIG).config
-    drive.invoke(app, {"mail": [("ann", "1")]}, CONFIG)
-    done = drive.get_state(app, CONFIG).config
+    done = thread.state.config
+    thread.invoke({"mail": [("ann", "1")]})
+    done = thread.state.config
     with pytest.raises(ValueError, match="leave out its checkpoint_id"):
-        drive.get_state(app, done, subgraph=("agent", "ann"))
+        thread.get_state(done, subgraph=("agent", "ann"))
 
 
 # -- retry, resume, replay, fork, edits ---------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from stategraph.checkpoint.keys import MANY_RUNS
 from stategraph.pregel import NodeBuilder, Pregel
 from stategraph.store import SqliteCache
 
-ONE = thread_config("1")
 WAIT = 5.0
 
 
@@ -469,9 +468,9 @@ def test_a_hit_is_kept_by_a_saver_like_any_result(drive):
     cache = InMemoryCache()
     drive.invoke(app_of(note, cache), {"n": 1})
     graph = StateGraph(State).add_node("node", note, cache_policy=CachePolicy()).add_edge(START, "node")
-    app = graph.compile(cache=cache, checkpointer=InMemorySaver())
-    drive.invoke(app, {"n": 1}, ONE)
-    assert drive.get_state(app, ONE).values["log"] == [1]
+    thread = drive.on(graph.compile(cache=cache, checkpointer=InMemorySaver()))
+    thread.invoke({"n": 1})
+    assert thread.state.values["log"] == [1]
     assert CALLS == [1]
 
 

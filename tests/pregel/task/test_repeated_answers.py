@@ -42,50 +42,52 @@ def fail(drive, app, given):
 def test_a_new_answer_replaces_the_one_that_failed(drive):
     ran = Ran()
     app = graph({"n": ages("n", ran), "z": says("z")}, (START, "n"), ("n", "z"))
-    drive.invoke(app, {}, CFG)
+    thread = drive.on(app)
+    thread.invoke({})
     fail(drive, app, Command(resume="ten"))
     fail(drive, app, None)  # the old one again
     fail(drive, app, Command(resume="nine"))
-    assert drive.invoke(app, Command(resume="8"), CFG)["log"] == [("n", 8), "z"]
+    assert thread.resume("8")["log"] == [("n", 8), "z"]
     assert ran == ["n"] * 5
     with pytest.raises(UnknownInterruptError):
-        drive.invoke(app, Command(resume="7"), CFG)
+        thread.resume("7")
 
 
 def test_a_new_answer_may_name_its_interrupt(drive):
-    app = graph({"n": ages("n")}, (START, "n"))
-    question = ids(drive.invoke(app, {}, CFG))["n?"]
-    fail(drive, app, Command(resume={question: "ten"}))
-    assert drive.invoke(app, Command(resume={question: "10"}), CFG)["log"] == [("n", 10)]
+    thread = drive.on(graph({"n": ages("n")}, (START, "n")))
+    question = ids(thread.invoke({}))["n?"]
+    fail(drive, thread.app, Command(resume={question: "ten"}))
+    assert thread.resume({question: "10"})["log"] == [("n", 10)]
 
 
 def test_earlier_answers_are_kept(drive):
-    app = graph({"n": ages("n", count=2)}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    drive.invoke(app, Command(resume="1"), CFG)
-    fail(drive, app, Command(resume="two"))
-    assert drive.invoke(app, Command(resume="2"), CFG)["log"] == [("n", 1, 2)]
+    thread = drive.on(graph({"n": ages("n", count=2)}, (START, "n")))
+    thread.invoke({})
+    thread.resume("1")
+    fail(drive, thread.app, Command(resume="two"))
+    assert thread.resume("2")["log"] == [("n", 1, 2)]
 
 
 def test_results_and_interrupts_of_siblings_are_kept(drive):
     ran = Ran()
     app = graph({"n": ages("n"), "m": ages("m"), "s": says("s", ran)}, (START, "n"), (START, "m"), (START, "s"))
-    question = ids(drive.invoke(app, {}, CFG))
+    thread = drive.on(app)
+    question = ids(thread.invoke({}))
     fail(drive, app, Command(resume={question["n?"]: "ten"}))
     # Without an id the answer is for the question that waits.
     fail(drive, app, Command(resume="5"))
-    assert drive.invoke(app, Command(resume="10"), CFG)["log"] == [("m", 5), ("n", 10), "s"]
+    assert thread.resume("10")["log"] == [("m", 5), ("n", 10), "s"]
     assert ran == ["s"]
 
 
 def test_with_two_failed_tasks_the_answer_must_name_its_interrupt(drive):
-    app = graph({"n": ages("n"), "m": ages("m")}, (START, "n"), (START, "m"))
-    question = ids(drive.invoke(app, {}, CFG))
-    fail(drive, app, Command(resume=dict.fromkeys(question.values(), "x")))
+    thread = drive.on(graph({"n": ages("n"), "m": ages("m")}, (START, "n"), (START, "m")))
+    question = ids(thread.invoke({}))
+    fail(drive, thread.app, Command(resume=dict.fromkeys(question.values(), "x")))
     with pytest.raises(UnknownInterruptError, match="answer by id"):
-        drive.invoke(app, Command(resume="1"), CFG)
+        thread.resume("1")
     again = Command(resume={question["n?"]: "1", question["m?"]: "2"})
-    assert drive.invoke(app, again, CFG)["log"] == [("m", 2), ("n", 1)]
+    assert thread.invoke(again)["log"] == [("m", 2), ("n", 1)]
 
 
 @pytest.mark.parametrize("how", ["node", "called", "alone", "task"])
@@ -101,10 +103,10 @@ def test_an_answer_is_replaced_in_a_nested_graph_or_a_call(how, drive):
         return {"log": ask().result()}
 
     holder = inner if how == "node" else lambda state: {"log": inner.invoke({})["log"]}
-    app = flow if how == "task" else graph({"sub": holder}, (START, "sub"))
-    assert asked(drive.invoke(app, {"a": 1}, CFG)) == ["n?"]
-    fail(drive, app, Command(resume="ten"))
-    assert drive.invoke(app, Command(resume="10"), CFG)["log"] == [("n", 10)]
+    thread = drive.on(flow if how == "task" else graph({"sub": holder}, (START, "sub")))
+    assert asked(thread.invoke({"a": 1})) == ["n?"]
+    fail(drive, thread.app, Command(resume="ten"))
+    assert thread.resume("10")["log"] == [("n", 10)]
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -120,12 +122,12 @@ def test_a_replaced_answer_survives_a_crash(nested, drive, tmp_path):
 
     with SqliteSaver.from_conn_string(tmp_path / "db") as saver:
         inner = chain_of(State, n=node).compile(checkpointer=None if nested else saver)
-        app = graph({"sub": inner}, (START, "sub"), checkpointer=saver) if nested else inner
-        drive.invoke(app, {}, CFG)
-        fail(drive, app, Command(resume="ten"))
+        thread = drive.on(graph({"sub": inner}, (START, "sub"), checkpointer=saver) if nested else inner)
+        thread.invoke({})
+        fail(drive, thread.app, Command(resume="ten"))
         with pytest.raises(KeyboardInterrupt):
-            drive.invoke(app, Command(resume="10"), CFG)
-        assert drive.invoke(app, None, CFG)["log"] == [10]
+            thread.resume("10")
+        assert thread.invoke(None)["log"] == [10]
 
 
 # -- after a failure --------------------------------------------------------------------------------------------------
@@ -145,13 +147,13 @@ def test_a_task_that_failed_and_waits_now_waits_for_its_slot(drive, schedule, du
         return waits(runtime)
 
     builder = graph_of(State, "S>a S>x", a=ages("a"), x=x)
-    app = builder.compile(InMemorySaver(), schedule=schedule)
+    thread = drive.on(builder.compile(InMemorySaver(), schedule=schedule))
     with pytest.raises(ConnectionError):
-        drive.invoke(app, {}, CFG, durability=durability)
-    drive.invoke(app, None, CFG, durability=durability)
-    before = drive.get_state(app, CFG)
+        thread.invoke({}, durability=durability)
+    thread.invoke(None, durability=durability)
+    before = thread.state
     (a, x_now) = before.tasks
     assert (x_now.error, len(x_now.interrupts) or x_now.wake_at is not None) == (None, True)
-    drive.invoke(app, Command(resume={a.interrupts[0].id: "1"}), CFG, durability=durability)
+    thread.resume({a.interrupts[0].id: "1"}, durability=durability)
     assert len(ran) == 2
-    assert drive.get_state(app, CFG).wake_at == before.wake_at
+    assert thread.state.wake_at == before.wake_at

@@ -14,7 +14,6 @@ from typing_extensions import TypedDict
 
 from stategraph import (
     START,
-    Command,
     InMemorySaver,
     InvalidGraphError,
     NodeBuilder,
@@ -231,10 +230,10 @@ def test_questions_are_never_tried_again(drive):
         log.append("ask")
         return {"log": [interrupt("?")]}
 
-    app = app_of(ask, InMemorySaver(), retry_policy=RetryPolicy(initial_interval=0, retry_on=lambda error: True))
-    drive.invoke(app, {"n": 1}, CONFIG)
+    thread = drive.on(app_of(ask, InMemorySaver(), retry_policy=RetryPolicy(initial_interval=0, retry_on=lambda error: True)))
+    thread.invoke({"n": 1})
     assert log == ["ask"]
-    assert drive.invoke(app, Command(resume="A"), CONFIG)["log"] == ["A"]
+    assert thread.resume("A")["log"] == ["A"]
 
 
 def test_an_answer_survives_a_failed_attempt(drive):
@@ -247,10 +246,10 @@ def test_an_answer_survives_a_failed_attempt(drive):
             raise Oops
         return {"log": got}
 
-    app = app_of(ask, InMemorySaver(), retry_policy=AT_ONCE)
-    drive.invoke(app, {"n": 1}, CONFIG)
-    drive.invoke(app, Command(resume="A"), CONFIG)
-    assert drive.invoke(app, Command(resume="B"), CONFIG)["log"] == ["A", "B"]
+    thread = drive.on(app_of(ask, InMemorySaver(), retry_policy=AT_ONCE))
+    thread.invoke({"n": 1})
+    thread.resume("A")
+    assert thread.resume("B")["log"] == ["A", "B"]
 
 
 def test_a_node_sees_its_attempt_number(drive):
@@ -337,11 +336,11 @@ def test_without_a_policy_a_failed_router_runs_again_on_resume(drive):
 
     graph = graph_of(State, "S>node", node=node, end=lambda s: {"log": ["end"]})
     graph.add_conditional_edges("node", route, ["end"])
-    app = graph.compile(checkpointer=InMemorySaver())
+    thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
     with pytest.raises(Oops):
-        drive.invoke(app, {"n": 1}, CONFIG)
-    assert drive.get_state(app, CONFIG).next == ("node",)
-    assert drive.invoke(app, None, CONFIG)["log"] == ["node", "end"]
+        thread.invoke({"n": 1})
+    assert thread.state.next == ("node",)
+    assert thread.invoke(None)["log"] == ["node", "end"]
     assert log == ["node", "route", "node", "route"]
 
 
@@ -388,9 +387,9 @@ def test_a_question_of_a_retried_nested_graph_can_be_answered_by_its_id(drive):
         return {"log": [interrupt("?")]}
 
     child = chain_of(State, ask=ask).compile()
-    app = app_of(child, InMemorySaver(), retry_policy=AT_ONCE)
-    (question,) = drive.invoke(app, {"n": 1}, CONFIG)["__interrupt__"]
-    assert drive.invoke(app, Command(resume={question.id: "A"}), CONFIG)["log"] == ["A"]
+    thread = drive.on(app_of(child, InMemorySaver(), retry_policy=AT_ONCE))
+    (question,) = thread.invoke({"n": 1})["__interrupt__"]
+    assert thread.resume({question.id: "A"})["log"] == ["A"]
 
 
 # -- where a policy stands ------------------------------------------------------------------------------------
