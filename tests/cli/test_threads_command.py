@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kit.graphs import CONFIG, thread_config
 from kit.pausing_graphs import asks, fails, graph, says
-from kit.ready_graphs import build, by_order, ends_by
+from kit.ready_graphs import build, ends_in, ready
 
 from stategraph import START, Command, entrypoint, interrupt, task
 from stategraph.__main__ import main
@@ -81,8 +81,8 @@ def test_a_task_started_some_checkpoints_ago_is_shown(tmp_path, capsys, fails):
 
     with SqliteSaver.from_conn_string(file) as saver:
         graph = build("S>a>b S>long S>other", nodes={"long": long, "other": lambda state: {"log": [interrupt("else?")]}})
-        app = graph.compile(saver, schedule="ready")
-        with ends_by(by_order("a", "b", "long", "other")):
+        app = ready(graph, saver=saver)
+        with ends_in("a", "b", "long", "other"):
             app.invoke({"log": []}, config)
             if fails:
                 asked = {question.value: question.id for question in app.get_state(config).interrupts}

@@ -170,12 +170,13 @@ def test_update_state_sets_the_next_previous_value(drive):
     def total(x: int, previous: Any) -> int:
         return x + (previous or 0)
 
-    drive.invoke(total, 1, CONFIG)
-    drive.update_state(total, CONFIG, 10)
-    assert drive.get_state(total, CONFIG).values == 10
-    assert drive.invoke(total, 5, CONFIG) == 15
-    drive.update_state(total, CONFIG, entrypoint.final(value=0, save=100))
-    assert drive.invoke(total, 5, CONFIG) == 105
+    thread = drive.on(total)
+    thread.invoke(1)
+    thread.update(10)
+    assert thread.state.values == 10
+    assert thread.invoke(5) == 15
+    thread.update(entrypoint.final(value=0, save=100))
+    assert thread.invoke(5) == 105
 
 
 # -- streams --------------------------------------------------------------------------------------------------
@@ -409,8 +410,9 @@ def test_stored_results_are_restored_equal_and_of_their_type(drive):
         interrupt("go on?")
         return found
 
-    drive.invoke(flow, 1, CONFIG)
-    found = drive.invoke(flow, Command(resume=1), CONFIG)
+    thread = drive.on(flow)
+    thread.invoke(1)
+    found = thread.resume(1)
     assert found == VALUES
     assert [type(f) for f in found] == [type(v) for v in VALUES]
     assert log == list(range(len(VALUES))), "each ran once"
@@ -431,8 +433,9 @@ def test_types_that_a_task_says_it_returns_are_stored(drive):
         [report] = write("tea").result()
         return report.title + interrupt("go on?")
 
-    drive.invoke(flow, 1, CONFIG)
-    assert drive.invoke(flow, Command(resume="!"), CONFIG) == "tea!"
+    thread = drive.on(flow)
+    thread.invoke(1)
+    assert thread.resume("!") == "tea!"
 
 
 def test_a_failed_task_runs_again_and_finished_ones_do_not(drive):
@@ -479,9 +482,10 @@ def test_the_error_of_a_task_that_later_succeeds_is_forgotten(drive):
             first = "caught"
         return first, interrupt("go on?")
 
-    drive.invoke(flow, 1, CONFIG)
+    thread = drive.on(flow)
+    thread.invoke(1)
     broken[0] = False
-    assert drive.invoke(flow, Command(resume="yes"), CONFIG) == ("fine", "yes"), "a caught error is not kept as a result"
+    assert thread.resume("yes") == ("fine", "yes"), "a caught error is not kept as a result"
 
 
 def test_new_input_repeats_everything(drive):
@@ -532,10 +536,11 @@ def test_a_tasks_question_and_the_bodys_own_are_both_asked(drive):
         mine = interrupt("body?")
         return mine, future.result()
 
-    questions = drive.invoke(flow, 1, CONFIG)["__interrupt__"]
+    thread = drive.on(flow)
+    questions = thread.invoke(1)["__interrupt__"]
     assert sorted(q.value for q in questions) == ["body?", "task?"]
     given = {q.id: q.value.upper() for q in questions}
-    assert drive.invoke(flow, Command(resume=given), CONFIG) == ("BODY?", "TASK?")
+    assert thread.resume(given) == ("BODY?", "TASK?")
 
 
 def test_a_tasks_question_shows_once_in_the_stream(drive):

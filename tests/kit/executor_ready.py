@@ -12,7 +12,8 @@ from typing import Annotated
 import pytest
 from typing_extensions import TypedDict
 
-from stategraph import START, InMemorySaver, StateGraph
+from kit.ready_graphs import ready
+from stategraph import START, StateGraph
 
 READY_THREAD = {"configurable": {"thread_id": "ready"}}
 
@@ -52,7 +53,7 @@ def branches(long, executor):
     graph = StateGraph(Branches)
     graph.add_node("a", starts_a_chain).add_node("b", ends_a_chain).add_node("long", long)
     graph.add_edge(START, "a").add_edge("a", "b").add_edge(START, "long")
-    return graph.compile(InMemorySaver(), schedule="ready", executor=executor)
+    return ready(graph, executor=executor)
 
 
 def check_steps(app):

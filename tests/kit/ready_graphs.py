@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from typing_extensions import TypedDict
 
-from stategraph import END, START, Send, StateGraph
+from stategraph import END, START, InMemorySaver, Send, StateGraph
 from stategraph.pregel.drivers.aio import AsyncDriver
 from stategraph.pregel.drivers.awaits import arun_task
 from stategraph.pregel.drivers.batch import Batch
@@ -120,12 +120,18 @@ def by_order(*names):
     return lambda task: names.index(task.name) if task.name in names else len(names)
 
 
-def build(
-    graph,
-    routes=None,
-    nodes=None,
-    deferred="",
-):
+def ends_in(*names):
+    """Inside, nodes end in this order where they have the choice."""
+    return ends_by(by_order(*names))
+
+
+def ready(graph, routes=None, nodes=None, deferred="", saver=None, **options):
+    """Compile a builder, or a graph of words as `build` reads it, with schedule="ready"."""
+    builder = build(graph, routes, nodes, deferred) if isinstance(graph, str) else graph
+    return builder.compile(InMemorySaver() if saver is None else saver, schedule="ready", **options)
+
+
+def build(graph, routes=None, nodes=None, deferred=""):
     """A graph of words: `a>b` an edge (S is START), `a+b>c` a join, `r:a=b|c` a router of a whose function is in
     `routes`; without one it goes to all. `deferred` are letters. Each node writes its name down, unless `nodes` has a function."""
     builder = StateGraph(State)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import pytest
 from kit.drive import each_case, each_durability
 from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
-from kit.ready_graphs import State, build, by_order, ends_by, sends, show, times
+from kit.ready_graphs import State, build, ends_in, ready, sends, show, times
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -56,15 +56,15 @@ EXAMPLES = {
 @pytest.mark.filterwarnings("ignore:the join of b, c")
 @each_case("graph, routes, order, steps", EXAMPLES.values())
 def test_a_task_starts_when_its_inputs_are_there(drive, graph, routes, order, steps):
-    thread = drive.on(build(graph, routes).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order(*order)):
+    thread = drive.on(ready(graph, routes))
+    with ends_in(*order):
         thread.invoke(EMPTY)
     assert show(thread.history()) == steps
 
 
 def test_waiting_and_running_tasks_are_next(drive):
-    thread = drive.on(build("S>a>d S>b>d").compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("a", "b")):
+    thread = drive.on(ready("S>a>d S>b>d"))
+    with ends_in("a", "b"):
         thread.invoke(EMPTY)
     assert [each.next for each in reversed(thread.history())] == [
         ("__start__",),
@@ -76,7 +76,7 @@ def test_waiting_and_running_tasks_are_next(drive):
 
 
 def test_a_trigger_while_a_node_runs_starts_it_again_afterwards(drive):
-    thread = drive.on(build("S>x r:S=w w>x", {"S": sends("w", 1)}).compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready("S>x r:S=w w>x", {"S": sends("w", 1)}))
     # x waits for nobody but w; the edge into it and w lead to one run.
     thread.invoke(EMPTY)
     assert show(thread.history()) == "w1 / x"
@@ -97,7 +97,7 @@ def test_a_task_reads_the_state_in_which_it_has_started(drive):
         return END
 
     app = build("S>a>b S>look r:look=z|E", {"look": route}, {"look": look}).compile(schedule="ready")
-    with ends_by(by_order("a", "b", "look")):
+    with ends_in("a", "b", "look"):
         drive.invoke(app, EMPTY)
     assert seen == {"input": [], "router": ["look"]}
 
@@ -120,7 +120,7 @@ def plain_graph(**options):
 
 def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive):
     thread = drive.on(plain_graph(checkpointer=InMemorySaver()))
-    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError) as raised:
+    with ends_in("b", "a"), pytest.raises(ConcurrentUpdateError) as raised:
         thread.invoke(EMPTY)
     assert (raised.value.key, raised.value.task, raised.value.writer) == ("last", "a", "b")
     state = thread.state
@@ -128,7 +128,7 @@ def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive):
     assert isinstance(state.tasks[0].error, ConcurrentUpdateError)
     # Started again after an edit, it writes after what the other has written.
     thread.update({"last": "edit"}, START)
-    with ends_by(by_order("a", "b")), pytest.raises(ConcurrentUpdateError):
+    with ends_in("a", "b"), pytest.raises(ConcurrentUpdateError):
         thread.invoke(None)
     assert thread.state.values["last"] == "a"
 
@@ -142,8 +142,8 @@ def test_a_refused_task_does_not_run_again_until_it_can_start_again(drive, durab
         return {"last": "mail"}
 
     builder = StateGraph(Plain).add_node("a", mail).add_node("b", write_last("b"))
-    thread = drive.on(builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'") as raised:
+    thread = drive.on(ready(builder.add_edge(START, "a").add_edge(START, "b")))
+    with ends_in("b", "a"), pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'") as raised:
         thread.invoke(EMPTY, durability=durability)
     assert "During task with name 'a'" in raised.value.__notes__[0]
     if durability == "exit":  # there each call starts it again, in the state as it is
@@ -168,11 +168,11 @@ def test_a_task_refused_again_after_an_edit_does_not_run_again(drive):
     thread = drive.on(builder.add_edge(START, "a").add_edge(START, "slow").add_edge("a", "b").compile(
         InMemorySaver(), schedule="ready", interrupt_before=["b"]
     ))
-    with ends_by(by_order("a", "slow")), pytest.raises(ConcurrentUpdateError):
+    with ends_in("a", "slow"), pytest.raises(ConcurrentUpdateError):
         thread.invoke(EMPTY)
     thread.update({"log": ["edit"]}, "a")
     for _ in range(3):
-        with ends_by(by_order("b", "slow")), pytest.raises(ConcurrentUpdateError, match="'slow' started before 'b'"):
+        with ends_in("b", "slow"), pytest.raises(ConcurrentUpdateError, match="'slow' started before 'b'"):
             thread.invoke(None, interrupt_before=[])
     assert ran == ["slow", "slow"]
 
@@ -181,8 +181,8 @@ def test_a_refusal_in_a_nested_graph_is_resolved_there(drive):
     """The task around it was not refused: it goes on, and its graph with what the edit has let start again."""
     builder = StateGraph(Plain).add_node("a", write_last("a")).add_node("b", write_last("b"))
     inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
-    thread = drive.on(chain_of(Plain, a=inside).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("b", "a")):
+    thread = drive.on(ready(chain_of(Plain, a=inside)))
+    with ends_in("b", "a"):
         for _ in range(2):
             with pytest.raises(ConcurrentUpdateError):
                 thread.invoke(EMPTY if not thread.history() else None)
@@ -196,8 +196,8 @@ def test_a_plain_key_of_the_parent_that_changed_meanwhile_is_not_written_by_an_e
     builder = StateGraph(Plain, output_schema=State).add_node("a", write_last("a")).add_node("b", write_last("b"))
     inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
     outer = StateGraph(Plain).add_node("box", inside).add_node("o", write_last("o"))
-    thread = drive.on(outer.add_edge(START, "box").add_edge(START, "o").compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("o", "b", "a", "box")):
+    thread = drive.on(ready(outer.add_edge(START, "box").add_edge(START, "o")))
+    with ends_in("o", "b", "a", "box"):
         with pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'"):
             thread.invoke(EMPTY)
         (box,) = thread.state.tasks
@@ -214,8 +214,8 @@ def test_an_error_handler_is_not_asked_about_a_write_that_is_refused(drive):
         return {"log": ["handled"]}
 
     builder = StateGraph(Plain).add_node("a", write_last("a"), error_handler=handle).add_node("b", write_last("b"))
-    thread = drive.on(builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError):
+    thread = drive.on(ready(builder.add_edge(START, "a").add_edge(START, "b")))
+    with ends_in("b", "a"), pytest.raises(ConcurrentUpdateError):
         thread.invoke(EMPTY)
     assert thread.state.next == ("a",) and not handled
 
@@ -229,8 +229,8 @@ def test_a_key_whose_channel_takes_one_write_is_not_overwritten(drive, channel):
     """Where the channel takes several, the last one counts."""
     schema = {"last": Annotated[str, channel(str)], "log": Annotated[list[str], operator.add]}
     builder = StateGraph(TypedDict("schema", schema)).add_node("a", write_last("a")).add_node("b", write_last("b"))
-    thread = drive.on(builder.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("b", "a")):
+    thread = drive.on(ready(builder.add_edge(START, "a").add_edge(START, "b")))
+    with ends_in("b", "a"):
         if channel(str).exclusive:
             with pytest.raises(ConcurrentUpdateError):
                 thread.invoke(EMPTY)
@@ -242,8 +242,8 @@ def test_a_key_whose_channel_takes_one_write_is_not_overwritten(drive, channel):
     "write", [Overwrite(["a"]), {"__overwrite__": ["a"]}, {"type": "__overwrite__", "value": ["a"]}], ids=repr
 )
 def test_a_write_that_bypasses_the_reducer_is_refused_in_any_form(drive, write):
-    thread = drive.on(build("S>a S>b", nodes={"a": lambda _: {"log": write}}).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("b", "a")), pytest.raises(ConcurrentUpdateError, match="add an edge") as raised:
+    thread = drive.on(ready("S>a S>b", nodes={"a": lambda _: {"log": write}}))
+    with ends_in("b", "a"), pytest.raises(ConcurrentUpdateError, match="add an edge") as raised:
         thread.invoke(EMPTY)
     assert "give the key a reducer" not in str(raised.value)
     assert thread.state.values == {"log": ["b"]}
@@ -256,7 +256,7 @@ def test_one_after_the_other_a_plain_key_may_be_written(drive):
     builder.add_node("c", lambda state: {"log": ["c"]})
     builder.add_edge(START, "a").add_edge("a", "b").add_edge(START, "c")
     app = builder.compile(schedule="ready")
-    with ends_by(by_order("a", "b", "c")):
+    with ends_in("a", "b", "c"):
         assert drive.invoke(app, EMPTY)["last"] == "b"
 
 
@@ -264,9 +264,9 @@ def test_one_after_the_other_a_plain_key_may_be_written(drive):
 
 
 def test_the_recursion_limit_counts_generations(drive):
-    app = build("S>a>b>c S>x1>x2>x3").compile(InMemorySaver(), schedule="ready")
+    app = ready("S>a>b>c S>x1>x2>x3")
     assert len(drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 3})["log"]) == 6
-    with ends_by(by_order("a", "b", "c")), pytest.raises(GraphRecursionError, match="2 generations"):
+    with ends_in("a", "b", "c"), pytest.raises(GraphRecursionError, match="2 generations"):
         drive.invoke(app, EMPTY, {"recursion_limit": 2, "configurable": {"thread_id": "u"}})
     state = drive.get_state(app, thread_config("u"))
     assert sorted(state.values["log"]) == ["a", "b", "x1"]  # what had begun has ended
@@ -290,14 +290,14 @@ def test_after_a_failure_nothing_starts_and_what_runs_ends(drive):
             raise RuntimeError("no")
         return {"log": ["bad"]}
 
-    thread = drive.on(build("S>a>b S>bad>d b>d", nodes={"bad": bad}).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("bad", "a", "b")), pytest.raises(RuntimeError):
+    thread = drive.on(ready("S>a>b S>bad>d b>d", nodes={"bad": bad}))
+    with ends_in("bad", "a", "b"), pytest.raises(RuntimeError):
         thread.invoke(EMPTY)
     state = thread.state
     assert (state.values["log"], state.next) == (["a"], ("b", "bad"))
     assert {task.name: repr(task.error) for task in state.tasks} == {"b": "None", "bad": "RuntimeError('no')"}
     mended.append(1)
-    with ends_by(by_order("b", "bad")):
+    with ends_in("b", "bad"):
         thread.invoke(None)
     assert show(thread.history()) == "a / b / bad / d"
 
@@ -306,15 +306,15 @@ def test_with_finish_the_other_branches_continue(drive):
     thread = drive.on(build("S>a>b S>bad>d b>d", nodes={"bad": fail}).compile(
         InMemorySaver(), schedule="ready", on_failure="finish"
     ))
-    with ends_by(by_order("bad", "a", "b")), pytest.raises(RuntimeError):
+    with ends_in("bad", "a", "b"), pytest.raises(RuntimeError):
         thread.invoke(EMPTY)
     state = thread.state
     assert (state.values["log"], state.next) == (["a", "b"], ("bad", "d"))
 
 
 def test_a_task_whose_writes_cannot_be_applied_has_failed(drive):
-    thread = drive.on(build("S>a>b S>bad", nodes={"bad": lambda state: {"log": 1}}).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("bad", "a")), pytest.raises(TypeError):
+    thread = drive.on(ready("S>a>b S>bad", nodes={"bad": lambda state: {"log": 1}}))
+    with ends_in("bad", "a"), pytest.raises(TypeError):
         thread.invoke(EMPTY)
     state = thread.state
     assert (state.values["log"], state.next) == (["a"], ("b", "bad"))
@@ -323,7 +323,7 @@ def test_a_task_whose_writes_cannot_be_applied_has_failed(drive):
 def handled(saver, handler):
     graph = build("S>a>b>d")
     graph.add_node("bad", fail, error_handler=handler, destinations=["d"]).add_edge(START, "bad")
-    return graph.compile(saver, schedule="ready")
+    return ready(graph, saver=saver)
 
 
 def test_an_error_handler_takes_the_place_of_a_failed_task(drive):
@@ -331,7 +331,7 @@ def test_an_error_handler_takes_the_place_of_a_failed_task(drive):
         return Command(update={"log": [f"{error.node}: {error.error}@{len(state['log'])}"]}, goto="d")
 
     thread = drive.on(handled(InMemorySaver(), handle))
-    with ends_by(by_order("a", "bad", "__error_handler__bad", "b")):
+    with ends_in("a", "bad", "__error_handler__bad", "b"):
         thread.invoke(EMPTY)
     assert show(thread.history()) == "a / bad: no@0 / b / d"
 
@@ -354,8 +354,8 @@ def test_an_error_handler_may_interrupt(drive):
 
 @pytest.mark.parametrize("where", [{"interrupt_before": ["b"]}, {"interrupt_after": ["a"]}])
 def test_a_breakpoint_stops_only_its_node(drive, where):
-    thread = drive.on(build("S>a>b>d S>x>y>d").compile(InMemorySaver(), schedule="ready", **where))
-    with ends_by(by_order("a", "x", "y")):
+    thread = drive.on(ready("S>a>b>d S>x>y>d", **where))
+    with ends_in("a", "x", "y"):
         assert thread.invoke(EMPTY)["log"] == ["a", "x", "y"]
     assert thread.state.next == ("b", "d")
     assert thread.invoke(None)["log"] == ["a", "x", "y", "b", "d"]
@@ -366,7 +366,7 @@ def test_a_breakpoint_applies_once_nothing_else_blocks_the_node(drive):
         return {"log": [interrupt("?")]}
 
     graph = build("S>a>c>d S>q r:q=c|E", {"q": lambda _: END}, {"q": ask})
-    thread = drive.on(graph.compile(InMemorySaver(), schedule="ready", interrupt_before=["c", "d"]))
+    thread = drive.on(ready(graph, interrupt_before=["c", "d"]))
     thread.invoke(EMPTY)
     for given, log, after in (
         (None, ["a"], ("c", "q")),
@@ -379,7 +379,7 @@ def test_a_breakpoint_applies_once_nothing_else_blocks_the_node(drive):
 
 
 def test_a_breakpoint_stops_sends(drive):
-    thread = drive.on(build("r:S=w w>sum S>a>b", {"S": sends("w", 1, 2)}).compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready("r:S=w w>sum S>a>b", {"S": sends("w", 1, 2)}))
     assert thread.invoke(EMPTY, interrupt_before=["w"])["log"] == ["a", "b"]
     assert thread.state.next == ("w", "w")
     assert sorted(thread.invoke(None, interrupt_before=["w"])["log"]) == ["a", "b", "sum", "w1", "w2"]
@@ -481,7 +481,7 @@ def test_what_is_not_supported_is_refused_when_compiled():
 
 
 def test_a_limit_of_time_for_steps_is_refused_when_called(drive):
-    app = build("S>a>b").compile(InMemorySaver(), schedule="ready")
+    app = ready("S>a>b")
     app.step_timeout = 5
     with pytest.raises(ValueError, match="has no supersteps, so none can time out"):
         drive.invoke(app, EMPTY, CONFIG)

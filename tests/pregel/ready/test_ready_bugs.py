@@ -9,7 +9,7 @@ import test_ready_races as races
 from hypothesis import Phase, given, settings
 from kit import flow_graphs
 from kit.drive import Drive
-from kit.ready_graphs import build, by_order, ends_by, show
+from kit.ready_graphs import build, ends_in, ready, show
 from test_ready import EMPTY, EXAMPLES
 from test_ready import test_a_task_reads_the_state_in_which_it_has_started as check_what_is_read
 from test_ready_deferred import GRAPHS as DEFERRED
@@ -48,9 +48,9 @@ def symptoms():
     for name, (graph, script, order, steps) in JOINS.items():
         graphs[f"join: {name}"] = flow_graphs.build(graph, script), order, steps
     for name, (builder, order, steps) in graphs.items():
-        app = builder.compile(InMemorySaver(), schedule="ready")
+        app = ready(builder)
         try:
-            with ends_by(by_order(*order)):
+            with ends_in(*order):
                 app.invoke(EMPTY, CONFIG)
             if show([*app.get_state_history(CONFIG)]) != steps:
                 found.add(name)

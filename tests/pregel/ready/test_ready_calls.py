@@ -10,7 +10,18 @@ from typing import TypedDict
 import pytest
 from kit.drive import each_schedule
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import State, build, by_order, ends_by, ends_together, sends, show, writer
+from kit.ready_graphs import (
+    State,
+    build,
+    by_order,
+    ends_by,
+    ends_in,
+    ends_together,
+    ready,
+    sends,
+    show,
+    writer,
+)
 
 from stategraph import (
     END,
@@ -44,7 +55,7 @@ def log_b(state: State):
 def beside_a_chain(saver, node=None, **options):
     """`long` beside a > b > c, and d behind both."""
     graph = build("S>a>b>c>d S>long>d", nodes={"long": node or writer("long")})
-    return graph.compile(saver, schedule="ready", **options)
+    return ready(graph, saver=saver, **options)
 
 
 def ask(state):
@@ -86,7 +97,7 @@ def test_tasks_running_at_an_old_checkpoint_start_again_from_there(drive):
 def test_time_travel_into_a_graph_inside(drive):
     inner = build("S>x>ask>z", nodes={"ask": ask}).compile(schedule="ready", name="inner")
     thread = drive.on(beside_a_chain(InMemorySaver(), inner))
-    with ends_by(by_order("a", "b", "c", "x", "ask", "z", "long")):
+    with ends_in("a", "b", "c", "x", "ask", "z", "long"):
         thread.invoke(EMPTY)
         paused = thread.get_state(subgraphs=True)
         inside = next(each.state for each in paused.tasks if each.name == "long")
@@ -99,9 +110,9 @@ def test_time_travel_into_a_graph_inside(drive):
 def test_nothing_starts_after_the_deadline(drive):
     with virtual_time() as clock:
         nodes = {"a": lambda state: (clock.advance(3600), {"log": ["a"]})[1]}
-        thread = drive.on(build("S>a>b S>c", nodes=nodes).compile(InMemorySaver(), schedule="ready"))
+        thread = drive.on(ready("S>a>b S>c", nodes=nodes))
         deadline = clock.now + timedelta(minutes=1)
-        with ends_by(by_order("c", "a")), pytest.raises(GraphDrained):
+        with ends_in("c", "a"), pytest.raises(GraphDrained):
             thread.invoke(EMPTY, {**CONFIG, "deadline": deadline})
         assert thread.state.values["log"] == ["c", "a"]
         assert thread.invoke(None)["log"] == ["c", "a", "b"]
@@ -113,8 +124,8 @@ def test_a_command_leads_to_a_declared_node(drive):
 
     graph = build("S>long b>x c>x")
     graph.add_node("choose", choose, destinations=("b", "c")).add_edge(START, "choose")
-    app = graph.compile(InMemorySaver(), schedule="ready")
-    with ends_by(by_order("choose", "b", "x", "long")):
+    app = ready(graph)
+    with ends_in("choose", "b", "x", "long"):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["chosen", "b", "x", "long"]
 
 
@@ -131,7 +142,7 @@ def test_a_task_does_not_write_over_what_a_command_has_written(drive):
         last: str
 
     builder = StateGraph(Plain).add_node("ask", lambda _: {"last": interrupt("?")}).add_node("a", log_a)
-    thread = drive.on(builder.add_edge(START, "ask").add_edge(START, "a").compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready(builder.add_edge(START, "ask").add_edge(START, "a")))
     thread.invoke(EMPTY)
     for call in (Command(resume="answer", update={"last": "command"}), None):
         with pytest.raises(ConcurrentUpdateError, match="'ask' started before a Command wrote it") as raised:
@@ -149,7 +160,7 @@ def test_a_node_may_be_named_command():
 
     builder = StateGraph(Plain).add_node("Command", lambda _: {"last": "a"}).add_node("b", lambda _: {"last": "b"})
     app = builder.add_edge(START, "Command").add_edge(START, "b").compile(schedule="ready")
-    with ends_by(by_order("Command", "b")), pytest.raises(ConcurrentUpdateError, match="an edge from one") as raised:
+    with ends_in("Command", "b"), pytest.raises(ConcurrentUpdateError, match="an edge from one") as raised:
         app.invoke({})
     assert raised.value.writer == "Command"
 
@@ -179,8 +190,8 @@ def test_a_changed_graph_continues_running_tasks(drive):
     saver = InMemorySaver()
     graph = build("S>a>b>c>d S>long>d", nodes={"long": ask})
     with ends_by(CHAIN_FIRST):
-        drive.invoke(graph.compile(saver, schedule="ready"), EMPTY, CONFIG)
-    thread = drive.on(build("S>a>b>c>d S>long>new>d", nodes={"long": ask}).compile(saver, schedule="ready"))
+        drive.invoke(ready(graph, saver=saver), EMPTY, CONFIG)
+    thread = drive.on(ready("S>a>b>c>d S>long>new>d", nodes={"long": ask}, saver=saver))
     result = thread.resume("!")
     assert [each for each in result["log"] if each in ("!0", "new")] == ["!0", "new"]
 
@@ -188,7 +199,7 @@ def test_a_changed_graph_continues_running_tasks(drive):
 def test_a_graph_without_a_node_that_is_running_is_refused(drive):
     saver = InMemorySaver()
     drive.invoke(beside_a_chain(saver, ask), EMPTY, CONFIG)
-    changed = build("S>a>b>c>d").compile(saver, schedule="ready")
+    changed = ready("S>a>b>c>d", saver=saver)
     with pytest.raises(GraphChangedError, match="node 'long'"):
         drive.invoke(changed, None, CONFIG)
 
@@ -198,7 +209,7 @@ def test_a_graph_without_a_node_that_is_running_is_refused(drive):
 def test_new_input_or_an_update_as_end_drops_a_removed_node(drive, schedule, how):
     saver = InMemorySaver()
     first = build("S>a S>b>c S>gone r:S=gone", {"S": sends("gone", 1)}, {"gone": ask, "a": ask})
-    drive.invoke(first.compile(saver, schedule="ready"), EMPTY, CONFIG)
+    drive.invoke(ready(first, saver=saver), EMPTY, CONFIG)
     assert under_way(saver) == ["a", "gone", "gone"]
     thread = drive.on(build("S>a S>b>c", nodes={"a": ask}).compile(saver, schedule=schedule))
     if how == "update":
@@ -228,7 +239,7 @@ def test_a_cancelled_call_keeps_what_has_ended():
                 await asyncio.Event().wait()
             return {"log": ["long"]}
 
-        app = build("S>a>b S>long>d b>d", nodes={"long": long}).compile(InMemorySaver(), schedule="ready")
+        app = ready("S>a>b S>long>d b>d", nodes={"long": long})
         call = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
         await started.wait()
         while (await app.aget_state(CONFIG)).values["log"] != ["a", "b"]:
@@ -262,7 +273,7 @@ def test_calls_of_every_task_end_when_the_call_is_cut_off():
             await wait()
             return {"log": ["long"]}
 
-        app = build("S>a>b S>long", nodes={"long": long}).compile(InMemorySaver(), schedule="ready")
+        app = ready("S>a>b S>long", nodes={"long": long})
         call = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
         await begun.wait()
         while (await app.aget_state(CONFIG)).values["log"] != ["a", "b"]:
@@ -303,7 +314,7 @@ def test_a_call_cancelled_while_a_step_is_stored_keeps_what_has_ended_meanwhile(
 
         routes = {"a": lambda _: [Send("c", {})], "S": lambda _: [Send("a", {}, race="r"), Send("b", {}, race="r")]}
         graph = {"edge": "S>a>c S>b", "sends": "S>a S>b r:a=c", "race": "a>c r:S=a|b"}[way]
-        app = build(graph, routes, nodes={"b": b}).compile(saver, schedule="ready")
+        app = ready(graph, routes, nodes={"b": b}, saver=saver)
         call = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
         await saver.storing.wait()
         for _ in range(5):
@@ -331,8 +342,8 @@ def test_tasks_that_share_the_memory_of_a_graph_run_one_after_the_other(drive, s
         "r": lambda _: "agent" if second == "edge" else [Send("agent", EMPTY, key=key)],
     }
     graph = build("S>p S>q>r r:p=agent r:r=agent", routes, {"agent": agent})
-    thread = drive.on(graph.compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("p", "pay", "ask", "agent", "q", "r")):
+    thread = drive.on(ready(graph))
+    with ends_in("p", "pay", "ask", "agent", "q", "r"):
         thread.invoke(EMPTY)
         state = thread.state
         together = second == "another key"
@@ -358,7 +369,7 @@ def test_found_together_only_the_one_at_fault_fails(bad, durability):
         return {"log": ["b"]}
 
     graph = build("S>a S>b>c", nodes={"a": lambda state: {"log": bad}, "b": innocent})
-    app = graph.compile(InMemorySaver(), schedule="ready")
+    app = ready(graph)
     with ends_together(), pytest.raises((TypeError, UnserializableError)):
         app.invoke(EMPTY, CONFIG, durability=durability)
     state = app.get_state(CONFIG)
@@ -371,7 +382,7 @@ def test_found_together_with_the_ends_of_races_only_the_one_at_fault_fails(bad, 
     """The winners are applied one after the other, and the losers of each leave."""
     sends = [Send(node, {"n": n}, race=node) for node in ("v", "w") for n in (1, 2)]
     graph = build("S>a S>b r:S=v|w", {"S": lambda _: sends}, {"a": lambda state: {"log": bad}})
-    app = graph.compile(InMemorySaver(), schedule="ready")
+    app = ready(graph)
     with ends_together(), pytest.raises((TypeError, UnserializableError)):
         app.invoke(EMPTY, CONFIG, durability=durability)
     state = app.get_state(CONFIG)

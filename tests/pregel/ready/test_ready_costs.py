@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kit.graphs import CONFIG
-from kit.ready_graphs import build, by_order, ends_by
+from kit.ready_graphs import ends_in, ready
 
 from stategraph import InMemorySaver
 
@@ -32,8 +32,8 @@ def sizes_of(chains, saver: WeighingSaver):
     graph = " ".join(f"S>{'>'.join(f'c{c:02}n{n}' for n in range(LENGTH))}" for c in range(chains))
     names = [f"c{c:02}n{n}" for n in range(LENGTH) for c in range(chains)]
     nothing = dict.fromkeys(names, lambda state: {})
-    app = build(graph, nodes=nothing).compile(saver, schedule="ready")
-    with ends_by(by_order(*names)):
+    app = ready(graph, nodes=nothing, saver=saver)
+    with ends_in(*names):
         app.invoke({"log": []}, CONFIG)
     return saver.sizes
 

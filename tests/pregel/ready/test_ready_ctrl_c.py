@@ -12,11 +12,11 @@ from typing import Annotated
 
 import pytest
 from kit.graphs import CONFIG
-from kit.ready_graphs import by_order, ends_by
+from kit.ready_graphs import ends_in, ready
 from typing_extensions import TypedDict
 
 import stategraph
-from stategraph import START, InMemorySaver, StateGraph
+from stategraph import START, StateGraph
 from stategraph.pregel.drivers.threads import ThreadDriver
 from stategraph.pregel.drivers.waits import run_task
 
@@ -107,10 +107,10 @@ def test_ctrl_c_loses_nothing(durability, first, apart):
         graph.add_edge(before, after)
     for number in range(first, 10**6, apart):
         runs.clear()
-        app = graph.compile(InMemorySaver(), schedule="ready")
+        app = ready(graph)
         batches = []
         ctrl_c = CtrlC(number, batches)
-        with ends_by(by_order("a", "b", "c")):
+        with ends_in("a", "b", "c"):
             note_batches(batches)
             try:
                 with ctrl_c:

@@ -3,9 +3,9 @@
 import pytest
 from kit.drive import each_case
 from kit.graphs import EMPTY
-from kit.ready_graphs import build, by_order, ends_by, show, writer
+from kit.ready_graphs import ends_in, ready, show, writer
 
-from stategraph import Command, InMemorySaver, interrupt
+from stategraph import Command, interrupt
 
 GRAPHS = {
     "one leads to the other": ("S>x>y S>a>y", "xy", "a / x / y"),
@@ -23,8 +23,8 @@ def nowhere(state):
 
 @each_case("graph, deferred, steps", GRAPHS.values())
 def test_order(drive, graph, deferred, steps):
-    thread = drive.on(build(graph, {"x": nowhere, "y": nowhere}, deferred=deferred).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order(*"abcxyzw")):
+    thread = drive.on(ready(graph, {"x": nowhere, "y": nowhere}, deferred=deferred))
+    with ends_in(*"abcxyzw"):
         thread.invoke(EMPTY)
     assert show(thread.history()) == steps
 
@@ -33,15 +33,15 @@ def test_order(drive, graph, deferred, steps):
 def test_blocked_deferred_nodes_wait_until_no_task_is_running(drive, first):
     """f and h lead to each other, h by a loop. Within the turn f comes first, and it goes elsewhere."""
     routes = {"d": lambda _: ["f", "h"], "f": lambda _: ["k"], "h": nowhere}
-    thread = drive.on(build("S>d r:d=f|h r:f=h|k k>l r:h=d", routes, deferred="fh").compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order(first)):
+    thread = drive.on(ready("S>d r:d=f|h r:f=h|k k>l r:h=d", routes, deferred="fh"))
+    with ends_in(first):
         thread.invoke(EMPTY)
     assert show(thread.history()) == "d / f / k / l / h"
 
 
 def test_deferred_nodes_run_in_order_after_an_edit(drive):
     nodes = {"a": lambda state: {"log": [interrupt("?")]}}
-    thread = drive.on(build("S>a S>x>z>w S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready("S>a S>x>z>w S>y x>y", {}, nodes, "xy"))
     thread.invoke(EMPTY)
     thread.update({"log": ["a by hand"]}, "a")
     assert thread.state.next == ("x",)
@@ -50,7 +50,7 @@ def test_deferred_nodes_run_in_order_after_an_edit(drive):
 
 def test_a_deferred_node_that_interrupts_blocks_the_others(drive):
     nodes = {"x": lambda state: {"log": [interrupt("?")]}, "y": writer("y")}
-    thread = drive.on(build("S>a S>x S>y x>y", {}, nodes, "xy").compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready("S>a S>x S>y x>y", {}, nodes, "xy"))
     assert thread.invoke(EMPTY)["log"] == ["a"]
     assert thread.resume("x")["log"] == ["a", "x", "y"]
 
@@ -58,7 +58,7 @@ def test_a_deferred_node_that_interrupts_blocks_the_others(drive):
 @pytest.mark.parametrize("way", ["edit", "goto"])
 def test_a_pending_deferred_node_that_is_triggered_again_runs(drive, way):
     """a puts d back to sleep, which is awake and waits for it."""
-    thread = drive.on(build("S>a>d", deferred="d").compile(InMemorySaver(), schedule="ready", interrupt_before=["d"]))
+    thread = drive.on(ready("S>a>d", deferred="d", interrupt_before=["d"]))
     thread.invoke(EMPTY)
     assert thread.state.next == ("d",)
     if way == "edit":

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from kit.drive import each_schedule
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import build, by_order, ends_by, sends
+from kit.ready_graphs import build, ends_in, ready, sends
 from kit.ready_random import Died, MortalSaver
 
 from stategraph import (
@@ -33,7 +33,7 @@ def go_on(state):
 
 
 def app_of(saver):
-    return build("S>a r:a=p|x p>x", {"a": go_on}, {"x": ask}).compile(saver, schedule="ready")
+    return ready("S>a r:a=p|x p>x", {"a": go_on}, {"x": ask}, saver=saver)
 
 
 def test_after_an_edit_a_task_sees_the_edited_state_and_takes_its_answer(drive):
@@ -61,7 +61,7 @@ def test_after_two_edits_too(drive):
 
 def test_a_task_that_had_not_started_waits_again_after_an_edit(drive):
     nodes = {name: lambda state, name=name: {"log": [interrupt(name)]} for name in "pqr"}
-    thread = drive.on(build("S>p>d S>q>d S>r>d", nodes=nodes).compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready("S>p>d S>q>d S>r>d", nodes=nodes))
     thread.invoke(EMPTY)
     thread.update({"log": ["p by hand"]}, "p")
     thread.update({"log": ["q by hand"]}, "q")
@@ -80,10 +80,10 @@ def test_after_a_fork(drive, killed):
 
     graph = build("S>a r:a=p|x|z p>x", {"a": lambda state: [*go_on(state), "z"]}, {"x": look})
     saver = MortalSaver()
-    thread = drive.on(graph.compile(saver, schedule="ready"))
+    thread = drive.on(ready(graph, saver=saver))
     thread.invoke(EMPTY)
     thread.update({"log": ["edit"]}, "a")
-    with ends_by(by_order("z", "p", "x")):
+    with ends_in("z", "p", "x"):
         thread.invoke(None)
         old = next(each for each in thread.history() if each.values["log"][-2:] == ["edit", "z"])
         assert old.next == ("p", "x")
@@ -98,8 +98,8 @@ def test_after_a_fork(drive, killed):
 
 
 def test_what_is_triggered_again_while_it_asks_starts_again_after_its_end(drive):
-    thread = drive.on(build("S>u>x S>v u+v>x", nodes={"x": ask}).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("u", "x", "v")):
+    thread = drive.on(ready("S>u>x S>v u+v>x", nodes={"x": ask}))
+    with ends_in("u", "x", "v"):
         thread.invoke(EMPTY)
         assert thread.resume(1)["log"] == ["u", "v", "x=1@1"]
     (asked,) = thread.state.interrupts
@@ -117,7 +117,7 @@ def test_after_a_superstep_of_which_it_was_part(drive):
 
     graph = build("S>x S>p>x", nodes={"x": ask, "p": count})
     drive.invoke(graph.compile(saver), EMPTY, CONFIG)
-    thread = drive.on(graph.compile(saver, schedule="ready"))
+    thread = drive.on(ready(graph, saver=saver))
     (asked,) = thread.state.interrupts
     result = thread.resume({asked.id: 1})
     assert ("x=1@0" in result["log"], len(ran)) == (True, 1)
@@ -127,7 +127,7 @@ def test_a_task_that_resumes_after_an_edit_keeps_its_id_for_itself(drive):
     """Later Sends have the places that those had which the edit has kept; they are other tasks."""
     nodes = {"w": lambda state: {"log": [interrupt(state["n"])]}, "a": ask}
     graph = build("r:S=w|a a>b r:b=w", {"S": lambda _: [*sends("w", 1, 2)(_), "a"], "b": sends("w", 3, 4)}, nodes)
-    thread = drive.on(graph.compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready(graph))
     thread.invoke(EMPTY)
     thread.update({"log": ["edit"]}, "a")
     thread.invoke(None)
@@ -160,7 +160,7 @@ def test_results_recorded_by_supersteps_for_a_running_task_are_found_by_it(drive
         graph = build("S>a>d S>b>e S>c>f", nodes=nodes)
         return graph.compile(saver, schedule=schedule)
 
-    with ends_by(by_order("a", "d", "b", "c")):
+    with ends_in("a", "d", "b", "c"):
         # b and c have started, and nobody has recorded anything of them, as after a kill.
         drive.stream(app_in("ready"), EMPTY, CONFIG, stream_mode="updates", take=2)
     drive.invoke(app_in("supersteps"), None, CONFIG)
@@ -177,8 +177,8 @@ def test_an_edit_without_as_node_is_not_from_a_running_node(drive, durability):
     def fail(state):
         raise ValueError
 
-    thread = drive.on(build("S>a>q>z S>b", nodes={"q": fail}).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("a", "b", "q")), pytest.raises(ValueError):
+    thread = drive.on(ready("S>a>q>z S>b", nodes={"q": fail}))
+    with ends_in("a", "b", "q"), pytest.raises(ValueError):
         thread.invoke(EMPTY, durability=durability)
     with pytest.raises(InvalidUpdateError, match="specify as_node: a, b"):
         thread.update({"log": ["edit"]})
@@ -192,10 +192,10 @@ def test_in_a_fork_a_memory_goes_back_to_where_its_task_had_started(drive, node)
     agent = build("S>i>ask", nodes={"ask": lambda state: {"log": [interrupt("?")]}}).compile(checkpointer=True)
     way, routes = "S>agent S>a>b", {"S": lambda _: [Send("agent", EMPTY, key="k")]}
     graph = build(way if node == "graph" else "r:S=agent S>a>b", routes, {"agent": agent})
-    thread = drive.on(graph.compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready(graph))
     logs = []
     for answer in ("1", "2"):
-        with ends_by(by_order("i", "ask", "agent", "a", "b")):
+        with ends_in("i", "ask", "agent", "a", "b"):
             thread.invoke({"log": Overwrite([])})
         logs.append(thread.resume(answer)["log"])
     asked = next(each for each in thread.history() if "agent" in each.next)
@@ -222,7 +222,7 @@ def test_a_failed_task_keeps_its_results_though_it_is_triggered_again(drive, dur
             raise OSError("it is down")
         return {"log": [f"x@{len(state['log'])}"]}
 
-    thread = drive.on(build("S>a r:a=p|x p>x", {"a": go_on}, {"x": x}).compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready("S>a r:a=p|x p>x", {"a": go_on}, {"x": x}))
     with pytest.raises(OSError):
         thread.invoke(EMPTY, durability=durability)
     for _ in range(edits):
@@ -242,18 +242,18 @@ def test_a_task_started_by_a_join_has_the_sources_that_arrived(drive, wait, way)
     builder = build("S>a S>b S>x S>y S>z", nodes={"d": d, "x": ask, "y": ask, "z": ask}).add_node("d", d)
     builder.add_edge(["a", "b"], "d", wait=wait)
     saver = InMemorySaver()
-    ready, steps = builder.compile(saver, schedule="ready"), builder.compile(saver)
+    soon, steps = ready(builder, saver=saver), builder.compile(saver)
     durability = "exit" if way == "exit" else "sync"
-    drive.invoke(ready, EMPTY, CONFIG, durability=durability)
-    (first,) = [each.interrupts[0].id for each in drive.get_state(ready, CONFIG).tasks if each.name == "z"]
-    drive.invoke(ready, Command(resume={first: "!"}), CONFIG, durability=durability)
+    drive.invoke(soon, EMPTY, CONFIG, durability=durability)
+    (first,) = [each.interrupts[0].id for each in drive.get_state(soon, CONFIG).tasks if each.name == "z"]
+    drive.invoke(soon, Command(resume={first: "!"}), CONFIG, durability=durability)
     for name in {"edit": "x", "two edits": "xy"}.get(way, ""):
-        drive.update_state(ready, CONFIG, {"log": [f"{name} by hand"]}, name)
+        drive.update_state(soon, CONFIG, {"log": [f"{name} by hand"]}, name)
     if way == "there and back":
         drive.invoke(steps, None, CONFIG)
     if way == "fork":
-        drive.invoke(ready, None, drive.get_state(ready, CONFIG).config)
-    thread = drive.on(steps if way == "supersteps" else ready)
+        drive.invoke(soon, None, drive.get_state(soon, CONFIG).config)
+    thread = drive.on(steps if way == "supersteps" else soon)
     (asked,) = [each.interrupts[0].id for each in thread.state.tasks if each.name == "d"]
     answers = {each.id: "!" for each in thread.state.interrupts}
     assert asked in answers
@@ -272,7 +272,7 @@ def test_an_edit_as_a_node_of_one_branch_leaves_the_others_unchanged(drive, by, 
         return {"log": ["video"]}
 
     builder = build("S>fetch>parse S>video parse+video>report", nodes={"video": video})
-    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready(builder))
     with pytest.raises(OSError):
         thread.invoke(EMPTY, on_failure="finish", durability=durability)
     thread.update({"log": ["edit"]}, by)
@@ -297,11 +297,11 @@ def test_an_edit_as_a_node_replaces_what_that_node_had_led_to(drive):
 def test_input_that_an_edit_left_pending_is_applied_before_any_task_starts(drive):
     """Also before Sends, which else start at once: one of them may end first, while START's router is at work."""
     builder = build("S>a>b r:b=c", {"b": lambda state: [Send("c", {"n": 1})]})
-    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready(builder))
     thread.update({"log": ["input"]}, "__input__")
     thread.update({"log": ["edit"]}, "b")
     assert thread.state.next == ("c", "__start__")
-    with ends_by(by_order("c", "__start__")):
+    with ends_in("c", "__start__"):
         assert thread.invoke(None)["log"] == ["edit", "input", "c1", "a", "b", "c1"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.graphs import CONFIG, EMPTY, graph_of
-from kit.ready_graphs import State, beside_a_chain, build, by_order, ends_by, writer
+from kit.ready_graphs import State, beside_a_chain, build, by_order, ends_by, ends_in, ready, writer
 from kit.ready_random import by_chance, make_graph
 
 from stategraph import (
@@ -119,7 +119,7 @@ def test_an_unused_answer_is_kept(drive, saver):
         return {"log": [f"first {answer}"]}
 
     graph = build("S>first>x S>second>y S>q", nodes={"first": first, "second": lambda state: {"log": [interrupt("second?")]}})
-    thread = drive.on(graph.compile(saver, schedule="ready"))
+    thread = drive.on(ready(graph, saver=saver))
     one_by_one = {**CONFIG, "max_concurrency": 1}
     thread.invoke(EMPTY, one_by_one, **EXIT)
     answers = {each.id: each.value for each in thread.state.interrupts}
@@ -168,7 +168,7 @@ def test_a_failure_keeps_finished_work(drive, saver, handled):
 
     graph = build("S>a>b>c")
     graph.add_node("long", fail, error_handler=mend if handled else None).add_edge(START, "long")
-    thread = drive.on(graph.compile(saver, schedule="ready", on_failure="finish"))
+    thread = drive.on(ready(graph, saver=saver, on_failure="finish"))
     with pytest.raises(LookupError if handled else ArithmeticError):
         thread.invoke(EMPTY, **EXIT)
     assert steps(drive, thread.app) == [("loop", 3)]
@@ -198,7 +198,7 @@ def test_sends_and_joins_start_again(drive, saver):
 
     builder = graph_of(State, "S>beside [work,beside]>sum", work=work, sum=writer("sum"), beside=ask)
     builder.add_conditional_edges(START, lambda state: [Send("work", {"n": n}) for n in "abc"], ["work"])
-    thread = drive.on(builder.compile(saver, schedule="ready"))
+    thread = drive.on(ready(builder, saver=saver))
     thread.invoke(EMPTY, **EXIT)
     while questions := thread.state.interrupts:
         result = thread.resume({questions[-1].id: "!"}, **EXIT)
@@ -212,7 +212,7 @@ def test_a_race_starts_again(drive, saver):
     builder = StateGraph(State).add_node("run", run).add_node("beside", writer("beside"))
     sends = [Send("run", {"name": name}, race="r") for name in "xy"]
     builder.add_conditional_edges(START, lambda state: [*sends, "beside"], ["run", "beside"])
-    thread = drive.on(builder.compile(saver, schedule="ready"))
+    thread = drive.on(ready(builder, saver=saver))
     thread.invoke(EMPTY, **EXIT)
     second = thread.state.interrupts[1]
     assert thread.resume({second.id: "y"}, **EXIT)["log"] == ["beside", "y"]
@@ -230,8 +230,8 @@ def test_a_stopped_run_resumes(drive, saver):
         return {"log": ["b"]}
 
     graph = build("S>a>b>c>d S>long>d", nodes={"b": stop})
-    app = graph.compile(saver, schedule="ready")
-    with ends_by(by_order("a", "b", "c", "long")):
+    app = ready(graph, saver=saver)
+    with ends_in("a", "b", "c", "long"):
         with pytest.raises(GraphDrained):
             drive.invoke(app, EMPTY, CONFIG, control=control, **EXIT)
         assert sorted(drive.invoke(app, None, CONFIG, **EXIT)["log"]) == sorted(order)
@@ -286,7 +286,7 @@ def test_alternating_durabilities_end_with_the_same_tasks(graph, order, races):
         saver = InMemorySaver()
         given = EMPTY
         for _ in range(60):
-            app = make_graph(graph, even=True, races=races).compile(saver, schedule="ready")
+            app = ready(make_graph(graph, even=True, races=races), saver=saver)
             with ends_by(by_chance(order)):
                 app.invoke(given, CONFIG, durability=dice.choice(["sync", "async", "exit", "exit"]) if mixed else "sync")
             waiting = app.get_state(CONFIG).interrupts
@@ -366,7 +366,7 @@ def test_only_answered_tasks_run(drive, saver):
 
         return node
 
-    thread = drive.on(build("S>a S>b S>c", nodes={"b": asks("b"), "c": asks("c")}).compile(saver, schedule="ready"))
+    thread = drive.on(ready("S>a S>b S>c", nodes={"b": asks("b"), "c": asks("c")}, saver=saver))
     thread.invoke(EMPTY, **EXIT)
     for name in "cb":
         ran.clear()

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from kit.drive import each_schedule
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import build, by_order, ends_by
+from kit.ready_graphs import build, ends_in, ready
 
 from stategraph import Command, InMemorySaver, Send, interrupt, task
 
@@ -39,7 +39,7 @@ def test_tasks_started_by_a_fork_start_again_from_its_config(drive, schedule, du
 def test_calls_do_not_carry_over_finished_tasks(drive):
     """Each call answers the only question, and another task asks the next one."""
     saver = InMemorySaver()
-    thread = drive.on(build("S>a>b>a", nodes={"a": ask}).compile(saver, schedule="ready"))
+    thread = drive.on(ready("S>a>b>a", nodes={"a": ask}, saver=saver))
     thread.invoke(EMPTY, **EXIT)
     stored = []
     for _ in range(4):
@@ -72,7 +72,7 @@ def test_calls_carry_over_only_unfinished_tasks(drive, ends):
         graph.add_node("a", fail_when_asked, error_handler=go_back).add_edge("b", "a")
     else:
         graph.add_node("a", ask).add_edge("b", "a").add_edge("a", "b")
-    thread = drive.on(graph.compile(saver, schedule="ready"))
+    thread = drive.on(ready(graph, saver=saver))
     thread.invoke(EMPTY, **EXIT)
     stored = []
     for _ in range(4):
@@ -98,8 +98,8 @@ def test_calls_of_a_cancelled_task_are_carried_over(drive):
         return {"log": [found + interrupt("?")]}
 
     cut = [CutOff()]
-    thread = drive.on(build("S>a>b>c S>long", nodes={"long": long}).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("a", "long", "b", "c")):
+    thread = drive.on(ready("S>a>b>c S>long", nodes={"long": long}))
+    with ends_in("a", "long", "b", "c"):
         with pytest.raises(CutOff):
             thread.invoke(EMPTY)
         thread.invoke(None, **EXIT)
@@ -112,7 +112,7 @@ def test_a_graph_inside_outlives_calls_that_answer_others(drive, calls):
     """What it has stored names the checkpoint of the first call, in which it was not stored yet."""
     ran, saver = [], InMemorySaver()
     nested = build("S>first>t", nodes={"first": lambda state: ran.append(1), "t": ask}).compile()
-    thread = drive.on(build("S>sub S>a>b>a", nodes={"sub": nested, "a": ask}).compile(saver, schedule="ready"))
+    thread = drive.on(ready("S>sub S>a>b>a", nodes={"sub": nested, "a": ask}, saver=saver))
     thread.invoke(EMPTY, **EXIT)
 
     def answer(node):
@@ -138,11 +138,11 @@ def test_an_answer_is_kept_if_its_task_was_cancelled_before_using_it(drive, sche
 
     cut = []
     graph, saver = build("S>first S>second", nodes={"first": ask, "second": second}), InMemorySaver()
-    thread = drive.on(graph.compile(saver, schedule="ready"))
+    thread = drive.on(ready(graph, saver=saver))
     thread.invoke(EMPTY, **EXIT)
     answers = {each.id: each.value for each in thread.state.interrupts}
     cut.append(CutOff())
-    with ends_by(by_order("first", "second")), pytest.raises(CutOff):
+    with ends_in("first", "second"), pytest.raises(CutOff):
         thread.resume(answers, **EXIT)
     assert thread.state.values["log"] == ["?"]
     assert drive.invoke(graph.compile(saver, schedule=schedule), None, CONFIG, durability=then)["log"] == ["?", "second?"]

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 from kit import cluster
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, sends, show, writer
+from kit.ready_graphs import (
+    beside_a_chain,
+    build,
+    by_order,
+    ends_by,
+    ends_in,
+    ready,
+    sends,
+    show,
+    writer,
+)
 
 from stategraph import (
     START,
@@ -161,13 +171,13 @@ def test_answers_to_several_questions_survive_a_crash(drive, saver):
 
     def app():
         nodes = {"soon": lambda state: {"log": ["soon " + interrupt("soon?")]}, "late": late}
-        return build("S>soon>x S>late", nodes=nodes).compile(saver, schedule="ready")
+        return ready("S>soon>x S>late", nodes=nodes, saver=saver)
 
     drive.invoke(app(), EMPTY, CONFIG)
     ids = {each.value: each.id for each in drive.get_state(app(), CONFIG).interrupts}
     dies[:] = [True]
     answers = {ids["soon?"]: "one", ids["late?"]: "two"}
-    with ends_by(by_order("soon", "x", "late")), pytest.raises(Died):
+    with ends_in("soon", "x", "late"), pytest.raises(Died):
         drive.invoke(app(), Command(resume=answers), CONFIG)
     assert drive.get_state(app(), CONFIG).values["log"] == ["soon one", "x"]
     assert drive.invoke(app(), None, CONFIG)["log"] == ["soon one", "x", "late two"]
@@ -177,17 +187,17 @@ def test_answers_to_several_questions_survive_a_crash(drive, saver):
 
 
 def test_coroutines_run_at_the_same_time():
-    ready = asyncio.Event()
+    begun = asyncio.Event()
 
     async def late(state):
-        await asyncio.wait_for(ready.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 10)
         return {"log": ["late"]}
 
     async def last(state):
-        ready.set()
+        begun.set()
         return {"log": ["last"]}
 
-    app = build("S>a>b>last S>late", nodes={"late": late, "last": last}).compile(InMemorySaver(), schedule="ready")
+    app = ready("S>a>b>last S>late", nodes={"late": late, "last": last})
     assert asyncio.run(app.ainvoke(EMPTY, CONFIG))["log"] == ["a", "b", "last", "late"]
     assert show([*app.get_state_history(CONFIG)]) == "a / b / last / late"
 
@@ -240,7 +250,7 @@ def test_a_drained_run_can_be_resumed(drive, saver):
         return {"log": ["long"]}
 
     thread = drive.on(beside_a_chain(saver, stop))
-    with ends_by(by_order("a", "long", "b")):
+    with ends_in("a", "long", "b"):
         with pytest.raises(GraphDrained):
             thread.invoke(EMPTY, control=control)
         # b was at work, and has ended; nothing has started since.
@@ -268,7 +278,7 @@ def test_retries_and_timeouts_are_as_ever(drive):
     graph = build("S>a>b")
     graph.add_node("stuck", lambda state: leave.wait(10), timeout=0.05)
     graph.add_edge(START, "stuck")
-    thread = drive.on(graph.compile(InMemorySaver(), schedule="ready", on_failure="finish"))
+    thread = drive.on(ready(graph, on_failure="finish"))
     with pytest.raises(NodeTimeoutError):
         thread.invoke(EMPTY)
     leave.set()
@@ -293,7 +303,7 @@ __all__ = ["StateGraph"]
 
 def test_equal_sends_and_many_of_them_each_run_once(drive):
     """Also where a breakpoint holds them: what is kept is told by its place, not by what it says."""
-    thread = drive.on(build("r:S=w w>sum", {"S": sends("w", *[1] * 300)}).compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready("r:S=w w>sum", {"S": sends("w", *[1] * 300)}))
     assert thread.invoke(EMPTY, interrupt_before=["w"])["log"] == []
     assert thread.state.next == ("w",) * 300
     assert thread.invoke(None)["log"] == ["w1"] * 300 + ["sum"]

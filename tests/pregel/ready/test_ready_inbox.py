@@ -3,7 +3,7 @@
 import pytest
 from kit.drive import each_durability
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import build, by_order, ends_by
+from kit.ready_graphs import build, by_order, ends_by, ends_in, ready
 
 from stategraph import CheckpointConflictError, Command, Send, interrupt
 from stategraph.checkpoint.base import POST, POST_TASK_ID
@@ -37,7 +37,7 @@ def posting(name, saver, *words):
 def app_of(saver, graph="S>a>b>c>d S>long>d", **nodes):
     """`long` beside a > b > c, which end before it begins, and d behind both."""
     made = {name: saw(name) for name in ("a", "b", "c", "d", "long")} | nodes
-    return build(graph, nodes=made).compile(saver, schedule="ready", inbox=True)
+    return ready(graph, nodes=made, saver=saver, inbox=True)
 
 
 def posted(saver):
@@ -136,7 +136,7 @@ def test_after_a_failure_what_ends_takes_it(drive, saver):
         raise ValueError("no luck")
 
     thread = drive.on(app_of(saver, a=posting("a", saver, "word"), long=fail))
-    with ends_by(by_order("long", "a")), pytest.raises(ValueError, match="no luck"):
+    with ends_in("long", "a"), pytest.raises(ValueError, match="no luck"):
         thread.invoke(EMPTY)
     assert thread.state.values["log"] == ["a0", "word"]
     assert drive.invoke(app_of(saver), None, CONFIG)["log"] == ["a0", "word", "b2", "c3", "long0", "d5"]
@@ -149,8 +149,8 @@ def test_sends_that_wait_and_joins_keep_their_places(drive, saver):
     builder = build("S>a r:a=w w+long>d S>long", {"a": split}, {"a": posting("a", saver, "word"), "d": saw("d")})
     builder.nodes.pop("w")
     builder.add_node("w", lambda state: {"log": [f"w{state['log'][0]}"]})
-    app = builder.compile(saver, schedule="ready", inbox=True)
-    with ends_by(by_order("a", "w", "long")):
+    app = ready(builder, saver=saver, inbox=True)
+    with ends_in("a", "w", "long"):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a0", "word", "wx", "wy", "long", "d5"]
 
 
@@ -158,7 +158,7 @@ def test_sends_that_wait_and_joins_keep_their_places(drive, saver):
 def test_joins_in_waves(drive, saver, kind):
     builder = build("S>a>b S>long", nodes={"a": posting("a", saver, "word"), "b": saw("b")})
     builder.add_node("d", saw("d")).add_edge(["b", "long"], "d", wait=kind)
-    app = builder.compile(saver, schedule="ready", inbox=True)
+    app = ready(builder, saver=saver, inbox=True)
     end = drive.invoke(app, EMPTY, CONFIG)["log"]
     assert end == ["a0", "word", "b2", *(["d3", "long"] if kind == "any" else ["long", "d4"])] or (
         kind == "any" and end == ["a0", "word", "b2", "long", "d3"]

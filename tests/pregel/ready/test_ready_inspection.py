@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import beside_a_chain, build, by_order, ends_by
+from kit.ready_graphs import beside_a_chain, build, ends_in, ready
 
 from stategraph import END, Command, InMemorySaver, SqliteSaver, interrupt, task
 from stategraph.checkpoint.base import UNDER_WAY
@@ -32,7 +32,7 @@ def ask(state):
 
 def test_explain_distinguishes_running_tasks_and_those_waiting_for_them(drive):
     app = beside_a_chain(InMemorySaver(), ask, interrupt_before=["c"])
-    with ends_by(by_order("a", "b", "c", "long")):
+    with ends_in("a", "b", "c", "long"):
         drive.invoke(app, EMPTY, CONFIG)
     found = drive.call(app, "explain", CONFIG)
     assert found["long"].why == "it is paused: it asked 'really?' and waits for the answer"
@@ -51,7 +51,7 @@ def test_explain_reports_cancelled_tasks(drive):
         raise Died
 
     app = beside_a_chain(InMemorySaver(), die)
-    with ends_by(by_order("a", "long")), pytest.raises(Died):
+    with ends_in("a", "long"), pytest.raises(Died):
         drive.invoke(app, EMPTY, CONFIG)
     found = drive.call(app, "explain", CONFIG)
     assert found["long"] == ("next", STARTED, ())
@@ -68,8 +68,8 @@ def test_explain_is_accurate_while_a_run_is_in_progress():
         look.join()
         return {}
 
-    app = build("S>a>b S>long", nodes={"b": b}).compile(InMemorySaver(), schedule="ready")
-    with ends_by(by_order("a", "b", "long")):
+    app = ready("S>a>b S>long", nodes={"b": b})
+    with ends_in("a", "b", "long"):
         app.invoke(EMPTY, CONFIG)
     assert (told["long"].why, told["b"].why) == (STARTED, STARTS)
 
@@ -79,7 +79,7 @@ def test_a_bar_spans_the_steps_in_which_its_task_was_running():
         return {"log": ["long"]}
 
     app = beside_a_chain(InMemorySaver(), long)
-    with ends_by(by_order("a", "b", "c", "long")):
+    with ends_in("a", "b", "c", "long"):
         app.invoke(EMPTY, CONFIG)
     drawn = timeline(app, CONFIG)
     # The driver of this test runs the tasks one after the other: move the start of one as a real one would.
@@ -95,7 +95,7 @@ def test_a_bar_spans_the_steps_in_which_its_task_was_running():
 def test_a_report_shows_the_graph_inside_of_a_task_that_started_some_steps_before(tmp_path):
     inner = build("S>p>q").compile(schedule="ready", name="inner")
     app = beside_a_chain(InMemorySaver(), inner)
-    with ends_by(by_order("a", "b", "c", "p", "q", "long")):
+    with ends_in("a", "b", "c", "p", "q", "long"):
         app.invoke(EMPTY, CONFIG)
     drawn = timeline(app, CONFIG)
     assert {bar.row: drawn.steps[bar.step].number for bar in drawn.bars if "long" in bar.row} == {
@@ -109,7 +109,7 @@ def test_a_report_shows_the_graph_inside_of_a_task_that_started_some_steps_befor
 
 def test_an_interrupt_is_drawn_in_the_steps_of_its_start_and_answer():
     app = beside_a_chain(InMemorySaver(), ask)
-    with ends_by(by_order("a", "b", "c", "long")):
+    with ends_in("a", "b", "c", "long"):
         app.invoke(EMPTY, CONFIG)
         app.invoke(Command(resume="yes"), CONFIG)
     drawn = timeline(app, CONFIG)
@@ -119,7 +119,7 @@ def test_an_interrupt_is_drawn_in_the_steps_of_its_start_and_answer():
 
 def test_a_report_shows_no_internal_marks_and_shows_nested_interrupts(tmp_path):
     app = beside_a_chain(InMemorySaver(), build("S>p", nodes={"p": ask}).compile(schedule="ready"))
-    with ends_by(by_order("a", "p", "long", "b", "c")):
+    with ends_in("a", "p", "long", "b", "c"):
         app.invoke(EMPTY, {**CONFIG, "metadata": {"mine": 1}})
     assert UNDER_WAY in app.get_state(CONFIG).metadata
     page = report(app, CONFIG, tmp_path / "run.html").read_text()
@@ -131,7 +131,7 @@ def test_a_report_shows_no_internal_marks_and_shows_nested_interrupts(tmp_path):
 def test_a_task_that_several_steps_show_is_counted_once(tmp_path, calls):
     """The step in which it started and asked, and the one in which it waits or has ended."""
     app = beside_a_chain(InMemorySaver(), ask)
-    with ends_by(by_order("a", "b", "c", "long")):
+    with ends_in("a", "b", "c", "long"):
         for given in [EMPTY, Command(resume="yes")][:calls]:
             app.invoke(given, CONFIG)
     assert TIMES not in report(app, CONFIG, tmp_path / "run.html").read_text()
@@ -159,7 +159,7 @@ def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since():
 
     app = beside_a_chain(InMemorySaver(), long)
     pages = ThreadPages(app, index)
-    with ends_by(by_order("a", "b", "c", "long")):
+    with ends_in("a", "b", "c", "long"):
         app.invoke(EMPTY, CONFIG)
     index.refresh(app)
     assert '"long": {"paused": 1}' in json.dumps(pages.steps())
@@ -186,8 +186,8 @@ def test_a_blocked_node_is_not_shown_as_running(nested):
 
     app = beside_a_chain(InMemorySaver(), long)
     if nested:
-        app = build("S>box", nodes={"box": app.copy({"checkpointer": None})}).compile(InMemorySaver(), schedule="ready")
-    with ends_by(by_order("box", "a", "b", "c", "long")):
+        app = ready("S>box", nodes={"box": app.copy({"checkpointer": None})})
+    with ends_in("box", "a", "b", "c", "long"):
         app.invoke(EMPTY, CONFIG)
         app.invoke(Command(resume="yes"), CONFIG)
     before = "box:" if nested else ""
@@ -207,7 +207,7 @@ def test_a_task_that_failed_some_steps_ago_is_shown_as_running_when_it_runs_agai
         return {"log": ["long"]}
 
     app = beside_a_chain(InMemorySaver(), long, on_failure="finish")
-    with ends_by(by_order("a", "long", "b", "c")):
+    with ends_in("a", "long", "b", "c"):
         with pytest.raises(ValueError, match="no luck"):
             app.invoke(EMPTY, CONFIG)
         app.invoke(None, CONFIG)
@@ -217,7 +217,7 @@ def test_a_task_that_failed_some_steps_ago_is_shown_as_running_when_it_runs_agai
 def test_the_steps_of_a_page_are_those_of_the_report_wherever_it_begins(tmp_path):
     inner = build("S>p>q").compile(schedule="ready", name="inner")
     app = beside_a_chain(InMemorySaver(), inner)
-    with ends_by(by_order("a", "b", "c", "p", "q", "long")):
+    with ends_in("a", "b", "c", "p", "q", "long"):
         app.invoke(EMPTY, CONFIG)
     index = ThreadIndex("t")
     index.refresh(app)
@@ -229,8 +229,8 @@ def test_the_steps_of_a_page_are_those_of_the_report_wherever_it_begins(tmp_path
 
 
 def test_checkpoints_are_shown_with_all_that_is_pending(drive):
-    thread = drive.on(build("S>a>d S>long>d S>b").compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("a", "long", "d")):
+    thread = drive.on(ready("S>a>d S>long>d S>b"))
+    with ends_in("a", "long", "d"):
         chunks = thread.stream(EMPTY, stream_mode=["checkpoints", "debug"], interrupt_before=["b"])
     shown = [data for mode, data in chunks if mode == "checkpoints"]
     history = thread.history()[::-1]
@@ -247,8 +247,8 @@ def test_checkpoints_are_shown_with_all_that_is_pending(drive):
 def test_a_history_shows_what_each_state_shows(drive, tmp_path, stored):
     """Also the questions of tasks that have started at an earlier checkpoint."""
     saver = InMemorySaver() if stored == "memory" else SqliteSaver(str(tmp_path / "threads.db"))
-    thread = drive.on(build("S>a>b>c S>long", nodes={"long": ask}).compile(saver, schedule="ready"))
-    with ends_by(by_order("a", "b", "c", "long")):
+    thread = drive.on(ready("S>a>b>c S>long", nodes={"long": ask}, saver=saver))
+    with ends_in("a", "b", "c", "long"):
         thread.invoke(EMPTY)
     history = thread.history()
     assert [each.next for each in history[:-1]] == [("long",), ("c", "long"), ("b", "long"), ("a", "long")]
@@ -258,8 +258,8 @@ def test_a_history_shows_what_each_state_shows(drive, tmp_path, stored):
 
 def test_checkpoints_are_shown_with_waiting_tasks_that_start_in_them(drive):
     """b waits for x, which then leads elsewhere."""
-    app = build("S>a>b r:x=b|E S>x", {"x": lambda _: END}).compile(InMemorySaver(), schedule="ready")
-    with ends_by(by_order("a", "x", "b")):
+    app = ready("S>a>b r:x=b|E S>x", {"x": lambda _: END})
+    with ends_in("a", "x", "b"):
         chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["checkpoints", "debug"])
     shown = [data["next"] for mode, data in chunks if mode == "checkpoints"]
     assert shown == [["__start__"], ["a", "x"], ["b", "x"], ["b"], []]
@@ -292,8 +292,8 @@ def test_a_task_is_shown_with_the_input_that_it_was_called_with(nested, looked_a
     graph = build("S>a>b>c S>long", nodes={"long": long})
     if nested:
         graph = build("S>box", nodes={"box": graph.compile(schedule="ready")})
-    with ends_by(by_order("box", "a", "b", "c", "long")):
-        graph.compile(saver, schedule="ready").invoke(EMPTY, CONFIG)
+    with ends_in("box", "a", "b", "c", "long"):
+        ready(graph, saver=saver).invoke(EMPTY, CONFIG)
     app = graph.compile(saver, schedule=looked_at_by)
     assert [str(each) for each in seen] == list_inputs(app, "box:long" if nested else "long") == ["{'log': []}"]
 
@@ -303,7 +303,7 @@ def test_a_task_that_failed_is_shown_with_the_input_that_it_was_called_with(tmp_
         raise ValueError("no luck")
 
     app = beside_a_chain(InMemorySaver(), long, on_failure="finish")
-    with ends_by(by_order("a", "b", "c", "long")), pytest.raises(ValueError, match="no luck"):
+    with ends_in("a", "b", "c", "long"), pytest.raises(ValueError, match="no luck"):
         app.invoke(EMPTY, CONFIG)
     assert {*list_inputs(app, "long")} == {"{'log': []}"}
     index = ThreadIndex("t")
@@ -319,7 +319,7 @@ def test_a_task_that_failed_is_shown_with_the_input_that_it_was_called_with(tmp_
 
 def test_a_task_whose_origin_was_deleted_is_shown_with_its_new_input():
     app = beside_a_chain(InMemorySaver(), ask)
-    with ends_by(by_order("a", "b", "c", "long")):
+    with ends_in("a", "b", "c", "long"):
         app.invoke(EMPTY, {**CONFIG, "run_id": "first"}, interrupt_before=["b"])
         app.invoke(None, {**CONFIG, "run_id": "second"})
     [shown] = [task for task in app.get_state(CONFIG).tasks if task.name == "long"]
@@ -339,7 +339,7 @@ def test_an_open_failure_is_shown_once(tmp_path, nested):
         return {"log": ["long"]}
 
     app = beside_a_chain(InMemorySaver(), build("S>p", nodes={"p": long}).compile() if nested else long, on_failure="finish")
-    with ends_by(by_order("a", "p", "long", "b", "c")), pytest.raises(ValueError, match="luck no"):
+    with ends_in("a", "p", "long", "b", "c"), pytest.raises(ValueError, match="luck no"):
         app.invoke(EMPTY, CONFIG)
     page = report(app, CONFIG, tmp_path / "run.html").read_text()
     assert "Earlier errors" not in page
@@ -366,7 +366,7 @@ def test_a_failure_that_an_error_handler_takes_stays_an_earlier_error(tmp_path):
 
     graph = build("S>a>b>c")
     graph.add_node("long", long, error_handler=lambda state: {"log": [interrupt("go on?")]})
-    app = graph.add_edge("__start__", "long").compile(InMemorySaver(), schedule="ready")
+    app = ready(graph.add_edge("__start__", "long"))
     app.invoke(EMPTY, CONFIG)
     app.invoke(Command(resume="yes"), CONFIG)
     assert "Earlier errors" in report(app, CONFIG, tmp_path / "run.html").read_text()
@@ -376,9 +376,9 @@ def test_a_failure_that_an_error_handler_takes_stays_an_earlier_error(tmp_path):
 def test_a_running_task_of_a_removed_node_is_shown_with_its_interrupt():
     saver = InMemorySaver()
     graph = build("S>a>b>c S>long S>other", nodes={"long": ask, "other": ask})
-    with ends_by(by_order("a", "b", "c", "long", "other")):
-        graph.compile(saver, schedule="ready").invoke(EMPTY, CONFIG)
-    trace = read_trace(build("S>a>b>c").compile(saver, schedule="ready"), CONFIG)
+    with ends_in("a", "b", "c", "long", "other"):
+        ready(graph, saver=saver).invoke(EMPTY, CONFIG)
+    trace = read_trace(ready("S>a>b>c", saver=saver), CONFIG)
     told = [(task.name, task.state, [each.value for each in task.questions]) for task in trace.steps[-1].tasks]
     assert sorted(told) == [("long", "paused", ["really?"]), ("other", "paused", ["really?"])]
     [remark] = trace.remarks
@@ -388,7 +388,7 @@ def test_a_running_task_of_a_removed_node_is_shown_with_its_interrupt():
 def test_a_task_that_has_ended_in_the_one_step_of_a_call_is_shown_as_done():
     """With durability "exit", its result is stored nowhere else than in the state."""
     app = beside_a_chain(InMemorySaver(), ask)
-    with ends_by(by_order("a", "b", "c", "long")):
+    with ends_in("a", "b", "c", "long"):
         app.invoke(EMPTY, CONFIG, durability="exit")
         app.invoke(Command(resume="yes"), CONFIG, durability="exit")
     assert app.get_state(CONFIG).next == ()

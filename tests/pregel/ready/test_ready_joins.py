@@ -4,7 +4,15 @@ import pytest
 from kit import flow_graphs
 from kit.flow_cases import CASES
 from kit.graphs import EMPTY
-from kit.ready_graphs import build, by_order, ends_by, ends_together, sends, show, times
+from kit.ready_graphs import (
+    ends_by,
+    ends_in,
+    ends_together,
+    ready,
+    sends,
+    show,
+    times,
+)
 
 from stategraph import Command, InMemorySaver, Overwrite, interrupt
 
@@ -21,7 +29,7 @@ OTHERWISE = {
 @pytest.mark.parametrize("number", CASES)
 def test_joins_open_as_in_supersteps_if_tasks_end_together(number):
     case = CASES[number]
-    app = flow_graphs.build(case.graph, case.script).compile(InMemorySaver(), schedule="ready")
+    app = ready(flow_graphs.build(case.graph, case.script))
     with ends_together():
         app.invoke(EMPTY, CONFIG)
         if app.get_state(CONFIG).interrupts:
@@ -58,7 +66,7 @@ ONE_BY_ONE = {
 @pytest.mark.parametrize("saved", [True, False])
 def test_one_end_after_the_other(drive, graph, script, order, steps, saved):
     app = flow_graphs.build(graph, script).compile(InMemorySaver() if saved else None, schedule="ready")
-    with ends_by(by_order(*order)):
+    with ends_in(*order):
         result = drive.invoke(app, EMPTY, CONFIG)
     assert [text for _, text in result["log"]] == steps.replace(" / ", " ").split()
     if saved:
@@ -67,7 +75,7 @@ def test_one_end_after_the_other(drive, graph, script, order, steps, saved):
 
 def test_what_is_late_is_late_after_an_edit(drive):
     app = flow_graphs.build("S>a S>b S>c [a,b]any>d", {"b": ["ask", None], "c": ["ask", None]})
-    app = app.compile(InMemorySaver(), schedule="ready")
+    app = ready(app)
     drive.invoke(app, EMPTY, CONFIG)
     drive.update_state(app, CONFIG, {"log": [(9, "c")]}, "c")
     state = drive.get_state(app, CONFIG)
@@ -96,7 +104,7 @@ def test_a_join_for_all_waits_for_what_still_leads_to_its_sources(drive, graph, 
         number = task.send.arg["n"] if task.send else ""
         return order.index(each) if (each := f"{task.name}{number}") in order else len(order)
 
-    app = build(graph, routes).compile(InMemorySaver(), schedule="ready")
+    app = ready(graph, routes)
     for turn in (1, 2):  # nothing that has arrived is left over for the second one
         with ends_by(rank):
             result = drive.invoke(app, {"log": Overwrite([])}, CONFIG)
@@ -107,8 +115,8 @@ def test_a_join_for_all_waits_for_a_source_that_asks(drive):
     def ask(state):
         return {"log": [interrupt("?") if state["n"] == 2 else "w"]}
 
-    thread = drive.on(build("S>p S>db r:p=w w+db>d", THREE, {"w": ask}).compile(InMemorySaver(), schedule="ready"), CONFIG)
-    with ends_by(by_order("p", "db", "d")):
+    thread = drive.on(ready("S>p S>db r:p=w w+db>d", THREE, {"w": ask}), CONFIG)
+    with ends_in("p", "db", "d"):
         thread.invoke(EMPTY)
         state = thread.state
         assert (state.values["log"], state.next) == (["p", "db", "w", "w"], ("w", "d"))

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from kit.graphs import CONFIG, Log
+from kit.ready_graphs import ready
 
 from stategraph import START, InMemorySaver, Limit, StateGraph, interrupt
 
@@ -58,7 +59,7 @@ def test_a_question_and_a_failure_hold_no_place(drive):
         return {"log": [interrupt("?")]}
 
     limit = Limit(1)
-    thread = drive.on(wide(limit, work, 3, 1).compile(InMemorySaver(), schedule="ready", on_failure="finish"))
+    thread = drive.on(ready(wide(limit, work, 3, 1), on_failure="finish"))
     with pytest.raises(ValueError, match="no"):
         thread.invoke({"log": []})
     thread.invoke(None)

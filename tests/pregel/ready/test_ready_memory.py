@@ -5,7 +5,7 @@ from threading import Barrier, Event
 import pytest
 from kit.drive import each_durability
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import build, by_order, ends_by, ends_together, sends
+from kit.ready_graphs import build, ends_by, ends_in, ends_together, ready, sends
 
 from stategraph import InMemorySaver, Send, interrupt
 
@@ -26,8 +26,8 @@ def route_to_m(name, **options):
 @pytest.mark.parametrize("together", [False, True])
 def test_sends_of_two_branches_run_one_at_a_time_however_the_branches_end(together):
     routes = {name: route_to_m(f"{name}'s") for name in "ab"}
-    app = build("S>a S>b r:a=m r:b=m", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready")
-    with ends_together() if together else ends_by(by_order("a", "b")):
+    app = ready("S>a S>b r:a=m r:b=m", routes, {"m": agent_of()})
+    with ends_together() if together else ends_in("a", "b"):
         log = app.invoke(EMPTY, CONFIG)["log"]
     assert log == ["a", "b", "a's", "q", "a's", "q", "b's", "q"]
 
@@ -35,7 +35,7 @@ def test_sends_of_two_branches_run_one_at_a_time_however_the_branches_end(togeth
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 def test_sends_of_one_router_run_one_at_a_time(drive, durability):
     routes = {"S": lambda _: [Send("m", {"log": [str(i)]}) for i in range(3)]}
-    thread = drive.on(build("r:S=m m>z", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready("r:S=m m>z", routes, {"m": agent_of()}))
     log = thread.invoke(EMPTY, durability=durability)["log"]
     one, two, three = ["0", "q"], ["1", "q"], ["2", "q"]
     assert log == [*one, *one, *two, *one, *two, *three, "z"]
@@ -50,8 +50,8 @@ def test_sends_to_a_graph_that_contains_a_memory_run_one_at_a_time(drive, togeth
     routes = {"S": lambda _: [Send("m", {"log": ["a"]}), "b"], "b": lambda _: [Send("m", {"log": ["b"]})]}
     if together:
         routes = {"S": lambda _: [Send("m", {"log": [name]}) for name in "ab"]}
-    thread = drive.on(build("r:S=m|b r:b=m", routes, {"m": middle}).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("b")):
+    thread = drive.on(ready("r:S=m|b r:b=m", routes, {"m": middle}))
+    with ends_in("b"):
         assert len(thread.invoke(EMPTY)["__interrupt__"]) == 1
     assert len(thread.resume("1")["__interrupt__"]) == 1
     log = thread.resume("2")["log"]
@@ -60,7 +60,7 @@ def test_sends_to_a_graph_that_contains_a_memory_run_one_at_a_time(drive, togeth
 
 def test_sends_with_different_keys_run_at_once(drive):
     routes = {"S": lambda _: [Send("m", EMPTY, key=key) for key in "xy"] + [Send("m", EMPTY)]}
-    app = build("r:S=m", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready")
+    app = ready("r:S=m", routes, {"m": agent_of(q=ask)})
     assert len(drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]) == 3
 
 
@@ -69,8 +69,8 @@ def test_sends_with_different_keys_run_at_once(drive):
 def test_a_node_and_a_send_to_it_run_one_at_a_time(drive, durability, edit):
     """The one that has paused in the memory goes on first, also where all starts again."""
     routes = {"a": lambda _: ["m", Send("m", {"log": ["sent"]})]}
-    thread = drive.on(build("S>a r:a=m S>b", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("a", "b")):
+    thread = drive.on(ready("S>a r:a=m S>b", routes, {"m": agent_of(q=ask)}))
+    with ends_in("a", "b"):
         (first,) = thread.invoke(EMPTY, durability=durability)["__interrupt__"]
     assert thread.state.next == ("m", "m")
     if edit:
@@ -87,8 +87,8 @@ def test_a_node_and_a_send_to_it_run_one_at_a_time(drive, durability, edit):
 def test_a_paused_task_of_a_memory_resumes_before_waiting_sends(drive, durability, edit):
     """After an edit, and with durability "exit", its `Send` comes behind those that wait."""
     routes = {"S": lambda _: ["b", *[Send("m", {"log": [f"sent {i}"]}) for i in "12"]]}
-    thread = drive.on(build("r:S=m|b b>c", routes, {"m": agent_of(q=ask)}).compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("b", "c", "m")):
+    thread = drive.on(ready("r:S=m|b b>c", routes, {"m": agent_of(q=ask)}))
+    with ends_in("b", "c", "m"):
         (first,) = thread.invoke(EMPTY, durability=durability)["__interrupt__"]
     if edit:
         thread.update({"log": ["edit"]}, "c")
@@ -104,7 +104,7 @@ def test_races_that_need_one_memory_run_one_at_a_time(drive):
     """Each needs what the other one's first racer would take: none takes a part."""
     pairs = [("r", "x"), ("s", "y"), ("r", "y"), ("s", "x")]
     routes = {"S": lambda _: [Send("m", {"log": [race + key]}, race=race, key=key) for race, key in pairs]}
-    thread = drive.on(build("r:S=m", routes, {"m": agent_of()}).compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready("r:S=m", routes, {"m": agent_of()}))
     with ends_by(lambda task: task.path):
         assert thread.invoke(EMPTY)["log"] == ["rx", "q", "sy", "q"]
     assert thread.state.next == ()
@@ -115,7 +115,7 @@ def test_a_race_waits_for_a_memory(drive, asks):
     """Its racers share one, so that only one of them can run, whichever comes first."""
     routes = {"S": lambda _: [Send("m", {"log": ["solo"]}), *[Send("m", {"log": [i]}, race="r") for i in "12"]]}
     agent = agent_of(q=ask) if asks else agent_of()
-    thread = drive.on(build("r:S=m", routes, {"m": agent}).compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready("r:S=m", routes, {"m": agent}))
     result = thread.invoke(EMPTY)
     if asks:
         assert len(result["__interrupt__"]) == 1 and thread.state.next == ("m", "m", "m")
@@ -129,7 +129,7 @@ def test_a_race_waits_for_a_memory(drive, asks):
 def test_each_task_of_a_memory_stops_at_the_breakpoint(drive):
     routes = {"S": lambda _: [*[Send("m", {"log": [i]}) for i in "12"], "m"]}
     builder = build("r:S=m", routes, {"m": agent_of()})
-    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["m"]))
+    thread = drive.on(ready(builder, interrupt_before=["m"]))
     lengths = [len(thread.invoke(given)["log"]) for given in (EMPTY, None, None, None)]
     assert lengths == [0, 2, 6, 17] and thread.state.next == ()
 
@@ -152,7 +152,7 @@ def test_a_task_finished_in_a_superstep_waits_for_no_memory(drive):
     saver = InMemorySaver()
     with pytest.raises(RuntimeError, match="two tasks that run at the same time"):
         drive.invoke(builder.compile(saver), EMPTY, CONFIG)
-    drive.invoke(builder.compile(saver, schedule="ready"), None, CONFIG)
+    drive.invoke(ready(builder, saver=saver), None, CONFIG)
     assert called == ["2", "1"]
 
 
@@ -160,7 +160,7 @@ def test_a_function_that_runs_such_a_graph(drive):
     """That it does is known once it has."""
     agent = agent_of()
     builder = build("S>a r:a=m", {"a": sends("m", 1, 2)}, {"m": lambda state: agent.invoke(EMPTY)})
-    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready(builder))
     with pytest.raises(RuntimeError, match="two tasks that run at the same time"):
         thread.invoke(EMPTY)
     assert thread.invoke(None)["log"] == ["a", "q", "q", "q"]
@@ -191,6 +191,6 @@ def test_functions_that_run_such_a_graph_and_have_started_at_different_steps(dri
 
     graph = build("S>a r:a=m S>b", {"a": sends("m", 1)}, {"m": m, "b": b})
     graph.add_conditional_edges("b", sends("m", 2), ["m"])
-    app = graph.compile(InMemorySaver(), schedule="ready")
+    app = ready(graph)
     with pytest.raises(RuntimeError, match="two tasks that run at the same time run the graph of 'm'"):
         drive.invoke(app, EMPTY, CONFIG)

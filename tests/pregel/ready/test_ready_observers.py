@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, times
+from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, ends_in, ready, times
 from kit.recording_view import Log, Seen
 
 from stategraph import (
@@ -32,8 +32,8 @@ def steps_of(log: Log):
 
 def test_a_step_begins_with_started_tasks_and_ends_with_what_is_stored(drive):
     log = Log()
-    app = build("S>a>b S>long").compile(InMemorySaver(), schedule="ready")
-    with ends_by(by_order("a", "b", "long")):
+    app = ready("S>a>b S>long")
+    with ends_in("a", "b", "long"):
         drive.invoke(app, EMPTY, CONFIG, observer=log)
     assert log.events == [
         ("run", "StateGraph"),
@@ -96,7 +96,7 @@ def test_attempts_handlers_and_restored_tasks_are_observed(drive):
     graph.add_node("flaky", flaky, retry_policy=QUICK, error_handler=lambda state: {"log": ["handled"]})
     graph.add_edge(START, "flaky")
     log = Log()
-    result = drive.invoke(graph.compile(InMemorySaver(), schedule="ready"), EMPTY, CONFIG, observer=log)
+    result = drive.invoke(ready(graph), EMPTY, CONFIG, observer=log)
     assert sorted(result["log"]) == ["a", "b", "handled"]
     assert [event for event in log.events if event[1] in ("flaky", HANDLER)] == [
         ("task", "flaky"),
@@ -111,7 +111,7 @@ def test_attempts_handlers_and_restored_tasks_are_observed(drive):
 
 
 def test_a_failed_task_starts_again_in_the_next_call(drive):
-    app = build("S>a>b S>long").compile(InMemorySaver(), schedule="ready", on_failure="finish")
+    app = ready("S>a>b S>long", on_failure="finish")
     log = Log()
 
     def fail(state):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pytest
 from kit.drive import each_schedule
 from kit.graphs import EMPTY, chain_of, graph_of
+from kit.ready_graphs import ready
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -114,14 +115,14 @@ def test_the_origin_of_a_task_is_migrated_too(drive):
         return {"log": [f"{found} {interrupt('1?')} {interrupt('2?')}"]}
 
     saver = InMemorySaver()
-    graph_that_asks(ask).compile(saver, schedule="ready").invoke({**EMPTY, "x": "old"}, CONFIG)
+    ready(graph_that_asks(ask), saver=saver).invoke({**EMPTY, "x": "old"}, CONFIG)
 
     def migrate(checkpoint, changed):
         assert changed == ["key 'x' has changed its kind"]
         checkpoint["channel_values"]["x"] = [checkpoint["channel_values"]["x"]]
         return checkpoint
 
-    thread = drive.on(graph_that_asks(ask, Changed).compile(saver, schedule="ready", migrate=migrate), CONFIG)
+    thread = drive.on(ready(graph_that_asks(ask, Changed), saver=saver, migrate=migrate), CONFIG)
     for answer in ("a", "b"):
         thread.resume(answer)
     assert thread.state.values["log"] == ["b", "b2", "found a b"]
@@ -158,7 +159,7 @@ def test_without_its_origin_a_task_starts_again(drive):
     def restarted():
         """A thread with two tasks that have lost what they had started from."""
         builder = graph_that_asks(ask).add_conditional_edges(START, lambda _: [Send("z", {"x": 7})], ["z"])
-        app = builder.compile(InMemorySaver(), schedule="ready")
+        app = ready(builder)
         drive.invoke(app, {**EMPTY, "x": 5}, {**CONFIG, "run_id": "first"}, interrupt_before=["b2"])
         drive.invoke(app, None, {**CONFIG, "run_id": "second"})
         drive.call(app.checkpointer, "delete_for_runs", ["first"])

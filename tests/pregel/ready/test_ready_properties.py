@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kit.graphs import CONFIG
-from kit.ready_graphs import ends_by
+from kit.ready_graphs import ends_by, ready
 from kit.ready_random import EMPTY, Died, MortalSaver, by_chance, make_graph
 
 from stategraph import END, Command, InMemorySaver
@@ -54,7 +54,7 @@ seeds = st.integers(0, 10**6)
 def test_sync_and_async_make_the_same_history(graph, order, waves, races):
     found = []
     for is_async in (False, True):
-        app = make_graph(graph, defers=waves, waves=waves, races=races).compile(InMemorySaver(), schedule="ready")
+        app = ready(make_graph(graph, defers=waves, waves=waves, races=races))
         finish(app, EMPTY, by_chance(order), is_async=is_async)
         found.append(facts(app))
     assert found[0] == found[1]
@@ -65,13 +65,13 @@ def test_sync_and_async_make_the_same_history(graph, order, waves, races):
 @given(seeds, seeds, st.booleans(), st.sampled_from(["sync", "async"]), st.booleans(), st.booleans())
 def test_stopped_anywhere_and_resumed_is_never_stopped(graph, order, is_async, durability, waves, races):
     options = {"defers": waves, "waves": waves, "races": races}
-    whole = make_graph(graph, **options).compile(InMemorySaver(), schedule="ready")
+    whole = ready(make_graph(graph, **options))
     finish(whole, EMPTY, by_chance(order))
     expected = facts(whole)
     saver = MortalSaver()
     given = EMPTY
     for _ in range(200):
-        app = make_graph(graph, **options).compile(saver, schedule="ready")
+        app = ready(make_graph(graph, **options), saver=saver)
         saver.left = 2 if given is EMPTY else 1
         try:
             with ends_by(by_chance(order)):
@@ -105,7 +105,7 @@ def test_the_tasks_and_the_final_state_are_as_in_supersteps(graph, one, other, d
 def test_one_at_a_time_the_history_is_a_function_of_the_input(graph, waves, races):
     found = []
     for is_async in (False, True, False):
-        app = make_graph(graph, asks=False, waves=waves, races=races).compile(InMemorySaver(), schedule="ready")
+        app = ready(make_graph(graph, asks=False, waves=waves, races=races))
         config = {**CONFIG, "max_concurrency": 1}
         asyncio.run(app.ainvoke(EMPTY, config)) if is_async else app.invoke(EMPTY, config)
         found.append(facts(app))
@@ -122,7 +122,7 @@ def test_in_virtual_time_the_shorter_task_ends_first(graph, pace):
     for is_async in (False, True):
         with virtual_time() as clock:
             builder = make_graph(graph, asks=False, wait=lambda name: clock.sleep(seconds_of(name, pace)))
-            app = builder.compile(InMemorySaver(), schedule="ready")
+            app = ready(builder)
             asyncio.run(app.ainvoke(EMPTY, CONFIG)) if is_async else app.invoke(EMPTY, CONFIG)
         found.append([each.values.get("log") for each in app.get_state_history(CONFIG)])
     assert found[0] == found[1]

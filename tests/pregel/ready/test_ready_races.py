@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.graphs import CONFIG, EMPTY, chain_of, graph_of
-from kit.ready_graphs import ends_by, ends_together
+from kit.ready_graphs import ends_by, ends_together, ready
 from kit.ready_random import Died, MortalSaver
 from typing_extensions import TypedDict
 
@@ -165,7 +165,7 @@ def test_one_that_cannot_be_applied_does_not_win():
     def app():
         builder = StateGraph(State).add_node("run", act).add_node("meddle", meddle)
         builder.add_conditional_edges(START, lambda state: [*race("plain", "x"), "meddle"], ["run", "meddle"])
-        return builder.compile(InMemorySaver(), schedule="ready")
+        return ready(builder)
 
     with ends_by(by_name("meddle", "plain", "x")):
         assert app().invoke(EMPTY, CONFIG) == {"log": ["x"], "plain": "meddled"}
@@ -176,7 +176,7 @@ def test_one_that_cannot_be_applied_does_not_win():
 def test_where_none_can_be_applied_the_first_is_raised(drive):
     builder = StateGraph(State).add_node("run", act).add_node("meddle", lambda state: {"plain": "meddled"})
     builder.add_conditional_edges(START, lambda state: [*race("plain", "fail"), "meddle"], ["run", "meddle"])
-    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready(builder))
     with ends_by(by_name("meddle", "fail", "plain")), pytest.raises(ConcurrentUpdateError):
         thread.invoke(EMPTY)
     assert thread.state.values == {"log": [], "plain": "meddled"}
@@ -193,11 +193,11 @@ def test_an_update_that_a_reducer_refuses_does_not_win(drive):
 
     builder = StateGraph(Picky).add_node("run", lambda state: {"log": [state["name"]]})
     builder.add_conditional_edges(START, lambda state: race("refused", "x"), ["run"])
-    app = builder.compile(InMemorySaver(), schedule="ready")
+    app = ready(builder)
     with ends_by(by_name("refused", "x")):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["x"]
     with ends_together():
-        other = builder.compile(InMemorySaver(), schedule="ready")
+        other = ready(builder)
         assert other.invoke(EMPTY, CONFIG)["log"] == ["x"]
 
 
@@ -229,7 +229,7 @@ def test_a_command_for_the_graph_around_wins(drive):
     inner.add_conditional_edges(START, lambda state: race("x", "leave"), ["run"])
     builder = StateGraph(State).add_node("inner", inner.compile(schedule="ready"), destinations=("end",))
     builder.add_node("end", writer("end")).add_edge(START, "inner")
-    app = builder.compile(InMemorySaver(), schedule="ready")
+    app = ready(builder)
     with ends_by(by_name("inner", "end", "leave", "x")):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["left", "end"]
     assert RAN == []
@@ -268,7 +268,7 @@ def test_a_breakpoint_stops_a_whole_race(drive):
     builder = StateGraph(State).add_node("a", act).add_node("b", act).add_node("c", act)
     sends = [*race("x", node="a"), *race("y", node="b"), Send("c", {"name": "z"})]
     builder.add_conditional_edges(START, lambda state: sends, ["a", "b", "c"])
-    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["b"]))
+    thread = drive.on(ready(builder, interrupt_before=["b"]))
     assert thread.invoke(EMPTY)["log"] == ["z"]
     assert thread.state.next == ("a", "b")
     with ends_by(by_name("y", "x")):
@@ -289,7 +289,7 @@ def test_losers_count_in_no_join_and_block_none(drive, wait):
     builder.add_conditional_edges(START, lambda state: sends, ["a", "b"])
     builder.add_edge(["a", "b"], "join", wait)
     builder.add_node("beside", writer("beside")).add_edge(START, "beside")
-    app = builder.compile(InMemorySaver(), schedule="ready")
+    app = ready(builder)
     with ends_by(by_name("y", "join", "beside", "x")):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["y", "b", "beside"]
 
@@ -297,7 +297,7 @@ def test_losers_count_in_no_join_and_block_none(drive, wait):
 def test_a_deferred_node_does_not_wait_for_losers(drive):
     builder = graph_of(State, "run>last", run=act)
     builder.add_node("last", writer("last"), defer=True).add_conditional_edges(START, lambda state: race("x", "win"), ["run"])
-    app = builder.compile(InMemorySaver(), schedule="ready")
+    app = ready(builder)
     with ends_by(by_name("win", "last", "x")):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["win", "last"]
 
@@ -307,7 +307,7 @@ def test_races_in_a_loop(drive):
     builder.add_conditional_edges(
         "a", lambda state: race("x", "y") if len(state["log"]) < 6 else [], ["run"]
     )
-    app = builder.compile(InMemorySaver(), schedule="ready")
+    app = ready(builder)
     with ends_by(by_name("a", "y", "x")):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["a", "y"] * 3 + ["a"]
 
@@ -367,7 +367,7 @@ def test_a_racer_may_be_a_graph(drive):
     builder = StateGraph(State).add_node("inner", inner.compile(schedule="ready")).add_node("run", act)
     sends = [Send("inner", EMPTY, race="r"), *race("fail")]
     builder.add_conditional_edges(START, lambda state: sends, ["inner", "run"])
-    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
+    thread = drive.on(ready(builder))
     thread.invoke(EMPTY)
     assert thread.resume("!")["log"] == ["!"]
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import forget_modules
 from kit.graphs import CONFIG
-from kit.ready_graphs import build, by_order, ends_by, ends_together, sends
+from kit.ready_graphs import build, ends_by, ends_in, ends_together, ready, sends
 from kit.ready_random import EMPTY, Died, MortalSaver, by_chance, make_graph
 from typing_extensions import TypedDict
 
@@ -48,10 +48,6 @@ from stategraph.testing import (
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 
 
-def ready(graph, saver=None, **options):
-    return graph.compile(saver or InMemorySaver(), schedule="ready", **options)
-
-
 def ask(state):
     return {"log": [interrupt("which?")]}
 
@@ -73,7 +69,7 @@ def check(drive, app, *expected):
 
 
 def call(app, given, *order):
-    with ends_by(by_order(*order)):
+    with ends_in(*order):
         return app.invoke(given, CONFIG)
 
 
@@ -81,7 +77,7 @@ def call(app, given, *order):
 
 
 def test_several_inputs_have_their_orders(drive):
-    app = ready(build("S>a>c S>b>d"))
+    app = ready("S>a>c S>b>d")
     call(app, EMPTY, "a", "b", "c", "d")
     call(app, EMPTY, "b", "d", "a", "c")
     check(drive, app, "a", "b", "c", "d", "b", "d", "a", "c")
@@ -109,14 +105,14 @@ def test_graphs_inside_have_their_orders(drive, outer):
 
 
 def test_a_question_is_asked_and_answered_where_it_was(drive):
-    app = ready(build("S>a>b>c S>d>e c+e>f", nodes={"a": ask}))
+    app = ready("S>a>b>c S>d>e c+e>f", nodes={"a": ask})
     call(app, EMPTY, "d", "e")
     call(app, Command(resume="this"), "a")
     check(drive, app, "d", "e", "a", "b", "c", "f")
 
 
 def test_questions_that_are_open_stay_open(drive):
-    app = ready(build("S>a>b S>c>d S>x>y", nodes={"a": ask, "c": ask}))
+    app = ready("S>a>b S>c>d S>x>y", nodes={"a": ask, "c": ask})
     result = call(app, EMPTY)
     first = next(q for q in result["__interrupt__"])
     call(app, Command(resume={first.id: "this"}))
@@ -133,7 +129,7 @@ def test_what_ended_with_an_answered_task_after_ctrl_c_ends_with_it(drive):
             raise KeyboardInterrupt
         return {"log": ["b"]}
 
-    app = ready(build("S>a>c S>b>d", nodes={"a": ask, "b": cut_off}))
+    app = ready("S>a>c S>b>d", nodes={"a": ask, "b": cut_off})
     with pytest.raises(KeyboardInterrupt):
         call(app, EMPTY, "a", "b")
     with ends_together():
@@ -146,7 +142,7 @@ def test_a_failure_holds_back_the_recorded_tasks(drive):
     def fail(state):
         raise ArithmeticError("never")
 
-    app = ready(build("S>a>b S>bad S>c>d", nodes={"bad": fail}))
+    app = ready("S>a>b S>bad S>c>d", nodes={"bad": fail})
     with pytest.raises(ArithmeticError):
         call(app, EMPTY, "a", "b", "bad")  # c is at work, and ends; d does not start
     check(drive, app, "a", "b", "c", "bad")
@@ -181,15 +177,15 @@ def test_tasks_held_back_by_a_drain_start_where_they_started(drive):
         control.request_drain()
         return {"log": ["a"]}
 
-    app = ready(build("S>a>b S>c>d", nodes={"a": stop}))
-    with ends_by(by_order("a", "c")), pytest.raises(GraphDrained):
+    app = ready("S>a>b S>c>d", nodes={"a": stop})
+    with ends_in("a", "c"), pytest.raises(GraphDrained):
         app.invoke(EMPTY, CONFIG, control=control)
     call(app, None, "d", "b")
     check(drive, app, "a", "c", "d", "b")
 
 
 def test_only_what_could_have_started_was_kept_back(drive):
-    app = ready(build("S>a>c S>b>c S>z r:b=w w>c", {"b": sends("w", 1, 2)}, nodes={"b": ask}, deferred="z"))
+    app = ready("S>a>c S>b>c S>z r:b=w w>c", {"b": sends("w", 1, 2)}, nodes={"b": ask}, deferred="z")
     call(app, EMPTY, "a")
     call(app, Command(resume="this"), "b", "w", "c", "z")
     assert "held" not in json.dumps(read_thread(app, CONFIG).to_json())
@@ -229,7 +225,7 @@ def test_the_recorded_racer_wins_and_no_other_runs(drive, winner):
         return {"log": [str(state["n"])]}
 
     race = {"S": lambda _: [Send("w", {"n": each}, race="r") for each in range(3)]}
-    app = ready(build("r:S=w w>e", race, nodes={"w": run}))
+    app = ready("r:S=w w>e", race, nodes={"w": run})
     with ends_by(lambda task: task.send is not None and task.send.arg["n"] != winner):
         app.invoke(EMPTY, CONFIG)
     check(drive, app, "w", "e")
@@ -247,18 +243,18 @@ def test_the_recorded_racer_wins_and_no_other_runs(drive, winner):
     ],
 )
 def test_the_first_difference_is_named(drive, changed, message):
-    app = ready(build("S>a>c S>b>d"))
+    app = ready("S>a>c S>b>d")
     call(app, EMPTY, "b", "d", "a", "c")
     recording = read_thread(app, CONFIG)
     with pytest.raises(ReplayDiffers, match=message):
         if drive.is_async:
-            asyncio.run(areplay(recording, ready(build(changed))))
+            asyncio.run(areplay(recording, ready(changed)))
         else:
-            replay(recording, ready(build(changed)))
+            replay(recording, ready(changed))
 
 
 def test_a_run_that_stores_nothing_raises_its_error():
-    app = ready(build("S>a"))
+    app = ready("S>a")
     call(app, EMPTY)
     recording = read_thread(app, CONFIG)
 
@@ -275,7 +271,7 @@ def test_a_run_that_stores_nothing_raises_its_error():
 
 def test_a_run_that_is_recorded_in_parallel_is_replayed(drive):
     app = build("S>a>c>e S>b>d>e").compile(schedule="ready")
-    with ends_by(by_order("b", "d", "a", "c")):
+    with ends_in("b", "d", "a", "c"):
         options = {"config": {"max_concurrency": 4}}
         recording = asyncio.run(arecord(app, EMPTY, **options)) if drive.is_async else record(app, EMPTY, **options)
     assert steps_of(recording) == ["b", "d", "a", "c", "e"]
@@ -320,7 +316,7 @@ def test_survives_names_the_setting_by_which_steps_depend_on_chance():
 
 
 def test_coverage_counts_what_a_thread_ran_in_parallel():
-    app = ready(build("S>a>c>e S>b>d>e", nodes={"c": build("S>x S>y").compile(schedule="ready")}))
+    app = ready("S>a>c>e S>b>d>e", nodes={"c": build("S>x S>y").compile(schedule="ready")})
     call(app, EMPTY, "b", "y", "a", "d")
     with measure_coverage(app) as coverage:
         coverage.add_thread(app, CONFIG)
@@ -328,7 +324,7 @@ def test_coverage_counts_what_a_thread_ran_in_parallel():
 
 
 def test_a_thread_stored_at_its_exit_is_refused():
-    app = ready(build("S>a S>b"))
+    app = ready("S>a S>b")
     app.invoke(EMPTY, CONFIG, durability="exit")
     with pytest.raises(ThreadError, match=r'durability="exit"'):
         read_thread(app, CONFIG)
@@ -345,7 +341,7 @@ def test_the_test_that_the_command_writes_passes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("program.py").write_text(PROGRAM)
     with SqliteSaver.from_conn_string("t.db") as saver:
-        call(ready(build("S>a>c>e S>b>d>e"), saver), EMPTY, "b", "d", "a", "c")
+        call(ready("S>a>c>e S>b>d>e", saver=saver), EMPTY, "b", "d", "a", "c")
     main(["pytest", "--db", "t.db", "--thread", "t", "program.py:app"])
     assert "1. b" in capsys.readouterr().out
     found = {"__file__": str(tmp_path / "test_thread_t.py")}
@@ -369,7 +365,7 @@ def test_every_run_can_be_replayed(graph, order, waves, races, is_async, ends):
             failed.add(name)
             raise ArithmeticError(name)
 
-    app = ready(make_graph(graph, defers=waves, waves=waves, races=races, wait=fail_once), saver)
+    app = ready(make_graph(graph, defers=waves, waves=waves, races=races, wait=fail_once), saver=saver)
     todo = EMPTY
     for number in range(200):
         saver.left = 2 if ends == "killed" else -1

@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 from kit.drive import each_durability, each_schedule
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import build, by_order, ends_by
+from kit.ready_graphs import build, ends_in, ready
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
 
@@ -41,7 +41,7 @@ class Short(BaseModel):
 
 def app_of(saver, **nodes):
     builder = build(GRAPH, {"x": lambda _: END}, nodes)
-    return builder.compile(saver, schedule="ready")
+    return ready(builder, saver=saver)
 
 
 @each_durability
@@ -50,21 +50,21 @@ def test_a_node_whose_schema_refuses_its_input_stays_pending(drive, durability):
         return {"log": ["c"]}
 
     thread = drive.on(app_of(InMemorySaver(), c=read))
-    with ends_by(by_order("a", "x", "y")), pytest.raises(ValidationError):
+    with ends_in("a", "x", "y"), pytest.raises(ValidationError):
         thread.invoke(EMPTY, durability=durability)
     state = thread.state
     assert (state.values, state.next) == ({"log": ["a", "x", "y"]}, ("c", "y2"))
-    with ends_by(by_order("c")):
+    with ends_in("c"):
         assert thread.invoke(Command(update={"log": ["edit"]}))["log"] == ["a", "x", "y", "edit", "c", "y2"]
 
 
 @each_durability
 def test_a_node_beyond_the_recursion_limit_stays_pending(drive, durability):
     thread = drive.on(app_of(InMemorySaver()))
-    with ends_by(by_order("a", "x", "y")), pytest.raises(GraphRecursionError):
+    with ends_in("a", "x", "y"), pytest.raises(GraphRecursionError):
         thread.invoke(EMPTY, {**CONFIG, "recursion_limit": 1}, durability=durability)
     assert thread.state.next == ("c", "y2")
-    with ends_by(by_order("c")):
+    with ends_in("c"):
         assert thread.invoke(None)["log"] == ["a", "x", "y", "c", "y2"]
 
 
@@ -111,7 +111,7 @@ def test_of_those_that_start_together_each_knows_its_generation(drive, durabilit
     graph.add_edge(START, "a").add_edge("a", "b").add_edge(START, "x").add_edge("x", "y").add_edge("x", "y2")
     graph.add_conditional_edges("y", route, [END])
     graph.add_conditional_edges("b", lambda _: "c", ["c", "y", "y2"])
-    app = graph.compile(InMemorySaver(), schedule="ready")
+    app = ready(graph)
     asked = drive.invoke(app, EMPTY, {**CONFIG, "recursion_limit": 10}, durability=durability)["__interrupt__"]
     assert (routed, sorted(each.value for each in asked)) == ([9], [8, 9])
     assert len(drive.get_state(app, CONFIG).interrupts) == 2
@@ -122,8 +122,8 @@ def test_a_blocked_node_does_not_keep_sends_to_it_at_its_breakpoint(drive):
     """The race holds back y, whose breakpoint holds back the race."""
     racers = [Send("x", {"n": 1}, race="r"), Send("y", {"n": 1}, race="r")]
     builder = build("S>a r:a=x|y x>y", {"a": lambda state: [*racers, "y"]})
-    app = builder.compile(InMemorySaver(), schedule="ready", interrupt_before=["y"])
-    with ends_by(by_order("x", "y")):
+    app = ready(builder, interrupt_before=["y"])
+    with ends_in("x", "y"):
         logs = [drive.invoke(app, given, CONFIG)["log"] for given in (EMPTY, None, None)]
     assert logs == [["a"], ["a", "x1"], ["a", "x1", "y"]]
 
@@ -144,8 +144,8 @@ def test_a_send_of_a_command_is_none_of_those_that_run(drive):
     routes = {name: lambda state, name=name: [Send("ask", {"name": name})] for name in "bc"}
     nodes = {"ask": ask, "note": note}
     builder = build("S>b S>c r:b=ask r:c=ask r:ask=note", {**routes, "ask": lambda state: []}, nodes)
-    thread = drive.on(builder.compile(InMemorySaver(), schedule="ready"))
-    with ends_by(by_order("b", "c")):
+    thread = drive.on(ready(builder))
+    with ends_in("b", "c"):
         thread.invoke(EMPTY)
     first = thread.state.interrupts[0]
     thread.invoke(Command(resume={first.id: "!"}, goto=Send("note", {})))

@@ -9,7 +9,7 @@ import threading
 import pytest
 from kit import cluster
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, writer
+from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, ends_in, ready, writer
 from kit.ready_random import Died, MortalSaver
 from kit.savers import opened_saver
 
@@ -83,7 +83,7 @@ def test_of_two_runs_from_one_checkpoint_one_records_the_calls_of_a_task(drive, 
 def asking_at_two_origins(saver):
     """p asks beside the first step, q beside the next; z ends both."""
     nodes = {name: lambda state, name=name: {"log": [interrupt(f"{name}?")]} for name in "pq"}
-    return build("S>p>z S>a>q>z", nodes=nodes).compile(saver, schedule="ready")
+    return ready("S>p>z S>a>q>z", nodes=nodes, saver=saver)
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -178,7 +178,7 @@ def test_a_thread_is_read_as_it_ran():
     """A step has what ended with it; each task has the input with which it started, its questions and its graph."""
     inner = build("S>x>y").compile(schedule="ready", name="inner")
     nodes = {"long": lambda state: {"log": [interrupt("?")]}, "b": inner}
-    app = build("S>a>b>c S>long>d", nodes=nodes).compile(InMemorySaver(), schedule="ready")
+    app = ready("S>a>b>c S>long>d", nodes=nodes)
     with ends_by(CHAIN_FIRST):
         app.invoke(EMPTY, CONFIG)
         app.invoke(Command(resume="yes"), CONFIG)
@@ -202,7 +202,7 @@ def test_what_is_stored_when_the_run_has_moved_on_is_expected_where_it_was_loade
     thread = drive.on(graph.compile(Remote(), schedule="ready"))
     thread.invoke(EMPTY, interrupt_before="*")
     monkeypatch.setattr(Journal, "_start_draining", lambda journal: None)  # whoever stores next stores it
-    with ends_by(by_order("fail", "a", "z")):
+    with ends_in("fail", "a", "z"):
         assert thread.invoke(None, durability="async")["log"] == ["a", "z", "handler"]
 
 
@@ -218,8 +218,8 @@ def test_tasks_that_wait_for_each_other_start_together_also_where_one_has_left_a
     graph.add_node("a", fail, error_handler=writer("handled")).add_edge(START, "a")
     for name, other in ("ab", "ba"):
         graph.add_conditional_edges(name, lambda _: END, [other, END])
-    thread = drive.on(graph.compile(saver, schedule="ready"))
-    with ends_by(by_order("a", "__error_handler__a", "b")):
+    thread = drive.on(ready(graph, saver=saver))
+    with ends_in("a", "__error_handler__a", "b"):
         if killed:
             saver.left = 2
             with pytest.raises(Died):

@@ -299,9 +299,9 @@ def test_a_finished_thread_accepts_a_changed_graph(drive):
     thread = drive.on(two("old", saver))
     thread.invoke({})
     thread.resume(1)
-    changed = two("new", saver)
-    assert drive.invoke(changed, None, CFG)["log"] == ["x", ("old", 1)]
-    assert drive.invoke(changed, Command(goto="x"), CFG)["log"] == ["x", ("old", 1), "x"]
+    run = drive.on(two("new", saver))
+    assert run.invoke(None)["log"] == ["x", ("old", 1)]
+    assert run.invoke(Command(goto="x"))["log"] == ["x", ("old", 1), "x"]
 
 
 def test_a_raw_graph_without_the_channel_just_written_raises(drive):

@@ -336,8 +336,9 @@ def test_a_graph_run_by_a_task_call_pauses_and_resumes(drive):
     def flow(n: int) -> Any:
         return work(n).result()
 
-    assert asked(drive.invoke(flow, 1, CFG)) == ["i?"]
-    assert drive.invoke(flow, Command(resume="A"), CFG) == ["s", ("i", "A")]
+    thread = drive.on(flow)
+    assert asked(thread.invoke(1)) == ["i?"]
+    assert thread.resume("A") == ["s", ("i", "A")]
 
 
 # -- commands to the parent -----------------------------------------------------------------------------------

@@ -382,10 +382,11 @@ def test_an_edit_of_a_paused_entrypoint_needs_as_node(drive, saver):
     def flow(x: int) -> Any:
         return interrupt("ok?")
 
-    drive.invoke(flow, 1, CFG)
+    thread = drive.on(flow)
+    thread.invoke(1)
     with pytest.raises(InvalidUpdateError, match="specify as_node='flow'"):
-        drive.update_state(flow, CFG, None)
-    assert drive.invoke(flow, Command(resume="yes"), CFG) == "yes"
+        thread.update(None)
+    assert thread.resume("yes") == "yes"
 
 
 def test_an_edit_in_a_loop_acts_as_the_run_that_ended(drive, saver):

@@ -27,7 +27,6 @@ from kit.graphs import CONFIG, graph_of
 from typing_extensions import TypedDict
 
 from stategraph import (
-    Command,
     InMemorySaver,
     Pregel,
     RetryPolicy,
@@ -146,8 +145,9 @@ def test_calls_from_threads_in_another_order_keep_their_results(drive):
             thread.join()
         return found | {"go": interrupt("go on?")}
 
-    drive.invoke(flow, 1, CONFIG)
-    assert drive.invoke(flow, Command(resume="yes"), CONFIG) == {**PRICES, "go": "yes"}
+    run = drive.on(flow)
+    run.invoke(1)
+    assert run.resume("yes") == {**PRICES, "go": "yes"}
     assert turns.ran == {"tea": 1, "gold": 1}
 
 
@@ -175,8 +175,9 @@ def test_equal_calls_are_identified_by_their_count(drive):
         interrupt("?")
         return drawn
 
-    drive.invoke(flow, 1, CONFIG)
-    assert drive.invoke(flow, Command(resume=1), CONFIG) == [("b", 3), ("a", 1), ("a", 2), ("a", 4)]
+    thread = drive.on(flow)
+    thread.invoke(1)
+    assert thread.resume(1) == [("b", 3), ("a", 1), ("a", 2), ("a", 4)]
     assert len(log) == 4
 
 
@@ -198,8 +199,9 @@ def test_functions_of_one_name_from_two_modules(drive):
         made = {module: calls[module]("tea") for module in orders.next()}
         return {module: call.result() for module, call in made.items()} | {"go": interrupt("?")}
 
-    drive.invoke(flow, 1, CONFIG)
-    assert drive.invoke(flow, Command(resume=1), CONFIG) == {"shop": "shop tea", "bank": "bank tea", "go": 1}
+    thread = drive.on(flow)
+    thread.invoke(1)
+    assert thread.resume(1) == {"shop": "shop tea", "bank": "bank tea", "go": 1}
     assert ran == {"shop": 1, "bank": 1}
 
 
@@ -221,8 +223,9 @@ def test_one_function_under_two_names(drive):
         made = {factor: calls[factor](10) for factor in orders.next()}
         return {factor: call.result() for factor, call in made.items()} | {"go": interrupt("?")}
 
-    drive.invoke(flow, 1, CONFIG)
-    assert drive.invoke(flow, Command(resume=1), CONFIG) == {2: 20, 3: 30, "go": 1}
+    thread = drive.on(flow)
+    thread.invoke(1)
+    assert thread.resume(1) == {2: 20, 3: 30, "go": 1}
 
 
 class Client:
@@ -268,8 +271,9 @@ def test_the_state_of_a_callable_is_part_of_its_identity(drive, of):
         made = {n: calls[n](x=10) if "factor" in str(of(n)) else calls[n](10) for n in orders.next()}
         return {n: call.result() for n, call in made.items()} | {"go": interrupt("?")}
 
-    drive.invoke(flow, 1, CONFIG)
-    assert drive.invoke(flow, Command(resume=1), CONFIG) == {2: 20, 3: 30, "go": 1}
+    thread = drive.on(flow)
+    thread.invoke(1)
+    assert thread.resume(1) == {2: 20, 3: 30, "go": 1}
 
 
 def test_an_incomparable_argument_leaves_the_others_to_identify_the_call(drive):
@@ -281,8 +285,9 @@ def test_an_incomparable_argument_leaves_the_others_to_identify_the_call(drive):
         calls = {name: client.price(name) for name in orders.next()}
         return {name: call.result() for name, call in calls.items()} | {"go": interrupt("?")}
 
-    drive.invoke(flow, 1, CONFIG)
-    assert drive.invoke(flow, Command(resume=1), CONFIG) == {**PRICES, "go": 1}
+    thread = drive.on(flow)
+    thread.invoke(1)
+    assert thread.resume(1) == {**PRICES, "go": 1}
 
 
 def test_calls_with_incomparable_arguments_are_identified_by_order(drive):
@@ -299,8 +304,9 @@ def test_calls_with_incomparable_arguments_are_identified_by_order(drive):
         interrupt("?")
         return found
 
-    drive.invoke(flow, 1, CONFIG)
-    assert drive.invoke(flow, Command(resume=1), CONFIG) == [1, 2]
+    thread = drive.on(flow)
+    thread.invoke(1)
+    assert thread.resume(1) == [1, 2]
     assert ran == [1, 2], "each ran once"
 
 
@@ -326,9 +332,10 @@ def test_tasks_of_tasks(drive):
     def flow(_: int) -> Any:
         return {name: _ended(whole(name)) for name in orders.next()}
 
-    paused = drive.invoke(flow, 1, CONFIG)
+    thread = drive.on(flow)
+    paused = thread.invoke(1)
     assert answers(paused) == ["gold?"]
-    assert drive.invoke(flow, Command(resume=1), CONFIG) == {"gold": {1: 3, 2: 4}, "tea": {1: 1, 2: 2}}
+    assert thread.resume(1) == {"gold": {1: 3, 2: 4}, "tea": {1: 1, 2: 2}}
     assert orders.ran == {"tea": 1, "gold": 2}
     assert inner.ran == {1: 2, 2: 2}
 
@@ -410,9 +417,10 @@ def test_the_key_of_a_call_does_not_depend_on_its_position(drive):
         interrupt("?")
         interrupt("and?")
 
-    drive.invoke(flow, 1, CONFIG)
-    drive.invoke(flow, Command(resume=1), CONFIG)
-    drive.invoke(flow, Command(resume=2), CONFIG)
+    thread = drive.on(flow)
+    thread.invoke(1)
+    thread.resume(1)
+    thread.resume(2)
     assert len(keys) == 3 and all(len(each) == 1 for each in keys.values())
     assert len({key for each in keys.values() for key in each}) == 3
 
@@ -432,8 +440,9 @@ def test_an_answer_consumed_by_a_call_survives_the_attempt_of_its_caller(drive):
     def flow(_: int) -> Any:
         return ask().result()
 
-    drive.invoke(flow, 1, CONFIG)
-    assert drive.invoke(flow, Command(resume="yes"), CONFIG) == "yes"
+    thread = drive.on(flow)
+    thread.invoke(1)
+    assert thread.resume("yes") == "yes"
 
 
 # -- what was not answered is not run -------------------------------------------------------------------------
@@ -499,10 +508,11 @@ def test_a_waiting_call_below_a_call(drive):
     def flow(_: int) -> Any:
         return both("ab").result()
 
-    first, second = drive.invoke(flow, 1, CONFIG)["__interrupt__"]
-    assert answers(drive.invoke(flow, Command(resume={second.id: "B"}), CONFIG)) == ["a"]
+    thread = drive.on(flow)
+    first, second = thread.invoke(1)["__interrupt__"]
+    assert answers(thread.resume({second.id: "B"})) == ["a"]
     assert orders.ran == {"a": 1, "b": 2}
-    assert drive.invoke(flow, Command(resume={first.id: "A"}), CONFIG) == ["a: A", "b: B"]
+    assert thread.resume({first.id: "A"}) == ["a: A", "b: B"]
 
 
 def test_an_error_of_a_body_with_an_interrupted_call_is_raised(drive):
@@ -520,10 +530,11 @@ def test_an_error_of_a_body_with_an_interrupted_call_is_raised(drive):
             raise ValueError("no")
         return [call.result() for call in calls]
 
-    first, second = drive.invoke(flow, 1, CONFIG)["__interrupt__"]
+    thread = drive.on(flow)
+    first, second = thread.invoke(1)["__interrupt__"]
     with pytest.raises(ValueError, match="no"):
-        drive.invoke(flow, Command(resume={second.id: "B"}), CONFIG)
-    paused = drive.invoke(flow, None, CONFIG)
+        thread.resume({second.id: "B"})
+    paused = thread.invoke(None)
     assert first.id in {question.id for question in paused["__interrupt__"]}
 
 
@@ -668,9 +679,10 @@ def test_each_call_gets_its_own_result_in_any_order_over_several_resumes(drive, 
             assert call.result()[:2] == (name, number)
         return [interrupt(f"question {n}") for n in range(pauses)]
 
-    drive.invoke(flow, 1, CONFIG)
+    thread = drive.on(flow)
+    thread.invoke(1)
     for n in range(pauses):
-        done = drive.invoke(flow, Command(resume=n), CONFIG)
+        done = thread.resume(n)
     assert done == list(range(pauses))
     expected = Counter(names)
     assert {key: count for key, count in ran.items() if key[0] != "leaf"} == expected

@@ -427,11 +427,12 @@ def test_calls_of_one_task_ask_together_and_finished_ones_do_not_run_again(drive
     def flow(names: list[str]) -> Any:
         return [call.result() for call in [ask(name) for name in names]]
 
-    paused = drive.invoke(flow, ["q", "ok", "p"], CFG)
+    thread = drive.on(flow)
+    paused = thread.invoke(["q", "ok", "p"])
     assert asked(paused) == ["q?", "p?"]
     ran.clear()
-    assert asked(drive.invoke(flow, answer(p="P")(paused), CFG)) == ["q?"]
-    assert drive.invoke(flow, Command(resume="Q"), CFG) == ["Q", "ok", "P"]
+    assert asked(thread.invoke(answer(p="P")(paused))) == ["q?"]
+    assert thread.resume("Q") == ["Q", "ok", "P"]
     assert "ok" not in ran
 
 
