@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import graph_of
+from kit.graphs import graph_of, thread_config
 
 import stategraph.channels
 from stategraph import InMemorySaver
@@ -319,7 +319,7 @@ class State(TypedDict):
 def test_a_graph_takes_a_channel_of_a_user_s(drive):
     builder = graph_of(State, "S>low S>high [low,high]>E", low=lambda state: {"best": 1}, high=lambda state: {"best": 9})
     app = builder.compile(checkpointer=InMemorySaver())
-    config = {"configurable": {"thread_id": "1"}}
+    config = thread_config("1")
     assert drive.invoke(app, {"best": 5}, config) == {"best": 9}
     assert drive.invoke(app, {"best": 2}, config) == {"best": 9}
     assert drive.get_state(app, config).values == {"best": 9}

@@ -11,7 +11,7 @@ import time
 import psycopg
 import pytest
 from kit.fleet import until
-from kit.graphs import Count, chain_of
+from kit.graphs import Count, chain_of, thread_config
 
 from stategraph import END
 from stategraph.checkpoint.base import CheckpointConflictError, Commit
@@ -348,7 +348,7 @@ async def test_many_live_runs_are_stored_in_few_transactions(saver, monkeypatch)
         return stored
 
     monkeypatch.setattr(saver._pipeline, "_store", store_far_away)
-    config = lambda number: {"configurable": {"thread_id": str(number)}}  # noqa: E731
+    config = lambda number: thread_config(str(number))  # noqa: E731
     app = loop(saver, steps)
     ended = await asyncio.gather(*(app.ainvoke({"n": 0}, config(number)) for number in range(count)))
     assert ended == [{"n": steps}] * count

@@ -5,7 +5,7 @@ import sqlite3
 import threading
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, thread_config
 
 from stategraph.checkpoint.errors import DamagedError, StorageError
 from stategraph.checkpoint.sql.sqlite_database import Database
@@ -128,7 +128,7 @@ def test_a_forked_child_gets_an_error_that_says_to_open_another(kind, tmp_path, 
 
 def test_a_number_in_place_of_bytes_is_damage(tmp_path):
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
-        saver.put_writes({"configurable": {"thread_id": "t", "checkpoint_id": "1"}}, [("a", 1)], "task")
+        saver.put_writes(thread_config(checkpoint_id="1"), [("a", 1)], "task")
         checkpoint = {"v": 1, "id": "1", "ts": "", "channel_values": {"b": "x" * 99}, "channel_versions": {"b": 1}}
         saver.put(CONFIG, {**checkpoint, "versions_seen": {}}, {}, {"b": 1})
         for table, column in (("writes", "data"), ("channel_values", "data"), ("checkpoints", "body")):

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 import pytest
 from groups import WAIT, first_commit, heads, path_of, together, write_together
 from groups import saver as saver
-from kit.graphs import Count, chain_of
+from kit.graphs import Count, chain_of, thread_config
 
 from stategraph import END
 from stategraph.checkpoint.base import CheckpointConflictError
@@ -261,7 +261,7 @@ async def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_t
     submit = module.CallThreads.submit
     monkeypatch.setattr(module.CallThreads, "submit", lambda self, job: hops.append(job) or submit(self, job))
     trace = Trace(saver)
-    config = lambda number: {"configurable": {"thread_id": str(number)}}  # noqa: E731
+    config = lambda number: thread_config(str(number))  # noqa: E731
     ended = await asyncio.gather(*(app.ainvoke({"n": 0}, config(number)) for number in range(runs)))
     assert ended == [{"n": steps}] * runs
     stored = runs * (steps + 2)  # the input, START, the steps

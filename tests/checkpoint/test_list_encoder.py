@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
@@ -292,7 +292,7 @@ def test_history_shows_in_place_changes_at_the_step_that_made_them(drive, kind):
     expected = []
     with SqliteSaver.from_conn_string(":memory:") as sqlite:
         app = graph.compile(checkpointer=sqlite if kind == "sqlite" else InMemorySaver())
-        thread = {"configurable": {"thread_id": "1"}}
+        thread = thread_config("1")
         drive.invoke(app, {"messages": [make("flat", n) for n in range(20)]}, thread)
         stored = [snapshot.values["messages"] for snapshot in app.get_state_history(thread)]
     assert stored[: len(expected)] == expected[::-1] and len(expected) == 20

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from kit import cluster
 from kit.fleet import QUICK, counting, until, working
+from kit.graphs import thread_config
 
 from stategraph.checkpoint import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
@@ -100,7 +101,7 @@ def test_a_saver_works_by_its_url_alone(pooled):
         app = counting.copy({"checkpointer": saver})
 
         def run(number):
-            config = {"configurable": {"thread_id": f"t{number}"}}
+            config = thread_config(f"t{number}")
             for _ in range(4):  # a statement is prepared when it is used for the sixth time
                 assert app.invoke({"log": [], "left": 5}, config)["log"][:5] == [0, 1, 2, 3, 4]
             assert len([*saver.list(config)]) > 10

@@ -7,7 +7,7 @@ import tracemalloc
 from typing import Annotated, TypedDict
 
 import pytest
-from kit.graphs import EMPTY, chain_of
+from kit.graphs import EMPTY, chain_of, thread_config
 
 from stategraph import END
 from stategraph.checkpoint.sql.read_rows import RECENT
@@ -180,7 +180,7 @@ def test_the_values_that_a_saver_keeps_are_bounded(tmp_path):
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
         app = growing(saver, 20)
         for number in range(300):
-            app.invoke({"log": ["x" * 1000 * (number % 7)]}, {"configurable": {"thread_id": str(number)}})
+            app.invoke({"log": ["x" * 1000 * (number % 7)]}, thread_config(str(number)))
         kept = saver._recent
         assert kept is not None
         sizes = [len(value.blob[1]) for value in kept._values.values() if value.blob]
@@ -194,7 +194,7 @@ def test_the_newest_of_many_threads_cost_the_same_however_many_there_are(tmp_pat
         app = growing(saver, 1)
         counts = []
         for number in range(200):
-            app.invoke(EMPTY, {"configurable": {"thread_id": str(number)}}, durability="exit")
+            app.invoke(EMPTY, thread_config(str(number)), durability="exit")
             if number in (50, 199):
                 read = Counted(saver, lambda: [*saver.list(None, limit=10)], monkeypatch)
                 assert [found.config["configurable"]["thread_id"] for found in read.result] == [str(number - n) for n in range(10)]

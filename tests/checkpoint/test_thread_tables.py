@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 
 import psycopg
 import pytest
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, thread_config
 from kit.savers import opened_saver
 
 from stategraph import START, Command, Send, StateGraph, interrupt
@@ -106,7 +106,7 @@ def test_each_table_is_pruned_with_its_thread(stored):
 def test_values_that_none_needs_any_more_go_with_a_later_pruning(stored):
     """A value stays without its checkpoint as long as others build on it, and no longer."""
     graph = chain_of(State, a=lambda state: {"log": ["a" * 400]})
-    app, config = graph.compile(checkpointer=stored.saver), {"configurable": {"thread_id": "grows"}}
+    app, config = graph.compile(checkpointer=stored.saver), thread_config("grows")
     most = 0
     for turn in range(1, 21):
         for _ in range(7):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from kit.drive import forget_modules
+from kit.graphs import thread_config
 
 from stategraph import SqliteSaver
 from stategraph.__main__ import main
@@ -41,7 +42,7 @@ def store(folder, word=""):
     program = folder / "shop.py"
     program.write_text(PROGRAM.format(word=word))
     app = find_graph(f"{program}:graph")
-    thread = {"configurable": {"thread_id": "order 7"}}
+    thread = thread_config("order 7")
     with SqliteSaver.from_conn_string(str(folder / "shop.db")) as saver:
         from stategraph import Command
 

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from kit.drive import forget_modules
+from kit.graphs import thread_config
 
 from stategraph.__main__ import main
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -37,7 +38,7 @@ def shop(tmp_path, monkeypatch):
     (tmp_path / "corner_shop.py").write_text(SHOP)
     module = load("corner_shop.py")
     with SqliteSaver.from_conn_string("shop.db") as saver:
-        module.graph.compile(checkpointer=saver).invoke({"items": []}, {"configurable": {"thread_id": "7"}})
+        module.graph.compile(checkpointer=saver).invoke({"items": []}, thread_config("7"))
     del sys.modules["corner_shop"]  # the command runs in a process of its own
     yield tmp_path
     forget_modules(tmp_path)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from kit import fleet
 from kit.executor_suite import *
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 
 import stategraph
 from stategraph import InvalidGraphError, NodeBuilder, Pregel
@@ -193,7 +193,7 @@ def test_an_unpicklable_error_is_raised_as_text():
 @pytest.mark.trial
 def test_a_task_may_die_three_times_in_each_run(processes, drive, tmp_path):
     app = deadly(executor=processes, checkpointer=InMemorySaver())
-    thread = {"configurable": {"thread_id": "1"}}
+    thread = thread_config("1")
     with pytest.raises(WorkerLostError, match="ended by SIGKILL"):
         drive.invoke(app, {"texts": [str(tmp_path / "tries")], "n": 5}, thread)
     assert (tmp_path / "tries").read_text() == "xxx", "exactly"

@@ -48,7 +48,7 @@ def calls_on_threads(round: Round) -> None:
             with ExitStack() as inner:
                 saver = InMemorySaver() if storage is None else inner.enter_context(storage.open())
                 if storage is not None:
-                    saver.delete_thread("1")
+                    saver.delete_thread("t")
                 follow(World(runner, saver), steps)
 
         drawn(round.random, 2, STEPS, check)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kit import cluster
 from kit.effect_kills import KINDS, PLACES, WAYS
-from kit.graphs import CONFIG, EMPTY, Log, chain_of
+from kit.graphs import CONFIG, EMPTY, Log, chain_of, thread_config
 
 from stategraph import (
     START,
@@ -262,7 +262,7 @@ def test_thirty_tools_that_fail_after_they_have_acted(drive, saver, kind, reques
     app = graph.compile(checkpointer=saver, on_failure="finish")
     asked = 0
     for number, call in enumerate(calls):
-        thread = {"configurable": {"thread_id": str(number)}}
+        thread = thread_config(str(number))
         given = {"messages": [{"role": "assistant", "content": "", "tool_calls": [call]}]}
         try:
             found = drive.invoke(app, given, thread)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 
 from stategraph import (
     END,
@@ -154,7 +154,7 @@ def test_routers_of_nested_graphs_see_what_is_merged(drive):
 
 def test_forks_and_time_travel_merge_into_the_list_of_their_checkpoint(drive):
     app = chat(InMemorySaver())
-    thread = {"configurable": {"thread_id": "1"}}
+    thread = thread_config("1")
     drive.invoke(app, {"messages": [says("0")]}, thread)
     past = next(s for s in app.get_state_history(thread) if len(s.values["messages"]) == 4)
     fork = app.update_state(past.config, {"messages": [RemoveMessage("1"), says("2", "edited")]})

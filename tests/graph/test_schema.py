@@ -24,7 +24,7 @@ from typing import (
 import pytest
 import typing_extensions
 from kit.drive import each_case
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, ValidationError
 from typing_extensions import TypedDict
 
@@ -438,7 +438,7 @@ def test_a_declared_result_key_for_questions_is_no_key_of_the_state(drive):
     """Type checkers then know `result["__interrupt__"]`."""
     hints = {"n": int, "__interrupt__": NotRequired[list[Interrupt]]}
     graph = StateGraph(TypedDict("T", hints)).add_node("n", lambda state: {"n": interrupt("more?")})  # type: ignore[operator]
-    app, thread = graph.add_edge(START, "n").compile(InMemorySaver()), {"configurable": {"thread_id": "1"}}
+    app, thread = graph.add_edge(START, "n").compile(InMemorySaver()), thread_config("1")
     assert drive.invoke(app, {"n": 1}, thread)["__interrupt__"][0].value == "more?"
     assert drive.invoke(app, Command(resume=2), thread) == {"n": 2}
     assert "__interrupt__" not in app.channels
@@ -818,7 +818,7 @@ def test_names_that_only_type_checkers_see_spoil_no_graph(drive):
     there = {"__name__": __name__, "TypedDict": TypedDict, "Annotated": Annotated}
     exec(compile(LAZY, "<lazy>", "exec", dont_inherit=True), there)
     app = StateGraph(there["State"]).add_node(there["node"]).add_edge(START, "node").compile(checkpointer=InMemorySaver())
-    thread = {"configurable": {"thread_id": "1", "mine": 7}}
+    thread = thread_config("1", mine=7)
     red = there["Color"].RED
     done = drive.invoke(app, {"log": [], "paint": there["Paint"](red)}, thread)
     assert (done["log"], done["n"]) == ([7, red], 2)

@@ -42,6 +42,6 @@ def graph_of(state, edges, /, **nodes):
 _ENDS = {"S": START, "E": END}
 
 
-def thread_config(thread):
-    """Return the config of a thread."""
-    return {"configurable": {"thread_id": thread}}
+def thread_config(thread="t", **more):
+    """Return the config of a thread, with more of it, as `checkpoint_ns=`."""
+    return {"configurable": {"thread_id": thread, **more}}

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from typing_extensions import TypedDict
 
+from kit.graphs import thread_config
 from kit.pausing_graphs import CFG, Ran, seen
 from stategraph import START, Command, GraphWarning, InMemorySaver, StateGraph, interrupt
 
@@ -207,7 +208,7 @@ class Nest:
 
 
 def config_of(ns):
-    return {"configurable": {"thread_id": "1", "checkpoint_ns": ns}}
+    return thread_config(checkpoint_ns=ns)
 
 
 def travel(nest: Nest, stop: Stop, call):

@@ -3,6 +3,7 @@
 import random
 from zlib import crc32
 
+from kit.graphs import EMPTY as EMPTY
 from kit.ready_graphs import State
 from stategraph import START, InMemorySaver, Send, StateGraph, interrupt
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import pytest
 from hypothesis import strategies as st
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -260,7 +260,7 @@ class World:
         return list(self.app.get_state_history(CONFIG, limit=limit))
 
     def config(self, at):
-        return CONFIG if at is None else {"configurable": {"thread_id": "1", "checkpoint_id": self.ids[at]}}
+        return CONFIG if at is None else thread_config(checkpoint_id=self.ids[at])
 
     def result(self, *args):
         result = self.call("invoke", *args) or {}

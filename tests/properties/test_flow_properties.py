@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.flow_graphs import Script, build, show
-from kit.graphs import EMPTY
+from kit.graphs import EMPTY, thread_config
 
 from stategraph import InMemorySaver
 
@@ -103,7 +103,7 @@ def test_sync_and_async_run_the_same_supersteps_and_end(made):
 def test_stopped_anywhere_and_resumed_it_is_as_never_stopped(drive, made, stops):
     text, script = made
     straight = show(run(text, script, drive))
-    saver, config = InMemorySaver(), {"configurable": {"thread_id": "t"}}
+    saver, config = InMemorySaver(), thread_config("t")
     given = EMPTY
     for step in range(60):
         before = "*" if stops >> (step % 12) & 1 or step == 0 else None

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Annotated, TypedDict
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, thread_config
 
 from stategraph import (
     START,
@@ -177,7 +177,7 @@ def test_slots_are_released_after_failures_interrupts_and_cancellations(drive):
     app = builder.compile(checkpointer=InMemorySaver())
     with pytest.raises(ConnectionError):
         drive.invoke(app, {"log": [0, 1, 2]}, CONFIG)
-    other = {"configurable": {"thread_id": "u"}}
+    other = thread_config("u")
     assert len(drive.invoke(app, {"log": [1, 2, 3]}, other)["__interrupt__"]) == 3
     assert shared._taken == 0 and not shared._waiting
 

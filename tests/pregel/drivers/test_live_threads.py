@@ -11,7 +11,7 @@ from typing import TypedDict
 
 import pytest
 from kit import cluster
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 
 from stategraph import END
 from stategraph.checkpoint.base import Commit
@@ -31,7 +31,7 @@ class Count(TypedDict):
 
 
 def on(thread):
-    return {"configurable": {"thread_id": str(thread)}}
+    return thread_config(str(thread))
 
 
 def loop(saver, steps=STEPS, inside=None):

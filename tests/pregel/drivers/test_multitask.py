@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG, EMPTY, Log, chain_of
+from kit.graphs import CONFIG, EMPTY, Log, chain_of, thread_config
 
 from stategraph import (
     CheckpointConflictError,
@@ -256,7 +256,7 @@ def test_other_threads_and_savers_are_not_in_the_way(drive):
     app = make(InMemorySaver(), gate)
     live, _ = started(lambda: drive.invoke(app, {"log": ["hold"]}, CONFIG))
     assert gate.reached.wait(20)
-    other = {"configurable": {"thread_id": "other"}}
+    other = thread_config("other")
     assert drive.invoke(app, {"log": ["x"]}, other, multitask="reject")["log"][0] == "x"
     assert drive.invoke(make(InMemorySaver()), {"log": ["x"]}, CONFIG, multitask="reject")["log"][0] == "x"
     gate.opened.set()

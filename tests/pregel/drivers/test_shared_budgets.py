@@ -7,7 +7,7 @@ import threading
 import pytest
 from kit import cluster
 from kit.fleet import working
-from kit.graphs import CONFIG, EMPTY, Log, chain_of
+from kit.graphs import CONFIG, EMPTY, Log, chain_of, thread_config
 
 from stategraph import (
     START,
@@ -45,7 +45,7 @@ def spending(drive, usd):
 
 
 def user(name: str, thread: str):
-    return {"configurable": {"thread_id": thread, "user": name}}
+    return thread_config(thread, user=name)
 
 
 def test_a_budget_of_a_node_counts_what_its_tasks_spend(drive, local_saver):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.crash_points import Death, Died, dying
-from kit.graphs import CONFIG, EMPTY, chain_of, graph_of
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
 
 from stategraph import (
     END,
@@ -202,7 +202,7 @@ def test_what_is_spent_survives_a_death_at_each_storing_call(drive, local_saver,
     at = 0
     while True:
         at += 1
-        model, thread = Model(), {"configurable": {"thread_id": f"{at}"}}
+        model, thread = Model(), thread_config(f"{at}")
         app = chain([asking(drive, model, 2)] * 2, local_saver, Budget(calls=100))
         death = Death(at, stores_first=stores_first)
         with dying(local_saver, death):

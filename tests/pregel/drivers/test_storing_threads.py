@@ -6,7 +6,7 @@ import operator
 import threading
 from typing import Annotated, TypedDict
 
-from kit.graphs import chain_of, graph_of
+from kit.graphs import chain_of, graph_of, thread_config
 
 from stategraph import START, Send
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -28,7 +28,7 @@ def fan_out(path, sends, last):
     graph.add_conditional_edges(START, lambda state: [Send("inner", {"n": n}) for n in range(state["sends"])], ["inner"])
     with SqliteSaver.from_conn_string(str(path / "threads.db")) as saver:
         app = graph.compile(checkpointer=saver)
-        return app.invoke({"sends": sends, "items": []}, {"configurable": {"thread_id": "1"}})["items"]
+        return app.invoke({"sends": sends, "items": []}, thread_config("1"))["items"]
 
 
 def workers():

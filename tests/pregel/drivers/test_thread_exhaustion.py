@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Annotated, TypedDict
 
 import pytest
+from kit.graphs import thread_config
 
 from stategraph import START, Send, StateGraph
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -93,7 +94,7 @@ def test_deferred_entries_are_stored_after_a_timer_thread_could_not_start(monkey
 def test_a_run_with_a_saver_resumes_after_a_call_that_got_no_thread(tmp_path, monkeypatch):
     with SqliteSaver.from_conn_string(str(tmp_path / "db"), synchronous="off") as saver:
         app = build(saver)
-        config = {"configurable": {"thread_id": "1"}}
+        config = thread_config("1")
         with no_new_threads(monkeypatch):
             try:
                 app.invoke({}, config)

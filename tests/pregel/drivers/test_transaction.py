@@ -131,13 +131,13 @@ USES = {
     "list": lambda saver: list(saver.list(CONFIG)),
     "threads": lambda saver: list(saver.threads()),
     "put_writes": lambda saver: saver.put_writes(
-        {"configurable": {"thread_id": "u", "checkpoint_ns": "", "checkpoint_id": "1"}}, [("a", 1)], "task"
+        thread_config("u", checkpoint_ns="", checkpoint_id="1"), [("a", 1)], "task"
     ),
     "delete_thread": lambda saver: saver.delete_thread("t"),
     "prune": lambda saver: saver.prune(),
     "aget_tuple": lambda saver: asyncio.run(saver.aget_tuple(CONFIG)),
     "aput_writes": lambda saver: asyncio.run(saver.aput_writes(
-        {"configurable": {"thread_id": "u", "checkpoint_ns": "", "checkpoint_id": "1"}}, [("a", 1)], "task"
+        thread_config("u", checkpoint_ns="", checkpoint_id="1"), [("a", 1)], "task"
     )),
 }  # fmt: skip
 

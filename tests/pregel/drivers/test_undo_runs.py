@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kit.graphs import CONFIG, EMPTY, Log, chain_of, graph_of
+from kit.graphs import CONFIG, EMPTY, Log, chain_of, graph_of, thread_config
 
 from stategraph import (
     InMemorySaver,
@@ -167,7 +167,7 @@ def test_a_fork_refuses_to_undo_what_the_older_branch_owns():
     fork = next(each for each in app.get_state_history(CONFIG) if each.next == ("b",))
     app.undo(CONFIG, to=fork.config)
     assert DONE[3:] == ["cancel b"]
-    app.undo({"configurable": {"thread_id": "t", "checkpoint_id": tip}})
+    app.undo(thread_config(checkpoint_id=tip))
     assert DONE[4:] == ["cancel b", "cancel a"]
 
 

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from kit.drive import each_case, each_durability
+from kit.graphs import thread_config
 
 from stategraph import interrupt
 from stategraph.channels import (
@@ -35,7 +36,7 @@ from stategraph.pregel import (
 )
 from stategraph.pregel.names import TASKS
 
-Cfg = {"configurable": {"thread_id": "1"}}
+Cfg = thread_config("1")
 
 
 def on(*channels):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG, EMPTY
+from kit.graphs import CONFIG, EMPTY, thread_config
 from kit.ready_graphs import (
     beside_a_chain,
     build,
@@ -151,7 +151,7 @@ def test_a_copied_thread_resumes(drive, saver):
     app = beside_a_chain(saver, lambda state: {"log": [interrupt("?")]})
     drive.invoke(app, EMPTY, CONFIG)
     saver.copy_thread("t", "u")
-    other = {"configurable": {"thread_id": "u"}}
+    other = thread_config("u")
     assert drive.invoke(app, Command(resume="yes"), other)["log"][-2:] == ["yes", "d"]
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from kit import cluster
 from kit.fleet import Fleet, State, branches, until, working
+from kit.graphs import thread_config
 from kit.ready_graphs import show, writer
 
 from stategraph import START, Command, StateGraph, interrupt
@@ -67,7 +68,7 @@ def test_an_interrupted_job_has_finished_all_else_and_another_worker_resumes_it(
             queue.submit("t", Command(resume="yes"))
             assert queue.result("t", wait=60).unwrap()["log"] == ["a", "b", "yes", "d"]
     with PostgresSaver.from_conn_string(postgres) as saver:
-        config = {"configurable": {"thread_id": "t"}}
+        config = thread_config("t")
         assert show([*graph.copy({"checkpointer": saver}).get_state_history(config)]) == "a / b / yes / d"
 
 

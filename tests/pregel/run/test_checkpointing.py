@@ -92,7 +92,7 @@ def test_m20_a_checkpoint_per_superstep_with_its_parent_and_the_writes_that_led_
 
 def test_plain_settings_of_the_config_are_kept_in_metadata(drive):
     app = chain()
-    drive.invoke(app, 1, {"configurable": {"thread_id": "1", "user": "u", "__hidden": 1, 5: 6},
+    drive.invoke(app, 1, {"configurable": {"thread_id": "t", "user": "u", "__hidden": 1, 5: 6},
                           "metadata": {"who": "me", "flt": 1.5, "list": [1], "nul": "x\0y", 3: 4}})  # fmt: skip
     assert drive.get_state(app, CONFIG).metadata == {
         "source": "loop", "step": 2, "parents": {}, "user": "u", "who": "me", "flt": 1.5, "nul": "xy",
@@ -171,7 +171,7 @@ def test_an_unserializable_value_is_named_and_leaves_the_thread_unchanged(drive)
     with pytest.raises(Exception, match="object") as caught:
         thread.invoke(1)
     assert "'b'" in caught.value.__notes__[0]
-    assert "'1'" in caught.value.__notes__[0]
+    assert "'t'" in caught.value.__notes__[0]
     assert thread.invoke(0) == [0]
 
 
@@ -533,7 +533,7 @@ def test_two_runs_on_one_thread_conflict_and_do_not_fork_it(drive, durability):
     outer = graph(
         {"n1": only("a").do(meddle).write_to("log", ChannelWriteEntry("b", 1)), "n2": only("b")}, app.checkpointer
     )
-    with pytest.raises(CheckpointConflictError, match="'1'") as caught:
+    with pytest.raises(CheckpointConflictError, match="'t'") as caught:
         drive.invoke(outer, 1, CONFIG, durability=durability)
     head = drive.get_state(app, CONFIG)
     assert head.values["log"] == ["n1", "n2", "n3"]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kit.graphs import EMPTY
+from kit.graphs import EMPTY, thread_config
 from kit.pausing_graphs import CFG, Ran, answer, asked, asks, fails, graph, says
 from kit.savers import local_saver
 
@@ -70,7 +70,7 @@ def test_of_many_concurrent_answers_one_runs(saver):
 
     app = one(body, saver)
     for round in range(20):
-        thread = {"configurable": {"thread_id": str(round)}}
+        thread = thread_config(str(round))
         app.invoke(EMPTY, thread)
         start = threading.Barrier(4)
         told = []

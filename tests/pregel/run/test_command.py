@@ -217,7 +217,7 @@ def test_a_thread_that_waits_for_a_node_that_is_gone_says_so(drive, given):
     drive.invoke(two("old", saver), {"a": 1}, CFG)
     thread = drive.on(two("new", saver))
     then = thread.history()
-    with pytest.raises(GraphChangedError, match="thread '1' has pending work .* node 'old'") as caught:
+    with pytest.raises(GraphChangedError, match="thread 't' has pending work .* node 'old'") as caught:
         thread.invoke(given)
     assert caught.value.lost == ("node 'old'",)
     assert thread.history() == then

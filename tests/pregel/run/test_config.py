@@ -186,7 +186,7 @@ def test_a_limit_below_one_is_refused(setting, value, drive):
 
 @pytest.mark.parametrize(
     "config",
-    [None, {}, {"configurable": {}}, {"configurable": None}, {"configurable": {"thread_id": None}},
+    [None, {}, {"configurable": {}}, {"configurable": None}, thread_config(None),
      thread_config(""), {"configurable": {"user": "u"}}],
     ids=str,
 )  # fmt: skip

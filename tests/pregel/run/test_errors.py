@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import chain_of, graph_of
+from kit.graphs import chain_of, graph_of, thread_config
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
 
@@ -53,7 +53,7 @@ class State(TypedDict, total=False):
     un: Annotated[int, UntrackedValue]
 
 
-THREAD = {"configurable": {"thread_id": "t-1"}}
+THREAD = thread_config("t-1")
 
 
 def logs(state: State):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import EMPTY
+from kit.graphs import EMPTY, thread_config
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, fails, graph, says
 
 from stategraph import START, InMemorySaver, RetryPolicy, Send, StateGraph
@@ -146,5 +146,5 @@ def test_a_history_inside_is_kept_for_the_next_call(drive):
     assert namespaces(app) == ["", "sub"]
     drive.invoke(app, EMPTY, CFG, **EXIT)
     assert namespaces(app) == ["", "", "sub", "sub"]
-    child = {"configurable": {"thread_id": "1", "checkpoint_ns": "sub"}}
+    child = thread_config(checkpoint_ns="sub")
     assert [row.parent_config is None for row in drive.history(app, child)] == [False, True]

@@ -4,7 +4,7 @@ lack.
 
 import pytest
 from kit.drive import each_schedule
-from kit.graphs import graph_of
+from kit.graphs import graph_of, thread_config
 from kit.pausing_graphs import CFG, State, asks, at, fails, graph, says
 
 from stategraph import START, GraphWarning, InMemorySaver, Send, StateGraph
@@ -213,4 +213,4 @@ def test_explaining_needs_a_saver_and_a_checkpoint_that_exists(drive):
     app = chain()
     drive.invoke(app, {}, CFG)
     with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
-        explain(drive, app, {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}})
+        explain(drive, app, thread_config(checkpoint_id="nope"))

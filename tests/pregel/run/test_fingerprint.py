@@ -114,7 +114,7 @@ def test_a_thread_without_a_fingerprint_resumes(drive):
     saver = InMemorySaver()
     thread = drive.on(built(saver))
     thread.invoke({"log": ["in"]})
-    record = saver._threads["1"][""].records
+    record = saver._threads["t"][""].records
     for each in record.values():
         each.seen.pop("__graph__", None)
     assert thread.resume(1)["log"][-1] == "z"

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import Annotated
 
 import pytest
+from kit.graphs import thread_config
 from typing_extensions import TypedDict
 
 from stategraph import START, Command, RetryPolicy, StateGraph, entrypoint, interrupt, task
@@ -145,7 +146,7 @@ def test_each_attempt_has_a_span_of_its_own(world, timeout):
 @worlds
 def test_a_pause_is_passed_to_hooks_as_its_signal(world):
     app, log = hooked(one_node(lambda state: {"x": [interrupt("?")]}).compile(checkpointer=InMemorySaver()))
-    config = {"configurable": {"thread_id": "1"}}
+    config = thread_config("1")
     call(app, world, {"x": []}, config)
     assert log[1:] == [("enter", "a"), ("leave", "a", "GraphInterrupt"), ("leave", "run", None)]
     del log[:]

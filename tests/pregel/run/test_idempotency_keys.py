@@ -7,7 +7,7 @@ import threading
 from kit import cluster
 from kit.crash_points import Death, Died, dying
 from kit.drive import each_case, each_schedule
-from kit.graphs import Log
+from kit.graphs import Log, thread_config
 
 from stategraph import START, Runtime, StateGraph
 
@@ -55,7 +55,7 @@ def test_an_idempotency_key_survives_a_crash_at_any_point(drive, saver, schedule
     app = keys.chain("a", "b", nested=("inner", inner)).compile(checkpointer=saver, schedule=schedule)
     for at in range(1, 12):
         keys.seen.clear()
-        config = {"configurable": {"thread_id": f"{first} {then} {at}"}}
+        config = thread_config(f"{first} {then} {at}")
         death = Death(at, meanwhile=keys.wait_for_next)
         with dying(saver, death):
             try:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from kit import cluster
 from kit.drive import each_case, each_durability, each_schedule
-from kit.graphs import CONFIG, EMPTY, chain_of, graph_of
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
 
 from stategraph import (
     START,
@@ -463,7 +463,7 @@ def test_copies_take_along_what_waits_and_deleted_threads_lose_it(drive, saver):
     drive.call(saver, "prune", keep_last=1)
     drive.call(saver, "delete_thread", "t")
     assert thread.state.posts == ()
-    copy = {"configurable": {"thread_id": "copy"}}
+    copy = thread_config("copy")
     assert thread.get_state(copy).posts == ({"log": ["word"]},)
     assert thread.invoke(EMPTY, copy)["log"] == ["a after 0", "word", "a after 2"]
 

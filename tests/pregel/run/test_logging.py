@@ -12,6 +12,7 @@ import sys
 from typing import Annotated
 
 import pytest
+from kit.graphs import thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -26,7 +27,7 @@ from stategraph import (
 )
 from stategraph.pregel import log
 
-THREAD = {"configurable": {"thread_id": "7"}}
+THREAD = thread_config("7")
 QUICK = RetryPolicy(initial_interval=0.001, jitter=False, max_attempts=2)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, TypedDict
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, thread_config
 
 from stategraph import START, CheckpointConflictError, Send, StateGraph
 
@@ -70,7 +70,7 @@ NAMESPACES = {"plain": "talk", "keyed": "talk:=ann", "twice": "talk|inside"}
 
 
 def remembered(saver, shape):
-    found = saver.get_tuple({"configurable": {"thread_id": "t", "checkpoint_ns": NAMESPACES[shape]}})
+    found = saver.get_tuple(thread_config(checkpoint_ns=NAMESPACES[shape]))
     return [] if found is None else found.checkpoint["channel_values"]["heard"]
 
 

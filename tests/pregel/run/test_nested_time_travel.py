@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import each_durability, each_schedule
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 from kit.nested_travel import CALLS, KEEPS, Nest, travel
 from kit.pausing_graphs import CFG, Ran, State, asks, graph, ids, says
 from kit.savers import local_saver
@@ -86,7 +86,7 @@ def test_a_graph_that_the_same_node_ran_before_is_not_run_again(drive, checkpoin
 def nested_of_second(drive, app, checkpointer):
     (task,) = [task for above in drive.history(app, CFG) for task in above.tasks if task.name == "n"]
     where = task.state["configurable"]["checkpoint_ns"] + "|1"
-    return drive.history(app, {"configurable": {"thread_id": "1", "checkpoint_ns": where}})
+    return drive.history(app, thread_config(checkpoint_ns=where))
 
 
 @pytest.mark.parametrize("checkpointer", [None, True])
@@ -351,7 +351,7 @@ def two_turns(drive, ran: Ran, *answers):
 def test_an_edit_of_an_earlier_turn_inside_does_not_move_the_paused_run(drive):
     ran = Ran()
     thread = drive.on(two_turns(drive, ran, 1, "A", 2))
-    history = {"configurable": {"thread_id": "1", "checkpoint_ns": "n"}}
+    history = thread_config(checkpoint_ns="n")
     earlier = [each for each in thread.history(history) if each.next == ("i",)][-1]
     drive.update_state(thread.app, earlier.config, {"log": ["edit"]}, as_node="s")
     thread.resume("B")

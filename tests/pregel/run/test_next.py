@@ -11,7 +11,7 @@ import pytest
 from kit import cluster
 from kit.crash_points import Death, Died, dying
 from kit.drive import each_schedule
-from kit.graphs import Log
+from kit.graphs import Log, thread_config
 
 from stategraph import START, Send, StateGraph
 
@@ -96,7 +96,7 @@ def without_races(bodies: Bodies):
 def test_next_names_what_the_next_call_runs_wherever_a_process_dies(drive, saver, bodies, schedule, shape):
     app = shape(bodies).compile(checkpointer=saver, schedule=schedule)
     for at in count(1):
-        config = {"configurable": {"thread_id": f"{at}"}}
+        config = thread_config(f"{at}")
         death = Death(at, meanwhile=bodies.release.set)
         bodies.release.clear()
         with dying(saver, death):

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Annotated, Any
 
 import pytest
+from kit.graphs import thread_config
 from kit.recording_view import Log
 from typing_extensions import TypedDict
 
@@ -33,7 +34,7 @@ from stategraph.prebuilt import Tool, create_agent
 from stategraph.testing import ScriptedModel, tool_call
 
 SEEN = ContextVar("seen", default=None)
-THREAD = {"configurable": {"thread_id": "1"}}
+THREAD = thread_config("1")
 QUICK = RetryPolicy(initial_interval=0.001, jitter=False)
 
 

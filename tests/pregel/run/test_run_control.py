@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
 import pytest
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, thread_config
 
 from stategraph import InMemorySaver, RunControl, get_runtime, interrupt
 
@@ -32,7 +32,7 @@ def wait(state):
 
 
 def inside(state):
-    make_app(ask).invoke({"text": "a"}, {"configurable": {"thread_id": "inner"}})
+    make_app(ask).invoke({"text": "a"}, thread_config("inner"))
     return {"text": "b"}
 
 

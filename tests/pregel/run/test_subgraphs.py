@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import each_schedule
-from kit.graphs import EMPTY, chain_of
+from kit.graphs import EMPTY, chain_of, thread_config
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
 from typing_extensions import TypedDict
 
@@ -150,7 +150,7 @@ def test_a_graph_with_memory_continues_in_the_next_run(drive):
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
     for turn in range(1, 4):
         assert drive.invoke(app, {}, CFG)["log"][-1] == ["s"] * turn
-    own = {"configurable": {"thread_id": "1", "checkpoint_ns": "n"}}
+    own = thread_config(checkpoint_ns="n")
     assert [s.metadata["step"] for s in drive.history(app, own)] == [7, 6, 5, 4, 3, 2, 1, 0, -1]
 
 
@@ -160,7 +160,7 @@ def test_two_memories_of_one_node_are_numbered(drive):
     thread.invoke({})
     assert thread.invoke({})["log"][2:] == [["s", "s"], ["t", "t"]]
     for ns, log in (("n", ["s", "s"]), ("n|1", ["t", "t"])):
-        where = {"configurable": {"thread_id": "1", "checkpoint_ns": ns}}
+        where = thread_config(checkpoint_ns=ns)
         assert thread.get_state(where).values["log"] == log
 
 
@@ -210,7 +210,7 @@ def test_a_nested_graph_resumes_where_it_paused(drive, checkpointer):
 
 def test_a_thread_of_its_own_is_a_lineage_of_its_own(drive):
     child = plain(checkpointer=InMemorySaver())
-    own = {"configurable": {"thread_id": "other"}}
+    own = thread_config("other")
     thread = drive.on(graph({"n": lambda s: {"log": child.invoke({}, own)["log"]}}, (START, "n")))
     chunks = thread.stream({}, subgraphs=True)
     assert [ns for ns, _ in chunks] == [()]
@@ -397,7 +397,7 @@ def test_nested_state_is_a_config_or_with_subgraphs_a_snapshot(drive):
     thread = drive.on(graph({"sub": inner()}, (START, "sub")))
     thread.invoke({"a": 3})
     [shallow] = thread.state.tasks
-    where = {"configurable": {"thread_id": "1", "checkpoint_ns": f"sub:{shallow.id}"}}
+    where = thread_config(checkpoint_ns=f"sub:{shallow.id}")
     assert shallow.state == where
     [deep] = thread.get_state(subgraphs=True).tasks
     assert (deep.state.values, deep.state.next) == ({"a": 3, "log": ["s"]}, ("i",))
@@ -422,7 +422,7 @@ def test_the_state_of_a_graph_that_finished_in_an_interrupted_superstep_can_be_r
     tasks = {t.name: t for t in drive.get_state(app, CFG, subgraphs=True).tasks}
     assert (tasks["sub"].state.values["log"], tasks["sub"].result, tasks["ask"].state) == (["s"], {"log": ["s"]}, None)
     shown = {t["name"]: t["state"] for t in chunks[-1]["tasks"]}
-    assert shown == {"sub": {"configurable": {"thread_id": "1", "checkpoint_ns": f"sub:{tasks['sub'].id}"}}, "ask": None}
+    assert shown == {"sub": thread_config(checkpoint_ns=f"sub:{tasks['sub'].id}"), "ask": None}
 
 
 def test_the_graphs_inside_can_be_listed(drive):
@@ -481,7 +481,7 @@ def test_an_answer_after_an_update_inside_reaches_the_repeated_interrupt(drive):
 def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive):
     app = graph({"sub": inner()}, (START, "sub"))
     drive.invoke(app, {}, CFG)
-    where = {"configurable": {"thread_id": "1", "checkpoint_ns": "sbu:1"}}
+    where = thread_config(checkpoint_ns="sbu:1")
     assert (drive.get_state(app, where).values, drive.history(app, where)) == ({}, [])
     with pytest.raises(ValueError, match="unknown subgraph 'sbu'; did you mean 'sub'"):
         drive.update_state(app, where, {"a": 1})
@@ -493,7 +493,7 @@ def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive):
     drive.invoke(graph({"n": calls(child)}, (START, "n"), checkpointer=saver), {}, CFG)
     thread = drive.on(graph({"n": calls(child)}, (START, "n"), checkpointer=saver))
     task = thread.get_state(subgraphs=True).tasks[0]
-    where = {"configurable": {"thread_id": "1", "checkpoint_ns": f"n:{task.id}"}}
+    where = thread_config(checkpoint_ns=f"n:{task.id}")
     with pytest.raises(ValueError, match="unknown subgraph 'n'"):
         thread.get_state(where)
     assert asked(thread.invoke(None)) == ["i?"]
@@ -552,7 +552,7 @@ def test_the_history_of_a_graph_is_never_changed_by_a_replay(drive):
     thread = drive.on(graph({"n": calls(plain(checkpointer=True))}, (START, "n")))
     for _ in range(2):
         thread.invoke({})
-    own = {"configurable": {"thread_id": "1", "checkpoint_ns": "n"}}
+    own = thread_config(checkpoint_ns="n")
     before = thread.history(own)
     thread.invoke(None, at(drive, thread.app, 0))
     after = thread.history(own)

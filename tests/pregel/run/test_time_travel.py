@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 from kit.drive import each_case, each_durability
+from kit.graphs import thread_config
 from kit.pausing_graphs import (
     CFG,
     Ran,
@@ -156,8 +157,8 @@ def test_an_unknown_checkpoint_is_an_error_that_names_it(drive, given):
     """D15: the peer starts from an empty state."""
     app = chain()
     drive.invoke(app, {}, CFG)
-    for thread in ("1", "empty"):
-        unknown = {"configurable": {"thread_id": thread, "checkpoint_id": "nope"}}
+    for thread in ("t", "empty"):
+        unknown = thread_config(thread, checkpoint_id="nope")
         for call in (partial(drive.invoke, app, given), partial(drive.get_state, app)):
             with pytest.raises(ValueError, match=f"thread '{thread}' has no checkpoint 'nope'"):
                 call(unknown)
@@ -301,7 +302,7 @@ def test_breakpoints_hold_on_a_branch(drive):
 def test_a_checkpoint_id_of_none_means_the_head(drive):
     app = chain()
     drive.invoke(app, {}, CFG, interrupt_before=["y"])
-    head = {"configurable": {"thread_id": "1", "checkpoint_id": None}}
+    head = thread_config(checkpoint_id=None)
     assert branch(drive, app, lambda: drive.invoke(app, None, head), goes_on=True)[0][:2] == ("loop", 2)
 
 
@@ -321,7 +322,7 @@ def test_history_lists_all_branches_newest_first_and_can_be_cut(drive):
     assert thread.history(filter={"source": "fork"}) == [every[2]]
     assert thread.history(filter={"step": 3}, limit=1) == [every[1]]
     assert thread.history(then) == [s for s in every if s.config == then]
-    assert thread.history({"configurable": {"thread_id": "nobody"}}) == []
+    assert thread.history(thread_config("nobody")) == []
 
 
 def test_the_head_is_shown_live_and_a_named_checkpoint_as_its_step_began(drive):

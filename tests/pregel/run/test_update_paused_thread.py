@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from faults.edits import FANS, edit_beside_sends
 from kit.drive import each_schedule
-from kit.graphs import EMPTY, chain_of, graph_of
+from kit.graphs import EMPTY, chain_of, graph_of, thread_config
 from kit.pausing_graphs import CFG, Ran, State, asked, asks, graph, says
 from kit.ready_graphs import build, ends_by, sends
 from kit.savers import local_saver
@@ -584,7 +584,7 @@ def test_a_thread_that_stored_no_trace_of_its_sends_is_edited_as_before(drive):
     drive.invoke(app, EMPTY, CFG)
     stored = saver.get_tuple(CFG)
     assert stored is not None and stored.checkpoint["versions_seen"]["w"].pop(TASKS)
-    old = {"configurable": {"thread_id": "old", "checkpoint_ns": ""}}
+    old = thread_config("old", checkpoint_ns="")
     saver.put(old, stored.checkpoint, stored.metadata, stored.checkpoint["channel_versions"])
     drive.update_state(app, old, {"log": ["edit"]}, "w")
     assert drive.get_state(app, old).next == ("c",)

@@ -4,7 +4,7 @@ threads.
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import graph_of
+from kit.graphs import graph_of, thread_config
 from kit.pausing_graphs import (
     CFG,
     Ran,
@@ -493,4 +493,4 @@ def test_an_update_of_an_unknown_checkpoint_is_an_error(drive):
     app = chain()
     drive.invoke(app, {}, CFG)
     with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
-        drive.update_state(app, {"configurable": {"thread_id": "1", "checkpoint_id": "nope"}}, {"a": 1}, as_node="x")
+        drive.update_state(app, thread_config(checkpoint_id="nope"), {"a": 1}, as_node="x")

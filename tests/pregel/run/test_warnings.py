@@ -443,7 +443,7 @@ WRONG_SETTINGS = {
     "tags inside configurable": ({"configurable": {"tags": ["a"]}}, "has no effect inside `configurable`"),
     "callbacks inside configurable": ({"configurable": {"callbacks": []}}, "has no effect inside `configurable`"),
     "a thread misspelt": ({"configurable": {"threadId": 1}}, "did you mean.*\"configurable\": {\"thread_id\""),
-    "a checkpoint misspelt": ({"configurable": {"thread_id": 1, "checkpointid": 2}}, '"checkpoint_id"'),
+    "a checkpoint misspelt": (thread_config(1, checkpointid=2), '"checkpoint_id"'),
     "a flat thread misspelt": ({"threadid": 1}, "\"configurable\": {\"thread_id\""),
     "a flat thread without a saver": ({"thread_id": 1}, "'thread_id' has no effect: the graph has no checkpointer"),
     "a flat checkpoint without a saver": ({"checkpoint_id": "c"}, "'checkpoint_id' has no effect: .* no checkpointer"),

@@ -9,7 +9,7 @@ import pytest
 from kit import cluster
 from kit.flow_cases import CASES, compiled
 from kit.flow_graphs import Script, build, show
-from kit.graphs import CONFIG, EMPTY
+from kit.graphs import CONFIG, EMPTY, thread_config
 
 from stategraph import (
     START,
@@ -85,7 +85,7 @@ def test_a_second_input_restarts_all_waves(drive):
     app = compiled("r:S=a|b|c1 c1>c [a,b,c]2>d", {START: ["a", "c1", ["a", "b"]]}, InMemorySaver())
     assert finish(drive, app, EMPTY) == "a"
     # With the first wave going on, c would open the join.
-    again = {"configurable": {"thread_id": "t"}}
+    again = thread_config("t")
     assert "d" not in finish(drive, app, EMPTY, again)
 
 

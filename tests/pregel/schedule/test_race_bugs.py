@@ -7,7 +7,7 @@ import threading
 from typing import Annotated, TypedDict
 
 import pytest
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, thread_config
 
 import stategraph.pregel.run.run as run_module
 from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
@@ -70,7 +70,7 @@ def run_memories():
     app = builder.compile(checkpointer=InMemorySaver())
     for news in ("a1", "b1", "a2"):
         app.invoke({"news": news}, CONFIG)
-    memory = {"configurable": {"thread_id": "t", "checkpoint_ns": "agent:=a"}}
+    memory = thread_config(checkpoint_ns="agent:=a")
     return list(app.get_state(memory).values.get("log", ()))
 
 

@@ -118,12 +118,12 @@ def test_an_unserializable_interrupt_or_answer_names_its_node(drive):
     app = graph({"n": lambda s: {"log": [interrupt({"q": print})]}}, (START, "n"))
     with pytest.raises(UnserializableError) as caught:
         drive.invoke(app, {}, CFG)
-    assert caught.value.__notes__ == ["while storing what interrupt() asks of task 'n' of thread '1'"]
+    assert caught.value.__notes__ == ["while storing what interrupt() asks of task 'n' of thread 't'"]
     app = graph({"n": asks("n")}, (START, "n"))
     drive.invoke(app, {}, CFG)
     with pytest.raises(UnserializableError) as caught:
         drive.invoke(app, Command(resume=print), CFG)
-    assert caught.value.__notes__ == ["while storing the answer in Command(resume=...) to thread '1'"]
+    assert caught.value.__notes__ == ["while storing the answer in Command(resume=...) to thread 't'"]
     assert drive.get_state(app, CFG).interrupts != ()
 
 

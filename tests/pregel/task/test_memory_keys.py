@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, thread_config
 
 from stategraph import (
     START,
@@ -313,14 +313,14 @@ def test_memories_are_deleted_copied_and_pruned_with_the_thread(drive, saver):
     for news in "123":
         drive.invoke(app, {"mail": [("ann", news), ("bob", news)]}, CONFIG)
     drive.call(saver, "copy_thread", "t", "copy")
-    ns = {"configurable": {"thread_id": "t", "checkpoint_ns": "agent:=ann"}}
+    ns = thread_config(checkpoint_ns="agent:=ann")
     assert len(drive.items(app, "get_state_history", ns)) > 3
     drive.call(saver, "prune", ["t"])
     assert len(drive.items(app, "get_state_history", ns)) == 1
     assert heard(drive, app, ("agent", "ann")) == ["1", "2", "3"], "the newest outlives the checkpoint around it"
     drive.call(saver, "delete_thread", "t")
     assert memories(drive, app) == []
-    copied = {"configurable": {"thread_id": "copy"}}
+    copied = thread_config("copy")
     assert drive.get_state(app, copied, subgraph=("agent", "bob")).values["heard"] == ["1", "2", "3"]
 
 

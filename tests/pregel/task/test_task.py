@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.graphs import thread_config
 
 from stategraph.channels import LastValue
 from stategraph.checkpoint import InMemorySaver
@@ -80,7 +81,7 @@ def test_the_order_of_triggers_in_a_declaration_does_not_change_an_id(drive):
                        input_channels="a", output_channels="a", checkpointer=saver)  # fmt: skip
         return [task.id for task in drive.get_state(graph, config).tasks]
 
-    saver, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
+    saver, config = InMemorySaver(), thread_config("1")
     paused = Pregel(nodes={"n": NodeBuilder().subscribe_to("a", "b")}, channels={k: LastValue(int) for k in "ab"},
                     input_channels="a", output_channels="a", checkpointer=saver, interrupt_before_nodes="*")  # fmt: skip
     drive.invoke(paused, 1, config)
@@ -99,7 +100,7 @@ def graph_of_sends(saver=None, body=None):
 
 
 def test_m23_three_sends_have_three_paths(drive):
-    saver, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
+    saver, config = InMemorySaver(), thread_config("1")
     graph = graph_of_sends(saver)
     drive.invoke(graph, 3, config)
     tasks = [snapshot.tasks for snapshot in drive.history(graph, config)][1]
@@ -114,7 +115,7 @@ def test_a_task_sees_the_id_that_streams_and_snapshots_show(drive):
         info = runtime.execution_info
         seen.append((info.task_id, info.checkpoint_ns, runtime.idempotency_key, info.thread_id, info.node_attempt))
 
-    config = {"configurable": {"thread_id": "1"}}
+    config = thread_config("1")
     graph = graph_of_sends(InMemorySaver(), body)
     chunks = drive.stream(graph, 1, config, stream_mode="tasks")
     [shown] = {chunk["id"] for chunk in chunks if chunk["name"] == "work"}

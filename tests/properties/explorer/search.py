@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from kit.graphs import thread_config
+
 from stategraph import CheckpointConflictError, Command, UnknownInterruptError
 from stategraph.checkpoint.errors import DamagedError
 
@@ -187,7 +189,7 @@ class Explorer:
         self.found = Found()
         self.seen = {}
         self.plain = []
-        self.config = {"configurable": {"thread_id": "t"}}
+        self.config = thread_config("t")
 
     def close(self):
         """Give back what is open."""
