@@ -9,13 +9,14 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.crash_points import Death, Died, dying
-from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
+from kit.graphs import chain_of, graph_of
 
 from stategraph import (
     END,
     START,
     Budget,
     BudgetExceededError,
+    Command,
     GraphWarning,
     InMemorySaver,
     RetryPolicy,
@@ -26,6 +27,7 @@ from stategraph import (
 )
 from stategraph.graph import acall_model, call_model
 
+CONFIG = {"configurable": {"thread_id": "1"}}
 PRICES = {"small": (100_000.0, 200_000.0), "large": (1_000_000.0, 2_000_000.0)}
 
 
@@ -79,7 +81,7 @@ def chain(nodes, saver, *budgets: Budget, **options):
 def test_models_spend_by_their_usage_and_the_table_of_prices(drive, saver):
     model = Model()
     app = chain([asking(drive, model)] * 2, saver, Budget(usd=100, prices=PRICES))
-    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, {"log": []}, CONFIG)
     spent = drive.call(app, "get_spent", CONFIG)
     assert spent.pop("seconds") >= 0
     assert spent == {"usd": pytest.approx(1.4), "tokens": 10, "calls": 2}
@@ -91,7 +93,7 @@ def test_an_empty_budget_stops_the_thread_which_goes_on_with_more(drive, saver, 
     nodes = [asking(drive, model)] * 5
     app = chain(nodes, saver, Budget(**limit, prices=PRICES))
     with pytest.raises(BudgetExceededError, match="the budget is empty") as caught:
-        drive.invoke(app, EMPTY, CONFIG)
+        drive.invoke(app, {"log": []}, CONFIG)
     assert [caught.value.unit] == [*limit] and model.calls == calls
     with pytest.raises(BudgetExceededError):
         drive.invoke(app, None, CONFIG)  # the total is the thread's
@@ -102,23 +104,23 @@ def test_an_empty_budget_stops_the_thread_which_goes_on_with_more(drive, saver, 
 
 def test_a_budget_for_each_call(drive, saver):
     model = Model()
-    thread = drive.on(chain([asking(drive, model)] * 2, saver, Budget(calls=2, per="call"), Budget(calls=5)))
-    thread.invoke(EMPTY)
-    thread.invoke(EMPTY)
+    app = chain([asking(drive, model)] * 2, saver, Budget(calls=2, per="call"), Budget(calls=5))
+    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, {"log": []}, CONFIG)
     with pytest.raises(BudgetExceededError, match="5 of 5 calls"):
-        thread.invoke(EMPTY)
+        drive.invoke(app, {"log": []}, CONFIG)
     assert model.calls == 5
 
 
 def test_a_person_is_asked_how_much_more(drive, saver):
     model = Model()
-    thread = drive.on(chain([asking(drive, model)] * 4, saver, Budget(calls=1, on_empty="ask")))
-    [question] = thread.invoke(EMPTY)["__interrupt__"]
+    app = chain([asking(drive, model)] * 4, saver, Budget(calls=1, on_empty="ask"))
+    [question] = drive.invoke(app, {"log": []}, CONFIG)["__interrupt__"]
     assert question.value["question"] == "1 of 1 calls are spent: how much more?"
-    [question] = thread.resume(2)["__interrupt__"]
+    [question] = drive.invoke(app, Command(resume=2), CONFIG)["__interrupt__"]
     assert question.value["spent"] == 3 == model.calls
     with pytest.raises(BudgetExceededError):
-        thread.resume(0)
+        drive.invoke(app, Command(resume=0), CONFIG)
 
 
 def test_a_cheaper_model_is_called(drive, saver):
@@ -126,7 +128,7 @@ def test_a_cheaper_model_is_called(drive, saver):
     cheaper = [small, None]
     app = chain([asking(drive, large)] * 4, saver, Budget(calls=2, on_empty=lambda model: cheaper.pop(0)))
     with pytest.raises(BudgetExceededError):
-        drive.invoke(app, EMPTY, CONFIG)
+        drive.invoke(app, {"log": []}, CONFIG)
     assert (large.calls, small.calls) == (2, 1)
 
 
@@ -136,7 +138,7 @@ def test_a_call_that_fails_counts_as_spent(drive, saver):
     first = asking(drive, model)
     failing = Model(fails=2)
     app = chain([first, asking(drive, failing)], saver, Budget(calls=10))
-    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, {"log": []}, CONFIG)
     spent = drive.call(app, "get_spent", CONFIG)
     assert (spent["calls"], spent["tokens"]) == (4, 20)
 
@@ -162,7 +164,7 @@ def test_a_task_that_fails_has_spent_what_its_calls_have_cost(drive, saver):
     app = chain([node], saver, Budget(tokens=100))
     for calls in (1, 2):
         with pytest.raises(ValueError, match="no"):
-            drive.invoke(app, EMPTY if calls == 1 else None, CONFIG)
+            drive.invoke(app, {"log": []} if calls == 1 else None, CONFIG)
         spent = drive.call(app, "get_spent", CONFIG)
         assert (spent["calls"], spent["tokens"]) == (calls, 5 * calls)
 
@@ -202,19 +204,19 @@ def test_what_is_spent_survives_a_death_at_each_storing_call(drive, local_saver,
     at = 0
     while True:
         at += 1
-        model, thread = Model(), thread_config(f"{at}")
+        model, thread = Model(), {"configurable": {"thread_id": f"{at}"}}
         app = chain([asking(drive, model, 2)] * 2, local_saver, Budget(calls=100))
         death = Death(at, stores_first=stores_first)
         with dying(local_saver, death):
             try:
-                drive.invoke(app, EMPTY, thread, durability=durability)
+                drive.invoke(app, {"log": []}, thread, durability=durability)
             except Died:
                 pass
         if not death.dead:
             break
         before = drive.call(app, "get_spent", thread).get("calls", 0)
         assert model.calls <= before + (durability == "async") and before <= model.calls + 1, at
-        found = drive.invoke(app, None if drive.call(app, "get_state", thread).next else EMPTY, thread)
+        found = drive.invoke(app, None if drive.call(app, "get_state", thread).next else {"log": []}, thread)
         spent = drive.call(app, "get_spent", thread)
         assert len(found["log"]) >= 4
         assert model.calls - (durability == "async") * 2 <= spent["calls"] <= model.calls + 1, at
@@ -232,11 +234,11 @@ def test_eight_branches_side_by_side_overshoot_by_at_most_one_call_each(drive, s
     graph = StateGraph(Log).add_node("ask", node)
     graph.add_conditional_edges(START, lambda state: [Send("ask", {})] * 8, ["ask"])
     app = graph.compile(checkpointer=saver, budget=Budget(tokens=5, calls=9))
-    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, {"log": []}, CONFIG)
     spent = drive.call(app, "get_spent", CONFIG)
     assert (spent["calls"], spent["tokens"]) == (8, 40)  # reserved = settled
     with pytest.raises(BudgetExceededError):
-        drive.invoke(app, EMPTY, CONFIG)
+        drive.invoke(app, {"log": []}, CONFIG)
     assert model.calls <= 8 + 8
 
 
@@ -247,7 +249,7 @@ def test_calls_are_reserved_before_they_begin(saver):
     graph.add_conditional_edges(START, lambda state: [Send("ask", {})] * 8, ["ask"])
     app = graph.compile(checkpointer=saver, budget=Budget(calls=5), on_failure="finish")
     with pytest.raises(BudgetExceededError):
-        app.invoke(EMPTY, CONFIG)
+        app.invoke({"log": []}, CONFIG)
     assert model.calls == 5
     app = graph.compile(checkpointer=saver, budget=Budget(calls=8))
     assert len(app.invoke(None, CONFIG)["log"]) == 8 == model.calls
@@ -263,21 +265,21 @@ def test_nested_graphs_and_tasks_draw_on_the_budgets_around_them(drive, saver):
 
     def outer(state: Log):
         ask_task().result()
-        return inner.invoke(EMPTY)
+        return inner.invoke({"log": []})
 
     graph = StateGraph(Log).add_node("outer", outer).add_node("inner", inner)
     app = graph.add_edge(START, "outer").add_edge("outer", "inner").compile(checkpointer=saver, budget=Budget(calls=9))
     if drive.is_async:
         graph = graph_of(Log, "S>a", a=inner, inner=inner)
         app = graph.add_edge("a", "inner").compile(checkpointer=saver, budget=Budget(calls=9))
-    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, {"log": []}, CONFIG)
     assert drive.call(app, "get_spent", CONFIG)["calls"] == model.calls == (4 if drive.is_async else 5)
 
 
 def test_a_fork_carries_what_was_spent_until_then(drive, saver):
     model = Model()
     app = chain([asking(drive, model)] * 3, saver, Budget(calls=100))
-    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, {"log": []}, CONFIG)
     states = drive.items(app, "get_state_history", CONFIG)
     [behind_one] = [state for state in states if state.next == ("n1",)]
     drive.invoke(app, None, behind_one.config)
@@ -296,7 +298,7 @@ def test_what_a_node_spends_besides(drive, saver):
 
     app = chain([asearch if drive.is_async else search] * 3, saver, Budget(usd=1))
     with pytest.raises(BudgetExceededError, match="1 of 1 usd"):
-        drive.invoke(app, EMPTY, CONFIG)
+        drive.invoke(app, {"log": []}, CONFIG)
     assert drive.call(app, "get_spent", CONFIG)["usd"] == 1
 
 
@@ -306,7 +308,7 @@ def test_without_a_budget_spending_does_nothing_and_stores_nothing(drive, saver)
         return {"log": [call_model(Model(), [])["content"]]}
 
     app = chain([node], saver)
-    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, {"log": []}, CONFIG)
     assert drive.call(app, "get_spent", CONFIG) == {}
     assert "__spent__" not in app.channels
 
@@ -315,24 +317,24 @@ def test_a_budget_without_a_checkpointer_counts_one_call_of_the_graph(drive):
     model = Model()
     app = chain([asking(drive, model)] * 2, None, Budget(calls=2))
     for _ in range(2):
-        drive.invoke(app, EMPTY)
+        drive.invoke(app, {"log": []})
     assert model.calls == 4
 
 
 def test_with_exit_the_total_is_stored_at_the_end(drive, saver):
     model = Model()
     app = chain([asking(drive, model)] * 2, saver, Budget(calls=3))
-    drive.invoke(app, EMPTY, CONFIG, durability="exit")
+    drive.invoke(app, {"log": []}, CONFIG, durability="exit")
     assert drive.call(app, "get_spent", CONFIG)["calls"] == 2
 
 
 def test_with_tasks_that_start_when_ready(drive, saver):
     model = Model()
     app = chain([asking(drive, model)] * 3, saver, Budget(calls=3), schedule="ready")
-    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, {"log": []}, CONFIG)
     assert drive.call(app, "get_spent", CONFIG)["calls"] == 3
     with pytest.raises(BudgetExceededError):
-        drive.invoke(app, EMPTY, CONFIG)
+        drive.invoke(app, {"log": []}, CONFIG)
 
 
 def test_a_loop_of_an_agent_ends_at_its_budget(saver):
@@ -345,14 +347,14 @@ def test_a_loop_of_an_agent_ends_at_its_budget(saver):
     graph.add_conditional_edges("ask", lambda state: "ask" if len(state["log"]) < 100 else END, ["ask", END])
     app = graph.compile(checkpointer=saver, budget=Budget(tokens=50))
     with pytest.raises(BudgetExceededError, match="50 of 50 tokens"):
-        app.invoke(EMPTY, CONFIG)
+        app.invoke({"log": []}, CONFIG)
     assert model.calls == 10
 
 
 def test_a_model_without_a_price_costs_as_much_as_the_most_expensive():
     app = chain([lambda state: {"log": [call_model(Model("other"), [])]}], InMemorySaver(), Budget(usd=100, prices=PRICES))
     with pytest.warns(GraphWarning, match="model 'other' has no price"):
-        app.invoke(EMPTY, CONFIG)
+        app.invoke({"log": []}, CONFIG)
     assert app.get_spent(CONFIG)["usd"] == pytest.approx(7)
 
 
@@ -362,7 +364,7 @@ def test_spending_in_a_coroutine_says_what_to_await():
 
     app = chain([node], InMemorySaver(), Budget(usd=2))
     with pytest.raises(RuntimeError, match="await runtime.aspend"):
-        asyncio.run(app.ainvoke(EMPTY, CONFIG))
+        asyncio.run(app.ainvoke({"log": []}, CONFIG))
 
 
 @pytest.mark.parametrize(

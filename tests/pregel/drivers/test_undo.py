@@ -7,7 +7,7 @@ from itertools import count, groupby
 
 import pytest
 from kit.crash_points import Killed, killing
-from kit.graphs import CONFIG, EMPTY, Log, chain_of
+from kit.graphs import CONFIG, Log, chain_of
 
 from stategraph import Command, InMemorySaver, Runtime, ThreadUndoingError, effect, task
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -49,7 +49,7 @@ def test_undo_takes_back_all_since_the_input_last_first():
     app.invoke({"log": ["given"]}, CONFIG)
     state = app.undo(CONFIG, reason="cancelled")
     assert DONE[3:] == ["cancel c receipt c", "cancel b receipt b", "cancel a receipt a"]
-    assert (state.values, state.next) == (EMPTY, ())
+    assert (state.values, state.next) == ({"log": []}, ())
     undone = state.metadata["stategraph_undone"]
     assert [each["call"] for each in undone["effects"]] == ["do(item='c')", "do(item='b')", "do(item='a')"]
     assert undone["reason"] == "cancelled"
@@ -57,7 +57,7 @@ def test_undo_takes_back_all_since_the_input_last_first():
 
 def test_undo_goes_back_to_a_checkpoint_from_which_a_run_does_it_anew():
     app = trip(InMemorySaver())
-    app.invoke(EMPTY, CONFIG)
+    app.invoke({"log": []}, CONFIG)
     before_b = next(each for each in app.get_state_history(CONFIG) if each.next == ("b",))
     state = app.undo(CONFIG, to=before_b.config)
     assert DONE[3:] == ["cancel c receipt c", "cancel b receipt b"]
@@ -70,7 +70,7 @@ def test_undo_goes_back_to_a_checkpoint_from_which_a_run_does_it_anew():
 
 def test_undo_leaves_what_earlier_inputs_have_done():
     app = trip(InMemorySaver())
-    app.invoke(EMPTY, CONFIG)
+    app.invoke({"log": []}, CONFIG)
     app.invoke({"log": ["again"]}, CONFIG)
     state = app.undo(CONFIG)
     assert len(DONE) == 9
@@ -87,7 +87,7 @@ def test_undo_includes_what_a_task_has_done_that_failed():
 
     app = chain_of(Log, a=doing("a"), b=fails).compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="no"):
-        app.invoke(EMPTY, CONFIG)
+        app.invoke({"log": []}, CONFIG)
     app.undo(CONFIG)
     assert DONE[2:] == ["cancel b receipt b", "cancel a receipt a"]
 
@@ -101,7 +101,7 @@ def test_a_call_that_raised_is_not_undone():
 
     app = chain_of(Log, a=doing("a"), b=fails).compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="sold out"):
-        app.invoke(EMPTY, CONFIG)
+        app.invoke({"log": []}, CONFIG)
     app.undo(CONFIG)
     assert DONE[1:] == ["cancel a receipt a"]
 
@@ -119,21 +119,21 @@ def test_an_undo_that_fails_for_good_asks(decisions):
         runtime.once("do", do, "b", undo=fail_to_cancel)
 
     app = chain_of(Log, a=doing("a"), b=step).compile(checkpointer=InMemorySaver())
-    app.invoke(EMPTY, CONFIG)
+    app.invoke({"log": []}, CONFIG)
     state = app.undo(CONFIG)
     for decision in decisions:
         assert state.next == ("__undo__",)
         assert "undoing do(item='b') failed" in state.interrupts[0].value["question"]
         assert DONE[-1] == "try b"
         with pytest.raises(ThreadUndoingError):
-            app.invoke(EMPTY, CONFIG)
+            app.invoke({"log": []}, CONFIG)
         with pytest.raises(ThreadUndoingError):
-            app.update_state(CONFIG, EMPTY)
+            app.update_state(CONFIG, {"log": []})
         app.invoke(Command(resume={"decision": decision}), CONFIG)
         state = app.get_state(CONFIG)
     assert DONE[-1] == "cancel a receipt a"
     assert DONE.count("try b") == 1 + decisions.count("again")
-    assert (state.values, state.next) == (EMPTY, ())
+    assert (state.values, state.next) == ({"log": []}, ())
 
 
 @pytest.mark.parametrize("stores_first", [False, True])
@@ -146,7 +146,7 @@ def test_a_death_at_each_storing_call_undoes_each_once(tmp_path, kind, stores_fi
             saver = InMemorySaver() if kind == "memory" else stack.enter_context(SqliteSaver(str(tmp_path / f"{at}.db")))
             app = trip(saver)
             with killing(saver, at, stores_first=stores_first) as made, suppress(Killed):
-                app.invoke(EMPTY, CONFIG)
+                app.invoke({"log": []}, CONFIG)
                 app.undo(CONFIG)
             if not app.get_state(CONFIG).created_at:
                 assert not DONE
@@ -157,7 +157,7 @@ def test_a_death_at_each_storing_call_undoes_each_once(tmp_path, kind, stores_fi
                 happened = {"decision": "done", "result": f"receipt {item}"}
                 app.invoke(Command(resume=happened if f"do {item}" in DONE else {"decision": "not done"}), CONFIG)
                 state = app.get_state(CONFIG)
-        assert (state.values, state.next) == (EMPTY, ())
+        assert (state.values, state.next) == ({"log": []}, ())
         done = [each.removeprefix("do ") for each in DONE if each.startswith("do")]
         # A keyed undo is repeated if its record is lost; it stands beside the first one then.
         undone = [item for item, _ in groupby(each.split()[1] for each in DONE if each.startswith("cancel"))]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kit.graphs import CONFIG, EMPTY, Log, chain_of, graph_of, thread_config
+from kit.graphs import CONFIG, Log, chain_of
 
 from stategraph import (
+    START,
+    Command,
     InMemorySaver,
     MessagesState,
     RetryPolicy,
     Runtime,
     Send,
+    StateGraph,
     Undo,
     effect,
     entrypoint,
@@ -72,7 +75,7 @@ def failing(state: Log):
 
 def test_a_node_undoes_its_run(drive):
     app = chain_of(Log, a=buying("a", "b"), c=undoing).compile(checkpointer=InMemorySaver())
-    assert drive.invoke(app, {"log": ["given"]}, CONFIG) == EMPTY
+    assert drive.invoke(app, {"log": ["given"]}, CONFIG) == {"log": []}
     assert DONE == ["buy a", "buy b", "cancel b", "cancel a"]
     state = app.get_state(CONFIG)
     assert (state.next, state.metadata["stategraph_undone"]["reason"]) == ((), "too dear")
@@ -81,18 +84,18 @@ def test_a_node_undoes_its_run(drive):
 def test_a_failure_undoes_its_run_and_is_raised(drive):
     app = chain_of(Log, a=buying("a"), c=failing).compile(checkpointer=InMemorySaver(), on_failure="undo")
     with pytest.raises(ValueError, match="no"):
-        drive.invoke(app, EMPTY, CONFIG)
+        drive.invoke(app, {"log": []}, CONFIG)
     assert DONE == ["buy a", "cancel a"]
     assert app.get_state(CONFIG).next == ()
 
 
 def test_a_stream_ends_with_the_undo():
     app = chain_of(Log, a=buying("a"), c=undoing).compile(checkpointer=InMemorySaver())
-    assert list(app.stream(EMPTY, CONFIG, stream_mode="updates")) == [{"a": {"log": ["a"]}}]
+    assert list(app.stream({"log": []}, CONFIG, stream_mode="updates")) == [{"a": {"log": ["a"]}}]
     assert DONE == ["buy a", "cancel a"]
 
     async def read():
-        return [chunk async for chunk in app.astream(EMPTY, CONFIG, stream_mode="updates")]
+        return [chunk async for chunk in app.astream({"log": []}, CONFIG, stream_mode="updates")]
 
     assert asyncio.run(read()) == [{"a": {"log": ["a"]}}]
     assert DONE[2:] == ["buy a", "cancel a"]
@@ -100,12 +103,11 @@ def test_a_stream_ends_with_the_undo():
 
 def test_nested_graphs_and_sends_are_undone():
     inner = chain_of(Log, x=buying("x"), y=buying("y")).compile()
-    graph = graph_of(
-        Log, "S>a>inner", a=buying("a"), inner=inner, sent=lambda state: buying(state["item"])(state),
-    )
+    graph = StateGraph(Log).add_node("a", buying("a")).add_node("inner", inner)
+    graph.add_node("sent", lambda state: buying(state["item"])(state)).add_edge(START, "a").add_edge("a", "inner")
     graph.add_conditional_edges("inner", lambda _: [Send("sent", {"item": item}) for item in "mno"], ["sent"])
     app = graph.compile(checkpointer=InMemorySaver())
-    app.invoke(EMPTY, CONFIG)
+    app.invoke({"log": []}, CONFIG)
     app.undo(CONFIG)
     bought, cancelled = DONE[:6], DONE[6:]
     assert [each.split()[1] for each in bought] == [each.split()[1] for each in cancelled][::-1]
@@ -115,7 +117,7 @@ def test_nested_graphs_and_sends_are_undone():
 def test_an_undo_raised_in_a_nested_graph_undoes_all():
     inner = chain_of(Log, x=buying("x"), y=undoing).compile()
     app = chain_of(Log, a=buying("a"), inner=inner).compile(checkpointer=InMemorySaver())
-    app.invoke(EMPTY, CONFIG)
+    app.invoke({"log": []}, CONFIG)
     assert DONE == ["buy a", "buy x", "cancel x", "cancel a"]
 
 
@@ -133,7 +135,7 @@ def test_tasks_and_tools_are_undone():
     shop.undo(CONFIG)
     assert DONE == ["buy a", "buy b", "cancel b", "cancel a"]
     call = {"id": "1", "type": "function", "function": {"name": "buy", "arguments": '{"item": "t"}'}}
-    app = chain_of(MessagesState, tools=ToolNode([buy])).compile(checkpointer=InMemorySaver())
+    app = StateGraph(MessagesState).add_node("tools", ToolNode([buy])).add_edge(START, "tools").compile(checkpointer=InMemorySaver())
     app.invoke({"messages": [{"role": "assistant", "content": "", "tool_calls": [call], "id": "m"}]}, CONFIG)
     app.undo(CONFIG)
     assert DONE[4:] == ["buy t", "cancel t"]
@@ -148,7 +150,7 @@ def test_coroutines_are_undone_by_aundo():
     app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
 
     async def run():
-        await app.ainvoke(EMPTY, CONFIG)
+        await app.ainvoke({"log": []}, CONFIG)
         return await app.aundo(CONFIG)
 
     state = asyncio.run(run())
@@ -157,7 +159,7 @@ def test_coroutines_are_undone_by_aundo():
 
 def test_a_fork_refuses_to_undo_what_the_older_branch_owns():
     app = chain_of(Log, a=buying("a"), b=buying("b")).compile(checkpointer=InMemorySaver())
-    app.invoke(EMPTY, CONFIG)
+    app.invoke({"log": []}, CONFIG)
     tip = app.get_state(CONFIG).config["configurable"]["checkpoint_id"]
     before_b = next(each for each in app.get_state_history(CONFIG) if each.next == ("b",))
     app.invoke(None, before_b.config)
@@ -167,7 +169,7 @@ def test_a_fork_refuses_to_undo_what_the_older_branch_owns():
     fork = next(each for each in app.get_state_history(CONFIG) if each.next == ("b",))
     app.undo(CONFIG, to=fork.config)
     assert DONE[3:] == ["cancel b"]
-    app.undo(thread_config(checkpoint_id=tip))
+    app.undo({"configurable": {"thread_id": "t", "checkpoint_id": tip}})
     assert DONE[4:] == ["cancel b", "cancel a"]
 
 
@@ -177,7 +179,7 @@ def test_an_undo_of_a_question_that_waits_drops_it():
         return {"log": [interrupt("go on?")]}
 
     app = chain_of(Log, a=buying("a"), b=asks).compile(checkpointer=InMemorySaver())
-    app.invoke(EMPTY, CONFIG)
+    app.invoke({"log": []}, CONFIG)
     state = app.undo(CONFIG)
     assert DONE[2:] == ["cancel b", "cancel a"] and not state.interrupts
 
@@ -199,17 +201,17 @@ def test_an_answer_through_invoke_ends_an_undo_of_its_own(drive):
     def refuse_all() -> None:
         refuse("x")
 
-    thread = drive.on(chain_of(Log, a=step).compile(checkpointer=InMemorySaver()))
-    found = thread.invoke(EMPTY)
+    app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
+    found = drive.invoke(app, {"log": []}, CONFIG)
     assert "undoing" in found["__interrupt__"][0].value["question"]
-    assert thread.resume({"decision": "again"}) == EMPTY
-    assert tried == ["x", "x"] and thread.app.get_state(CONFIG).next == ()
+    assert drive.invoke(app, Command(resume={"decision": "again"}), CONFIG) == {"log": []}
+    assert tried == ["x", "x"] and app.get_state(CONFIG).next == ()
 
 
 def test_undo_with_tasks_that_start_when_ready():
-    graph = chain_of(Log, a=buying("a"), b=buying("b"))
+    graph = StateGraph(Log).add_node("a", buying("a")).add_node("b", buying("b")).add_edge(START, "a").add_edge("a", "b")
     app = graph.compile(checkpointer=InMemorySaver(), schedule="ready")
-    app.invoke(EMPTY, CONFIG)
+    app.invoke({"log": []}, CONFIG)
     state = app.undo(CONFIG)
     assert DONE[2:] == ["cancel b", "cancel a"] and state.next == ()
 
@@ -222,7 +224,7 @@ def test_the_result_of_a_node_is_not_taken_for_a_record_of_an_undo():
         return {"log": ["a"]}
 
     app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
-    app.invoke(EMPTY, CONFIG)
+    app.invoke({"log": []}, CONFIG)
     app.undo(CONFIG)
     assert DONE == []
 
