@@ -106,6 +106,10 @@ class Thread:
     def history(self, config=None, **kwargs):
         return self.drive.history(self.app, config or self.config, **kwargs)
 
+    def call(self, method, *args, **kwargs):
+        """Call any other method that takes the config first."""
+        return self.drive.call(self.app, method, self.config, *args, **kwargs)
+
     def update(self, values, *args, **kwargs):
         return self.drive.update_state(self.app, self.config, values, *args, **kwargs)
 

@@ -85,7 +85,7 @@ def test_migrate_gets_the_change_and_can_repair_it(drive, saver):
     thread = drive.on(built(saver, "renamed", asks("q"), migrate=migrate))
     assert thread.state.next == ("renamed",)  # so it would go on
     assert thread.history()[0].next == ("renamed",)
-    assert drive.call(thread.app, "explain", CFG)["renamed"].state == "next"
+    assert thread.call("explain")["renamed"].state == "next"
     told.clear()
     asked = thread.invoke(None)
     assert told == [["node 'q' is gone", "node 'renamed' is new"]]

@@ -84,7 +84,7 @@ def posted(saver):
 @each_durability
 def test_posts_before_the_start_are_applied_after_the_input(drive, saver, durability):
     thread = drive.on(chain(saver, says("a")))
-    drive.call(thread.app, "post", CONFIG, {"log": ["word"]})
+    thread.call("post", {"log": ["word"]})
     assert thread.state.posts == ({"log": ["word"]},)
     assert thread.invoke({"log": ["in"]}, durability=durability) == {"log": ["in", "word", "a after 2"]}
     assert thread.state.posts == ()
@@ -210,7 +210,7 @@ def test_a_run_that_pauses_again_applies_no_posts(drive, saver, durability):
 
     thread = drive.on(chain(saver, ask))
     thread.invoke({"log": ["in"]}, durability=durability)
-    drive.call(thread.app, "post", CONFIG, {"log": ["word"]})
+    thread.call("post", {"log": ["word"]})
     thread.resume(1, durability=durability)
     state = thread.state
     assert (state.values["log"], state.posts) == (["in"], ({"log": ["word"]},))
@@ -352,7 +352,7 @@ def test_a_run_that_loses_leaves_what_it_has_read(drive, saver):
 
 def test_forks_and_replays_do_not_get_it_again(drive, saver):
     thread = drive.on(chain(saver, says("a"), says("b")))
-    drive.call(thread.app, "post", CONFIG, {"log": ["word"]})
+    thread.call("post", {"log": ["word"]})
     thread.invoke({"log": ["in"]})
     for stored in thread.history():
         if stored.next == ("__start__",):  # before the step that took it
@@ -365,7 +365,7 @@ def test_forks_and_replays_do_not_get_it_again(drive, saver):
 def test_an_edit_leaves_it_for_the_run(drive, saver):
     thread = drive.on(chain(saver, says("a"), interrupt_before=["n0"]))
     thread.invoke(EMPTY)
-    drive.call(thread.app, "post", CONFIG, {"log": ["word"]})
+    thread.call("post", {"log": ["word"]})
     thread.update({"log": ["edit"]})
     assert thread.state.posts == ({"log": ["word"]},)
     thread.invoke(None)
@@ -458,7 +458,7 @@ def test_a_post_that_its_reducer_refuses_stays_queued_and_is_reported(drive, sav
 def test_copies_take_along_what_waits_and_deleted_threads_lose_it(drive, saver):
     thread = drive.on(chain(saver, says("a")))
     thread.invoke(EMPTY)
-    drive.call(thread.app, "post", CONFIG, {"log": ["word"]})
+    thread.call("post", {"log": ["word"]})
     drive.call(saver, "copy_thread", "t", "copy")
     drive.call(saver, "prune", keep_last=1)
     drive.call(saver, "delete_thread", "t")

@@ -397,7 +397,7 @@ def test_an_edit_keeps_the_time(drive, saver, clock):
     thread = drive.on(chain_of(Log, first=lambda state: {"log": ["first"]}, sleeper=an_hour(drive, ran)).compile(checkpointer=saver))
     thread.invoke({})
     clock.move(1000)
-    drive.call(thread.app, "update_state", CONFIG, {"log": ["edited"]}, as_node="first")
+    thread.call("update_state", {"log": ["edited"]}, as_node="first")
     assert thread.state.wake_at == after(HOUR)
     assert thread.invoke(None)["__sleep__"] == after(HOUR)
     assert ran == ["sleeper"], "the edit wakes nobody"

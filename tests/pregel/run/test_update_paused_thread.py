@@ -71,7 +71,7 @@ def test_two_edits_in_a_row_keep_pending_tasks(drive, saver):
     thread = drive.on(shop(ran, saver))
     thread.invoke({})
     thread.update({"log": ["one"]})
-    drive.call(thread.app, "bulk_update_state", CFG, [[StateUpdate({"log": ["two"]}, "a")], [StateUpdate({"log": ["three"]}, "a")]])
+    thread.call("bulk_update_state", [[StateUpdate({"log": ["two"]}, "a")], [StateUpdate({"log": ["three"]}, "a")]])
     assert thread.resume("yes")["log"] == [
         "a", "one", "two", "three", ("ask", "yes"), "charged", "receipt",
     ]  # fmt: skip
@@ -210,7 +210,7 @@ def test_a_node_pending_by_a_send_and_by_an_edge_needs_two_updates(drive, saver)
     thread.invoke({})
     assert thread.state.next == ("two", "two")
     both = [StateUpdate({"log": ["A"]}, "two"), StateUpdate({"log": ["B"]}, "two")]
-    drive.call(thread.app, "bulk_update_state", CFG, [both])
+    thread.call("bulk_update_state", [both])
     assert thread.state.next == ()
     assert thread.state.values["log"] == ["a", "A", "B"]
 
@@ -301,7 +301,7 @@ def test_updates_for_sends_keep_the_task_started_by_an_edge_of_the_same_node(spo
         .compile(checkpointer=saver, interrupt_before=["w"])
     )
     thread.invoke({})
-    drive.call(thread.app, "bulk_update_state", CFG, [[StateUpdate({"log": [f"e{n}"]}, "w") for n in range(spoken)]])
+    thread.call("bulk_update_state", [[StateUpdate({"log": [f"e{n}"]}, "w") for n in range(spoken)]])
     assert thread.state.next == ("w",) * (3 - spoken)
     if spoken < 3:
         thread.invoke(None)

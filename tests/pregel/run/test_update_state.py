@@ -183,7 +183,7 @@ def test_acting_for_one_of_several_pending_nodes_leaves_the_others(drive):
 def test_acting_twice_for_one_of_several_pending_nodes_leaves_the_others_too(drive):
     thread = drive.on(held())
     thread.invoke({})
-    drive.call(thread.app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, "b") for n in (1, 2)]])
+    thread.call("bulk_update_state", [[StateUpdate({"log": [n]}, "b") for n in (1, 2)]])
     assert (thread.state.values["log"], thread.state.next) == ([1, 2], ("c",))
 
 
@@ -191,7 +191,7 @@ def test_acting_for_all_pending_nodes_at_once_moves_on(drive):
     thread = drive.on(held())
     thread.invoke({})
     both = [StateUpdate({"log": [n]}, n) for n in ("c", "b")]
-    drive.call(thread.app, "bulk_update_state", CFG, [both])
+    thread.call("bulk_update_state", [both])
     assert (thread.state.values["log"], thread.state.next) == (["c", "b"], ("d",))
 
 
@@ -279,7 +279,7 @@ def test_an_update_that_cannot_be_applied_leaves_everything_as_it_was(drive):
     thread.invoke({})
     before = thread.history()
     with pytest.raises(InvalidUpdateError, match="'a'"):
-        drive.call(thread.app, "bulk_update_state", CFG, [[StateUpdate({"a": 1}, "b"), StateUpdate({"a": 2}, "c")]])
+        thread.call("bulk_update_state", [[StateUpdate({"a": 1}, "b"), StateUpdate({"a": 2}, "c")]])
     assert thread.history() == before
 
 
@@ -402,7 +402,7 @@ def test_there_is_nothing_to_copy_on_a_fresh_thread(drive):
 def test_each_list_of_a_bulk_update_makes_a_checkpoint(drive):
     thread = drive.on(chain())
     steps = [[StateUpdate({"log": ["i"]}, "__input__")], [StateUpdate({"log": ["X"]}, "x")], [({"log": ["Y"]}, "y")]]
-    made = drive.call(thread.app, "bulk_update_state", CFG, steps)
+    made = thread.call("bulk_update_state", steps)
     assert [(s, n) for s, n, _, _ in rows(thread.history())] == [("input", -1), ("update", 0), ("update", 1)]
     assert thread.state.config == made
     assert thread.invoke(None)["log"][-1] == "z"
@@ -410,7 +410,7 @@ def test_each_list_of_a_bulk_update_makes_a_checkpoint(drive):
 
 def test_updates_of_one_step_apply_together(drive):
     thread = drive.on(chain())
-    drive.call(thread.app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, n) for n in "xy"]])
+    thread.call("bulk_update_state", [[StateUpdate({"log": [n]}, n) for n in "xy"]])
     assert (thread.state.values["log"], thread.state.next) == (["x", "y"], ("y", "z"))
 
 
