@@ -56,9 +56,9 @@ def waiting(drive, saver):
 
 @each_durability
 def test_posts_before_the_start_are_applied_with_the_input(drive, saver, durability):
-    app = app_of(saver)
-    drive.call(app, "post", CONFIG, {"log": ["word"]})
-    end = drive.invoke(app, {"log": ["in"]}, CONFIG, durability=durability)
+    thread = drive.on(app_of(saver))
+    thread.call("post", {"log": ["word"]})
+    end = thread.invoke({"log": ["in"]}, durability=durability)
     assert end["log"] == ["in", "word", "a2", "b3", "c4", "long2", "d6"]
     steps = [] if durability == "exit" else [(0, ["word"])]  # a step that is not stored has no writes
     assert (posted(saver), waiting(drive, saver)) == (steps, [])

@@ -31,15 +31,15 @@ def ask(state):
 
 
 def test_explain_distinguishes_running_tasks_and_those_waiting_for_them(drive):
-    app = beside_a_chain(InMemorySaver(), ask, interrupt_before=["c"])
+    thread = drive.on(beside_a_chain(InMemorySaver(), ask, interrupt_before=["c"]))
     with ends_in("a", "b", "c", "long"):
-        drive.invoke(app, EMPTY, CONFIG)
-    found = drive.call(app, "explain", CONFIG)
+        thread.invoke(EMPTY)
+    found = thread.call("explain")
     assert found["long"].why == "it is paused: it asked 'really?' and waits for the answer"
     assert found["c"] == ("next", STARTS, ())
     assert found["a"].state == "idle"
-    drive.invoke(app, None, CONFIG)
-    found = drive.call(app, "explain", CONFIG)
+    thread.invoke(None)
+    found = thread.call("explain")
     assert found["d"] == ("waiting", "it was triggered and waits for what leads to it: long", ("long",))
 
 
@@ -50,10 +50,10 @@ def test_explain_reports_cancelled_tasks(drive):
     def die(state):
         raise Died
 
-    app = beside_a_chain(InMemorySaver(), die)
+    thread = drive.on(beside_a_chain(InMemorySaver(), die))
     with ends_in("a", "long"), pytest.raises(Died):
-        drive.invoke(app, EMPTY, CONFIG)
-    found = drive.call(app, "explain", CONFIG)
+        thread.invoke(EMPTY)
+    found = thread.call("explain")
     assert found["long"] == ("next", STARTED, ())
     assert found["c"] == ("next", STARTS, ())  # b was at work, and has ended
 

@@ -219,9 +219,9 @@ def test_a_run_that_pauses_again_applies_no_posts(drive, saver, durability):
 
 
 def test_stopped_before_every_step_it_is_in_one_step(drive, saver):
-    app = chain(saver, says("a"), says("b"), says("c"), interrupt_before="*")
-    drive.call(app, "post", CONFIG, {"log": ["w0"]})
-    drive.invoke(app, EMPTY, CONFIG)
+    thread = drive.on(chain(saver, says("a"), says("b"), says("c"), interrupt_before="*"))
+    thread.call("post", {"log": ["w0"]})
+    thread.invoke(EMPTY)
     for number in range(1, 4):
         drive.call(chain(saver), "post", CONFIG, {"log": [f"w{number}"]})
         fresh = chain(saver, says("a"), says("b"), says("c"), interrupt_before="*")
@@ -388,10 +388,10 @@ def test_an_edit_leaves_it_for_the_run(drive, saver):
     ],
 )
 def test_what_is_no_addition_is_refused_when_it_is_posted(drive, values, says):
-    app = chain(InMemorySaver())
+    thread = drive.on(chain(InMemorySaver()))
     with pytest.raises(InvalidUpdateError, match=says):
-        drive.call(app, "post", CONFIG, values)
-    assert drive.get_state(app, CONFIG).posts == ()
+        thread.call("post", values)
+    assert thread.state.posts == ()
 
 
 def test_what_cannot_be_stored_is_refused_when_it_is_posted(drive):
@@ -443,13 +443,13 @@ def test_a_post_that_its_reducer_refuses_stays_queued_and_is_reported(drive, sav
     class Strict(TypedDict):
         log: Annotated[list[str], add]
 
-    app = chain_of(Strict, a=says("a"), b=says("b")).compile(checkpointer=saver, inbox=True)
+    thread = drive.on(chain_of(Strict, a=says("a"), b=says("b")).compile(checkpointer=saver, inbox=True))
     for word in ("good", "bad", "fine"):
-        drive.call(app, "post", CONFIG, {"log": [word]})
+        thread.call("post", {"log": [word]})
     with pytest.warns(GraphWarning, match="post .* cannot be taken and waits on: ValueError") as told:
-        end = drive.invoke(app, {"log": ["in"]}, CONFIG)
+        end = thread.invoke({"log": ["in"]})
     assert end == {"log": ["in", "good", "fine", "a after 3", "b after 4"]} and len(told) == 1
-    assert drive.get_state(app, CONFIG).posts == ({"log": ["bad"]},)
+    assert thread.state.posts == ({"log": ["bad"]},)
 
 
 # -- kept, copied, deleted ----------------------------------------------------------------------------------------

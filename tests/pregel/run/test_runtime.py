@@ -503,13 +503,13 @@ def test_an_empty_reason_is_a_reason(drive):
 def test_a_nested_graph_stops_at_its_own_boundary(drive):
     log = []
     child = app_of(draining("one", log), say("two"))
-    app = app_of(("child", child), say("after"), saver=InMemorySaver())
+    thread = drive.on(app_of(("child", child), say("after"), saver=InMemorySaver()))
     with pytest.raises(GraphDrained):
-        drive.invoke(app, {"n": 1}, CONFIG)
-    state = drive.call(app, "get_state", CONFIG, subgraphs=True)
+        thread.invoke({"n": 1})
+    state = thread.call("get_state", subgraphs=True)
     assert state.next == ("child",) and state.tasks[0].state.next == ("two",)
     assert state.tasks[0].error is None, "it is no failure"
-    assert drive.invoke(app, None, CONFIG)["log"] == ["one", "two", "after"]
+    assert thread.invoke(None)["log"] == ["one", "two", "after"]
     assert log == ["one"]
 
 

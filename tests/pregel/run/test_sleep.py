@@ -511,10 +511,10 @@ def test_what_a_stream_shows(drive, saver, clock):
 
 
 def test_explain_says_so(drive, saver, clock):
-    app = graph({"sleeper": an_hour(drive, [])}, saver)
-    drive.invoke(app, {}, CONFIG)
+    thread = drive.on(graph({"sleeper": an_hour(drive, [])}, saver))
+    thread.invoke({})
     assert (
-        drive.call(app, "explain", CONFIG)["sleeper"].why == "it sleeps until 2030-01-01 01:00:00 UTC"
+        thread.call("explain")["sleeper"].why == "it sleeps until 2030-01-01 01:00:00 UTC"
     )
 
 

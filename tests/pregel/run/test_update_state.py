@@ -415,17 +415,17 @@ def test_updates_of_one_step_apply_together(drive):
 
 
 def test_updates_of_one_step_apply_in_the_order_given_pending_nodes_or_not(drive):
-    app = chain(interrupt_before=["x"])
-    drive.invoke(app, {}, CFG)
-    drive.call(app, "bulk_update_state", CFG, [[StateUpdate({"log": [n]}, n) for n in "xyz"]])
-    assert drive.get_state(app, CFG).values["log"] == ["x", "y", "z"]
+    thread = drive.on(chain(interrupt_before=["x"]))
+    thread.invoke({})
+    thread.call("bulk_update_state", [[StateUpdate({"log": [n]}, n) for n in "xyz"]])
+    assert thread.state.values["log"] == ["x", "y", "z"]
 
 
 def test_a_bulk_update_after_clearing_starts_clean(drive):
-    app = held()
-    drive.invoke(app, {}, CFG)
-    drive.call(app, "bulk_update_state", CFG, [[StateUpdate(None, END)], [StateUpdate({"log": ["i"]}, "__input__")]])
-    assert drive.get_state(app, CFG).next == ("__start__",)
+    thread = drive.on(held())
+    thread.invoke({})
+    thread.call("bulk_update_state", [[StateUpdate(None, END)], [StateUpdate({"log": ["i"]}, "__input__")]])
+    assert thread.state.next == ("__start__",)
 
 
 BULK = {
@@ -440,10 +440,10 @@ BULK = {
 
 @each_case("steps, error, text", BULK.values())
 def test_a_bulk_update_of_the_wrong_shape_is_refused(drive, steps, error, text):
-    app = chain()
+    thread = drive.on(chain())
     with pytest.raises(error, match=text):
-        drive.call(app, "bulk_update_state", CFG, steps)
-    assert drive.history(app, CFG) == []
+        thread.call("bulk_update_state", steps)
+    assert thread.history() == []
 
 
 def test_a_bulk_update_keeps_on_a_new_thread_too_what_its_first_step_has_led_to(drive):
@@ -454,19 +454,19 @@ def test_a_bulk_update_keeps_on_a_new_thread_too_what_its_first_step_has_led_to(
     for name in "bc":
         builder.add_edge("a", name)
     builder.add_edge(START, "a").add_edge("b", "d")
-    app = builder.compile(checkpointer=InMemorySaver())
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
     first, second = [StateUpdate({"log": ["A"]}, "a")], [StateUpdate({"log": ["B"]}, "b")]
-    drive.call(app, "bulk_update_state", CFG, [first, second])
-    assert drive.get_state(app, CFG).next == ("c", "d")
-    assert drive.invoke(app, None, CFG)["log"] == ["A", "B", "c", "d"] and sorted(ran) == ["c", "d"]
+    thread.call("bulk_update_state", [first, second])
+    assert thread.state.next == ("c", "d")
+    assert thread.invoke(None)["log"] == ["A", "B", "c", "d"] and sorted(ran) == ["c", "d"]
 
 
 def test_a_bulk_update_that_fails_in_its_second_step_stores_nothing(drive):
     """Nothing is half applied."""
-    app = chain()
+    thread = drive.on(chain())
     with pytest.raises(InvalidUpdateError, match="does not exist"):
-        drive.call(app, "bulk_update_state", CFG, [[({"a": 1}, "x")], [({"a": 2}, "nope")]])
-    assert drive.history(app, CFG) == []
+        thread.call("bulk_update_state", [[({"a": 1}, "x")], [({"a": 2}, "nope")]])
+    assert thread.history() == []
 
 
 # -- the past -------------------------------------------------------------------------------------------------

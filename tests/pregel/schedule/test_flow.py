@@ -293,9 +293,9 @@ def test_an_error_handler_declares_where_it_goes_by_its_annotation(drive):
 
 
 def test_explain_names_the_predecessors_that_are_missing(drive):
-    app = compiled(CASES[5], saver=InMemorySaver())
-    drive.invoke(app, EMPTY, CONFIG)
-    found = drive.call(app, "explain", CONFIG)["d"]
+    thread = drive.on(compiled(CASES[5], saver=InMemorySaver()))
+    thread.invoke(EMPTY)
+    found = thread.call("explain")["d"]
     assert found.state == "waiting" and found.missing == ("b", "c")
     assert "waits for 2 of a, b, c (got a)" in found.why
 
@@ -313,9 +313,9 @@ HELD = {
 @pytest.mark.parametrize("case", HELD)
 def test_explain_names_the_nodes_for_which_a_join_still_waits(drive, case):
     graph, asking, names = HELD[case]
-    app = compiled(graph, {name: ["ask"] for name in asking}, saver=InMemorySaver())
-    drive.invoke(app, EMPTY, CONFIG)
-    found = drive.call(app, "explain", CONFIG)["d"]
+    thread = drive.on(compiled(graph, {name: ["ask"] for name in asking}, saver=InMemorySaver()))
+    thread.invoke(EMPTY)
+    found = thread.call("explain")["d"]
     assert found.state == "waiting" and found.missing == names
     assert f"waits until nothing under way leads to a, b any more (got a); under way: {', '.join(names)}" in found.why
 

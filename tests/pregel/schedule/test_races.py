@@ -541,9 +541,9 @@ def test_explain_names_losers(drive, track):
         builder.add_node(name, track.arun if drive.is_async else track.run)
     racers = [Send("win", {"name": "win"}, race="r"), Send("hang", {"name": "hang"}, race="r")]
     builder.add_conditional_edges(START, lambda state: [*racers, Send("ask", {"name": "ask"})], ["win", "hang", "ask"])
-    app = builder.compile(checkpointer=InMemorySaver())
-    assert drive.invoke(app, {}, CONFIG)["__interrupt__"]
-    told = drive.call(app, "explain", CONFIG)
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    assert thread.invoke({})["__interrupt__"]
+    told = thread.call("explain")
     assert (told["hang"].state, told["win"].state, told["ask"].state) == ("idle", "waiting", "next")
     assert "won the race" in told["hang"].why
 
