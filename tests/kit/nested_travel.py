@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from typing_extensions import TypedDict
 
+from kit.graphs import Log as State
 from kit.graphs import thread_config
 from kit.pausing_graphs import CFG, Ran, seen
 from stategraph import START, Command, GraphWarning, InMemorySaver, StateGraph, interrupt
@@ -22,10 +23,6 @@ PAST = {"": 8, "mid": 7, "mid|in": 6}
 """The place in `ORDER` of each graph's first node, and the one after its last."""
 GIVEN = {"i": "I", "j": "J"}
 """The answers of the original run; in turn 2 they have a 2 behind them."""
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[Any], operator.add]
 
 
 class Middle(TypedDict, total=False):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
-from typing_extensions import TypedDict
-
+from kit.graphs import Log as State
 from stategraph import END, START, InMemorySaver, Send, StateGraph
 from stategraph.pregel.drivers.aio import AsyncDriver
 from stategraph.pregel.drivers.awaits import arun_task
@@ -22,10 +20,6 @@ from stategraph.pregel.task.task import Task
 
 Rank = Callable[[Task], Any]
 """Of the tasks at work the one with the lowest rank ends next."""
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[str], operator.add]
 
 
 class ChosenBatch(Batch[Task]):

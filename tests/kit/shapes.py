@@ -6,6 +6,7 @@ import operator
 from datetime import timedelta
 from typing import Annotated, Any, TypedDict
 
+from kit.graphs import Log as Inner
 from kit.graphs import chain_of
 from stategraph import START, Pregel, Send, StateGraph, interrupt
 
@@ -20,10 +21,6 @@ class State(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
     kind: str
     number: int
-
-
-class Inner(TypedDict, total=False):
-    log: Annotated[list[Any], operator.add]
 
 
 def each_shape() -> list[dict[str, Any]]:

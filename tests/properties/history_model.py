@@ -7,15 +7,14 @@ Nothing here imports the engine. `test_history_model` makes the same calls to bo
 from __future__ import annotations
 
 import asyncio
-import operator
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 from kit.graphs import CONFIG, thread_config
-from typing_extensions import TypedDict
+from kit.graphs import Log as State
 
 from stategraph import (
     END,
@@ -225,10 +224,6 @@ class Thread:
 
 
 CALLS = 40  # of one thread
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[Any], operator.add]
 
 
 def asks(name):

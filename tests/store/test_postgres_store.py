@@ -26,6 +26,8 @@ from stategraph.store import GetOp, ItemChangedError, PutOp, SearchOp, Unchanged
 from stategraph.store import postgres as store_module
 from stategraph.store.postgres import PAGE, PostgresStore
 
+A = ("a",)
+
 
 @pytest.fixture
 def store(postgres):
@@ -51,29 +53,29 @@ def test_a_database_keeps_all_and_all_see_it(postgres):
         other.setup()
         assert [item.score for item in other.search((), query="cat")] == [None, None], "its vectors do not count here"
     with pytest.raises(StorageError, match="closed"):
-        other.get(("a",), "k")
+        other.get(A, "k")
 
 
 def test_names_may_be_long_and_hold_any_character(store):
     long = "ü\0'%" * 5000
-    places = [(long,), (long, "x"), (long + "x",), ("a", long), ("a",), ("a\0",)]
+    places = [(long,), (long, "x"), (long + "x",), ("a", long), A, ("a\0",)]
     for number, place in enumerate(places):
         store.put(place, long, {"n": number})
     assert [store.get(place, long).value["n"] for place in places] == [*range(6)]  # type: ignore[union-attr]
     assert [item.value["n"] for item in store.search((long,))] == [1, 0]
-    assert [item.value["n"] for item in store.search(("a",))] == [4, 3]
+    assert [item.value["n"] for item in store.search(A)] == [4, 3]
     assert store.list_namespaces() == sorted(places)
 
 
 def test_a_batch_is_stored_whole_or_not_at_all(store, postgres):
-    store.put(("a",), "old", {"n": 0})
+    store.put(A, "old", {"n": 0})
     with psycopg.connect(postgres) as connection:
         connection.execute("ALTER TABLE stategraph_items ADD CHECK (key <> 'bad')")
-    batch = [PutOp(("a",), "old", {"n": 1}), PutOp(("a",), "new", {}), PutOp(("a",), "bad", {})]
+    batch = [PutOp(A, "old", {"n": 1}), PutOp(A, "new", {}), PutOp(A, "bad", {})]
     with pytest.raises(StorageError, match="violates check constraint"):
         store.batch(batch)
     assert found_keys(store, "a") == ["old"]
-    assert store.get(("a",), "old").value == {"n": 0}  # type: ignore[union-attr]
+    assert store.get(A, "old").value == {"n": 0}  # type: ignore[union-attr]
     store.batch(batch[:2])
     assert found_keys(store, "a") == ["new", "old"]
 
@@ -82,18 +84,18 @@ def test_round_trips_do_not_grow_with_the_batch(postgres, tmp_path):
     traced = Traced(postgres, tmp_path / "trace")
     store = PostgresStore(traced.connection)
     for number in range(6):  # until all is prepared
-        store.put(("a",), "k", {"n": number})
-        store.get(("a",), "k")
-        store.search(("a",))
-        store.batch([PutOp(("a",), "k", {}), PutOp(("a",), "l", {})])
+        store.put(A, "k", {"n": number})
+        store.get(A, "k")
+        store.search(A)
+        store.batch([PutOp(A, "k", {}), PutOp(A, "l", {})])
     traced.trips()
-    store.put(("a",), "k", {"n": 1})
+    store.put(A, "k", {"n": 1})
     assert traced.trips() == 1
-    store.get(("a",), "k")
+    store.get(A, "k")
     assert traced.trips() == 1
-    store.search(("a",))
+    store.search(A)
     assert traced.trips() == 3
-    store.batch([PutOp(("a",), str(number), {"n": number}) for number in range(500)])
+    store.batch([PutOp(A, str(number), {"n": number}) for number in range(500)])
     assert traced.trips() <= 6
     assert len(store.search((), limit=1000)) == 502
     traced.close()
@@ -101,7 +103,7 @@ def test_round_trips_do_not_grow_with_the_batch(postgres, tmp_path):
 
 def test_a_search_sees_one_state_however_long_it_is(store, postgres):
     names = [str(number) for number in range(2 * PAGE + 10)]
-    store.batch([PutOp(("a",), name, {}) for name in names])
+    store.batch([PutOp(A, name, {}) for name in names])
     rows = wire_module.Wire.rows
     pages = []
 
@@ -110,8 +112,8 @@ def test_a_search_sees_one_state_however_long_it_is(store, postgres):
         if statement == store_module._SCAN and not pages:
             pages.append(1)
             with PostgresStore.from_conn_string(postgres) as other:
-                other.put(("a",), "0", {"moved": "to the front"})
-                other.delete(("a",), "1")
+                other.put(A, "0", {"moved": "to the front"})
+                other.delete(A, "1")
         return found
 
     with pytest.MonkeyPatch.context() as patch:
@@ -131,14 +133,14 @@ def test_batches_in_each_others_way_all_arrive(store, monkeypatch):
         for turn in range(10):
             gate.wait()
             order = names if name % 2 else names[::-1]
-            store.batch([PutOp(("a",), key, {"by": name, "turn": turn}) for key in order])
+            store.batch([PutOp(A, key, {"by": name, "turn": turn}) for key in order])
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(work, name) for name in range(4)]:
             done.result()
     assert not clashes, "they write in one order, so none waits for one that waits for it"
     assert sorted(found_keys(store, "a", limit=100), key=int) == names
-    found = store.search(("a",), limit=100)
+    found = store.search(A, limit=100)
     assert {item.value["turn"] for item in found} == {9}
     assert len({item.value["by"] for item in found}) == 1, "one batch came last, whole"
 
@@ -146,12 +148,12 @@ def test_batches_in_each_others_way_all_arrive(store, monkeypatch):
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_store_finds_its_server_again(server, postgres, mode):
     with PostgresStore.from_conn_string(postgres) as store:
-        store.put(("a",), "k", {"n": 1})
+        store.put(A, "k", {"n": 1})
         server.restart(mode)
-        assert store.get(("a",), "k").value == {"n": 1}  # type: ignore[union-attr]
+        assert store.get(A, "k").value == {"n": 1}  # type: ignore[union-attr]
         server.restart(mode)
-        store.put(("a",), "k", {"n": 2})
-        assert store.get(("a",), "k").value == {"n": 2}  # type: ignore[union-attr]
+        store.put(A, "k", {"n": 2})
+        assert store.get(A, "k").value == {"n": 2}  # type: ignore[union-attr]
 
 
 @pytest.fixture
@@ -163,15 +165,15 @@ def test_reads_survive_a_lost_response_and_writes_raise_that_the_outcome_is_unkn
     proxy = Proxy(server.port)
     try:
         with PostgresStore.from_conn_string(proxy.address(postgres), pool_size=1) as store:
-            store.put(("a",), "k", {"n": 1})
+            store.put(A, "k", {"n": 1})
             for lose in ("question", "answer"):
                 proxy.lose = lose
-                assert store.get(("a",), "k").value == {"n": 1}  # type: ignore[union-attr]
+                assert store.get(A, "k").value == {"n": 1}  # type: ignore[union-attr]
                 proxy.lose = lose
                 assert found_keys(store) == ["k"]
             proxy.lose = "answer"
             with pytest.raises(ConnectionLostError, match="is not known"):
-                store.put(("a",), "k", {"n": 2})
+                store.put(A, "k", {"n": 2})
             assert found_keys(store) == ["k"]
     finally:
         proxy.close()
@@ -209,7 +211,7 @@ def test_a_pool_and_a_connection_handed_in_stay_open(postgres):
     with ConnectionPool(postgres, min_size=1, max_size=2, name="stategraph") as pool, psycopg.connect(postgres) as one:
         for number, target in enumerate((pool, one)):
             store = PostgresStore(target)
-            store.batch([PutOp(("a",), str(key), {}) for key in range(number, number + 3)])
+            store.batch([PutOp(A, str(key), {}) for key in range(number, number + 3)])
             store.close()
         assert one.execute("SELECT count(*) FROM stategraph_items").fetchone() == (4,)
         with pool.connection() as connection:
@@ -226,7 +228,7 @@ def again(store):
 def test_the_same_tables_are_opened_again(postgres):
     index = {"dims": 1, "embed": embed_lengths}
     with PostgresStore.from_conn_string(postgres, index=index, ttl={"default_ttl": 3}, pool_size=2, timeout=5) as store:
-        store.put(("a",), "k", {"n": 1})
+        store.put(A, "k", {"n": 1})
         with closing(again(store)) as other:
             assert other.search((), query="x") == store.search((), query="x") != []
             assert other._options == store._options == {
@@ -245,13 +247,13 @@ def test_what_the_environment_adds_goes_along(postgres, monkeypatch):
     monkeypatch.setenv("PGOPTIONS", str(parts.pop("options")))
     monkeypatch.setenv("PGPORT", str(parts.pop("port")))
     with PostgresStore.from_conn_string(make_conninfo(**parts)) as store:  # type: ignore[arg-type]
-        store.put(("a",), "k", {"n": 1})
+        store.put(A, "k", {"n": 1})
         opens = store.reopen()
         for name in ("PGHOST", "PGPASSWORD", "PGPORT", "PGOPTIONS"):
             monkeypatch.delenv(name)
         assert "secret" in opens.address and "secret" not in repr(opens)
         with closing(opens()) as other:
-            assert other.get(("a",), "k") == store.get(("a",), "k") is not None
+            assert other.get(A, "k") == store.get(A, "k") is not None
 
 
 def test_a_service_is_left_to_the_other_side(monkeypatch):
@@ -279,11 +281,11 @@ def test_of_a_connection_handed_in_its_session_counts(postgres, pooled):
             given = stack.enter_context(psycopg.connect(f"{address} password=secret"))
             configure(given)
         store = PostgresStore(given)
-        store.put(("a",), "k", {"n": 1})
+        store.put(A, "k", {"n": 1})
         opens = store.reopen()
         assert ("secret" in opens.address) != pooled and "secret" not in repr(opens)
         with closing(opens()) as other:
-            assert other.get(("a",), "k") == store.get(("a",), "k") is not None
+            assert other.get(A, "k") == store.get(A, "k") is not None
             with other._server.statements() as wire:
                 shown = wire.rows("SELECT current_user::text, current_setting('search_path')")
         assert shown == [("pg_monitor", f'{schema}, "$user", public')]
@@ -314,18 +316,18 @@ def test_one_that_was_closed_is_not_opened_elsewhere(store):
 @pytest.mark.parametrize(
     ("put", "outcomes"),
     [
-        (lambda store: store.batch([PutOp(("a",), key, {}) for key in "az"]), [[], ["z", "a"]]),
+        (lambda store: store.batch([PutOp(A, key, {}) for key in "az"]), [[], ["z", "a"]]),
         # The first that is put alone is not kept where the second is deleted.
-        (lambda store: [store.put(("a",), key, {}) for key in "az"], [[], ["z"], ["z", "a"]]),
+        (lambda store: [store.put(A, key, {}) for key in "az"], [[], ["z"], ["z", "a"]]),
     ],
 )
 def test_a_batch_of_deletes_is_done_whole_before_or_after_puts(store, postgres, put, outcomes):
     """The deletes are held up in the middle, when the puts come: these are all deleted, or they all stay."""
-    store.put(("a",), "m", {})
+    store.put(A, "m", {})
     with psycopg.connect(postgres, autocommit=True) as watch, ThreadPoolExecutor(2) as pool:
         with psycopg.connect(postgres) as other:
             other.execute("SELECT FROM stategraph_items FOR UPDATE")
-            deletes = pool.submit(store.batch, [PutOp(("a",), key, None) for key in "amz"])
+            deletes = pool.submit(store.batch, [PutOp(A, key, None) for key in "amz"])
             wait_until(lambda: waiting(watch) == 1)
             puts = pool.submit(put, store)
             wait_until(lambda: waiting(watch) == 2 or puts.done())
@@ -349,14 +351,14 @@ def test_reads_that_renew_and_puts_do_not_wait_for_each_other(postgres, monkeypa
     clashes = []
     monkeypatch.setattr(store_module, "is_clash", lambda error: clashes.append(error) or False)
     with PostgresStore.from_conn_string(postgres, ttl={"default_ttl": 5}) as store:
-        store.batch([PutOp(("a",), key, {}) for key in "abcdef"])
+        store.batch([PutOp(A, key, {}) for key in "abcdef"])
         gate = threading.Barrier(4, timeout=20)
 
         def work(name):
             for _ in range(20):
                 gate.wait()
                 keys = "abcdef" if name % 2 else "fedcba"
-                store.batch([*(GetOp(("a",), key) for key in keys[:3]), *(PutOp(("a",), key, {}) for key in keys[3:])])
+                store.batch([*(GetOp(A, key) for key in keys[:3]), *(PutOp(A, key, {}) for key in keys[3:])])
 
         with ThreadPoolExecutor(4) as pool:
             for done in [pool.submit(work, name) for name in range(4)]:
@@ -372,10 +374,10 @@ def test_round_trips_of_batches_on_connections_of_its_own(postgres, monkeypatch)
         return wait(self, *args, **kwargs)
 
     def write(n):
-        seen = UnchangedOp(("a",), "1", {"n": n - 1} if n else None)
-        return [seen, PutOp(("a",), "1", {"n": n}), PutOp(("a",), "2", {"n": n}), PutOp(("a",), "3", None)]
+        seen = UnchangedOp(A, "1", {"n": n - 1} if n else None)
+        return [seen, PutOp(A, "1", {"n": n}), PutOp(A, "2", {"n": n}), PutOp(A, "3", None)]
 
-    read = [GetOp(("a",), "1"), GetOp(("a",), "none"), GetOp(("a",), "2"), GetOp(("a",), "1")]
+    read = [GetOp(A, "1"), GetOp(A, "none"), GetOp(A, "2"), GetOp(A, "1")]
     with PostgresStore.from_conn_string(postgres, pool_size=1) as store:
         for number in range(5):  # until all is prepared
             store.batch(write(number))
@@ -389,5 +391,5 @@ def test_round_trips_of_batches_on_connections_of_its_own(postgres, monkeypatch)
         assert [each and each.value["n"] for each in found] == [5, None, 5, 5]
         with pytest.raises(ItemChangedError):
             store.batch(write(5))
-        assert store.get(("a",), "1").value == {"n": 5}  # type: ignore[union-attr]
+        assert store.get(A, "1").value == {"n": 5}  # type: ignore[union-attr]
         store.batch(write(6))

@@ -47,6 +47,7 @@ from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 from stategraph.store.values import MAX_DEPTH
 
+A = ("a",)
 NOW = 1_700_000_000.0
 
 
@@ -127,7 +128,7 @@ def keys(items):
 
 
 def test_an_item_is_found_from_its_put_to_its_delete(store):
-    assert store.get(("a",), "k") is None
+    assert store.get(A, "k") is None
     store.put(("a", "b"), "k", {"x": 1, "y": [None, True, 1.5, {"z": "ü"}]})
     item = store.get(("a", "b"), "k")
     assert (item.namespace, item.key) == (("a", "b"), "k")
@@ -139,32 +140,32 @@ def test_an_item_is_found_from_its_put_to_its_delete(store):
 
 
 def test_putting_none_deletes_the_item(store):
-    store.put(("a",), "k", {})
-    store.put(("a",), "k", None)
-    assert store.get(("a",), "k") is None
+    store.put(A, "k", {})
+    store.put(A, "k", None)
+    assert store.get(A, "k") is None
 
 
 def test_keys_become_strings(store):
-    store.put(("a",), 7, {})
-    assert store.get(("a",), "7").key == "7"
-    assert store.get(("a",), 7) is not None
+    store.put(A, 7, {})
+    assert store.get(A, "7").key == "7"
+    assert store.get(A, 7) is not None
 
 
 def test_copies_in_and_out(store):
     value = {"list": [1]}
-    store.put(("a",), "k", value)
+    store.put(A, "k", value)
     value["list"].append(2)
-    found = store.get(("a",), "k")
+    found = store.get(A, "k")
     found.value["list"].append(3)
-    store.search(("a",))[0].value["list"].append(4)
-    assert store.get(("a",), "k").value == {"list": [1]}
+    store.search(A)[0].value["list"].append(4)
+    assert store.get(A, "k").value == {"list": [1]}
 
 
 def test_times_are_utc_and_created_at_stays(store, clock):
-    store.put(("a",), "k", {"n": 1})
+    store.put(A, "k", {"n": 1})
     clock.wait(5)
-    store.put(("a",), "k", {"n": 2})
-    item = store.get(("a",), "k")
+    store.put(A, "k", {"n": 2})
+    item = store.get(A, "k")
     assert item.created_at == datetime.fromtimestamp(NOW, UTC)
     assert item.updated_at - item.created_at == timedelta(minutes=5)
     assert item.created_at.tzinfo is UTC
@@ -172,18 +173,18 @@ def test_times_are_utc_and_created_at_stays(store, clock):
 
 @pytest.mark.parametrize("ttl", [None, 5])
 def test_a_deleted_or_expired_item_starts_again(store, clock, ttl):
-    store.put(("a",), "k", {}, ttl=ttl)
+    store.put(A, "k", {}, ttl=ttl)
     if ttl is None:
-        store.delete(("a",), "k")
+        store.delete(A, "k")
     clock.wait(5)
-    store.put(("a",), "k", {})
-    item = store.get(("a",), "k")
+    store.put(A, "k", {})
+    item = store.get(A, "k")
     assert item.created_at == item.updated_at
 
 
 def test_item_as_dict(store):
-    store.put(("a",), "k", {"n": 1})
-    found = store.get(("a",), "k").dict()
+    store.put(A, "k", {"n": 1})
+    found = store.get(A, "k").dict()
     assert found == {
         "value": {"n": 1},
         "key": "k",
@@ -191,7 +192,7 @@ def test_item_as_dict(store):
         "created_at": "2023-11-14T22:13:20+00:00",
         "updated_at": "2023-11-14T22:13:20+00:00",
     }
-    assert store.search(("a",))[0].dict() == {**found, "score": None}
+    assert store.search(A)[0].dict() == {**found, "score": None}
 
 
 class Color(IntEnum):
@@ -227,23 +228,23 @@ def deep(levels):
 )
 def test_a_value_that_is_not_json_is_refused_with_its_place(store, value, place):
     with pytest.raises(ValueError, match=f"cannot store (?s:.*){place}"):
-        store.put(("a",), "k", value)
-    assert store.get(("a",), "k") is None
+        store.put(A, "k", value)
+    assert store.get(A, "k") is None
 
 
 def test_a_value_within_itself_is_refused(store):
     value = {}
     value["me"] = value
     with pytest.raises(ValueError, match="within itself"):
-        store.put(("a",), "k", value)
+        store.put(A, "k", value)
 
 
 @each_case(
     "value", [{}, {"": 0}, {"a": 10**4000}, {"a": -0.0}, {"a": 5e-324}, {"a": deep(MAX_DEPTH - 1)}]
 )
 def test_unusual_json_is_returned_unchanged(store, value):
-    store.put(("a",), "k", value)
-    found = store.get(("a",), "k").value
+    store.put(A, "k", value)
+    found = store.get(A, "k").value
     assert found == value
     assert type(found.get("a")) is type(value.get("a"))
 
@@ -268,7 +269,7 @@ def test_invalid_namespace_is_a_value_error():
 
 def test_an_invalid_key_is_refused(store):
     with pytest.raises(ValueError, match="surrogate"):
-        store.put(("a",), "\ud800", {})
+        store.put(A, "\ud800", {})
 
 
 def test_prefix_matches_whole_segments(store):
@@ -310,10 +311,10 @@ def test_hostile_names_are_plain_names(store):
 
 def test_namespaces_exist_while_they_have_items(store, clock):
     store.get(("phantom",), "k")
-    store.put(("a",), "k", {})
+    store.put(A, "k", {})
     store.put(("b",), "k", {}, ttl=1)
-    assert store.list_namespaces() == [("a",), ("b",)]
-    store.delete(("a",), "k")
+    assert store.list_namespaces() == [A, ("b",)]
+    store.delete(A, "k")
     clock.wait(1)
     assert store.list_namespaces() == []
 
@@ -326,9 +327,9 @@ def test_namespaces_are_listed_by_prefix_suffix_and_depth(store):
     assert store.list_namespaces(prefix=("*", "x")) == [("a", "x", "1"), ("a", "x", "2"), ("c", "x")]
     assert store.list_namespaces(suffix=("1",)) == [("a", "x", "1"), ("a", "y", "1")]
     assert store.list_namespaces(suffix=("*", "1"), prefix=("a", "x")) == [("a", "x", "1")]
-    assert store.list_namespaces(max_depth=1) == [("a",), ("b",), ("c",)]
+    assert store.list_namespaces(max_depth=1) == [A, ("b",), ("c",)]
     assert store.list_namespaces(max_depth=2, limit=2, offset=1) == [("a", "y"), ("b",)]
-    assert store.list_namespaces(prefix=("a",), suffix=("a", "x", "1", "2")) == []
+    assert store.list_namespaces(prefix=A, suffix=("a", "x", "1", "2")) == []
 
 
 @each_case(
@@ -337,15 +338,15 @@ def test_namespaces_are_listed_by_prefix_suffix_and_depth(store):
         lambda store: store.list_namespaces(max_depth=0),
         lambda store: store.list_namespaces(limit=-1),
         lambda store: store.list_namespaces(prefix="a"),
-        lambda store: store.batch([ListNamespacesOp((MatchCondition("infix", ("a",)),))]),
+        lambda store: store.batch([ListNamespacesOp((MatchCondition("infix", A),))]),
         lambda store: store.search((), limit=-1),
         lambda store: store.search((), offset=-1),
         lambda store: store.search((), limit="1; DROP TABLE store_items"),
         lambda store: store.search((), limit=True),
         lambda store: store.search((), query=1),
-        lambda store: store.put(("a",), "k", {}, index="x"),
-        lambda store: store.put(("a",), "k", {}, index=True),
-        lambda store: store.put(("a",), "k", {}, index=["a["]),
+        lambda store: store.put(A, "k", {}, index="x"),
+        lambda store: store.put(A, "k", {}, index=True),
+        lambda store: store.put(A, "k", {}, index=["a["]),
     ],
 )
 def test_an_argument_without_meaning_is_refused(store, call):
@@ -378,34 +379,34 @@ def test_encoded_namespaces_are_the_tuples(one, other):
 def test_a_batch_reads_before_it_writes_and_the_last_put_wins(store):
     results = store.batch(
         [
-            GetOp(("a",), "k"),
-            PutOp(("a",), "k", {"n": 1}),
-            GetOp(("a",), "k"),
-            PutOp(("a",), "k", {"n": 2}),
-            SearchOp(("a",)),
+            GetOp(A, "k"),
+            PutOp(A, "k", {"n": 1}),
+            GetOp(A, "k"),
+            PutOp(A, "k", {"n": 2}),
+            SearchOp(A),
             ListNamespacesOp(),
         ]
     )
     assert results == [None, None, None, None, [], []]
-    assert store.get(("a",), "k").value == {"n": 2}
+    assert store.get(A, "k").value == {"n": 2}
 
 
 def test_a_later_delete_in_a_batch_wins_too(store):
-    store.batch([PutOp(("a",), "k", {}), PutOp(("a",), "k", None)])
-    assert store.get(("a",), "k") is None
-    store.batch([PutOp(("a",), "k", None), PutOp(("a",), "k", {})])
-    assert store.get(("a",), "k") is not None
+    store.batch([PutOp(A, "k", {}), PutOp(A, "k", None)])
+    assert store.get(A, "k") is None
+    store.batch([PutOp(A, "k", None), PutOp(A, "k", {})])
+    assert store.get(A, "k") is not None
 
 
 def test_a_batch_is_whole_or_nothing(store):
-    for bad in [PutOp(("a",), "2", {"x": object()}), SearchOp(("a",), {"x": {"$near": 1}}), PutOp((), "2", {})]:
+    for bad in [PutOp(A, "2", {"x": object()}), SearchOp(A, {"x": {"$near": 1}}), PutOp((), "2", {})]:
         with pytest.raises(ValueError):
-            store.batch([PutOp(("a",), "1", {}), bad])
+            store.batch([PutOp(A, "1", {}), bad])
     assert store.search(()) == []
 
 
 def test_a_batch_is_written_only_if_items_are_unchanged_since_they_were_read(store):
-    space = ("a",)
+    space = A
     store.batch([UnchangedOp(space, "1", None), PutOp(space, "1", {"n": [1, 1.5]})])
     for wrong in (None, {"n": [1]}, {"n": [1, 1.5], "m": 0}):
         with pytest.raises(ItemChangedError, match="the item '1' in .* was changed") as raised:
@@ -647,12 +648,12 @@ def test_paths_that_cannot_be_read(path):
 
 def test_an_expired_item_is_invisible_everywhere(make, clock):
     store = make(ttl={"refresh_on_read": False})
-    store.put(("a",), "k", {}, ttl=1.5)
+    store.put(A, "k", {}, ttl=1.5)
     clock.wait(1.4)
-    assert store.get(("a",), "k") is not None
+    assert store.get(A, "k") is not None
     clock.wait(0.1)
-    assert store.get(("a",), "k") is None
-    assert store.search(("a",)) == []
+    assert store.get(A, "k") is None
+    assert store.search(A) == []
     assert store.list_namespaces() == []
     assert store.sweep_ttl() == 1
     assert store.sweep_ttl() == 0
@@ -660,35 +661,35 @@ def test_an_expired_item_is_invisible_everywhere(make, clock):
 
 def test_default_ttl_and_no_ttl(make, clock):
     store = make(ttl={"default_ttl": 1, "refresh_on_read": False})
-    store.put(("a",), "default", {})
-    store.put(("a",), "longer", {}, ttl=10)
-    store.put(("a",), "ever", {}, ttl=None)
+    store.put(A, "default", {})
+    store.put(A, "longer", {}, ttl=10)
+    store.put(A, "ever", {}, ttl=None)
     clock.wait(2)
-    assert keys(store.search(("a",))) == ["ever", "longer"]
+    assert keys(store.search(A)) == ["ever", "longer"]
     clock.wait(1e6)
-    assert keys(store.search(("a",))) == ["ever"]
+    assert keys(store.search(A)) == ["ever"]
 
 
 def test_a_put_restarts_the_time(make, clock):
     store = make(ttl={"default_ttl": 2, "refresh_on_read": False})
-    store.put(("a",), "k", {})
+    store.put(A, "k", {})
     clock.wait(1.5)
-    store.put(("a",), "k", {})
+    store.put(A, "k", {})
     clock.wait(1.5)
-    assert store.get(("a",), "k") is not None
+    assert store.get(A, "k") is not None
 
 
 def test_reads_refresh_the_ttl_by_default_and_on_request(store, clock):
     for key in ("get", "search", "quiet"):
-        store.put(("a",), key, {"key": key}, ttl=2)
-    updated = store.get(("a",), "get").updated_at
+        store.put(A, key, {"key": key}, ttl=2)
+    updated = store.get(A, "get").updated_at
     clock.wait(1.5)
-    store.get(("a",), "get")
-    store.search(("a",), filter={"key": "search"})
-    store.get(("a",), "quiet", refresh_ttl=False)
+    store.get(A, "get")
+    store.search(A, filter={"key": "search"})
+    store.get(A, "quiet", refresh_ttl=False)
     clock.wait(1.5)
-    assert keys(store.search(("a",))) == ["search", "get"]
-    assert store.get(("a",), "get").updated_at == updated
+    assert keys(store.search(A)) == ["search", "get"]
+    assert store.get(A, "get").updated_at == updated
 
 
 def test_refresh_on_read_can_be_off(make, clock):
@@ -714,17 +715,17 @@ def test_only_the_page_that_was_read_is_refreshed(store, clock):
 
 def test_puts_sweep_now_and_then(make, clock):
     store = make(ttl={"sweep_interval_minutes": 5})
-    store.put(("a",), "k", {}, ttl=1)
+    store.put(A, "k", {}, ttl=1)
     clock.wait(4)
-    store.put(("a",), "x", {})
+    store.put(A, "x", {})
     clock.wait(1)
-    store.put(("a",), "y", {})
+    store.put(A, "y", {})
     assert store.sweep_ttl() == 0
 
 
 def test_an_emptied_store_keeps_no_memory(clock):
     store = InMemoryStore(clock=clock)
-    store.put(("a",), "k", {}, ttl=1)
+    store.put(A, "k", {}, ttl=1)
     store.put(("b",), "k", {})
     store.delete(("b",), "k")
     clock.wait(1)
@@ -735,7 +736,7 @@ def test_an_emptied_store_keeps_no_memory(clock):
 @each_case("ttl", [0, -1, math.nan, math.inf, "1", True, 10**400])
 def test_a_ttl_that_is_no_time_is_refused(store, ttl):
     with pytest.raises(ValueError, match="minutes"):
-        store.put(("a",), "k", {}, ttl=ttl)
+        store.put(A, "k", {}, ttl=ttl)
 
 
 @pytest.mark.parametrize("config", [{"default_tll": 1}, {"default_ttl": 0}, {"sweep_interval_minutes": -1}])
@@ -954,13 +955,13 @@ def test_a_batch_that_is_rolled_back_leaves_the_connection_usable():
     """psycopg drops the prepared statements of a session in which it sees a ROLLBACK, ours as well."""
     with PostgresStore(cluster.shared().schema(), pool_size=1) as store:
         for n in range(8):  # until psycopg has prepared the one, and we the other
-            store.batch([PutOp(("a",), "1", {"n": n}), PutOp(("a",), "2", {"n": n})])
-            assert store.get(("a",), "1").value == {"n": n}
+            store.batch([PutOp(A, "1", {"n": n}), PutOp(A, "2", {"n": n})])
+            assert store.get(A, "1").value == {"n": n}
         for _ in range(3):
             with pytest.raises(ItemChangedError):
-                store.batch([UnchangedOp(("a",), "1", None), PutOp(("a",), "1", {})])
-            store.put(("a",), "2", {})
-            assert store.get(("a",), "1").value == {"n": 7}
+                store.batch([UnchangedOp(A, "1", None), PutOp(A, "1", {})])
+            store.put(A, "2", {})
+            assert store.get(A, "1").value == {"n": 7}
 
 
 def test_gathered_calls(backend):
@@ -981,10 +982,10 @@ def test_a_custom_store_needs_only_batch():
 
     inner = InMemoryStore()
     store = Own()
-    asyncio.run(store.aput(("a",), "k", {"n": 1}))
-    assert store.get(("a",), "k").value == {"n": 1}
+    asyncio.run(store.aput(A, "k", {"n": 1}))
+    assert store.get(A, "k").value == {"n": 1}
     with pytest.raises(NotImplementedError, match=r"must define batch\(\)"):
-        BaseStore().get(("a",), "k")
+        BaseStore().get(A, "k")
 
 
 # -- sqlite ---------------------------------------------------------------------------------------------------------
@@ -1002,15 +1003,15 @@ def test_a_file_keeps_all(tmp_path, clock):
         assert store.search(()) == []
     with SqliteStore.from_conn_string(str(path)) as store:
         store.setup()
-        store.put(("a",), "k", {})
+        store.put(A, "k", {})
     with pytest.raises(StorageError):
-        store.get(("a",), "k")
+        store.get(A, "k")
 
 
 def test_vectors_of_another_index_do_not_count(tmp_path):
     path = tmp_path / "store.db"
     with closing(SqliteStore(path, index={"dims": 2, "embed": embed})) as store:
-        store.put(("a",), "k", {})
+        store.put(A, "k", {})
     with closing(SqliteStore(path, index={"dims": 1, "embed": lambda texts: [[1] for _ in texts]})) as store:
         assert [item.score for item in store.search((), query="x")] == [None]
 
@@ -1018,10 +1019,10 @@ def test_vectors_of_another_index_do_not_count(tmp_path):
 def test_two_connections_see_each_other_and_use_wal(tmp_path):
     path = tmp_path / "store.db"
     with closing(SqliteStore(path)) as one, closing(SqliteStore(path)) as two:
-        one.put(("a",), "k", {"n": 1})
-        assert two.get(("a",), "k").value == {"n": 1}
-        two.put(("a",), "l", {"n": 2})
-        assert keys(one.search(("a",))) == ["l", "k"]
+        one.put(A, "k", {"n": 1})
+        assert two.get(A, "k").value == {"n": 1}
+        two.put(A, "l", {"n": 2})
+        assert keys(one.search(A)) == ["l", "k"]
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
@@ -1051,9 +1052,9 @@ def watched():
 
 def test_a_write_that_fails_leaves_nothing_behind(watched):
     store = SqliteStore(watched)
-    store.put(("a",), "old", {"n": 0}, ttl=5)
+    store.put(A, "old", {"n": 0}, ttl=5)
     before = store.search(())
-    batch = [GetOp(("a",), "old"), PutOp(("a",), "old", {"n": 1}), PutOp(("a",), "new", {}), PutOp(("b",), "x", None)]
+    batch = [GetOp(A, "old"), PutOp(A, "old", {"n": 1}), PutOp(A, "new", {}), PutOp(("b",), "x", None)]
     watched.statements = []
     SqliteStore(watched).batch(batch[:1])
     for step in range(100):
@@ -1092,7 +1093,7 @@ limits = st.sampled_from([10] * 12 + [0, 1, 2, 10**30, -1])
 offsets = st.sampled_from([0] * 12 + [1, 2, 10**30, -1])
 refresh = st.sampled_from([None, True, False])
 names = st.sampled_from(["%", "a\0b"])
-places = st.sampled_from([("a",), ("a", "b"), ("a\0", "b")] * 4 + [None]).flatmap(
+places = st.sampled_from([A, ("a", "b"), ("a\0", "b")] * 4 + [None]).flatmap(
     lambda place: st.just(place) if place else namespaces
 )
 ops = st.one_of(
@@ -1204,13 +1205,13 @@ def test_a_file_is_opened_again_as_it_is(tmp_path, monkeypatch, target):
     path = tmp_path / "what? 100%.db"
     index = {"dims": 3, "embed": letters, "fields": ["text"]}
     store = SqliteStore(target(path), index=index, ttl={"default_ttl": 3}, clock=Clock())
-    store.put(("a",), "k", {"text": "abc"})
+    store.put(A, "k", {"text": "abc"})
     monkeypatch.chdir("/")
     with closing(pickle.loads(pickle.dumps(store.reopen()))()) as again:
         assert again.search((), query="abc") == store.search((), query="abc") != []
-        again.put(("a",), "l", {})
+        again.put(A, "l", {})
         assert again._options.keys() == store._options.keys() and again._ttl == {"default_ttl": 3}
-    assert store.get(("a",), "l") is not None
+    assert store.get(A, "l") is not None
     store._database.connection.close()
 
 
@@ -1275,7 +1276,7 @@ def test_importing_the_room_opens_no_database():
 def test_a_batch_in_memory_that_is_interrupted_leaves_nothing(after):
     """Ctrl-C may come between any two lines."""
     store = InMemoryStore(ttl={"default_ttl": 5})
-    store.put(("a",), "old", {"n": 0})
+    store.put(A, "old", {"n": 0})
     store.put(("b",), "gone", {"n": 0})
     before = store.search((), limit=100, refresh_ttl=False)
 
@@ -1284,12 +1285,12 @@ def test_a_batch_in_memory_that_is_interrupted_leaves_nothing(after):
         raise KeyboardInterrupt
 
     store._puts = numbers()  # type: ignore[assignment]
-    batch = [GetOp(("a",), "old"), PutOp(("b",), "gone", None), PutOp(("a",), "old", {"n": 1})]
+    batch = [GetOp(A, "old"), PutOp(("b",), "gone", None), PutOp(A, "old", {"n": 1})]
     batch += [PutOp(("c", str(number)), "new", {}) for number in range(3)]
     with pytest.raises(KeyboardInterrupt):
         store.batch(batch)
     assert store.search((), limit=100, refresh_ttl=False) == before
-    assert store.list_namespaces() == [("a",), ("b",)]
+    assert store.list_namespaces() == [A, ("b",)]
 
 
 # -- other distances --------------------------------------------------------------------------------------------------
@@ -1321,9 +1322,9 @@ def test_what_a_score_is(make, distance, expected):
     if distance != "l2":  # their angles and products, from the origin
         points = {"here": "1.4 1.1", "near": "2.8 2.2", "far": "100 100"}
     for key, text in points.items():
-        store.put(("a",), key, {"at": text})
-    store.put(("a",), "none", {})
-    assert [(item.key, item.score) for item in store.search(("a",), query=query)] == [*expected, ("none", None)]
+        store.put(A, key, {"at": text})
+    store.put(A, "none", {})
+    assert [(item.key, item.score) for item in store.search(A, query=query)] == [*expected, ("none", None)]
 
 
 def test_stores_compute_the_same_scores(clock, backend):
@@ -1346,13 +1347,13 @@ def test_vectors_of_another_distance_do_not_count(tmp_path):
         return SqliteStore(str(tmp_path / "store.db"), index=index)
 
     with closing(opened("cosine")) as store:
-        store.put(("a",), "k", {"at": "3 4"})
+        store.put(A, "k", {"at": "3 4"})
     with closing(opened("l2")) as store:
-        assert store.search(("a",), query="3 4")[0].score is None
-        store.put(("a",), "k", {"at": "3 4"})
-        assert store.search(("a",), query="3 4")[0].score == 0
+        assert store.search(A, query="3 4")[0].score is None
+        store.put(A, "k", {"at": "3 4"})
+        assert store.search(A, query="3 4")[0].score == 0
     with closing(opened("inner_product")) as store:
-        assert store.search(("a",), query="3 4")[0].score == 25
+        assert store.search(A, query="3 4")[0].score == 25
 
 
 @pytest.mark.parametrize("more", [{"distance_type": "hamming"}, {"fields": ["a"], "text_fields": ["b"]}])
@@ -1369,7 +1370,7 @@ def test_a_sweeper_sweeps_until_it_is_stopped(clock, backend):
     swept = threading.Event()
     sweep = store._sweep
     store._sweep = lambda now: (sweep(now), swept.set())[0]
-    store.put(("a",), "k", {})
+    store.put(A, "k", {})
     clock.now += 61
     future = store.start_ttl_sweeper(1e-4)
     assert store.start_ttl_sweeper() is future, "one is enough"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import threading
 from collections import deque
-from typing import Annotated
 
 from kit.drive import each_schedule
-from typing_extensions import TypedDict
+from kit.graphs import Log as State
 
 from stategraph import START, Send, StateGraph
 from stategraph.pregel.drivers import aio
@@ -58,10 +56,6 @@ async def test_a_job_whose_worker_is_cancelled_before_it_starts_is_done_by_anoth
     for _ in range(10):
         await asyncio.sleep(0)
     assert did == ["job"]
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[int], operator.add]
 
 
 @each_schedule

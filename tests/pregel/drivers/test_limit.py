@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import operator
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Annotated, TypedDict
+from typing import TypedDict
 
 import pytest
 from kit.graphs import CONFIG, thread_config
+from kit.graphs import Log as State
 
 from stategraph import (
     START,
@@ -27,10 +27,6 @@ from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.drivers import limit as limits
 
 WAIT = 20
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[int], operator.add]
 
 
 class Item(TypedDict):

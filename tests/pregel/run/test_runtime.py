@@ -79,13 +79,13 @@ def test_a_node_gets_the_whole_runtime(drive):
         assert get_runtime() is runtime, "one object for the whole attempt"
 
     app = app_of(node, saver=InMemorySaver(), store=store)
-    config = {"configurable": {"thread_id": "1"}, "run_id": "run-1"}
+    config = {**CONFIG, "run_id": "run-1"}
     drive.invoke(app, {"n": 1}, config, context={"user": "x"}, control=control)
     (runtime,) = seen
     info = runtime.execution_info
     assert (runtime.context, runtime.store, runtime.control) == ({"user": "x"}, store, control)
     assert (runtime.previous, runtime.drain_requested, runtime.drain_reason) == (None, False, None)
-    assert (info.thread_id, info.run_id, info.node_attempt) == ("1", "run-1", 1)
+    assert (info.thread_id, info.run_id, info.node_attempt) == ("t", "run-1", 1)
     assert info.checkpoint_ns == f"node:{info.task_id}"
     (step,) = [s for s in drive.history(app, CONFIG) if s.next == ("node",)]
     assert (info.checkpoint_id, info.task_id) == (step.config["configurable"]["checkpoint_id"], step.tasks[0].id)
@@ -104,9 +104,9 @@ def test_a_nested_run_knows_the_run_it_belongs_to(drive):
     seen = []
     child = app_of(("inner", lambda state: seen.append(get_runtime().execution_info)))
     app = app_of(("outer", child), saver=InMemorySaver())
-    drive.invoke(app, {"n": 1}, {"configurable": {"thread_id": "1"}, "run_id": "run-1"})
+    drive.invoke(app, {"n": 1}, {**CONFIG, "run_id": "run-1"})
     (info,) = seen
-    assert (info.run_id, info.thread_id) == ("run-1", "1")
+    assert (info.run_id, info.thread_id) == ("run-1", "t")
     outer, inner = info.checkpoint_ns.split("|")
     assert outer.startswith("outer:") and inner == f"inner:{info.task_id}"
 

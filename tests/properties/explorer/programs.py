@@ -3,21 +3,17 @@ own way through the engine."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, TypedDict
+from typing import Any, TypedDict
 
+from kit.graphs import Log as State
 from kit.graphs import chain_of
 
 from stategraph import START, Send, StateGraph, entrypoint, interrupt, task
 
 from .world import GO, RAISE, Process
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[Any], operator.add]
 
 
 class NodeFailed(Exception):
