@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import thread_config
-from kit.pausing_graphs import CFG, asks, graph, says
+from kit.graphs import CONFIG, thread_config
+from kit.pausing_graphs import asks, graph, says
 
 from stategraph import START, Command
 from stategraph.checkpoint.errors import DamagedError, UnknownKeyError
@@ -36,7 +36,7 @@ SECRET = "the secret word " * 10
 def file(tmp_path, drive):
     """A file in which two threads have run to their ends."""
     saver = opened(tmp_path / "threads.db", Encryption(KEY))
-    for thread in ("1", "2"):
+    for thread in ("t", "2"):
         config = thread_config(thread)
         drive.invoke(app_of(saver), {"log": [SECRET]}, config)
         drive.invoke(app_of(saver), Command(resume=thread), config)
@@ -51,7 +51,7 @@ def test_what_is_stored_cannot_be_read_in_the_file(file):
 
 def test_with_the_key_it_is_as_it_was(file, drive):
     saver = opened(file, Encryption(KEY))
-    assert drive.get_state(app_of(saver), CFG).values["log"] == [SECRET, ("q", "1"), "z"]
+    assert drive.get_state(app_of(saver), CONFIG).values["log"] == [SECRET, ("q", "1"), "z"]
     saver.close()
 
 
@@ -59,22 +59,22 @@ def test_with_the_key_it_is_as_it_was(file, drive):
 def test_without_the_key_it_is_refused(file, drive, integrity):
     saver = opened(file, integrity)
     with pytest.raises(DamagedError, match="thread '1'"):
-        drive.get_state(app_of(saver), CFG)
+        drive.get_state(app_of(saver), CONFIG)
     saver.close()
 
 
 def test_what_was_never_encrypted_is_refused(tmp_path, drive):
     plain = opened(tmp_path / "plain.db", None)
-    drive.invoke(app_of(plain), {"log": []}, CFG)
+    drive.invoke(app_of(plain), {"log": []}, CONFIG)
     plain.close()
     saver = opened(tmp_path / "plain.db", Encryption(KEY))
     with pytest.raises(DamagedError, match="encrypted with another key"):
-        drive.get_state(app_of(saver), CFG)
+        drive.get_state(app_of(saver), CONFIG)
     saver.close()
 
 
 def everything(saver):
-    return [[*saver.list(thread_config(thread))] for thread in ("1", "2")]
+    return [[*saver.list(thread_config(thread))] for thread in ("t", "2")]
 
 
 def test_no_two_rows_can_be_swapped(file):
@@ -144,9 +144,9 @@ def test_a_reader_without_a_key_tells_an_encrypted_row_from_a_damaged_one():
 
 
 def test_a_thread_that_is_read_without_its_key_asks_for_the_key(tmp_path):
-    app_of(opened(tmp_path / "threads.db", Encryption(KEY))).invoke({"log": []}, CFG)
+    app_of(opened(tmp_path / "threads.db", Encryption(KEY))).invoke({"log": []}, CONFIG)
     with pytest.raises(UnknownKeyError, match="it is encrypted, and no key was given. Give the key of this row"):
-        app_of(opened(tmp_path / "threads.db", Integrity())).get_state(CFG)
+        app_of(opened(tmp_path / "threads.db", Integrity())).get_state(CONFIG)
 
 
 def test_no_bit_of_a_row_can_be_changed():
@@ -164,15 +164,15 @@ def test_keys_are_rotated_while_a_thread_continues(tmp_path, drive):
     keys = [bytes([number]) * 32 for number in range(6)]
     for number in range(len(keys)):
         saver = opened(tmp_path / "threads.db", Encryption(*reversed(keys[: number + 1])))
-        drive.invoke(app_of(saver), {"log": [f"{SECRET}{number}"]}, CFG)
-        drive.invoke(app_of(saver), Command(resume=number), CFG)
+        drive.invoke(app_of(saver), {"log": [f"{SECRET}{number}"]}, CONFIG)
+        drive.invoke(app_of(saver), Command(resume=number), CONFIG)
         saver.close()
     saver = opened(tmp_path / "threads.db", Encryption(*reversed(keys)))
-    assert [word for word in drive.get_state(app_of(saver), CFG).values["log"] if SECRET in word] == [
+    assert [word for word in drive.get_state(app_of(saver), CONFIG).values["log"] if SECRET in word] == [
         f"{SECRET}{number}" for number in range(len(keys))
     ]
-    saver.copy_thread("1", "copy")  # writes it anew, under the newest key
-    saver.delete_thread("1")
+    saver.copy_thread("t", "copy")  # writes it anew, under the newest key
+    saver.delete_thread("t")
     saver.close()
     saver = opened(tmp_path / "threads.db", Encryption(keys[-1]))
     copied = drive.get_state(app_of(saver), thread_config("copy"))
@@ -197,12 +197,12 @@ def test_a_thread_is_read_with_keys_of_a_file_or_of_the_environment(file, tmp_pa
 
     keys = tmp_path / "keys"
     keys.write_text(f"{OTHER.hex()}\n{KEY.hex()}\n")
-    assert main(["show", "--db", str(file), "--thread", "1", "--keys", str(keys)]) == 0
+    assert main(["show", "--db", str(file), "--thread", "t", "--keys", str(keys)]) == 0
     assert "secret word" in capsys.readouterr().out
     monkeypatch.setenv("STATEGRAPH_KEYS", KEY.hex())
-    assert main(["history", "--db", str(file), "--thread", "1"]) == 0
+    assert main(["history", "--db", str(file), "--thread", "t"]) == 0
     monkeypatch.setenv("STATEGRAPH_KEYS", OTHER.hex())
-    for words in (["show", "--thread", "1"], ["threads"], ["show", "--thread", "1", "--keys", str(tmp_path / "none")]):
+    for words in (["show", "--thread", "t"], ["threads"], ["show", "--thread", "t", "--keys", str(tmp_path / "none")]):
         capsys.readouterr()
         try:
             code = main([words[0], "--db", str(file), *words[1:]])

@@ -100,6 +100,10 @@ class Thread:
     def state(self):
         return self.get_state()
 
+    @property
+    def log(self):
+        return self.state.values["log"]
+
     def get_state(self, config=None, **kwargs):
         return self.drive.get_state(self.app, config or self.config, **kwargs)
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from typing_extensions import TypedDict
 
+from kit.graphs import CONFIG, thread_config
 from kit.graphs import Log as State
-from kit.graphs import thread_config
-from kit.pausing_graphs import CFG, Ran, seen
+from kit.pausing_graphs import Ran, seen
 from stategraph import START, Command, GraphWarning, InMemorySaver, StateGraph, interrupt
 
 ORDER = ["a", "m", "s", "i", "j", "t", "n", "z"]
@@ -100,10 +100,10 @@ class Nest:
         own = {"own": self.savers[1]}
         self.app = nest(self.ran, own.get(mid, mid), own.get(inmost, inmost), self.savers[0])
         for turn in (1, 2):
-            paused = drive.invoke(self.app, {"log": [f"turn {turn}"]}, CFG)
+            paused = drive.invoke(self.app, {"log": [f"turn {turn}"]}, CONFIG)
             while "__interrupt__" in paused:
                 asked = paused["__interrupt__"][0].value[0]
-                paused = drive.invoke(self.app, Command(resume=self.given(asked, turn)), CFG)
+                paused = drive.invoke(self.app, Command(resume=self.given(asked, turn)), CONFIG)
         self.before = self.histories()
         self.threads = [copy.deepcopy(saver._threads) for saver in self.savers]
         self.stops = self.find_stops()
@@ -183,7 +183,7 @@ class Nest:
         found = self.drive.invoke(self.app, given, config)
         while "__interrupt__" in found:
             (question,) = found["__interrupt__"]
-            found = self.drive.invoke(self.app, Command(resume=self.given(question.value[0], stop.turn)), CFG)
+            found = self.drive.invoke(self.app, Command(resume=self.given(question.value[0], stop.turn)), CONFIG)
         return found
 
     def check(self, found, stop: Stop, added, answers):

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 from typing_extensions import TypedDict
 
-from kit.graphs import CONFIG as CFG
 from stategraph import Command, InMemorySaver, StateGraph, interrupt
 
 
@@ -101,9 +100,9 @@ def rows(snapshots):
     ]
 
 
-def at(drive, app, step, source="loop", config=CFG):
+def at(thread, step, source="loop"):
     """The config of the oldest checkpoint with this step and source."""
-    found = [s for s in drive.history(app, config) if (s.metadata["source"], s.metadata["step"]) == (source, step)]
+    found = [s for s in thread.history() if (s.metadata["source"], s.metadata["step"]) == (source, step)]
     return found[-1].config
 
 

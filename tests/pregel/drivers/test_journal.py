@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.graphs import EMPTY
-from kit.pausing_graphs import CFG, graph
+from kit.graphs import CONFIG, EMPTY
+from kit.pausing_graphs import graph
 
 from stategraph import END, START, InMemorySaver, entrypoint, interrupt, task
 from stategraph.checkpoint.base import RETURN
@@ -70,9 +70,9 @@ async def acalling(state):
 
 def test_a_call_waits_for_the_checkpoint_at_which_it_is_recorded(drive, saver):
     app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
-    drive.invoke(app, EMPTY, CFG, durability="async")
-    assert app.get_state(CFG).values == {"log": ["a", 2, 4]}
-    assert len(list(app.get_state_history(CFG))) == 4
+    drive.invoke(app, EMPTY, CONFIG, durability="async")
+    assert app.get_state(CONFIG).values == {"log": ["a", 2, 4]}
+    assert len(list(app.get_state_history(CONFIG))) == 4
     stored = [entry.split()[1] for entry in saver.order if entry.startswith("checkpoint")]
     for position, entry in enumerate(saver.order):
         if entry.startswith("beside"):
@@ -82,8 +82,8 @@ def test_a_call_waits_for_the_checkpoint_at_which_it_is_recorded(drive, saver):
 
 def test_calls_of_coroutines_wait_for_the_checkpoint(saver):
     app = graph({"a": lambda s: {"log": ["a"]}, "b": acalling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
-    asyncio.run(app.ainvoke(EMPTY, CFG, durability="async"))
-    assert app.get_state(CFG).values == {"log": ["a", 3, 6]}
+    asyncio.run(app.ainvoke(EMPTY, CONFIG, durability="async"))
+    assert app.get_state(CONFIG).values == {"log": ["a", 3, 6]}
 
 
 def test_calls_of_an_entrypoint_wait_as_well(drive, saver):
@@ -91,8 +91,8 @@ def test_calls_of_an_entrypoint_wait_as_well(drive, saver):
     def flow(x: int) -> int:
         return twice(x).result() + twice(x + 1).result()
 
-    assert drive.invoke(flow, 1, CFG, durability="async") == 6
-    assert flow.get_state(CFG).values == 6
+    assert drive.invoke(flow, 1, CONFIG, durability="async") == 6
+    assert flow.get_state(CONFIG).values == 6
 
 
 class Full(Exception):
@@ -114,7 +114,7 @@ async def test_a_saver_in_memory_that_waits_stores_each_entry_once():
         calls = [thrice(number) for number in range(5)]
         return [await call for call in calls]
 
-    assert (await asyncio.wait_for(flow.ainvoke({}, CFG), 10)) == [0, 3, 6, 9, 12]
+    assert (await asyncio.wait_for(flow.ainvoke({}, CONFIG), 10)) == [0, 3, 6, 9, 12]
 
 
 def test_after_a_failed_checkpoint_no_call_is_recorded(drive, saver, monkeypatch):
@@ -128,11 +128,11 @@ def test_after_a_failed_checkpoint_no_call_is_recorded(drive, saver, monkeypatch
 
     monkeypatch.setattr(saver, "commit", commit)
     with pytest.raises(Full):
-        drive.invoke(app, EMPTY, CFG, durability="async")
+        drive.invoke(app, EMPTY, CONFIG, durability="async")
     monkeypatch.undo()
-    assert app.get_state(CFG).next == ("a",)
+    assert app.get_state(CONFIG).next == ("a",)
     assert not [entry for entry in saver.order if entry.startswith("beside")]
-    assert drive.invoke(app, None, CFG) == {"log": ["a", 2, 4]}
+    assert drive.invoke(app, None, CONFIG) == {"log": ["a", 2, 4]}
 
 
 class Counting(SqliteSaver):
@@ -189,7 +189,7 @@ def test_results_of_calls_that_wait_together_are_recorded_together(drive, counti
 
 def test_large_results_are_recorded_apart(drive, counting):
     flow = many_calls(counting, threading.Event(), "long " * 60_000)
-    drive.invoke(flow, {}, CFG)
+    drive.invoke(flow, {}, CONFIG)
     assert sum(counting.brought) == 40
     assert max(counting.brought) <= 3
 

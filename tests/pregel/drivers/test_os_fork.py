@@ -4,7 +4,8 @@ import os
 import sys
 
 import pytest
-from kit.pausing_graphs import CFG, State
+from kit.graphs import CONFIG
+from kit.pausing_graphs import State
 
 from stategraph import START, InMemorySaver, StateGraph
 
@@ -48,7 +49,7 @@ def test_a_forked_child_that_returns_from_its_node_exits(drive, tmp_path, kind, 
     )
     graph.add_node("last", last)
     app = graph.add_edge(START, "forks").add_edge("forks", "last").compile(InMemorySaver())
-    log = drive.invoke(app, {}, CFG)["log"]
+    log = drive.invoke(app, {}, CONFIG)["log"]
     assert log == [f"the child ended with {CODES[how]}", "last"]
     assert ran.read_text().split() == [str(os.getpid())]
     assert ("ValueError: in the child" in capfd.readouterr().err) == (how == "fails")

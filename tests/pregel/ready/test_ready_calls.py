@@ -104,7 +104,7 @@ def test_time_travel_into_a_graph_inside(drive):
         assert inside.values["log"] == ["x"]
         thread.resume("one")
         thread.invoke(Command(resume="two"), inside.config)
-        assert [each for each in thread.state.values["log"] if each.startswith("two")] == ["two1"]
+        assert [each for each in thread.log if each.startswith("two")] == ["two1"]
 
 
 def test_nothing_starts_after_the_deadline(drive):
@@ -114,7 +114,7 @@ def test_nothing_starts_after_the_deadline(drive):
         deadline = clock.now + timedelta(minutes=1)
         with ends_in("c", "a"), pytest.raises(GraphDrained):
             thread.invoke(EMPTY, {**CONFIG, "deadline": deadline})
-        assert thread.state.values["log"] == ["c", "a"]
+        assert thread.log == ["c", "a"]
         assert thread.invoke(None)["log"] == ["c", "a", "b"]
 
 

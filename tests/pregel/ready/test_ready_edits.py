@@ -137,7 +137,7 @@ def test_a_task_that_resumes_after_an_edit_keeps_its_id_for_itself(drive):
         asked += 1
         assert asked < 20, "the same is asked again and again"
         thread.resume({questions[0].id: questions[0].value})
-    log = thread.state.values["log"]
+    log = thread.log
     assert sorted(map(str, log)) == ["1", "2", "3", "4", "b", "edit"]
 
 

@@ -48,27 +48,26 @@ def ask(state):
     return {"log": [f"{interrupt('?')}{len(state['log'])}"]}
 
 
-def steps(drive, app):
-    return [(each.metadata["source"], each.metadata["step"]) for each in drive.history(app, CONFIG)][::-1]
+def steps(thread):
+    return [(each.metadata["source"], each.metadata["step"]) for each in thread.history()][::-1]
 
 
 def test_a_call_that_ends_stores_one_checkpoint(drive, saver):
-    app = beside_a_chain(saver)
-    thread = drive.on(app)
+    thread = drive.on(beside_a_chain(saver))
     with ends_by(CHAIN_FIRST):
         assert thread.invoke(EMPTY, **EXIT)["log"] == ["a", "b", "c", "long", "d"]
-    assert steps(drive, app) == [("loop", 5)]
+    assert steps(thread) == [("loop", 5)]
     state = thread.state
     assert (state.values["log"], state.next) == (["a", "b", "c", "long", "d"], ())
     thread.invoke(EMPTY, **EXIT)
-    assert len(steps(drive, app)) == 2
+    assert len(steps(thread)) == 2
 
 
 def test_a_running_task_starts_again_in_the_exit_checkpoint(drive, saver):
     """It sees the state of the checkpoint, and takes its answer."""
     thread = drive.on(beside_a_chain(saver, ask))
     thread.invoke(EMPTY, **EXIT)
-    assert steps(drive, thread.app) == [("loop", 3)]
+    assert steps(thread) == [("loop", 3)]
     state = thread.state
     assert (state.values["log"], state.next, len(state.interrupts)) == (["a", "b", "c"], ("d", "long"), 1)
     assert not saver.get_tuple(CONFIG).metadata.get("stategraph_under_way")
@@ -126,7 +125,7 @@ def test_an_unused_answer_is_kept(drive, saver):
     with pytest.raises(ValueError):
         thread.invoke(Command(resume=answers), one_by_one, **EXIT)
     assert thread.invoke(None, **EXIT)["log"][:1] == ["q"]
-    log = thread.state.values["log"]
+    log = thread.log
     assert sorted(log) == ["first first?", "q", "second?", "x", "y"]
 
 
@@ -171,7 +170,7 @@ def test_a_failure_keeps_finished_work(drive, saver, handled):
     thread = drive.on(ready(graph, saver=saver, on_failure="finish"))
     with pytest.raises(LookupError if handled else ArithmeticError):
         thread.invoke(EMPTY, **EXIT)
-    assert steps(drive, thread.app) == [("loop", 3)]
+    assert steps(thread) == [("loop", 3)]
     state = thread.state
     assert [type(each.error) for each in state.tasks] == ([ArithmeticError, LookupError] if handled else [ArithmeticError])
     mended[0] = True
@@ -186,7 +185,7 @@ def test_a_call_in_which_no_step_ends_records_at_the_origins(drive, saver):
     thread = drive.on(beside_a_chain(saver, long))
     thread.invoke(EMPTY, durability="sync")
     thread.resume("1", **EXIT)
-    assert len(steps(drive, thread.app)) == 5
+    assert len(steps(thread)) == 5
     (second,) = thread.state.interrupts
     assert thread.resume({second.id: "2"})["log"][-2:] == ["one1two2", "d"]
     assert CALLED == ["one", "two"]
@@ -202,7 +201,7 @@ def test_sends_and_joins_start_again(drive, saver):
     thread.invoke(EMPTY, **EXIT)
     while questions := thread.state.interrupts:
         result = thread.resume({questions[-1].id: "!"}, **EXIT)
-    assert sorted(result["log"]) == ["!1", "a", "b!", "c!", "sum"] and steps(drive, thread.app)[-1][0] == "loop"
+    assert sorted(result["log"]) == ["!1", "a", "b!", "c!", "sum"] and steps(thread)[-1][0] == "loop"
 
 
 def test_a_race_starts_again(drive, saver):

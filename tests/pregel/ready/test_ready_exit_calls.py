@@ -144,5 +144,5 @@ def test_an_answer_is_kept_if_its_task_was_cancelled_before_using_it(drive, sche
     cut.append(CutOff())
     with ends_in("first", "second"), pytest.raises(CutOff):
         thread.resume(answers, **EXIT)
-    assert thread.state.values["log"] == ["?"]
+    assert thread.log == ["?"]
     assert drive.invoke(graph.compile(saver, schedule=schedule), None, CONFIG, durability=then)["log"] == ["?", "second?"]

@@ -238,7 +238,7 @@ def test_a_reader_that_leaves_keeps_what_has_ended(drive, saver):
     thread = drive.on(beside_a_chain(saver, writer("long")))
     with ends_by(CHAIN_FIRST):
         thread.stream(EMPTY, stream_mode="updates", take=2)
-        assert thread.state.values["log"][:2] == ["a", "b"]
+        assert thread.log[:2] == ["a", "b"]
         assert thread.invoke(None)["log"] == ["a", "b", "c", "long", "d"]
 
 
@@ -254,7 +254,7 @@ def test_a_drained_run_can_be_resumed(drive, saver):
         with pytest.raises(GraphDrained):
             thread.invoke(EMPTY, control=control)
         # b was at work, and has ended; nothing has started since.
-        assert thread.state.values["log"] == ["a", "long", "b"]
+        assert thread.log == ["a", "long", "b"]
         assert thread.invoke(None)["log"] == ["a", "long", "b", "c", "d"]
 
 
@@ -282,7 +282,7 @@ def test_retries_and_timeouts_are_as_ever(drive):
     with pytest.raises(NodeTimeoutError):
         thread.invoke(EMPTY)
     leave.set()
-    assert thread.state.values["log"] == ["a", "b"]
+    assert thread.log == ["a", "b"]
 
 
 def elsewhere(state):

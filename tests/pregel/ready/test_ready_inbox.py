@@ -138,7 +138,7 @@ def test_after_a_failure_what_ends_takes_it(drive, saver):
     thread = drive.on(app_of(saver, a=posting("a", saver, "word"), long=fail))
     with ends_in("long", "a"), pytest.raises(ValueError, match="no luck"):
         thread.invoke(EMPTY)
-    assert thread.state.values["log"] == ["a0", "word"]
+    assert thread.log == ["a0", "word"]
     assert drive.invoke(app_of(saver), None, CONFIG)["log"] == ["a0", "word", "b2", "c3", "long0", "d5"]
 
 

@@ -125,7 +125,7 @@ def test_the_origin_of_a_task_is_migrated_too(drive):
     thread = drive.on(ready(graph_that_asks(ask, Changed), saver=saver, migrate=migrate), CONFIG)
     for answer in ("a", "b"):
         thread.resume(answer)
-    assert thread.state.values["log"] == ["b", "b2", "found a b"]
+    assert thread.log == ["b", "b2", "found a b"]
     assert read == ["called", "old", ["old"], ["old"]]
 
 

@@ -114,7 +114,7 @@ def test_no_state_has_a_winner_and_a_loser(drive):
         before = thread.state
         with ends_by(by_name("y", "win", "x", "behind", "beside", "after")):
             thread.invoke(None if before.metadata else EMPTY)
-        log = thread.state.values["log"]
+        log = thread.log
         won = set(before.values.get("log", ())) & {"x", "win", "y"} or {"y"}
         assert set(log) & {"x", "win", "y"} == won and sorted(log)[:3] == ["after", "behind", "beside"]
 
@@ -131,7 +131,7 @@ def test_a_race_continues_in_the_other_schedule(drive, turns):
         thread = drive.on(make(race("x", "y"), beside="beside", saver=saver, schedule=turns[1]))
         log = thread.state.values.get("log", [])
         thread.invoke(None)
-        after = thread.state.values["log"]
+        after = thread.log
         assert len(set(after) & {"x", "y"}) == 1 and set(log) <= set(after) and thread.state.next == ()
 
 

@@ -266,7 +266,7 @@ def test_changing_a_snapshot_does_not_change_the_thread(drive):
     snapshot = thread.state
     snapshot.values["log"].append("MUT")
     snapshot.metadata["step"] = 99
-    assert thread.state.values["log"] == ["n1", "n2", "n3"]
+    assert thread.log == ["n1", "n2", "n3"]
     assert thread.state.metadata["step"] == 2
 
 
@@ -611,4 +611,4 @@ def test_what_a_reducer_makes_of_a_write_is_what_is_stored(drive):
     ))
     for number in (1, 2):
         thread.invoke(number)
-    assert thread.state.values["log"] == [2, 1]
+    assert thread.log == [2, 1]

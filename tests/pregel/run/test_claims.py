@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kit.graphs import EMPTY, thread_config
-from kit.pausing_graphs import CFG, Ran, answer, asked, asks, fails, graph, says
+from kit.graphs import CONFIG, EMPTY, thread_config
+from kit.pausing_graphs import Ran, answer, asked, asks, fails, graph, says
 from kit.savers import local_saver
 
 from stategraph import (
@@ -49,7 +49,7 @@ def test_a_second_answer_is_refused_while_the_first_runs(drive, saver):
     app = one(body, saver)
     thread = drive.on(app)
     thread.invoke(EMPTY)
-    first = threading.Thread(target=lambda: app.invoke(Command(resume="first"), CFG))
+    first = threading.Thread(target=lambda: app.invoke(Command(resume="first"), CONFIG))
     first.start()
     assert body.inside.wait(10)
     with pytest.raises(UnknownInterruptError, match="already has an answer"):
@@ -57,7 +57,7 @@ def test_a_second_answer_is_refused_while_the_first_runs(drive, saver):
     body.go_on.set()
     first.join()
     assert body.fired == 1
-    assert app.get_state(CFG).values["log"] == ["first", "z"]
+    assert app.get_state(CONFIG).values["log"] == ["first", "z"]
 
 
 def test_of_many_concurrent_answers_one_runs(saver):
@@ -126,7 +126,7 @@ def kill_in(app, call, config, monkeypatch):
 def test_an_answer_survives_the_crash_of_the_process_that_claimed_it(drive, saver, monkeypatch):
     thread = drive.on(one(dies_once(), saver))
     thread.invoke(EMPTY)
-    kill_in(thread.app, Command(resume="yes"), CFG, monkeypatch)
+    kill_in(thread.app, Command(resume="yes"), CONFIG, monkeypatch)
     with pytest.raises(UnknownInterruptError, match="invoke\\(None, config\\) goes on"):
         thread.resume("again")
     assert thread.invoke(None)["log"] == ["yes", "z"]
@@ -136,7 +136,7 @@ def test_an_answer_survives_the_crash_of_the_process_that_claimed_it(drive, save
 
 
 def run(id):
-    return {**CFG, "run_id": id}
+    return {**CONFIG, "run_id": id}
 
 
 def test_a_run_delivered_twice_is_applied_once(drive, saver):
@@ -195,7 +195,7 @@ def test_an_update_delivered_again_after_an_edit_is_applied_once(drive, saver):
     nodes = {"x": says("x"), "y": fails("y", 1)}
     app = graph(nodes, (START, "x"), ("x", "y"), checkpointer=saver)
     with pytest.raises(ValueError, match="y failed"):
-        drive.invoke(app, EMPTY, CFG)
+        drive.invoke(app, EMPTY, CONFIG)
     thread = drive.on(graph({**nodes, "y": fails("y", 1)}, (START, "x"), ("x", "y"), checkpointer=saver))
     update = Command(update={"log": ["u"]})
     with pytest.raises(ValueError, match="y failed"):
@@ -210,7 +210,7 @@ def test_update_state_is_applied_each_time_whatever_run_id_its_config_names(driv
     drive.invoke(app, EMPTY, run("r1"))
     for edit in ("first", "second", "second"):  # a config is often kept and used again, for other values too
         drive.update_state(app, run("r2"), {"log": [edit]}, as_node="q")
-    assert drive.get_state(app, CFG).values["log"] == ["first", "second", "second"]
+    assert drive.get_state(app, CONFIG).values["log"] == ["first", "second", "second"]
 
 
 def test_commands_without_a_run_id_are_all_applied(drive, saver):

@@ -7,8 +7,8 @@ from typing import Annotated, TypedDict
 
 import pytest
 from kit.drive import each_case, each_schedule
-from kit.graphs import chain_of, graph_of
-from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
+from kit.graphs import CONFIG, chain_of, graph_of
+from kit.pausing_graphs import Ran, State, asked, asks, at, fails, graph, ids, rows, says
 
 from stategraph import (
     END,
@@ -93,7 +93,7 @@ def test_updates_to_a_thread_that_keeps_failing_accumulate(drive):
     for number in (1, 2):
         with pytest.raises(ValueError):
             thread.invoke(Command(update={"log": [number]}))
-        assert thread.state.values["log"] == list(range(number + 1))
+        assert thread.log == list(range(number + 1))
     assert thread.invoke(None)["log"] == [0, 1, 2, "n"]
 
 
@@ -131,7 +131,7 @@ def test_a_goto_that_had_run_when_the_thread_paused_again_does_not_run_again(dri
 
 def test_a_fresh_command_leaves_the_edges_of_start_alone(drive):
     ran = Ran()
-    drive.invoke(chain(ran), Command(update={"a": 1}, goto="o"), CFG)
+    drive.invoke(chain(ran), Command(update={"a": 1}, goto="o"), CONFIG)
     assert ran == ["o"]
 
 
@@ -199,8 +199,8 @@ def test_a_command_from_a_node_may_not_answer(drive):
         return graph({"n": lambda state: leads, "z": says("z")}, (START, "n"), aside="z")
 
     with pytest.raises(InvalidUpdateError, match="node 'n' returned a Command with resume=str: '?'"):
-        drive.invoke(app_of("?"), {}, CFG)
-    assert drive.invoke(app_of(None), {}, CFG)["log"] == ["n", "z"]
+        drive.invoke(app_of("?"), {}, CONFIG)
+    assert drive.invoke(app_of(None), {}, CONFIG)["log"] == ["n", "z"]
 
 
 # -- a graph that has changed since (R24) ---------------------------------------------------------------------
@@ -214,26 +214,26 @@ def two(second, saver, **nodes):
 @pytest.mark.parametrize("given", [None, Command(resume="A"), Command(goto="x"), Command(update={"a": 1})], ids=repr)
 def test_a_thread_that_waits_for_a_node_that_is_gone_says_so(drive, given):
     saver = InMemorySaver()
-    drive.invoke(two("old", saver), {"a": 1}, CFG)
+    drive.invoke(two("old", saver), {"a": 1}, CONFIG)
     thread = drive.on(two("new", saver))
     then = thread.history()
     with pytest.raises(GraphChangedError, match="thread 't' has pending work .* node 'old'") as caught:
         thread.invoke(given)
     assert caught.value.lost == ("node 'old'",)
     assert thread.history() == then
-    assert asked(drive.invoke(two("old", saver), None, CFG)) == ["old?"]
+    assert asked(drive.invoke(two("old", saver), None, CONFIG)) == ["old?"]
 
 
 def test_get_state_of_a_thread_of_another_graph_works(drive):
     saver = InMemorySaver()
-    drive.invoke(two("old", saver), {"a": 1}, CFG)
-    state = drive.get_state(two("new", saver), CFG)
+    drive.invoke(two("old", saver), {"a": 1}, CONFIG)
+    state = drive.get_state(two("new", saver), CONFIG)
     assert (state.values, state.next) == ({"a": 1, "log": ["x"]}, ())
 
 
 def test_new_input_drops_pending_tasks_of_removed_nodes(drive):
     saver = InMemorySaver()
-    drive.invoke(two("old", saver), {}, CFG)
+    drive.invoke(two("old", saver), {}, CONFIG)
     thread = drive.on(two("new", saver))
     assert asked(thread.invoke({})) == ["new?"]
     assert thread.resume(1)["log"] == ["x", "x", ("new", 1)]
@@ -241,7 +241,7 @@ def test_new_input_drops_pending_tasks_of_removed_nodes(drive):
 
 def test_pending_tasks_of_removed_nodes_can_be_dropped_by_update_state(drive):
     saver = InMemorySaver()
-    drive.invoke(two("old", saver), {}, CFG)
+    drive.invoke(two("old", saver), {}, CONFIG)
     thread = drive.on(two("new", saver))
     with pytest.raises(GraphChangedError, match="node 'old'"):
         thread.update({"a": 1}, as_node="x")
@@ -257,7 +257,7 @@ def test_a_pending_send_to_a_removed_node_is_named(drive):
         builder = StateGraph(State).add_node(target, says(target)).add_conditional_edges(START, lambda s: Send(target, s))
         return builder.compile(checkpointer=saver)
 
-    drive.invoke(fan("old"), {}, CFG, interrupt_before=["old"])
+    drive.invoke(fan("old"), {}, CONFIG, interrupt_before=["old"])
     thread = drive.on(fan("new"))
     with pytest.raises(GraphChangedError, match="node 'old'"):
         thread.invoke(None)
@@ -273,10 +273,10 @@ def test_a_partly_filled_join_that_was_removed_is_named(drive):
         builder.add_node(end, says(end))
         return builder.add_edge(["a1", "b2"], end).compile(checkpointer=saver)
 
-    drive.invoke(joined("c"), {}, CFG, interrupt_before=["b2"])
+    drive.invoke(joined("c"), {}, CONFIG, interrupt_before=["b2"])
     with pytest.raises(GraphChangedError, match="the join of 'a1' and 'b2' before 'c'"):
-        drive.invoke(joined("d"), None, CFG)
-    assert drive.invoke(joined("c"), None, CFG)["log"] == ["a1", "b", "b2", "c"]
+        drive.invoke(joined("d"), None, CONFIG)
+    assert drive.invoke(joined("c"), None, CONFIG)["log"] == ["a1", "b", "b2", "c"]
 
 
 def test_a_finished_siblings_write_for_a_removed_node_is_named(drive):
@@ -286,12 +286,12 @@ def test_a_finished_siblings_write_for_a_removed_node_is_named(drive):
         nodes = {"p": says("p"), "q": asks("q"), after: says(after)}
         return graph(nodes, (START, "p"), (START, "q"), ("p", after), checkpointer=saver)
 
-    drive.invoke(split("old"), {}, CFG)
+    drive.invoke(split("old"), {}, CONFIG)
     thread = drive.on(split("new"))
-    assert thread.state.values["log"] == ["p"]
+    assert thread.log == ["p"]
     with pytest.raises(GraphChangedError, match="node 'old'"):
         thread.resume(1)
-    assert drive.invoke(split("old"), Command(resume=1), CFG)["log"] == ["p", ("q", 1), "old"]
+    assert drive.invoke(split("old"), Command(resume=1), CONFIG)["log"] == ["p", ("q", 1), "old"]
 
 
 def test_a_finished_thread_accepts_a_changed_graph(drive):
@@ -312,10 +312,10 @@ def test_a_raw_graph_without_the_channel_just_written_raises(drive):
         return Pregel(nodes=nodes, channels={k: LastValue(int) for k in ("a", middle, "o")}, input_channels="a",
                       output_channels="o", checkpointer=saver)  # fmt: skip
 
-    drive.invoke(raw("b"), 1, CFG, interrupt_before=["n2"])
+    drive.invoke(raw("b"), 1, CONFIG, interrupt_before=["n2"])
     with pytest.raises(GraphChangedError, match="channel 'b'"):
-        drive.invoke(raw("c"), None, CFG)
-    assert drive.invoke(raw("b"), None, CFG) == 1
+        drive.invoke(raw("c"), None, CONFIG)
+    assert drive.invoke(raw("b"), None, CONFIG) == 1
 
 
 def test_an_error_lists_the_ids_of_open_interrupts(drive):
@@ -330,7 +330,7 @@ def test_a_command_at_an_old_checkpoint_is_stored_on_its_branch(drive):
     thread = drive.on(chain())
     thread.invoke({})
     thread.resume("A")
-    then, count = at(drive, thread.app, 0), len(thread.history())
+    then, count = at(thread, 0), len(thread.history())
     thread.invoke(Command(update={"a": 9}, goto="o"), then)
     branch = rows(thread.history())[count:]
     assert branch[0][0:2] == ("fork", 1) and set(branch[0][3]) == {"o", "x"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import EMPTY, thread_config
-from kit.pausing_graphs import CFG, Ran, State, asked, asks, fails, graph, says
+from kit.graphs import CONFIG, EMPTY, thread_config
+from kit.pausing_graphs import Ran, State, asked, asks, fails, graph, says
 
 from stategraph import START, InMemorySaver, RetryPolicy, Send, StateGraph
 
@@ -18,7 +18,7 @@ def inner(ran=None, **options):
 
 def namespaces(app):
     """The names of the graphs that have rows in the thread, one for each row."""
-    rows = app.checkpointer.list(CFG)
+    rows = app.checkpointer.list(CONFIG)
     return sorted("|".join(level.split(":")[0] for level in _ns(row.config).split("|")) for row in rows)
 
 
@@ -50,7 +50,7 @@ def in_functions():
 @pytest.mark.parametrize("build", [as_node, two_levels, in_functions])
 def test_finished_nested_graphs_leave_no_checkpoints(drive, build):
     app = build()
-    drive.invoke(app, EMPTY, CFG, **EXIT)
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
     assert namespaces(app) == [""]
 
 
@@ -59,14 +59,14 @@ def test_finished_nested_graphs_leave_no_checkpoints(drive, build):
 @pytest.mark.parametrize("mode", ["checkpoints", "debug"])
 def test_streams_show_just_what_is_stored(drive, durability, build, mode):
     app = build()
-    chunks = drive.stream(app, EMPTY, CFG, stream_mode=mode, subgraphs=True, durability=durability)
+    chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=mode, subgraphs=True, durability=durability)
     if mode == "debug":
         chunks = [(ns, chunk["payload"]) for ns, chunk in chunks if chunk["type"] == "checkpoint"]
     shown = [chunk["config"]["configurable"] for _, chunk in chunks]
-    stored = [row.config["configurable"] for row in app.checkpointer.list(CFG)]
+    stored = [row.config["configurable"] for row in app.checkpointer.list(CONFIG)]
     assert sorted(c["checkpoint_id"] for c in shown) == sorted(c["checkpoint_id"] for c in stored)
     last = [chunk for ns, chunk in chunks if not ns][-1]
-    assert last["values"] == drive.get_state(app, CFG).values and last["next"] == []
+    assert last["values"] == drive.get_state(app, CONFIG).values and last["next"] == []
 
 
 def test_a_stream_that_pauses_shows_the_checkpoint_that_is_stored(drive):
@@ -80,9 +80,9 @@ def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored():
     app = graph({"a": says("a"), "b": fails("b", 1)}, (START, "a"), ("a", "b"))
     shown = []
     with pytest.raises(ValueError, match="b failed"):
-        for chunk in app.stream(EMPTY, CFG, stream_mode="checkpoints", **EXIT):
+        for chunk in app.stream(EMPTY, CONFIG, stream_mode="checkpoints", **EXIT):
             shown.append((chunk["config"], chunk["next"]))
-    assert shown == [(app.get_state(CFG).config, ["b"])]
+    assert shown == [(app.get_state(CONFIG).config, ["b"])]
 
 
 def test_a_nested_graph_that_paused_is_stored_and_resumes(drive):
@@ -136,15 +136,15 @@ def test_a_retried_task_finds_the_graphs_it_had_run_to_their_end(drive):
     node = fails_after(inner(ran, checkpointer=None))
     policy = RetryPolicy(initial_interval=0, jitter=False, retry_on=ValueError)
     app = StateGraph(State).add_node("call", node, retry_policy=policy).add_edge(START, "call")
-    assert drive.invoke(app.compile(checkpointer=InMemorySaver()), EMPTY, CFG, **EXIT)["log"] == ["i1", "i2"]
+    assert drive.invoke(app.compile(checkpointer=InMemorySaver()), EMPTY, CONFIG, **EXIT)["log"] == ["i1", "i2"]
     assert ran.take() == ["i1", "i2"]
 
 
 def test_a_history_inside_is_kept_for_the_next_call(drive):
     app = graph({"sub": inner(checkpointer=True)}, (START, "sub"))
-    drive.invoke(app, EMPTY, CFG, **EXIT)
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
     assert namespaces(app) == ["", "sub"]
-    drive.invoke(app, EMPTY, CFG, **EXIT)
+    drive.invoke(app, EMPTY, CONFIG, **EXIT)
     assert namespaces(app) == ["", "", "sub", "sub"]
     child = thread_config(checkpoint_ns="sub")
     assert [row.parent_config is None for row in drive.history(app, child)] == [False, True]

@@ -4,8 +4,8 @@ lack.
 
 import pytest
 from kit.drive import each_schedule
-from kit.graphs import graph_of, thread_config
-from kit.pausing_graphs import CFG, State, asks, at, fails, graph, says
+from kit.graphs import CONFIG, graph_of, thread_config
+from kit.pausing_graphs import State, asks, at, fails, graph, says
 
 from stategraph import START, GraphWarning, InMemorySaver, Send, StateGraph
 from stategraph.channels import MISSING, ChannelStatus, LastValue
@@ -42,8 +42,8 @@ class Quorum(LastValue[int]):
         return new
 
 
-def explain(drive, app, config=CFG):
-    return drive.call(app, "explain", config)
+def explain(thread, config=None):
+    return thread.drive.call(thread.app, "explain", config or thread.config)
 
 
 def chain(**compiled):
@@ -55,14 +55,14 @@ def states(found):
 
 
 def test_on_a_thread_that_has_not_started_all_are_idle(drive):
-    found = explain(drive, chain())
+    found = explain(drive.on(chain()))
     assert states(found) == dict.fromkeys("xyz", "idle") and found["x"].why == "the thread has not started"
 
 
 def test_every_visible_node_gets_a_status_and_a_sentence(drive):
-    app = chain(interrupt_before=["y"])
-    drive.invoke(app, {}, CFG)
-    found = explain(drive, app)
+    thread = drive.on(chain(interrupt_before=["y"]))
+    thread.invoke({})
+    found = explain(thread)
     assert states(found) == {"x": "idle", "y": "next", "z": "idle"}
     assert found["y"].why == "it runs in the next superstep"
     assert found["z"].why == "nothing has triggered it yet"
@@ -75,9 +75,9 @@ def test_a_partly_filled_join_names_missing_sources(drive):
         builder.add_node(name, says(name))
     builder.add_edge(START, "a1").add_conditional_edges("a1", lambda s: "b", ["b", "c"]).add_edge(["b", "c"], "end")
     with pytest.warns(GraphWarning, match="never runs"):
-        app = builder.compile(checkpointer=InMemorySaver())
-    drive.invoke(app, {}, CFG)
-    status = explain(drive, app)["end"]
+        thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread.invoke({})
+    status = explain(thread)["end"]
     assert (status.state, status.missing) == ("waiting", ("c",))
     assert "the join 'join:b+c:end' still waits for c (b has finished)" in status.why
 
@@ -87,9 +87,9 @@ def test_a_join_without_finished_sources_is_idle(drive):
     for name in ("a1", "b", "end"):
         builder.add_node(name, says(name))
     builder.add_edge(START, "a1").add_edge(START, "b").add_edge(["a1", "b"], "end")
-    app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["a1"])
-    drive.invoke(app, {}, CFG)
-    status = explain(drive, app)["end"]
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), interrupt_before=["a1"]))
+    thread.invoke({})
+    status = explain(thread)["end"]
     assert (status.state, status.missing) == ("idle", ("a1", "b")) and "no predecessor has finished yet" in status.why
 
 
@@ -100,35 +100,35 @@ def test_a_node_behind_a_join_that_has_run_is_explained(drive, wait, schedule):
     for name in ("a1", "b", "end"):
         builder.add_node(name, says(name))
     builder.add_edge(START, "a1").add_edge(START, "b").add_edge(["a1", "b"], "end", wait=wait)
-    app = builder.compile(checkpointer=InMemorySaver(), schedule=schedule)
-    drive.invoke(app, {}, CFG)
-    status = explain(drive, app)["end"]
-    [join] = app.program.joins
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), schedule=schedule))
+    thread.invoke({})
+    status = explain(thread)["end"]
+    [join] = thread.app.program.joins
     assert (status.state, status.why) == ("idle", f"nothing triggers it now; it has run since the join '{join.channel}' last opened")
 
 
 def test_an_interrupted_and_a_finished_sibling_are_distinguished(drive):
-    app = graph({"ok": says("ok"), "q": asks("q")}, (START, "ok"), (START, "q"))
-    drive.invoke(app, {}, CFG)
-    found = explain(drive, app)
+    thread = drive.on(graph({"ok": says("ok"), "q": asks("q")}, (START, "ok"), (START, "q")))
+    thread.invoke({})
+    found = explain(thread)
     assert found["q"] == ("next", "it is paused: it asked 'q?' and waits for the answer", ())
     assert found["ok"] == ("waiting", "it has finished; its superstep waits for the other nodes", ())
 
 
 def test_a_failed_node_shows_its_error(drive):
-    app = graph({"bad": fails("bad", 1)}, (START, "bad"))
+    thread = drive.on(graph({"bad": fails("bad", 1)}, (START, "bad")))
     with pytest.raises(ValueError):
-        drive.invoke(app, {}, CFG)
-    status = explain(drive, app)["bad"]
+        thread.invoke({})
+    status = explain(thread)["bad"]
     assert status.state == "next" and "failed with ValueError('bad failed') and runs again on resume" in status.why
 
 
 def test_a_deferred_node_says_that_it_waits_for_the_end(drive):
     builder = graph_of(State, "S>a1>b S>late", a1=says("a1"), b=says("b"))
     builder.add_node("late", says("late"), defer=True)
-    app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["b"])
-    drive.invoke(app, {}, CFG)
-    assert states(explain(drive, app)) == {"a1": "idle", "b": "next", "late": "waiting"}
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), interrupt_before=["b"]))
+    thread.invoke({})
+    assert states(explain(thread)) == {"a1": "idle", "b": "next", "late": "waiting"}
 
 
 def test_a_deferred_join_that_is_complete_waits_for_the_end(drive):
@@ -137,80 +137,79 @@ def test_a_deferred_join_that_is_complete_waits_for_the_end(drive):
         builder.add_node(name, says(name))
     builder.add_node("late", says("late"), defer=True).add_edge(["p", "q"], "late")
     builder.add_edge(START, "p").add_edge(START, "q").add_edge(START, "r1").add_edge("r1", "r2")
-    app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["r2"])
-    drive.invoke(app, {}, CFG)
-    assert explain(drive, app)["late"] == ("waiting", "nothing has triggered it yet; the join 'join:p+q:late' is complete and waits until nothing else can run", ())
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), interrupt_before=["r2"]))
+    thread.invoke({})
+    assert explain(thread)["late"] == ("waiting", "nothing has triggered it yet; the join 'join:p+q:late' is complete and waits until nothing else can run", ())
 
 
 def test_a_deferred_node_that_has_run_waits_no_more(drive):
     builder = graph_of(State, "S>a1 S>late", a1=says("a1"))
     builder.add_node("late", says("late"), defer=True)
-    app = builder.compile(checkpointer=InMemorySaver())
-    drive.invoke(app, {}, CFG)
-    assert explain(drive, app)["late"] == ("idle", "nothing triggers it now", ())
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread.invoke({})
+    assert explain(thread)["late"] == ("idle", "nothing triggers it now", ())
 
 
 def test_a_channel_of_one_s_own_says_what_its_node_waits_for(drive):
-    app = Pregel(
+    thread = drive.on(Pregel(
         nodes={
             "ask": NodeBuilder().subscribe_only("a").write_to("votes"),
             "count": NodeBuilder().subscribe_only("votes").write_to("o"),
         },
         channels={"a": LastValue(int), "votes": Quorum(int), "o": LastValue(int)},
         input_channels="a", output_channels="o", checkpointer=InMemorySaver(),
-    )  # fmt: skip
-    drive.invoke(app, 1, CFG)
+    ))  # fmt: skip
+    thread.invoke(1)
     why = "its trigger 'votes' has 1 of 2 votes"
-    assert explain(drive, app)["count"] == ("waiting", why, ())
+    assert explain(thread)["count"] == ("waiting", why, ())
 
 
 def test_a_node_that_was_sent_to_is_next(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [n]})
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(2)], ["w"])
-    app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["w"])
-    drive.invoke(app, {}, CFG)
-    assert explain(drive, app)["w"].state == "next"
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), interrupt_before=["w"]))
+    thread.invoke({})
+    assert explain(thread)["w"].state == "next"
 
 
 def test_a_node_that_has_run_since_its_trigger_changed_says_so(drive):
-    app = Pregel(nodes={"n": NodeBuilder().subscribe_only("a").write_to("o")}, channels={k: LastValue(int) for k in "ao"},
-                 input_channels="a", output_channels="o", checkpointer=InMemorySaver())  # fmt: skip
-    drive.invoke(app, 1, CFG)
-    assert explain(drive, app)["n"] == ("idle", "it has run since its trigger 'a' last changed", ())
+    thread = drive.on(Pregel(nodes={"n": NodeBuilder().subscribe_only("a").write_to("o")}, channels={k: LastValue(int) for k in "ao"},
+                 input_channels="a", output_channels="o", checkpointer=InMemorySaver()))  # fmt: skip
+    thread.invoke(1)
+    assert explain(thread)["n"] == ("idle", "it has run since its trigger 'a' last changed", ())
 
 
 def test_an_error_handler_is_explained_as_having_no_trigger(drive):
     builder = StateGraph(State).add_node("n", says("n"), error_handler=lambda state: {"log": ["handled"]}).add_edge(START, "n")
-    app = builder.compile(checkpointer=InMemorySaver())
-    drive.invoke(app, {}, CFG)
-    handlers = [status for name, status in explain(drive, app).items() if name != "n"]
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread.invoke({})
+    handlers = [status for name, status in explain(thread).items() if name != "n"]
     assert all(status.state == "idle" and "whose errors it handles" in status.why for status in handlers)
 
 
 def test_an_old_checkpoint_and_a_nested_graph_are_explained_too(drive):
     child = graph({"s": says("s"), "i": asks("i")}, (START, "s"), ("s", "i"), checkpointer=None)
-    app = graph({"sub": child}, (START, "sub"))
-    thread = drive.on(app)
+    thread = drive.on(graph({"sub": child}, (START, "sub")))
     thread.invoke({})
     nested = thread.state.tasks[0].state
-    assert states(explain(drive, app, nested)) == {"s": "idle", "i": "next"}
-    assert "it asked 'i?'" in explain(drive, app)["sub"].why
+    assert states(explain(thread, nested)) == {"s": "idle", "i": "next"}
+    assert "it asked 'i?'" in explain(thread)["sub"].why
     thread.resume(1)
-    assert states(explain(drive, app, at(drive, app, 0))) == {"sub": "idle"}  # there it has run
+    assert states(explain(thread, at(thread, 0))) == {"sub": "idle"}  # there it has run
 
 
 def test_explaining_runs_nothing_and_stores_nothing(drive):
     thread = drive.on(chain(interrupt_before=["y"]))
     thread.invoke({})
     before = thread.history()
-    explain(drive, thread.app)
+    explain(thread)
     assert thread.history() == before
 
 
 def test_explaining_needs_a_saver_and_a_checkpoint_that_exists(drive):
     with pytest.raises(ValueError, match="no checkpointer set"):
-        explain(drive, chain(checkpointer=None))
+        explain(drive.on(chain(checkpointer=None)))
     app = chain()
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
-        explain(drive, app, thread_config(checkpoint_id="nope"))
+        explain(drive.on(app), thread_config(checkpoint_id="nope"))

@@ -8,8 +8,8 @@ import operator
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import chain_of
-from kit.pausing_graphs import CFG, asks, says
+from kit.graphs import CONFIG, chain_of
+from kit.pausing_graphs import asks, says
 from typing_extensions import TypedDict
 
 from stategraph import START, Command, GraphChangedError, InMemorySaver, StateGraph, interrupt
@@ -31,7 +31,7 @@ def built(saver, node="q", body=None, schema=State, **options):
 def saver(drive):
     """A thread paused in node q."""
     saver = InMemorySaver()
-    drive.invoke(built(saver), {"log": ["in"], "n": 1}, CFG)
+    drive.invoke(built(saver), {"log": ["in"], "n": 1}, CONFIG)
     return saver
 
 
@@ -39,18 +39,18 @@ def test_the_same_graph_resumes_with_changed_code(drive, saver):
     def other(state):
         return {"log": ["other", interrupt("q?")]}
 
-    assert drive.invoke(built(saver, body=other), Command(resume=1), CFG)["log"][-1] == "z"
+    assert drive.invoke(built(saver, body=other), Command(resume=1), CONFIG)["log"][-1] == "z"
 
 
 def test_a_renamed_node_is_named(drive, saver):
     with pytest.raises(GraphChangedError, match="node 'q'"):
-        drive.invoke(built(saver, "renamed"), Command(resume=1), CFG)
+        drive.invoke(built(saver, "renamed"), Command(resume=1), CONFIG)
 
 
 def test_a_node_that_has_become_a_graph_is_named(drive, saver):
     inner = chain_of(State, i=says("i")).compile()
     with pytest.raises(GraphChangedError, match="node 'q'"):
-        drive.invoke(built(saver, body=inner), Command(resume=1), CFG)
+        drive.invoke(built(saver, body=inner), Command(resume=1), CONFIG)
 
 
 class Retyped(TypedDict, total=False):
@@ -62,7 +62,7 @@ def test_a_key_of_another_kind_is_named_also_for_new_input(drive, saver):
     app = built(saver, schema=Retyped, body=lambda state: {})
     for call in (Command(resume=1), {"log": "new"}):
         with pytest.raises(GraphChangedError, match="key 'log'"):
-            drive.invoke(app, call, CFG)
+            drive.invoke(app, call, CONFIG)
 
 
 class Wider(TypedDict, total=False):
@@ -72,7 +72,7 @@ class Wider(TypedDict, total=False):
 
 
 def test_new_keys_and_other_items_of_a_list_are_no_other_graph(drive, saver):
-    assert drive.invoke(built(saver, schema=Wider), Command(resume=1), CFG)["log"] == ["in", ("q", 1), "z"]
+    assert drive.invoke(built(saver, schema=Wider), Command(resume=1), CONFIG)["log"] == ["in", ("q", 1), "z"]
 
 
 def test_migrate_gets_the_change_and_can_repair_it(drive, saver):
@@ -92,7 +92,7 @@ def test_migrate_gets_the_change_and_can_repair_it(drive, saver):
     assert asked["__interrupt__"][0].value == "q?"  # it starts over
     assert thread.resume(1)["log"] == ["in", ("q", 1), "z"]
     # Once it has gone on, the thread is the new graph's.
-    assert drive.invoke(built(saver, "renamed"), {"log": ["again"]}, CFG)["__interrupt__"]
+    assert drive.invoke(built(saver, "renamed"), {"log": ["again"]}, CONFIG)["__interrupt__"]
 
 
 @pytest.mark.filterwarnings("ignore:.*has ended without asking")  # the new node asks nothing
@@ -104,9 +104,9 @@ def test_migrate_can_give_a_key_another_kind(drive, saver):
 
     builder = chain_of(Retyped, q=lambda state: {"log": state["log"] + "!"})
     app = builder.add_node("z", lambda state: {}).add_edge("q", "z").compile(checkpointer=saver, migrate=migrate)
-    assert drive.invoke(app, None, CFG)["log"] == "in!"
+    assert drive.invoke(app, None, CONFIG)["log"] == "in!"
     thread = drive.on(builder.compile(checkpointer=saver))
-    assert thread.state.values["log"] == "in!"
+    assert thread.log == "in!"
     assert thread.invoke({"log": "new"})["log"] == "new!"
 
 

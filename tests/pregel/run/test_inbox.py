@@ -369,7 +369,7 @@ def test_an_edit_leaves_it_for_the_run(drive, saver):
     thread.update({"log": ["edit"]})
     assert thread.state.posts == ({"log": ["word"]},)
     thread.invoke(None)
-    assert thread.state.values["log"].count("word") + len(thread.state.posts) == 1
+    assert thread.log.count("word") + len(thread.state.posts) == 1
 
 
 # -- refused ------------------------------------------------------------------------------------------------------

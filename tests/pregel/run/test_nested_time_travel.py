@@ -8,9 +8,9 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import each_durability, each_schedule
-from kit.graphs import chain_of, thread_config
+from kit.graphs import CONFIG, chain_of, thread_config
 from kit.nested_travel import CALLS, KEEPS, Nest, travel
-from kit.pausing_graphs import CFG, Ran, State, asks, graph, ids, says
+from kit.pausing_graphs import Ran, State, asks, graph, ids, says
 from kit.savers import local_saver
 
 import stategraph.pregel.run.load as load
@@ -47,7 +47,7 @@ def nested(drive, app, following):
     """The snapshots of nested graphs in which this node runs next, the oldest first."""
     found = [
         snapshot
-        for above in drive.history(app, CFG)
+        for above in drive.history(app, CONFIG)
         for task in above.tasks
         if task.state is not None
         for snapshot in drive.history(app, task.state)
@@ -62,7 +62,7 @@ def test_of_several_sends_the_one_that_contains_the_checkpoint_resumes(drive):
     builder = StateGraph(State).add_node("sub", child)
     builder.add_conditional_edges(START, lambda state: [Send("sub", {"log": [n]}) for n in range(3)], ["sub"])
     app = builder.compile(checkpointer=InMemorySaver())
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     (second,) = [found for found in nested(drive, app, "t") if found.values["log"][0] == 1]
     ran.clear()
     drive.invoke(app, None, second.config)
@@ -84,7 +84,7 @@ def test_a_graph_that_the_same_node_ran_before_is_not_run_again(drive, checkpoin
 
 
 def nested_of_second(drive, app, checkpointer):
-    (task,) = [task for above in drive.history(app, CFG) for task in above.tasks if task.name == "n"]
+    (task,) = [task for above in drive.history(app, CONFIG) for task in above.tasks if task.name == "n"]
     where = task.state["configurable"]["checkpoint_ns"] + "|1"
     return drive.history(app, thread_config(checkpoint_ns=where))
 
@@ -102,7 +102,7 @@ def test_an_iteration_of_a_loop_resumes_from_the_state_of_the_one_before(drive, 
         .add_conditional_edges("n", lambda state: "n" if len(state["log"]) < 4 else END, ["n", END])
         .compile(checkpointer=InMemorySaver())
     )
-    whole = drive.invoke(app, {}, CFG)
+    whole = drive.invoke(app, {}, CONFIG)
     stops = {each.config["configurable"]["checkpoint_id"]: each for each in nested(drive, app, "t")}
     for number, found in enumerate(stops.values()):
         ran.clear()
@@ -124,8 +124,8 @@ def remembers(saver, schedule):
 
 
 def answer_m(drive, app, answer):
-    asked = ids(drive.get_state(app, CFG))
-    return drive.invoke(app, Command(resume={asked["i?"]: answer}), CFG, durability="sync")["log"]
+    asked = ids(drive.get_state(app, CONFIG))
+    return drive.invoke(app, Command(resume={asked["i?"]: answer}), CONFIG, durability="sync")["log"]
 
 
 @each_schedule
@@ -142,7 +142,7 @@ def test_a_memory_forgets_on_a_branch_what_a_repeated_task_had_stored(drive, sav
         asked = thread.state
         if answer != "three":
             thread.resume({ids(asked)["i?"]: answer}, durability=durability)
-    log = thread.state.values["log"]
+    log = thread.log
     assert log[-1] == ["p", "one", "p", "four"]
 
 
@@ -235,7 +235,7 @@ def test_an_edit_inside_is_found_on_resume_or_by_its_config(drive, checkpointer)
         inside = thread.state.tasks[0].state
         made = drive.update_state(thread.app, inside, {"log": ["edited"]}, as_node="i")
         ran.clear()
-        assert thread.invoke(None, made if by_config else CFG)["log"] == ["s", "edited", "t"]
+        assert thread.invoke(None, made if by_config else CONFIG)["log"] == ["s", "edited", "t"]
         assert ran == ["t"]
 
 
@@ -259,18 +259,18 @@ def counting(drive, **options):
         .add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END])
         .compile(InMemorySaver())
     )
-    assert drive.invoke(app, {"n": 1}, CFG, **options)["log"] == [[1], [1, 2], [1, 2, 3]]
+    assert drive.invoke(app, {"n": 1}, CONFIG, **options)["log"] == [[1], [1, 2], [1, 2, 3]]
     return app
 
 
 def at(drive, app, n):
     """Where n comes next, the newest."""
-    return next(each.config for each in drive.history(app, CFG) if each.values.get("n") == n and each.next == ("x",))
+    return next(each.config for each in drive.history(app, CONFIG) if each.values.get("n") == n and each.next == ("x",))
 
 
 def begin_again(drive, app):
     """Run everything once more, on a branch from the input."""
-    first = next(each for each in drive.history(app, CFG) if each.metadata["source"] == "input")
+    first = next(each for each in drive.history(app, CONFIG) if each.metadata["source"] == "input")
     return drive.invoke(app, None, first.config)["log"]
 
 
@@ -284,7 +284,7 @@ def test_a_branch_of_a_branch_has_the_history_of_its_own_past(drive):
 def test_a_branch_has_what_a_call_of_its_past_made_that_stored_its_end_only(drive):
     """With durability "exit" the checkpoints under which such a graph ran are not stored."""
     app = counting(drive, durability="exit")
-    whole = drive.invoke(app, {"n": 1}, CFG)["log"]
+    whole = drive.invoke(app, {"n": 1}, CONFIG)["log"]
     assert whole[3:] == [[1, 2, 3, 1], [1, 2, 3, 1, 2], [1, 2, 3, 1, 2, 3]]
     assert begin_again(drive, app) == whole
 
@@ -297,7 +297,7 @@ def test_a_branch_has_no_state_of_nested_runs_stored_on_another_saver(drive):
         .add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END])
         .compile(InMemorySaver())
     )
-    whole = drive.invoke(app, {"n": 1}, CFG)["log"]
+    whole = drive.invoke(app, {"n": 1}, CONFIG)["log"]
     assert begin_again(drive, app) == whole
     for n in (3, 2, 1):
         assert drive.invoke(app, None, at(drive, app, n))["log"] == whole
@@ -309,7 +309,7 @@ def edit_once(drive, app, old):
 
 def edit_twice(drive, app, old):
     edit_once(drive, app, old)
-    return drive.update_state(app, CFG, {"n": 2}, as_node="x")
+    return drive.update_state(app, CONFIG, {"n": 2}, as_node="x")
 
 
 def copy_and_edit(drive, app, old):
@@ -325,7 +325,7 @@ def edit_in_bulk(drive, app, old):
 def test_after_edits_of_an_old_checkpoint_a_history_is_what_it_was_there(drive, edit, by_config):
     app = counting(drive)
     made = edit(drive, app, at(drive, app, 2))
-    assert drive.invoke(app, None, made if by_config else CFG)["log"] == [[1], [1, 2], [1, 2, 3]]
+    assert drive.invoke(app, None, made if by_config else CONFIG)["log"] == [[1], [1, 2], [1, 2, 3]]
 
 
 # -- what does not hold yet -----------------------------------------------------------------------------------------

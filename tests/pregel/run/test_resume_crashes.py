@@ -5,7 +5,8 @@ the process dies" of docs/explanation/architecture.md, row by row.
 import threading
 
 import pytest
-from kit.pausing_graphs import CFG, Ran, graph
+from kit.graphs import CONFIG
+from kit.pausing_graphs import Ran, graph
 
 from stategraph import START, Command, UnknownInterruptError, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -46,7 +47,7 @@ class Thread:
     def __init__(self, drive, path, nodes):
         self.drive, self.path, self.nodes = drive, path, nodes
         with self._open(SqliteSaver) as saver:
-            drive.invoke(self._graph(saver), {"log": []}, CFG)
+            drive.invoke(self._graph(saver), {"log": []}, CONFIG)
 
     def _open(self, kind):
         return kind.from_conn_string(str(self.path), synchronous="off")
@@ -58,20 +59,20 @@ class Thread:
         """A process answers all that is open, and dies."""
         with self._open(Mortal) as saver:
             app = self._graph(saver)
-            answers = {question.id: f"to {question.value}" for question in app.get_state(CFG).interrupts}
+            answers = {question.id: f"to {question.value}" for question in app.get_state(CONFIG).interrupts}
             saver.dies_at, saver.stores_first = dies_at, stores_first
             with pytest.raises(Died):
-                self.drive.invoke(app, Command(resume=answers), CFG)
+                self.drive.invoke(app, Command(resume=answers), CONFIG)
 
     def call(self, given):
         """Another process."""
         with self._open(SqliteSaver) as saver:
-            return self.drive.invoke(self._graph(saver), given, CFG)
+            return self.drive.invoke(self._graph(saver), given, CONFIG)
 
     def shows(self):
         """What comes next, and what is open."""
         with self._open(SqliteSaver) as saver:
-            state = self._graph(saver).get_state(CFG)
+            state = self._graph(saver).get_state(CONFIG)
             return state.next, [question.value for question in state.interrupts]
 
     def refuses(self, given):
@@ -143,10 +144,10 @@ def test_a_task_that_was_recorded_does_not_run_again(drive, tmp_path, ran):
     ran.clear()
     with one._open(Tells) as saver:
         app = one._graph(saver)
-        answers = {question.id: f"to {question.value}" for question in app.get_state(CFG).interrupts}
+        answers = {question.id: f"to {question.value}" for question in app.get_state(CONFIG).interrupts}
         saver.dies_at = "commit"
         with pytest.raises(Died):
-            drive.invoke(app, Command(resume=answers), CFG)
+            drive.invoke(app, Command(resume=answers), CONFIG)
     assert one.shows() == (("slow",), [])
     ran.clear()
     assert one.call(None)["log"] == ["to quick", "to slow"]

@@ -3,8 +3,8 @@
 import time
 from itertools import pairwise
 
-from kit.graphs import EMPTY
-from kit.pausing_graphs import CFG, asks, fails, graph, says
+from kit.graphs import CONFIG, EMPTY
+from kit.pausing_graphs import asks, fails, graph, says
 
 from stategraph import START, InMemorySaver, RetryPolicy, StateGraph
 
@@ -14,7 +14,7 @@ CHAIN = ((START, "x"), ("x", "y"))
 def spans(drive, app):
     """task name → how many attempts are kept, over the whole thread; each lies in the last minute."""
     found = {}
-    for snapshot in drive.history(app, CFG):
+    for snapshot in drive.history(app, CONFIG):
         for task in snapshot.tasks:
             found[task.name] = found.get(task.name, 0) + len(task.spans)
             for began, took in task.spans:
@@ -24,7 +24,7 @@ def spans(drive, app):
 
 def test_every_finished_task_has_one_span(drive):
     app = graph({n: says(n) for n in "xy"}, *CHAIN)
-    drive.invoke(app, EMPTY, CFG)
+    drive.invoke(app, EMPTY, CONFIG)
     assert spans(drive, app) == {"__start__": 1, "x": 1, "y": 1}
 
 
@@ -50,7 +50,7 @@ def test_a_paused_task_has_a_span_for_before_and_after_the_answer(drive):
 def test_a_failed_task_has_its_span(drive):
     app = graph({"x": fails("x", 1), "y": says("y")}, *CHAIN)
     try:
-        drive.invoke(app, EMPTY, CFG)
+        drive.invoke(app, EMPTY, CONFIG)
     except Exception:
         pass
     assert spans(drive, app)["x"] == 1

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import each_schedule
-from kit.graphs import EMPTY, chain_of, thread_config
-from kit.pausing_graphs import CFG, Ran, State, asked, asks, at, fails, graph, ids, rows, says
+from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
+from kit.pausing_graphs import Ran, State, asked, asks, at, fails, graph, ids, rows, says
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -62,7 +62,7 @@ def namespaces(chunks):
 def test_a_graph_as_a_node_takes_the_shared_keys_and_writes_its_whole_output(drive):
     """A reducer of the parent folds what the child returns, all of it."""
     app = graph({"before": says("before"), "sub": plain()}, (START, "before"), ("before", "sub"))
-    assert drive.invoke(app, {"log": ["in"]}, CFG)["log"] == ["in", "before", "in", "before", "s"]
+    assert drive.invoke(app, {"log": ["in"]}, CONFIG)["log"] == ["in", "before", "in", "before", "s"]
 
 
 @pytest.mark.filterwarnings("ignore:.* shares no key with the graph around it:stategraph.GraphWarning")
@@ -73,7 +73,7 @@ def test_a_graph_that_shares_no_key_sees_nothing_and_changes_nothing(drive):
     seen = []
     child = chain_of(Other, s=lambda state: seen.append(dict(state)) or {"b": [1]}).compile()
     app = graph({"sub": child, "z": says("z")}, (START, "sub"), ("sub", "z"))
-    assert drive.invoke(app, {"a": 1}, CFG) == {"a": 1, "log": ["z"]} and seen == [{}]
+    assert drive.invoke(app, {"a": 1}, CONFIG) == {"a": 1, "log": ["z"]} and seen == [{}]
 
 
 def test_a_function_may_change_what_goes_in_and_out(drive):
@@ -82,7 +82,7 @@ def test_a_function_may_change_what_goes_in_and_out(drive):
 
     child = chain_of(Other, s=lambda s: {"n": 5}).compile()
     app = graph({"sub": lambda state: {"a": child.invoke({"n": state["a"]})["n"]}}, (START, "sub"))
-    assert drive.invoke(app, {"a": 2}, CFG)["a"] == 7
+    assert drive.invoke(app, {"a": 2}, CONFIG)["a"] == 7
 
 
 def test_the_childs_own_checkpointer_argument_is_not_needed_to_stream(drive):
@@ -95,7 +95,7 @@ def test_the_childs_own_checkpointer_argument_is_not_needed_to_stream(drive):
 
 def test_without_subgraphs_inner_steps_are_not_shown(drive):
     app = graph({"sub": plain()}, (START, "sub"))
-    assert drive.stream(app, {}, CFG) == [{"sub": {"log": ["s"]}}]
+    assert drive.stream(app, {}, CONFIG) == [{"sub": {"log": ["s"]}}]
 
 
 # -- namespaces -----------------------------------------------------------------------------------------------
@@ -104,15 +104,15 @@ def test_without_subgraphs_inner_steps_are_not_shown(drive):
 def test_different_graphs_in_one_task_share_the_numbers(drive):
     one, two = plain(), graph({"t": says("t")}, (START, "t"), checkpointer=None)
     app = graph({"n": lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}}, (START, "n"))
-    assert namespaces(drive.stream(app, {}, CFG, subgraphs=True)) == ["n", "n:1"]
+    assert namespaces(drive.stream(app, {}, CONFIG, subgraphs=True)) == ["n", "n:1"]
 
 
 def test_graphs_three_deep_join_their_namespaces(drive):
     saver = InMemorySaver()
     middle = graph({"m": plain()}, (START, "m"), checkpointer=None)
     app = graph({"top": middle}, (START, "top"), checkpointer=saver)
-    assert namespaces(drive.stream(app, {}, CFG, subgraphs=True)) == ["top:m", "top"]
-    known = {found.config["configurable"]["checkpoint_ns"] for found in saver.list(CFG)}
+    assert namespaces(drive.stream(app, {}, CONFIG, subgraphs=True)) == ["top:m", "top"]
+    known = {found.config["configurable"]["checkpoint_ns"] for found in saver.list(CONFIG)}
     deepest = max(known, key=len)
     assert {len(ns.split("|")) if ns else 0 for ns in known} == {0, 1, 2}
     assert deepest.split("|")[0] in known and all(":" in level for level in deepest.split("|"))
@@ -123,7 +123,7 @@ def test_each_loop_iteration_and_each_send_starts_the_graph_from_scratch(drive):
     child = plain()
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(3)], ["w"])
     app = builder.compile(checkpointer=InMemorySaver())
-    assert drive.invoke(app, {}, CFG)["log"] == [(n, ["s"]) for n in range(3)]
+    assert drive.invoke(app, {}, CONFIG)["log"] == [(n, ["s"]) for n in range(3)]
 
 
 def test_parents_are_kept_with_every_nested_checkpoint(drive):
@@ -131,7 +131,7 @@ def test_parents_are_kept_with_every_nested_checkpoint(drive):
     thread = drive.on(graph({"sub": inner()}, (START, "sub"), checkpointer=saver))
     thread.invoke({})
     root = thread.state
-    nested = [f for f in saver.list(CFG) if f.config["configurable"]["checkpoint_ns"]]
+    nested = [f for f in saver.list(CONFIG) if f.config["configurable"]["checkpoint_ns"]]
     assert [f.metadata["step"] for f in nested] == [1, 0, -1]
     assert {f.metadata["parents"][""] for f in nested} == {root.config["configurable"]["checkpoint_id"]}
 
@@ -149,7 +149,7 @@ def test_a_graph_with_memory_continues_in_the_next_run(drive):
     """checkpointer=True: the namespace has no ids, and steps count on."""
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
     for turn in range(1, 4):
-        assert drive.invoke(app, {}, CFG)["log"][-1] == ["s"] * turn
+        assert drive.invoke(app, {}, CONFIG)["log"][-1] == ["s"] * turn
     own = thread_config(checkpoint_ns="n")
     assert [s.metadata["step"] for s in drive.history(app, own)] == [7, 6, 5, 4, 3, 2, 1, 0, -1]
 
@@ -170,7 +170,7 @@ def test_one_history_for_two_tasks_of_a_superstep_is_an_error(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": child.invoke({})["log"]})
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(2)], ["w"])
     with pytest.raises(RuntimeError, match="two tasks that run at the same time run the graph of 'w'"):
-        drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, CFG)
+        drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, CONFIG)
 
 
 def test_one_history_inside_two_tasks_of_a_superstep_is_an_error_too(drive):
@@ -180,14 +180,14 @@ def test_one_history_inside_two_tasks_of_a_superstep_is_an_error_too(drive):
     builder = StateGraph(State).add_node("mid", middle)
     builder.add_conditional_edges(START, lambda s: [Send("mid", {"log": [n]}) for n in range(2)], ["mid"])
     with pytest.raises(RuntimeError, match="keeps one history"):
-        drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, {**CFG, "max_concurrency": 1})
+        drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, {**CONFIG, "max_concurrency": 1})
 
 
 def test_a_history_of_its_own_needs_a_saver_above_to_be_kept(drive):
     app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"), checkpointer=None)
     assert drive.invoke(app, {})["log"] == drive.invoke(app, {})["log"] == [["s"]]
     with pytest.raises(RuntimeError, match="checkpointer=True means"):
-        drive.invoke(plain(checkpointer=True), {}, CFG)
+        drive.invoke(plain(checkpointer=True), {}, CONFIG)
 
 
 def test_a_graph_without_checkpoints_starts_over_on_resume(drive):
@@ -236,7 +236,7 @@ def test_a_saver_below_a_root_without_one_cannot_pause(drive):
     """Nobody could answer: the run could not be resumed."""
     app = graph({"n": calls(inner(checkpointer=InMemorySaver()))}, (START, "n"), checkpointer=None)
     with pytest.raises(RuntimeError, match="the graph has no checkpointer"):
-        drive.invoke(app, {}, CFG)
+        drive.invoke(app, {}, CONFIG)
 
 
 # -- questions ------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def test_a_retried_node_finds_its_finished_graph(drive):
 
     retry = RetryPolicy(initial_interval=0.0, jitter=False)
     app = StateGraph(State).add_node("n", node, retry_policy=retry).add_edge(START, "n").compile(checkpointer=InMemorySaver())
-    assert namespaces(drive.stream(app, {}, CFG, subgraphs=True)) == ["n"]
+    assert namespaces(drive.stream(app, {}, CONFIG, subgraphs=True)) == ["n"]
     assert ran == ["s"]
 
 
@@ -359,7 +359,7 @@ def test_a_command_to_the_parent_is_done_by_the_holder(drive):
 
 def test_several_commands_to_the_parent_are_done_as_one(drive):
     parts = [Command(graph=Command.PARENT, update={"log": [n]}, goto=n) for n in "xy"]
-    assert drive.invoke(commanding(parts), {}, CFG)["log"] == ["x", "y", "x", "y"]
+    assert drive.invoke(commanding(parts), {}, CONFIG)["log"] == ["x", "y", "x", "y"]
 
 
 def test_a_command_to_the_parent_ends_the_function_that_ran_the_graph(drive):
@@ -370,7 +370,7 @@ def test_a_command_to_the_parent_ends_the_function_that_ran_the_graph(drive):
         child.invoke({})
         after.append("never")
 
-    assert drive.invoke(graph({"n": node}, (START, "n")), {}, CFG)["log"] == ["up"] and after == []
+    assert drive.invoke(graph({"n": node}, (START, "n")), {}, CONFIG)["log"] == ["up"] and after == []
 
 
 @pytest.mark.parametrize(
@@ -381,13 +381,13 @@ def test_a_command_to_the_parent_ends_the_function_that_ran_the_graph(drive):
 def test_a_command_to_the_parent_that_names_something_unknown_is_an_error_there(drive, command, text):
     child = graph({"c": lambda state: command}, (START, "c"), checkpointer=None)
     with pytest.raises(InvalidUpdateError, match=text):
-        drive.invoke(graph({"n": lambda state: child.invoke({})}, (START, "n")), {}, CFG)
+        drive.invoke(graph({"n": lambda state: child.invoke({})}, (START, "n")), {}, CONFIG)
 
 
 def test_a_command_to_the_parent_at_the_root_is_an_error(drive):
     app = graph({"c": lambda s: Command(graph=Command.PARENT)}, (START, "c"))
     with pytest.raises(InvalidUpdateError, match="there is no parent graph"):
-        drive.invoke(app, {}, CFG)
+        drive.invoke(app, {}, CONFIG)
 
 
 # -- looking in, and changing what is inside ------------------------------------------------------------------
@@ -418,8 +418,8 @@ def test_history_leads_into_graphs_that_have_finished(drive):
 
 def test_the_state_of_a_graph_that_finished_in_an_interrupted_superstep_can_be_read(drive):
     app = graph({"sub": plain(), "ask": asks("ask")}, (START, "sub"), (START, "ask"))
-    chunks = drive.stream(app, {}, CFG, stream_mode="checkpoints")
-    tasks = {t.name: t for t in drive.get_state(app, CFG, subgraphs=True).tasks}
+    chunks = drive.stream(app, {}, CONFIG, stream_mode="checkpoints")
+    tasks = {t.name: t for t in drive.get_state(app, CONFIG, subgraphs=True).tasks}
     assert (tasks["sub"].state.values["log"], tasks["sub"].result, tasks["ask"].state) == (["s"], {"log": ["s"]}, None)
     shown = {t["name"]: t["state"] for t in chunks[-1]["tasks"]}
     assert shown == {"sub": thread_config(checkpoint_ns=f"sub:{tasks['sub'].id}"), "ask": None}
@@ -430,7 +430,7 @@ def test_the_graphs_inside_can_be_listed(drive):
     middle = graph({"low": low}, (START, "low"), checkpointer=None)
     app = graph({"mid": middle, "off": plain(checkpointer=False), "n": calls(low)}, (START, "mid"), ("mid", "n"), ("n", "off"))
     assert dict(app.get_subgraphs()) == {"mid": middle}
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     assert dict(app.get_subgraphs(recurse=True)) == {"mid": middle, "mid|low": low, "n": low}
     assert dict(app.get_subgraphs(namespace="mid|low")) == {"mid|low": low}
     with pytest.raises(ValueError, match="'md' .* did you mean 'mid'"):
@@ -443,7 +443,7 @@ def test_a_graph_that_runs_itself_is_listed_once():
             app.invoke({"a": 1})
 
     app = graph({"n": again}, (START, "n"))
-    app.invoke({}, CFG)
+    app.invoke({}, CONFIG)
     assert [name for name, _ in app.get_subgraphs(recurse=True)] == ["n"]
 
 
@@ -458,8 +458,8 @@ def test_every_kind_of_holder_shows_its_graph(drive):
         return {"log": run()["log"]}
 
     app = graph({"n": node}, (START, "n"))
-    drive.invoke(app, {}, CFG)
-    assert drive.get_state(app, CFG, subgraphs=True).tasks[0].state.next == ("i",)
+    drive.invoke(app, {}, CONFIG)
+    assert drive.get_state(app, CONFIG, subgraphs=True).tasks[0].state.next == ("i",)
 
 
 def test_an_update_inside_is_seen_when_the_run_resumes(drive):
@@ -480,7 +480,7 @@ def test_an_answer_after_an_update_inside_reaches_the_repeated_interrupt(drive):
 
 def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive):
     app = graph({"sub": inner()}, (START, "sub"))
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     where = thread_config(checkpoint_ns="sbu:1")
     assert (drive.get_state(app, where).values, drive.history(app, where)) == ({}, [])
     with pytest.raises(ValueError, match="unknown subgraph 'sbu'; did you mean 'sub'"):
@@ -490,7 +490,7 @@ def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive):
 def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive):
     """A graph that a function runs is known once it has run; another process must have run it too."""
     saver, child = InMemorySaver(), inner()
-    drive.invoke(graph({"n": calls(child)}, (START, "n"), checkpointer=saver), {}, CFG)
+    drive.invoke(graph({"n": calls(child)}, (START, "n"), checkpointer=saver), {}, CONFIG)
     thread = drive.on(graph({"n": calls(child)}, (START, "n"), checkpointer=saver))
     task = thread.get_state(subgraphs=True).tasks[0]
     where = thread_config(checkpoint_ns=f"n:{task.id}")
@@ -502,9 +502,9 @@ def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive):
 
 def test_an_update_inside_that_names_an_unknown_node_is_an_error(drive):
     app = graph({"sub": inner()}, (START, "sub"))
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     with pytest.raises(InvalidUpdateError, match="'z' does not exist; known: 'i', 's'"):
-        drive.update_state(app, drive.get_state(app, CFG).tasks[0].state, {"a": 1}, as_node="z")
+        drive.update_state(app, drive.get_state(app, CONFIG).tasks[0].state, {"a": 1}, as_node="z")
 
 
 # -- going back -----------------------------------------------------------------------------------------------
@@ -516,25 +516,25 @@ def test_a_replay_starts_a_nested_graph_over(drive):
     thread.invoke({})
     thread.resume("A")
     ran.clear()
-    assert asked(thread.invoke(None, at(drive, thread.app, 0))) == ["i?"]
+    assert asked(thread.invoke(None, at(thread, 0))) == ["i?"]
     assert ran == ["s", "i"]
 
 
 def test_a_replay_of_an_update_takes_a_graph_with_a_history_back_as_well(drive):
     """What counts is the checkpoint that was updated, not when."""
-    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
+    thread = drive.on(graph({"n": calls(plain(checkpointer=True))}, (START, "n")))
     for _ in range(3):
-        drive.invoke(app, {}, CFG)
-    made = drive.update_state(app, at(drive, app, 3), {"a": 1}, as_node="__start__")
-    assert drive.invoke(app, None, made)["log"] == [["s"], ["s", "s"]]
+        thread.invoke({})
+    made = drive.update_state(thread.app, at(thread, 3), {"a": 1}, as_node="__start__")
+    assert thread.invoke(None, made)["log"] == [["s"], ["s", "s"]]
 
 
 def test_new_input_at_an_old_checkpoint_takes_a_graph_with_a_history_back_as_well(drive):
-    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
+    thread = drive.on(graph({"n": calls(plain(checkpointer=True))}, (START, "n")))
     for _ in range(3):
-        drive.invoke(app, {}, CFG)
-    end_of_first = at(drive, app, 1)
-    assert drive.invoke(app, {}, end_of_first)["log"] == [["s"], ["s", "s"]]
+        thread.invoke({})
+    end_of_first = at(thread, 1)
+    assert thread.invoke({}, end_of_first)["log"] == [["s"], ["s", "s"]]
 
 
 def test_a_graph_with_memory_that_paused_on_a_branch_resumes_there(drive):
@@ -543,7 +543,7 @@ def test_a_graph_with_memory_that_paused_on_a_branch_resumes_there(drive):
     for turn in range(2):
         thread.invoke({})
         thread.resume(turn)
-    thread.invoke(None, at(drive, thread.app, 0))
+    thread.invoke(None, at(thread, 0))
     ran.clear()
     assert thread.resume("new")["log"] == [["s", ("i", "new")]] and ran == ["i"]
 
@@ -554,7 +554,7 @@ def test_the_history_of_a_graph_is_never_changed_by_a_replay(drive):
         thread.invoke({})
     own = thread_config(checkpoint_ns="n")
     before = thread.history(own)
-    thread.invoke(None, at(drive, thread.app, 0))
+    thread.invoke(None, at(thread, 0))
     after = thread.history(own)
     assert after[-len(before) :] == before
     assert rows(after)[-1] == ("loop", 1, ["s"], ())
@@ -577,7 +577,7 @@ def test_a_key_that_the_parent_does_not_know_is_refused_also_from_a_graph_as_a_n
     child = graph({"s": lambda state: Command(graph=Command.PARENT, update={"aa": 1})}, (START, "s"))
     app = graph({"sub": child}, (START, "sub"))
     with pytest.raises(InvalidUpdateError, match="'aa'"):
-        drive.invoke(app, EMPTY, CFG)
+        drive.invoke(app, EMPTY, CONFIG)
 
 
 # -- types of nested graphs -----------------------------------------------------------------------------------
@@ -620,10 +620,10 @@ def test_a_type_that_only_a_nested_graph_names_is_stored_by_the_saver_around_it(
 
 def test_the_saver_of_another_process_knows_the_types_of_graphs_that_nodes_hold(drive):
     saver = InMemorySaver()
-    drive.invoke(graph({"in": deep_graph()}, (START, "in"), checkpointer=saver), EMPTY, CFG)
+    drive.invoke(graph({"in": deep_graph()}, (START, "in"), checkpointer=saver), EMPTY, CONFIG)
     fresh = InMemorySaver()
     fresh._threads = saver._threads
-    found = drive.get_state(graph({"in": deep_graph()}, (START, "in"), checkpointer=fresh), CFG, subgraphs=True)
+    found = drive.get_state(graph({"in": deep_graph()}, (START, "in"), checkpointer=fresh), CONFIG, subgraphs=True)
     assert found.tasks[0].state.values["deep"] == Deep(7)
 
 

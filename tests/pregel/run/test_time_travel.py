@@ -4,9 +4,8 @@ from functools import partial
 
 import pytest
 from kit.drive import each_case, each_durability
-from kit.graphs import thread_config
+from kit.graphs import CONFIG, thread_config
 from kit.pausing_graphs import (
-    CFG,
     Ran,
     State,
     answer,
@@ -36,12 +35,12 @@ def paused(ran=None):
     return graph({"p": says("p", ran), "q": asks("q", ran), "z": says("z", ran)}, (START, "p"), (START, "q"), ("q", "z"))
 
 
-def branch(drive, app, call, *, goes_on=False):
+def branch(thread, call, *, goes_on=False):
     """The rows that a call adds to a thread; all before stay exactly as they were, unless the call goes on from the
     head, whose tasks then get results."""
-    before = drive.history(app, CFG)
+    before = thread.history()
     call()
-    after = drive.history(app, CFG)
+    after = thread.history()
     added = len(after) - len(before)
     assert seen(after[added + goes_on :]) == seen(before[goes_on:])
     return rows(after[:added])
@@ -64,11 +63,11 @@ REPLAYS = {
 def test_none_at_a_checkpoint_runs_the_following_nodes_on_a_branch(drive, step, added):
     """Nodes before it never run again; at a finished checkpoint there is nothing to do and nothing is stored."""
     ran = Ran()
-    app = chain(ran)
-    drive.invoke(app, {"log": ["i"]}, CFG)
-    then = at(drive, app, step, "input" if step < 0 else "loop")
+    thread = drive.on(chain(ran))
+    thread.invoke({"log": ["i"]})
+    then = at(thread, step, "input" if step < 0 else "loop")
     ran.clear()
-    assert branch(drive, app, lambda: drive.invoke(app, None, then)) == added
+    assert branch(thread, lambda: thread.invoke(None, then)) == added
     assert "".join(ran) == "xyz"[max(step, 0) :]
 
 
@@ -76,7 +75,7 @@ def test_a_branch_hangs_on_the_checkpoint_it_started_from(drive):
     """Trace A9: 1 -> fork 2 -> loop 3 -> loop 4."""
     thread = drive.on(chain())
     thread.invoke({})
-    then = at(drive, thread.app, 1)
+    then = at(thread, 1)
     thread.invoke(None, then)
     last, middle, fork = thread.history()[:3]
     assert (last.parent_config, middle.parent_config, fork.parent_config) == (middle.config, fork.config, then)
@@ -85,9 +84,9 @@ def test_a_branch_hangs_on_the_checkpoint_it_started_from(drive):
 def test_the_newest_branch_is_the_head_and_the_old_one_stays_within_reach(drive):
     thread = drive.on(chain())
     thread.invoke({"log": ["i"]})
-    end, then = thread.state.config, at(drive, thread.app, 1)
+    end, then = thread.state.config, at(thread, 1)
     thread.invoke({"log": ["j"]}, then)
-    assert thread.state.values["log"] == ["i", "x", "j", "x", "y", "z"]
+    assert thread.log == ["i", "x", "j", "x", "y", "z"]
     assert thread.get_state(end).values["log"] == ["i", "x", "y", "z"]
     assert thread.invoke(None, end)["log"] == ["i", "x", "y", "z"]
 
@@ -115,9 +114,10 @@ CALLS = {
 @pytest.mark.parametrize(("given", "added"), CALLS.values(), ids=CALLS.keys())
 def test_a_call_at_an_old_checkpoint(drive, given, added):
     app = chain()
-    drive.invoke(app, {"log": ["i"]}, CFG)
-    then = at(drive, app, 1)
-    assert branch(drive, app, lambda: drive.invoke(app, *given(app, then))) == added
+    thread = drive.on(app)
+    thread.invoke({"log": ["i"]})
+    then = at(thread, 1)
+    assert branch(thread, lambda: drive.invoke(app, *given(app, then))) == added
 
 
 def test_an_update_at_a_finished_old_checkpoint_makes_a_branch_too(drive):
@@ -125,7 +125,7 @@ def test_an_update_at_a_finished_old_checkpoint_makes_a_branch_too(drive):
     thread.invoke({})
     end = thread.state.config
     thread.invoke({})
-    assert branch(drive, thread.app, lambda: thread.invoke(Command(update={"a": 7}), end)) == [
+    assert branch(thread, lambda: thread.invoke(Command(update={"a": 7}), end)) == [
         ("fork", 4, ["x", "y", "z"], ())
     ]
     assert thread.state.values["a"] == 7
@@ -133,14 +133,14 @@ def test_an_update_at_a_finished_old_checkpoint_makes_a_branch_too(drive):
 
 def test_an_update_then_none_continues_the_branch_without_a_further_fork(drive):
     """The second time the update is no longer the head, and its replay gets a fork."""
-    app = chain()
-    drive.invoke(app, {}, CFG)
-    then = at(drive, app, 1)
-    made = drive.update_state(app, then, {"log": ["u"]}, as_node="x")
+    thread = drive.on(chain())
+    thread.invoke({})
+    then = at(thread, 1)
+    made = drive.update_state(thread.app, then, {"log": ["u"]}, as_node="x")
     ends = [("loop", 3, ["x", "u", "y"], ("z",)), ("loop", 4, ["x", "u", "y", "z"], ())]
-    assert branch(drive, app, lambda: drive.invoke(app, None, made), goes_on=True) == ends
+    assert branch(thread, lambda: thread.invoke(None, made), goes_on=True) == ends
     again = [("fork", 3, ["x", "u"], ("y",)), ("loop", 4, ["x", "u", "y"], ("z",)), ("loop", 5, ["x", "u", "y", "z"], ())]
-    assert branch(drive, app, lambda: drive.invoke(app, None, made)) == again
+    assert branch(thread, lambda: thread.invoke(None, made)) == again
 
 
 def test_a_head_that_was_made_by_an_update_and_then_ran_is_left_alone_by_a_replay(drive):
@@ -149,37 +149,37 @@ def test_a_head_that_was_made_by_an_update_and_then_ran_is_left_alone_by_a_repla
     thread.invoke({"log": ["i"]})
     made = thread.update(None, as_node="__copy__")
     thread.invoke(None)
-    assert branch(drive, thread.app, lambda: thread.invoke(None, made))[0] == ("fork", 2, ["i"], ("p", "q"))
+    assert branch(thread, lambda: thread.invoke(None, made))[0] == ("fork", 2, ["i"], ("p", "q"))
 
 
 @pytest.mark.parametrize("given", [{"log": ["j"]}, None, Command(goto="x"), Command(resume=1)], ids=repr)
 def test_an_unknown_checkpoint_is_an_error_that_names_it(drive, given):
     """D15: the peer starts from an empty state."""
     app = chain()
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     for thread in ("t", "empty"):
         unknown = thread_config(thread, checkpoint_id="nope")
         for call in (partial(drive.invoke, app, given), partial(drive.get_state, app)):
             with pytest.raises(ValueError, match=f"thread '{thread}' has no checkpoint 'nope'"):
                 call(unknown)
-    assert len(drive.history(app, CFG)) == 5
+    assert len(drive.history(app, CONFIG)) == 5
 
 
 def test_none_on_a_finished_thread_returns_its_output_and_stores_nothing(drive):
     thread = drive.on(chain())
     done = thread.invoke({})
-    assert branch(drive, thread.app, lambda: thread.invoke(None)) == []
+    assert branch(thread, lambda: thread.invoke(None)) == []
     assert thread.invoke(None) == done
 
 
 # -- stored writes: which count when --------------------------------------------------------------------------
 
 KEPT = {
-    "resume": (lambda app, c: (Command(resume="R"), CFG), ["q", "z"], []),
+    "resume": (lambda app, c: (Command(resume="R"), CONFIG), ["q", "z"], []),
     "resume at the head by its id": (lambda app, c: (Command(resume="R"), c), ["q", "z"], []),
-    "none": (lambda app, c: (None, CFG), ["q"], ["q?"]),
+    "none": (lambda app, c: (None, CONFIG), ["q"], ["q?"]),
     "none at the head by its id": (lambda app, c: (None, c), ["p", "q"], ["q?"]),
-    "new input": (lambda app, c: ({"log": ["j"]}, CFG), ["p", "q"], ["q?"]),
+    "new input": (lambda app, c: ({"log": ["j"]}, CONFIG), ["p", "q"], ["q?"]),
 }
 
 
@@ -187,8 +187,8 @@ KEPT = {
 def test_writes_of_finished_siblings_count_unless_the_superstep_runs_again(drive, call, runs, asks_again):
     ran = Ran()
     app = paused(ran)
-    drive.invoke(app, {}, CFG)
-    head = drive.get_state(app, CFG).config
+    drive.invoke(app, {}, CONFIG)
+    head = drive.get_state(app, CONFIG).config
     ran.clear()
     result = drive.invoke(app, *call(app, head))
     assert (ran.take(), asked(result) if asks_again else []) == (runs, asks_again)
@@ -198,7 +198,7 @@ def test_a_replay_interrupts_under_new_ids_and_the_old_ones_are_closed(drive):
     thread = drive.on(paused())
     first = thread.invoke({})
     thread.resume("R")
-    again = thread.invoke(None, at(drive, thread.app, 0))
+    again = thread.invoke(None, at(thread, 0))
     assert asked(again) == ["q?"] and ids(again) != ids(first)
     with pytest.raises(RuntimeError, match="no question is pending"):
         thread.invoke(answer(q=1)(first))
@@ -218,37 +218,34 @@ def test_a_replay_runs_a_failed_step_whole(drive):
 def test_a_resume_at_an_old_checkpoint_runs_its_step_whole_on_a_branch(drive):
     """The old checkpoint keeps the old answer, result and all."""
     ran = Ran()
-    app = paused(ran)
-    thread = drive.on(app)
+    thread = drive.on(paused(ran))
     thread.invoke({})
     thread.resume("old")
-    then = at(drive, app, 0)
+    then = at(thread, 0)
     ran.clear()
-    added = branch(drive, app, lambda: thread.invoke(Command(resume="new"), then))
+    added = branch(thread, lambda: thread.invoke(Command(resume="new"), then))
     assert added == [("fork", 1, [], ("p", "q")), ("loop", 2, ["p", ("q", "new")], ("z",)), ("loop", 3, ["p", ("q", "new"), "z"], ())]
     assert ran.take() == ["p", "q", "z"]
 
 
 def test_a_resume_with_an_update_at_an_old_checkpoint_leaves_that_as_it_was(drive):
-    app = paused()
-    thread = drive.on(app)
+    thread = drive.on(paused())
     thread.invoke({})
     thread.resume("old")
-    then = at(drive, app, 0)
+    then = at(thread, 0)
     both = Command(resume="new", update={"a": 9})
-    added = branch(drive, app, lambda: thread.invoke(both, then))
+    added = branch(thread, lambda: thread.invoke(both, then))
     assert added[0] == ("fork", 1, [], ("p", "q")) and thread.state.values["a"] == 9
 
 
 @each_durability
 def test_a_replay_that_pauses_can_be_resumed_in_every_durability(drive, durability):
     """With "exit" too the branch is there, though nothing but a question came of it."""
-    app = paused()
-    thread = drive.on(app)
+    thread = drive.on(paused())
     thread.invoke({"log": ["i"]})
     thread.resume("old")
-    then = at(drive, app, 0)
-    added = branch(drive, app, lambda: thread.invoke(None, then, durability=durability))
+    then = at(thread, 0)
+    added = branch(thread, lambda: thread.invoke(None, then, durability=durability))
     assert added == [("fork", 1, ["i"], ("p", "q"))]
     assert thread.resume("new")["log"] == ["i", "p", ("q", "new"), "z"]
 
@@ -256,9 +253,9 @@ def test_a_replay_that_pauses_can_be_resumed_in_every_durability(drive, durabili
 def test_sends_of_an_old_checkpoint_run_again(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [n]})
     builder.add_conditional_edges(START, lambda state: [Send("w", n) for n in range(3)], ["w"])
-    app = builder.compile(checkpointer=InMemorySaver())
-    drive.invoke(app, {}, CFG)
-    assert branch(drive, app, lambda: drive.invoke(app, None, at(drive, app, 0))) == [
+    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread.invoke({})
+    assert branch(thread, lambda: thread.invoke(None, at(thread, 0))) == [
         ("fork", 1, [], ("w", "w", "w")), ("loop", 2, [0, 1, 2], ())
     ]  # fmt: skip
 
@@ -269,7 +266,7 @@ def test_a_raw_graph_goes_back_too(drive):
     thread = drive.on(Pregel(nodes=nodes, channels={k: LastValue(int) for k in "abo"}, input_channels="a", output_channels="o",
                  checkpointer=InMemorySaver()))  # fmt: skip
     assert thread.invoke(1) == 20
-    then = at(drive, thread.app, 0)
+    then = at(thread, 0)
     assert thread.invoke(None, then) == 20
     assert thread.invoke(Command(update={"b": 7}), then) == 70
     assert [s.metadata["step"] for s in thread.history()] == [2, 1, 2, 1, 1, 0, -1]
@@ -287,23 +284,23 @@ def test_idempotency_keys_are_the_same_on_resume_and_new_in_a_branch(drive):
     thread = drive.on(graph({"q": keep}, (START, "q")))
     thread.invoke({})
     thread.resume(1)
-    thread.invoke(Command(resume=2), at(drive, thread.app, 0))
+    thread.invoke(Command(resume=2), at(thread, 0))
     assert keys[0] == keys[1] != keys[2]
 
 
 def test_breakpoints_hold_on_a_branch(drive):
     thread = drive.on(chain())
     thread.invoke({})
-    thread.invoke(None, at(drive, thread.app, 0), interrupt_before=["y"])
+    thread.invoke(None, at(thread, 0), interrupt_before=["y"])
     assert thread.state.next == ("y",)
     assert thread.invoke(None)["log"] == ["x", "y", "z"]
 
 
 def test_a_checkpoint_id_of_none_means_the_head(drive):
-    app = chain()
-    drive.invoke(app, {}, CFG, interrupt_before=["y"])
+    thread = drive.on(chain())
+    thread.invoke({}, interrupt_before=["y"])
     head = thread_config(checkpoint_id=None)
-    assert branch(drive, app, lambda: drive.invoke(app, None, head), goes_on=True)[0][:2] == ("loop", 2)
+    assert branch(thread, lambda: thread.invoke(None, head), goes_on=True)[0][:2] == ("loop", 2)
 
 
 # -- history --------------------------------------------------------------------------------------------------
@@ -312,7 +309,7 @@ def test_a_checkpoint_id_of_none_means_the_head(drive):
 def test_history_lists_all_branches_newest_first_and_can_be_cut(drive):
     thread = drive.on(chain())
     thread.invoke({})
-    then = at(drive, thread.app, 1)
+    then = at(thread, 1)
     thread.invoke(None, then)
     every = thread.history()
     assert [s.metadata["step"] for s in every] == [4, 3, 2, 3, 2, 1, 0, -1]
@@ -338,13 +335,13 @@ def test_the_head_is_shown_live_and_a_named_checkpoint_as_its_step_began(drive):
 
 
 def test_a_thread_without_checkpoints_is_empty(drive):
-    state = drive.get_state(chain(), CFG)
+    state = drive.get_state(chain(), CONFIG)
     assert (state.values, state.next, state.metadata, state.created_at, state.parent_config, state.tasks) == ({}, (), None, None, None, ())
 
 
 def test_metadata_of_the_call_is_kept_with_each_checkpoint(drive):
     thread = drive.on(chain())
-    thread.invoke({}, {**CFG, "metadata": {"who": "me", "deep": {"no": 1}}})
+    thread.invoke({}, {**CONFIG, "metadata": {"who": "me", "deep": {"no": 1}}})
     assert {s.metadata.get("who") for s in thread.history()} == {"me"}
     assert thread.history(filter={"who": "you"}) == []
     assert END not in thread.state.metadata

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from faults.edits import FANS, edit_beside_sends
 from kit.drive import each_schedule
-from kit.graphs import EMPTY, chain_of, graph_of, thread_config
-from kit.pausing_graphs import CFG, Ran, State, asked, asks, graph, says
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
+from kit.pausing_graphs import Ran, State, asked, asks, graph, says
 from kit.ready_graphs import build, ends_by, sends
 from kit.savers import local_saver
 from typing_extensions import TypedDict
@@ -44,22 +44,21 @@ def shop(ran: Ran, saver):
     return graph(nodes, (START, "a"), ("a", "ask"), ("a", "charge"), ("charge", "receipt"), checkpointer=saver)
 
 
-def question(drive, app):
-    (found,) = drive.get_state(app, CFG).interrupts
+def question(thread):
+    (found,) = thread.state.interrupts
     return found
 
 
 def test_a_finished_sibling_counts_once(drive, saver):
     ran = Ran()
-    app = shop(ran, saver)
-    thread = drive.on(app)
+    thread = drive.on(shop(ran, saver))
     thread.invoke({})
-    before = question(drive, app)
+    before = question(thread)
     thread.update({"log": ["edited"]})
     state = thread.state
     assert state.next == ("ask",)
     assert state.values["log"] == ["a", "edited", "charged"]
-    assert question(drive, app) == before
+    assert question(thread) == before
     assert thread.resume({before.id: "yes"})["log"] == [
         "a", "edited", ("ask", "yes"), "charged", "receipt",
     ]  # fmt: skip
@@ -79,25 +78,23 @@ def test_two_edits_in_a_row_keep_pending_tasks(drive, saver):
 
 
 def test_an_edit_of_a_graph_of_one_node_closes_no_question(drive, saver):
-    app = graph({"ask": asks("ask")}, (START, "ask"), checkpointer=saver)
-    thread = drive.on(app)
+    thread = drive.on(graph({"ask": asks("ask")}, (START, "ask"), checkpointer=saver))
     thread.invoke({})
-    before = question(drive, app)
+    before = question(thread)
     thread.update({"log": ["edited"]})
     assert thread.state.next == ("ask",)
-    assert question(drive, app).id == before.id
+    assert question(thread).id == before.id
     assert thread.resume("yes")["log"] == ["edited", ("ask", "yes")]
 
 
 def test_an_edit_around_a_paused_subgraph_of_the_only_node(drive, saver):
     ran = Ran()
     inner = graph({"s": says("s", ran), "ask": asks("ask", ran)}, (START, "s"), ("s", "ask"), checkpointer=None)
-    app = graph({"sub": inner}, (START, "sub"), checkpointer=saver)
-    thread = drive.on(app)
+    thread = drive.on(graph({"sub": inner}, (START, "sub"), checkpointer=saver))
     thread.invoke({})
-    before = question(drive, app)
+    before = question(thread)
     thread.update({"log": ["edited"]})
-    assert question(drive, app).id == before.id
+    assert question(thread).id == before.id
     assert thread.get_state(subgraphs=True).tasks[0].state.next == ("ask",)
     log = thread.resume({before.id: "yes"})["log"]
     assert ran.take() == ["ask", "ask", "s"]
@@ -141,7 +138,7 @@ def test_an_answer_to_the_old_id_after_an_edit_applies_to_the_edited_state(drive
 
     thread = drive.on(chain_of(Draft, write=lambda s: {"text": "draft"}, review=review).compile(checkpointer=saver))
     thread.invoke({})
-    before = question(drive, thread.app)
+    before = question(thread)
     thread.update({"text": "final"})
     assert thread.resume({before.id: True})["log"] == [("final", True)]
 
@@ -195,9 +192,9 @@ def test_of_equal_sends_the_open_one_resumes_and_the_finished_one_does_not(drive
     first, second = [each.interrupts[0].id for each in thread.state.tasks if each.name == "w"]
     thread.resume({first: 1})
     thread.update({"log": ["n by hand"]}, "n")
-    assert question(drive, thread.app).id == second
+    assert question(thread).id == second
     thread.resume(2)
-    assert thread.state.values["log"] == ["n by hand", ("w", 1), ("w", 2)]
+    assert thread.log == ["n by hand", ("w", 1), ("w", 2)]
 
 
 def test_a_node_pending_by_a_send_and_by_an_edge_needs_two_updates(drive, saver):
@@ -212,7 +209,7 @@ def test_a_node_pending_by_a_send_and_by_an_edge_needs_two_updates(drive, saver)
     both = [StateUpdate({"log": ["A"]}, "two"), StateUpdate({"log": ["B"]}, "two")]
     thread.call("bulk_update_state", [both])
     assert thread.state.next == ()
-    assert thread.state.values["log"] == ["a", "A", "B"]
+    assert thread.log == ["a", "A", "B"]
 
 
 def test_a_copy_can_update_a_node_pending_by_a_send_and_by_an_edge(drive, saver):
@@ -254,13 +251,12 @@ def test_a_deferred_node_that_has_started_keeps_its_interrupt(drive, saver):
     """Also if the edit leads to it once more, while another deferred node is done."""
     builder = graph_of(State, "S>a>b a>done a>ask b>ask", a=says("a"), b=says("b"))
     builder.add_node("done", says("done"), defer=True).add_node("ask", asks("ask"), defer=True)
-    app = builder.compile(checkpointer=saver)
-    thread = drive.on(app)
+    thread = drive.on(builder.compile(checkpointer=saver))
     thread.invoke({})
-    before = question(drive, app)
+    before = question(thread)
     thread.update({"log": ["edited"]})
     assert thread.state.next == ("ask",)
-    assert question(drive, app) == before
+    assert question(thread) == before
     log = thread.resume({before.id: "yes"})["log"]
     assert sorted(log, key=str) == sorted(["a", "b", "edited", ("ask", "yes"), "done"], key=str)
 
@@ -289,7 +285,7 @@ def test_an_update_that_closes_the_interrupt_of_an_error_handler_warns(drive, sa
         thread.update({"log": ["by hand"]}, as_node="b")
     assert thread.state.next == ("a",)
     thread.update({"log": ["a by hand"]}, as_node="a")  # says nothing: it is answered by that
-    assert thread.state.values["log"] == ["by hand", "a by hand"]
+    assert thread.log == ["by hand", "a by hand"]
 
 
 @pytest.mark.parametrize("spoken", [1, 2, 3])
@@ -374,7 +370,7 @@ def test_resume_from_the_config_of_the_edit_runs_finished_tasks_only_once(drive,
         assert ran.take() == ["ask"]
         thread.resume("yes")
     assert ran.take() == ["ask", "receipt"]
-    assert thread.state.values["log"] == ["a", "edited", ("ask", "yes"), "charged", "receipt"]
+    assert thread.log == ["a", "edited", ("ask", "yes"), "charged", "receipt"]
 
 
 def test_an_edit_of_a_paused_entrypoint_needs_as_node(drive, saver):
@@ -390,17 +386,14 @@ def test_an_edit_of_a_paused_entrypoint_needs_as_node(drive, saver):
 
 
 def test_an_edit_in_a_loop_acts_as_the_run_that_ended(drive, saver):
-    app = (
-        chain_of(Draft, ask=asks("ask"))
+    thread = drive.on(chain_of(Draft, ask=asks("ask"))
         .add_conditional_edges("ask", lambda s: "ask" if len(s["log"]) < 4 else END, ["ask", END])
-        .compile(checkpointer=saver)
-    )
-    thread = drive.on(app)
+        .compile(checkpointer=saver))
     thread.invoke({})
     thread.resume(1)
-    before = question(drive, app)
+    before = question(thread)
     thread.update({"log": ["edited"]})
-    assert question(drive, app).id == before.id
+    assert question(thread).id == before.id
 
 
 def test_an_update_without_as_node_closes_no_interrupt(drive, saver):
@@ -410,19 +403,18 @@ def test_an_update_without_as_node_closes_no_interrupt(drive, saver):
     for name, body in nodes.items():
         builder.add_node(name, body)
     builder.add_edge(START, "a").add_edge("a", "b").add_edge("b", "c").add_edge(["a", "b"], "p").add_edge("p", "after")
-    app = builder.compile(checkpointer=saver)
-    thread = drive.on(app)
+    thread = drive.on(builder.compile(checkpointer=saver))
     thread.invoke({})
     thread.update({"log": ["one"]}, as_node="b")
     thread.resume("yes")
-    before = question(drive, app)
+    before = question(thread)
     try:
         thread.update({"log": ["two"]})
     except InvalidUpdateError as error:
         assert "specify as_node" in str(error)
-    assert question(drive, app) == before
+    assert question(thread) == before
     thread.update({"log": ["two"]}, as_node="p")
-    assert question(drive, app).id == before.id
+    assert question(thread).id == before.id
 
 
 @pytest.mark.parametrize("by", ["ask", "x"])
@@ -439,7 +431,7 @@ def test_losers_of_a_race_do_not_run_after_an_edit(drive, by):
     racers = [Send("x", {"name": name}, race="r") for name in ("x1", "x2")]
     builder.add_conditional_edges(START, lambda state: [*racers, "ask"], ["x", "ask"])
     thread = drive.on(builder.compile(saver))
-    thread.invoke({}, {**CFG, "max_concurrency": 1})
+    thread.invoke({}, {**CONFIG, "max_concurrency": 1})
     assert ran.take() == ["ask", "x1"] and thread.state.next == ("ask",)
     thread.update({"log": ["edited"]}, by)
     assert thread.state.next == (() if by == "ask" else ("ask",))
@@ -581,8 +573,8 @@ def test_a_thread_that_stored_no_trace_of_its_sends_is_edited_as_before(drive):
     """As the last release stored it."""
     saver = InMemorySaver()
     app = build("S>a r:a=w w>c", {"a": sends("w", 0, 1)}).compile(saver, interrupt_before=["c"])
-    drive.invoke(app, EMPTY, CFG)
-    stored = saver.get_tuple(CFG)
+    drive.invoke(app, EMPTY, CONFIG)
+    stored = saver.get_tuple(CONFIG)
     assert stored is not None and stored.checkpoint["versions_seen"]["w"].pop(TASKS)
     old = thread_config("old", checkpoint_ns="")
     saver.put(old, stored.checkpoint, stored.metadata, stored.checkpoint["channel_versions"])
@@ -648,7 +640,7 @@ def test_a_plain_edit_keeps_what_an_edit_as_a_sibling_has_left_pending(drive, sa
     thread.update({"log": ["edit"]})
     assert thread.state.next == ("pz", "q")
     thread.invoke(None)
-    log = thread.state.values["log"]
+    log = thread.log
     assert sorted(log) == ["a", "edit", "p by hand", "pz", "q", "qz"]
 
 

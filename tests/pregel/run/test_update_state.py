@@ -4,9 +4,8 @@ threads.
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import graph_of, thread_config
+from kit.graphs import CONFIG, graph_of, thread_config
 from kit.pausing_graphs import (
-    CFG,
     Ran,
     State,
     answer,
@@ -90,7 +89,7 @@ def test_an_update_calls_the_router_of_its_node(drive):
 def test_a_command_updates_and_goes(drive):
     thread = drive.on(chain())
     thread.update(Command(update={"log": ["u"]}, goto="z"), as_node="y")
-    assert (thread.state.values["log"], thread.state.next) == (["u"], ("z",))
+    assert (thread.log, thread.state.next) == (["u"], ("z",))
 
 
 UNKNOWN = {
@@ -122,7 +121,7 @@ def test_a_node_without_writers_cannot_update(drive):
     app = Pregel(nodes=nodes, channels={k: LastValue(int) for k in "ao"}, input_channels="a", output_channels="o",
                  checkpointer=InMemorySaver())  # fmt: skip
     with pytest.raises(InvalidUpdateError, match="'n' has no writers"):
-        drive.update_state(app, CFG, 1, as_node="n")
+        drive.update_state(app, CONFIG, 1, as_node="n")
 
 
 # -- who it is from if nobody says ----------------------------------------------------------------------------
@@ -146,7 +145,7 @@ def test_without_as_node_on_a_fresh_thread_it_is_input(drive):
 def test_the_only_node_needs_no_name(drive):
     thread = drive.on(graph({"n": says("n")}, (START, "n")))
     thread.update({"log": ["u"]})
-    assert (thread.state.values["log"], thread.state.next) == (["u"], ())
+    assert (thread.log, thread.state.next) == (["u"], ())
 
 
 def test_two_that_ran_last_together_are_ambiguous_and_named(drive):
@@ -164,7 +163,7 @@ def test_an_update_to_a_raw_graph_that_never_ran_needs_as_node(drive):
     app = Pregel(nodes=nodes, channels={k: LastValue(int) for k in "ao"}, input_channels="a", output_channels="o",
                  checkpointer=InMemorySaver())  # fmt: skip
     with pytest.raises(InvalidUpdateError, match="no node has run on this thread yet: specify as_node"):
-        drive.update_state(app, CFG, 1)
+        drive.update_state(app, CONFIG, 1)
 
 
 # -- what stays pending ---------------------------------------------------------------------------------------
@@ -184,7 +183,7 @@ def test_acting_twice_for_one_of_several_pending_nodes_leaves_the_others_too(dri
     thread = drive.on(held())
     thread.invoke({})
     thread.call("bulk_update_state", [[StateUpdate({"log": [n]}, "b") for n in (1, 2)]])
-    assert (thread.state.values["log"], thread.state.next) == ([1, 2], ("c",))
+    assert (thread.log, thread.state.next) == ([1, 2], ("c",))
 
 
 def test_acting_for_all_pending_nodes_at_once_moves_on(drive):
@@ -192,7 +191,7 @@ def test_acting_for_all_pending_nodes_at_once_moves_on(drive):
     thread.invoke({})
     both = [StateUpdate({"log": [n]}, n) for n in ("c", "b")]
     thread.call("bulk_update_state", [both])
-    assert (thread.state.values["log"], thread.state.next) == (["c", "b"], ("d",))
+    assert (thread.log, thread.state.next) == (["c", "b"], ("d",))
 
 
 def test_acting_for_a_pending_node_with_lasting_triggers_does_not_run_it_again(drive):
@@ -222,7 +221,7 @@ def test_what_finished_siblings_wrote_is_kept(drive):
     ran = Ran()
     thread = drive.on(parallel(ran, c=asks("c", ran)))
     thread.invoke({})
-    assert thread.state.values["log"] == ["b"]
+    assert thread.log == ["b"]
     thread.update({"log": ["C"]}, as_node="c")
     state = thread.state
     assert (state.values["log"], state.next, state.interrupts) == (["b", "C"], ("d",), ())
@@ -293,8 +292,8 @@ def test_a_task_id_keeps_the_update_under_that_id(drive):
 
 def test_metadata_of_the_config_goes_into_the_checkpoint(drive):
     app = chain()
-    drive.update_state(app, {**CFG, "metadata": {"who": "me"}}, {"a": 1}, as_node="x")
-    assert drive.get_state(app, CFG).metadata["who"] == "me"
+    drive.update_state(app, {**CONFIG, "metadata": {"who": "me"}}, {"a": 1}, as_node="x")
+    assert drive.get_state(app, CONFIG).metadata["who"] == "me"
 
 
 # -- END, __input__, __copy__ ---------------------------------------------------------------------------------
@@ -315,7 +314,7 @@ def test_end_drops_what_finished_siblings_would_have_started(drive):
     thread = drive.on(graph({"p": says("p"), "q": asks("q"), "r": says("r")}, (START, "p"), (START, "q"), ("p", "r")))
     thread.invoke({})
     thread.update(None, as_node=END)
-    assert (thread.state.values["log"], thread.state.next) == (["p"], ())
+    assert (thread.log, thread.state.next) == (["p"], ())
 
 
 def test_end_on_a_fresh_thread_makes_an_empty_checkpoint(drive):
@@ -360,11 +359,10 @@ def test_a_copy_is_a_sibling(drive):
 
 
 def test_a_copy_of_an_old_checkpoint_and_its_first_step_in_one_go(drive):
-    app = chain()
-    thread = drive.on(app)
+    thread = drive.on(chain())
     thread.invoke({})
-    then = at(drive, app, 1)
-    drive.update_state(app, then, [({"log": ["as y"]}, "y")], as_node="__copy__")
+    then = at(thread, 1)
+    drive.update_state(thread.app, then, [({"log": ["as y"]}, "y")], as_node="__copy__")
     assert rows(thread.history()[:2]) == [("fork", 2, ["x"], ("y",)), ("update", 3, ["x", "as y"], ("z",))]
     fork = thread.history()[1]
     assert fork.tasks[0].result == {"log": ["as y"]}
@@ -388,12 +386,12 @@ def test_a_copy_with_a_step_keeps_what_is_done(drive):
     thread = drive.on(parallel(c=asks("c")))
     thread.invoke({})
     thread.update([({"log": ["C"]}, "c")], as_node="__copy__")
-    assert (thread.state.values["log"], thread.state.next) == (["b", "C"], ("d",))
+    assert (thread.log, thread.state.next) == (["b", "C"], ("d",))
 
 
 def test_there_is_nothing_to_copy_on_a_fresh_thread(drive):
     with pytest.raises(InvalidUpdateError, match="no checkpoint to copy"):
-        drive.update_state(chain(), CFG, None, as_node="__copy__")
+        drive.update_state(chain(), CONFIG, None, as_node="__copy__")
 
 
 # -- bulk -----------------------------------------------------------------------------------------------------
@@ -411,14 +409,14 @@ def test_each_list_of_a_bulk_update_makes_a_checkpoint(drive):
 def test_updates_of_one_step_apply_together(drive):
     thread = drive.on(chain())
     thread.call("bulk_update_state", [[StateUpdate({"log": [n]}, n) for n in "xy"]])
-    assert (thread.state.values["log"], thread.state.next) == (["x", "y"], ("y", "z"))
+    assert (thread.log, thread.state.next) == (["x", "y"], ("y", "z"))
 
 
 def test_updates_of_one_step_apply_in_the_order_given_pending_nodes_or_not(drive):
     thread = drive.on(chain(interrupt_before=["x"]))
     thread.invoke({})
     thread.call("bulk_update_state", [[StateUpdate({"log": [n]}, n) for n in "xyz"]])
-    assert thread.state.values["log"] == ["x", "y", "z"]
+    assert thread.log == ["x", "y", "z"]
 
 
 def test_a_bulk_update_after_clearing_starts_clean(drive):
@@ -473,12 +471,11 @@ def test_a_bulk_update_that_fails_in_its_second_step_stores_nothing(drive):
 
 
 def test_an_update_of_an_old_checkpoint_grows_a_branch_and_leaves_that_as_it_was(drive):
-    app = parallel(c=asks("c"))
-    thread = drive.on(app)
+    thread = drive.on(parallel(c=asks("c")))
     paused = thread.invoke({})
     thread.invoke(answer(c=1)(paused))
-    then, before = at(drive, app, 0), thread.history()
-    drive.update_state(app, then, {"log": ["B"]}, as_node="b")
+    then, before = at(thread, 0), thread.history()
+    drive.update_state(thread.app, then, {"log": ["B"]}, as_node="b")
     after = thread.history()
     assert seen(after[1:]) == seen(before)
     assert after[0].parent_config == then and rows(after[:1]) == [("update", 1, ["B"], ("c",))]
@@ -486,11 +483,11 @@ def test_an_update_of_an_old_checkpoint_grows_a_branch_and_leaves_that_as_it_was
 
 def test_a_state_method_without_a_checkpointer_is_an_error(drive):
     with pytest.raises(ValueError, match="no checkpointer set"):
-        drive.update_state(chain(checkpointer=None), CFG, {"a": 1})
+        drive.update_state(chain(checkpointer=None), CONFIG, {"a": 1})
 
 
 def test_an_update_of_an_unknown_checkpoint_is_an_error(drive):
     app = chain()
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
         drive.update_state(app, thread_config(checkpoint_id="nope"), {"a": 1}, as_node="x")

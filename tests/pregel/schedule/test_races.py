@@ -425,7 +425,7 @@ def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(
             result = {}
         if not thread.state.next:
             break
-    log = thread.state.values["log"]
+    log = thread.log
     won = {race: [name for name in log if name in group] for race, group in names.items()}
     assert all(len(winners) == 1 for winners in won.values()) and len(log) == len(names), (races, log)
 

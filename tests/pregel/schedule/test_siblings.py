@@ -217,7 +217,7 @@ def test_no_error_handler_starts_after_the_deadline(drive, saver, clock, schedul
     thread = drive.on(builder.add_edge(START, "fail").compile(checkpointer=saver, schedule=schedule))
     with pytest.raises(GraphDrained):
         thread.invoke({}, clock.config(1))
-    assert thread.state.values["log"] == []
+    assert thread.log == []
     assert thread.invoke(None)["log"] == ["handled"]
 
 

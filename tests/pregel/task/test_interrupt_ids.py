@@ -16,7 +16,6 @@ from stategraph import (
     Command,
     GraphInterrupt,
     InMemorySaver,
-    Pregel,
     interrupt,
     task,
 )
@@ -106,10 +105,10 @@ def app_of(node, place, **options):
     return chain_of(State, node=node).compile(InMemorySaver(), executor=place, **options)
 
 
-def start(drive, app: Pregel, tmp_path, *orders, keys):
+def start(thread, tmp_path, *orders, keys):
     """Run to the pause; the ids of the questions by their values."""
     given = {"orders": [*orders], "keys": keys, "seen": str(tmp_path / "runs"), "got": {}}
-    return ids(drive.invoke(app, given, CONFIG))
+    return ids(thread.invoke(given))
 
 
 def ids(result):
@@ -124,25 +123,25 @@ def node(request, drive, place):
 
 
 def test_tools_that_swap_places_get_their_own_answers(drive, place, node, tmp_path):
-    app = app_of(node, place)
-    asked = start(drive, app, tmp_path, "ab", "ba", keys=False)
+    thread = drive.on(app_of(node, place))
+    asked = start(thread, tmp_path, "ab", "ba", keys=False)
     given = {asked["may a run?"]: "A", asked["may b run?"]: "B"}
-    assert drive.invoke(app, Command(resume=given), CONFIG)["got"] == {"a": "A", "b": "B"}
+    assert thread.invoke(Command(resume=given))["got"] == {"a": "A", "b": "B"}
 
 
 def test_with_keys_each_gets_its_own(drive, place, node, tmp_path):
     thread = drive.on(app_of(node, place))
-    asked = start(drive, thread.app, tmp_path, "ab", "ba", "ab", keys=True)
+    asked = start(thread, tmp_path, "ab", "ba", "ab", keys=True)
     paused = thread.resume({asked["may b run?"]: "B"})
     assert ids(paused) == {"may a run?": asked["may a run?"]}
     assert thread.resume("A")["got"] == {"a": "A", "b": "B"}
 
 
 def test_a_key_is_used_once(drive, place, tmp_path):
-    app = app_of(twice, place)
-    start(drive, app, tmp_path, "", keys=True)
+    thread = drive.on(app_of(twice, place))
+    start(thread, tmp_path, "", keys=True)
     with pytest.raises(ValueError, match="two questions under the key 'k'"):
-        drive.invoke(app, Command(resume="yes"), CONFIG)
+        thread.invoke(Command(resume="yes"))
 
 
 @pytest.mark.parametrize("key", ["", 1, ("a",)])
@@ -155,7 +154,7 @@ def test_a_key_is_a_text(drive, key):
 def test_a_changed_interrupt_value_interrupts_again(drive, place, tmp_path):
     """An approval is of what was shown."""
     thread = drive.on(app_of(proposal, place))
-    first = start(drive, thread.app, tmp_path, "pay 4", "pay 4000", keys=False)
+    first = start(thread, tmp_path, "pay 4", "pay 4000", keys=False)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         paused = thread.resume({first["pay 4"]: "yes"})
@@ -166,16 +165,16 @@ def test_a_changed_interrupt_value_interrupts_again(drive, place, tmp_path):
 
 
 def test_with_a_key_an_interrupt_value_may_change(drive, place, tmp_path):
-    app = app_of(proposal, place)
-    start(drive, app, tmp_path, "pay 4 (12:00)", "pay 4 (12:01)", keys=True)
-    assert drive.invoke(app, Command(resume="yes"), CONFIG)["got"] == {"a": "yes"}
+    thread = drive.on(app_of(proposal, place))
+    start(thread, tmp_path, "pay 4 (12:00)", "pay 4 (12:01)", keys=True)
+    assert thread.invoke(Command(resume="yes"))["got"] == {"a": "yes"}
 
 
 @pytest.mark.parametrize("keys", [True, False])
 def test_a_rejected_answer_leaves_the_question_under_its_id(drive, place, tmp_path, keys):
     thread = drive.on(app_of(number, place))
     words = ("n?", "n now?", "n at last?") if keys else ("n?",)
-    first = start(drive, thread.app, tmp_path, *words, keys=keys)
+    first = start(thread, tmp_path, *words, keys=keys)
     with pytest.raises(ValueError, match="valid integer"):
         thread.resume("none")
     (question,) = thread.state.interrupts
@@ -197,7 +196,7 @@ def durability(request):
 def test_after_an_edit_interrupt_values_count_again_once_they_were_shown(drive, place, tmp_path, schedule, durability):
     """What a person edits before approving is approved as edited; what is shown since is approved as shown."""
     thread = drive.on(app_of(proposal, place, schedule=schedule))
-    start(drive, thread.app, tmp_path, "pay 4", "pay 40", "pay 4000", keys=False)
+    start(thread, tmp_path, "pay 4", "pay 40", "pay 4000", keys=False)
     thread.update({"got": {"note": "edited"}})
     assert list(ids(thread.invoke(None, durability=durability))) == ["pay 40"]
     assert list(ids(thread.resume("yes", durability=durability))) == ["pay 4000"]
@@ -208,7 +207,7 @@ def test_an_answer_given_before_an_edit_applies_to_the_new_interrupt_value(
     drive, place, tmp_path, schedule, durability
 ):
     thread = drive.on(app_of(proposal_and_proof, place, schedule=schedule))
-    start(drive, thread.app, tmp_path, "pay 4", "pay 4", "pay 40", keys=False)
+    start(thread, tmp_path, "pay 4", "pay 4", "pay 40", keys=False)
     assert list(ids(thread.resume("yes"))) == ["sure?"]
     thread.update({"got": {"note": "edited"}})
     assert list(ids(thread.invoke(None, durability=durability))) == ["sure?"]
@@ -223,14 +222,14 @@ def test_an_answer_given_before_an_edit_applies_to_the_new_interrupt_value(
 @pytest.mark.parametrize(("named", "durability"), [(True, "sync"), (False, "exit")])
 def test_questions_end_after_one_answer_each_in_any_order(drive, place, tmp_path, keys, named, schedule, durability):
     """An answer stays with the task if the node, running again, comes to another question first."""
-    app = app_of(in_turn, place, schedule=schedule)
-    asked = start(drive, app, tmp_path, "abc", "bca", "cab", "bac", keys=keys)
+    thread = drive.on(app_of(in_turn, place, schedule=schedule))
+    asked = start(thread, tmp_path, "abc", "bca", "cab", "bac", keys=keys)
     shown = []
     for name in "abc":
         ((words, id),) = asked.items()
         shown.append(words)
         answer = name.upper()
-        result = drive.invoke(app, Command(resume={id: answer} if named else answer), CONFIG, durability=durability)
+        result = thread.invoke(Command(resume={id: answer} if named else answer), durability=durability)
         asked = ids(result) if "__interrupt__" in result else {}
     assert shown == ["may a run?", "may b run?", "may c run?"]
     assert not asked and result["got"] == {"a": "A", "b": "B", "c": "C"}
@@ -240,7 +239,7 @@ def test_questions_end_after_one_answer_each_in_any_order(drive, place, tmp_path
 @pytest.mark.parametrize("keys", [True, False], ids=["keyed", "unkeyed"])
 def test_open_questions_stay_shown_if_an_attempt_does_not_reach_them(drive, place, tmp_path, keys, schedule):
     thread = drive.on(app_of(tools, place, schedule=schedule))
-    asked = start(drive, thread.app, tmp_path, "abc", "c", "bac", keys=keys)
+    asked = start(thread, tmp_path, "abc", "c", "bac", keys=keys)
     paused = thread.resume({asked["may a run?"]: "A"})
     left = {words: id for words, id in asked.items() if words != "may a run?"}
     assert ids(paused) == left
@@ -318,15 +317,15 @@ def test_an_answer_for_a_nested_interrupt_is_kept_while_the_node_interrupts_firs
 
 
 def test_a_node_that_ends_without_its_answered_interrupt_warns(drive, place, tmp_path):
-    app = app_of(in_turn, place)
-    asked = start(drive, app, tmp_path, "ab", "", keys=True)
+    thread = drive.on(app_of(in_turn, place))
+    asked = start(thread, tmp_path, "ab", "", keys=True)
     with pytest.warns(UserWarning, match="ended without asking 'may a run\\?' again"):
-        assert drive.invoke(app, Command(resume={asked["may a run?"]: "A"}), CONFIG)["got"] == {}
+        assert thread.invoke(Command(resume={asked["may a run?"]: "A"}))["got"] == {}
 
 
 def test_where_warnings_are_errors_the_node_fails_and_can_be_resumed(drive, tmp_path):
     thread = drive.on(app_of(proposal, None))
-    start(drive, thread.app, tmp_path, "pay 4", "pay 40", "pay 4", keys=False)
+    start(thread, tmp_path, "pay 4", "pay 40", "pay 4", keys=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="has changed since it was answered"):
@@ -337,7 +336,7 @@ def test_where_warnings_are_errors_the_node_fails_and_can_be_resumed(drive, tmp_
 
 def test_an_answer_that_no_interrupt_uses_warns(drive, place, tmp_path):
     thread = drive.on(app_of(in_turn, place))
-    asked = start(drive, thread.app, tmp_path, "ab", "b", "b", keys=True)
+    asked = start(thread, tmp_path, "ab", "b", "b", keys=True)
     paused = thread.resume({asked["may a run?"]: "A"})
     with pytest.warns(UserWarning, match="ended without asking the question with id"):
         assert thread.resume({ids(paused)["may b run?"]: "B"})["got"] == {"b": "B"}
@@ -347,7 +346,7 @@ def test_answers_in_any_order_are_no_cause_for_a_warning(drive, tmp_path, schedu
     thread = drive.on(app_of(in_turn, None, schedule=schedule))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        asked = start(drive, thread.app, tmp_path, "ab", "ba", "ab", keys=True)
+        asked = start(thread, tmp_path, "ab", "ba", "ab", keys=True)
         asked = ids(thread.resume(asked and {asked["may a run?"]: "A"}))
         assert thread.resume({asked["may b run?"]: "B"})["got"] == {"a": "A", "b": "B"}
 
@@ -363,7 +362,7 @@ def test_a_thread_of_an_earlier_version_takes_answers_by_its_ids(drive, place, t
 
     with monkeypatch.context() as before:
         before.setattr(interrupts, "identify", earlier)
-        asked = start(drive, app, tmp_path, "abc", keys=False)
+        asked = start(drive.on(app), tmp_path, "abc", keys=False)
     paused = drive.invoke(app, Command(resume={asked["may b run?"]: "B"}), CONFIG)
     left = {words: id for words, id in asked.items() if words != "may b run?"}
     assert ids(paused) == left, "they keep their ids"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from kit.drive import each_case, each_durability
 from kit.executor_graphs import asks_in_a_group
-from kit.graphs import EMPTY, chain_of, graph_of
-from kit.pausing_graphs import CFG, Ran, State, answer, asked, asks, at, fails, graph, ids, says
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of
+from kit.pausing_graphs import Ran, State, answer, asked, asks, at, fails, graph, ids, says
 from pydantic import BaseModel, ValidationError
 
 from stategraph import (
@@ -117,14 +117,14 @@ def test_a_question_without_a_checkpointer_is_an_error_that_says_what_to_do(driv
 def test_an_unserializable_interrupt_or_answer_names_its_node(drive):
     app = graph({"n": lambda s: {"log": [interrupt({"q": print})]}}, (START, "n"))
     with pytest.raises(UnserializableError) as caught:
-        drive.invoke(app, {}, CFG)
+        drive.invoke(app, {}, CONFIG)
     assert caught.value.__notes__ == ["while storing what interrupt() asks of task 'n' of thread 't'"]
     app = graph({"n": asks("n")}, (START, "n"))
-    drive.invoke(app, {}, CFG)
+    drive.invoke(app, {}, CONFIG)
     with pytest.raises(UnserializableError) as caught:
-        drive.invoke(app, Command(resume=print), CFG)
+        drive.invoke(app, Command(resume=print), CONFIG)
     assert caught.value.__notes__ == ["while storing the answer in Command(resume=...) to thread 't'"]
-    assert drive.get_state(app, CFG).interrupts != ()
+    assert drive.get_state(app, CONFIG).interrupts != ()
 
 
 def test_a_question_outside_of_a_node_is_an_error():
@@ -170,7 +170,7 @@ def test_a_single_value_in_a_raised_graph_interrupt_keeps_its_id(drive):
         raise GraphInterrupt(Interrupt("?", "an id"))
 
     app = graph({"n": node}, (START, "n"))
-    assert drive.invoke(app, {"a": 1}, CFG)["__interrupt__"] == [Interrupt("?", "an id")]
+    assert drive.invoke(app, {"a": 1}, CONFIG)["__interrupt__"] == [Interrupt("?", "an id")]
 
 
 def test_a_value_raised_in_a_task_or_a_nested_graph_reaches_the_caller(drive):
@@ -183,10 +183,10 @@ def test_a_value_raised_in_a_task_or_a_nested_graph_reaches_the_caller(drive):
 
     inner = chain_of(State, asks=asks).compile()
     nested = graph({"n": inner}, (START, "n"))
-    assert drive.invoke(nested, {"a": 1}, CFG)["__interrupt__"][0].value == "deep"
+    assert drive.invoke(nested, {"a": 1}, CONFIG)["__interrupt__"][0].value == "deep"
     if not drive.is_async:
         calling = graph({"n": lambda state: call().result()}, (START, "n"))
-        assert drive.invoke(calling, {"a": 1}, CFG)["__interrupt__"][0].value == "from a task"
+        assert drive.invoke(calling, {"a": 1}, CONFIG)["__interrupt__"][0].value == "from a task"
 
 
 def test_answers_given_in_an_attempt_that_failed_are_not_asked_for_again(drive):
@@ -343,7 +343,7 @@ def test_streams_contain_every_interrupt_of_a_superstep(drive):
 
 def test_v2_returns_interrupts_next_to_the_value(drive):
     app = three()
-    output = drive.invoke(app, {}, CFG, version="v2")
+    output = drive.invoke(app, {}, CONFIG, version="v2")
     assert (output.value, [q.value for q in output.interrupts]) == ({"log": ["ok"]}, ["p?", "q?"])
 
 
@@ -360,7 +360,7 @@ def test_questions_gathered_in_one_node_are_shown_together_and_answered_by_call_
     app = graph({"n": node}, (START, "n"))
 
     async def run(input):
-        return await app.ainvoke(input, CFG)
+        return await app.ainvoke(input, CONFIG)
 
     paused = asyncio.run(run({}))
     assert asked(paused) == ["p?", "q?"]
@@ -495,7 +495,7 @@ def test_an_answer_at_an_answered_checkpoint_is_the_new_one(drive):
     thread = drive.on(graph({"n": asks("n", ran), "z": says("z", ran)}, (START, "n"), ("n", "z")))
     thread.invoke({})
     thread.resume("old")
-    then = at(drive, thread.app, 0)
+    then = at(thread, 0)
     ran.clear()
     assert thread.invoke(Command(resume="new"), then)["log"] == [("n", "new"), "z"]
     by_id = {thread.get_state(then).interrupts[0].id: "newest"}
@@ -508,7 +508,7 @@ def test_answers_before_the_open_question_of_an_old_checkpoint_stay(drive):
     thread.invoke({})
     thread.resume("A")
     thread.resume("B")
-    then = at(drive, thread.app, 0)
+    then = at(thread, 0)
     assert [q.value for q in thread.get_state(then).interrupts] == ["n1?"]
     assert thread.invoke(Command(resume="C"), then)["log"] == [("n", "A", "C")]
 
@@ -517,7 +517,7 @@ def test_part_of_the_answers_at_an_old_checkpoint_leaves_the_branch_paused(drive
     thread = drive.on(three())
     paused = thread.invoke({})
     thread.invoke(answer(p=1, q=2)(paused))
-    then = at(drive, thread.app, 0)
+    then = at(thread, 0)
     again = thread.invoke(answer(p=10)(paused), then)
     assert asked(again) == ["q?"] and ids(again)["q?"] != ids(paused)["q?"]
     assert thread.resume(20)["log"] == ["ok", ("p", 10), ("q", 20), "z"]
@@ -528,7 +528,7 @@ def test_a_nested_question_at_an_old_checkpoint_takes_the_new_answer(drive):
     thread = drive.on(graph({"sub": lambda state: inner.invoke({}), "z": says("z")}, (START, "sub"), ("sub", "z")))
     thread.invoke({})
     thread.resume("old")
-    then = at(drive, thread.app, 0)
+    then = at(thread, 0)
     assert thread.invoke(Command(resume="new"), then)["log"] == [("i", "new"), "z"]
     by_id = {thread.get_state(then).interrupts[0].id: "newest"}
     assert thread.invoke(Command(resume=by_id), then)["log"] == [("i", "newest"), "z"]
@@ -541,7 +541,7 @@ def test_several_answers_for_nested_questions_of_an_old_checkpoint_are_refused_w
     paused = thread.invoke({})
     answers = Command(resume={i: n.upper() for n, i in ids(paused).items()})
     assert thread.invoke(answers)["log"] == ["P", "Q"]
-    then = at(drive, thread.app, 0)
+    then = at(thread, 0)
     before = len(thread.history())
     with pytest.raises(UnknownInterruptError, match="then answer the new questions"):
         thread.invoke(answers, then)
@@ -632,13 +632,13 @@ def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability
 
     async def main():
         app = graph({"n": node}, (START, "n"))
-        await app.ainvoke(EMPTY, CFG, durability=durability)
+        await app.ainvoke(EMPTY, CONFIG, durability=durability)
         for number, wanted, left in ((1, "x", "xyz"), (3, "z", "yz"), (2, "y", "y")):
-            open_ = (await app.aget_state(CFG)).interrupts
+            open_ = (await app.aget_state(CONFIG)).interrupts
             assert sorted(each.value for each in open_) == sorted(left)
             (question,) = [each for each in open_ if each.value == wanted]
-            await app.ainvoke(Command(resume={question.id: number}), CFG, durability=durability)
-        return (await app.aget_state(CFG)).values["log"]
+            await app.ainvoke(Command(resume={question.id: number}), CONFIG, durability=durability)
+        return (await app.aget_state(CONFIG)).values["log"]
 
     assert asyncio.run(main()) == [("x", 1), ("y", 2), ("z", 3)]
 
@@ -663,13 +663,13 @@ def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside):
 
     async def main():
         app = graph({"n": node}, (START, "n"))
-        await app.ainvoke(EMPTY, CFG)
-        (question,) = [each for each in (await app.aget_state(CFG)).interrupts if each.value == "x"]
+        await app.ainvoke(EMPTY, CONFIG)
+        (question,) = [each for each in (await app.aget_state(CONFIG)).interrupts if each.value == "x"]
         with pytest.raises(ValueError, match="int"):
-            await app.ainvoke(Command(resume={question.id: "no number"}), CFG)
-        open_ = (await app.aget_state(CFG)).interrupts
+            await app.ainvoke(Command(resume={question.id: "no number"}), CONFIG)
+        open_ = (await app.aget_state(CONFIG)).interrupts
         assert sorted(each.value for each in open_) == ["x", "y"]
-        done = await app.ainvoke(Command(resume={each.id: 7 for each in open_}), CFG)
+        done = await app.ainvoke(Command(resume={each.id: 7 for each in open_}), CONFIG)
         assert "__interrupt__" not in done
 
     asyncio.run(main())
@@ -712,12 +712,12 @@ async def test_a_task_group_whose_members_interrupt_pauses(inside):
         return {"log": [member.result() for member in members]}
 
     app = graph({"n": node}, (START, "n"))
-    result = await app.ainvoke(EMPTY, CFG)
+    result = await app.ainvoke(EMPTY, CONFIG)
     for _ in range(4):
         if "__interrupt__" not in result:
             break
         answers = {each.id: each.value.upper() for each in result["__interrupt__"]}
-        result = await app.ainvoke(Command(resume=answers), CFG)
+        result = await app.ainvoke(Command(resume=answers), CONFIG)
     assert result == {"log": ["X", "Y"]}
 
 
@@ -735,7 +735,7 @@ def test_a_task_group_with_a_failure_fails():
         return {}
 
     with pytest.raises(BaseExceptionGroup) as caught:
-        asyncio.run(graph({"n": node}, (START, "n")).ainvoke(EMPTY, CFG))
+        asyncio.run(graph({"n": node}, (START, "n")).ainvoke(EMPTY, CONFIG))
     assert caught.value.subgroup(KeyError) is not None
 
 
@@ -760,7 +760,7 @@ def test_a_group_with_a_failure_is_tried_again_without_its_questions(drive):
     policy = RetryPolicy(initial_interval=0.0, retry_on=ExceptionGroup)
     builder = StateGraph(State).add_node("n", node, retry_policy=policy)
     app = builder.add_edge(START, "n").compile(checkpointer=InMemorySaver())
-    assert drive.invoke(app, {}, CFG)["log"] == ["done"]
+    assert drive.invoke(app, {}, CONFIG)["log"] == ["done"]
     assert len(tries) == 2
 
 
@@ -768,7 +768,7 @@ def test_all_graph_interrupts_of_an_exception_group_become_interrupts(drive):
     def node(state):
         raise BaseExceptionGroup("both", [GraphInterrupt("x"), BaseExceptionGroup("in", [GraphInterrupt("y")])])
 
-    assert asked(drive.invoke(graph({"n": node}, (START, "n")), {}, CFG)) == ["x", "y"]
+    assert asked(drive.invoke(graph({"n": node}, (START, "n")), {}, CONFIG)) == ["x", "y"]
 
 
 def test_a_command_for_the_parent_leaves_a_group(drive):
@@ -783,4 +783,4 @@ def test_a_command_for_the_parent_leaves_a_group(drive):
         except BaseException as signal:
             raise BaseExceptionGroup("group", [signal]) from None
 
-    assert drive.invoke(graph({"n": node}, (START, "n")), {}, CFG)["log"] == ["from inside"]
+    assert drive.invoke(graph({"n": node}, (START, "n")), {}, CONFIG)["log"] == ["from inside"]

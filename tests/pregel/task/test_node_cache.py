@@ -470,7 +470,7 @@ def test_a_hit_is_kept_by_a_saver_like_any_result(drive):
     graph = StateGraph(State).add_node("node", note, cache_policy=CachePolicy()).add_edge(START, "node")
     thread = drive.on(graph.compile(cache=cache, checkpointer=InMemorySaver()))
     thread.invoke({"n": 1})
-    assert thread.state.values["log"] == [1]
+    assert thread.log == [1]
     assert CALLS == [1]
 
 

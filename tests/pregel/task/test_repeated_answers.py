@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kit.drive import each_schedule
 from kit.graphs import chain_of, graph_of
-from kit.pausing_graphs import CFG, Ran, State, asked, graph, ids, says
+from kit.pausing_graphs import Ran, State, asked, graph, ids, says
 
 from stategraph import (
     START,
@@ -34,19 +34,18 @@ def ages(name, ran=None, count=1):
     return node
 
 
-def fail(drive, app, given):
+def fail(thread, given):
     with pytest.raises(ValueError, match="invalid literal"):
-        drive.invoke(app, given, CFG)
+        thread.invoke(given)
 
 
 def test_a_new_answer_replaces_the_one_that_failed(drive):
     ran = Ran()
-    app = graph({"n": ages("n", ran), "z": says("z")}, (START, "n"), ("n", "z"))
-    thread = drive.on(app)
+    thread = drive.on(graph({"n": ages("n", ran), "z": says("z")}, (START, "n"), ("n", "z")))
     thread.invoke({})
-    fail(drive, app, Command(resume="ten"))
-    fail(drive, app, None)  # the old one again
-    fail(drive, app, Command(resume="nine"))
+    fail(thread, Command(resume="ten"))
+    fail(thread, None)  # the old one again
+    fail(thread, Command(resume="nine"))
     assert thread.resume("8")["log"] == [("n", 8), "z"]
     assert ran == ["n"] * 5
     with pytest.raises(UnknownInterruptError):
@@ -56,7 +55,7 @@ def test_a_new_answer_replaces_the_one_that_failed(drive):
 def test_a_new_answer_may_name_its_interrupt(drive):
     thread = drive.on(graph({"n": ages("n")}, (START, "n")))
     question = ids(thread.invoke({}))["n?"]
-    fail(drive, thread.app, Command(resume={question: "ten"}))
+    fail(thread, Command(resume={question: "ten"}))
     assert thread.resume({question: "10"})["log"] == [("n", 10)]
 
 
@@ -64,18 +63,17 @@ def test_earlier_answers_are_kept(drive):
     thread = drive.on(graph({"n": ages("n", count=2)}, (START, "n")))
     thread.invoke({})
     thread.resume("1")
-    fail(drive, thread.app, Command(resume="two"))
+    fail(thread, Command(resume="two"))
     assert thread.resume("2")["log"] == [("n", 1, 2)]
 
 
 def test_results_and_interrupts_of_siblings_are_kept(drive):
     ran = Ran()
-    app = graph({"n": ages("n"), "m": ages("m"), "s": says("s", ran)}, (START, "n"), (START, "m"), (START, "s"))
-    thread = drive.on(app)
+    thread = drive.on(graph({"n": ages("n"), "m": ages("m"), "s": says("s", ran)}, (START, "n"), (START, "m"), (START, "s")))
     question = ids(thread.invoke({}))
-    fail(drive, app, Command(resume={question["n?"]: "ten"}))
+    fail(thread, Command(resume={question["n?"]: "ten"}))
     # Without an id the answer is for the question that waits.
-    fail(drive, app, Command(resume="5"))
+    fail(thread, Command(resume="5"))
     assert thread.resume("10")["log"] == [("m", 5), ("n", 10), "s"]
     assert ran == ["s"]
 
@@ -83,7 +81,7 @@ def test_results_and_interrupts_of_siblings_are_kept(drive):
 def test_with_two_failed_tasks_the_answer_must_name_its_interrupt(drive):
     thread = drive.on(graph({"n": ages("n"), "m": ages("m")}, (START, "n"), (START, "m")))
     question = ids(thread.invoke({}))
-    fail(drive, thread.app, Command(resume=dict.fromkeys(question.values(), "x")))
+    fail(thread, Command(resume=dict.fromkeys(question.values(), "x")))
     with pytest.raises(UnknownInterruptError, match="answer by id"):
         thread.resume("1")
     again = Command(resume={question["n?"]: "1", question["m?"]: "2"})
@@ -105,7 +103,7 @@ def test_an_answer_is_replaced_in_a_nested_graph_or_a_call(how, drive):
     holder = inner if how == "node" else lambda state: {"log": inner.invoke({})["log"]}
     thread = drive.on(flow if how == "task" else graph({"sub": holder}, (START, "sub")))
     assert asked(thread.invoke({"a": 1})) == ["n?"]
-    fail(drive, thread.app, Command(resume="ten"))
+    fail(thread, Command(resume="ten"))
     assert thread.resume("10")["log"] == [("n", 10)]
 
 
@@ -124,7 +122,7 @@ def test_a_replaced_answer_survives_a_crash(nested, drive, tmp_path):
         inner = chain_of(State, n=node).compile(checkpointer=None if nested else saver)
         thread = drive.on(graph({"sub": inner}, (START, "sub"), checkpointer=saver) if nested else inner)
         thread.invoke({})
-        fail(drive, thread.app, Command(resume="ten"))
+        fail(thread, Command(resume="ten"))
         with pytest.raises(KeyboardInterrupt):
             thread.resume("10")
         assert thread.invoke(None)["log"] == [10]
