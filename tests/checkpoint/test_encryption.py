@@ -51,14 +51,14 @@ def test_what_is_stored_cannot_be_read_in_the_file(file):
 
 def test_with_the_key_it_is_as_it_was(file, drive):
     saver = opened(file, Encryption(KEY))
-    assert drive.get_state(app_of(saver), CONFIG).values["log"] == [SECRET, ("q", "1"), "z"]
+    assert drive.get_state(app_of(saver), CONFIG).values["log"] == [SECRET, ("q", "t"), "z"]
     saver.close()
 
 
 @pytest.mark.parametrize("integrity", [Encryption(OTHER), None], ids=["another key", "no key"])
 def test_without_the_key_it_is_refused(file, drive, integrity):
     saver = opened(file, integrity)
-    with pytest.raises(DamagedError, match="thread '1'"):
+    with pytest.raises(DamagedError, match="thread 't'"):
         drive.get_state(app_of(saver), CONFIG)
     saver.close()
 
