@@ -1,6 +1,5 @@
 """Threads of one's own, on which checkpointers, stores and caches make the blocking calls of their
-async methods, and runs their tasks: a program that fills asyncio's default pool does not hold them
-up."""
+async methods: a program that fills asyncio's default pool does not hold them up."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
@@ -66,15 +64,11 @@ class AsyncCaller:
 class CallThreads:
     """Up to `limit` daemon threads. Coroutines of any number of event loops may use them at once.
 
-    What has begun when the program ends is waited for, but for what is without a limit: those run
-    tasks, which may go on for ever. The child of a fork starts without threads.
-
-    Args:
-        name: of each thread.
+    What has begun when the program ends is waited for. The child of a fork starts without threads.
     """
 
-    def __init__(self, limit: float, name: str = "stategraph-calls") -> None:
-        self._limit, self._name = limit, name
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._start_over()
         _all.add(self)
 
@@ -107,7 +101,7 @@ class CallThreads:
             elif len(self._threads) < self._limit:
                 # In a list, from which it is taken: a thread keeps its arguments while it lives.
                 thread = threading.Thread(
-                    target=self._serve, args=([job],), name=self._name, daemon=True
+                    target=self._serve, args=([job],), name="stategraph-calls", daemon=True
                 )
                 thread.start()
                 self._threads.add(thread)
@@ -240,8 +234,7 @@ def _forget_threads() -> None:
 
 def _end_all() -> None:
     for threads in list(_all):
-        if threads._limit < inf:
-            threads.join()
+        threads.join()
 
 
 atexit.register(_end_all)

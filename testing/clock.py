@@ -145,7 +145,7 @@ class VirtualTime:
         return time.monotonic() - self._seen[1] > SECONDS_TO_STALL
 
     def submit(self, job: Callable[[], None]) -> None:
-        """`CallThreads.submit`: from now on until it has ended, the job is something that does not
+        """`ThreadPool.submit`: from now on until it has ended, the job is something that does not
         wait."""
         with self._changed:
             self._busy += 1

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing
-from contextvars import Context
+from contextvars import Context, copy_context
 from time import perf_counter
 from types import coroutine
 from typing import Any
@@ -79,7 +79,7 @@ async def aattempt(task: Task) -> None:
         elif call.inline:
             result = call.sync(task.input, **given)
         else:
-            result = await POOL.call(_call, call.sync, task.input, given)
+            result = await in_thread(lambda: _call(call.sync, task.input, given))
     except (GraphBubbleUp, BaseExceptionGroup) as raised:
         result = await arun_steps(receive_signal(task, raised, AWAITS))
     finally:
@@ -253,3 +253,40 @@ def in_context(
                 awaited = run(send, answer)
     except StopIteration:
         return
+
+
+async def in_thread(call: Callable[[], Any]) -> Any:
+    """Call on a worker thread, in this context. If the waiting is cancelled the thread runs on and
+    its result is dropped."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+    context = copy_context()
+
+    def resolve(result: Any, error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = context.run(call)
+        except BaseException as error:
+            failure = _Stop(error) if isinstance(error, StopIteration) else error
+        call_on(loop, resolve, result, failure)
+
+    POOL.submit(work)
+    try:
+        return await answer
+    except _Stop as stop:
+        raise stop.cause from None
+
+
+class _Stop(Exception):
+    """Carries a StopIteration, which a future cannot hold."""
+
+    def __init__(self, cause: BaseException) -> None:
+        self.cause = cause

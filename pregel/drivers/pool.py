@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
-from math import inf
+from queue import Empty, SimpleQueue
 from time import monotonic, sleep
 from typing import Any
 
-from ...checkpoint.threads import HELD_BACK, MANY_STORING, STORING, CallThreads
+from ...checkpoint.threads import HELD_BACK, MANY_STORING, STORING
 from ..clock import CLOCK
 from .batch import Batch, Job
 
@@ -27,11 +27,55 @@ MAX_THREADS = 512
 MANY_WORKERS = 32
 """How many workers a superstep calls even while many threads wait for a database: more would wait
 there as well (P43)."""
+IDLE_SECONDS = 30.0
+"""How long a worker thread waits for another job before it ends."""
 TOGETHER, AT_MOST = 0.0002, 0.01
 """Seconds between the ends of tasks that count as one end, and in all: they are recorded in one
 commit (P16-tasks)."""
 HELD_SECONDS = 0.01
 """How long a checkpoint waits for the next one, to be stored with it (P23)."""
+
+
+class ThreadPool:
+    """Daemon threads that are started when no idle one is left and kept between runs."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start with no threads: those of a process that forked are not in its child."""
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run `job` on an idle thread, or on a new one. The job must not raise."""
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+                self._jobs.put(job)
+                return
+        # In a list, from which it is taken: a thread keeps its arguments as long as it lives.
+        threading.Thread(
+            target=self._serve, args=([job],), name="stategraph-worker", daemon=True
+        ).start()
+
+    def _serve(self, first: list[Callable[[], None]]) -> None:
+        job = first.pop()
+        while True:
+            job()
+            del job  # hold no run alive while idle
+            with self._lock:
+                self._idle += 1
+            try:
+                job = self._jobs.get(timeout=IDLE_SECONDS)
+            except Empty:
+                with self._lock:
+                    # A job may have been promised to this thread after the wait ended.
+                    if self._idle > 0:
+                        self._idle -= 1
+                        return
+                job = self._jobs.get()
 
 
 class HeldEntries:
@@ -78,10 +122,10 @@ class HeldEntries:
                 del store  # hold no run alive while asleep
 
 
-POOL = CallThreads(inf, "stategraph-worker")
-"""Started when no idle one is left, and kept between runs."""
+POOL = ThreadPool()
 HELD = HeldEntries()
 os.register_at_fork(after_in_child=HELD.forget)
+os.register_at_fork(after_in_child=POOL.forget)
 
 
 class ThreadBatch(Batch[Job]):

@@ -38,7 +38,7 @@ def no_new_threads(patch):
         raise RuntimeError("can't start new thread")
 
     with patch.context() as inside:
-        inside.setattr(POOL, "_idle", [])
+        inside.setattr(POOL, "_idle", 0)
         inside.setattr(threading.Thread, "start", refuse)
         yield
 

@@ -23,6 +23,7 @@ from stategraph.pregel import (
     Pregel,
     RetryPolicy,
 )
+from stategraph.pregel.drivers.pool import ThreadPool
 
 WAIT = 5.0
 """Seconds after which a test gives up waiting for what must happen at once."""
@@ -316,3 +317,19 @@ def test_two_hundred_tiny_runs_in_every_world_lose_nothing(drive):
             assert drive.invoke(app, i, {"max_concurrency": 1 + i % 3}) == [i] * 5
         else:
             assert len(drive.stream(app, i, stream_mode=mode)) == {"values": 2, "updates": 5, "custom": 0}[mode]
+
+
+# -- the pool -------------------------------------------------------------------------------------------------
+
+
+def test_a_pool_forgets_the_threads_of_the_process_it_was_forked_from():
+    pool = ThreadPool()
+    done = threading.Event()
+    pool.submit(done.set)
+    assert done.wait(WAIT)
+    with pool._lock:
+        pool._idle = 1  # as in a child: an idle thread is counted that does not exist
+    pool.forget()
+    again = threading.Event()
+    pool.submit(again.set)
+    assert again.wait(WAIT)
