@@ -8,7 +8,7 @@ import asyncio
 import re
 import time
 from collections.abc import Container, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field
@@ -30,8 +30,9 @@ JOBS: Final = 500
 """How many jobs are shown at most, the oldest first."""
 MINUTES: Final = 60
 """For how long the overview shows the runs that have ended."""
-RECENT: Final = 2000
-"""How many of these runs, and of failed threads, it reads at most, the newest first."""
+RECENT: Final = 500
+"""How many runs, and how many failed threads, it reads at most, the newest first. It shows fewer
+minutes where there are more runs."""
 _ORDER: Final = ("updated_at", "thread_id")
 """How the found threads are sorted, the most recently written first: a later request can continue
 in this order even if other threads have been written meanwhile."""
@@ -146,17 +147,18 @@ class PageLists(Handlers):
         """Send how many runs have ended in each of the last minutes, the newest last, and how many
         of them failed; how many seconds half and 99 % of them took at most; and failed threads by
         their errors, without those of dead letters."""
-        since = (datetime.now(UTC) - timedelta(minutes=MINUTES)).isoformat()
-        written = {"updated_at": {"$gte": since}}
-        runs = await self._records.search("runs", filter=written, owner=owner, limit=RECENT)
-        ended = [each for each in runs if each["status"] not in ("pending", "running")]
+        runs = await self._records.search("runs", owner=owner, limit=RECENT)
+        ages = [-seconds_until(each["updated_at"]) / 60 for each in runs]
+        minutes = max(min(MINUTES, int(ages[-1])), 1) if len(runs) == RECENT else MINUTES
+        counts = [[0, 0] for _ in range(minutes)]
+        ended = []
+        for run, age in zip(runs, ages, strict=True):
+            if age < minutes and run["status"] not in ("pending", "running"):
+                ended.append(run)
+                for kind in {0, int(run["status"] == "error")}:
+                    counts[-1 - max(int(age), 0)][kind] += 1
         filter = await self._service.having_status("error")
         failed = await self._records.search("threads", filter=filter, owner=owner, limit=RECENT)
-        counts = [[0, 0] for _ in range(MINUTES)]
-        for each in ended:
-            minute = int(seconds_until(each["updated_at"]) // 60)  # -1 is the newest
-            for place in {0, int(each["status"] == "error")} if -minute <= MINUTES else ():
-                counts[min(minute, -1)][place] += 1
         took = sorted(map(_seconds, ended))
         shown = [took[len(took) * share // 100] for share in (50, 99)] if took else []
         return {"minutes": counts, "took": shown, "failures": _failures(failed)}

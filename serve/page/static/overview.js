@@ -5,21 +5,26 @@ import { poll } from "./api.js";
 import { brief, button, chip, fill, make, say, when } from "./dom.js";
 import { countOf } from "./elements.js";
 
-const SECONDS = 3;
+const SECONDS = 4;
 const SHOWN = 3; // threads of a failure that are named
 
 export async function open(main, { api, signal }) {
-  const body = make("div");
-  main.append(make("div.line.top", {}, make("h1", {}, "Overview")), body);
-  let seen = "";
+  const parts = [make("div"), make("div"), make("div")], seen = [];
+  main.append(make("div.line.top", {}, make("h1", {}, "Overview")), ...parts);
   const load = async () => {
-    const found = await Promise.all(["overview", "queue"].map((each) => api.get(`page/${each}`, signal)));
-    if (JSON.stringify(found) === seen) return;
-    seen = JSON.stringify(found);
+    const [recent, queue] = await Promise.all(["overview", "queue"].map((each) => api.get(`page/${each}`, signal)));
+    show(0, [recent.minutes, recent.took, queue], () => drawRecent(recent, queue));
+    show(1, recent.failures, () => drawFailures(recent.failures, again));
+    show(2, queue, () => [draw(queue, deadRow), queue.budgets.length > 0 && table("Budgets", queue.budgets, budgetRow)]);
+  };
+  /** Draw a part if its data have changed: a button that is being pressed stays where it is. */
+  const show = (place, data, drawn) => {
+    const text = JSON.stringify(data), part = parts[place];
+    if (text === seen[place]) return;
+    seen[place] = text;
     const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
-    fill(body, drawRecent(...found), drawFailures(found[0].failures, again), draw(found[1], deadRow),
-      found[1].budgets.length > 0 && table("Budgets", found[1].budgets, budgetRow));
-    if (at) [...body.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
+    fill(part, drawn());
+    if (at) [...part.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
   };
   /** Run what is pending on failed threads once more. */
   const again = async ({ assistant_id: assistant, threads }) => {
@@ -50,7 +55,7 @@ export async function open(main, { api, signal }) {
   poll(SECONDS, signal, load);
 }
 
-/** The runs that ended in the last hour, minute by minute, and how long the oldest one waits. */
+/** The runs that ended lately, minute by minute, and how long the oldest one waits. */
 function drawRecent({ minutes, took }, { runs = [], jobs = [] }) {
   const [ended, failed] = [0, 1].map((kind) => minutes.reduce((sum, minute) => sum + minute[kind], 0));
   const most = Math.max(...minutes.map(([count]) => count), 1);
@@ -62,11 +67,11 @@ function drawRecent({ minutes, took }, { runs = [], jobs = [] }) {
     [count - bad, bad].forEach((part, kind) => { parts[kind].style.height = `${(100 * part) / most}%`; });
     return make("span", { title: `${minutes.length - place} min ago: ${countOf(count, "run")}, ${bad} failed` }, parts);
   });
-  return make("section.card.recent", { "aria-label": "Last hour" },
+  return make("section.card.recent", { "aria-label": "Recent runs" },
     make("dl", {}, figure("runs per minute", (ended / minutes.length).toFixed(ended < minutes.length ? 2 : 0)), figure("failed", ended ? `${Math.round((100 * failed) / ended)} %` : "—"),
       figure("took, half of them (p50)", lasting(took[0])), figure("took, 99 % (p99)", lasting(took[1])),
       figure("oldest waits", since.length ? lasting(Math.max(...since, 0) / 1000) : "—")),
-    make("div.bars", { role: "img", "aria-label": `${countOf(ended, "run")} in the last hour, ${failed} failed` }, bars));
+    make("div.bars", { role: "img", "aria-label": `${countOf(ended, "run")} in the last ${countOf(minutes.length, "minute")}, ${failed} failed` }, bars));
 }
 
 function lasting(seconds) {
