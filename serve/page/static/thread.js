@@ -189,8 +189,10 @@ class ThreadView {
       !isBusy && status !== "idle" && metadata.graph_id &&
         button("Continue", () => this.begin({ input: null }), { title: "Run what is pending once more, without an answer" }),
       button("Run", () => openRun(this.form, this.api, metadata.assistant_id, (body) => this.begin(body)), { title: "Run with another input" }),
-      metadata.graph_id && button("Report", () => this.report(), { title: "Save the steps as one HTML page that needs no server" }),
-      metadata.graph_id && button("Export", () => this.export(), { title: "Save the thread's record and its newest 1,000 states as a JSON file" }),
+      metadata.graph_id &&
+        button("Report", () => this.save(viewPath(this.threadId, "report"), "html"), { title: "Save the steps as one HTML page that needs no server" }),
+      metadata.graph_id && !isBusy &&
+        button("Export", () => this.save(`${this.base}/export`, "json"), { title: "Save the thread with its whole history as a file that another server can import" }),
       !isBusy && button("Copy", () => this.copy(), { title: "A new thread with the same history" }),
       !isBusy && button("Delete", () => this.remove(), { kind: "danger", title: "Delete the thread with its history" }),
     ];
@@ -210,19 +212,10 @@ class ThreadView {
     this.watch.look();
   }
 
-  /** Save the thread as a file. */
-  async export() {
-    const [thread, history] = await Promise.all(["", "/history?limit=1000"].map((end) => this.api.get(this.base + end, this.signal)));
-    this.save(new Blob([JSON.stringify({ thread, history }, null, 2)], { type: "application/json" }), "json");
-  }
-
-  async report() {
-    const response = await this.api.fetch("GET", viewPath(this.threadId, "report"), undefined, {}, this.signal);
-    this.save(await response.blob(), "html");
-  }
-
-  save(content, kind) {
-    const file = URL.createObjectURL(content);
+  /** Save what the server sends as a file. */
+  async save(path, kind) {
+    const response = await this.api.fetch("GET", path, undefined, {}, this.signal);
+    const file = URL.createObjectURL(await response.blob());
     make("a", { href: file, download: `${this.threadId}.${kind}` }).click();
     URL.revokeObjectURL(file);
   }
