@@ -19,7 +19,6 @@ import subprocess
 import sys
 import sysconfig
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from operator import add
@@ -170,12 +169,16 @@ THREAD: RunnableConfig = {
 
 
 class Doomed:
-    """A `read` that kills its process after a number of files, as `kill -9` does."""
+    """A `read` that kills its process after a number of files, as `kill -9` does.
 
-    PAUSE = 0.3
-    """Seconds to show the files read so far."""
+    Attributes:
+        shown: set when these files are shown; the kill waits for it.
+    """
 
     def __init__(self, files: int) -> None:
+        self.shown = threading.Event()
+        if not files:
+            self.shown.set()
         self._left = files
         self._lock = threading.Lock()
 
@@ -184,7 +187,7 @@ class Doomed:
         with self._lock:
             self._left -= 1
         if self._left < 0:
-            time.sleep(self.PAUSE)
+            self.shown.wait()
             os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
         return read(file, writer)
 
@@ -192,13 +195,15 @@ class Doomed:
 def read_files(folder: Path, store: Path, kill_after: int | None) -> None:
     """Run the graph until it asks. Resume the thread if the file already has it."""
     with SqliteSaver.from_conn_string(str(store)) as saver:
-        graph = build() if kill_after is None else build(Doomed(kill_after))
-        app = graph.compile(checkpointer=saver, name="demo")
+        doomed = None if kill_after is None else Doomed(kill_after)
+        app = build(doomed or read).compile(checkpointer=saver, name="demo")
         stored = app.get_state(THREAD)
         given = {"folder": str(folder)} if stored.metadata is None else None
         bar = Bar(len([*find_files(folder)]), count_read(stored))
         for name in app.stream(given, THREAD, stream_mode="custom"):
             bar.advance(os.path.relpath(name, folder))
+            if doomed and bar.done == kill_after:
+                doomed.shown.set()
 
 
 def count_read(stored: StateSnapshot) -> int:

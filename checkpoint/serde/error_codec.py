@@ -2,8 +2,8 @@
 never refused: what cannot be stored as it is comes back as a `StoredError` that tells type and
 message.
 
-Two things stay behind, because they hold what no other process has: the traceback, of which a note
-tells the last lines of the user's code, and an `AttributeError`'s `obj`.
+Two things stay behind, because they hold what no other process has: the traceback, and an
+`AttributeError`'s `obj`.
 """
 
 from __future__ import annotations
@@ -58,10 +58,6 @@ _FIXED: tuple[tuple[type[BaseException], tuple[str, ...]], ...] = (
 
 _ABSENT = object()
 
-_ENGINE = {__name__.partition(".")[0], "asyncio", "concurrent", "threading"}
-"""The packages whose lines a stored traceback leaves out."""
-MOST_FRAMES = 3
-
 
 # -- one error -------------------------------------------------------------------------------------
 
@@ -69,28 +65,10 @@ MOST_FRAMES = 3
 def describe(error: BaseException, key: str) -> list[Any]:
     """What is always stored: [key of the type, message, notes]."""
     notes = vars(error).get("__notes__", ())
-    if (source := _describe_source(error)) and type(notes) in (list, tuple):
-        notes = [*notes, source]
     # Stored again it stays what it was at first, not a StoredError of a StoredError.
     if isinstance(error, StoredError):
         return [error.type_name, error.message, _texts(notes)]
     return [key, *_texts([error]), _texts(notes)]
-
-
-def _describe_source(error: BaseException) -> str:
-    """Return the last lines of a traceback that are not the engine's, as Python prints them; empty
-    if there is no traceback, such as that of an error that was stored before."""
-    if error.__traceback__ is None:
-        return ""
-    import traceback  # not for those who store no error
-
-    frames = [
-        (frame, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _ENGINE
-    ]
-    lines = traceback.StackSummary.extract(iter(frames[-MOST_FRAMES:])).format()
-    return "".join(["Raised in (most recent call last):\n", *lines]).rstrip() if lines else ""
 
 
 def parts_of(error: BaseException) -> list[Any]:

@@ -66,7 +66,6 @@ from pydantic import (
 from pydantic import dataclasses as pydantic_dataclasses
 from typing_extensions import TypedDict
 
-from stategraph import START, StateGraph
 from stategraph.checkpoint import (
     DamagedError,
     Registry,
@@ -217,24 +216,6 @@ def test_an_error_is_never_refused(error, type_name, message):
     assert str(loaded) == f"{type_name}: {message}"
     again = back(loaded)
     assert (again.type_name, again.message) == (type_name, message)
-
-
-@pytest.mark.parametrize("kind", [ValueError, Unspeakable])
-def test_an_error_that_was_raised_is_stored_with_its_source_lines(kind):
-    """As a note, once: the traceback itself is of this process. Lines of the engine are left out."""
-    try:
-        StateGraph(dict).add_node("n", lambda state: [raise_again(kind)]).add_edge(START, "n").compile().invoke({})
-    except kind as error:
-        loaded = back(back(error))
-    during, source = loaded.__notes__
-    assert during.startswith("During task with name 'n'")
-    assert source.splitlines()[0] == "Raised in (most recent call last):"
-    assert "in raise_again" in source and source.splitlines()[-1].strip() == "raise kind  # here"
-    assert len(source.splitlines()) == 7  # of this test, the lambda and the function
-
-
-def raise_again(kind):
-    raise kind  # here
 
 
 def test_an_error_of_a_type_unknown_to_the_reader_still_loads():
