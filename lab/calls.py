@@ -237,13 +237,14 @@ class _AnsweredCalls:
 
     Args:
         calls: the driver's own.
-    """
 
-    total: None = None
-    """What a trial has spent; see `find_meter`."""
+    Attributes:
+        total: what a trial has spent; see `find_meter`.
+    """
 
     def __init__(self, calls: Any, tape: CallTape) -> None:
         self._calls, self._tape = calls, tape
+        self.total: dict[str, float] = {}
 
     def can_wait(self) -> bool:
         """As the driver's."""

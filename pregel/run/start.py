@@ -15,7 +15,7 @@ from ...channels.base import MISSING
 from ...checkpoint.base import CONTINUES, REWOUND, CheckpointTuple, TaskWrites
 from ...checkpoint.errors import CheckpointConflictError
 from ..errors import EmptyInputError, GraphChangedError, InvalidUpdateError, UnknownInterruptError
-from ..names import INSIDE, START
+from ..names import INSIDE, SPENT, START
 from ..program.program import CompiledNode
 from ..program.results import refuse_lookalike
 from ..program.writes import Pair
@@ -363,6 +363,8 @@ def _take_input(run: Run, machine: Machine) -> Effects:
         _run_start(run, machine, start)
         return
     if found is not None:
+        if SPENT in machine.channels and run.ledger:  # its records are left behind
+            writes.append((SPENT, run.calls.find_meter().total))
         run.ledger.replace({})
         # New input starts over in nested graphs, too.
         run.replay.follow(None)

@@ -143,8 +143,9 @@ def test_a_call_that_fails_counts_as_spent(drive, saver):
     assert (spent["calls"], spent["tokens"]) == (4, 20)
 
 
-def test_a_task_that_fails_has_spent_what_its_calls_have_cost(drive, saver):
-    """Not what was reserved for them: a resume counts their tokens, too."""
+@pytest.mark.parametrize("given", [None, {"log": []}], ids=["resumed", "new input"])
+def test_a_task_that_fails_has_spent_what_its_calls_have_cost(drive, saver, given):
+    """Not what was reserved for them: what comes next counts their tokens, too."""
 
     def fails(state):
         raise ValueError("no")
@@ -162,9 +163,9 @@ def test_a_task_that_fails_has_spent_what_its_calls_have_cost(drive, saver):
             fails(state)
 
     app = chain([node], saver, Budget(tokens=100))
-    for calls in (1, 2):
+    for calls in (1, 2, 3):
         with pytest.raises(ValueError, match="no"):
-            drive.invoke(app, {"log": []} if calls == 1 else None, CONFIG)
+            drive.invoke(app, {"log": []} if calls == 1 else given, CONFIG)
         spent = drive.call(app, "get_spent", CONFIG)
         assert (spent["calls"], spent["tokens"]) == (calls, 5 * calls)
 
