@@ -205,7 +205,9 @@ class RecentValues:
                     if opening is not None:
                         if name not in whole:
                             whole[name] = SharedBlob.share(known.blob).buffer
-                        value.base = opening._replace(buffer=whole[name])
+                        shared, deltas = opening
+                        value.base = shared._replace(buffer=whole[name])
+                        value.whole, value.deltas = known.whole, deltas
 
     def _drop(self, place: tuple[int, str, int]) -> None:
         value = self._values.pop(place, None)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..errors import DamagedError, UnknownKeyError
@@ -135,18 +134,23 @@ class ChannelValue:
         form, payload = self.base
         return form, apply_deltas(payload, [each.delta for each in self.deltas])
 
-    def find_opening(self, owner: int, digest: bytes) -> SharedBlob | None:
-        """Return an older value, if all deltas since have only added to its end. Its buffer is to
-        be filled in."""
+    def find_opening(
+        self, owner: int, digest: bytes
+    ) -> tuple[SharedBlob, Sequence[ValueDelta]] | None:
+        """Return an older value and its deltas, if all deltas since have only added to its end. Its
+        buffer is to be filled in."""
         assert self.blob is not None
-        for older, (base, base_digest, delta) in reversed([*pairwise(self.deltas)]):
+        for number in range(len(self.deltas) - 1, 0, -1):
+            base, base_digest, delta = self.deltas[number]
+            older = self.deltas[number - 1].delta
             opening, _, front, back, _, *edits = unpack_view(delta)
-            if back or edits or not opening or length_after(older.delta) != opening + front:
+            if back or edits or not opening or length_after(older) != opening + front:
                 break
             if (base, base_digest) == (owner, digest):
-                before = unpack_view(older.delta)[1]
+                before = unpack_view(older)[1]
                 if len(before) == opening:
-                    return SharedBlob(self.blob[0], before, bytearray(), OPENING + front)
+                    shared = SharedBlob(self.blob[0], before, bytearray(), OPENING + front)
+                    return shared, self.deltas[:number]
         return None
 
     def read_tail(self, size: int) -> Blob:

@@ -18,12 +18,12 @@ class Log(TypedDict):
     log: Annotated[list[str], operator.add]
 
 
-def growing(saver, length):
+def growing(saver, length, **options):
     """A loop whose list grows by a text of 200 characters a superstep."""
     return (
         chain_of(Log, add=lambda state: {"log": [f"{len(state['log']):0200}"]})
         .add_conditional_edges("add", lambda state: "add" if len(state["log"]) < length else END)
-        .compile(checkpointer=saver)
+        .compile(checkpointer=saver, **options)
     )
 
 
@@ -269,3 +269,17 @@ def test_rows_stay_small_after_a_step_that_has_changed_everything(saver):
     before = saver.stored_bytes(["wide"])
     app.invoke(None, thread)
     assert saver.stored_bytes(["wide"]) - before < 5 * before + 60 * 250
+
+
+def test_steps_made_again_and_again_leave_few_deltas_to_read(tmp_path, monkeypatch):
+    """Each fork starts from the checkpoint before the head, whose value its writer still knows as a part of the
+    head's."""
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as writer:
+        app, thread = growing(writer, 1000, interrupt_after=["add"]), thread_config()
+        app.invoke({"log": ["long" * 100]}, thread)
+        for _ in range(200):
+            app.invoke(None, app.get_state(thread).parent_config)
+            app.invoke(None, thread)
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as reader:
+        read = Counted(reader, lambda: reader.get_tuple(thread), monkeypatch)
+    assert read.rows <= 32 + 2 * 34
