@@ -276,17 +276,22 @@ def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
 
 
 def _cut_buffers(chain: Chain) -> None:
-    """Let the values of a rebuilt chain share buffers that are no longer than the longest."""
+    """Let the values of a rebuilt chain share buffers that are no longer than the longest of
+    them."""
+    ends: dict[int, int] = {}
+    for record in chain.records.values():
+        for stored in record.values.values():
+            base = stored.base if isinstance(stored, DeltaBlob) else stored
+            if isinstance(base, SharedBlob):
+                ends[id(base.buffer)] = max(ends.get(id(base.buffer), 0), base.end)
     cut: dict[int, bytearray] = {}
-    for record in reversed(
-        chain.records.values()
-    ):  # of one buffer, the newest value is the longest
+    for record in chain.records.values():
         for name, stored in record.values.items():
             base = stored.base if isinstance(stored, DeltaBlob) else stored
             if isinstance(base, SharedBlob):
                 old = base.buffer
                 if id(old) not in cut:
-                    cut[id(old)] = old[: base.end]
+                    cut[id(old)] = old[: ends[id(old)]]
                 new = base._replace(buffer=cut[id(old)])
                 record.values[name] = (
                     stored._replace(base=new) if isinstance(stored, DeltaBlob) else new

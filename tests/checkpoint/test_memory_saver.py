@@ -286,6 +286,18 @@ def test_what_a_deleted_run_appended_is_let_go(desk):
     assert not any(b"secret 7" in each.buffer for each in stored_values(desk.saver) if isinstance(each, SharedBlob))
 
 
+def test_pruning_keeps_a_list_that_grew_after_the_checkpoint_of_a_fork(desk):
+    """The fork is the newest checkpoint, but has a shorter list than those before it."""
+    run = desk.run()
+    log = [f"{number:0200}" for number in range(10)]
+    for step in range(8):
+        run.step(str(step), log=[*log])
+        log.append(f"{step:0200}")
+    run.step("fork", parent="2", other="short")
+    desk.call("prune", ["t"], keep_last=3)
+    desk.reads_back(run, ["6", "7", "fork"])
+
+
 changes = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(0, 3)),
