@@ -433,12 +433,14 @@ def _undo_one(
 ) -> Steps:
     """Undo one call: "undone", "not done" if it had not happened, or "done by hand"."""
     function = DECLARED[entry[UNDO]]
+    result: list[Any] | None = None
     for number in count(1):
         failed = task.begin_effect(ONCE, f"{entry['id']} failed {number}", awaits=True)
         failures: dict[int, int] = {}
         while not failed.known:
             try:
-                result = yield from _find_result(entry, call)
+                if result is None:  # once: a question is asked once in an attempt
+                    result = yield from _find_result(entry, call)
                 if not result:
                     return "not done"
                 arguments = {**entry["arguments"], "result": result[0]}

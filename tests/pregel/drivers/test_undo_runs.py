@@ -269,6 +269,31 @@ def test_an_undo_is_retried_by_the_policy_of_what_it_undoes(drive, whose, failur
         assert DONE == ["try b"] * 5 + ["try a"] * 4
 
 
+def test_an_undo_is_retried_after_the_question_whether_its_call_has_happened(drive):
+    """That is asked once, not again with each retry."""
+
+    @effect("keyed")
+    def refund(item: str, result: str) -> None:
+        DONE.append(f"refund {result}")
+        if len(DONE) < 4:
+            raise ValueError("closed")
+
+    @effect("irreversible", undo=refund)
+    def pay(item: str) -> None:
+        DONE.append("pay")
+        raise KeyboardInterrupt
+
+    def step(state: Log) -> None:
+        pay("a")
+
+    app = StateGraph(Log).add_node("n", step, retry_policy=QUICK).add_edge(START, "n").compile(checkpointer=InMemorySaver())
+    with pytest.raises(KeyboardInterrupt):
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert drive.call(app, "undo", CONFIG).interrupts
+    drive.invoke(app, Command(resume={"decision": "done", "result": "r"}), CONFIG)
+    assert DONE == ["pay", "refund r", "refund r", "refund r"] and app.get_state(CONFIG).next == ()
+
+
 @pytest.mark.parametrize("kind", ["keyed", "irreversible"])
 def test_what_a_graph_has_done_that_stores_nothing_is_recorded_with_its_task(drive, kind):
     """It starts over after a death, and finds what it has done: nothing is done twice, and all is undone."""
