@@ -37,6 +37,9 @@ _ORDER: Final = ("updated_at", "thread_id")
 """How the found threads are sorted, the most recently written first: a later request can continue
 in this order even if other threads have been written meanwhile."""
 _DEAD: Final = "WorkersDiedError"
+_ID: Final = re.compile(r"\b[\da-f]+(?:-[\da-f]+)*\b")
+"""A number or an id if it has a digit. One pattern for both would take quadratic time."""
+_DIGIT: Final = re.compile(r"\d")
 _OF_RUNS: Final = ("run_id", "thread_id", "graph_id", "created_at")
 _SHOWN: Final = ["thread_id", "status", "metadata", "updated_at"]
 
@@ -230,7 +233,7 @@ def _failures(threads: Iterable[Record]) -> list[Record]:
     for thread in threads:
         ran = {name: thread["metadata"].get(name, "") for name in ("graph_id", "assistant_id")}
         error = {"error": "", "message": "", **(thread["error"] or {})}
-        alike = re.sub(r"\b[\da-f-]*\d[\da-f-]*\b", "#", error["message"])
+        alike = _ID.sub(lambda id: "#" if _DIGIT.search(id[0]) else id[0], error["message"])
         group = found.setdefault(
             (*ran.values(), error["error"], alike), {**ran, **error, "threads": []}
         )

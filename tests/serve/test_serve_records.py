@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -311,3 +312,22 @@ async def test_all_interrupts_of_a_superstep_are_reported_with_finished_tasks():
         told, status = (told, (await client.get(place)).json()["status"])
     assert status == "interrupted" and told["log"] == ["x", "done"]
     assert [each["value"] for each in told["__interrupt__"]] == ["t?", "t?"]
+
+
+async def test_failed_threads_are_grouped_in_time_that_grows_with_their_messages_only():
+    """Each request waits while one is answered, and whoever makes a graph fail may choose the message."""
+    hard = ["1" * 40_000 + "g", "1-" * 20_000 + "g", "a-" * 20_000 + "g"]
+    same = ["order 12 of 01a221d2-59e9-76d2-8b68-2dad768e49d6", "order 7 of abcdef01-59e9-76d2-8b68-2dad768e49d6"]
+
+    def fail(state: Log) -> Log:
+        raise ValueError([*hard, *same][int(state["topic"])])
+
+    graph = StateGraph(Log).add_node("fail", fail).add_edge(START, "fail").compile()
+    async with asking(create_app({"fails": graph})) as client:
+        for number in range(5):
+            place = f"/threads/{await new_thread(client)}"
+            await client.post(f"{place}/runs/wait", json={"assistant_id": "fails", "input": {"topic": str(number)}})
+        began = time.perf_counter()
+        groups = (await client.get("/page/overview")).json()["failures"]
+        assert time.perf_counter() - began < 5
+    assert [len(each["threads"]) for each in groups] == [2, 1, 1, 1]
