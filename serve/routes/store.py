@@ -86,7 +86,7 @@ class StoreRoutes(Handlers):
     @route("POST /store/items/search")
     async def search(self, owner: User, body: ItemSearch) -> Record:
         """Send the items that match a filter, a query, or both."""
-        prefix = _place_of(owner, body.namespace_prefix)
+        prefix = _prefix_of(owner, body.namespace_prefix)
         end = body.offset + body.limit
         found: list[SearchItem] = []
         for place in await self._places(prefix):
@@ -99,7 +99,7 @@ class StoreRoutes(Handlers):
     @route("POST /store/namespaces")
     async def namespaces(self, owner: User, body: NamespaceSearch) -> Record:
         """Send the namespaces that contain items."""
-        prefix = _place_of(owner, body.prefix or [])
+        prefix = _prefix_of(owner, body.prefix)
         end = body.offset + body.limit
         found: list[Namespace] = []
         for place in await self._places(prefix):
@@ -142,6 +142,15 @@ def _place_of(user: User, namespace: list[str]) -> Namespace:
     if user is not None and (namespace[:1] != [user] or user == "*"):
         raise Refused(403, f"the namespace must begin with {user!r}, got {namespace}")
     return tuple(namespace)
+
+
+def _prefix_of(user: User, prefix: list[str] | None) -> Namespace:
+    """Return the prefix of namespaces that a user may search; by default all of the user's own.
+
+    Raises:
+        Refused: it is somebody else's.
+    """
+    return _place_of(user, prefix or ([] if user is None else [user]))
 
 
 def _rank(item: SearchItem) -> tuple[float, datetime]:

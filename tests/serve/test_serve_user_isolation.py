@@ -194,3 +194,20 @@ async def test_shared_assistants_are_visible_and_read_only():
             [own] = [each["assistant_id"] for each in found if each["name"] == "flow"]
             for method in ("PATCH", "DELETE"):
                 assert (await filled.ask(user, method, f"/assistants/{own}", {})).status_code == 403
+
+
+async def test_a_user_who_names_no_namespace_searches_the_own_ones():
+    """As the page does, which does not know who has logged in."""
+    app = create_app({"flow": make_flow(Gates())}, auth=lambda request: request.headers.get("x-user"))
+    async with asking(app) as client:
+        for user in ("ann", "bob"):
+            item = {"namespace": [user, "notes"], "key": "k", "value": {"of": user}}
+            await client.put("/store/items", json=item, headers={"x-user": user})
+        found = [
+            (await client.post(path, json=body, headers={"x-user": "ann"})).json()
+            for path, body in (("/store/namespaces", {}), ("/store/items/search", {"namespace_prefix": []}))
+        ]
+        root = await client.post("/store/namespaces", json={}, headers={"x-user": "*"})
+    assert found[0] == {"namespaces": [["ann", "notes"]]}
+    assert [each["value"] for each in found[1]["items"]] == [{"of": "ann"}]
+    assert root.status_code == 403
