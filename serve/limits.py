@@ -138,10 +138,11 @@ class OpenRuns:
             self._of_user[owner] += 1
             self._begun[owner] += 1
 
-    def remove(self, run_id: str) -> None:
-        """Stop counting a run that has ended."""
+    def remove(self, run_id: str, *, begun: bool = True) -> None:
+        """Stop counting a run that has ended, or was refused and so has not `begun`."""
         owner = self._owners.pop(run_id, None)
         if owner is not None:
+            self._begun[owner] -= not begun
             self._of_user[owner] -= 1
             if not self._of_user[owner]:
                 del self._of_user[owner]

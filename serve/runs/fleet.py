@@ -120,7 +120,7 @@ class FleetRuns(Runner):
         try:
             await self._store(record, also)
         except BaseException:
-            self._open.remove(record["run_id"])
+            self._open.remove(record["run_id"], begun=False)
             raise
 
     async def _refuse_too_many(self, owner: str) -> None:

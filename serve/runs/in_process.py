@@ -149,9 +149,9 @@ class Runs(Runner):
         self._live[execution.id] = execution
         self._open.add(execution.id, execution.record["owner"])
 
-    def _drop(self, execution: Execution) -> None:
+    def _drop(self, execution: Execution, *, begun: bool = True) -> None:
         self._live.pop(execution.id, None)
-        self._open.remove(execution.id)
+        self._open.remove(execution.id, begun=begun)
 
     def _begin_later(self, execution: Execution) -> None:
         del self._later[execution.id]
@@ -174,7 +174,7 @@ class Runs(Runner):
         try:
             await self._store(execution, also)
         except BaseException:
-            self._drop(execution)
+            self._drop(execution, begun=False)
             raise
         if self.stopping.is_set():
             execution.leave()

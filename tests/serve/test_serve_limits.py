@@ -142,6 +142,18 @@ async def test_a_user_begins_so_many_runs_in_a_minute(place, gates, monkeypatch)
         assert (await begin(client, "ann")).status_code == 200
 
 
+async def test_a_run_that_was_refused_is_none_of_those_begun_in_a_minute(place, gates):
+    limits = Limits(runs_per_minute=2)
+    async with asking(create_app({"flow": make_flow(gates)}, auth=_user, limits=limits, **place)) as client:
+        ann = {"x-user": "ann"}
+        await client.post("/threads", json={"thread_id": "t"}, headers=ann)
+        run = {**RUN, "multitask_strategy": "reject"}
+        answered = [(await client.post("/threads/t/runs", json=run, headers=ann)).status_code for _ in range(4)]
+        assert answered == [200, 409, 409, 409]
+        assert [(await begin(client, "ann")).status_code for _ in range(2)] == [200, 429]
+        gates.open("slow")
+
+
 async def test_a_user_stores_so_many_bytes(place, gates, monkeypatch):
     moments = [100.0]
     monkeypatch.setattr("stategraph.serve.service.monotonic", lambda: moments[0])
