@@ -76,7 +76,6 @@ class Page(Body):
     sort_order: Order | None = None
     select: Few[str] | None = None
 
-
     @property
     def page(self) -> Many:
         """What it says of the page, as `Records.search` takes it."""
@@ -337,7 +336,7 @@ class BatchBody(Body):
         return {"runs": given} if isinstance(given, list) else given
 
 
-def _with_zone(text: str | None) -> str | None:
+def check_time(text: str | None) -> str | None:
     """Parse a time and return it with a zone; a time without one is in UTC."""
     if text is None:
         return None
@@ -349,7 +348,7 @@ class CronOptions(Body):
     """What says when a schedule begins its runs."""
 
     timezone: str | None = None
-    end_time: Annotated[str | None, AfterValidator(_with_zone)] = None
+    end_time: Annotated[str | None, AfterValidator(check_time)] = None
     on_run_completed: Literal["delete", "keep"] | None = None
 
     def _completed(self) -> Many:

@@ -5,29 +5,64 @@ and what was posted to it. Values of Python are written so that they come back e
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
 
 from ..checkpoint.base import BaseCheckpointSaver, address, coordinates
+from ..checkpoint.errors import StorageError
 from ..checkpoint.serde.json_form import from_json, to_json
-from .bodies import Body
-from .body_fields import Many
+from .bodies import Body, Ttl, check_time
+from .body_fields import Many, ThreadMetadata, check_segment
 from .records import Record
 
 FORMAT: Final = "stategraph-thread-1"
+_Time = Annotated[str, AfterValidator(check_time)]
+
+
+class ThreadRecord(Body):
+    """The record of an exported thread. Lists of threads rely on the types of its fields."""
+
+    thread_id: Annotated[str, AfterValidator(check_segment)]
+    owner: str
+    metadata: ThreadMetadata
+    status: Literal["idle", "interrupted", "error"]
+    error: dict[str, str] | None
+    created_at: _Time
+    updated_at: _Time
+    config: Many = Field({})
+    version: str | None = None
+    ttl: Ttl | None = None
+    expires_at: _Time | None = None
+
+    @model_validator(mode="after")
+    def _has_both(self) -> Self:
+        if (self.ttl is None) != (self.expires_at is None):
+            raise ValueError("ttl and expires_at must come together")
+        return self
+
+
+class Step(Body):
+    """An exported checkpoint with the writes beside it; `to_json` has made the last three."""
+
+    namespace: str
+    parent: str | None
+    checkpoint: Many
+    metadata: Many
+    writes: list[Any]
 
 
 class ThreadFile(Body):
     """An exported thread.
 
     Attributes:
-        thread: its record.
         checkpoints: the oldest first, of all namespaces.
         posts: the messages that no run has taken yet.
     """
 
     format: Literal["stategraph-thread-1"]
-    thread: Many
-    checkpoints: list[Many]
+    thread: ThreadRecord
+    checkpoints: list[Step]
     posts: list[Any]
 
 
@@ -64,26 +99,35 @@ async def import_thread(saver: BaseCheckpointSaver, id: str, file: ThreadFile) -
         await _import(saver, id, file)
     except BaseException as error:
         await saver.adelete_thread(id)
-        if isinstance(error, LookupError | AttributeError | AssertionError):
-            raise ValueError(f"the file is damaged: {error!r}") from error
-        raise
+        if isinstance(error, StorageError) or not isinstance(error, Exception):
+            raise
+        raise ValueError(f"the file is damaged: {error!r}") from error
 
 
 async def _import(saver: BaseCheckpointSaver, id: str, file: ThreadFile) -> None:
     before: dict[tuple[str, Any], Any] = {}
     for step in file.checkpoints:
-        ns, parent = step["namespace"], step["parent"]
-        checkpoint = from_json(step["checkpoint"], saver.serde)
+        ns, parent = step.namespace, step.parent
+        checkpoint = from_json(step.checkpoint, saver.serde)
+        _check_texts(checkpoint["id"])
         versions = checkpoint["channel_versions"]
         known = before.get((ns, parent), {})
         changed = {name: each for name, each in versions.items() if known.get(name) != each}
-        metadata = from_json(step["metadata"], saver.serde)
+        metadata = from_json(step.metadata, saver.serde)
         place = await saver.aput(address(id, ns, parent), checkpoint, metadata, changed)
         before[ns, checkpoint["id"]] = versions
         writes: dict[str, list[tuple[str, Any]]] = {}
-        for task, channel, value in from_json(step["writes"], saver.serde):
+        for task, channel, value in from_json(step.writes, saver.serde):
+            _check_texts(task, channel)
             writes.setdefault(task, []).append((channel, value))
         for number, (task, made) in enumerate(writes.items()):  # paths keep them in this order
             await saver.aput_writes(place, made, task, f"{number:06}")
     for post in from_json(file.posts, saver.serde):
+        _check_texts(*[key for key, _ in post])
         await saver.astore_post(id, [(key, saver.serde.dumps(value)) for key, value in post])
+
+
+def _check_texts(*values: Any) -> None:
+    for each in values:
+        if not isinstance(each, str):
+            raise TypeError(f"an id or a name must be a string, got {each!r}")

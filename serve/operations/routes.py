@@ -13,8 +13,7 @@ from ...pregel.drivers.spending import read_shared
 from ..errors import Refused
 from ..handlers import Handlers, User, route
 from ..records import Record, select
-from ..routes.threads import new_thread
-from ..service import Service, refusing, version
+from ..service import Service, config_of, refusing, version
 from ..transfer import ThreadFile, import_thread
 from .erasure import erase_user
 from .openapi import describe_api, draw_api
@@ -64,13 +63,12 @@ class Operations(Handlers):
         """Store a thread that was exported, under its id and for its user, and send its record.
         Only operators may: a file says what was done and approved, and nobody can check that."""
         self._refuse_users(owner, "import threads")
-        id = body.thread.get("thread_id")
-        if not isinstance(id, str):
-            raise Refused(422, f"the file must name its thread by thread_id, got {id!r}")
-        record = {**new_thread(id, "", {}), **body.thread}
+        id = body.thread.thread_id
+        record = body.thread.model_dump(exclude_unset=True)
 
         async def create() -> None:
-            if await self._records.find("threads", id) is not None:
+            known = await self._records.find("threads", id)
+            if known or await self._service.saver.aget_tuple(config_of(id)):
                 raise Refused(409, f"there is a thread {id!r} already: delete it first")
             await refusing(import_thread(self._service.saver, id, body))
             await self._records.put(("threads", id, record), seen=[("threads", id, None)])

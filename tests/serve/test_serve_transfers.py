@@ -98,16 +98,44 @@ async def test_only_operators_import_and_a_damaged_file_leaves_nothing():
         assert (await client.get("/threads/t/export", headers={"x-user": "bob"})).status_code == 404
         other = {**file, "thread": {**file["thread"], "thread_id": "u"}}
         [*rest, last] = other["checkpoints"]
+        steps = [
+            {**last, "checkpoint": {}},
+            {**last, "checkpoint": {**last["checkpoint"], "id": 5}},
+            {**last, "metadata": {"$type": "os:system", "value": "true"}},
+            {**last, "metadata": {"x": {"$Decimal": "no number"}}},
+            {**last, "metadata": {"x": {"$Pattern": ["(", 0]}}},
+            {**last, "metadata": {"x": {"$stored": "gQ=="}}},
+            {**last, "parent": 5},
+            {**last, "namespace": {}},
+            {**last, "writes": [["task", 5, 5]]},
+        ]
+        records = {"metadata": {"graph_id": []}, "error": "boom", "updated_at": "today", "status": "odd", "owner": None}
+        records["expires_at"] = "2026-01-01T00:00:00+00:00"  # no ttl says what happens then
         for wrong in (
             {**other, "format": "another"},
-            {**other, "checkpoints": [*rest, {**last, "checkpoint": {}}]},
-            {**other, "checkpoints": [*rest, {**last, "metadata": {"$type": "os:system", "value": "true"}}]},
+            *({**other, "checkpoints": [*rest, step]} for step in steps),
+            {**other, "posts": [[[5, 5]]]},
             {**other, "thread": {}},
+            {**other, "thread": {**other["thread"], "thread_id": "u/v"}},
+            *({**other, "thread": {**other["thread"], key: value}} for key, value in records.items()),
         ):
             refused = await client.post("/threads/import", json=wrong, headers=OPERATOR)
             assert refused.status_code == 422, refused.text
             assert (await client.get("/threads/u", headers=OPERATOR)).status_code == 404
             assert [each async for each in saver.alist({"configurable": {"thread_id": "u"}})] == []
+
+
+async def test_an_import_leaves_a_thread_alone_that_the_server_does_not_know():
+    saver = InMemorySaver()
+    local = {"configurable": {"thread_id": "local"}}
+    make_graph().copy({"checkpointer": saver}).invoke({"log": []}, local)
+    before = [each.config for each in saver.list(local)]
+    async with asking(app_of({"checkpointer": saver})) as client:
+        await paused(client)
+        file = (await client.get("/threads/t/export", headers=ANN)).json()
+        file["thread"]["thread_id"] = "local"
+        assert (await client.post("/threads/import", json=file, headers=OPERATOR)).status_code == 409
+    assert [each.config for each in saver.list(local)] == before
 
 
 async def test_the_size_of_a_thread_is_told(tmp_path):
