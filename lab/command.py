@@ -183,6 +183,8 @@ _QUESTIONS: Final = {
 def _run(app: Pregel, asked: argparse.Namespace) -> int:
     if asked.variant and asked.replace:
         raise NotFoundError("--variant and --replace exclude each other")
+    if asked.recordings and (asked.thread or asked.status or asked.after or asked.before):
+        raise NotFoundError("--recordings runs all that are there: it takes no choice of threads")
     Trials(()).check(different=asked.different, worse=asked.worse)  # refuses bad limits early
     variant: Any = find_graph(asked.variant) if asked.variant else _functions(asked.replace)
     kept: Any = nullcontext()

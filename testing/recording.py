@@ -226,7 +226,7 @@ def read_file(path: str | Path, read: Callable[[Any], Result]) -> Result:
     """
     try:
         return read(json.loads(Path(path).read_text("utf-8")))
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeError) as error:
         raise ValueError(f"{path} is no recording: {error!r}") from error
 
 

@@ -125,6 +125,8 @@ def test_a_gate_exits_with_1(folder):
     again = lab(folder, *words, "--different", "75%").stdout
     assert again.startswith("4 threads: 1 the same, 3 different") and "thread t3\n" in again
     assert lab(folder, *words, "--different", "0").returncode == 1
+    chosen = lab(folder, *words, "--thread", "t9", "--different", "75%")
+    assert chosen.returncode == 2 and "--recordings runs all that are there" in chosen.stderr
 
 
 def test_a_judge_that_raises_does_not_exit_as_the_gate(folder):

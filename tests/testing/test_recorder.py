@@ -342,3 +342,6 @@ def test_other_files_are_refused(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match=told):
             Recording.load(path)
+    path.write_bytes(b"SQLite format 3\x00\xff")
+    with pytest.raises(ValueError, match="is no recording"):
+        Recording.load(path)
