@@ -216,6 +216,8 @@ def test_what_goes_wrong_is_an_error_of_the_tool(url, mode, monkeypatch):
     assert failed.is_error and text(failed) == "ValueError: boom" and failed.meta["thread_id"]
     wrong = call(url, mode, "double", {"input": "x"})
     assert wrong.is_error and text(wrong) == "wrong arguments: $.input: 'x' is not of type 'integer'"
+    answer = {"thread_id": failed.meta["thread_id"], "question": ["none"], "answer": 1}
+    assert "must name an open question" in text(call(url, mode, "answer_question", answer))
     other = call(url, mode, "double", {"input": 1, "thread_id": failed.meta["thread_id"]})
     assert other.is_error and "one of the graph 'flow'" in text(other)
 

@@ -177,7 +177,7 @@ class McpServer:
         asked = await self._service.questions(thread_id, owner)
         ids = ", ".join(asked) or "none"
         id = given.get("question") or (next(iter(asked)) if len(asked) == 1 else None)
-        if id not in asked or "answer" not in given:
+        if id not in [*asked] or "answer" not in given:
             raise Refused(409, f"the answer must name an open question of the thread; open: {ids}")
         return await self._converse(call, _resume({id: given["answer"]}))
 
