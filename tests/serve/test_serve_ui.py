@@ -940,7 +940,7 @@ def test_a_token_logs_in_for_as_long_as_the_tab_is_open(browser):
             order(client, "of-ann", "tea")
         page = Reader(browser, url)
         page.go("")
-        for token in ("wrong", "s3cret"):
+        for token in ("wrong…", "\u200bs3cret"):  # what no header can have is left out
             page.sees("You are not logged in here")
             page.write("[aria-label=Token]", token)
             page.press_button("Log in")
@@ -951,6 +951,19 @@ def test_a_token_logs_in_for_as_long_as_the_tab_is_open(browser):
         page.go("")
         page.sees("You are not logged in here")
         page.leave()
+
+
+def test_a_browser_that_allows_no_storage_shows_the_page(browser):
+    forbidden = "Object.defineProperty(window, 'sessionStorage', { get() { throw new Error('not allowed'); } })"
+    with serving(create_app({"orders": make_orders()})) as url:
+        with httpx.Client(base_url=url) as client:
+            order(client, "one", "tea")
+        script = browser.tell("Page.addScriptToEvaluateOnNewDocument", source=forbidden)["identifier"]
+        page = Reader(browser, url)
+        page.go("")
+        page.sees("one")
+        page.leave()
+        browser.tell("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
 
 
 def test_it_works_below_a_path_of_another_app(browser):

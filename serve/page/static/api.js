@@ -20,15 +20,17 @@ export class Api {
   constructor(base = new URL(".", document.baseURI), onReach = () => {}) {
     this.base = base;
     this.onReach = onReach;
+    try { this.token = sessionStorage.getItem(TOKEN); } catch { /* not allowed: nobody has logged in */ }
   }
 
   /** The header that says who asks: of those who have logged in with a token. */
-  get credentials() {
-    const token = sessionStorage.getItem(TOKEN);
-    return token ? { Authorization: `Bearer ${token}` } : {};
-  }
+  get credentials() { return this.token ? { Authorization: `Bearer ${this.token}` } : {}; }
 
-  logIn(token) { sessionStorage.setItem(TOKEN, token); }
+  /** Keep a token, without what no header can have, such as spaces that were copied with it. */
+  logIn(token) {
+    this.token = token.replace(/[^!-~]/g, "");
+    try { sessionStorage.setItem(TOKEN, this.token); } catch { /* not allowed: until the page is loaded again */ }
+  }
 
   get(path, signal) { return this.ask("GET", path, undefined, signal); }
   post(path, body = {}, signal) { return this.ask("POST", path, body, signal); }
