@@ -528,6 +528,26 @@ def test_threads_are_titled_by_their_metadata_or_first_message(page, client, spe
     page.until("document.title === 'Is it sunny? · stategraph'")
 
 
+def test_a_thread_whose_first_message_is_still_to_come_gets_its_title_then(browser):
+    go_on = threading.Event()
+
+    def greet(state):
+        assert go_on.wait(30)
+        return {"messages": [{"role": "assistant", "content": "Good morning"}]}
+
+    app = StateGraph(MessagesState).add_node("greet", greet).add_edge(START, "greet").compile()
+    with serving(create_app({"g": app})) as url, httpx.Client(base_url=url) as client:
+        client.post("/threads", json={"thread_id": "early"}).raise_for_status()
+        client.post("/threads/early/runs", json={"assistant_id": "g", "input": {"messages": []}}).raise_for_status()
+        page = Reader(browser, url)
+        page.go("")
+        page.sees("early", "busy")
+        page.asks_for("threads/search")
+        go_on.set()
+        page.sees("Good morning", "idle")
+        page.leave()
+
+
 def test_the_items_of_the_store_are_shown_by_namespace_and_deleted(page, client):
     for user, drink in {"ann": "tea", "bob": "coffee"}.items():
         item = {"namespace": ["users", user], "key": "drink", "value": {"likes": drink, "cups": 2}}

@@ -30,6 +30,7 @@ export function titlesOf(api, threads, signal, renew) {
   if (ids.length) {
     api.post("threads/search", asked, signal).then((found) => {
       for (const { thread_id: id, extracted } of found) titles.set(id, brief(textOf(extracted.first)));
+      for (const { thread_id: id, status } of threads) if (status === "busy" && !titles.get(id)) titles.delete(id); // it may still come
       if (ids.some((id) => titles.get(id))) renew();
     }, () => ids.forEach((id) => titles.delete(id)));
   }
