@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, Field
 from ...pregel.drivers.spending import read_shared
 from ..bodies import Body
 from ..handlers import Handlers, User, route
-from ..records import Record, seconds_until, select
+from ..records import Record, pointer_to, seconds_until, select
 
 if TYPE_CHECKING:
     from ...workers import JobResult
@@ -201,7 +201,8 @@ class PageLists(Handlers):
 
     async def _run(self, record: Record) -> Record:
         status = await self._runs.status(record)
-        return {**{name: record[name] for name in _OF_RUNS}, "status": status}
+        told = {name: record[name] for name in _OF_RUNS}
+        return {**told, "run_at": pointer_to(record)["begins_at"], "status": status}
 
     async def _has(self, thread: Record, text: str) -> bool:
         """Return whether a thread's state contains a text."""
@@ -222,8 +223,9 @@ def _job(job: JobResult) -> Record:
 
 
 def _seconds(run: Record) -> float:
-    """Return how long a run took that has ended."""
-    return seconds_until(run["updated_at"]) - seconds_until(run["created_at"])
+    """Return how long a run took that has ended, without the delay that it was begun with."""
+    begun = pointer_to(run)["begins_at"]
+    return max(seconds_until(run["updated_at"]) - seconds_until(begun), 0)
 
 
 def _failures(threads: Iterable[Record]) -> list[Record]:

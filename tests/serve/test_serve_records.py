@@ -331,3 +331,17 @@ async def test_failed_threads_are_grouped_in_time_that_grows_with_their_messages
         groups = (await client.get("/page/overview")).json()["failures"]
         assert time.perf_counter() - began < 5
     assert [len(each["threads"]) for each in groups] == [2, 1, 1, 1]
+
+
+async def test_the_delay_of_a_run_is_none_of_the_time_that_it_took_or_waited():
+    async with asking(app_of()) as client:
+        run = {"assistant_id": "flow", "input": {"log": []}}
+        place = f"/threads/{await new_thread(client)}"
+        await client.post(f"{place}/runs/wait", json={**run, "after_seconds": 1})
+        later = (await client.post(f"{place}/runs", json={**run, "after_seconds": 3600})).json()
+        took = (await client.get("/page/overview")).json()["took"]
+        [waits] = (await client.get("/page/queue")).json()["runs"]
+        await client.post(f"{place}/runs/{later['run_id']}/cancel?wait=true")
+        least, most = (await client.get("/page/overview")).json()["took"]
+    assert 0 < took[1] < 1 and waits["run_at"] > waits["created_at"]
+    assert least == 0 or most < 1
