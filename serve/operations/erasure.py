@@ -9,6 +9,7 @@ from typing import Any, Final
 from ...pregel.drivers.spending import read_shared
 from ..errors import Refused
 from ..records import ALL, Kind, Record, now
+from ..routes.store import NOBODYS
 from ..routes.threads import Threads
 from ..service import Service
 
@@ -93,7 +94,8 @@ async def _remove(service: Service, user: str) -> AsyncIterator[tuple[str, Any]]
             await records.delete_within("versions", id)
         yield "assistants", id
     store = service.store
-    for namespace in await store.alist_namespaces(prefix=(user,), limit=ALL):
+    own = [] if user in NOBODYS else await store.alist_namespaces(prefix=(user,), limit=ALL)
+    for namespace in own:
         for item in await store.asearch(namespace, limit=ALL):
             await store.adelete(item.namespace, item.key)
             yield "items", [*item.namespace, item.key]

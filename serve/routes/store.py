@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...pregel.drivers.spending import BUDGETS
 from ...store.base import Namespace, SearchItem
 from ..bodies import Body
 from ..body_fields import Many
@@ -16,6 +17,10 @@ from ..errors import Refused
 from ..handlers import Handlers, User, route
 from ..records import ALL, ROOT, Record
 from ..service import Service, answer, refusing
+
+NOBODYS: Final = frozenset({ROOT, BUDGETS, "*"})
+"""Users with these ids have no namespaces: they belong to the server and to the engine, and "*"
+stands for all."""
 
 
 class ItemBody(Body):
@@ -139,7 +144,7 @@ def _place_of(user: User, namespace: list[str]) -> Namespace:
     """
     if namespace[:1] == [ROOT]:
         raise Refused(403, f"the namespace {ROOT!r} is the server's own")
-    if user is not None and (namespace[:1] != [user] or user == "*"):
+    if user is not None and (namespace[:1] != [user] or user in NOBODYS):
         raise Refused(403, f"the namespace must begin with {user!r}, got {namespace}")
     return tuple(namespace)
 

@@ -24,9 +24,12 @@ from serving import Gates, make_flow, opened, serving
 
 from stategraph import Budget
 from stategraph.otel import instrument
+from stategraph.pregel.drivers.spending import BUDGETS
 from stategraph.serve import create_app
 from stategraph.serve.operations.openapi import describe_api
 from stategraph.serve.operations.watch import AUDIT
+from stategraph.serve.records import ROOT
+from stategraph.store import InMemoryStore
 
 RUN = {"assistant_id": "flow", "input": {"log": []}}
 ANN, OPS = {"x-user": "ann"}, {"x-user": "ops"}
@@ -290,6 +293,22 @@ async def test_users_erase_themselves_and_nobody_else():
         receipt = (await client.delete("/users/ann", headers=ANN)).json()
         assert receipt["removed"] == {"threads": [thread]}
         assert (await client.delete("/users/ann", headers=OPS)).json()["removed"] == {}
+
+
+@pytest.mark.parametrize("user", ["*", ROOT, BUDGETS])
+async def test_an_erasure_leaves_what_belongs_to_all(user):
+    """Ids that stand for all namespaces, or are those of the server and the engine."""
+    store = InMemoryStore()
+    store.put(("bob", "notes"), "k", {"text": "of bob"})
+    store.put((BUDGETS, "user"), "bob", {"calls": 3})
+    async with asking(app_of(auth=by_user, operators=["ops"], store=store)) as client:
+        await client.post("/threads", json={}, headers={"x-user": "bob"})
+        before = {(item.namespace, item.key) for item in store.search((), limit=100)}
+        for header in ({"x-user": user}, OPS):
+            assert (await client.delete(f"/users/{user}", headers=header)).json()["removed"] == {}
+        item = {"namespace": [BUDGETS, "user"], "key": "bob", "value": {}}
+        assert (await client.put("/store/items", json=item, headers={"x-user": user})).status_code == 403
+    assert before == {(item.namespace, item.key) for item in store.search((), limit=100)}
 
 
 async def test_an_erasure_stops_runs_and_schedules():
