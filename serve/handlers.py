@@ -71,7 +71,7 @@ class Handlers:
         """Return an argument of a handler.
 
         Raises:
-            Refused: the request has not what is wanted.
+            Refused: the request lacks what is wanted, or it is another user's.
         """
         service = self._service
         match name:

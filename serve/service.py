@@ -149,7 +149,7 @@ class Service:
         most = limits.threads_per_user if kind == "threads" else limits.schedules_per_user
         if owner and most is not None and await self.records.count(kind, {"owner": owner}) >= most:
             what = "threads" if kind == "threads" else "schedules"
-            raise Refused(429, f"you have {most} {what}, as many as are allowed: delete some")
+            raise Refused(429, f"you have as many {what} as you may, {most}: delete some")
 
     async def check_room(self, owner: str | None) -> None:
         """Check that a user has not stored too much to begin a run.
