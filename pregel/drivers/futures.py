@@ -62,9 +62,11 @@ class Calls:
         self.meter: Any = None
 
     def find_meter(self) -> Any:
-        """What counts what the run spends of its budgets."""
+        """What counts what the run spends of its budgets, also by tasks of earlier states."""
         from .spending import Meter
 
+        if self.run.advancing is not self.run:
+            return self.run.advancing.calls.find_meter()
         with self._lock:
             if self.meter is None:
                 self.meter = Meter(self.run, self._effects)

@@ -63,6 +63,7 @@ class Run:
     """
 
     __slots__ = (
+        "_advancing",
         "_calls",
         "_cut",
         "_open_calls",
@@ -164,6 +165,7 @@ class Run:
         self.machine: Machine = None  # type: ignore[assignment]  # the loop loads it
         self.journal: Any = None
         self._calls: Any = None
+        self._advancing: Run | None = None
         self._open_calls: Callable[[Run], Any] | None = None
         # A list: the runs that `pin_to` makes share it.
         self._cut: Final[list[bool]] = []
@@ -230,11 +232,16 @@ class Run:
             found: its checkpoint, if that is loaded.
         """
         pinned: Run = copy_slots(self)
-        pinned.machine, pinned._calls = machine, None
+        pinned.machine, pinned._calls, pinned._advancing = machine, None, self.advancing
         pinned.position = self.position.pin_to(machine.checkpoint_id or None, found)  # type: ignore[misc]
         # A graph inside looks for what is stored, unless this very state is new.
         pinned.commits = self.commits.stand_apart()  # type: ignore[misc]
         return pinned
+
+    @property
+    def advancing(self) -> Run:
+        """The run that goes on, if this is what tasks see of it that have started in a state."""
+        return self._advancing or self
 
     def look_at(self, machine: Machine) -> Run:
         """This run, as seen by tasks of another state that are looked at and not run."""

@@ -338,6 +338,38 @@ def test_with_tasks_that_start_when_ready(drive, saver):
         drive.invoke(app, {"log": []}, CONFIG)
 
 
+@pytest.mark.parametrize("limit", [20, 100])
+def test_a_task_counts_with_those_that_start_while_it_runs(drive, saver, limit):
+    """With schedule="ready" they start in other states, and draw on the same budget."""
+    begun, followed = threading.Event(), threading.Event()
+
+    def long(state: Log, runtime: Runtime):
+        runtime.spend(usd=5)
+        begun.set()
+        assert followed.wait(10)
+        runtime.spend(usd=5)
+        return {"log": ["long"]}
+
+    def short(state: Log, runtime: Runtime):
+        assert begun.wait(10)
+        runtime.spend(usd=2)
+
+    def more(state: Log, runtime: Runtime):
+        runtime.spend(usd=13)
+
+    def last(state: Log):
+        followed.set()
+
+    graph = graph_of(Log, "S>long>E S>short>more>last>E", long=long, short=short, more=more, last=last)
+    app = graph.compile(checkpointer=saver, schedule="ready", budget=Budget(usd=limit))
+    if limit == 20:
+        with pytest.raises(BudgetExceededError, match="'long'.* 20 of 20 usd"):
+            drive.invoke(app, {"log": []}, CONFIG)
+    else:
+        drive.invoke(app, {"log": []}, CONFIG)
+    assert drive.call(app, "get_spent", CONFIG)["usd"] == (20 if limit == 20 else 25)
+
+
 def test_a_loop_of_an_agent_ends_at_its_budget(saver):
     model = Model()
 
