@@ -305,9 +305,9 @@ class BaseCheckpointSaver(Closable):
     # -- optional ----------------------------------------------------------------------------------
 
     def stored_bytes(self, thread_ids: Collection[str]) -> int:
-        """Return in how many bytes the values of some threads are stored: those of all checkpoints
-        and of the writes beside them, without what the database itself needs."""
-        raise NotImplementedError(f"{type(self).__name__} does not tell what a thread takes")
+        """Return how many bytes the values of some threads take: those of all checkpoints and of
+        the writes beside them, without what the database itself needs."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement stored_bytes()")
 
     def transact(
         self, place: TransactionPlace, function: Callable[[Any], TaskWrites]

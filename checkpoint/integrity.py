@@ -12,7 +12,7 @@ from .errors import DamagedError, UnknownKeyError
 
 DIGEST_SIZE = 4
 ENCRYPTED = b"\xc1"
-"""The first byte of an encrypted row, which tells it from a damaged one to who has no key.
+"""The first byte of an encrypted row: a reader without the key tells it from a damaged one by that.
 MessagePack does not use this byte."""
 
 

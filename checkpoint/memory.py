@@ -506,7 +506,8 @@ class InMemorySaver(BuiltinSaver):
             self._posts.copy(source_thread_id, target_thread_id)
 
     def stored_bytes(self, thread_ids: Collection[str]) -> int:
-        """The length of the values of some threads; see `BaseCheckpointSaver.stored_bytes`."""
+        """Return how many bytes the values of some threads take; see
+        `BaseCheckpointSaver.stored_bytes`."""
         with self._lock:
             chains = (each for id in thread_ids for each in self._threads.get(id, {}).values())
             return sum(map(count_bytes, chains))

@@ -299,7 +299,7 @@ def _cut_buffers(chain: Chain) -> None:
 
 
 def count_bytes(chain: Chain) -> int:
-    """The length of all values of a chain; what several share counts once."""
+    """Return how many bytes all values of a chain take; what several share counts once."""
     shared: dict[int, int] = {}
     tasks = (task for each in chain.writes.values() for task in each)
     size = sum(len(payload) for task in tasks for _, (_, payload) in task.writes)

@@ -172,7 +172,8 @@ class LoadedTuple(CheckpointTuple):
     from it commits; see `Commit.saver_state`.
 
     Attributes:
-        head: the id of the newest checkpoint of the same namespace then; None if that is not known.
+        head: the id of the newest checkpoint of its namespace when it was read; None if that is
+            not known.
     """
 
     saver_state: Any = None

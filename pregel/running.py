@@ -194,8 +194,9 @@ class TaskPlace(NamedTuple):
     """Where a task stands among all that its thread does, told without a clock.
 
     Attributes:
-        position: the superstep; then of each `@task` call and graph around the task which of the
-            things it is that its caller has started, and of a graph the superstep in it.
+        position: the superstep; then, for each `@task` call and graph in which the task runs, from
+            the outermost, how many things its caller had started by then, and for a graph also the
+            superstep inside it.
         recorded: how many records beside its checkpoint are known.
         node: the names of the nodes around it and of its own.
     """

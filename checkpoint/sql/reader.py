@@ -274,7 +274,7 @@ class SqlReader(BuiltinSaver):
         return [each.checkpoint_ns for each in found if each.head_id is not None]
 
     def stored_bytes(self, thread_ids: Collection[str]) -> int:
-        """Return in how many bytes the values of some threads are stored; see
+        """Return how many bytes the values of some threads take; see
         `BaseCheckpointSaver.stored_bytes`.
 
         Raises:

@@ -112,7 +112,8 @@ class SqlSaver(SqlPruner):
                     self._add_writes(session, namespace, commit.id, commit.carried)
                 if commit.taken:
                     take_posts(session, thread_id, commit)
-                # Nobody else has this state, so it does not matter if the transaction fails.
+                # If the transaction fails, the state has the id of a checkpoint that is not stored,
+                # so that no other commit is taken to build on it.
                 states[ns] = apply_commit(state, whole, rows, seq)
                 must_prune |= is_due(state)
         for commit in commits:

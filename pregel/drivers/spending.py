@@ -55,8 +55,8 @@ def _record_keys(number: int) -> tuple[str, str]:
 
 
 def _find_records(place: str, records: Iterable[tuple[str, Any]]) -> dict[int, Amounts]:
-    """Return what was reserved beside a checkpoint, or spent instead, by number. Numbers are left
-    out: of calls that were refused, and of those whose process died before they were recorded.
+    """Return what was reserved beside a checkpoint, or spent instead, by number. Some numbers are
+    missing: those of calls that were refused, or whose process died before they were recorded.
 
     Args:
         records: what effects have returned, by the ids of their records.

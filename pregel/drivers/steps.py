@@ -49,7 +49,7 @@ class Waits(Protocol):
         """Context manager: a lock that all who name this key share."""
 
     def ask(self, store: Any, method: str, *args: Any) -> Any:
-        """What a method of a checkpointer or a cache gives that has an async twin."""
+        """Call a method of a checkpointer or a cache, or its async twin."""
 
     def call(self, future: Any) -> Any:
         """The end of a `@task` call, however it ends."""
