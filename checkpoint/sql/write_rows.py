@@ -96,8 +96,10 @@ def build_rows(
         # deleted.
         shown = {**state.values, **values}
         versions, seen = {**state.versions, **versions}, {**state.seen, **seen}
-        # Each time: the first commit of a run may have changed everything, the next ones little.
-        reach = find_reach((shown, versions, seen), own)
+        # Again where it may be another: the first commit of a run may have changed everything, the
+        # next ones little.
+        if reach > 1 or 2 * len(own[1]) < len(versions):
+            reach = find_reach((shown, versions, seen), own)
     inline: Sequence[TaskWrites | PackedTask] = commit.writes if state.id else ()
     writes = None
     if inline and long_values:
