@@ -375,7 +375,8 @@ Tables = tuple[Mapping[str, ChannelValue | None], dict[str, int], dict[str, dict
 
 
 def find_reach(complete: Tables, own: Tables) -> int:
-    """Return how far from a complete row the next one is: the rows between hold as much as it.
+    """Return how far from a complete row the next one is: the rows between hold half as much
+    again.
 
     Args:
         complete: the complete tables.
@@ -383,7 +384,7 @@ def find_reach(complete: Tables, own: Tables) -> int:
     """
     values, versions, seen = complete
     entries = len(values) + len(versions) + sum(map(len, seen.values()))
-    return min(KEYFRAME, entries // max(sum(map(len, own)), 1))
+    return min(KEYFRAME, 3 * entries // max(2 * sum(map(len, own)), 1))
 
 
 def unpack_tables(key: ThreadKey, row: CheckpointRow) -> Tables:

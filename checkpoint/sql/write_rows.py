@@ -96,9 +96,7 @@ def build_rows(
         # deleted.
         shown = {**state.values, **values}
         versions, seen = {**state.versions, **versions}, {**state.seen, **seen}
-        # Again where it may be another: the first commit of a run may have changed everything, the
-        # next ones little.
-        if reach > 1 or 8 * len(own[1]) < len(versions):
+        if len(versions) != len(state.versions):  # the tables have grown
             reach = find_reach((shown, versions, seen), own)
     inline: Sequence[TaskWrites | PackedTask] = commit.writes if state.id else ()
     writes = None

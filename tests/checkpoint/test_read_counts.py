@@ -255,22 +255,6 @@ def test_a_history_is_the_same_to_who_has_written_it_and_to_who_has_not(tmp_path
                     assert saver.get_tuple(each.config).pending_writes == each.pending_writes
 
 
-def test_rows_stay_small_after_a_step_that_has_changed_everything(saver):
-    """The first step of a run tells nothing of those to come: tables of 200 channels are repeated seldom."""
-    names = [f"k{number}" for number in range(200)]
-    graph = chain_of(
-        TypedDict("Wide", dict.fromkeys(names, int)),
-        all=lambda state: dict.fromkeys(names, 1),
-        one=lambda state: {"k0": state["k0"] + 1},
-    )
-    graph.add_conditional_edges("one", lambda state: "one" if state["k0"] < 60 else END)
-    app, thread = graph.compile(checkpointer=saver, interrupt_before=["all"]), thread_config("wide")
-    app.invoke(dict.fromkeys(names, 0), thread)
-    before = saver.stored_bytes(["wide"])
-    app.invoke(None, thread)
-    assert saver.stored_bytes(["wide"]) - before < 5 * before + 60 * 250
-
-
 def test_steps_made_again_and_again_leave_few_deltas_to_read(tmp_path, monkeypatch):
     """Each fork starts from the checkpoint before the head, whose value its writer still knows as a part of the
     head's."""
