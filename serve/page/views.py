@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from inspect import Parameter, signature
 from typing import Any, Final
@@ -158,27 +159,26 @@ class Views(Handlers):
         return min(begins, default=None)
 
     async def _work(self, function: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+        except NotImplementedError as error:
+            why = f"the views need a checkpointer with sync methods: {error}"
+            raise Refused(501, why) from error
+        except (NotThereError, ValueError) as error:  # also: deleted while it was read
+            raise Refused(404, str(error)) from error
 
 
 def _read(known: _Known, ask: Ask, is_newest: bool, busy_since: float | None) -> Any:
     app = known.pages.app
-    try:
-        if not known.index.is_whole and is_newest:
-            newest = ThreadIndex(known.index.thread_id)
-            newest.refresh(app, NEWEST)
-            try:
-                return ask(ThreadPages(app, newest, busy_since))
-            except NotThereError:
-                pass  # it is older
-        with known.lock:
-            known.index.refresh(app)
-            known.pages.busy_since = busy_since
-            return ask(known.pages)
-    except NotImplementedError as error:
-        raise Refused(501, f"the views need a checkpointer with sync methods: {error}") from error
-    except (NotThereError, ValueError) as error:  # deleted while it was read
-        raise Refused(404, str(error)) from error
+    if not known.index.is_whole and is_newest:
+        newest = ThreadIndex(known.index.thread_id)
+        newest.refresh(app, NEWEST)
+        with suppress(NotThereError):  # it is older
+            return ask(ThreadPages(app, newest, busy_since))
+    with known.lock:
+        known.index.refresh(app)
+        known.pages.busy_since = busy_since
+        return ask(known.pages)
 
 
 def _drawing(svg: str) -> Response:

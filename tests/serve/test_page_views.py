@@ -58,6 +58,9 @@ def test_a_thread_on_which_nothing_ran_has_no_views(stack):
     client = serve_thread(stack, threads.asking())
     client.post("/threads", json={"thread_id": "new"}).raise_for_status()
     assert client.get("/page/threads/new/steps").json()["detail"] == "no graph has run on this thread yet"
+    client.post("/threads", json={"thread_id": "empty", "metadata": {"graph_id": "g"}}).raise_for_status()
+    report = client.get("/page/threads/empty/report")
+    assert report.status_code == 404 and "empty" in report.json()["detail"]
     assert client.get("/page/threads/t/steps").json()["count"] == 0  # its graph is known, and has stored nothing
     assert client.get("/page/threads/other/steps").status_code == 404
 
