@@ -4,6 +4,7 @@ and what was posted to it. Values of Python are written so that they come back e
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -86,7 +87,8 @@ async def _steps(saver: BaseCheckpointSaver, id: str) -> AsyncIterator[Record]:
             "writes": [[*write] for write in each.pending_writes or ()],
         }
         parent = each.parent_config and coordinates(each.parent_config)[2]
-        yield {"namespace": ns, "parent": parent, **to_json(told, saver.serde)}
+        form = await asyncio.to_thread(to_json, told, saver.serde)  # it may be large
+        yield {"namespace": ns, "parent": parent, **form}
 
 
 async def import_thread(saver: BaseCheckpointSaver, id: str, file: ThreadFile) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from ...pregel.app import Pregel
 from ...pregel.types import StateUpdate
@@ -42,7 +43,7 @@ from ..records import (
     select,
     sort,
 )
-from ..service import config_of, graph_assistant, refusing
+from ..service import answer, config_of, graph_assistant, refusing
 from ..transfer import export_thread
 
 LOG: Final = logging.getLogger("stategraph.serve")
@@ -213,11 +214,12 @@ class Threads(Handlers):
             raise Refused(501, str(error)) from None
 
     @route("GET /threads/{thread_id}/export")
-    async def export(self, thread: Record) -> Record:
+    async def export(self, thread: Record) -> Response:
         """Send a thread with its whole history, as `POST /threads/import` takes it."""
         async with self._records.lock("threads", thread["thread_id"]):
             await self._refuse_busy(thread["thread_id"])
-            return await export_thread(self._service.saver, thread)
+            found = await export_thread(self._service.saver, thread)
+        return await asyncio.to_thread(answer, found)  # other requests are answered meanwhile
 
     @route("POST /threads/search")
     async def search(self, owner: User, body: ThreadSearch) -> list[Record]:

@@ -1,6 +1,7 @@
 """A thread as one file: exported, imported by an operator elsewhere, and gone on with there."""
 
 import json
+import threading
 
 import pytest
 from in_process import asking
@@ -9,7 +10,8 @@ from serving import opened
 
 from stategraph import START, StateGraph, interrupt
 from stategraph.checkpoint.memory import InMemorySaver
-from stategraph.serve import create_app
+from stategraph.serve import create_app, transfer
+from stategraph.serve.routes import threads
 
 OPERATOR = {"x-user": "ops"}
 ANN = {"x-user": "ann"}
@@ -123,6 +125,26 @@ async def test_only_operators_import_and_a_damaged_file_leaves_nothing():
             assert refused.status_code == 422, refused.text
             assert (await client.get("/threads/u", headers=OPERATOR)).status_code == 404
             assert [each async for each in saver.alist({"configurable": {"thread_id": "u"}})] == []
+
+
+async def test_while_a_long_thread_is_exported_other_requests_are_answered(monkeypatch):
+    """What takes long is done on threads: the values of each step, and the file."""
+    loop, on_loop = threading.current_thread(), []
+
+    def note(name, function):
+        def call(*args, **options):
+            if threading.current_thread() is loop:
+                on_loop.append(name)
+            return function(*args, **options)
+
+        return call
+
+    async with asking(app_of({})) as client:
+        await paused(client)
+        monkeypatch.setattr(transfer, "to_json", note("to_json", transfer.to_json))
+        monkeypatch.setattr(threads, "answer", note("answer", threads.answer))
+        assert (await client.get("/threads/t/export", headers=ANN)).status_code == 200
+    assert on_loop == ["to_json"]  # of the posts, which are few
 
 
 async def test_an_import_leaves_a_thread_alone_that_the_server_does_not_know():
