@@ -169,15 +169,9 @@ class CheckpointTuple(WithAttributes, _CheckpointItems):
 
 class LoadedTuple(CheckpointTuple):
     """A checkpoint as read, with what its checkpointer wants to know again when the run that starts
-    from it commits; see `Commit.saver_state`.
-
-    Attributes:
-        head: the id of the newest checkpoint of its namespace when it was read; None if that is
-            not known.
-    """
+    from it commits; see `Commit.saver_state`."""
 
     saver_state: Any = None
-    head: str | None = None
 
 
 NS_END = ":"

@@ -175,7 +175,7 @@ def read_checkpoint(
     state.size = namespace.size
     if recent is not None:
         recent.fill(namespace.id, [state.values])
-    stored = StoredCheckpoint(chain[0], body, state, [], namespace.head_id)
+    stored = StoredCheckpoint(chain[0], body, state, [])
     fill_values(session, key, namespace.id, state.values.items())
     state.settle()
     if recent is not None:

@@ -167,7 +167,6 @@ class SqlReader(BuiltinSaver):
             [(task_id, name, loads(blob)) for task_id, name, blob in collect_writes(found.tasks)],
             spans=spans_of(found.tasks),
             revision=state.revision,
-            head=found.head,
         )
 
     # -- many checkpoints ---------------------------------------------------------------------

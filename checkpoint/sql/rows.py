@@ -228,14 +228,12 @@ class CheckpointBody(NamedTuple):
 
 @dataclass(slots=True)
 class StoredCheckpoint:
-    """A checkpoint as read, with what its tasks wrote, and the id of the newest one of its
-    namespace, if that is known."""
+    """A checkpoint as read, with what its tasks wrote."""
 
     row: CheckpointRow
     body: CheckpointBody
     state: MaterializedState
     tasks: list[TaskWrites]
-    head: str | None = None
 
 
 # -- bytes -----------------------------------------------------------------------------------------
@@ -350,7 +348,8 @@ def pack_body(
             form, payload = value.blob
             entries[name] = (None if form == FORMAT else form, payload)
     tasks = [*map(tuple, own_writes if writes is None else writes)]
-    packed = (form_in_row(metadata[0]), metadata[1])
+    form, payload = metadata
+    packed = (None if form == FORMAT else form, payload)  # a call less at each step
     content = [ts, v, packed, parent_revision, updated, entries, versions, seen, tasks]
     return key.pack("checkpoint", [checkpoint_id, parent_id, complete], content)
 

@@ -96,8 +96,8 @@ def build_rows(
         # deleted.
         shown = {**state.values, **values}
         versions, seen = {**state.versions, **versions}, {**state.seen, **seen}
-        if len(versions) != len(state.versions):  # the tables have grown
-            reach = find_reach((shown, versions, seen), own)
+        # Each time: the first commit of a run may have changed everything, the next ones little.
+        reach = find_reach((shown, versions, seen), own)
     inline: Sequence[TaskWrites | PackedTask] = commit.writes if state.id else ()
     writes = None
     if inline and long_values:

@@ -13,6 +13,7 @@ import pytest
 from kit import cluster
 from kit.effect_kills import KINDS, PLACES, WAYS
 from kit.graphs import CONFIG, EMPTY, Log, chain_of, thread_config
+from kit.places import Failed, calling
 
 from stategraph import (
     START,
@@ -274,8 +275,9 @@ def test_thirty_tools_that_fail_after_they_have_acted(drive, saver, kind, reques
     assert len({*received}) == requests and asked == questions
 
 
-def test_two_hundred_and_nine_calls_whose_responses_were_lost_are_not_made_again_by_a_replay(saver):
-    """agent-framework#3938: the node fails behind its calls, and the resume makes all of them again."""
+@pytest.fixture
+def trading():
+    """A graph whose node makes 209 calls, and fails behind them once; and what has arrived."""
     received = Counter()
     failures = [RuntimeError("lost")]
 
@@ -290,10 +292,27 @@ def test_two_hundred_and_nine_calls_whose_responses_were_lost_are_not_made_again
             raise failures.pop()
         return {"log": found}
 
-    app = one_call(node, saver)
+    return chain_of(Log, pay=node), received
+
+
+def test_two_hundred_and_nine_calls_whose_responses_were_lost_are_not_made_again_by_a_replay(trading, saver):
+    """agent-framework#3938: the node fails behind its calls, and the resume makes all of them again."""
+    graph, received = trading
+    app = graph.compile(saver)
     with pytest.raises(RuntimeError):
         app.invoke(EMPTY, CONFIG)
     assert len(app.invoke(None, CONFIG)["log"]) == 209
+    assert received == dict.fromkeys(range(209), 1)
+
+
+@pytest.mark.parametrize("place", ["workers", "server"])
+def test_workers_and_servers_do_not_make_them_again_either(trading, place, request):
+    graph, received = trading
+    url = request.getfixturevalue("postgres") if place == "workers" else ""
+    with calling(place, graph.compile(), url) as call:
+        with pytest.raises(Failed):
+            call("t", EMPTY)
+        assert len(call("t", None)["log"]) == 209
     assert received == dict.fromkeys(range(209), 1)
 
 

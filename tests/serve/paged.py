@@ -215,7 +215,7 @@ class Relay:
         self._server = ("127.0.0.1", urlsplit(url).port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._open = []
+        self._open, self._threads = [], []
         self._is_cut = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -231,7 +231,8 @@ class Relay:
             far = socket.create_connection(self._server)
             self._open += [near, far]
             for source, target in ((near, far), (far, near)):
-                threading.Thread(target=self._copy, args=(source, target), daemon=True).start()
+                self._threads.append(threading.Thread(target=self._copy, args=(source, target), daemon=True))
+                self._threads[-1].start()
 
     @staticmethod
     def _copy(source: socket.socket, target: socket.socket):
@@ -253,8 +254,12 @@ class Relay:
         self._is_cut = False
 
     def close(self):
-        self.cut()
         self._listener.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join()
+        for each in self._open:
+            each.close()
 
 
 @contextlib.contextmanager
