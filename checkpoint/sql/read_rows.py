@@ -189,25 +189,24 @@ class RecentValues:
     def fill(self, namespace_id: int, states: Iterable[dict[str, ChannelValue]]) -> None:
         """Put values that are known in place of those not yet read. A value is known by the
         checkpoint that wrote it and by the digest of its row; or as the opening of a newer one."""
-        whole: dict[str, bytearray] = {}
+        openings: dict[int, dict[tuple[int, bytes], tuple[SharedBlob, int]]] = {}
         for values in states:
             for name, value in values.items():
                 if value.owner is None or value.base is not None:
                     continue
+                wanted = value.owner, value.digest
                 for owner in (value.owner, SELF):
                     known = self._values.get((namespace_id, name, owner))
                     if known is None or known.blob is None:
                         continue
-                    if (known.owner, known.digest) == (value.owner, value.digest):
+                    if (known.owner, known.digest) == wanted:
                         values[name] = known
                         break
-                    opening = known.find_opening(value.owner, value.digest)
-                    if opening is not None:
-                        if name not in whole:
-                            whole[name] = SharedBlob.share(known.blob).buffer
-                        shared, deltas = opening
-                        value.base = shared._replace(buffer=whole[name])
-                        value.whole, value.deltas = known.whole, deltas
+                    if id(known) not in openings:
+                        openings[id(known)] = known.find_openings()
+                    if wanted in openings[id(known)]:
+                        value.base, number = openings[id(known)][wanted]
+                        value.whole, value.deltas = known.whole, known.deltas[:number]
 
     def _drop(self, place: tuple[int, str, int]) -> None:
         value = self._values.pop(place, None)

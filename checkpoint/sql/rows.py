@@ -134,24 +134,26 @@ class ChannelValue:
         form, payload = self.base
         return form, apply_deltas(payload, [each.delta for each in self.deltas])
 
-    def find_opening(
-        self, owner: int, digest: bytes
-    ) -> tuple[SharedBlob, Sequence[ValueDelta]] | None:
-        """Return an older value and its deltas, if all deltas since have only added to its end. Its
-        buffer is to be filled in."""
+    def find_openings(self) -> dict[tuple[int, bytes], tuple[SharedBlob, int]]:
+        """Return, by owner and digest, the older values to which all deltas since have only added
+        at the end, and how many deltas lead to each."""
         assert self.blob is not None
+        found: dict[tuple[int, bytes], tuple[SharedBlob, int]] = {}
+        buffer: bytearray | None = None
         for number in range(len(self.deltas) - 1, 0, -1):
-            base, base_digest, delta = self.deltas[number]
+            owner, digest, delta = self.deltas[number]
             older = self.deltas[number - 1].delta
             opening, _, front, back, _, *edits = unpack_view(delta)
             if back or edits or not opening or length_after(older) != opening + front:
                 break
-            if (base, base_digest) == (owner, digest):
-                before = unpack_view(older)[1]
-                if len(before) == opening:
-                    shared = SharedBlob(self.blob[0], before, bytearray(), OPENING + front)
-                    return shared, self.deltas[:number]
-        return None
+            before = unpack_view(older)[1]
+            if len(before) == opening:
+                buffer = SharedBlob.share(self.blob).buffer if buffer is None else buffer
+                found[owner, digest] = (
+                    SharedBlob(self.blob[0], before, buffer, OPENING + front),
+                    number,
+                )
+        return found
 
     def read_tail(self, size: int) -> Blob:
         """Return at least the last bytes of the value, if it has so many; see `read`."""
