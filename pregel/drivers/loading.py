@@ -47,13 +47,17 @@ def _made_under(found: Any) -> str | None:
 
 
 def _find_before(saver: Any, effect: Load, config: Any, waits: Waits) -> Steps[Any]:
-    """The newest checkpoint that is older than a given one; None if there is none."""
+    """The newest checkpoint that is older than a given one; None if there is none. If that one has
+    been pruned nobody knows what is older."""
     before, older = effect.before, None
-    if effect.saver is not None and effect.saver is not saver:
+    keeper = effect.saver or saver
+    if (yield waits.ask(keeper, "get_tuple", before)) is None:
+        before = None
+    elif keeper is not saver:
         # Ids of two savers have no common order: what is older is told by the whole graph's
         # history, which the other saver keeps.
         whole = address(coordinates(config)[0], "")
-        older = yield waits.ids_before(effect.saver, whole, before)
+        older = yield waits.ids_before(keeper, whole, before)
         before = None
     ancestry = None if effect.branch is None else Ancestry(*effect.branch, waits)
     while True:

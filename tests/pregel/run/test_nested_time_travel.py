@@ -328,6 +328,15 @@ def test_after_edits_of_an_old_checkpoint_a_history_is_what_it_was_there(drive, 
     assert drive.invoke(app, None, made if by_config else CONFIG)["log"] == [[1], [1, 2], [1, 2, 3]]
 
 
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_a_thread_goes_on_whose_edited_checkpoint_is_pruned(drive, kept):
+    """What its memory was there is gone as well: it goes on from what is kept of it."""
+    app = counting(drive)
+    edit_once(drive, app, at(drive, app, 2))
+    app.checkpointer.prune(["t"], keep_last=kept)
+    assert [each[-1] for each in drive.invoke(app, None, CONFIG)["log"]] == [1, 2, 3]
+
+
 # -- what does not hold yet -----------------------------------------------------------------------------------------
 
 
