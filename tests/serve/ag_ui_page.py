@@ -75,7 +75,7 @@ class Page:
         if event.type is EventType.STATE_SNAPSHOT:
             self.state = event.snapshot
         elif event.type is EventType.STATE_DELTA:
-            self.state = jsonpatch.apply_patch(self.state, [each.model_dump() for each in event.delta])
+            self.state = jsonpatch.apply_patch(self.state, [each.model_dump(by_alias=True, exclude_unset=True) for each in event.delta])
         elif event.type is EventType.MESSAGES_SNAPSHOT:
             shown = {each.id: each for each in event.messages}
             held = [shown.pop(each.id) for each in self.messages if each.id in shown]

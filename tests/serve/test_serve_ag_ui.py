@@ -17,7 +17,7 @@ from serving import Gates, make_flow, serving
 
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.serve import create_app
-from stategraph.serve.protocols.ag_ui.json_patch import diff
+from stategraph.serve.protocols.ag_ui.events import AgUiEvents
 from stategraph.store.sqlite import SqliteStore
 
 
@@ -323,6 +323,9 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text("ab/~", max_size=2), VALUES), st.dictionaries(st.text("ab/~", max_size=2), VALUES))
 def test_a_patch_makes_the_new_value_of_the_old(old, new):
-    made = apply_patch(old, [*diff(old, new)])
+    sent = AgUiEvents("t", "r")
+    [snapshot] = sent.of("values", old)
+    deltas = [each for event in sent.of("values", new) for each in event.delta]
+    made = apply_patch(snapshot.snapshot, [each.model_dump(by_alias=True, exclude_unset=True) for each in deltas])
     assert repr(sorted(made.items(), key=str)) == repr(sorted(new.items(), key=str)) or made == new
-    assert [*diff(made, new)] == []
+    assert [*sent.of("values", made)] == []

@@ -38,11 +38,11 @@ from ag_ui.core import (
     ToolMessage,
 )
 from ag_ui.core.version import PROTOCOL_VERSION
+from jsonpatch import make_patch
 
 from ....checkpoint.base import INTERRUPT, SLEEP
 from ...json_messages import CallPiece, calls_of, role_of, text_of
 from ...questions import prompt_of
-from .json_patch import diff
 from .messages import from_graph
 
 MESSAGES: Final = "messages"
@@ -135,7 +135,7 @@ class AgUiEvents:
             yield from self._correct()
         if self._state is _UNKNOWN:
             yield StateSnapshotEvent(snapshot=state)
-        elif delta := [*diff(self._state, state)]:
+        elif delta := make_patch(self._state, state).patch:
             yield StateDeltaEvent.model_validate({"delta": delta})
         self._state = state
 
