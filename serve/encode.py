@@ -6,13 +6,14 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date
 from typing import Any, Final
 
 import orjson
 
+from ..checkpoint.base import INTERRUPT
 from ..pregel.types import Interrupt, PregelTask, Send, StateSnapshot
 from .json_messages import for_clients
 
@@ -150,6 +151,13 @@ def describe_snapshot(state: StateSnapshot) -> dict[str, Any]:
         "checkpoint_id": own and own["checkpoint_id"],
         "parent_checkpoint_id": parent and parent["checkpoint_id"],
     }
+
+
+def with_questions(values: Any, questions: Sequence[Interrupt]) -> Any:
+    """Return a state with the open questions of its thread, as a run that pauses returns it."""
+    if not questions:
+        return values
+    return {**(values if isinstance(values, dict) else {}), INTERRUPT: [*questions]}
 
 
 def describe_interrupts(state: StateSnapshot) -> dict[str, Any]:

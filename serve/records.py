@@ -332,6 +332,13 @@ class Records:
         thread."""
         return await self.search("unfinished", *thread_id, sort_by="created_at", sort_order="asc")
 
+    async def delete(self, kind: Kind, id: str, within: Kind | None = None) -> None:
+        """Delete a record, and all records of a kind that belong to it."""
+        async with self.lock(kind, id):
+            await self.put((kind, id, None))
+            if within is not None:
+                await self.delete_within(within, id)
+
     async def delete_within(self, kind: Kind, *within: str) -> None:
         """Delete all records of a kind that belong to another record."""
         found = await self._store.asearch(_space(kind, *within), limit=ALL)

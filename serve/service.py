@@ -29,12 +29,13 @@ from ..pregel.types import StateSnapshot
 from ..store.base import BaseStore
 from .authorize import LangGraphAuth, known_user
 from .body_fields import Spelling
-from .encode import decode, encode
+from .encode import decode, encode, with_questions
 from .errors import Refused
+from .json_messages import for_clients
 from .limits import MEGABYTE, Limits, OpenRequests, user_of
 from .records import Record, Records, may_see, now
 from .runs.runner import Runner
-from .runs.thread_runs import ThreadNews
+from .runs.thread_runs import ThreadNews, find_run
 from .webhooks import Allowed
 
 Auth = Callable[[Request], Awaitable[str | None] | str | None]
@@ -205,6 +206,30 @@ class Service:
         if app is None:
             return None
         return await app.aget_state(config_of(thread["thread_id"], at), subgraphs=subgraphs)
+
+    async def status_of(self, run: Record) -> str:
+        """Return the current status of a run, given by its record when it was begun; "interrupted"
+        if it was deleted since."""
+        found = await find_run(self.records, self.runs, run["run_id"], run["thread_id"])
+        return "interrupted" if found is None else await self.runs.status(found)
+
+    async def result_of(self, run: Record) -> bytes:
+        """Wait for the end of a run, and return the state at its end with its questions, as JSON;
+        the thread's present state if the former is not kept any more.
+
+        Raises:
+            Refused: its thread was deleted meanwhile, and another user has made one with the same
+                id; or the server stops, or does not serve the graph.
+        """
+        body = await self.runs.answer(run)
+        if body is not None:
+            return body
+        state = await self.graph(run["graph_id"]).aget_state(config_of(run["thread_id"]))
+        # Looked for last, so that the state cannot be that of another user's thread.
+        thread = await self.records.find("threads", run["thread_id"])
+        if thread is not None and not may_see(thread, run["owner"]):
+            raise Refused(404, f"the run {run['run_id']!r} was deleted with its thread")
+        return encode(for_clients(with_questions(state.values, state.interrupts)))
 
     async def body(self, request: Request, kind: type[Asked]) -> Asked:
         """Read and validate the body of a request.

@@ -196,7 +196,8 @@ STATEMENTS = {
     "namespaces_of": f"{_SPACE} WHERE id = ANY($1::bigint[])",
     "stored_bytes": " + ".join(
         f"(SELECT coalesce(sum(length({data})), 0) FROM stategraph_{table} "
-        "WHERE space = ANY($1::bigint[]))"
+        "WHERE space IN (SELECT id FROM stategraph_spaces WHERE sha256(thread_id) IN "
+        "(SELECT sha256(id) FROM unnest($1::bytea[]) AS wanted (id))))"
         for table, data in (("checkpoints", "body"), ("values", "data"), ("writes", "data"))
     ).join(("SELECT ", "")),
     "labelled": "SELECT space FROM stategraph_labels WHERE label IN ($1, $2) LIMIT $3",

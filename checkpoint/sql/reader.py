@@ -280,8 +280,7 @@ class SqlReader(BuiltinSaver):
             StorageError: the database cannot be read.
         """
         with self._session(write=False) as session:
-            ids = [row[0] for each in thread_ids for row in session.rows("namespaces", str(each))]
-            ((size,),) = session.rows("stored_bytes", ids)
+            ((size,),) = session.rows("stored_bytes", [*map(str, thread_ids)])
         return int(size)
 
     def _begin_list(

@@ -102,7 +102,8 @@ STATEMENTS = {
     "namespaces_of": f"{SPACE} WHERE id IN (SELECT value FROM json_each(?))",
     "stored_bytes": " + ".join(
         f"(SELECT coalesce(sum(length({data})), 0) FROM {table} "
-        "WHERE space IN (SELECT value FROM json_each(?1)))"
+        "WHERE space IN (SELECT id FROM spaces WHERE thread_id IN "
+        "(SELECT value FROM json_each(?1))))"
         for table, data in (("checkpoints", "body"), ("channel_values", "data"), ("writes", "data"))
     ).join(("SELECT ", "")),
     "labelled": "SELECT space FROM labels WHERE label IN (?, ?) LIMIT ?",

@@ -76,8 +76,7 @@ async def _remove(service: Service, user: str) -> AsyncIterator[tuple[str, Any]]
     """Remove what is found now. Schedules come first, since they begin runs."""
     records, threads = service.records, Threads(service)
     for schedule in await _owned(service, "crons", user):
-        async with records.lock("crons", schedule["cron_id"]):
-            await records.put(("crons", schedule["cron_id"], None))
+        await records.delete("crons", schedule["cron_id"])
         yield "schedules", schedule["cron_id"]
     for thread in await _owned(service, "threads", user):
         id = thread["thread_id"]
@@ -89,9 +88,7 @@ async def _remove(service: Service, user: str) -> AsyncIterator[tuple[str, Any]]
         yield "threads", id
     for assistant in await _owned(service, "assistants", user):
         id = assistant["assistant_id"]
-        async with records.lock("assistants", id):
-            await records.put(("assistants", id, None))
-            await records.delete_within("versions", id)
+        await records.delete("assistants", id, "versions")
         yield "assistants", id
     store = service.store
     own = [] if user in NOBODYS else await store.alist_namespaces(prefix=(user,), limit=ALL)

@@ -108,9 +108,7 @@ class Assistants(Handlers):
         id = (await self._own(assistant_id, owner))["assistant_id"]
         if request.query_params.get("delete_threads") == "true":
             raise Refused(422, "delete_threads is not offered: delete the threads one by one")
-        async with self._records.lock("assistants", id):
-            await self._records.put(("assistants", id, None))
-            await self._records.delete_within("versions", id)
+        await self._records.delete("assistants", id, "versions")
 
     @route("POST /assistants/{assistant_id}/versions")
     async def versions(self, assistant: Record, body: AssistantSearch) -> list[Record]:

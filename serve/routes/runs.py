@@ -11,15 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..bodies import BatchBody, CancelBody, CancelQuery, JoinQuery, RunBody, RunQuery
-from ..encode import encode
 from ..errors import Refused
 from ..events.event import encode_events, read_id, stream
 from ..handlers import Handlers, User, route
-from ..json_messages import for_clients
 from ..records import Record, may_see, select
 from ..runs.new_runs import begin_run
 from ..runs.thread_runs import find_run
-from ..service import answer, config_of
+from ..service import answer
 
 
 class RunRoutes(Handlers):
@@ -49,35 +47,17 @@ class RunRoutes(Handlers):
         record = await begin_run(self._service, body, thread_id, owner)
         if body.on_disconnect == "cancel":
             await self._wait_or_cancel(record, request)
-        return _json(await self._answer(record), _location(record, "/join"))
+        return _json(await self._service.result_of(record), _location(record, "/join"))
 
     async def _wait_or_cancel(self, record: Record, request: Request) -> None:
         """Wait until a run ends; cancel it if the client disconnects first."""
-        ends = asyncio.ensure_future(self._answer(record))
+        ends = asyncio.ensure_future(self._service.result_of(record))
         gone = asyncio.ensure_future(_disconnect(request))
         await asyncio.wait([ends, gone], return_when=asyncio.FIRST_COMPLETED)
         gone.cancel()
         if not ends.done():
             await self._runs.cancel(record, "interrupt")
         await ends
-
-    async def _answer(self, record: Record) -> bytes:
-        """Return the state at the end of a run.
-
-        Raises:
-            Refused: its thread was deleted meanwhile, and another user has made one with the same
-                id; or the server stops, or does not serve the graph.
-        """
-        body = await self._runs.answer(record)
-        if body is not None:
-            return body
-        app = self._service.graph(record["graph_id"])
-        state = await app.aget_state(config_of(record["thread_id"]))
-        # Looked for last, so that the state cannot be that of another user's thread.
-        thread = await self._records.find("threads", record["thread_id"])
-        if thread is not None and not may_see(thread, record["owner"]):
-            raise Refused(404, f"the run {record['run_id']!r} was deleted with its thread")
-        return encode(for_clients(state.values))
 
     @route("POST /threads/{thread_id}/runs/stream", "POST /runs/stream")
     async def stream(self, owner: User, body: RunBody, thread_id: str | None) -> Response:
@@ -106,7 +86,7 @@ class RunRoutes(Handlers):
     @route("GET /threads/{thread_id}/runs/{run_id}/join")
     async def join(self, run: Record) -> Response:
         """Send the state at the end of a run."""
-        return _json(await self._answer(run))
+        return _json(await self._service.result_of(run))
 
     @route("GET /threads/{thread_id}/runs/{run_id}/stream", "GET /runs/{run_id}/stream")
     async def join_stream(self, request: Request, run: Record, query: JoinQuery) -> Response:

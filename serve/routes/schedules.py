@@ -97,7 +97,7 @@ class Schedules(Handlers):
         check_modes(self._service, body.stream_mode)
 
         async def merge() -> Record:
-            old = await self._one(cron_id, owner)
+            old = await self._records.get("crons", cron_id, owner=owner)
             new = {**old, **body.settings(), "updated_at": now()}
             new["payload"] = {**old["payload"], **body.run()}
             validate(RunBody, new["payload"])
@@ -109,14 +109,9 @@ class Schedules(Handlers):
         return select(await self._records.change("crons", cron_id, merge), None)
 
     @route("DELETE /runs/crons/{cron_id}")
-    async def delete(self, cron_id: str, owner: User) -> None:
+    async def delete(self, cron: Record) -> None:
         """Delete a schedule; its runs stay."""
-        async with self._records.lock("crons", cron_id):
-            await self._one(cron_id, owner)
-            await self._records.put(("crons", cron_id, None))
-
-    async def _one(self, id: str, owner: User) -> Record:
-        return await self._records.get("crons", id, owner=owner)
+        await self._records.delete("crons", cron["cron_id"])
 
     async def _put(self, record: Record, old: Record | None = None) -> None:
         id = record["cron_id"]
@@ -181,9 +176,9 @@ class Schedules(Handlers):
             also = Changes([moved], [("crons", id, record)])
             await begin_run(self._service, body, record["thread_id"], owner, run_id, also)
         except Refused as refused:
-            if refused.status in (429, 503):  # busy or stopping: try again later
-                raise
             LOG.warning("the schedule %s was not fired: %s", id, refused.detail)
+            if refused.status in (429, 503):  # too much, or stopping: try again later
+                return moment + timedelta(seconds=RETRY_SECONDS)
             await self._records.put(moved, seen=[("crons", id, record)])
         return after
 

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...checkpoint.base import ERROR, INTERRUPT
+from ...checkpoint.base import ERROR
 from ...pregel.app import Pregel
 from ...pregel.control import RunControl
 from ...pregel.names import COPY
 from ...pregel.types import Command, Interrupt, Send
 from ..body_fields import list_ends
-from ..encode import describe_error, encode
+from ..encode import describe_error, encode, with_questions
 from ..errors import Refused
 from ..events.chunks import ChunkEvents
 from ..events.log import EventLog, KeptBytes
@@ -67,8 +67,7 @@ class Execution:
     def ask(self, questions: Sequence[Interrupt]) -> None:
         """Record the questions with which it has paused: the last values that were sent may lack
         some."""
-        values = self.result if isinstance(self.result, dict) else {}
-        self.result = {**values, INTERRUPT: [*questions]}
+        self.result = with_questions(self.result, questions)
 
     def fail(self, error: BaseException) -> None:
         """Record an exception that the graph has raised, and send it to the readers."""

@@ -24,14 +24,14 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from ...checkpoint.base import ERROR, INTERRUPT
+from ...checkpoint.base import ERROR
 from ...checkpoint.errors import StorageError
 from ...checkpoint.integrity import Integrity
 from ...pregel.app import Pregel
 from ...pregel.errors import ThreadBusyError
 from ...workers import JobResult, Queue, When
 from ...workers.jobs import LISTED, OPEN, Status, check_config
-from ..encode import describe_error, encode
+from ..encode import describe_error, encode, with_questions
 from ..errors import Refused
 from ..events.chunks import engine_mode
 from ..events.event import Events
@@ -226,11 +226,7 @@ class FleetRuns(Runner):
             return None
         if found.error is not None:
             return encode({ERROR: describe_error(found.error)})
-        value = for_clients(found.value)
-        if not found.interrupts:
-            return encode(value)
-        values = value if isinstance(value, dict) else {}
-        return encode({**values, INTERRUPT: [*found.interrupts]})
+        return encode(for_clients(with_questions(found.value, found.interrupts)))
 
     async def _end_of(self, record: Record) -> JobResult | None:
         """Wait for the end of a run, and settle it. Return the result of its job; None if the queue

@@ -29,6 +29,7 @@ from stategraph.prebuilt.tool_node import ToolDecision
 from stategraph.serve import create_app
 from stategraph.serve.protocols.mcp import server as mcp_server
 from stategraph.serve.protocols.mcp.tools import ANSWER, make_form, make_tools
+from stategraph.serve.runs.in_process import Runs
 from stategraph.store.sqlite import SqliteStore
 
 
@@ -252,6 +253,19 @@ def test_a_call_that_is_cancelled_stops_its_run(url, mode, gates):
         assert (await client.call_tool("double", {"input": 2})).structured_content == {"result": 4}
 
     talk(url, mode, session)
+
+
+def test_a_result_that_is_not_in_memory_any_more_is_read_from_the_thread(url, mode, monkeypatch):
+    answer = Runs.answer
+
+    async def forget(self, record):
+        await answer(self, record)
+        self._ended.drop(record["run_id"])
+
+    monkeypatch.setattr(Runs, "answer", forget)
+    assert call(url, mode, "double", {"input": 2}).structured_content == {"result": 4}
+    asked = call(url, mode, "an_order", {"item": "tea"})
+    assert not asked.is_error and "Not done yet" in text(asked)
 
 
 def test_a_run_that_is_cancelled_elsewhere_is_an_error(url, mode, gates):

@@ -9,7 +9,7 @@ import pytest
 from in_process import asking
 from serving import LONG_AGO, Gates, make_flow
 
-from stategraph.serve import create_app
+from stategraph.serve import Limits, create_app
 from stategraph.serve.records import ROOT
 from stategraph.serve.routes import schedules
 from stategraph.store import InMemoryStore, PutOp, SearchOp
@@ -88,6 +88,21 @@ async def test_an_error_while_firing_is_logged_and_tried_again(fails, monkeypatc
         await until(lambda: runs_of(store))
         [run] = runs_of(store)
     assert run["run_id"].endswith("T07:00:00Z")
+
+
+async def test_a_schedule_that_meets_a_quota_is_logged_without_a_traceback(monkeypatch, caplog):
+    monkeypatch.setattr(schedules, "RETRY_SECONDS", 0.01)
+    store, limits = WatchedStore(), Limits(threads_per_user=1)
+    app = create_app({"flow": make_flow(Gates())}, store=store, auth=lambda _: "ann", limits=limits)
+    async with asking(app) as client:
+        await client.post("/threads", json={"thread_id": "full"})
+        made = await client.post("/runs/crons", json={**DAILY, "on_run_completed": "keep"})
+        store.make_due(made.json()["cron_id"])
+        await client.post("/runs/crons", json={**DAILY, "enabled": False})
+        await until(lambda: "as many threads as you may" in caplog.text)
+        assert "Traceback" not in caplog.text and runs_of(store) == []
+        await client.delete("/threads/full")
+        await until(lambda: runs_of(store))
 
 
 @pytest.mark.parametrize(

@@ -223,15 +223,10 @@ async def _tell(service: Service, record: Record, told: AgUiEvents) -> AsyncIter
             wrong = {"error": "server_stopped", "message": "the next server goes on with the run"}
             yield _ENCODER.encode(failure(wrong))
             return
-        for each in told.end(await _status(service, record)):
+        for each in told.end(await service.status_of(record)):
             yield _ENCODER.encode(each)
     finally:
         service.runs.cancel_soon(record)
-
-
-async def _status(service: Service, record: Record) -> str:
-    found = await service.records.find("runs", record["run_id"], record["thread_id"])
-    return "interrupted" if found is None else str(found["status"])
 
 
 async def _send(events: Any) -> AsyncIterator[str]:

@@ -272,12 +272,11 @@ class McpServer:
             if runs.is_left(run):
                 why = f"the server stops; the next one goes on with the thread {id!r}"
                 return tools.show_error(why, id)
-            ended = await runs.answer(run)
+            values = decode(await self._service.result_of(run))
         finally:
             runs.cancel_soon(run)
-        if ended is None or await runs.status(run) == "interrupted":
+        if await self._service.status_of(run) == "interrupted":
             return tools.show_error("the run was cancelled", id)
-        values = decode(ended)
         if isinstance(values, dict) and (wrong := values.get(ERROR)):
             return tools.show_error(f"{wrong['error']}: {wrong['message']}", id)
         return values
