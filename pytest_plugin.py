@@ -6,10 +6,10 @@ loaded before somebody asks for something. Without it: `-p no:stategraph`.
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -36,11 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "reported even if it does not run (repeatable)",
     )
     group.addoption(
-        "--graph-coverage-dir",
-        metavar="FOLDER",
-        help="draw each graph there as SVG, with what has run",
-    )
-    group.addoption(
         "--graph-coverage-fail-under",
         type=float,
         metavar="PERCENT",
@@ -56,8 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to measure, where that is asked for."""
     asked = config.getoption("--graph-coverage")
-    further = ("--graph-coverage-dir", "--graph-coverage-fail-under")
-    if asked is None and all(config.getoption(option) is None for option in further):
+    if asked is None and config.getoption("--graph-coverage-fail-under") is None:
         return
     config.pluginmanager.register(GraphCoveragePlugin(config, asked or []), "stategraph-coverage")
 
@@ -86,35 +80,22 @@ class GraphCoveragePlugin:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: Any) -> None:
         """Add what has run in a worker of pytest-xdist."""
-        from .testing.coverage import Coverage
-
         sent = getattr(node, "workeroutput", {}).get(SENT)
         if sent is not None:
-            self.coverage.add(Coverage.from_json(sent))
+            self.coverage.add(pickle.loads(sent))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Draw, and fail where too little has run."""
+        """Fail where too little has run."""
         self._stack.close()
         output = getattr(self.config, "workeroutput", None)
         if output is not None:
-            output[SENT] = self.coverage.to_json()
+            output[SENT] = pickle.dumps(self.coverage)
             return
-        folder = self.config.getoption("--graph-coverage-dir")
-        if folder is not None:
-            self._draw(Path(folder))
         least = self.config.getoption("--graph-coverage-fail-under")
         self.failed = least is not None and self.coverage.percent < least
         if self.failed and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def _draw(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        names: dict[str, int] = {}
-        for graph in self.coverage.graphs.values():
-            name = _file_name(graph.model.name)
-            names[name] = number = names.get(name, 0) + 1
-            graph.draw_svg(folder / (f"{name}.svg" if number == 1 else f"{name}-{number}.svg"))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Show what has run."""

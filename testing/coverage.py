@@ -1,12 +1,11 @@
-"""Which nodes, edges and answers of routers of a graph have run: measured, reported and drawn."""
+"""Which nodes, edges and answers of routers of a graph have run: measured and reported."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..checkpoint.serde import Serializer
@@ -23,14 +22,9 @@ from ..pregel.task.observers import EngineObserver, add_observer
 from ..pregel.task.task import Task
 from ..pregel.types import RunnableConfig, Send
 from ..visualize.extract import CompiledGraph, extract
-from ..visualize.labels import TIMES
-from ..visualize.model import GraphEdge, GraphModel, GraphNode
-from ..visualize.svg import Mark, draw_svg
-from ..visualize.text import draw_ascii
+from ..visualize.model import GraphEdge, GraphModel
 from .recording import RecordedRun, RecordedTask
 from .thread_reader import destinations, read_thread
-
-NEVER = "never"
 
 
 class Outcome(NamedTuple):
@@ -52,18 +46,25 @@ class Outcome(NamedTuple):
 
 
 class GraphCoverage:
-    """The coverage of one graph.
+    """The coverage of one graph. It can be pickled, and added to that of another process.
+
+    Args:
+        drawn: the graph as it is drawn.
 
     Attributes:
-        model: the graph as it is drawn.
+        model: it, without the user's objects.
         nodes: how often each node ran, by id; each attempt counts.
         edges: how often each edge was taken, by its ends.
         outcomes: how often each router gave each answer.
         declared: the answers that routers can give, as far as they are declared.
     """
 
-    def __init__(self, model: GraphModel, declared: Sequence[Outcome] = ()) -> None:
-        self.model = model
+    def __init__(self, drawn: GraphModel, declared: Iterable[Outcome] = ()) -> None:
+        nodes, clusters = (
+            [each._replace(metadata={}, data=None) for each in some]
+            for some in (drawn.node_records, drawn.clusters)
+        )
+        self.model: GraphModel = GraphModel(drawn.name, nodes, drawn.edge_records, clusters)
         self.declared: tuple[Outcome, ...] = tuple(declared)
         self.nodes: Counter[str] = Counter()
         self.edges: Counter[tuple[str, str]] = Counter()
@@ -102,8 +103,7 @@ class GraphCoverage:
     @property
     def missed_nodes(self) -> list[str]:
         """Return the ids of the nodes that never ran."""
-        kinds = ("node", "subgraph")
-        return [n.id for n in self.model.node_records if n.kind in kinds and not self.nodes[n.id]]
+        return [id for id in self._all_nodes() if not self.nodes[id]]
 
     @property
     def missed_edges(self) -> list[tuple[str, str]]:
@@ -123,8 +123,9 @@ class GraphCoverage:
         missed = [*self.missed_nodes, *self.missed_edges, *self.missed_outcomes]
         return 100 * (1 - len(missed) / len(everything)) if everything else 100.0
 
-    def _all_nodes(self) -> list[GraphNode]:
-        return [node for node in self.model.node_records if node.kind in ("node", "subgraph")]
+    def _all_nodes(self) -> list[str]:
+        kinds = ("node", "subgraph")
+        return [node.id for node in self.model.node_records if node.kind in kinds]
 
     def missed(self) -> list[str]:
         """All that has not run, in words."""
@@ -141,71 +142,6 @@ class GraphCoverage:
             return _shown(id)
         label = next((node.label for node in self.model.node_records if node.id == id), id)
         return f"{label!r}, which handles the errors of {handled!r}"
-
-    def draw_svg(self, path: str | Path | None = None) -> str:
-        """Return the graph as SVG, with what has run marked; also write it to `path` if given."""
-        nodes = self._all_nodes()
-        marks = {
-            node.id: Mark("done", f"{TIMES}{self.nodes[node.id]:,}")
-            if self.nodes[node.id]
-            else Mark("failed", NEVER)
-            for node in nodes
-        }
-        svg = draw_svg(self._labelled(TIMES), marks=marks)
-        if path is not None:
-            Path(path).write_text(svg, "utf-8")
-        return svg
-
-    def draw_ascii(self, *, width: int = 100) -> str:
-        """The same in plain characters."""
-        model = self._labelled("x")
-        nodes = [
-            node._replace(label=f"{node.label} {self._times(self.nodes[node.id], 'x')}")
-            if node.kind in ("node", "subgraph")
-            else node
-            for node in model.node_records
-        ]
-        return draw_ascii(GraphModel(model.name, nodes, model.edge_records), width=width)
-
-    def _labelled(self, sign: str) -> GraphModel:
-        model, edges = self.model, []
-        for edge in model.edge_records:
-            count = self.edges[edge.source, edge.target]
-            certain = edge.certain and count
-            times = "" if certain else self._times(count, sign)
-            edges.append(edge._replace(label=" ".join(filter(None, (edge.label, times)))))
-        return GraphModel(model.name, model.node_records, edges, model.clusters)
-
-    @staticmethod
-    def _times(count: int, sign: str) -> str:
-        return f"{sign}{count:,}" if count else NEVER
-
-    # -- other processes ---------------------------------------------------------------------------
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain values, for another process to add."""
-        return {
-            "name": self.model.name,
-            "drawn": [list(node[:9]) for node in self.model.node_records],
-            "edges": [list(edge) for edge in self.model.edge_records],
-            "declared": [list(each) for each in self.declared],
-            "ran": dict(self.nodes),
-            "taken": [[*ends, count] for ends, count in self.edges.items()],
-            "given": [[*each, count] for each, count in self.outcomes.items()],
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> GraphCoverage:
-        """What `to_json` has given."""
-        nodes = tuple(GraphNode(*node) for node in data["drawn"])
-        edges = tuple(GraphEdge(*edge) for edge in data["edges"])
-        made = cls(
-            GraphModel(data["name"], nodes, edges), [Outcome(*each) for each in data["declared"]]
-        )
-        made.nodes.update(data["ran"])
-        made.edges.update({(one, two): count for one, two, count in data["taken"]})
-        made.outcomes.update({Outcome(*each): count for *each, count in data["given"]})
-        return made
 
     def add(self, other: GraphCoverage) -> None:
         """Count what has run elsewhere, too."""
@@ -237,7 +173,7 @@ class Coverage:
         key = (program.name, tuple(program.nodes))
         known = self.graphs.get(key)
         if known is None:
-            known = GraphCoverage(extract(app), list(_list_outcomes(program)))
+            known = GraphCoverage(extract(app), _list_outcomes(program))
             self.graphs[key] = known
             for nested in program.nested.values():
                 self.of(nested)
@@ -300,22 +236,6 @@ class Coverage:
             )
             lines += [f"    missed: {what}" for what in graph.missed()]
         return "\n".join(lines)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """As plain values, for another process to add."""
-        return [
-            {"nodes": list(nodes), **graph.to_json()} for (_, nodes), graph in self.graphs.items()
-        ]
-
-    @classmethod
-    def from_json(cls, data: Sequence[Mapping[str, Any]]) -> Coverage:
-        """What `to_json` has given."""
-        made = cls()
-        for each in data:
-            key = (each["name"], tuple(each["nodes"]))
-            made.graphs[key] = GraphCoverage.from_json(each)
-        return made
-
 
 @contextmanager
 def measure_coverage(*apps: CompiledGraph) -> Iterator[Coverage]:
