@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -96,8 +96,3 @@ def register_check(
         return function
 
     return add
-
-
-def explain_missing(needs: tuple[str, ...], given: Mapping[str, bool]) -> str | None:
-    """Why a check cannot be run, or None."""
-    return next((NEEDS[need] for need in needs if not given[need]), None)

@@ -35,7 +35,7 @@ from . import (
     transactions,
 )
 from .asserts import MODES, SYNC, CheckFailed
-from .conformance import CHECKS, GROUPS, Check, explain_missing
+from .conformance import CHECKS, GROUPS, NEEDS, Check
 from .harness import Harness
 from .processes import CannotStart
 
@@ -127,6 +127,9 @@ class SaverChecks:
         """How many bytes the closed storage takes."""
         raise NotImplementedError
 
+    name = ""
+    """In reports; that of the class by default."""
+
     # -- running -----------------------------------------------------------------------------------
 
     def cases(self, only: Collection[str] = ()) -> list[Case]:
@@ -153,14 +156,13 @@ class SaverChecks:
             unittest.SkipTest: it cannot be run; says why.
         """
         check, mode = case
-        reason = self.skip.get(check.name) or explain_missing(check.needs, self._has(check.needs))
-        if reason:
-            raise SkipTest(reason)
+        if check.name in self.skip:
+            raise SkipTest(self.skip[check.name])
         try:
             with Harness(self, folder / "storage", mode, self.seed) as harness:
-                reason = explain_missing(check.needs, _can(harness.saver, check.needs))
-                if reason:
-                    raise SkipTest(reason)
+                for need in check.needs:
+                    if not self._has(harness.saver, need):
+                        raise SkipTest(NEEDS[need])
                 check.run(harness)
         except CannotStart as error:
             raise SkipTest(str(error)) from error
@@ -168,13 +170,14 @@ class SaverChecks:
             error.add_note(f"{check.name} ({mode}, seed {self.seed}): {check.about}")
             raise
 
-    def _has(self, needs: tuple[str, ...]) -> dict[str, bool]:
-        mine, bare = type(self), SaverChecks
-        has = {
-            name: getattr(mine, name) is not getattr(bare, name)
-            for name in ("damage", "full", "size")
-        }
-        return {**dict.fromkeys(needs, True), **has, "durable": self.durable}
+    def _has(self, saver: BaseCheckpointSaver, need: str) -> bool:
+        """Whether the suite or the checkpointer defines itself what a check needs."""
+        if need == "durable":
+            return self.durable
+        base: Any = BaseCheckpointSaver if hasattr(BaseCheckpointSaver, need) else SaverChecks
+        owner: Any = self if base is SaverChecks else saver
+        names = [name for name in (need, f"a{need}") if hasattr(base, name)]
+        return any(getattr(owner, name) != getattr(base, name).__get__(owner) for name in names)
 
     # -- the faces for pytest ----------------------------------------------------------------------
 
@@ -187,42 +190,6 @@ class SaverChecks:
     def test_saver(self, case: Case, tmp_path: Path) -> None:
         """What pytest calls for each."""
         self.run(case, tmp_path)
-
-
-def _can(saver: BaseCheckpointSaver, needs: tuple[str, ...]) -> dict[str, bool]:
-    """Which methods a checkpointer defines itself."""
-    base = BaseCheckpointSaver
-    methods = [need for need in needs if hasattr(base, need)]
-    own = {
-        need: any(
-            _underlying(saver, name) is not getattr(base, name) for name in (need, f"a{need}")
-        )
-        for need in methods
-    }
-    return {**dict.fromkeys(needs, True), **own}
-
-
-def _underlying(saver: Any, method: str) -> Any:
-    found = getattr(saver, method)
-    return getattr(found, "__func__", found)
-
-
-class FunctionSuite(SaverChecks):
-    """A suite made of a function.
-
-    Args:
-        open: folder → checkpointer, as `SaverChecks.open`.
-    """
-
-    def __init__(self, open: Callable[[Path], Any]) -> None:
-        self._open = open
-
-    def open(self, folder: Path) -> Any:
-        """A new checkpointer on a folder, made by the function."""
-        return self._open(folder)
-
-    def __repr__(self) -> str:
-        return getattr(self._open, "__name__", repr(self._open))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,20 +227,17 @@ class SuiteReport:
         }
 
     def __str__(self) -> str:
-        return "\n".join([*map(format_result, self.results), self.ending])
-
-    @property
-    def ending(self) -> str:
-        """The last line: how many, how long, from which seed."""
+        """A line for each case, and one that says how many, how long, from which seed."""
         outcomes = [result.outcome for result in self.results]
         counts = ", ".join(
             f"{outcomes.count(outcome)} {outcome}" for outcome in ("ok", "failed", "skipped")
         )
         seconds = sum(result.seconds for result in self.results)
-        return f"{self.name}: {counts} in {seconds:.1f} s (seed {self.seed})"
+        ending = f"{self.name}: {counts} in {seconds:.1f} s (seed {self.seed})"
+        return "\n".join([*map(_format, self.results), ending])
 
 
-def format_result(result: CaseResult) -> str:
+def _format(result: CaseResult) -> str:
     """A result as a line of the table, with what failed below it."""
     check, mode = result.case
     mark = {"ok": "ok  ", "failed": "FAIL", "skipped": "skip"}[result.outcome]
@@ -303,7 +267,10 @@ def make_suite(what: Checked, **settings: Any) -> SaverChecks:
             raise TypeError(
                 f"check_saver() must be given a SaverChecks or a function of a folder, got {what!r}"
             )
-        what = FunctionSuite(what)
+        opens: Any = what
+        what = SaverChecks()
+        what.open = opens  # type: ignore[method-assign]  # a suite made of a function
+        what.name = getattr(opens, "__name__", repr(opens))
     for name, value in settings.items():
         if name not in ("durable", "modes", "scale", "seed", "skip"):
             raise TypeError(f"unknown setting {name!r}; known: durable, modes, scale, seed, skip")
@@ -340,8 +307,7 @@ def check_saver(
             results.append(_run(suite, case, Path(folder, str(number))))
             if tell is not None:
                 tell(results[-1])
-    name = repr(suite) if isinstance(suite, FunctionSuite) else type(suite).__name__
-    return SuiteReport(name, suite.seed, results)
+    return SuiteReport(suite.name or type(suite).__name__, suite.seed, results)
 
 
 def _run(suite: SaverChecks, case: Case, folder: Path) -> CaseResult:

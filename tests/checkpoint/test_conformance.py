@@ -21,7 +21,6 @@ from stategraph.checkpoint.builtin import BuiltinSaver
 from stategraph.checkpoint.integrity import DIGEST_SIZE, Integrity
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CHECKS, CheckFailed, SaverChecks, check_saver
-from stategraph.testing.__main__ import main
 from stategraph.testing.conformance import GROUPS
 
 # -- ours -------------------------------------------------------------------------------------------------------
@@ -550,10 +549,11 @@ README = (Path(__file__).parents[2] / "testing" / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def test_the_readmes_example_works_with_pytest_and_from_the_command_line(tmp_path):
+def test_the_readmes_example_works_with_pytest_and_without(tmp_path):
     (tmp_path / "test_my_saver.py").write_text(EXAMPLES[0])
     pytested = [sys.executable, "-P", "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-k", "list and async"]
-    asked = [sys.executable, "-P", "-m", "stategraph.testing", "test_my_saver:TestMySaver", "--only", "growth", "nothing_*"]
+    without = "from test_my_saver import *; from stategraph.testing import *; print(check_saver(TestMySaver, only=['growth', 'nothing_*']))"
+    asked = [sys.executable, "-c", without]
     ended = [subprocess.run(each, cwd=tmp_path, capture_output=True, text=True, check=False) for each in (pytested, asked)]
     assert [each.returncode for each in ended] == [0, 0], [each.stdout + each.stderr for each in ended]
     assert re.search(r"\d+ passed, \d+ deselected", ended[0].stdout), ended[0].stdout
@@ -563,7 +563,7 @@ def test_the_readmes_example_works_with_pytest_and_from_the_command_line(tmp_pat
 
 def test_the_readmes_check_of_a_custom_saver_passes(tmp_path):
     names = {}
-    exec(EXAMPLES[1], names)
+    exec(EXAMPLES[2], names)
     names["run"](tmp_path)
 
 
@@ -635,28 +635,6 @@ def test_processes_are_not_started_for_a_class_they_cannot_import():
 
     (result,) = check_saver(Local, only=["what_was_acknowledged*"]).results
     assert (result.outcome, "top of a module" in result.text) == ("skipped", True)
-
-
-@pytest.mark.parametrize("what", ["nowhere:X", "test_conformance", "test_conformance:Nothing", ""])
-def test_the_command_says_what_it_cannot_find(what, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main([what] if what else [])
-    assert caught.value.code == 2
-    assert "error:" in capsys.readouterr().err
-
-
-def test_the_command_reports_failure_by_its_exit_code(capsys):
-    assert main(["test_conformance:wrong", "--only", "sending_writes_again*", "--world", "sync", "--seed", "3"]) == 1
-    assert "FAIL" in capsys.readouterr().out
-    assert main(["test_conformance:TestInMemorySaver", "--only", "list"]) == 0
-    assert main(["--list"]) == 0
-    assert "hostile: text of users is never more than text" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["test_conformance:TestInMemorySaver", "--only", "lost"])
-
-
-def wrong(folder):
-    return LastWriteCounts()
 
 
 def test_unknown_settings_are_refused():
