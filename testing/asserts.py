@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Any, TypeVar
 
+from ..checkpoint.errors import CheckpointConflictError
+
 SYNC = "sync"
 ASYNC = "async"
 MODES = (SYNC, ASYNC)
@@ -44,7 +46,7 @@ Error = TypeVar("Error", bound=BaseException)
 
 
 def assert_raises(
-    kind: type[Error], what: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+    kind: type[Error], function: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Error:
     """The call raises an error of this kind; gives it.
 
@@ -56,10 +58,22 @@ def assert_raises(
     except kind as error:
         return error
     except Exception as error:
-        raise CheckFailed(
-            f"{what}: expected {kind.__name__}, got {type(error).__name__}: {error}"
-        ) from error
-    raise CheckFailed(f"{what}: expected {kind.__name__}, got no error but {_describe(got)}")
+        got = error
+    called = f"{function.__name__}{args!r:.200}"
+    raise CheckFailed(f"{called}: expected {kind.__name__}, got {_describe(got)}")
+
+
+def assert_conflict(
+    heads: tuple[str | None, str | None], function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> None:
+    """The call loses thread "t" to another writer; the error names the expected and actual head.
+
+    Raises:
+        CheckFailed: it does not.
+    """
+    lost = assert_raises(CheckpointConflictError, function, *args, **kwargs)
+    told = lost.thread_id, (lost.expected, lost.actual)
+    assert_same(told, ("t", heads), "the error's thread, and expected and actual head")
 
 
 MISSING = type("Missing", (), {"__repr__": lambda self: "nothing"})()

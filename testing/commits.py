@@ -12,7 +12,7 @@ from ..checkpoint.base import (
     TaskWrites,
     coordinates,
 )
-from .asserts import assert_raises, assert_same
+from .asserts import assert_conflict, assert_raises, assert_same
 from .conformance import register_check
 from .harness import Harness, checkpoint, long_run
 
@@ -26,10 +26,8 @@ def a_commit_stores_checkpoint_writes_and_head(harness: Harness) -> None:
     run.step("2", b=(2,), writes=[("task", [("b", (2,)), ("c", 3)])])
     harness.reopen()
     harness.reads_back(run)
-    assert_same(
-        harness.pending("1"), [("task", "b", (2,)), ("task", "c", 3)], "writes beside the parent"
-    )
-    assert_same((harness.head(), harness.pending()), ("2", []), "head, and writes beside it")
+    harness.shows("1", pending=[("task", "b", (2,)), ("task", "c", 3)])
+    harness.shows(head="2", pending=[])
     config = harness.need().parent_config
     assert_same(config and coordinates(config), ("t", "", "1"), "parent")
 
@@ -43,13 +41,9 @@ def writes_recorded_early_and_again_in_the_commit_count_once(harness: Harness) -
     harness.record(None, {"1": early})
     harness.record(None, {"1": early[:1]})
     harness.reopen()
-    assert_same(harness.pending(), [("one", "a", 1), ("two", ERROR, "e")], "writes recorded early")
+    harness.shows(pending=[("one", "a", 1), ("two", ERROR, "e")])
     run.step("2", a=1, writes=[("one", [("a", 9)]), ("two", [("b", 2)])])
-    assert_same(
-        harness.pending("1"),
-        [("one", "a", 1), ("two", ERROR, "e"), ("two", "b", 2)],
-        "writes after the commit",
-    )
+    harness.shows("1", pending=[("one", "a", 1), ("two", ERROR, "e"), ("two", "b", 2)])
 
 
 @register_check("commit", "commit")
@@ -58,37 +52,14 @@ def only_the_head_can_be_moved_on(harness: Harness) -> None:
     nothing."""
     one, two = harness.run(), harness.run()
     one.step("1", a=1)
-    lost = assert_raises(
-        CheckpointConflictError,
-        "a second first commit",
-        two.step,
-        "other",
-        a=2,
-        writes=[("task", [("a", 2)])],
-    )
-    assert_same(
-        (lost.thread_id, lost.expected, lost.actual),
-        ("t", None, "1"),
-        "the error's thread, expected and actual head",
-    )
+    assert_conflict((None, "1"), two.step, "other", a=2, writes=[("task", [("a", 2)])])
     two.head, two.expected = one.head, dict(one.expected)
     one.step("2", a=2)
-    lost = assert_raises(
-        CheckpointConflictError,
-        "a commit on an old head",
-        two.step,
-        "x",
-        a=3,
-        writes=[("task", [("a", 3)])],
-    )
-    assert_same((lost.expected, lost.actual), ("1", "2"), "the error's expected and actual head")
-    assert_same(
-        (harness.ids(), harness.pending("1")), (["2", "1"], []), "list(), and writes of the losers"
-    )
+    assert_conflict(("1", "2"), two.step, "x", a=3, writes=[("task", [("a", 3)])])
+    harness.shows(ids=["2", "1"])
+    harness.shows("1", pending=[])
     two.head = "gone"
-    assert_raises(
-        CheckpointConflictError, "a commit on a head that never was", two.step, "y", parent="1", a=4
-    )
+    assert_raises(CheckpointConflictError, two.step, "y", parent="1", a=4)
     harness.reads_back(one)
 
 
@@ -97,17 +68,8 @@ def a_conflict_on_an_empty_thread_leaves_no_thread(harness: Harness) -> None:
     """A run whose thread was deleted in the meantime must not bring half of it back."""
     run = harness.run()
     run.head, run.expected = "gone", {"gone": checkpoint("gone", {}, {})}
-    lost = assert_raises(
-        CheckpointConflictError, "a commit on a deleted thread", run.step, "1", a=1
-    )
-    assert_same(
-        (lost.expected, lost.actual), ("gone", None), "the error's expected and actual head"
-    )
-    assert_same(
-        (harness.ids(None), harness.get(), harness.head()),
-        ([], None, None),
-        "list(), get_tuple() and head() after it",
-    )
+    assert_conflict(("gone", None), run.step, "1", a=1)
+    harness.shows(everything=[], get=None, head=None)
 
 
 @register_check("commit", "commit")
@@ -118,35 +80,16 @@ def a_commit_requires_the_heads_of_other_namespaces(harness: Harness) -> None:
     memory.step("m1", requires=[("", "1")], a=1)
     memory.step("m2", requires=[("", "1")], a=2)
     whole.step("2", a=2)
-    lost = assert_raises(
-        CheckpointConflictError,
-        "a commit that requires an old head",
-        memory.step,
-        "late",
-        requires=[("", "1")],
-        writes=[("task", [("a", 3)])],
-        a=3,
-    )
-    assert_same(
-        (lost.thread_id, lost.expected, lost.actual),
-        ("t", "1", "2"),
-        "the error's thread, expected and actual head",
-    )
-    assert_same(harness.head(ns="memory"), "m2", "head of the memory after it")
-    assert_same(harness.pending("m2", ns="memory"), [], "writes of the loser")
+    late = [("task", [("a", 3)])]
+    assert_conflict(("1", "2"), memory.step, "late", requires=[("", "1")], writes=late, a=3)
+    harness.shows(ns="memory", head="m2")
+    harness.shows("m2", ns="memory", pending=[])
     new = harness.run(ns="new")
-    assert_raises(
-        CheckpointConflictError,
-        "a first commit that requires an old head",
-        new.step,
-        "n1",
-        requires=[("", "1")],
-        a=1,
-    )
-    assert_same(harness.get(ns="new"), None, "the checkpoint of a first commit that was refused")
+    assert_raises(CheckpointConflictError, new.step, "n1", requires=[("", "1")], a=1)
+    harness.shows(ns="new", get=None)
     memory.step("m3", requires=[("", "2")], a=3)
     harness.reopen()
-    assert_same(harness.values(ns="memory"), {"a": 3}, "values of the memory")
+    harness.shows(ns="memory", values={"a": 3})
 
 
 @register_check("commit", "commit")
@@ -159,24 +102,16 @@ def commits_of_several_namespaces_are_stored_together(harness: Harness) -> None:
         each.requires = [("", "1")]
     harness.call("commit", [*turns, whole.prepare("2", a=2)])
     harness.reopen()
-    assert_same(
-        (harness.head(), harness.head(ns="memory")), ("2", "m2"), "heads after commits of both"
-    )
-    assert_same(harness.values(ns="memory"), {"a": "m2"}, "values of the memory")
-    assert_same(harness.values("m1", ns="memory"), {"a": "m1"}, "values of the first turn")
-    assert_same(harness.values(), {"a": 2}, "values of the whole graph")
+    harness.shows(head="2", values={"a": 2})
+    harness.shows(ns="memory", head="m2", values={"a": "m2"})
+    harness.shows("m1", ns="memory", values={"a": "m1"})
     late = memory.prepare("m3", a="m3")
     whole.head = "1"
     assert_raises(
-        CheckpointConflictError,
-        "commits of which the last names an old head",
-        harness.call,
-        "commit",
-        [late, whole.prepare("3", parent="1", a=3)],
+        CheckpointConflictError, harness.call, "commit", [late, whole.prepare("3", parent="1", a=3)]
     )
-    assert_same(
-        (harness.head(), harness.head(ns="memory")), ("2", "m2"), "heads after commits that failed"
-    )
+    harness.shows(head="2")
+    harness.shows(ns="memory", head="m2")
 
 
 @register_check("commit", "record")
@@ -188,23 +123,13 @@ def only_one_run_may_bring_an_answer(harness: Harness) -> None:
     seen = Expected("1", harness.need().revision)
     harness.record(seen, {"1": [run.task("task", [("a", 1)])]})
     late = {"1": [run.task("task", [("a", 2)])]}
-    assert_raises(CheckpointConflictError, "a second claim", harness.record, seen, late)
-    assert_same(harness.pending(), [("task", "a", 1)], "writes after both")
+    assert_raises(CheckpointConflictError, harness.record, seen, late)
+    harness.shows(pending=[("task", "a", 1)])
     harness.reopen()
     again = Expected("1", harness.need().revision)
     harness.record(again, {"1": [run.task("next", [("a", 3)])]})
-    assert_raises(
-        CheckpointConflictError,
-        "a claim at a checkpoint that is not the head",
-        harness.record,
-        Expected("0"),
-        late,
-    )
-    assert_same(
-        harness.pending(),
-        [("next", "a", 3), ("task", "a", 1)],
-        "writes after a claim by a caller that had read again",
-    )
+    assert_raises(CheckpointConflictError, harness.record, Expected("0"), late)
+    harness.shows(pending=[("next", "a", 3), ("task", "a", 1)])
 
 
 @register_check("commit")
@@ -217,15 +142,14 @@ def what_tasks_have_left_is_recorded_beside_each_checkpoint(harness: Harness) ->
     harness.record(Expected("3", harness.need().revision), records)
     harness.reopen()
     for id in ("1", "2", "3"):
-        assert_same(harness.pending(id), [(f"of {id}", "a", id)], f"writes beside {id!r}")
+        harness.shows(id, pending=[(f"of {id}", "a", id)])
     assert_raises(
         CheckpointConflictError,
-        "records of a caller whose head is another",
         harness.record,
         Expected("2"),
         {"1": [run.task("late", [("a", 9)])]},
     )
-    assert_same(harness.pending("1"), [("of 1", "a", "1")], "writes after it")
+    harness.shows("1", pending=[("of 1", "a", "1")])
     run.step("4", a=4)
     harness.reads_back(run)
 
@@ -244,21 +168,12 @@ def what_is_recorded_elsewhere_counts_beside_the_head(harness: Harness) -> None:
     harness.reopen()
     assert_same(harness.need().revision, revision + 1, "the revision of the head")
     late = {id: [run.task("late", [("a", 9)])] for id in ("1", "2")}
-    assert_raises(
-        CheckpointConflictError,
-        "a second record from the same revision",
-        harness.record,
-        seen,
-        late,
-    )
-    assert_same(
-        (harness.pending("1"), harness.pending("2")),
-        ([("task", "a", 1)], []),
-        "writes beside both checkpoints",
-    )
+    assert_raises(CheckpointConflictError, harness.record, seen, late)
+    harness.shows("1", pending=[("task", "a", 1)])
+    harness.shows("2", pending=[])
     harness.record(Expected("2", revision + 1), late)
     harness.reopen()
-    assert_same(harness.pending("2"), [("late", "a", 9)], "writes of a caller that had read again")
+    harness.shows("2", pending=[("late", "a", 9)])
     assert_same(harness.need().revision, revision + 2, "the revision of the head")
     counted = harness.record(Expected("2", revision + 2), {})
     assert_same(counted, revision + 3, "how many records are beside the head after an empty one")
@@ -299,20 +214,12 @@ def a_commit_that_fails_leaves_nothing(harness: Harness) -> None:
     try:
         harness.call("commit", [commit])
     except Exception:
-        assert_same(
-            (harness.ids(), harness.head()),
-            (["1"], "1"),
-            "list() and head() after a commit that failed",
-        )
-        assert_same(harness.pending("1"), [], "writes of the commit that failed")
+        harness.shows(ids=["1"], head="1")
+        harness.shows("1", pending=[])
         run.step("2", a=3)
         harness.reads_back(run)
     else:  # a saver that keeps metadata as it is may keep this
-        assert_same(
-            (harness.ids(), harness.head()),
-            (["2", "1"], "2"),
-            "list() and head() after a commit that did not fail",
-        )
+        harness.shows(ids=["2", "1"], head="2")
 
 
 @register_check("commit")

@@ -254,6 +254,24 @@ class Harness:
         """The id of the newest checkpoint."""
         return self.call("head", self.at(**where))  # type: ignore[no-any-return]  # called by name
 
+    def shows(
+        self, id: str | None = None, *, thread: str = "t", ns: str = "", **expected: Any
+    ) -> None:
+        """Check what can be read of a checkpoint, by default the newest.
+
+        Args:
+            expected: by the name of a method above what it must return; `everything`: the ids of
+                all that is stored.
+        """
+        place = " ".join(f"{each!r:.80}" for each in (thread, ns, id) if each)
+        for name, value in expected.items():
+            if name in ("ids", "everything"):
+                got: Any = self.ids(thread if name == "ids" else None)
+            else:
+                args = () if name == "head" else (id,)
+                got = getattr(self, name)(*args, thread=thread, ns=ns)
+            assert_same(got, value, f"{name} of {place}")
+
     def run(self, thread: str = "t", ns: str = "") -> Commits:
         """Commits on one thread of this checkpointer."""
         return Commits(self.call, self.saver, thread, ns)

@@ -20,13 +20,10 @@ def delete_thread_forgets_all_of_it_and_nothing_else(harness: Harness) -> None:
     harness.call("delete_thread", "t")
     harness.call("delete_thread", "nobody")
     harness.reopen()
-    assert_same(
-        (harness.ids(None), harness.head(), harness.head(ns="n")),
-        (["u0"], None, None),
-        "list(None) and the heads",
-    )
+    harness.shows(everything=["u0"], head=None)
+    harness.shows(ns="n", head=None)
     harness.put("t3")
-    assert_same(harness.pending(), [], "writes beside a checkpoint of the same name")
+    harness.shows(pending=[])
     run = harness.run("u2")
     run.step("1", a=1)
     harness.call("delete_thread", "u2")
@@ -50,20 +47,16 @@ def delete_for_runs_forgets_what_these_runs_made(harness: Harness) -> None:
     harness.write("3", [("a", 1)])
     harness.call("delete_for_runs", [])
     harness.call("delete_for_runs", ["unknown"])
-    assert_same(harness.ids(None), ["x", "n", "3", "2", "1"], "list(None) after deleting nothing")
+    harness.shows(everything=["x", "n", "3", "2", "1"])
     harness.call("delete_for_runs", ["r2"])
-    assert_same(harness.parent("3"), "1", "nearest ancestor left")
-    assert_same(harness.values("3"), {"a": 1, "b": 3}, "values of '3'")
+    harness.shows("3", parent="1", values={"a": 1, "b": 3})
     harness.call("delete_for_runs", ["r3", "r4"])
     harness.reopen()
-    assert_same(
-        (harness.ids(None), harness.head(), harness.head(ns="n")),
-        (["1"], "1", None),
-        "list(None) and the heads",
-    )
+    harness.shows(everything=["1"], head="1")
+    harness.shows(ns="n", head=None)
     harness.put("3", parent="1")
-    assert_same(harness.pending("3"), [], "writes beside a checkpoint of the same name")
-    assert_raises(TypeError, "delete_for_runs('r1')", harness.call, "delete_for_runs", "r1")
+    harness.shows("3", pending=[])
+    assert_raises(TypeError, harness.call, "delete_for_runs", "r1")
 
 
 @register_check("delete", "delete_for_runs", "commit")
@@ -75,9 +68,7 @@ def a_run_goes_on_after_its_newest_checkpoints_were_deleted(harness: Harness) ->
     run = harness.run()
     run.head, run.expected["1"], run.steps["1"] = "1", harness.need().checkpoint, 0
     run.step("3", b=1)
-    assert_same(
-        (harness.values(), harness.ids()), ({"a": "1", "b": 1}, ["3", "1"]), "values, and list()"
-    )
+    harness.shows(values={"a": "1", "b": 1}, ids=["3", "1"])
 
 
 @register_check("prune", "prune")
@@ -89,24 +80,19 @@ def prune_keeps_the_newest_of_each_namespace(harness: Harness) -> None:
     harness.call("prune", [])
     harness.call("prune", ["nobody"])
     harness.call("prune", ["t"], keep_last=2)
-    assert_same(harness.ids(None), ["u0", "n3", "t3", "n2", "t2"], "list(None) after keep_last=2")
+    harness.shows(everything=["u0", "n3", "t3", "n2", "t2"])
     harness.call("prune", ["t", "u"])
     harness.reopen()
-    assert_same(harness.ids(None), ["u0", "n3", "t3"], "list(None) after prune() without limits")
-    assert_same(
-        (harness.pending("t3"), harness.values()),
-        ([("task", "a", 1)], {"a": 3}),
-        "writes and values of what stayed",
-    )
-    assert_same(harness.parent("t3"), None, "parent of what stayed")
+    harness.shows(everything=["u0", "n3", "t3"], values={"a": 3})
+    harness.shows("t3", pending=[("task", "a", 1)], parent=None)
     harness.put("t2")
-    assert_same(harness.pending("t2"), [], "writes beside a checkpoint of a name that was pruned")
+    harness.shows("t2", pending=[])
     harness.call("prune", ["t"], keep_last=0)
-    assert_same(harness.ids(None), ["u0"], "list(None) after keep_last=0")
-    assert_raises(TypeError, "prune('t')", harness.call, "prune", "t")
-    assert_raises(ValueError, "prune(keep_last=-1)", harness.call, "prune", ["u"], keep_last=-1)
+    harness.shows(everything=["u0"])
+    assert_raises(TypeError, harness.call, "prune", "t")
+    assert_raises(ValueError, harness.call, "prune", ["u"], keep_last=-1)
     harness.call("prune", keep_last=0)
-    assert_same(harness.ids(None), [], "list(None) after keep_last=0 on all threads")
+    harness.shows(everything=[])
 
 
 @register_check("prune", "prune")
@@ -116,9 +102,9 @@ def prune_by_age_keeps_the_newest_however_old(harness: Harness) -> None:
     for step in range(3):
         run.step(f"{step}", a=step)
     harness.call("prune", ["t"], older_than=timedelta(days=36500))
-    assert_same(harness.ids(), ["2", "1", "0"], "list() after pruning what is older than 100 years")
+    harness.shows(ids=["2", "1", "0"])
     harness.call("prune", ["t"], older_than=timedelta(days=1))
-    assert_same(harness.ids(), ["2"], "list() after pruning what is older than a day")
+    harness.shows(ids=["2"])
 
 
 @register_check("prune", "prune")
@@ -133,7 +119,7 @@ def what_stays_after_prune_reads_back_and_goes_on(harness: Harness) -> None:
     ids = harness.ids()
     assert_same(len(ids), 60, "how many stayed")
     harness.reads_back(run, ids)
-    assert_same(harness.parent("fork"), None, "parent of a fork whose parent went")
+    harness.shows("fork", parent=None)
     harness.reopen()
     for step in range(40):
         run.step(f"more {step}", y=step, x=["a" * 30] * (step + 30))
@@ -170,7 +156,7 @@ def copy_thread_copies_everything(harness: Harness) -> None:
     before = {id: harness.need(id) for id in harness.ids(ROOT)}
     harness.call("copy_thread", "t", "copy")
     harness.reopen()
-    assert_same(harness.ids("copy"), harness.ids("t"), "list() of the copy")
+    harness.shows(thread="copy", ids=harness.ids("t"))
     for id, source in before.items():
         copied = harness.need(id, thread="copy")
         assert_same(
@@ -178,11 +164,8 @@ def copy_thread_copies_everything(harness: Harness) -> None:
         )
         assert_same(_bare(copied), _bare(source), f"checkpoint {id!r} of the copy")
         assert_same(_bare(harness.need(id)), _bare(source), f"checkpoint {id!r} of the source")
-    assert_same(
-        (harness.head(thread="copy"), harness.head(thread="copy", ns="n")),
-        ("39", "n3"),
-        "heads of the copy",
-    )
+    harness.shows(thread="copy", head="39")
+    harness.shows(thread="copy", ns="n", head="n3")
 
 
 def _bare(found: Any) -> Any:
@@ -224,14 +207,8 @@ def copy_and_source_share_nothing(harness: Harness) -> None:
     harness.write("t2", [("b", 2)], "later")
     harness.put("new", {"a": "copy"}, thread="copy", parent="t3")
     harness.write("t2", [("c", 3)], "third", thread="copy")
-    assert_same(
-        harness.pending("t2"), [("later", "b", 2), ("task", "a", 1)], "writes of the source"
-    )
-    assert_same(
-        harness.pending("t2", thread="copy"),
-        [("task", "a", 1), ("third", "c", 3)],
-        "writes of the copy",
-    )
+    harness.shows("t2", pending=[("later", "b", 2), ("task", "a", 1)])
+    harness.shows("t2", thread="copy", pending=[("task", "a", 1), ("third", "c", 3)])
     assert_same(
         (harness.ids(ROOT)[0], harness.ids(harness.at(thread="copy"))[0]),
         ("t3", "new"),
@@ -239,11 +216,8 @@ def copy_and_source_share_nothing(harness: Harness) -> None:
     )
     kept = harness.ids("copy")
     harness.call("delete_thread", "t")
-    assert_same(
-        (harness.ids("t"), harness.ids("copy")),
-        ([], kept),
-        "list() of both after the source was deleted",
-    )
+    harness.shows(ids=[])
+    harness.shows(thread="copy", ids=kept)
     assert_same(
         [harness.values(f"t{i}", thread="copy") for i in range(4)],
         [{"a": i} for i in range(4)],
@@ -255,11 +229,10 @@ def copy_and_source_share_nothing(harness: Harness) -> None:
 def copy_thread_refuses_to_copy_nothing_or_over_something(harness: Harness) -> None:
     """An empty copy and a mixture of two threads are both worse than an error."""
     shelf(harness)
-    assert_raises(
-        ValueError, "copy_thread() of no thread", harness.call, "copy_thread", "nobody", "x"
-    )
-    assert_raises(ValueError, "copy_thread() over a thread", harness.call, "copy_thread", "t", "u")
-    assert_same((harness.ids("u"), harness.ids("x")), (["u0"], []), "list() of the targets")
+    assert_raises(ValueError, harness.call, "copy_thread", "nobody", "x")
+    assert_raises(ValueError, harness.call, "copy_thread", "t", "u")
+    harness.shows(thread="u", ids=["u0"])
+    harness.shows(thread="x", ids=[])
 
 
 @register_check("copy", "copy_thread", "prune", "commit")

@@ -48,7 +48,7 @@ def the_latest_is_what_was_committed_last_whatever_the_time(harness: Harness) ->
         run.expected[id], run.steps[id], run.head = whole, number, id
         assert_same(harness.need().checkpoint["id"], id, f"newest after commit {number}")
     harness.reopen()
-    assert_same((harness.head(), harness.ids()), (ids[-1], ids[::-1]), "head() and list()")
+    harness.shows(head=ids[-1], ids=ids[::-1])
     assert_same(harness.ids(limit=3), ids[:-4:-1], "list(limit=3)")
     assert_same(harness.ids(before=harness.at(ids[5])), ids[4::-1], "list(before)")
 
@@ -104,18 +104,18 @@ def _fill(harness: Harness, room: int) -> int:
             raise CheckFailed(
                 f"a full storage: expected StorageError, got {type(error).__name__}: {error}"
             )
-        assert_same(harness.head(), before, "head while the storage is full")
+        harness.shows(head=before)
         assert_same(
             harness.need().checkpoint,
             run.expected[before or ""],
             "newest checkpoint while the storage is full",
         )
-        assert_same(harness.pending(), [], "writes of the step that was refused")
+        harness.shows(pending=[])
     run.step(f"{step}", **_step(step))
     run.step("more", a="more")
     harness.reopen()
     harness.reads_back(run)
-    assert_same(harness.ids(), [*run.expected][::-1], "list() once there was room")
+    harness.shows(ids=[*run.expected][::-1])
     return 1
 
 

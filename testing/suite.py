@@ -317,12 +317,12 @@ def _run(suite: SaverChecks, case: Case, folder: Path) -> CaseResult:
         suite.run(case, folder)
     except SkipTest as error:
         result = CaseResult(case, "skipped", str(error))
-    except CheckFailed as error:
-        result = CaseResult(case, "failed", f"{error} (seed {suite.seed})", error=error)
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text = (
-            f"{type(error).__name__}: {error} ({place.filename}:{place.lineno}, seed {suite.seed})"
-        )
+        frames = traceback.extract_tb(error.__traceback__)
+        text, place = f"{type(error).__name__}: {error}", frames[-1]
+        if isinstance(error, CheckFailed):
+            text = str(error)
+            place = next(frame for frame in frames if frame.name == case.check.name)
+        text = f"{text} ({Path(place.filename).name}:{place.lineno}, seed {suite.seed})"
         result = CaseResult(case, "failed", text, error=error)
     return replace(result, seconds=time.perf_counter() - began)

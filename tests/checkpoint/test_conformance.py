@@ -607,8 +607,8 @@ def test_a_failure_shows_expected_and_actual_values_and_the_seed():
     lines = str(report).splitlines()
     assert re.fullmatch(r"FAIL  writes      sync    0.0\d s  sending writes again keeps the first", lines[0])
     assert lines[1].strip() == CHECKS["sending_writes_again_keeps_the_first"].about
-    assert lines[2].strip().startswith("-> pending writes[0][")
-    assert "expected" in lines[2] and "got" in lines[2] and lines[2].endswith("(seed 7)")
+    assert lines[2].strip().startswith("-> pending of 't'[0][")
+    assert "expected" in lines[2] and "got" in lines[2] and re.search(r"\(contract.py:\d+, seed 7\)$", lines[2])
     assert re.fullmatch(r"Wrong: 0 ok, 1 failed, 0 skipped in 0.\d s \(seed 7\)", lines[3])
 
 
