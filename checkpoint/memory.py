@@ -280,6 +280,7 @@ class InMemorySaver(BuiltinSaver):
             None if parent_id is None else address(thread_id, checkpoint_ns, parent_id),
             [(task_id, name, loads(blob)) for task_id, name, blob in collect_writes(tasks)],
             spans=spans_of(tasks),
+            paths={task.task_id: task.task_path for task in tasks},
             revision=revision,
         )
 

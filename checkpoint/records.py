@@ -37,6 +37,7 @@ CLAIM = "__claim__"
 RAISED = "__raised__"
 KEPT = "__kept__"
 EDITED = "__edited__"
+TRACEBACK = "__traceback__"
 SLEEP = "__sleep__"
 
 CONTROL_WRITES = {
@@ -49,6 +50,7 @@ CONTROL_WRITES = {
     KEPT: -7,
     SLEEP: -8,
     EDITED: -9,
+    TRACEBACK: -10,
 }
 """Writes that describe a task instead of being its output, with their fixed place: a new one
 replaces the old."""
@@ -158,11 +160,14 @@ class CheckpointTuple(WithAttributes, _CheckpointItems):
     Attributes:
         spans: when the tasks that wrote them ran: task id → one (began, took) per attempt, in
             seconds since the epoch and seconds; None from checkpointers that do not keep it.
+        paths: the paths of these tasks as text, which ends with the name of a `@task` that was
+            called; None from checkpointers that do not keep it.
         revision: changes whenever something is recorded beside the checkpoint, for `record`.
         origins: those at which tasks under way have started, if their records were added.
     """
 
     spans: Mapping[str, Sequence[Span]] | None = None
+    paths: Mapping[str, str] | None = None
     revision: int | None = None
     origins: Sequence[CheckpointTuple] = ()
 

@@ -5,40 +5,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sqlite3
 import warnings
 from pathlib import Path
-from typing import Final
 
 from ..checkpoint.base import address
 from ..checkpoint.command import open_saver
 from ..checkpoint.encryption import KEYS_HELP
 from ..graph.loader import TARGET_HELP, NotFoundError, find_graph
-from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError
-from ..pregel.program.program import is_async
-from ..testing.recorder import list_nodes
+from ..testing.saved_test import name_test, quote, write_test
 from ..testing.thread_reader import read_thread
-
-TEST: Final = '''\
-"""Thread {thread!r} runs as it was stored. Written by `stategraph pytest`."""
-
-{imports}from pathlib import Path
-
-from stategraph.testing import find_graph, {replay}
-
-HERE = Path(__file__)
-GRAPH = find_graph({target})
-
-# These nodes do not run: they give what was stored. Delete a name to run the node for real.
-RECORDED = [
-{recorded}]
-
-
-def test_{name}() -> None:
-    {call}
-'''
 
 
 def add_command(name: str, parser: argparse.ArgumentParser) -> None:
@@ -71,8 +48,7 @@ def add_command(name: str, parser: argparse.ArgumentParser) -> None:
 
 def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     """Do as asked; ends with exit code 2 and a sentence if that cannot be."""
-    name = re.sub(r"\W+", "_", asked.thread).strip("_").lower() or "stored"
-    test: Path = asked.out or Path(f"test_thread_{name}.py")
+    test: Path = asked.out or Path(f"test_{name_test(asked.thread)}.py")
     recording = test.with_suffix(".json")
     try:
         if test.suffix != ".py":
@@ -86,7 +62,7 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         with open_saver(asked.db, graph.serde, asked.keys) as saver:
             app = graph.copy({"checkpointer": saver})
             found = read_thread(app, address(asked.thread, "", asked.checkpoint))
-        text = _write_test(asked, graph, test, name)
+        text = write_test(graph, asked.thread, _target(asked.graph, test), asked.real)
         found.save(recording)
         test.write_text(text, "utf-8")
     except OSError as error:
@@ -100,35 +76,10 @@ def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     return 0
 
 
-def _write_test(asked: argparse.Namespace, graph: Pregel, test: Path, name: str) -> str:
-    """The text of the test."""
-    nodes = list_nodes(graph)
-    for real in asked.real:
-        if real not in nodes:
-            known = ", ".join(map(repr, nodes))
-            raise NotFoundError(f"--run {real}: the graph has no such node; known: {known}")
-    recorded = "".join(f"    {_quote(node)},\n" for node in nodes if node not in asked.real)
-    call = 'replay(HERE.with_suffix(".json"), GRAPH, recorded=RECORDED)'
-    wait = is_async(graph.program)
-    return TEST.format(
-        thread=asked.thread,
-        imports="import asyncio\n" if wait else "",
-        replay="areplay" if wait else "replay",
-        target=_target(asked.graph, test),
-        recorded=recorded,
-        name=f"thread_{name}",
-        call=f"asyncio.run(a{call})" if wait else call,
-    )
-
-
 def _target(target: str, test: Path) -> str:
     """How the test finds the graph: a file by its place beside the test."""
     place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
     if not place.endswith(".py"):
-        return _quote(target)
+        return quote(target)
     near = Path(os.path.relpath(Path(place).resolve(), test.resolve().parent)).as_posix()
     return f'f"{{HERE.parent / {near!r}}}{":" if name else ""}{name}"'
-
-
-def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -9,6 +9,7 @@ test over the syntax tree holds that no other file spells a name or takes a name
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final, Literal, TypeAlias
 
@@ -87,6 +88,25 @@ def path_text(path: tuple[Any, ...]) -> str:
     '~__pregel_push, 0000000003, 0000000000'
     """
     return "~" + ", ".join(map(_part_text, path))
+
+
+_CALL: Final = re.compile(rf"(~{PUSH}, (~.*), \d{{10,}}, 0{{9}}1), (.*)", re.DOTALL)
+
+
+def call_text(path: tuple[Any, ...], name: str) -> str:
+    """The path of a `@task` call as text, with the name of the function."""
+    return f"{path_text(path)}, {name}"
+
+
+def split_call(text: str) -> tuple[str, str, str] | None:
+    """What `call_text` gave, as (path of the call, path of its caller, name); None of any other
+    path.
+
+    >>> split_call(call_text((PUSH, (PULL, "plan"), 0, True), "look"))[1:]
+    ('~__pregel_pull, plan', 'look')
+    """
+    found = _CALL.fullmatch(text)
+    return None if found is None else (found[1], found[2], found[3])
 
 
 def _part_text(part: Any) -> str:

@@ -338,6 +338,10 @@ class PregelTask(WithAttributes, _TaskItems):
         wake_at: when it runs again if it sleeps (`runtime.sleep`), in UTC; None if it does not.
         key: of a `Send`, the key of the nested graph's memory; None without one.
         lost: whether another task won its race (`Send(..., race=...)`), so that it does not count.
+        traceback: where its error was raised: file, line, function and source text of your code, as
+            Python prints them; "" if that was not recorded.
+        calls: its calls of functions with `@task`, and of other tasks within them, in the order of
+            the calls, as far as they were recorded.
     """
 
     spans: tuple[tuple[float, float], ...] = ()
@@ -345,6 +349,8 @@ class PregelTask(WithAttributes, _TaskItems):
     wake_at: datetime | None = None
     key: str | None = None
     lost: bool = False
+    traceback: str = ""
+    calls: tuple[PregelTask, ...] = ()
 
 
 class _SnapshotItems(NamedTuple, Generic[StateT]):

@@ -83,6 +83,7 @@ def create_app(
     operators: Collection[str] = (),
     metrics: bool = False,
     serves: Collection[str] = (),
+    targets: Mapping[str, str] | None = None,
 ) -> Starlette:
     """Return an ASGI app that serves graphs over HTTP to the official clients of LangGraph's
     server. Run it with uvicorn, or mount it in another app.
@@ -125,6 +126,8 @@ def create_app(
         serves: further versions of the graphs (`compile(version=...)`) whose paused threads the
             server continues. A thread that waits for any other version is refused with 409, or with
             a queue left to its workers.
+        targets: where graphs are found by `module:name` or `path/to/file.py:name`, by their names:
+            a thread of theirs can be saved as a test.
 
     Raises:
         ValueError: there is no graph, the name of one has a slash, a webhook prefix is not a plain
@@ -173,7 +176,7 @@ def create_app(
             integrity=integrity,
             serves=serves,
         )
-    service = Service(bound, memory, records, runs, auth, limits, requests)
+    service = Service(bound, memory, records, runs, auth, limits, requests, targets or {})
     service.webhooks = Allowed(webhooks)
     schedules, protocols, threads = Schedules(service), Protocols(service), Threads(service)
 

@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from logging import INFO, FileHandler
 from pathlib import Path
 from typing import Any, NoReturn
@@ -84,6 +85,8 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--metrics", action="store_true", help=text)
     text = "append a line of JSON to this file for each request that may change something"
     add("--audit-log", metavar="FILE", help=text)
+    text = "restart when a Python file changes, in this folder or beside a graph: for development"
+    add("--reload", action="store_true", help=text)
     text = "log each request"
     add("--access-log", action="store_true", help=text)
     add("--log-format", choices=("text", "json"), help=LOG_FORMAT_HELP)
@@ -116,8 +119,7 @@ def _check(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
 def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     try:
         from .app import LOOPBACK
-        from .listening import listen
-        from .webhooks import Allowed
+        from .listening import listen_again
     except ImportError as error:
         parser.error(f"serving needs {error.name}: {install_command('serve')}")
     try:
@@ -128,19 +130,44 @@ def _serve(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
         why = "without it, whoever reaches the port can use the server"
         parser.error(f"--host {asked.host} needs --auth: {why}")
     _check(parser, asked)
+    if not asked.reload:
+        return _run(parser, asked)
+    files = (Path(place.rpartition("=")[2].partition(":")[0]) for place in asked.graphs)
+    folders = {Path.cwd(), *(each.resolve().parent for each in files if each.suffix == ".py")}
+    named = argparse.Namespace(**{**vars(asked), "parser": None, "run": None})
+    again = partial(_run_again, parser.prog, named)
+    with ExitStack() as stack:
+        sockets = [*map(stack.enter_context, _open_sockets(parser, asked))]
+        listen_again(again, sockets, folders)
+    return 0
+
+
+def _run_again(prog: str, asked: argparse.Namespace, sockets: Any) -> None:
+    """Serve in a process that a changed file ends."""
+    from ..graph import messages  # noqa: F401  threads hold its types; `__main__` is not run here
+
+    _run(argparse.ArgumentParser(prog), asked, sockets)
+
+
+def _run(parser: argparse.ArgumentParser, asked: argparse.Namespace, sockets: Any = None) -> int:
+    """Serve until a signal comes, on these sockets or on those that it opens."""
+    from .listening import listen
+    from .webhooks import Allowed
+
     with ExitStack() as stack:
         try:
-            graphs = _graphs(asked.graphs)
+            targets = _targets(asked.graphs)
+            graphs = {name: find_graph(place) for name, place in targets.items()}
             configure_logging(asked.log_format)
             _audit(asked.audit_log)
             for observer in asked.observer:
                 add_observer(observer)
             auth = _load(asked.auth) if asked.auth else None
             Allowed(asked.webhooks)  # refused here, if one is no URL
-            sockets = _open_sockets(parser, asked)  # before the database is touched
+            sockets = sockets or _open_sockets(parser, asked)  # before the database is touched
             for each in sockets:
                 stack.enter_context(each)
-            app = _make_app(asked, graphs, auth, stack)
+            app = _make_app(asked, graphs, targets, auth, stack)
         except _MISTAKES as error:
             parser.error(str(error))
         names = ", ".join(graphs)
@@ -179,7 +206,11 @@ def _fail(parser: argparse.ArgumentParser, why: str) -> NoReturn:
 
 
 def _make_app(
-    asked: argparse.Namespace, graphs: Mapping[str, Pregel], auth: Any, stack: ExitStack
+    asked: argparse.Namespace,
+    graphs: Mapping[str, Pregel],
+    targets: Mapping[str, str],
+    auth: Any,
+    stack: ExitStack,
 ) -> Any:
     """Create the app and open its database, which the stack closes."""
     from .app import LOOPBACK, create_app
@@ -206,6 +237,7 @@ def _make_app(
         operators=asked.operator,
         metrics=asked.metrics,
         serves=asked.serves,
+        targets=targets,
     )
 
 
@@ -251,23 +283,22 @@ def _audit(file: str | None) -> None:
     AUDIT.propagate = False
 
 
-def _graphs(targets: Sequence[str]) -> dict[str, Pregel]:
-    """Load the graphs named on the command line and return them by name.
+def _targets(words: Sequence[str]) -> dict[str, str]:
+    """Return where the graphs of the command line are found, by their names.
 
     Raises:
         ValueError: two graphs have the same name, or one cannot be part of a URL.
     """
     from .app import check_name
 
-    found: dict[str, Pregel] = {}
-    for target in targets:
-        name, _, place = target.rpartition("=")
-        graph = find_graph(place)
+    found: dict[str, str] = {}
+    for word in words:
+        name, _, place = word.rpartition("=")
         name = name or _name_of(place)
         check_name(name)
         if name in found:
             raise ValueError(f"two graphs have the name {name!r}: write NAME={place}")
-        found[name] = graph
+        found[name] = place
     return found
 
 

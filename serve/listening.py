@@ -6,14 +6,16 @@ import asyncio
 import errno
 import gc
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.supervisors import ChangeReload
 
 from .limits import MOST_HEAD
 
@@ -93,6 +95,19 @@ def listen(
     )
     with suppress(KeyboardInterrupt):
         _Server(config, app, announce).run(sockets)
+
+
+def listen_again(
+    serve: Callable[..., Any], sockets: list[socket.socket], folders: Iterable[Path]
+) -> None:
+    """Serve in a process of its own until SIGTERM or SIGINT, and in a new one whenever a Python
+    file in these folders has changed. Clients that connect meanwhile are made to wait.
+
+    Args:
+        serve: called with `sockets=`; can be pickled.
+    """
+    config = uvicorn.Config("", log_config=None, reload=True, reload_dirs=[*map(str, folders)])
+    ChangeReload(config, serve, sockets).run()
 
 
 def limit_requests(protocol: Any) -> Any:

@@ -82,6 +82,7 @@ class Service:
         store: nodes find it as `runtime.store`; it also holds the records.
         webhooks: the addresses that runs may name as webhooks.
         news: wakes the readers of a thread when a run has begun.
+        targets: where the graphs are found, for tests that replay threads.
         is_open: whether `open` has completed.
         auth: None if there are no users.
     """
@@ -93,6 +94,7 @@ class Service:
     auth: Auth | None
     limits: Limits
     requests: OpenRequests
+    targets: Mapping[str, str]
     is_open: bool = False
     webhooks: Allowed = field(default_factory=lambda: Allowed([]))
     news: ThreadNews = field(default_factory=ThreadNews)

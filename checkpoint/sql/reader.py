@@ -166,6 +166,7 @@ class SqlReader(BuiltinSaver):
             None if row.parent_id is None else address(*where, row.parent_id),
             [(task_id, name, loads(blob)) for task_id, name, blob in collect_writes(found.tasks)],
             spans=spans_of(found.tasks),
+            paths={task.task_id: task.task_path for task in found.tasks},
             revision=state.revision,
         )
 

@@ -21,6 +21,7 @@ from ...checkpoint.base import (
     NULL_TASK_ID,
     RESUME,
     RETURN,
+    TRACEBACK,
     Checkpoint,
     CheckpointTuple,
     Commit,
@@ -36,6 +37,7 @@ from ..program.writes import Pair
 from ..schedule.machine import Machine
 from ..schedule.state import copy_slots
 from ..task.ids import new_checkpoint_id, successor_id
+from ..task.outcome import traceback_of
 from ..task.task import Task
 from ..types import Command, without_keys
 from .config import scalars
@@ -157,13 +159,16 @@ class CommitBuilder:
         return task.to_record(writes)
 
     def encode_marks(self, task: Task, marks: Mapping[str, Any]) -> TaskWrites:
-        """Control writes of a task that failed or paused.
+        """Control writes of a task that failed or paused. Where an error was raised stands beside
+        it, so that the error itself comes back as it was.
 
         Raises:
             UnserializableError: its question, result or answers cannot be stored; the notes name
                 the task.
         """
         where = f"of task {task.name!r} of {self._thread}"
+        if (error := marks.get(ERROR)) is not None:
+            marks = {**marks, TRACEBACK: traceback_of(error)}
         return task.to_record(self._encode(marks.items(), _MARKS, where))
 
     def encode_failure(self, task: Task) -> TaskWrites:

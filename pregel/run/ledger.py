@@ -32,6 +32,7 @@ from ...checkpoint.base import (
     RAISED,
     RESUME,
     SLEEP,
+    TRACEBACK,
     CheckpointTuple,
     PendingWrite,
     Span,
@@ -90,6 +91,7 @@ class TaskRecord:
             task); `begun` says whether it had started, or only waited to; `joined` is that of its
             runtime.
         edited: the thread was edited since its questions were shown.
+        traceback: where the error was raised, see `traceback_of`.
     """
 
     writes: list[Pair] = field(default_factory=list)
@@ -104,6 +106,7 @@ class TaskRecord:
     wake_at: datetime | None = None
     kept: Mapping[str, Any] | None = None
     edited: bool = False
+    traceback: str = ""
 
     @property
     def finished(self) -> bool:
@@ -146,7 +149,7 @@ class TaskRecord:
         if not self.finished and self.wake_at is not None:
             pairs.append((SLEEP, self.wake_at))
         if self.error is not None:
-            pairs.append((ERROR, self.error))
+            pairs += [(ERROR, self.error), (TRACEBACK, self.traceback)]
         if self.routed:
             pairs.append((ERROR_SOURCE, None))
         if self.answers:
@@ -170,6 +173,7 @@ _FIELDS: Final = {
     KEPT: "kept",
     EDITED: "edited",
     SLEEP: "wake_at",
+    TRACEBACK: "traceback",
 }
 """What replaces a field of a task's record → the field."""
 

@@ -17,7 +17,7 @@ from ...checkpoint.base import (
     address,
 )
 from ...checkpoint.records import iso
-from ..names import PUSH, child_ns, numbered_ns, split_number
+from ..names import PUSH, child_ns, numbered_ns, path_text, split_call, split_number
 from ..program.program import Program
 from ..schedule.machine import Machine
 from ..schedule.slots import find_origin, find_under_way
@@ -159,6 +159,7 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
         return StateSnapshot(values, (), *made, (), ())
     place = found.config["configurable"]
     where = program, place["thread_id"], place.get("checkpoint_ns", "")
+    calls = _find_calls(found, seen.ledger)
     shown = _answerable(seen) if live else None
     planned = sorted([*seen.tasks, *seen.lost], key=_plan_order) if seen.lost else seen.tasks
     handled = {t.cause for t in seen.tasks if t.cause is not None}
@@ -167,6 +168,8 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
     for task in planned:
         known = seen.ledger.of(task.id)
         described = describe(task, known, where, shown, lost=task in seen.lost)
+        if calls:
+            described.calls = tuple(calls.get(path_text(task.path), ()))
         tasks.append(described)
         if live:
             is_open = not (known.finished or task in handled or task in seen.lost)
@@ -188,6 +191,24 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
         tuple([q for t in open_tasks for q in t.interrupts]),
         wake_at=earliest([t.wake_at for t in open_tasks]),
     )
+
+
+def _find_calls(found: CheckpointTuple, ledger: Ledger) -> dict[str, list[PregelTask]]:
+    """Return the recorded `@task` calls, by the paths of their callers."""
+    paths = found.paths or {}
+    split = ((split_call(path), id) for id, path in paths.items() if id in ledger)
+    calls: dict[str, list[PregelTask]] = {}
+    # Paths are nested from the left, so calls that were made within a call come before it.
+    for (own, caller, name), id in sorted(
+        ((each, id) for each, id in split if each is not None), reverse=True
+    ):
+        known = ledger.of(id)
+        result = dict(known.writes).get(RETURN)
+        made = PregelTask(id, name, (PUSH, own, True), known.error, known.waiting, None, result)
+        made.spans, made.traceback, made.wake_at = known.spans, known.traceback, known.wake_at
+        made.calls = tuple(calls.get(own, ()))
+        calls.setdefault(caller, []).insert(0, made)
+    return calls
 
 
 def _plan_order(task: Task) -> tuple[bool, int]:
@@ -257,6 +278,7 @@ def describe(
         wake_at=None if known.finished else known.wake_at,
         key=key_of(task),
         lost=lost,
+        traceback=known.traceback,
     )
 
 

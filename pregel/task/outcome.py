@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -174,6 +175,28 @@ def end_with_error(task: Task, error: BaseException) -> None:
     with suppress(Exception):
         error.add_note(f"During {where}")
     task.fail(error)
+
+
+MOST_FRAMES: Final = 20
+"""How many lines of a traceback are kept, the last ones."""
+
+
+def traceback_of(error: BaseException) -> str:
+    """Where an error was raised, as Python prints it: file, line, function and source text of the
+    user's frames, and of the last one. Empty if it was raised nowhere."""
+    import traceback  # deferred: few tasks fail
+
+    mine = __name__.partition(".")[0]
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    kept = []
+    for frame, line in frames:
+        module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
+        top = module.partition(".")[0]
+        foreign = top == mine or top in sys.stdlib_module_names or "site-packages" in file
+        if not foreign or (frame is frames[-1][0] and top != mine):
+            kept.append((frame, line))
+    shown = traceback.StackSummary.extract(iter(kept[-MOST_FRAMES:]))
+    return "".join(shown.format())
 
 
 def _find_advice(task: Task, error: BaseException) -> Iterator[str]:

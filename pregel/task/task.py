@@ -23,6 +23,7 @@ from ..names import (
     PUSH,
     STEP,
     TRIGGERS,
+    call_text,
     child_ns,
     graph_keys,
     path_text,
@@ -188,7 +189,9 @@ class Task:
     def path_text(self) -> str:
         """Its path as one string that sorts like the path."""
         node = self.node
-        return node.path_text if self.order == node.path else path_text(self.path)
+        if self.order == node.path:
+            return node.path_text
+        return call_text(self.path, node.name) if self.path[-1] is True else path_text(self.path)
 
     def known_channels(self) -> Collection[str]:
         """The channels its writers may write to."""

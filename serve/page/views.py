@@ -98,6 +98,20 @@ class Views(Handlers):
         page = await self._work(lambda: draw_report(app, config))
         return HTMLResponse(page, headers={"Content-Disposition": "attachment"})
 
+    @route("GET /page/threads/{thread_id}/test")
+    async def test(self, thread: Record) -> Response:
+        """Send a test that replays a thread, and its recording, in a ZIP file."""
+        from ...testing.saved_test import zip_test
+
+        app, config = self._app(thread), config_of(thread["thread_id"])
+        name = thread["metadata"]["graph_id"]
+        target = self._service.targets.get(name)
+        if target is None:
+            why = f"create_app({{{name!r}: ...}}, targets={{{name!r}: 'module:graph'}})"
+            raise Refused(409, f"the test must import the graph {name!r}: name its place by {why}")
+        file = await self._work(lambda: zip_test(app, config, target))
+        return Response(file, media_type="application/zip")
+
     @route("GET /page/threads/{thread_id}/nodes")
     async def nodes(self, thread: Record) -> Record:
         """Send the name under which the graph is served, and, for nodes that its drawing folds, the

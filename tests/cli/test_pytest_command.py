@@ -1,5 +1,6 @@
 """`stategraph pytest` writes a test of a stored thread, and the test passes."""
 
+import ast
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from kit.graphs import thread_config
 from stategraph import SqliteSaver
 from stategraph.__main__ import main
 from stategraph.graph.loader import find_graph
+from stategraph.testing.saved_test import quote, write_test
 
 PROGRAM = '''
 from typing import TypedDict
@@ -65,6 +67,13 @@ def write(folder, program, *more):
 def run_test(path):
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)]
     return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=120)
+
+
+def test_a_test_holds_nothing_of_a_hostile_thread_that_would_run(tmp_path):
+    thread = '""" \\" \'\nimport os'
+    text = write_test(find_graph(f"{store(tmp_path)}:graph"), thread, quote("shop:graph"))
+    names = [type(each).__name__ for each in ast.parse(text).body]
+    assert names == ["Expr", "ImportFrom", "ImportFrom", "Assign", "Assign", "Assign", "FunctionDef"], text
 
 
 @pytest.mark.trial

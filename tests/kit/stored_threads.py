@@ -18,6 +18,7 @@ from stategraph import (
     Send,
     StateGraph,
     interrupt,
+    task,
 )
 from stategraph.graph.compile import CompiledStateGraph
 
@@ -165,6 +166,27 @@ def nested() -> StoredThread:
     app = compiled(chain_of(Log, outer=note("outer"), holder=inner.compile()), "nested")
     app.invoke({"log": []}, CONFIG)
     app.invoke(Command(resume="yes"), CONFIG)
+    return app, CONFIG
+
+
+@task
+def fetch(page):
+    if page == 3:
+        raise ValueError(f"page {page} is missing")
+    return f"page {page}"
+
+
+def calling() -> StoredThread:
+    """A node that calls functions with @task, the last of which fails."""
+
+    def read(state):
+        return {"log": [fetch(page).result() for page in range(4)]}
+
+    app = compiled(StateGraph(Log).add_node(read).add_edge(START, "read"), "calling")
+    try:
+        app.invoke({"log": []}, CONFIG)
+    except ValueError:
+        pass
     return app, CONFIG
 
 

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],
     "workers": [".channels", ".checkpoint", ".pregel", ".graph"],
     "compat": [".channels", ".checkpoint", ".store", ".pregel", ".graph"],
-    "serve": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".workers", ".visualize", ".otel"],
+    "serve": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".workers", ".visualize", ".otel", ".testing"],
     "lab": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".prebuilt", ".testing", ".visualize"],
     "testing": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize"],
     "upgrade": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize", ".workers", ".testing", ".lab"],

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import subprocess
+import sys
 import threading
+import zipfile
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -410,6 +414,75 @@ def test_the_timeline_is_zoomed_and_the_names_of_its_rows_stay_in_sight(show):
     reader.until(f"document.querySelector('.time-picture').scrollLeft > 100 && {inside}")
     reader.click("[title='Zoom out']")
     reader.until(f"{width} === {before}")
+
+
+PROGRAM = """
+from typing import TypedDict
+from stategraph import START, StateGraph, interrupt
+
+class State(TypedDict, total=False):
+    item: str
+    answer: str
+
+async def ask(state):
+    return {"answer": interrupt("Buy " + state["item"] + "?")}
+
+def pay(state):
+    raise ConnectionError("the test must not pay")
+
+graph = StateGraph(State).add_node(ask).add_node("pay", PAY).add_edge(START, "ask").add_edge("ask", "pay").compile()
+"""
+
+
+def test_a_thread_is_saved_as_a_test_that_passes(stack, tmp_path):
+    app = {}
+    exec(PROGRAM.replace("PAY", "lambda state: {}"), app)
+    (tmp_path / "shop.py").write_text(PROGRAM.replace("PAY", "pay"))
+    client = serve_thread(stack, app["graph"].copy({"checkpointer": InMemorySaver()}), targets={"g": "shop.py:graph"})
+    for body in ({"input": {"item": "tea"}}, {"command": {"resume": "yes"}}):
+        client.post("/threads/t/runs/wait", json={"assistant_id": "g", **body}).raise_for_status()
+    with zipfile.ZipFile(io.BytesIO(client.get("/page/threads/t/test").content)) as found:
+        assert found.namelist() == ["test_thread_t.py", "test_thread_t.json"]
+        found.extractall(tmp_path)
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_thread_t.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
+    (tmp_path / "test_thread_t.py").write_text((tmp_path / "test_thread_t.py").read_text().replace('    "pay",\n', ""))
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "the test must not pay" in done.stdout
+
+
+def test_a_thread_of_a_graph_whose_place_is_unknown_is_no_test(stack):
+    told = serve_thread(stack, threads.asked("yes")[0]).get("/page/threads/t/test")
+    assert told.status_code == 409 and "targets={'g': 'module:graph'}" in told.json()["detail"]
+
+
+def test_calls_of_a_task_are_told_like_tasks_inside_it(stack):
+    client = serve_thread(stack, threads.calling()[0])
+
+    def ask(view, **asked):
+        return client.get(f"/page/threads/t/{view}", params={"at": "open", **asked})
+
+    tasks = ask("tasks").json()["tasks"]
+    assert [(each["node"], each["row"][1]) for each in tasks] == [("read", "failed"), *[("read:fetch", "done")] * 3, ("read:fetch", "failed")]
+    whole = ask("task", id=tasks[-1]["id"]).json()
+    assert whole["row"][0] == "read \u203a fetch" and whole["error"].startswith("Traceback (most recent call last):\n  File ")
+    assert 'in fetch\n    raise ValueError(f"page {page} is missing")\nValueError: page 3 is missing' in whole["error"]
+    assert "for page in range(4)]" in ask("task", id=tasks[0]["id"]).json()["error"]
+    slowest = [each["id"] for each in ask("tasks", slowest=1).json()["tasks"]]
+    assert slowest[0] == tasks[0]["id"] and sorted(slowest) == sorted(each["id"] for each in tasks)
+    assert ask("timeline").text.count('data-node="read:fetch"') == 2  # its row, and its bars
+
+
+@needs_chromium
+def test_the_slowest_tasks_come_first_if_asked_for(show):
+    reader = show(threads.calling()[0])
+    reader.until("document.querySelectorAll('.task-name').length === 5")
+    reader.press_button("took")
+    reader.asks_for("slowest=1")
+    reader.until("document.querySelector('.task-titles [aria-pressed=true]')")
+    reader.click(".task-row.bad .task-name")
+    reader.sees("Traceback", "in read", within=".task-chosen .failed")
 
 
 def test_the_report_of_a_thread_is_sent_as_a_file(stack):

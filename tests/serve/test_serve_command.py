@@ -10,15 +10,17 @@ import subprocess
 import sys
 import time
 
+import httpx
 import pytest
-from kit.cluster import as_url
+from kit.cluster import as_url, free_port
 from kit.graphs import chain_of
-from served_processes import GRAPH, served
+from served_processes import GRAPH, process, served
 
 from stategraph import GraphWarning, InMemorySaver
 from stategraph.__main__ import main
+from stategraph.graph.loader import find_graph
 from stategraph.serve import create_app
-from stategraph.serve.command import _graphs, _load, _name_of, _read_deployment
+from stategraph.serve.command import _load, _name_of, _read_deployment, _targets
 from stategraph.store import InMemoryStore
 
 
@@ -173,8 +175,32 @@ def test_a_wrong_command_line_says_what_is_wrong(flows, capsys, arguments, why):
     assert not [*flows.glob("q.db*")]
 
 
+@pytest.mark.trial
+def test_a_server_with_reload_runs_the_code_as_it_is_now(tmp_path):
+    """A file that cannot be imported keeps the server waiting for the next change, and clients for the server."""
+    flow, port = tmp_path / "flows.py", free_port()
+    db = str(tmp_path / "q.db")
+    with process(tmp_path, db, port, "--reload") as running, httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        thread = client.post("/threads", json={}).json()["thread_id"]
+
+        def run():
+            done = client.post(f"/threads/{thread}/runs/wait", json={"assistant_id": "flow", "input": {"log": []}})
+            return done.json()["log"][-1]
+
+        assert run() == "d"
+        log, end = tmp_path / "log", time.monotonic() + 60
+        flow.write_text("graph = (")
+        while "flows.py cannot be imported: SyntaxError" not in log.read_text():
+            assert running.poll() is None and time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
+        flow.write_text(GRAPH.replace('{"log": [name]}', '{"log": [name + "!"]}'))
+        assert run() == "d!"  # asked while no server was there
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == 0, log.read_text()
+
+
 def test_the_only_compiled_graph_is_served(flows):
-    assert [*_graphs(["flows.py"])] == ["flows"]
+    assert _targets(["flows.py"]) == {"flows": "flows.py"} and find_graph("flows.py").name == "flow"
 
 
 @pytest.mark.parametrize("name", ["app", "builder"])

@@ -448,6 +448,6 @@ def _describe_trouble(place: int, number: int, task: TraceTask) -> Trouble:
         task.node,
         task.path,
         f"in step {number}",
-        describe_error(task.error),
+        describe_error(task.error, task.traceback),
         drop_illegal(sanitize(task.input)),
     )

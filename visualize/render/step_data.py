@@ -255,7 +255,7 @@ def describe_whole_task(task: TraceTask) -> Data:
         "input": drop_illegal(task.input),
         "result": drop_illegal(task.result),
         "wrote": [drop_illegal(sanitize(key, 80)) for key in task.wrote],
-        "error": "" if (error := _error(task)) is None else describe_error(error),
+        "error": "" if (error := _error(task)) is None else describe_error(error, task.traceback),
         "questions": [
             {"id": question.id, "value": drop_illegal(block(question.value, 4000))}
             for question in task.questions
@@ -267,10 +267,17 @@ def describe_whole_task(task: TraceTask) -> Data:
     }
 
 
-def describe_error(error: BaseException) -> str:
-    """Return an error with its notes and causes, as Python prints it."""
+def describe_error(error: BaseException, raised_at: str) -> str:
+    """Return an error with its notes and causes, as Python prints it.
+
+    Args:
+        raised_at: the lines of its traceback, which is not stored in it.
+    """
     try:
         lines = traceback.format_exception(error)
+        if raised_at:
+            own = [*traceback.TracebackException.from_exception(error).format(chain=False)]
+            lines.insert(len(lines) - len(own), f"Traceback (most recent call last):\n{raised_at}")
     except Exception:  # a foreign __str__ or __cause__ may raise anything
         lines = [format_value(error, 400)]
     return drop_illegal(sanitize("".join(lines), 6000).rstrip())

@@ -251,12 +251,22 @@ class ThreadPages:
         }
 
     def tasks(
-        self, at: str, tip: str = "", *, first: int = 0, count: int = 100, state: str = ""
+        self,
+        at: str,
+        tip: str = "",
+        *,
+        first: int = 0,
+        count: int = 100,
+        state: str = "",
+        slowest: bool = False,
     ) -> Data:
-        """Return some tasks of a step, each followed by those of the nested graphs that it ran."""
+        """Return some tasks of a step, each followed by those that ran inside it, or the slowest
+        first."""
         read = self._read_if_there(at, tip)
         tasks = () if read is None else _own_tasks(read.step)
         found = [task for task in tasks if not state or task.state == state]
+        if slowest:
+            found.sort(key=lambda task: sum(took for _, took in task.spans), reverse=True)
         count = min(max(count, 0), MOST_TASKS)
         rows = [describe_task(task) for task in found[max(first, 0) : max(first, 0) + count]]
         return {"count": len(found), "first": max(first, 0), "tasks": rows}

@@ -233,29 +233,48 @@ class TraceReader:
     def _task(
         self, place: TraceLevel, task: PregelTask, base: StateSnapshot, *, ended: bool
     ) -> TraceTask:
-        state: TaskState = "failed" if task.error is not None else "done"
-        if task.error is None and not ended and task.result is None:
-            state = "paused" if task.interrupts or task.wake_at is not None else "waiting"
-        if task.lost:
-            state = "lost"
         longest = self.longest(task)
         return TraceTask(
             task.id,
             join_id(place.inside, task.name),
             place.label(task.name),
-            state,
+            _state_of(task, ended=ended),
             task.spans,
             place.waits(task),
             task.error,
             task.interrupts,
             tuple(map(str, task.result)) if isinstance(task.result, dict) else (),
-            tuple(self._list_nested(place, task, base)),
+            (*self._list_nested(place, task, base), *self._list_calls(place, task)),
             _show(task.input, longest) if longest else "",
             "" if task.result is None else _show(task.result, longest),
             task.key,
             place.may_retry(task),
             sent=task.path[0] == PUSH,
+            traceback=task.traceback,
         )
+
+    def _list_calls(self, place: TraceLevel, task: PregelTask) -> Iterator[TraceStep]:
+        """Yield the `@task` calls of a task, as a step inside it."""
+        if not task.calls:
+            return
+        inside = place._replace(inside=join_id(place.inside, task.name))
+        longest = self.longest(task)
+        calls = tuple(
+            TraceTask(
+                call.id,
+                join_id(inside.inside, call.name),
+                call.name,
+                _state_of(call, ended=call.wake_at is None and not call.interrupts),
+                call.spans,
+                error=call.error,
+                questions=call.interrupts,
+                steps=(*self._list_calls(inside, call),),
+                result="" if call.result is None else _show(call.result, longest),
+                traceback=call.traceback,
+            )
+            for call in task.calls
+        )
+        yield TraceStep(0, "loop", calls, None, None)
 
     def _list_nested(
         self, place: TraceLevel, task: PregelTask, base: StateSnapshot
@@ -370,6 +389,16 @@ def list_transitions(
         after, wanted = snapshot, _parent(snapshot) or ""
     if after is not None:
         yield _Transition(None, after, False)
+
+
+def _state_of(task: PregelTask, *, ended: bool) -> TaskState:
+    if task.lost:
+        return "lost"
+    if task.error is not None:
+        return "failed"
+    if ended or task.result is not None:
+        return "done"
+    return "paused" if task.interrupts or task.wake_at is not None else "waiting"
 
 
 def _show(value: Any, longest: int) -> str:

@@ -38,6 +38,7 @@ class TraceTask:
         steps: the steps of the nested graph that it ran.
         key: the key of its `Send`, which selects the memory of that graph.
         sent: whether a `Send` has started it, so that it was given that and not the state.
+        traceback: where its error was raised, as Python prints it.
         may_retry: whether its node has retry policies.
         held: whether it waits to start until others have ended, with schedule="ready".
         earlier: whether it began in an earlier step, with schedule="ready". What it had come to is
@@ -61,6 +62,7 @@ class TraceTask:
     held: bool = False
     earlier: bool = False
     sent: bool = False
+    traceback: str = ""
 
     @property
     def noun(self) -> str:

@@ -14,7 +14,7 @@ export class TaskList {
 
   /** @param ask asks the server for a view of the step */
   constructor(step, ask) {
-    Object.assign(this, { ask, count: step.tasks, state: "", tasks: new Map(), asked: new Set(), timer: 0 });
+    Object.assign(this, { ask, count: step.tasks, state: "", slowest: "", tasks: new Map(), asked: new Set(), timer: 0 });
     this.states = countStates(step);
     this.list = new VirtualList({
       height: ROW, label: "Tasks", kind: "task-rows",
@@ -23,8 +23,9 @@ export class TaskList {
     });
     this.filters = make("div.task-filters");
     this.chosen = make("div.task-chosen", { hidden: true });
-    const titles = ["task", "", "took", "input", "result"].map((title) => make("span", {}, title));
-    this.element = make("div.task-list", {}, this.filters, make("div.task-row.task-titles", { "aria-hidden": "true" }, titles), this.list.element, this.chosen);
+    const sort = make("button.plain", { type: "button", "aria-pressed": "false", title: "The slowest first", onclick: () => this.sort(sort) }, "took");
+    const titles = ["task", "", sort, "input", "result"].map((title) => make("span", {}, title));
+    this.element = make("div.task-list", {}, this.filters, make("div.task-row.task-titles", {}, titles), this.list.element, this.chosen);
   }
 
   /** Where the list stands, to be kept when the step is drawn anew. */
@@ -58,19 +59,26 @@ export class TaskList {
     this.list.show(shown);
   }
 
+  /** Show the slowest first, or all in their order again. */
+  sort(title) {
+    this.slowest = this.slowest ? "" : "1";
+    title.setAttribute("aria-pressed", `${Boolean(this.slowest)}`);
+    this.choose(this.state);
+  }
+
   want(first, last) {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.fetch(first, last), this.tasks.size ? 60 : 0);
   }
 
   async fetch(first, last) {
-    const { state } = this;
+    const { state, slowest } = this;
     for (let from = first - (first % PIECE); from <= last; from += PIECE) {
       if (this.asked.has(from)) continue;
       this.asked.add(from);
       try {
-        const found = await this.ask("tasks", { first: from, count: PIECE, state });
-        if (this.state !== state) return;
+        const found = await this.ask("tasks", { first: from, count: PIECE, state, slowest });
+        if (this.state !== state || this.slowest !== slowest) return;
         found.tasks.forEach((task, at) => this.tasks.set(found.first + at, task));
         found.tasks.forEach((_, at) => this.list.redraw(found.first + at));
       } catch (error) {

@@ -192,6 +192,8 @@ class ThreadView {
       metadata.graph_id &&
         button("Report", () => this.save(viewPath(this.threadId, "report"), "html"), { title: "Save the steps as one HTML page that needs no server" }),
       metadata.graph_id && !isBusy &&
+        button("Save as test", () => this.save(viewPath(this.threadId, "test"), "zip"), { title: "Save a pytest file that replays the thread, with its recording" }),
+      metadata.graph_id && !isBusy &&
         button("Export", () => this.save(`${this.base}/export`, "json"), { title: "Save the thread with its whole history as a file that another server can import" }),
       !isBusy && button("Copy", () => this.copy(), { title: "A new thread with the same history" }),
       !isBusy && button("Delete", () => this.remove(), { kind: "danger", title: "Delete the thread with its history" }),

@@ -3,9 +3,12 @@
 import time
 from itertools import pairwise
 
+import pytest
+from kit.drive import each_schedule
 from kit.graphs import CONFIG, EMPTY
 from kit.pausing_graphs import asks, fails, graph, says
 
+import stategraph
 from stategraph import START, InMemorySaver, RetryPolicy, StateGraph
 
 CHAIN = ((START, "x"), ("x", "y"))
@@ -54,3 +57,51 @@ def test_a_failed_task_has_its_span(drive):
     except Exception:
         pass
     assert spans(drive, app)["x"] == 1
+
+
+@stategraph.task
+def add_one(n):
+    return n + 1
+
+
+@stategraph.task(name="twice, 0000000001, or more")
+def add_two(n):
+    return add_one(add_one(n).result()).result()
+
+
+def adding(state):
+    added = add_two(1).result() + add_one(10).result()
+    if state.get("fails"):
+        raise ValueError(added)
+    return {"log": [f"{added}"]}
+
+
+@each_schedule
+def test_a_snapshot_shows_the_calls_of_a_task_with_their_spans(drive, saver, schedule):
+    app = StateGraph(dict).add_node("x", adding).add_edge(START, "x").compile(checkpointer=saver, schedule=schedule)
+    drive.invoke(app, EMPTY, CONFIG)
+    [x] = [task for snapshot in drive.history(app, CONFIG) for task in snapshot.tasks if task.name == "x" and task.result]
+    outer, last = x.calls
+    assert [(call.name, call.result, len(call.spans)) for call in x.calls] == [(add_two.name, 3, 1), ("add_one", 11, 1)]
+    assert [(call.name, call.result) for call in outer.calls] == [("add_one", 2), ("add_one", 3)] and not last.calls
+    assert all(sum(call.spans[0]) <= sum(x.spans[0]) for call in x.calls)
+
+
+def test_a_snapshot_says_where_an_error_was_raised_and_gives_the_error_as_it_was(drive, saver):
+    app = StateGraph(dict).add_node("x", adding).add_edge(START, "x").compile(checkpointer=saver)
+    with pytest.raises(ValueError, match="14") as raised:
+        drive.invoke(app, {"fails": True}, CONFIG)
+    [x] = drive.on(app).state.tasks
+    assert (type(x.error), x.error.args, x.error.__notes__) == (ValueError, (14,), raised.value.__notes__)
+    assert "in adding\n    raise ValueError(added)\n" in x.traceback and x.traceback.count("File") == 1
+    assert [call.result for call in x.calls] == [3, 11]
+
+
+def test_where_an_error_was_raised_goes_along_with_an_edit(drive):
+    app = StateGraph(dict).add_node("x", adding).add_edge(START, "x").compile(checkpointer=InMemorySaver())
+    with pytest.raises(ValueError, match="14"):
+        drive.invoke(app, {"fails": True}, CONFIG)
+    before = drive.on(app).state.tasks[0]
+    drive.update_state(app, CONFIG, {"other": 1})
+    found = [task for snapshot in drive.history(app, CONFIG) for task in snapshot.tasks if task.error]
+    assert all(task.traceback == before.traceback for task in found) and found
