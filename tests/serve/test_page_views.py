@@ -482,7 +482,7 @@ def test_the_slowest_tasks_come_first_if_asked_for(show):
     reader.asks_for("slowest=1")
     reader.until("document.querySelector('.task-titles [aria-pressed=true]')")
     reader.click(".task-row.bad .task-name")
-    reader.sees("Traceback", "in read", within=".task-chosen .failed")
+    reader.sees("Traceback", "in read", within=".task-chosen pre.failed")
 
 
 def test_the_report_of_a_thread_is_sent_as_a_file(stack):

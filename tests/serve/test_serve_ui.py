@@ -605,9 +605,30 @@ def test_a_thread_is_forked_from_an_earlier_step(page, client):
     page.go(f"#/thread/one/state/{before['checkpoint_id']}")
     page.sees("State at step 1", "next: approve, legal")
     page.press_button("Fork from here")
-    page.sees("State now", "Buy tea?", "Is it legal?")
+    page.sees("A: branch 1", "B: branch 2", within=".compared")
     page.sees("paused", within=".thread-head")
+    page.sees("Buy tea?", "Is it legal?")
     assert len(client.get("/threads/one/history").json()) > len(steps)
+
+
+def test_a_message_is_edited_and_what_comes_of_it_stands_beside_the_old(page, client, speech):
+    speech.go_on.release(9)
+    client.post("/threads", json={"thread_id": "chat"}).raise_for_status()
+    for text in ("Is it sunny?", "And tomorrow?"):
+        body = {"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": text}]}}
+        client.post("/threads/chat/runs/wait", json=body).raise_for_status()
+    page.go("#/thread/chat")
+    page.sees("And tomorrow?")
+    page.press_button("edit", ".message.from-user")
+    page.sees("State at step 0", "Edit the state of this step")
+    edited = page.browser.run("document.querySelector('.editor textarea').value")
+    page.write(".editor textarea", edited.replace("sunny", "rainy"))
+    page.press_button("Save and continue")
+    page.sees("A: branch 1", "B: branch 2", within=".compared")
+    page.sees("idle", within=".thread-head")
+    page.press_button("Chat")
+    page.sees("Is it rainy?", "It is sunny in Rome.")
+    assert [each["content"] for each in values(client, "chat")["messages"]] == ["Is it rainy?", "It is sunny in Rome."]
 
 
 def test_a_thread_is_copied_and_deleted(page, client):

@@ -1,11 +1,12 @@
 // The branches of a thread: where they leave each other, and two of them side by side. The address
-// names the two: branches/ONE/OTHER.
+// names the two: branches/ONE/OTHER, where "newest" is the newest, also when that becomes another one.
 import { fill, make, sentence } from "./dom.js";
 import { countOf } from "./elements.js";
 import { drawChanges, drawHead } from "./step-view.js";
 import { oneAtATime, viewPath } from "./thread-steps.js";
 
 const SIDES = ["A", "B"];
+export const NEWEST = "newest";
 
 export async function mount(element, context) {
   const tab = new BranchesTab(element, context);
@@ -25,6 +26,9 @@ class BranchesTab {
     this.sides = make("div.compared", { "aria-live": "polite" });
     element.append(make("div.branches-view", {}, this.list, this.tree), this.sides);
   }
+
+  /** The two checkpoints that are chosen. */
+  get pair() { return this.chosen.map((each) => (each === NEWEST ? this.head : each)); }
 
   ask(view, asked) { return this.context.api.get(viewPath(this.context.threadId, view, asked), this.context.signal); }
 
@@ -56,7 +60,7 @@ class BranchesTab {
   }
 
   row({ number, tip, step, own, next }) {
-    const { context, chosen, head } = this;
+    const { context, pair: chosen, head } = this;
     const choices = SIDES.map((side, at) => make("button.side", {
       type: "button", "aria-pressed": `${chosen[at] === tip}`, "aria-label": `Branch ${number} as ${side}`, onclick: () => this.choose(at, tip),
     }, side));
@@ -70,7 +74,7 @@ class BranchesTab {
   }
 
   choose(at, tip) {
-    const chosen = [...this.chosen];
+    const chosen = this.pair;
     chosen[at] = chosen[at] === tip ? "" : tip;
     if (chosen[1 - at] === tip) chosen[1 - at] = "";
     this.chosen = chosen;
@@ -95,22 +99,22 @@ class BranchesTab {
   }
 
   markTree() {
-    for (const node of this.tree.querySelectorAll("[data-node]")) node.classList.toggle("ran", this.chosen.includes(node.dataset.node));
+    for (const node of this.tree.querySelectorAll("[data-node]")) node.classList.toggle("ran", this.pair.includes(node.dataset.node));
   }
 
   async compare() {
-    const [one, other] = this.chosen;
+    const pair = this.pair, [one, other] = pair;
     this.markTree();
-    if (!one || !other) {
+    if (!one || !other || one === other) {
       fill(this.sides);
       return;
     }
     try {
       const found = await this.ask("compare", { one, other });
-      if (this.chosen[0] !== one || this.chosen[1] !== other) return;
+      if (this.pair[0] !== one || this.pair[1] !== other) return;
       fill(this.sides,
         make("p.sub", {}, `Both went through the same ${countOf(found.both, "step")} first.`),
-        make("div.side-by-side", {}, SIDES.map((side, at) => this.drawSide(side, this.chosen[at], found.steps[at], found.own[at]))),
+        make("div.side-by-side", {}, SIDES.map((side, at) => this.drawSide(side, pair[at], found.steps[at], found.own[at]))),
         make("section.card", {}, make("h2", {}, "What must change in the state of A to have that of B"),
           found.d.length ? drawChanges(found.d) : make("p.sub", {}, "Nothing: they are the same.")));
     } catch (error) {

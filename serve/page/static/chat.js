@@ -19,10 +19,10 @@ export async function mount(element, context) {
 }
 
 class Chat {
-  threadId; begin; loads; api; signal; hasMessages; most;
+  threadId; begin; loads; api; signal; hasMessages; most; address;
 
-  constructor(element, { threadId, api, signal, begin, hasMessages, questions }) {
-    Object.assign(this, { threadId, api, signal, begin, hasMessages, key: "messages", most: SHOWN, shown: new Map(), loads: 0 });
+  constructor(element, { threadId, api, signal, begin, hasMessages, questions, address }) {
+    Object.assign(this, { threadId, api, signal, begin, hasMessages, address, key: "messages", most: SHOWN, shown: new Map(), loads: 0 });
     this.path = `threads/${encodeURIComponent(threadId)}/state`;
     this.stream = new MessageStream();
     this.list = make("div.messages", { role: "log", "aria-label": "Messages" });
@@ -44,6 +44,15 @@ class Chat {
     await this.begin({ input: { [this.key]: [{ role: "user", content }] } });
     this.input.value = "";
     this.input.focus();
+  }
+
+  /** Go to the state of the step that wrote a message, to edit it there and to run again from there. */
+  async edit(message, last = undefined) {
+    const asked = { key: this.key, text: message.id, last };
+    const { steps, next } = await this.api.get(viewPath(this.threadId, "became", asked), this.signal);
+    if (steps.length) location.hash = this.address("state", steps[0].c, message.id);
+    else if (next) await this.edit(message, next);
+    else throw new Error("the step that wrote the message was not found");
   }
 
   async load() {
@@ -74,7 +83,7 @@ class Chat {
     const drawn = new Map();
     const elements = messages.slice(from).map((message, place) => {
       const own = used.each[from + place], key = JSON.stringify([message.id ?? from + place, message, own]);
-      const element = this.shown.get(key) ?? bubble(message, own);
+      const element = this.shown.get(key) ?? bubble(message, own, () => this.edit(message));
       drawn.set(key, element);
       return element;
     });
@@ -104,18 +113,20 @@ class Chat {
   }
 
   drawLive() {
-    fill(this.live, this.stream.messages().map((message) => bubble(message, [], true)));
+    fill(this.live, this.stream.messages().map((message) => bubble(message, [])));
   }
 }
 
-function bubble(message, used, isLive = false) {
+/** A message; one that is still coming cannot be edited. */
+function bubble(message, used, edit = null) {
   const role = roleOf(message), text = textOf(message.content);
   const calls = message.tool_calls ?? [];
+  const change = edit && message.id && button("edit", edit, { kind: "plain edit", title: "Edit the message, and run again from there" });
   const who = [role, message.name].filter(Boolean).join(" · ");
   const body = role === "tool"
     ? make("details.tool", {}, make("summary", {}, make("b", {}, who), " ", brief(text)), tree("", valueOf(text), { isOpen: true }))
     : [make("p.who", {}, who, usageChip(used)), text && make("div.text.markdown", {}, drawMarkdown(text))];
-  return make("article", { class: `message from-${role in ROLES ? role : "other"}`, "data-live": isLive }, body, calls.map(callOf));
+  return make("article", { class: `message from-${role in ROLES ? role : "other"}`, "data-live": !edit }, body, calls.map(callOf), change);
 }
 
 const ROLES = { user: 1, assistant: 1, tool: 1, system: 1 };

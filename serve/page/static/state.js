@@ -1,14 +1,17 @@
 // The state of a thread, now or at a checkpoint: as a tree, edited as JSON, gone on from, forked.
 import { attempt, brief, button, fill, make, say, when } from "./dom.js";
+import { NEWEST } from "./branches.js";
+import { messagesOf } from "./messages.js";
 import { namesOfNodes } from "./start.js";
 import { tree } from "./values.js";
 
 export async function mount(element, context) {
   const tab = new StateTab(element, context);
   await tab.load();
+  tab.editMessage(context.path[1]);
   return {
     changed: () => tab.load(),
-    moved: (path) => tab.moveTo(path[0] ?? null),
+    moved: (path) => tab.moveTo(path[0] ?? null).then(() => tab.editMessage(path[1])),
     keys: { e: ["edit the state", () => attempt(() => tab.edit({}))] },
   };
 }
@@ -67,6 +70,12 @@ class StateTab {
     return make("div.state-row", {}, tree(key, value, { isOpen: JSON.stringify(value)?.length < 600 }), change);
   }
 
+  /** Edit a message of the state, which its id selects. */
+  editMessage(id) {
+    const [key, messages] = messagesOf(this.state.values), message = id && messages.find((each) => each.id === id);
+    if (message) attempt(() => this.edit({ [key]: [message] }));
+  }
+
   // -- edit --------------------------------------------------------------------------------------------------
 
   async edit(values) {
@@ -98,20 +107,28 @@ class StateTab {
     const body = { values };
     if (node) body.as_node = node;
     if (this.checkpoint !== null) body.checkpoint_id = this.checkpoint;
+    const old = goesOn && await this.findOld();
     await this.api.post(`${this.base}/state`, body);
     say("The state is saved.");
     this.editor.hidden = true;
     if (goesOn) await this.begin({ input: null });
-    await this.showNow();
+    await this.showNow(old);
   }
 
   async fork() {
+    const old = await this.findOld();
     await this.begin({ input: null, checkpoint_id: this.checkpoint });
-    await this.showNow();
+    await this.showNow(old);
   }
 
-  async showNow() {
+  /** The newest checkpoint, before a branch begins at the step that is shown. */
+  async findOld() {
+    return this.checkpoint !== null && (await this.api.get(`${this.base}/state`, this.signal)).checkpoint?.checkpoint_id;
+  }
+
+  /** Show what has become of it; `old` beside the new branch. */
+  async showNow(old) {
     if (this.checkpoint === null) await this.load();
-    else location.hash = this.address("state");
+    else location.hash = old ? this.address("branches", old, NEWEST) : this.address("state");
   }
 }
