@@ -268,27 +268,9 @@ _GROUPED = {getattr(SqlSaver, name) for name in ("commit", "put", "put_writes", 
 
 
 class _SqliteSession(Session):
-    """The statements of one transaction, under a lock."""
+    """The statements of one transaction."""
 
-    __slots__ = ("_execute", "_lock")
-
-    def __init__(self, database: Database, write: bool, lock: threading.RLock) -> None:
-        super().__init__(database, write)
-        self._execute, self._lock = database.execute, lock
-
-    def __enter__(self) -> Self:
-        self._lock.acquire()
-        try:
-            return super().__enter__()
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __exit__(self, *raised: Any) -> None:
-        try:
-            super().__exit__(*raised)
-        finally:
-            self._lock.release()
+    __slots__ = ()
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
         if statement == "page":
@@ -306,9 +288,9 @@ class _SqliteSession(Session):
             if type(value) is list:  # SQLite takes it as JSON
                 values = [json.dumps(each) if type(each) is list else each for each in values]
                 break
-        return self._execute(STATEMENTS[statement], values)
+        return self._database.execute(STATEMENTS[statement], values)
 
     def add(self, statement: str, *values: Any) -> int:
-        seq = self._execute(STATEMENTS[statement], values).lastrowid
+        seq = self._database.execute(STATEMENTS[statement], values).lastrowid
         assert seq is not None
         return seq

@@ -180,11 +180,12 @@ class RecentValues:
         for name, value in values.items():
             if value is not None and value.owner is not None:
                 place = namespace_id, name, SELF if of_head else value.owner
-                self._drop(place)
+                known = self._values.pop(place, None)
                 self._values[place] = value
-                self._size += _held_bytes(value)
+                if known is not value:
+                    self._size += _held_bytes(value) - (0 if known is None else _held_bytes(known))
         while self._size > RECENT:
-            self._drop(next(iter(self._values)))
+            self._size -= _held_bytes(self._values.pop(next(iter(self._values))))
 
     def fill(self, namespace_id: int, states: Iterable[dict[str, ChannelValue]]) -> None:
         """Put values that are known in place of those not yet read. A value is known by the
@@ -207,11 +208,6 @@ class RecentValues:
                     if wanted in openings[id(known)]:
                         value.base, number = openings[id(known)][wanted]
                         value.whole, value.deltas = known.whole, known.deltas[:number]
-
-    def _drop(self, place: tuple[int, str, int]) -> None:
-        value = self._values.pop(place, None)
-        if value is not None:
-            self._size -= _held_bytes(value)
 
 
 def _held_bytes(value: ChannelValue) -> int:

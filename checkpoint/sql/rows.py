@@ -140,19 +140,20 @@ class ChannelValue:
         assert self.blob is not None
         found: dict[tuple[int, bytes], tuple[SharedBlob, int]] = {}
         buffer: bytearray | None = None
-        for number in range(len(self.deltas) - 1, 0, -1):
-            owner, digest, delta = self.deltas[number]
-            older = self.deltas[number - 1].delta
-            opening, _, front, back, _, *edits = unpack_view(delta)
-            if back or edits or not opening or length_after(older) != opening + front:
+        opening = kept = 0  # of the value after a delta: the bytes of its opening, and behind it
+        for number in range(len(self.deltas), 0, -1):
+            delta = self.deltas[number - 1].delta
+            before, after, front, back, _, *edits = unpack_view(delta)
+            if opening and length_after(delta) != opening + kept:
                 break
-            before = unpack_view(older)[1]
-            if len(before) == opening:
+            if opening and len(after) == opening:
                 buffer = SharedBlob.share(self.blob).buffer if buffer is None else buffer
-                found[owner, digest] = (
-                    SharedBlob(self.blob[0], before, buffer, OPENING + front),
-                    number,
-                )
+                base, base_digest, _ = self.deltas[number]
+                shared = SharedBlob(self.blob[0], after, buffer, OPENING + kept)
+                found[base, base_digest] = shared, number
+            if back or edits or not before:
+                break
+            opening, kept = before, front
         return found
 
     def read_tail(self, size: int) -> Blob:

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar, Union
 from urllib.parse import quote
@@ -37,6 +37,8 @@ POLL = 0.001
 """Seconds until the next attempt to lock a file that others write to. SQLite's own waiting sleeps
 ever longer, up to 100 ms: if another process takes the lock again and again, it finds it taken each
 time (benchmark P34)."""
+
+NO_LOCK: AbstractContextManager[Any] = nullcontext()
 
 Result = TypeVar("Result")
 
@@ -315,7 +317,7 @@ class Database:
         Raises:
             StorageError: this was opened by another process.
         """
-        if self.is_inherited:
+        if self._process != os.getpid():
             raise StorageError(
                 "an SQLite connection does not survive a fork: open another in the new process"
             )
@@ -375,7 +377,7 @@ class Transaction:
         begin, self._commit, self._mine = SAVEPOINT, RELEASE, True
         if not database.grouped:
             begin, self._commit = BEGIN_WRITE if self._write else _BEGIN, COMMIT
-            self._mine = database.settle()
+            self._mine = not database.connection.in_transaction or database.settle()
         try:
             database.execute(begin)  # inside the try block: Ctrl-C may arrive just after it
         except BaseException:
@@ -402,21 +404,32 @@ class Transaction:
 
 
 class Session(Transaction):
-    """A transaction whose errors are translated."""
+    """A transaction under a lock, whose errors are translated."""
 
-    __slots__ = ()
+    __slots__ = ("_lock",)
+
+    def __init__(
+        self, database: Database, write: bool, lock: AbstractContextManager[Any] = NO_LOCK
+    ) -> None:
+        self._database, self._write, self._lock = database, write, lock
 
     def __enter__(self) -> Self:
+        self._lock.__enter__()
         try:
             return super().__enter__()
-        except self._database.error as error:
-            raise self._database.refusal(error) from error
+        except BaseException as error:
+            self._lock.__exit__(None, None, None)
+            if isinstance(error, self._database.error):
+                raise self._database.refusal(error) from error
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, *raised: Any) -> None:
         try:
             super().__exit__(kind, *raised)
         except self._database.error as error:
             raise self._database.refusal(error) from error
+        finally:
+            self._lock.__exit__(None, None, None)
         if kind is not None and issubclass(kind, self._database.error):
             raise self._database.refusal(raised[0]) from raised[0]
 

@@ -157,23 +157,22 @@ STATEMENTS = {
     # NULL); and that checkpoint with those it builds on, a row each. Long columns are left out of
     # the recursion, which would copy them.
     "look": """
+        WITH RECURSIVE chain (space, seq, link) AS (
+            SELECT s.id, c.seq, c.link FROM spaces AS s LEFT JOIN checkpoints AS c
+                ON c.space = s.id AND c.checkpoint_id = coalesce(?3, s.head_id)
+            WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
+            UNION ALL
+            SELECT chain.space, b.seq, b.link FROM chain CROSS JOIN checkpoints AS b
+                ON b.seq = chain.link AND chain.link < chain.seq AND b.space = chain.space
+        )
         SELECT s.id, s.thread_id, s.checkpoint_ns, s.head, s.head_id, s.stamp, s.size,
             EXISTS (
                 SELECT 1 FROM writes
                 WHERE space = s.id AND checkpoint_id = coalesce(?3, s.head_id)
             ),
             c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-        FROM spaces AS s LEFT JOIN checkpoints AS c ON c.seq IN (
-            WITH RECURSIVE chain (seq, link) AS (
-                SELECT seq, link FROM checkpoints
-                WHERE space = s.id AND checkpoint_id = coalesce(?3, s.head_id)
-                UNION ALL
-                SELECT b.seq, b.link FROM chain CROSS JOIN checkpoints AS b
-                    ON b.seq = chain.link AND chain.link < chain.seq AND b.space = s.id
-            )
-            SELECT seq FROM chain
-        )
-        WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
+        FROM chain CROSS JOIN spaces AS s ON s.id = chain.space
+            LEFT JOIN checkpoints AS c ON c.seq = chain.seq
     """,
     "page_of_one": f"{ROW} WHERE space = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
     # Few namespaces: the newest rows of each, by index. Many (`page_of_many`): all rows backwards,
