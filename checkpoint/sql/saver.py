@@ -321,10 +321,9 @@ class SqlSaver(SqlPruner):
         can change it before this transaction ends."""
         names = key.thread_id, key.checkpoint_ns
         rows = session.rows("lock_namespace", *names)
-        if not rows:
-            session.run("add_namespace", *names)
-            rows = session.rows("lock_namespace", *names)
-        return NamespaceRow(*rows[0])
+        if rows:
+            return NamespaceRow(*rows[0])
+        return NamespaceRow(session.add("add_namespace", *names), *names, None, None, 0, 0)
 
     # -- a complete checkpoint ----------------------------------------------------------------
 

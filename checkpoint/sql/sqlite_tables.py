@@ -117,7 +117,7 @@ STATEMENTS = {
     ),
     "forget_labels": "DELETE FROM labels WHERE space = ?",
     "namespaces_after": f"{SPACE} WHERE id > ? ORDER BY id LIMIT ?",
-    "add_namespace": "INSERT OR IGNORE INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
+    "add_namespace": "INSERT INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
     "set_head": """
         UPDATE spaces SET head = ?1, head_id = ?2, stamp = ?3,
             labelled = CASE WHEN labelled IS head THEN ?1 END,

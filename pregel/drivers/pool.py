@@ -88,12 +88,13 @@ class HeldEntries:
 
     def forget(self) -> None:
         """Drop all entries: in a forked child, what its parent holds is the parent's."""
-        self._waiting: deque[tuple[float, Any, Callable[[], Any]]] = deque()
+        self._waiting: deque[tuple[float, Any, Callable[[], bool]]] = deque()
         self._running = False
         self._lock = threading.Lock()
 
-    def submit(self, entry: Any, store: Callable[[], Any]) -> None:
-        """Call `store` after `HELD_SECONDS`, unless the entry is `done` by then."""
+    def submit(self, entry: Any, store: Callable[[], bool]) -> None:
+        """Call `store` after `HELD_SECONDS`, unless the entry is `done` by then; and again if it
+        returns True."""
         with self._lock:
             self._waiting.append((monotonic() + HELD_SECONDS, entry, store))
             if self._running:
@@ -114,12 +115,15 @@ class HeldEntries:
                     self._running = False
                     return
                 pause = self._waiting[0][0] - monotonic()
-                store = self._waiting.popleft()[2] if pause <= 0 else None
-            if store is None:
+                if pause <= 0:
+                    _, entry, store = self._waiting.popleft()
+            if pause > 0:
                 sleep(pause)
-            else:
-                store()
-                del store  # hold no run alive while asleep
+                continue
+            if store():
+                with self._lock:
+                    self._waiting.append((monotonic() + HELD_SECONDS, entry, store))
+            del entry, store  # hold no run alive while asleep
 
 
 POOL = ThreadPool()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from contextlib import closing
 from time import monotonic
+from types import SimpleNamespace
 from typing import TypedDict
 
 import pytest
@@ -17,6 +19,8 @@ from stategraph import (
     interrupt,
 )
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.pregel.drivers.journal import Journal
+from stategraph.pregel.drivers.pool import HELD
 
 
 class State(TypedDict, total=False):
@@ -58,6 +62,38 @@ def test_a_process_killed_in_the_first_step_repeats_it_under_the_same_key(tmp_pa
         assert [each.values for each in again.get_state_history(CONFIG)] == history
     assert len(keys) == 2
     assert keys[0] == keys[1]
+
+
+def test_a_held_checkpoint_that_is_being_stored_when_its_time_is_up_makes_no_thread_wait(monkeypatch):
+    """PERFORMANCE P23: of many nested runs that wait for the database, each would."""
+    held, asked = [], []
+    monkeypatch.setattr(HELD, "submit", lambda entry, store: held.append(store))
+    monkeypatch.setattr(Journal, "_start_draining", lambda journal: asked.append("stored"))
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        commit = saver.commit
+
+        def time_is_up(commits):
+            asked.extend("again" for store in held if store())
+            held.clear()
+            commit(commits)
+
+        monkeypatch.setattr(saver, "commit", time_is_up)
+        assert around(lambda state: {"text": "b"}, saver).invoke({"text": "a"}, CONFIG) == {"text": "b!"}
+    assert asked
+    assert set(asked) == {"again"}
+
+
+def test_a_held_checkpoint_is_stored_once_nothing_else_is():
+    answers, stored = [True, True, False], threading.Event()
+
+    def store():
+        again = answers.pop(0)
+        if not again:
+            stored.set()
+        return again
+
+    HELD.submit(SimpleNamespace(done=False), store)
+    assert stored.wait(30)
 
 
 def test_a_long_first_step_is_seen_from_outside_while_it_runs(tmp_path):
