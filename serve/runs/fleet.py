@@ -20,7 +20,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -37,10 +36,10 @@ from ..events.chunks import engine_mode
 from ..events.event import Events
 from ..json_messages import for_clients
 from ..limits import OpenRuns
-from ..records import NOTHING_ELSE, Changes, Put, Record, Records, pointer_to, seconds_until
+from ..records import Changes, Put, Record, Records, seconds_until
 from .execution import read_input, read_options
 from .fleet_events import read_events
-from .runner import Runner, Stop
+from .runner import Runner, Stop, puts_of, without
 from .settler import Settler, is_as_told, is_parked, read_result, run_status
 from .worker_threads import WorkerThreads
 
@@ -83,49 +82,30 @@ class FleetRuns(Runner):
         integrity: Integrity | None = None,
         serves: Collection[str] = (),
     ) -> None:
-        self._graphs, self._records = graphs, records
+        super().__init__(graphs, records, open_runs)
         self._queues = {
             name: Queue(address, name, serde=graph.serde, integrity=integrity)
             for name, graph in graphs.items()
         }
         self._queue = next(iter(self._queues.values()))
-        self._open, self._looked = open_runs, 0.0
+        self._looked = 0.0
         self._settler = Settler(graphs, records)
         self._told: set[str] = set()  # graphs that are not served, and have been logged
         self._threads = WorkerThreads(graphs, address, workers, integrity, serves)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._background: set[asyncio.Task[Any]] = set()
-        self._looking: asyncio.Task[None] | None = None
-        self.stopping = asyncio.Event()
 
     async def open(self) -> None:
         """Start the periodic care and the workers of this process."""
-        self._loop = asyncio.get_running_loop()
+        await super().open()
         await asyncio.to_thread(self._queue.setup)
         await self.look(0.0)
-        self._looking = asyncio.create_task(self.look_for_ever())
+        self._background.add(asyncio.create_task(self.look_for_ever()))
         self._threads.start()
 
     # -- begin -------------------------------------------------------------------------------------
 
-    async def submit(
-        self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
-    ) -> None:
-        """Store a run, then its job. If the server dies in between, another one submits the job,
-        once; see `look`."""
-        if self.stopping.is_set():
-            raise Refused(503, "the server is stopping: try again")
-        await self._refuse_too_many(record["owner"])
-        self._open.add(record["run_id"], record["owner"])
-        try:
-            await self._store(record, also)
-        except BaseException:
-            self._open.remove(record["run_id"], begun=False)
-            raise
-
-    async def _refuse_too_many(self, owner: str) -> None:
-        """Refuse a run beyond the limits. The count of other servers' runs may be a second old, so
-        it is updated before a run is refused."""
+    async def _check_room(self, owner: str) -> None:
+        """Check that one more run may begin. The count of other servers' runs may be a second old,
+        so it is updated before a run is refused."""
         try:
             self._open.check(owner)
         except Refused:
@@ -139,30 +119,18 @@ class FleetRuns(Runner):
             {each["run_id"]: each.get("owner") or "" for each in pointers if not is_parked(each)}
         )
 
-    async def _store(self, record: Record, also: Changes) -> None:
-        """Store a run, its pointer and what goes with them; then submit its job.
-
-        Raises:
-            ItemChangedError: a record that was seen has changed; nothing is stored.
-            Refused: the queue does not take the job; what was stored is undone.
-        """
-        run_id, thread_id = record["run_id"], record["thread_id"]
+    async def _begin(self, record: Record, also: Changes, thread: Record | None) -> None:
+        """Store a run, then its job. If the server dies in between, another one submits the job,
+        once; see `look`. If the queue does not take the job, what was stored is undone."""
         try:
             check_config(_job_config(record))
         except ValueError as error:
             raise Refused(422, f"{error}") from None
-        await self._records.put(
-            ("runs", run_id, record, thread_id),
-            ("unfinished", run_id, pointer_to(record), thread_id),
-            *also.puts,
-            seen=also.seen,
-        )
+        await self._records.put(*puts_of(record), *also.puts, seen=also.seen)
         try:
             await self.submit_job(record)
         except (ThreadBusyError, ValueError) as error:
-            await self._records.put(
-                ("runs", run_id, None, thread_id), ("unfinished", run_id, None, thread_id)
-            )
+            await self._records.put(*without(record))
             await self._restore_thread(also)
             status = 409 if isinstance(error, ThreadBusyError) else 422
             raise Refused(status, f"{error}") from None
@@ -268,8 +236,7 @@ class FleetRuns(Runner):
             return False
         if await self._records.find("unfinished", record["run_id"], record["thread_id"]) is None:
             return False
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.stopping.wait(), SECONDS_BETWEEN_LOOKS)
+        await self._stops_within(SECONDS_BETWEEN_LOOKS)
         return True
 
     async def _result(self, record: Record, wait: float | None) -> JobResult:
@@ -327,10 +294,9 @@ class FleetRuns(Runner):
     # -- care --------------------------------------------------------------------------------------
 
     async def look_for_ever(self) -> None:
-        """Look after the runs periodically, until cancelled."""
+        """Look after the runs periodically, until this server stops."""
         forgotten = time.monotonic()
-        while True:
-            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+        while not await self._stops_within(SECONDS_BETWEEN_LOOKS):
             try:
                 await self.look(SECONDS_TO_SUBMIT)
                 if time.monotonic() - forgotten > 60:
@@ -485,22 +451,16 @@ class FleetRuns(Runner):
         """Return whether a run continues elsewhere because this server stops."""
         return self.stopping.is_set()
 
-    def begin_to_stop(self) -> None:
-        """Let all readers and waiting clients end; workers pause their runs. May be called from any
-        thread."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self.stopping.set)
+    def _begin_to_stop(self) -> None:
+        self.stopping.set()
         self._threads.stop()
 
     async def close(self, seconds: float) -> None:
         """Stop. Other processes continue what the workers of this process run."""
-        self.stopping.set()
-        self._threads.stop()
-        if self._looking is not None:
-            self._looking.cancel()
+        self._begin_to_stop()
         await asyncio.to_thread(self._threads.join, seconds)
-        if left := {*self._background, *([self._looking] if self._looking else [])}:
-            _, late = await asyncio.wait(left, timeout=seconds)
+        if self._background:
+            _, late = await asyncio.wait(self._background, timeout=seconds)
             for task in late:  # the database does not answer
                 task.cancel()
         for queue in self._queues.values():

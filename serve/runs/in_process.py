@@ -33,11 +33,11 @@ from ..errors import Refused
 from ..events.event import Events
 from ..events.log import KeptBytes
 from ..limits import OpenRuns
-from ..records import NOTHING_ELSE, Changes, Record, Records, pointer_to, seconds_until
+from ..records import Changes, Record, Records, pointer_to, seconds_until
 from .end_writer import EndWriter
 from .ended import EndedRuns
 from .execution import Execution, stream_run
-from .runner import Runner, Stop
+from .runner import Runner, Stop, puts_of
 
 LOG = logging.getLogger("stategraph.serve")
 
@@ -77,16 +77,13 @@ class Runs(Runner):
         open_runs: OpenRuns,
         serves: Collection[str] = (),
     ) -> None:
-        self._graphs, self._records, self._open = graphs, records, open_runs
+        super().__init__(graphs, records, open_runs)
         self._serves = serves
         self._lanes: dict[str, _Lane] = {}
         self._ends, self._ended = EndWriter(graphs, records), EndedRuns()
         self._kept = KeptBytes()  # the events of live runs
         self._live: dict[str, Execution] = {}
         self._later: dict[str, asyncio.TimerHandle] = {}  # of delayed runs that have not begun
-        self._background: set[asyncio.Task[Any]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.stopping = asyncio.Event()
         self._stopped_at = 0.0  # when the stop began, by the monotonic clock
 
     # -- begin -------------------------------------------------------------------------------------
@@ -94,7 +91,7 @@ class Runs(Runner):
     async def open(self) -> None:
         """Continue the runs that an earlier server has left. Runs of graphs, or of versions of
         them, that are not served stay as they are."""
-        self._loop = asyncio.get_running_loop()
+        await super().open()
         passed_over: Counter[str] = Counter()
         for pointer in await self._records.unfinished():
             record = await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
@@ -134,7 +131,8 @@ class Runs(Runner):
 
     def _enqueue(self, execution: Execution) -> None:
         """Put a run into the lane of its thread, once its delay is over."""
-        self._add(execution)
+        self._live[execution.id] = execution
+        self._open.add(execution.id, execution.owner)
         seconds = seconds_until(pointer_to(execution.record)["begins_at"])
         if seconds > 0 and execution.stopped is None:
             loop = asyncio.get_running_loop()
@@ -145,36 +143,18 @@ class Runs(Runner):
         if lane.worker is None:
             lane.worker = asyncio.create_task(self._work(execution.thread_id, lane))
 
-    def _add(self, execution: Execution) -> None:
-        self._live[execution.id] = execution
-        self._open.add(execution.id, execution.record["owner"])
-
-    def _drop(self, execution: Execution, *, begun: bool = True) -> None:
-        self._live.pop(execution.id, None)
-        self._open.remove(execution.id, begun=begun)
-
     def _begin_later(self, execution: Execution) -> None:
         del self._later[execution.id]
         self._enqueue(execution)
 
-    async def submit(
-        self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
-    ) -> None:
-        """Store a run, and begin it as soon as its thread is free; see `Runner`.
-
-        Raises:
-            Refused: the thread is busy and the run must not wait, or there are too many runs.
-        """
-        if self.stopping.is_set():
-            raise Refused(503, "the server is stopping: try again")
-        self._open.check(record["owner"])
-        execution = Execution(record, kept=self._kept)
+    async def _begin(self, record: Record, also: Changes, thread: Record | None) -> None:
+        """Store a run, and begin it as soon as its thread is free; see `Runner`."""
+        execution = self._live[record["run_id"]] = Execution(record, kept=self._kept)
         execution.thread = thread
-        self._add(execution)
         try:
             await self._store(execution, also)
         except BaseException:
-            self._drop(execution, begun=False)
+            del self._live[execution.id]
             raise
         if self.stopping.is_set():
             execution.leave()
@@ -193,8 +173,7 @@ class Runs(Runner):
             )
         stopped = before if strategy in ("interrupt", "rollback") else []
         await self._records.put(
-            ("runs", execution.id, execution.record, execution.thread_id),
-            ("unfinished", execution.id, pointer_to(execution.record), execution.thread_id),
+            *puts_of(execution.record),
             *(
                 ("unfinished", each.id, pointer_to(each.record, strategy), each.thread_id)
                 for each in stopped
@@ -247,12 +226,12 @@ class Runs(Runner):
             execution.close()
             if self.stopping.is_set():
                 break
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.stopping.wait(), pause)
+            await self._stops_within(pause)
 
     def _release(self, execution: Execution) -> None:
         """Tell all readers that a run has ended here, and keep it for those that reconnect."""
-        self._drop(execution)
+        self._live.pop(execution.id, None)
+        self._open.remove(execution.id)
         if execution.is_left:
             execution.leave()
         else:
@@ -374,13 +353,8 @@ class Runs(Runner):
         elif execution.task is not None:
             execution.task.cancel()
 
-    def begin_to_stop(self) -> None:
-        """Accept no more runs, and let the current ones pause at their next barrier, so that all
-        readers and waiting clients end. May be called from any thread and from a signal handler."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._begin_to_stop)
-
     def _begin_to_stop(self) -> None:
+        """Let the current runs pause at their next barrier."""
         if self.stopping.is_set():
             return
         self.stopping.set()
