@@ -22,6 +22,7 @@ _TYPES: Final = {
     "function": "function",
 }
 """The type of a message with a role, in the form that LangGraph's clients read."""
+_PROMPTS: Final = ("message", "question", "prompt")
 _WRITES: Final = "$writes"
 _PLAIN: Final = (str, int, float, bool, type(None))
 
@@ -81,6 +82,19 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[CallPiece]:
             arguments = "" if arguments is None else json.dumps(arguments)
         index = call.get("index")
         yield CallPiece(place if index is None else index, call.get("id"), name, arguments)
+
+
+def prompt_of(value: Any) -> str | None:
+    """Return the text of a question: its value, or the `message`, `question` or `prompt` in its
+    value; None if it has none.
+
+    >>> prompt_of("Go on?"), prompt_of({"question": "Name?"}), prompt_of({"order": 7})
+    ('Go on?', 'Name?', None)
+    """
+    if isinstance(value, dict):
+        texts = (value.get(key) for key in _PROMPTS)
+        value = next((each for each in texts if isinstance(each, str)), None)
+    return value if isinstance(value, str) else None
 
 
 # -- at the door of the server -----------------------------------------------------------------

@@ -28,7 +28,7 @@ from ..pregel.errors import StateGraphError
 from ..pregel.types import StateSnapshot
 from ..store.base import BaseStore
 from .authorize import LangGraphAuth, known_user
-from .body_fields import Spelling
+from .bodies import Spelling
 from .encode import decode, encode, with_questions
 from .errors import Refused
 from .json_messages import for_clients

@@ -13,8 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from ..checkpoint.base import BaseCheckpointSaver, address, coordinates
 from ..checkpoint.errors import StorageError
 from ..checkpoint.serde.json_form import from_json, to_json
-from .bodies import Body, Ttl, check_time
-from .body_fields import Many, ThreadMetadata, check_segment
+from .bodies import Body, Many, ThreadMetadata, Ttl, check_segment, check_time
 from .records import Record
 
 FORMAT: Final = "stategraph-thread-1"

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from ..json_messages import add_type, for_clients
 from .event import Namespace
-from .messages import MessageEvents
 
 CALLBACK_EVENTS: Final = "events"
 """The stream mode for the events of LangChain's callbacks, as `astream_events` yields them."""
@@ -81,3 +80,50 @@ def _convert(mode: str, chunk: Any) -> Any:
         found = {name: for_clients(chunk[name]) for name in _STATES if name in chunk}
         return {**chunk, **found}
     return chunk
+
+
+class MessageEvents:
+    """Accumulates messages by id: for each chunk of a model's answer, the stream mode "messages" of
+    LangGraph's server sends the message so far. (`messages-tuple` sends the chunks unchanged.)"""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+
+    def of(self, chunk: tuple[Any, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield the events for one chunk: the metadata with the first one, then the message so
+        far."""
+        message, metadata = chunk
+        id = _field(message, "id")
+        if id not in self._known:
+            yield "messages/metadata", {str(id): {"metadata": metadata}}
+        known = self._known.get(id)
+        if isinstance(known, dict) and isinstance(message, dict):  # the next part of a text
+            self._known[id] = _join(known, message)
+            yield "messages/partial", [self._known[id]]
+            return
+        if not str(_field(message, "type") or "").endswith("Chunk"):
+            self._known[id] = message
+            yield "messages/complete", [message]
+            return
+        whole = self._known[id] + message if id in self._known else message
+        self._known[id] = whole
+        yield "messages/partial", [_as_message(whole)]
+
+
+def _field(message: Any, name: str) -> Any:
+    return message.get(name) if isinstance(message, dict) else getattr(message, name, None)
+
+
+def _join(message: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    contents = message["content"], part["content"]
+    if not all(isinstance(each, str) for each in contents):
+        return part
+    return {**message, **part, "content": "".join(contents)}
+
+
+def _as_message(whole: Any) -> dict[str, Any]:
+    """Return accumulated chunks in the form of a message."""
+    shown: dict[str, Any] = whole.model_dump()
+    hidden = ("tool_call_chunks", "chunk_position")
+    kept = {name: value for name, value in shown.items() if name not in hidden}
+    return {**kept, "type": str(shown["type"]).removesuffix("MessageChunk").lower()}

@@ -14,14 +14,12 @@ from pydantic.alias_generators import to_camel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..bodies import RunBody
-from ..body_fields import Few, Many
+from ..bodies import Few, Many, RunBody
 from ..encode import decode, encode
 from ..errors import TOO_MANY, Refused
 from ..events.event import PING, stream
 from ..handlers import Handlers, User, route
-from ..json_messages import role_of, text_of
-from ..questions import prompt_of
+from ..json_messages import prompt_of, role_of, text_of
 from ..records import Record
 from ..runs.new_runs import begin_run
 from ..runs.thread_runs import UNFINISHED, find_run

@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from ...pregel.drivers.spending import BUDGETS
 from ...store.base import Namespace, SearchItem
-from ..bodies import Body
-from ..body_fields import Many
+from ..bodies import Body, Many
 from ..errors import Refused
 from ..handlers import Handlers, User, route
 from ..records import ALL, ROOT, Record

@@ -4,8 +4,8 @@ stored before it begins, so a server that was killed continues it when it starts
 Theory of operation: a run has a record, which clients see, and until it ends a pointer among the
 "unfinished", which the next server looks for. `submit` writes both atomically, together with the
 stops of the runs that it replaces. Then the run waits in the lane of its thread. The lane's worker
-executes one run after the other, and `EndWriter` writes the end atomically: it updates the record
-and the thread and deletes the pointer. So a crash leaves either a pointer or an end. The next
+executes one run after the other, and the end is written atomically: the record and the thread
+are updated, and the pointer is deleted. So a crash leaves either a pointer or an end. The next
 server repeats each run with a pointer under the same `run_id`, by which the graph takes its input
 only once; a run whose pointer says `stopped` ends without being run.
 """
@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...checkpoint.base import BaseCheckpointSaver
+from ...checkpoint.base import ERROR, BaseCheckpointSaver
 from ...checkpoint.errors import DamagedError, StoredError, UnknownTypeError
 from ...pregel.app import Pregel
 from ...pregel.drivers import aio, limit  # noqa: F401 - or the first run would wait for them
@@ -29,14 +29,13 @@ from ...pregel.errors import GraphDrained
 from ...pregel.log import log_failed_run
 from ...pregel.names import GRAPH
 from ...pregel.program.version import find_version
+from ...store.base import ItemChangedError
 from ..errors import Refused
 from ..events.event import Events
 from ..events.log import KeptBytes
 from ..limits import OpenRuns
-from ..records import Changes, Record, Records, pointer_to, seconds_until
-from .end_writer import EndWriter
-from .ended import EndedRuns
-from .execution import Execution, stream_run
+from ..records import Changes, Put, Record, Records, now, pointer_to, seconds_until
+from .execution import EndedRuns, Execution, forget_steps, last_changes, stream_run
 from .runner import Runner, Stop, puts_of
 
 LOG = logging.getLogger("stategraph.serve")
@@ -80,7 +79,7 @@ class Runs(Runner):
         super().__init__(graphs, records, open_runs)
         self._serves = serves
         self._lanes: dict[str, _Lane] = {}
-        self._ends, self._ended = EndWriter(graphs, records), EndedRuns()
+        self._ended = EndedRuns()
         self._kept = KeptBytes()  # the events of live runs
         self._live: dict[str, Execution] = {}
         self._later: dict[str, asyncio.TimerHandle] = {}  # of delayed runs that have not begun
@@ -219,7 +218,7 @@ class Runs(Runner):
             return
         for pause in (*PAUSES, 0.0):
             try:
-                await self._ends.write(execution, status)
+                await self._write_end(execution, status)
                 break
             except Exception:
                 LOG.exception("the end of the run %s could not be stored", execution.id)
@@ -227,6 +226,55 @@ class Runs(Runner):
             if self.stopping.is_set():
                 break
             await self._stops_within(pause)
+
+    async def _write_end(self, execution: Execution, status: str) -> None:
+        """Store the end of a run: its record, the status of its thread, its webhook, and that it
+        has no pointer any more.
+
+        Raises:
+            Exception: the database does not take it. It may be repeated.
+        """
+        record = {**execution.record, "status": status, "updated_at": now()}
+        app = self._graphs[record["graph_id"]]
+        await forget_steps(app, record, is_taken_back=execution.stopped == "rollback")
+        standing, failed = None, execution.result[ERROR] if status == "error" else None
+        if not record["kwargs"]["temporary"]:
+            settled = "error" if failed else await self._settled(execution)
+            standing = {"status": settled, "error": failed, "updated_at": now()}
+            if (version := app.program.version) is not None:
+                standing["version"] = version if settled == "interrupted" else None
+        execution.record = record  # from here on its status is final, even if storing it fails
+        changes = last_changes(record, execution.stopped, execution.result, failed)
+        await self._put_end(execution, changes, standing)
+
+    async def _settled(self, execution: Execution) -> str:
+        """Return a thread's status after a run, which depends on whether work is left in it."""
+        app = self._graphs[execution.record["graph_id"]]
+        if execution.control.paused is False and not execution.stopped and not app.inbox:
+            return "idle"  # the graph has ended
+        config: Any = {"configurable": {"thread_id": execution.thread_id}}
+        state = await app.aget_state(config)
+        if execution.control.paused and state.interrupts:
+            execution.ask(state.interrupts)
+        return "interrupted" if state.next else "idle"
+
+    async def _put_end(
+        self, execution: Execution, changes: list[Put], standing: Record | None
+    ) -> None:
+        """Write the end of a run and the status of its thread, or None if the thread was deleted
+        with the run. The thread's record is read unless the one with which the run was begun is
+        still current."""
+        id, thread = execution.thread_id, execution.thread
+        if standing is not None and thread is not None:
+            with suppress(ItemChangedError):
+                seen: list[Put] = [("threads", id, thread)]
+                put: Put = ("threads", id, {**thread, **standing})
+                await self._records.put(*changes, put, seen=seen)
+                return
+        thread = None if standing is None else await self._records.find("threads", id)
+        if standing is not None and thread is not None:
+            changes = [*changes, ("threads", id, {**thread, **standing})]
+        await self._records.put(*changes)
 
     def _release(self, execution: Execution) -> None:
         """Tell all readers that a run has ended here, and keep it for those that reconnect."""

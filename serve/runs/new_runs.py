@@ -10,8 +10,7 @@ from uuid import uuid4
 from ...pregel.app import Pregel
 from ...pregel.errors import nearest
 from ...pregel.names import START
-from ..bodies import RunBody
-from ..body_fields import check_segment
+from ..bodies import RunBody, check_segment
 from ..errors import Refused
 from ..events.chunks import CALLBACK_EVENTS
 from ..json_messages import from_clients

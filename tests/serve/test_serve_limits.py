@@ -14,7 +14,7 @@ from stategraph.checkpoint.base import BaseCheckpointSaver
 from stategraph.checkpoint.memory import InMemorySaver
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import Limits, create_app
-from stategraph.serve.body_fields import MOST_SETTINGS
+from stategraph.serve.bodies import MOST_SETTINGS
 from stategraph.store.postgres import PostgresStore
 
 RUN = {"assistant_id": "flow", "input": {"topic": "slow"}}

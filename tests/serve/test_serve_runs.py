@@ -23,8 +23,7 @@ from stategraph.serve import create_app
 from stategraph.serve.encode import encode
 from stategraph.serve.events.log import EventLog, KeptBytes
 from stategraph.serve.records import ROOT
-from stategraph.serve.runs.ended import EndedRuns
-from stategraph.serve.runs.execution import Execution
+from stategraph.serve.runs.execution import EndedRuns, Execution
 from stategraph.store import InMemoryStore
 
 

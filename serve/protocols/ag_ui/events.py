@@ -41,8 +41,7 @@ from ag_ui.core.version import PROTOCOL_VERSION
 from jsonpatch import make_patch
 
 from ....checkpoint.base import INTERRUPT, SLEEP
-from ...json_messages import CallPiece, calls_of, role_of, text_of
-from ...questions import prompt_of
+from ...json_messages import CallPiece, calls_of, prompt_of, role_of, text_of
 from .messages import from_graph
 
 MESSAGES: Final = "messages"

@@ -15,7 +15,7 @@ from mcp.types import CallToolResult, ElicitRequest, ElicitRequestFormParams, Te
 from ....checkpoint.base import INTERRUPT
 from ....graph.messages.reducer import MessageFolding
 from ....pregel.app import Pregel
-from ...questions import prompt_of
+from ...json_messages import prompt_of
 
 ANSWER: Final = "answer_question"
 """The tool with which clients that cannot show questions answer them."""

@@ -1,18 +1,39 @@
-"""The routes of sessions with a thread: commands, and events as they happen."""
+"""The routes of sessions with a thread: commands, and events as they happen, over HTTP or over a
+WebSocket."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any, Final
+from uuid import uuid4
+
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ...bodies import CommandRequest, SubscriptionBody
+from ...encode import encode
+from ...errors import Refused
 from ...events.event import stream
 from ...handlers import Handlers, User, route
 from ...records import Record
-from .commands import Commands
+from ...service import BODY, Service, validate
+from .commands import CommandError, Commands, describe_refusal
 from .events import Subscription, Wanted, encode_session
-from .socket import serve_socket
+
+COMMANDS: Final = "/threads/{thread_id}/commands"
+"""The route of commands: what auth allows there, it allows over a WebSocket."""
+
+MOST_SUBSCRIPTIONS: Final = 32
+_NORMAL: Final = 1000
+_NOT_TEXT: Final = 1003
+_TOO_LARGE: Final = 1009
+_FAILED: Final = 1011
+LOG: Final = logging.getLogger("stategraph.serve")
 
 
 class Sessions(Handlers):
@@ -41,3 +62,137 @@ class Sessions(Handlers):
     async def connect(self, socket: WebSocket) -> None:
         """Serve a session over a WebSocket."""
         await serve_socket(self._service, socket)
+
+
+class Socket:
+    """One connection to a thread.
+
+    Args:
+        request: the connection as a request to `COMMANDS`.
+        owner: the user; None if there are no users.
+    """
+
+    def __init__(
+        self, service: Service, socket: WebSocket, request: Request, owner: str | None
+    ) -> None:
+        self._service, self._socket, self._request = service, socket, request
+        self._thread_id, self._owner = socket.path_params["thread_id"], owner
+        self._commands = Commands(service, self._thread_id, owner)
+        self._subscriptions: dict[str, asyncio.Task[None]] = {}
+        self._close_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def serve(self) -> None:
+        """Answer commands until the client disconnects, the server stops, or something fails."""
+        await self._socket.accept()
+        stop = asyncio.ensure_future(self._service.runs.stopping.wait())
+        read = asyncio.create_task(self._guard(self._read()))
+        ends: list[asyncio.Future[Any]] = [stop, self._close_code]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left = [stop, read, *self._subscriptions.values()]
+            for each in left:
+                each.cancel()
+            await asyncio.wait(left)
+        code = self._close_code.result() if self._close_code.done() else _NORMAL
+        with suppress(WebSocketDisconnect, RuntimeError):  # the client has closed it
+            await self._socket.close(code)
+
+    async def _guard(self, work: Awaitable[int | None]) -> None:
+        """Do a part of the work. If it returns a close code, or fails, the connection is closed; a
+        client connects again after a failure."""
+        code = None
+        try:
+            code = await work
+        except WebSocketDisconnect:
+            code = _NORMAL
+        except Exception:
+            LOG.exception("a session with the thread %s has failed", self._thread_id)
+            code = _FAILED
+        if code is not None and not self._close_code.done():
+            self._close_code.set_result(code)
+
+    async def _read(self) -> int:
+        """Answer commands. Return the close code if the client breaks a rule."""
+        while (message := await self._socket.receive())["type"] != "websocket.disconnect":
+            text = message.get("text")
+            if text is None:
+                return _NOT_TEXT
+            command = text.encode()
+            if len(command) > self._service.limits.body_bytes:
+                return _TOO_LARGE
+            await self._send(encode(await self._answer(command)))
+        return _NORMAL
+
+    async def _answer(self, text: bytes) -> Record:
+        id = None
+        try:
+            request = await self._service.parse(CommandRequest, text)
+            id = request.id
+            if (allowed := await self._authorize(text)) != text:
+                request = await self._service.parse(CommandRequest, allowed)
+            if request.method == "subscription.subscribe":
+                return {"type": "success", "id": id, "result": self._subscribe(request.params)}
+            if request.method == "subscription.unsubscribe":
+                self._unsubscribe(request.params)
+                return {"type": "success", "id": id, "result": {}}
+            return await self._commands.answer(request)
+        except Refused as error:
+            return describe_refusal(id, error)
+
+    async def _authorize(self, text: bytes) -> bytes:
+        """Ask auth whether the user may give this command. Returns it with what auth has written
+        into it.
+
+        Raises:
+            Refused: the user may not.
+        """
+        scope = {**self._request.scope, BODY: text}
+        await self._service.authorize(Request(scope), COMMANDS)
+        return bytes(scope[BODY])
+
+    def _subscribe(self, params: Any) -> Record:
+        if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
+            why = f"a connection has at most {MOST_SUBSCRIPTIONS} subscriptions: open another one"
+            raise CommandError("invalid_argument", why)
+        asked = validate(SubscriptionBody, params)
+        wanted = Wanted(asked.channels, asked.namespaces, asked.depth)
+        subscription = Subscription(self._service, self._thread_id, self._owner, wanted)
+        id = str(uuid4())
+        pump = self._guard(self._pump(subscription, asked.since))
+        self._subscriptions[id] = asyncio.create_task(pump)
+        return {"subscription_id": id, "replayed_events": 0}
+
+    def _unsubscribe(self, params: Any) -> None:
+        task = self._subscriptions.pop(str(params.get("subscription_id")), None)
+        if task is None:
+            raise CommandError("no_such_subscription", "there is no such subscription")
+        task.cancel()
+
+    async def _pump(self, subscription: Subscription, since: int | None) -> None:
+        async for some in subscription.read(since):
+            for each in some:
+                await self._send(each.encode())
+
+    async def _send(self, text: bytes) -> None:
+        await self._socket.send_text(text.decode())
+
+
+async def serve_socket(service: Service, socket: WebSocket) -> None:
+    """Serve a WebSocket. It counts as a request for as long as it is open."""
+    thread_id = socket.path_params["thread_id"]
+    request = Request({**socket.scope, "type": "http", "method": "POST"})
+    try:
+        service.requests.enter()
+    except Refused:
+        await socket.close()
+        return
+    try:
+        await service.authorize(request, COMMANDS, reads_body=False)
+        owner = await service.user(request)
+        await service.check_visible(thread_id, owner)
+        await Socket(service, socket, request, owner).serve()
+    except Refused:
+        await socket.close()  # not accepted yet, so the handshake is answered with 403
+    finally:
+        service.requests.leave(request.scope)
