@@ -53,16 +53,14 @@ class Assistants(Handlers):
     @route("POST /assistants/search")
     async def search(self, owner: User, body: AssistantSearch) -> list[Record]:
         """Send the assistants that match."""
-        return [select(each, body.select) for each in await self._found(body, owner, **body.page)]
+        wanted = body.filter("graph_id", "name")
+        found = await self._records.search("assistants", filter=wanted, owner=owner, **body.page)
+        return [select(each, body.select) for each in found]
 
     @route("POST /assistants/count")
     async def count(self, owner: User, body: AssistantSearch) -> int:
         """Send how many assistants match."""
-        return len(await self._found(body, owner))
-
-    async def _found(self, body: AssistantSearch, owner: User, **page: Any) -> list[Record]:
-        wanted = body.filter("graph_id", "name")
-        return await self._records.search("assistants", filter=wanted, owner=owner, **page)
+        return await self._records.count("assistants", body.filter("graph_id", "name"), owner)
 
     @route("GET /assistants/{assistant_id}")
     async def get(self, assistant: Record) -> Record:

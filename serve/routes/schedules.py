@@ -67,23 +67,15 @@ class Schedules(Handlers):
     @route("POST /runs/crons/search")
     async def search(self, owner: User, body: CronSearch) -> list[Record]:
         """Send the schedules that match."""
-        found = await self._found(body, owner)
-        page = found[body.offset : body.offset + body.limit]
-        return [select(each, body.select) for each in page]
+        page = {**body.page, "sort_by": body.sort_by or "created_at"}
+        wanted = _conditions(body)
+        found = await self._records.search("crons", filter=wanted, owner=owner, **page)
+        return [select(each, body.select) for each in found]
 
     @route("POST /runs/crons/count")
     async def count(self, owner: User, body: CronSearch) -> int:
         """Send how many schedules match."""
-        return len(await self._found(body, owner))
-
-    async def _found(self, body: CronSearch, owner: User) -> list[Record]:
-        return await self._records.search(
-            "crons",
-            filter=body.filter("assistant_id", "thread_id", "enabled"),
-            owner=owner,
-            sort_by=body.sort_by or "created_at",
-            sort_order=body.sort_order,
-        )
+        return await self._records.count("crons", _conditions(body), owner)
 
     @route("GET /runs/crons/{cron_id}")
     async def get(self, cron: Record) -> Record:
@@ -181,6 +173,10 @@ class Schedules(Handlers):
                 return moment + timedelta(seconds=RETRY_SECONDS)
             await self._records.put(moved, seen=[("crons", id, record)])
         return after
+
+
+def _conditions(body: CronSearch) -> Record:
+    return body.filter("assistant_id", "thread_id", "enabled")
 
 
 def _next(text: str, zone: str, moment: datetime, end: str | None) -> str | None:

@@ -32,7 +32,7 @@ from ..encode import describe_interrupts, describe_snapshot
 from ..errors import Refused
 from ..handlers import Handlers, User, route
 from ..json_messages import for_clients, from_clients
-from ..parts import extract, select_fields
+from ..parts import STATE_FIELDS, extract, select_fields
 from ..records import (
     DELETED,
     Put,
@@ -260,7 +260,8 @@ class Threads(Handlers):
         states, which must be read for it."""
         async for page in self._pages(body, filter, owner):
             for each in page:
-                if not body.values or _matches(await self._values(each), body.values):
+                state = await self._service.state(each) if body.values else None
+                if not body.values or _matches(state and state.values, body.values):
                     yield each
                 await asyncio.sleep(0)
 
@@ -298,10 +299,6 @@ class Threads(Handlers):
             return {**bare, "values": None, "interrupts": {}}
         values = for_clients(state.values) if state.metadata is not None else None
         return {**bare, "values": values, "interrupts": describe_interrupts(state)}
-
-    async def _values(self, thread: Record) -> Any:
-        state = await self._service.state(thread)
-        return state and state.values
 
     # -- states ------------------------------------------------------------------------------------
 
@@ -410,16 +407,9 @@ def _with_ttl(thread: Record, ttl: Ttl | None, since: str | None = None) -> Reco
 
 
 _NO_STATE: Record = {
+    **dict.fromkeys((*STATE_FIELDS, "checkpoint_id", "parent_checkpoint_id")),
     "values": {},
-    "next": [],
-    "tasks": [],
-    "metadata": None,
-    "created_at": None,
-    "checkpoint": None,
-    "parent_checkpoint": None,
-    "interrupts": [],
-    "checkpoint_id": None,
-    "parent_checkpoint_id": None,
+    **{name: [] for name in ("next", "tasks", "interrupts")},
 }
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from typing import Final, NamedTuple
 
+from ...bodies import SubscriptionBody
 from ...encode import encode
 from ...events.event import PING, sse
 from ...records import Record, may_see
@@ -45,22 +46,12 @@ def moment_of_seq(seq: int) -> int:
 
 
 class Wanted:
-    """Which events a subscription asks for.
+    """Which events a subscription asks for."""
 
-    Args:
-        namespaces: prefixes of the namespaces of nested graphs; all by default.
-        depth: how many levels below these prefixes.
-    """
-
-    def __init__(
-        self,
-        channels: Sequence[str],
-        namespaces: Sequence[Sequence[str]] | None,
-        depth: int | None,
-    ) -> None:
-        self.channels: tuple[str, ...] = (*channels,)
-        self._namespaces = [()] if namespaces is None else [tuple(each) for each in namespaces]
-        self._depth = depth
+    def __init__(self, asked: SubscriptionBody) -> None:
+        self.channels: tuple[str, ...] = (*asked.channels,)
+        self._namespaces = [()] if asked.namespaces is None else [*map(tuple, asked.namespaces)]
+        self._depth = asked.depth
 
     def has(self, event: Event) -> bool:
         """Return whether the subscription asks for an event."""
@@ -102,20 +93,17 @@ class Subscription:
     """
 
     def __init__(
-        self, service: Service, thread_id: str, owner: str | None, wanted: Wanted
+        self, service: Service, thread_id: str, owner: str | None, asked: SubscriptionBody
     ) -> None:
-        self._service = service
-        self._thread_id, self._owner, self._wanted = thread_id, owner, wanted
+        self._service, self._thread_id, self._owner = service, thread_id, owner
+        self._wanted, self._since = Wanted(asked), asked.since
         self._runs = ThreadRuns(service.records, service.runs, service.news, thread_id)
 
-    async def read(self, since: int | None) -> AsyncIterator[list[Numbered]]:
+    async def read(self) -> AsyncIterator[list[Numbered]]:
         """Yield the events, in the portions in which they come, until the server stops; an empty
-        portion is a heartbeat.
-
-        Args:
-            since: the number of the last event that the reader has; None for all events of the
-                current run, or of the last one.
-        """
+        portion is a heartbeat. A reader that has no event yet gets all events of the current run,
+        or of the last one."""
+        since = self._since
         if since is None:
             known, after = await self._runs.newest(), Begin(-1, "")
         else:

@@ -23,7 +23,7 @@ from ...handlers import Handlers, User, route
 from ...records import Record
 from ...service import BODY, Service, validate
 from .commands import CommandError, Commands, describe_refusal
-from .events import Subscription, Wanted, encode_session
+from .events import Subscription, encode_session
 
 COMMANDS: Final = "/threads/{thread_id}/commands"
 """The route of commands: what auth allows there, it allows over a WebSocket."""
@@ -55,8 +55,7 @@ class Sessions(Handlers):
         """Stream the events of some channels, including those of later runs. The thread need not
         exist yet: a later run may create it."""
         await self._service.check_visible(thread_id, owner)
-        wanted = Wanted(body.channels, body.namespaces, body.depth)
-        events = Subscription(self._service, thread_id, owner, wanted).read(body.since)
+        events = Subscription(self._service, thread_id, owner, body).read()
         return stream(encode_session(events))
 
     async def connect(self, socket: WebSocket) -> None:
@@ -156,10 +155,9 @@ class Socket:
             why = f"a connection has at most {MOST_SUBSCRIPTIONS} subscriptions: open another one"
             raise CommandError("invalid_argument", why)
         asked = validate(SubscriptionBody, params)
-        wanted = Wanted(asked.channels, asked.namespaces, asked.depth)
-        subscription = Subscription(self._service, self._thread_id, self._owner, wanted)
+        subscription = Subscription(self._service, self._thread_id, self._owner, asked)
         id = str(uuid4())
-        pump = self._guard(self._pump(subscription, asked.since))
+        pump = self._guard(self._pump(subscription))
         self._subscriptions[id] = asyncio.create_task(pump)
         return {"subscription_id": id, "replayed_events": 0}
 
@@ -169,8 +167,8 @@ class Socket:
             raise CommandError("no_such_subscription", "there is no such subscription")
         task.cancel()
 
-    async def _pump(self, subscription: Subscription, since: int | None) -> None:
-        async for some in subscription.read(since):
+    async def _pump(self, subscription: Subscription) -> None:
+        async for some in subscription.read():
             for each in some:
                 await self._send(each.encode())
 
