@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import gc
 import json
 import os
 import socket
@@ -171,8 +170,6 @@ def _run(parser: argparse.ArgumentParser, asked: argparse.Namespace, sockets: An
         except _MISTAKES as error:
             parser.error(str(error))
         names = ", ".join(graphs)
-        gc.collect()
-        gc.freeze()  # collections stop the event loop: they skip what is loaded by now
         try:
             listen(
                 app,

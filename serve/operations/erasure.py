@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from ...pregel.drivers.spending import read_shared
+from ...store.base import PutOp
 from ..errors import Refused
 from ..records import ALL, Kind, Record, now
 from ..routes.store import NOBODYS
@@ -93,8 +94,9 @@ async def _remove(service: Service, user: str) -> AsyncIterator[tuple[str, Any]]
     store = service.store
     own = [] if user in NOBODYS else await store.alist_namespaces(prefix=(user,), limit=ALL)
     for namespace in own:
-        for item in await store.asearch(namespace, limit=ALL):
-            await store.adelete(item.namespace, item.key)
+        found = await store.asearch(namespace, limit=ALL)
+        await store.abatch([PutOp(item.namespace, item.key, None) for item in found])
+        for item in found:
             yield "items", [*item.namespace, item.key]
 
 

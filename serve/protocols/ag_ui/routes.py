@@ -27,7 +27,7 @@ from ...encode import decode, encode
 from ...errors import Refused
 from ...events.event import PING, stream
 from ...handlers import User
-from ...records import Record
+from ...records import Record, may_see
 from ...runs.new_runs import begin_run
 from ...service import Service, config_of
 from .events import MESSAGES, AgUiEvents, failure
@@ -101,9 +101,9 @@ async def _wait_until_free(service: Service, thread_id: str) -> None:
 
 
 async def _look(service: Service, app: Pregel, thread_id: str, owner: User) -> _Thread:
-    if await service.records.find("threads", thread_id) is None:
-        return _Thread({})
-    await service.records.get("threads", thread_id, owner=owner)
+    thread = await service.records.find("threads", thread_id)
+    if thread is None or not may_see(thread, owner):
+        return _Thread({})  # `begin_run` refuses what is another user's
     state = await app.aget_state(config_of(thread_id))
     values = decode(encode(state.values))
     questions = tuple(each.id for each in state.interrupts)
