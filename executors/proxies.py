@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from ..pregel.control import RunControl
@@ -196,7 +197,9 @@ class TaskProxy:
         from ..pregel.task.observers import load_attempt
 
         observed = self.current.observed = load_attempt(data, loads)
-        return observed.surround(function, is_async=is_async)
+        return lambda *args, **given: observed.call(
+            partial(function, *args, **given), awaits=is_async
+        )
 
     def heartbeat(self) -> None:
         """Tell an idle timeout that the node is alive."""
@@ -234,7 +237,7 @@ class TaskProxy:
         """Start a `@task` call: only the driver can."""
         raise RuntimeError(_say_it_stays(self.name, "a call of a @task"))
 
-    def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> NoReturn:
+    def sleep(self, request: SleepRequest, *, awaits: bool) -> NoReturn:
         """Sleep: only the driver can record until when."""
         raise RuntimeError(_say_it_stays(self.name, "runtime.sleep()"))
 

@@ -11,13 +11,14 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..pregel.drivers.waits import WAITS
 from ..pregel.errors import InvalidGraphError, InvalidRouteError, likely, nearest
 from ..pregel.names import END, ROOT, START, TASKS
 from ..pregel.program.callables import NodeBody
 from ..pregel.program.program import Reader, ReaderPool
 from ..pregel.program.results import advice
 from ..pregel.program.writes import StateWriter, Writer, WriteScope
-from ..pregel.task.spans import Span
+from ..pregel.steps import Steps, Waits, arun_steps, run_steps
 from ..pregel.task.task import Task
 from ..pregel.types import Command, Send
 
@@ -263,52 +264,35 @@ class HookedBranch(Writer):
 
     def write(self, result: Any, task: Task) -> None:
         """Ask the router, and write what makes its choice run."""
-        branch = self.branch
-        state = branch.state_of(result, task)
-        span = self._span(state, task)
-        if span is None:
-            self._follow(branch.ask(state, task), task)
-            return
-        span.enter()
-        try:
-            choice = branch.ask(state, task)
-        except BaseException as error:
-            span.leave(error)
-            raise
-        span.returned(choice)
-        span.leave(None)
-        self._follow(choice, task)
+        run_steps(self._follow(result, task, WAITS))
 
     async def awrite(self, result: Any, task: Task) -> None:
         """`write` for coroutines."""
-        branch = self.branch
-        state = branch.state_of(result, task)
-        span = self._span(state, task)
-        if span is None:
-            self._follow(await branch.aask(state, task), task)
-            return
-        await span.aenter()
+        from ..pregel.drivers.awaits import AWAITS
+
+        await arun_steps(self._follow(result, task, AWAITS))
+
+    def _follow(self, result: Any, task: Task, waits: Waits) -> Steps[None]:
+        branch, hook, observing = self.branch, task.run.hook, task.run.settings.observing
+        state, source = branch.state_of(result, task), branch.body.source
+        span = None if hook is None else hook.around_router(task, self.place, source, state)
+        if span is not None:
+            yield waits.ask(span, "enter")
         try:
-            choice = await branch.aask(state, task)
+            choice = yield waits.ask(branch, "ask", state, task)
+        except GeneratorExit:
+            raise  # closed: nobody waits for the task
         except BaseException as error:
-            await span.aleave(error)
+            if span is not None:
+                yield waits.ask(span, "leave", error)
             raise
-        span.returned(choice)
-        await span.aleave(None)
-        self._follow(choice, task)
-
-    def _span(self, state: Any, task: Task) -> Span | None:
-        hook = task.run.hook
-        if hook is None:
-            return None
-        return hook.around_router(task, self.place, self.branch.body.source, state)
-
-    def _follow(self, choice: Any, task: Task) -> None:
+        if span is not None:
+            span.returned(choice)
+            yield waits.ask(span, "leave", None)
         before = len(task.writes)
-        self.branch.follow(choice, task)
-        observing = task.run.settings.observing
+        branch.follow(choice, task)
         if observing is not None:
-            observing.see_route(task, self.branch.body.source, choice, task.writes[before:])
+            observing.see_route(task, source, choice, task.writes[before:])
 
 
 def _advice(answer: Any) -> str:

@@ -29,7 +29,6 @@ from uuid import uuid4
 
 from ..pregel.clock import CLOCK
 from ..pregel.drivers.futures import digest_arguments
-from ..pregel.drivers.steps import drive_mixed, run_steps
 from ..pregel.errors import UnknownOutcomeError, nearest, warn
 from ..pregel.policies import RetryPolicy
 from ..pregel.program.callables import Hints, infer_name, injectable_kind, signature_of
@@ -41,6 +40,7 @@ from ..pregel.running import (
     refuse_in_effect,
     release_call,
 )
+from ..pregel.steps import arun_steps, run_steps
 from ..pregel.task.ids import effect_id
 from ..pregel.task.interrupts import interrupt
 from ..pregel.undo import DECLARED, UndoNote, name_of, show_call
@@ -160,7 +160,7 @@ def declare(function: Any, declared: Effect, *, recorded: bool = True) -> Any:
 
         @wraps(function)
         async def acall(*args: Any, **kwargs: Any) -> Any:
-            return await drive_mixed(calls.perform(args, kwargs))
+            return await arun_steps(calls.perform(args, kwargs))
 
         wrapped: Any = acall
     else:

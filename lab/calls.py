@@ -306,7 +306,7 @@ class _AnsweredCalls:
     def begin_effect(self, task: Task, kind: str, key: str, *, awaits: bool) -> Any:
         """The record of an effect: what it returned."""
         if kind == TRANSACTION:
-            return _AnsweredTransaction(self, task, key, awaits=awaits)
+            return _AnsweredTransaction(self, task, key)
         call = Call("once", key, self._tape.path_of(task), None)
         call, known = self.find_effect(task, kind, call)
         if call.came == "live":
@@ -327,9 +327,9 @@ class _AnsweredCalls:
     def begin_spend(self, task: Task, *, awaits: bool) -> None:
         """Trials spend nothing of the budget of a thread."""
 
-    def begin_sleep(self, task: Task, request: Any, *, awaits: bool) -> Any:
+    def sleep(self, task: Task, request: Any, *, awaits: bool) -> Any:
         """A sleep that is over."""
-        return _Known(None)
+        return iter(())
 
 
 def _is_tool_node(owner: Any) -> bool:
@@ -339,16 +339,10 @@ def _is_tool_node(owner: Any) -> bool:
 
 
 class _Known:
-    """An effect that has returned, or a sleep that is over."""
+    """An effect that has returned."""
 
     def __init__(self, result: Any) -> None:
         self.known = (result,)
-
-    def wait(self) -> None:
-        """Return at once."""
-
-    async def wait_async(self) -> None:
-        """Return at once."""
 
 
 class _AnsweredTransaction:
@@ -356,10 +350,10 @@ class _AnsweredTransaction:
 
     result: Any = None
 
-    def __init__(self, calls: _AnsweredCalls, task: Task, key: str, *, awaits: bool) -> None:
-        self._calls, self._task, self._key, self._awaits = calls, task, key, awaits
+    def __init__(self, calls: _AnsweredCalls, task: Task, key: str) -> None:
+        self._calls, self._task, self._key = calls, task, key
 
-    def run(self, asked: Transaction) -> Any:
+    def run(self, asked: Transaction) -> None:
         """Take its result."""
         tape = self._calls._tape
         given = asked.args, asked.kwargs
@@ -371,7 +365,6 @@ class _AnsweredTransaction:
                 "give a function"
             )
         self.result = tape.answer(call, known)
-        return _Known(None).wait_async() if self._awaits else None
 
 
 class _Caller:

@@ -18,9 +18,9 @@ from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.keys import canonical_key
 from ..checkpoint.serde.json_form import from_json
 from ..pregel.app import Pregel
-from ..pregel.drivers.steps import Steps, arun_steps, run_steps
 from ..pregel.errors import nearest
 from ..pregel.names import NS_END
+from ..pregel.steps import Steps, arun_steps, run_steps
 from ..pregel.types import Interrupt
 from ..store import InMemoryStore
 from ..testing.answers import AnswerBook

@@ -10,13 +10,13 @@ from typing import Any, Final
 from ..channels.base import MISSING
 from ..checkpoint.base import CheckpointTuple, address, coordinates
 from ..pregel.app import Pregel
-from ..pregel.drivers.steps import run_steps
 from ..pregel.drivers.waits import WAITS
 from ..pregel.errors import nearest
 from ..pregel.names import NS_END, START, child_ns
 from ..pregel.run.ledger import Ledger, TaskRecord
 from ..pregel.run.snapshots import find_whole, list_nested
 from ..pregel.schedule.slots import find_origin, find_under_way
+from ..pregel.steps import run_steps
 from ..pregel.types import AnyConfig, Send
 from ..testing.fakes import find_node
 from ..testing.recording import RecordedStep

@@ -163,14 +163,14 @@ class ToolNode:
     def _run(self, call: Message, prepared: dict[str, Any]) -> Any:
         function = self._tool(call).bind(call, prepared)
         observed = find_observed()
-        return function() if observed is None else observed.operate(describe_tool(call), function)
+        return function() if observed is None else observed.call(function, describe_tool(call))
 
     async def _arun(self, call: Message, prepared: dict[str, Any]) -> Any:
         function = self._tool(call).bind(call, prepared)
         observed = find_observed()
         if observed is None:
             return await function()
-        return await observed.aoperate(describe_tool(call), function)
+        return await observed.call(function, describe_tool(call), awaits=True)
 
     def _refuse(self, call: Message, state: Any) -> Any:
         name = call["function"]["name"]

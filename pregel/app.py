@@ -398,7 +398,8 @@ class Pregel(
 
 
 _INTERNAL = frozenset((
-    "check_input", "coerce_context", "coerce_output", "coerce_state", "is_stategraph", "limited",
+    "aedit", "check_input", "coerce_context", "coerce_output", "coerce_state", "edit",
+    "is_stategraph", "limited",
     "nested", "output_form", "output_names", "program", "register_types", "set_serializer", "spec",
     "types",
 ))  # fmt: skip

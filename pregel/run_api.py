@@ -15,13 +15,14 @@ from typing_extensions import TypeVar, Unpack
 
 from .budgets import read_call_budgets
 from .drivers import threads
-from .drivers.steps import drive_mixed, run_steps
+from .drivers.waits import WAITS
 from .errors import GraphBubbleUp
 from .program.program import Program, with_debug
 from .run.config import Call, CallOptions, Options, read_options
 from .run.nested import is_graph_node, leaving, may_undo, pause_parent
 from .run.run import Run
 from .run.stream import Form, rename, show_pause
+from .steps import Waits, arun_steps, run_steps
 from .types import (
     AnyConfig,
     Command,
@@ -174,7 +175,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             await aio.drive(run)
         except BaseException as error:
             if may_undo(run, error):
-                return await drive_mixed(undoing(self, run, call, error, "a"))
+                return await arun_steps(undoing(self, run, call, error, aio.AWAITS))
             if not isinstance(error, GraphBubbleUp):
                 raise
             raise leaving(run, error) from None
@@ -384,7 +385,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         except BaseException as error:
             end()
             if run is not None and may_undo(run, error):
-                await drive_mixed(undoing(self, run, call, error, "a"))
+                await arun_steps(undoing(self, run, call, error, aio.AWAITS))
                 return
             if run is None or not isinstance(error, GraphBubbleUp):
                 raise
@@ -446,11 +447,11 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         return partial(rename, self.output_names) if self.output_names else None
 
 
-def undoing(app: Any, run: Run, call: Call, error: BaseException, prefix: str = "") -> Any:
+def undoing(app: Any, run: Run, call: Call, error: BaseException, waits: Waits = WAITS) -> Any:
     """The steps that undo what a call has done, because of the error that has ended it."""
-    from .drivers.undoing import Calls, undo_after
+    from .drivers.undoing import undo_after
 
-    return undo_after(app, run, call, error, Calls(prefix))
+    return undo_after(app, run, call, error, waits)
 
 
 def find_detour(call: Call) -> Any:

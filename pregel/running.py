@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
+from .steps import Steps
+
 ONCE, TRANSACTION = "runtime.once", "runtime.transaction"
 """The kinds of effects that a task records."""
 
@@ -239,23 +241,12 @@ class SleepRequest(NamedTuple):
     durable_after: float | timedelta
 
 
-class PendingSleep(Protocol):
-    """A sleep of a task that is recorded, or is being recorded. Both of its methods let the task
-    pause if it is long."""
-
-    def wait(self) -> None:
-        """Wait until it is over, on this thread."""
-
-    async def wait_async(self) -> None:
-        """Wait until it is over, on this event loop."""
-
-
-def begin_sleep(request: SleepRequest, *, awaits: bool) -> PendingSleep:
-    """A sleep of the running task."""
+def sleep(request: SleepRequest, *, awaits: bool) -> Steps[None]:
+    """The steps of a sleep of the running task."""
     task = running("runtime.sleep()")
     refuse_in_effect("runtime.sleep()")
-    sleep: PendingSleep = task.begin_sleep(request, awaits=awaits)
-    return sleep
+    steps: Steps[None] = task.sleep(request, awaits=awaits)
+    return steps
 
 
 @contextmanager

@@ -20,17 +20,17 @@ from .running import (
     TRANSACTION,
     AnswerLookup,
     EffectRecord,
-    PendingSleep,
     SleepRequest,
     Transaction,
     TransactionRecord,
     begin_effect,
-    begin_sleep,
     begin_spend,
     inside_effect,
     note_coroutine,
     running,
+    sleep,
 )
+from .steps import Steps, arun_steps, run_steps
 from .types import RunnableConfig, StreamMode, StreamWriter
 
 ContextT_co = TypeVar("ContextT_co", default=Any, covariant=True)
@@ -330,7 +330,7 @@ class Runtime(Generic[ContextT_co]):
         ...     runtime.sleep(timedelta(days=3))
         ...     return {"reminded": True}
         """
-        begin_sleep(SleepRequest(seconds, until, key, durable_after), awaits=False).wait()
+        run_steps(sleep(SleepRequest(seconds, until, key, durable_after), awaits=False))
 
     @_noted
     async def asleep(
@@ -343,8 +343,7 @@ class Runtime(Generic[ContextT_co]):
         durable_after: float | timedelta = 10.0,
     ) -> None:
         """`sleep` for coroutines."""
-        request = SleepRequest(seconds, until, key, durable_after)
-        await begin_sleep(request, awaits=True).wait_async()
+        await arun_steps(sleep(SleepRequest(seconds, until, key, durable_after), awaits=True))
 
     def transaction(
         self,
@@ -425,10 +424,7 @@ class Runtime(Generic[ContextT_co]):
         """`spend` for coroutines."""
         spend = begin_spend(awaits=True)
         if spend is not None:
-            amounts = {"usd": usd, "tokens": tokens, "calls": calls}
-            waited = spend.reserve(amounts, swaps=False)
-            if waited is not None:
-                await waited
+            await spend.reserve({"usd": usd, "tokens": tokens, "calls": calls}, swaps=False)
 
     def override(self, **changes: Any) -> Runtime[ContextT_co]:
         """Return a copy with some attributes replaced."""
@@ -508,11 +504,11 @@ class Running(Protocol):
     def begin_effect(self, kind: str, key: str, *, awaits: bool) -> EffectRecord:
         """See `running.begin_effect`."""
 
-    def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> PendingSleep:
-        """A sleep that is recorded, or is being recorded.
+    def sleep(self, request: SleepRequest, *, awaits: bool) -> Steps[None]:
+        """The steps of a sleep.
 
         Args:
-            awaits: the caller can await that it is recorded.
+            awaits: the caller can await them.
         """
 
 

@@ -19,16 +19,17 @@ from ..checkpoint.base import (
 )
 from ..checkpoint.serde import Serializer
 from .drivers import threads
-from .drivers.steps import Steps, Waits, arun_steps, run_steps
 from .drivers.waits import WAITS
 from .errors import GraphBubbleUp, nearest
 from .names import graph_keys, join_ns, memory_below, memory_ns, split_number
 from .program.program import Program
 from .program.version import Migrate, apply_migration
 from .run.config import Call, check_version, merge_configs, normalize
+from .run.effects import Effects
 from .run.nested import leaving, ns_of, saver_of
 from .run.run import Run
 from .run.snapshots import Origins, complete, empty_snapshot, find_whole, snapshot_of
+from .steps import Steps, Waits, arun_steps, run_steps
 from .types import (
     AnyConfig,
     IsDataclass,
@@ -539,23 +540,32 @@ class StoredThreads(Generic[ValuesT]):
 
         steps = read_supersteps(supersteps)
         run = self._editing(config)
-        try:
-            threads.drive(run, edits(run, steps))
-        except GraphBubbleUp as signal:
-            raise leaving(run, signal) from None
-        return run.thread.config_of(run.position.saved_id)
+        return self.edit(run, edits(run, steps))
 
     async def abulk_update_state(
         self, config: AnyConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
         """`bulk_update_state` for coroutines."""
-        from .drivers import aio
         from .run.update_state import edits, read_supersteps
 
         steps = read_supersteps(supersteps)
         run = self._editing(config)
+        return await self.aedit(run, edits(run, steps))
+
+    def edit(self, run: Run, effects: Effects) -> RunnableConfig:
+        """Change the thread by a run of `_editing`; return the config of the new checkpoint."""
         try:
-            await aio.drive(run, edits(run, steps))
+            threads.drive(run, effects)
+        except GraphBubbleUp as signal:
+            raise leaving(run, signal) from None
+        return run.thread.config_of(run.position.saved_id)
+
+    async def aedit(self, run: Run, effects: Effects) -> RunnableConfig:
+        """`edit` for coroutines."""
+        from .drivers import aio
+
+        try:
+            await aio.drive(run, effects)
         except GraphBubbleUp as signal:
             raise leaving(run, signal) from None
         return run.thread.config_of(run.position.saved_id)
@@ -591,21 +601,20 @@ class StoredThreads(Generic[ValuesT]):
             ValueError: the graph has no checkpointer, the thread does not exist, `to` does not lie
                 before its head, or a call was made before a fork, by another branch.
         """
-        from .drivers.steps import run_steps
-        from .drivers.undoing import Calls, undo
+        from .drivers.undoing import undo
 
-        state: StateSnapshot[ValuesT] = run_steps(undo(self, config, to, reason, Calls("")))
+        state: StateSnapshot[ValuesT] = run_steps(undo(self, config, to, reason, WAITS))
         return state
 
     async def aundo(
         self, config: AnyConfig, *, to: Any = None, reason: str = ""
     ) -> StateSnapshot[ValuesT]:
         """`undo` for coroutines."""
-        from .drivers.steps import drive_mixed
-        from .drivers.undoing import Calls, undo
+        from .drivers.awaits import AWAITS
+        from .drivers.undoing import undo
 
         state: StateSnapshot[ValuesT]
-        state = await drive_mixed(undo(self, config, to, reason, Calls("a")))
+        state = await arun_steps(undo(self, config, to, reason, AWAITS))
         return state
 
     def _editing(self, config: AnyConfig) -> Run:

@@ -15,7 +15,6 @@ from uuid import uuid4
 from ..channels.base import MISSING
 from ..checkpoint.memory import InMemorySaver
 from ..pregel.app import Pregel
-from ..pregel.drivers.steps import Steps, arun_steps, run_steps
 from ..pregel.errors import ParentCommand
 from ..pregel.names import ROOT
 from ..pregel.observer import RunInfo, TaskInfo
@@ -23,6 +22,7 @@ from ..pregel.program.program import NO_POLICIES, CompiledNode
 from ..pregel.program.results import is_record, record_items
 from ..pregel.program.writes import Writer
 from ..pregel.run.run import Run
+from ..pregel.steps import Steps, arun_steps, run_steps
 from ..pregel.task.observers import EngineObserver, add_observer
 from ..pregel.task.task import Task
 from ..pregel.types import Command, Interrupt, Overwrite, RunnableConfig, Send, StateSnapshot

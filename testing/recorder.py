@@ -19,8 +19,8 @@ from ..checkpoint.serde import Serializer
 from ..checkpoint.serde.json_form import from_json, to_json
 from ..graph.branch import BranchWriter
 from ..pregel.app import Pregel
-from ..pregel.drivers.steps import Steps, arun_steps, run_steps
 from ..pregel.names import END, ROOT
+from ..pregel.steps import Steps, arun_steps, run_steps
 from ..pregel.task.interrupts import interrupt
 from ..pregel.types import Command, Interrupt, RunnableConfig, Send
 from .answers import OPEN, AnswerBook, Answers, RecordedAnswers

@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial, reduce
 from typing import Any, Final
@@ -14,6 +14,7 @@ from typing import Any, Final
 from ...pregel.observer import Operation
 from ...pregel.run.tokens import emitter, message_id, sending, with_id
 from ...pregel.running import RUNNING, PendingSpend, begin_spend, find_observed
+from ...pregel.steps import Steps, arun_steps, run_steps
 from .normalize import AnyMessage, unchunk
 
 
@@ -35,28 +36,30 @@ def call_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     Raises:
         ValueError: the model's stream was empty.
     """
-    return _call(model, messages, options, (_ask, _spend, chat_inside), awaits=False)
+    return _call(model, messages, options, _ask, awaits=False)
 
 
 def _call(
-    model: Any, messages: Any, options: dict[str, Any], ways: tuple[Any, ...], *, awaits: bool
+    model: Any, messages: Any, options: dict[str, Any], ask_model: Any, *, awaits: bool
 ) -> Any:
-    """Ask a model, in the budget and inside the observers of the task.
-
-    Args:
-        ways: how to ask, to count what that spends, and to tell observers.
-    """
-    ask_model, spend_by, inside = ways
+    """Ask a model, in the budget and inside the observers of the task."""
     spend, observed = begin_spend(awaits=awaits), find_observed()
     if spend is None and observed is None:
         return ask_model(model, messages, options)
     if spend is not None:
         model = spend.choose(model)
+    drive: Any = arun_steps if awaits else run_steps
     chat = describe_chat(model, options, messages)
-    ask = partial(ask_model, model, messages, options)
+    ask: Callable[[], Any] = partial(ask_model, model, messages, options)
     if spend is not None:
-        ask = partial(spend_by, spend, chat, ask)
-    return ask() if observed is None else inside(observed, chat, ask)
+        ask = partial(_drive, drive, _spend, spend, chat, ask)
+    if observed is None:
+        return ask()
+    return observed.call(partial(_drive, drive, _ask_as, chat, ask), chat, awaits=awaits)
+
+
+def _drive(drive: Any, procedure: Callable[..., Steps[Any]], *args: Any) -> Any:
+    return drive(procedure(*args))
 
 
 def _ask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
@@ -72,7 +75,7 @@ def _ask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
 
 async def acall_model(model: Any, messages: Any, **options: Any) -> AnyMessage:
     """`call_model` by the model's `ainvoke` and `astream`."""
-    return await _call(model, messages, options, (_aask, _aspend, achat_inside), awaits=True)
+    return await _call(model, messages, options, _aask, awaits=True)
 
 
 async def _aask(model: Any, messages: Any, options: dict[str, Any]) -> Any:
@@ -194,25 +197,12 @@ class _Calls:
 # A call that fails keeps its reservation: the model may have answered.
 
 
-def _spend(spend: PendingSpend, chat: Operation, ask: Callable[[], Any]) -> Any:
+def _spend(spend: PendingSpend, chat: Operation, ask: Callable[[], Any]) -> Steps[Any]:
     """Ask a model, and count what that spends of a budget."""
-    spend.reserve()
+    yield spend.reserve()
     chat, began = CHAT.get() or chat, time.perf_counter()
-    message = _ask_as(chat, ask)
-    spend.settle(*_usage(chat), time.perf_counter() - began)
-    return message
-
-
-async def _aspend(spend: PendingSpend, chat: Operation, ask: Callable[[], Awaitable[Any]]) -> Any:
-    """`_spend` for coroutines."""
-    waited = spend.reserve()
-    if waited is not None:
-        await waited
-    chat, began = CHAT.get() or chat, time.perf_counter()
-    message = await _aask_as(chat, ask)
-    waited = spend.settle(*_usage(chat), time.perf_counter() - began)
-    if waited is not None:
-        await waited
+    message = yield from _ask_as(chat, ask)
+    yield spend.settle(*_usage(chat), time.perf_counter() - began)
     return message
 
 
@@ -229,33 +219,11 @@ CHAT: ContextVar[Operation | None] = ContextVar("stategraph_chat", default=None)
 """The request to a model that is observed in this context."""
 
 
-def chat_inside(observed: Any, chat: Operation, ask: Callable[[], Any]) -> Any:
-    """Ask a model inside the observers of an attempt."""
-    return observed.operate(chat, partial(_ask_as, chat, ask))
-
-
-async def achat_inside(
-    observed: Any, chat: Operation, ask: Callable[[], Awaitable[Any]]
-) -> Any:
-    """`chat_inside` for coroutines."""
-    return await observed.aoperate(chat, partial(_aask_as, chat, ask))
-
-
-def _ask_as(chat: Operation, ask: Callable[[], Any]) -> Any:
+def _ask_as(chat: Operation, ask: Callable[[], Any]) -> Steps[Any]:
     """Ask a model by this request, and note its answer there."""
     token = CHAT.set(chat)
     try:
-        message = ask()
-    finally:
-        CHAT.reset(token)
-    note_message(chat, message)
-    return message
-
-
-async def _aask_as(chat: Operation, ask: Callable[[], Awaitable[Any]]) -> Any:
-    token = CHAT.set(chat)
-    try:
-        message = await ask()
+        message = yield ask()
     finally:
         CHAT.reset(token)
     note_message(chat, message)

@@ -8,11 +8,11 @@ from typing import Any
 
 from ..program.program import CompiledNode
 from ..run.run import Run
+from ..steps import arun_steps
 from ..task.task import Task
 from .awaits import AWAITS, Signal
 from .call_future import CallFuture
 from .futures import Arguments, Calls, error_of, resolve, result_of
-from .steps import arun_steps
 
 
 class AsyncCalls(Calls):

@@ -18,16 +18,17 @@ from ..clock import CLOCK
 from ..errors import DrainSignal, GraphAbandoned
 from ..run.effects import Effects
 from ..run.run import Run
+from ..steps import PAUSE, Waits, arun_steps
 from ..task.task import Task
 from . import batch
 from .abatch import AsyncBatch
 from .afutures import AsyncCalls
 from .ajournal import AsyncJournal
-from .awaits import AWAITS, arun_in_time, arun_task, in_context
+from .awaits import AWAITS as AWAITS
+from .awaits import arun_in_time, arun_task, in_context
 from .backpressure import hold_writer
 from .driver import LIVE, Driver, ReaderLeft
 from .pool import MAX_THREADS
-from .steps import PAUSE, Waits, arun_steps
 from .timeslice import call_on, time_slices
 
 

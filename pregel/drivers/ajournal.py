@@ -11,9 +11,9 @@ from typing import Any
 from ...checkpoint.base import Commit
 from ..run.effects import Entry, InTransaction, Save
 from ..run.run import Run
+from ..steps import Steps, arun_steps
 from .journal import Journal
 from .pool import HELD_SECONDS
-from .steps import Steps, arun_steps
 
 
 class AsyncJournal(Journal):

@@ -27,6 +27,7 @@ from ..errors import (
     ParentCommand,
 )
 from ..program.writes import explain_keyless
+from ..steps import Steps, Waits
 from ..task.deadline import Deadline
 from ..task.interrupts import merge_questions, unwrap_signals
 from ..task.outcome import (
@@ -43,7 +44,6 @@ from ..task.outcome import (
 )
 from ..task.task import Task
 from ..types import TimeoutPolicy
-from .steps import Steps, Waits
 
 
 def refuse_late(task: Task) -> None:
@@ -199,15 +199,15 @@ def _attempt_in_span(task: Task, waits: Waits) -> Steps[None]:
     once for both worlds, in the context in which node and writers run."""
     assert task.run.hook is not None
     span = task.current.span = task.run.hook.around_attempt(task)
-    yield waits.enter(span)
+    yield waits.ask(span, "enter")
     try:
         yield from _attempt(task, waits)
     except GeneratorExit:
         raise  # closed: nobody waits for the task
     except BaseException as error:
-        yield waits.leave(span, error)
+        yield waits.ask(span, "leave", error)
         raise
-    yield waits.leave(span, task.current.signal)
+    yield waits.ask(span, "leave", task.current.signal)
 
 
 def _attempt(task: Task, waits: Waits) -> Steps[None]:

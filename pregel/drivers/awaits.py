@@ -14,19 +14,18 @@ from typing import Any
 
 from ..errors import DrainSignal, GraphBubbleUp
 from ..running import RUNNING
+from ..steps import Steps, arun_steps
 from ..task.outcome import (
     failure_of,
     refuse_unawaited,
     warn_of_lost_questions,
     warn_of_unasked,
 )
-from ..task.spans import Span
 from ..task.task import Task
 from .abackpressure import keep_pace
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late
 from .forks import FORKS, end_child
 from .pool import POOL
-from .steps import Steps, arun_steps
 from .timeslice import call_on
 from .waits import KeyLocks
 
@@ -155,20 +154,17 @@ class AsyncioWaits:
     attempt: staticmethod[[Task], Awaitable[None]] = staticmethod(aattempt)
     start = _AsTask
 
-    def enter(self, span: Span) -> Any:
-        return span.aenter()
-
-    def leave(self, span: Span, error: BaseException | None) -> Any:
-        return span.aleave(error)
-
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         return asyncio.sleep(seconds)
 
     def lock(self, key: Any) -> Any:
         return self._locks.use((id(asyncio.get_running_loop()), key))
 
-    def ask(self, store: Any, method: str, *args: Any) -> Any:
-        return getattr(store, f"a{method}")(*args)
+    def ask(self, owner: Any, method: str, *args: Any) -> Any:
+        return getattr(owner, f"a{method}")(*args)
+
+    async def list(self, saver: Any, config: Any, **options: Any) -> Any:
+        return [each async for each in saver.alist(config, **options)]
 
     async def call(self, future: Any) -> None:
         if isinstance(future, asyncio.Future):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
-from .steps import Steps
+from ..steps import Steps
 
 Job = TypeVar("Job")
 Job_co = TypeVar("Job_co", covariant=True)

@@ -22,12 +22,12 @@ from ..run.effects import Effects, Entry, GiveWay, Load, Notify, ReadPosts, Save
 from ..run.loop import carry_out
 from ..run.run import Run
 from ..run.surround import LANGCHAIN, surround
+from ..steps import PAUSE, Steps, Waits
 from ..task.outcome import StepLimit
 from ..task.task import Task
 from .batch import Batch, wants_out
 from .journal import Journal
 from .loading import load, read_posts
-from .steps import PAUSE, Steps, Waits
 
 if TYPE_CHECKING:
     from .limit import AdmissionQueue
@@ -219,8 +219,8 @@ class Driver:
             return self.waits.run(self._give_way())
         if isinstance(effect, Notify):
             if effect.begins:
-                return self.waits.enter(effect.span)
-            return self.waits.leave(effect.span, effect.error)
+                return self.waits.ask(effect.span, "enter")
+            return self.waits.ask(effect.span, "leave", effect.error)
         if isinstance(effect, Stop):
             if self._batch is not None and self._racers is not None:
                 self._racers.stop(effect.tasks, self._batch)

@@ -26,13 +26,13 @@ from ..program.results import refuse_coroutine
 from ..program.writes import Writer
 from ..run.effects import Save
 from ..run.run import Run, run_of
-from ..running import PendingSleep, SleepRequest
+from ..running import SleepRequest
+from ..steps import Steps, Waits, run_steps
 from ..task.ids import call_id
 from ..task.interrupts import pausing
 from ..task.task import Task
 from .attempt import refuse_late
 from .pool import POOL
-from .steps import Steps, Waits, run_steps
 from .waits import WAITS
 
 if TYPE_CHECKING:
@@ -123,11 +123,23 @@ class Calls:
 
         return begin_spend(task, awaits=awaits)
 
-    def begin_sleep(self, task: Task, request: SleepRequest, *, awaits: bool) -> PendingSleep:
-        """A sleep of a task that has been recorded, or is being recorded."""
-        from .sleeping import begin_sleep
+    def sleep(self, task: Task, request: SleepRequest, *, awaits: bool) -> Steps[None]:
+        """The steps of a sleep of a task.
 
-        return begin_sleep(self.run, self._effects, task, request, awaits=awaits)
+        Raises:
+            RuntimeError: it would hold up an event loop.
+        """
+        from .sleeping import sleep
+
+        waits: Waits = WAITS
+        if awaits:
+            from .awaits import AWAITS as waits
+        elif not self.can_wait():
+            raise RuntimeError(
+                f"node {task.name!r} called runtime.sleep() in a coroutine: await "
+                "runtime.asleep(...)"
+            )
+        return sleep(self.run, self._effects, task, request, waits)
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
         observing = self.run.settings.observing

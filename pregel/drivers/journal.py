@@ -35,8 +35,8 @@ from ...checkpoint.threads import call_on_thread
 from ..errors import CheckpointConflictError
 from ..run.effects import Claim, Entry, InTransaction, Save
 from ..run.run import Run
+from ..steps import Steps, run_steps
 from .pool import HELD, POOL
-from .steps import Steps, run_steps
 
 LARGEST_GROUP = 1 << 20
 """So many bytes of what `@task` calls have left are recorded together: it becomes one row."""

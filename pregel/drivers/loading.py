@@ -8,7 +8,7 @@ from ...checkpoint.base import CONTINUES, address, coordinates
 from ..names import BEFORE_FIRST
 from ..run.effects import Load, ReadPosts
 from ..run.run import Run
-from .steps import Steps, Waits
+from ..steps import Steps, Waits
 
 
 def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..clock import CLOCK
 from ..control import TimedControl
-from ..errors import DrainSignal, GraphAbandoned, GraphInterrupt
+from ..errors import DrainSignal, GraphAbandoned
 from ..run.run import Run
 from ..running import ONCE, SleepRequest
+from ..steps import Steps, Waits
 from ..task.interrupts import asking
 from ..task.task import Task
 from .side_effects import record_of
@@ -29,80 +29,24 @@ SECONDS_TO_LOOK = 0.05
 """Between two looks of a sleep in place at whether its run is to stop."""
 
 
-class Sleep:
-    """A sleep of a task, from now on.
-
-    Args:
-        pauses: it is long, so the task pauses.
-        saved: on an event loop, what is to be awaited until the time is recorded; or None.
-    """
-
-    def __init__(self, task: Task, wake_at: datetime, saved: Any, *, pauses: bool) -> None:
-        self._task, self._wake_at = task, wake_at
-        self._saved, self._pauses = saved, pauses
-
-    def wait(self) -> None:
-        """Wait until it is over, on this thread."""
-        for seconds in self._waits():
-            CLOCK.sleep(seconds)
-
-    async def wait_async(self) -> None:
-        """Wait until it is over, on this event loop."""
-        import asyncio
-
-        if self._pauses:
-            self._pause()  # noted before others get a turn that pause the task as well
-        if self._saved is not None:
-            await self._saved
-        for seconds in self._waits():
-            await asyncio.sleep(seconds)
-
-    def _waits(self) -> Generator[float, None, None]:
-        """The seconds to wait, until another look.
-
-        Raises:
-            GraphInterrupt: the task pauses.
-            DrainSignal: its run is to stop. The time is recorded.
-            GraphAbandoned: nobody waits for it any longer.
-        """
-        at = self._wake_at.timestamp()
-        while (left := at - CLOCK.time()) > 0:
-            if self._pauses:
-                raise self._pause()
-            _refuse_stopped(self._task)
-            if CLOCK.virtual is None:
-                yield min(left, SECONDS_TO_LOOK)
-                continue
-            control = self._task.run.settings.control
-            if isinstance(control, TimedControl):
-                left = min(left, control.deadline.timestamp() - CLOCK.time())
-            yield left
-
-    def _pause(self) -> GraphInterrupt:
-        return asking(self._task, (), (0,), self._wake_at)
-
-
-def begin_sleep(
-    run: Run, results: dict[str, Any], task: Task, request: SleepRequest, *, awaits: bool
-) -> Sleep:
-    """A sleep whose end is recorded, or is being recorded.
+def sleep(
+    run: Run, results: dict[str, Any], task: Task, request: SleepRequest, waits: Waits
+) -> Steps[None]:
+    """Record when a sleep is over, and wait until then.
 
     Args:
         results: what is recorded of the effects and sleeps of this run.
-        awaits: the caller can await that it is recorded.
 
     Raises:
+        GraphInterrupt: it is long, so the task pauses.
+        DrainSignal: its run is to stop. The time is recorded.
+        GraphAbandoned: nobody waits for it any longer.
         TypeError: the request has both or none of a duration and a time, or one of another type.
         ValueError: a duration is negative, a time has no zone, or the attempt has slept under this
             key before.
-        RuntimeError: it would hold up an event loop.
     """
     wake_at = _read_time(task, request)
     durable_after = seconds_of("durable_after", request.durable_after)
-    if not awaits and not run.calls.can_wait():
-        raise RuntimeError(
-            f"node {task.name!r} called runtime.sleep() in a coroutine: await runtime.asleep(...)"
-        )
     name = _identify(task, request.key)
     _refuse_stopped(task)
     # A graph that stores nothing forgets where its tasks were, so they must not leave.
@@ -113,8 +57,21 @@ def begin_sleep(
         wake_at = record.known[0]
     else:
         saved = record.save(wake_at)
-    left = wake_at.timestamp() - CLOCK.time()
-    return Sleep(task, wake_at, saved, pauses=can_pause and left > durable_after)
+    at = wake_at.timestamp()
+    pauses = can_pause and at - CLOCK.time() > durable_after
+    if pauses:
+        asking(task, (), (0,), wake_at)  # noted before others get a turn that pause the task, too
+    yield saved
+    while (left := at - CLOCK.time()) > 0:
+        if pauses:
+            raise asking(task, (), (0,), wake_at)
+        _refuse_stopped(task)
+        control = task.run.settings.control
+        if CLOCK.virtual is None:
+            left = min(left, SECONDS_TO_LOOK)
+        elif isinstance(control, TimedControl):
+            left = min(left, control.deadline.timestamp() - CLOCK.time())
+        yield waits.sleep(left)
 
 
 def seconds_of(name: str, value: Any) -> float:

@@ -22,11 +22,11 @@ from ..names import SPENT
 from ..run.run import Run, run_of
 from ..running import ONCE
 from ..runtime import find_server_info
+from ..steps import Steps, arun_steps, run_steps
 from ..task.ids import effect_id
 from ..task.interrupts import interrupt
 from ..task.task import Task
 from .side_effects import EffectRecord, record_of
-from .steps import Steps, drive_mixed, run_steps
 
 Amounts = Mapping[str, float]
 BUDGETS = "stategraph budgets"
@@ -469,7 +469,7 @@ class Spend:
             yield from account.settle(given, {**spent, "usd": usd}, awaits=self._awaits)
 
     def _drive(self, steps: Steps[Any]) -> Any:
-        return drive_mixed(steps) if self._awaits else run_steps(steps)
+        return arun_steps(steps) if self._awaits else run_steps(steps)
 
 
 def begin_spend(task: Task, *, awaits: bool) -> Spend | None:

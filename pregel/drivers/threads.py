@@ -9,6 +9,7 @@ from typing import Any
 
 from ..run.effects import Effects
 from ..run.run import Run
+from ..steps import PAUSE, Waits, run_steps
 from ..task.task import Task
 from . import batch
 from .backpressure import hold_writer
@@ -16,7 +17,6 @@ from .driver import Driver, ReaderLeft
 from .futures import Calls
 from .journal import Journal
 from .pool import MAX_THREADS, ThreadBatch
-from .steps import PAUSE, Waits, run_steps
 from .waits import WAITS, run_in_time, run_task
 
 

@@ -33,12 +33,12 @@ from ..run.run import Run
 from ..run.stream import show_pause
 from ..run.update_state import copy_cleared, cut
 from ..running import ONCE, RUNNING
+from ..steps import Waits, arun_steps, run_steps
 from ..task.ids import effect_id
 from ..task.interrupts import interrupt
 from ..task.outcome import wait_before_retry
 from ..types import GraphOutput, Send
 from ..undo import DECLARED, record_keys
-from .steps import Waits, drive_mixed, run_steps
 from .waits import WAITS
 
 Steps = Generator[Any, Any, Any]
@@ -49,45 +49,11 @@ _RETRY: Final = (RetryPolicy(),)
 """Where neither the `@task` nor the node whose call is undone has a policy."""
 
 
-class Calls:
-    """Calls methods, or their async twins; a step yields what they return.
-
-    Args:
-        prefix: "a" for the twins.
-    """
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-
-    def __call__(self, owner: Any, method: str, *args: Any) -> Any:
-        return getattr(owner, self._prefix + method)(*args)
-
-    def drive(self, run: Run, effects: Effects) -> Any:
-        """Carry effects through."""
-        if self._prefix:
-            from . import aio
-
-            return aio.drive(run, effects)
-        from . import threads
-
-        return threads.drive(run, effects)
-
-    def list(self, saver: Any, where: Any, **options: Any) -> Any:
-        """What `list` of a checkpointer yields, as a list."""
-        if not self._prefix:
-            return [*saver.list(where, **options)]
-
-        async def found() -> Sequence[CheckpointTuple]:
-            return [each async for each in saver.alist(where, **options)]
-
-        return found()
-
-
 # -- the whole of it -------------------------------------------------------------------------------
 
 
 def undo(
-    app: Any, config: Any, to: Any, reason: str, calls: Calls, given: Any = None
+    app: Any, config: Any, to: Any, reason: str, waits: Waits, given: Any = None
 ) -> Steps:
     """Undo, or continue to; return the thread's state. See `undo` of a graph.
 
@@ -97,31 +63,38 @@ def undo(
     saver, where = app._thread(config)
     thread_id, _, checkpoint_id = coordinates(where)
     thread = address(thread_id, "")
-    head = yield calls(saver, "get_tuple", thread)
+    head = yield waits.ask(saver, "get_tuple", thread)
     if head is None:
         raise ValueError(f"thread {thread_id!r} has no checkpoint, so there is nothing to undo")
-    mine = with_undo(app)
+    # The graph with the node that undoes.
+    mine = app.copy({
+        "program": program_with_undo(app.program),
+        "executor": None,
+        "on_failure": None,
+        "interrupt_before": (),
+        "interrupt_after": (),
+    })  # fmt: skip
     done: Any = head.metadata.get(UNDONE)
     target = _id_of(to)
     if UNDOING not in head.metadata:
         if done is not None and checkpoint_id is None and target in (None, done["to"]):
-            return (yield calls(app, "get_state", thread))  # it was undone before a crash
+            return (yield waits.ask(app, "get_state", thread))  # it was undone before a crash
         tip = checkpoint_id or head.checkpoint["id"]
-        found, inside = yield from _read_back(saver, thread_id, tip, target, calls)
+        found, inside = yield from _read_back(saver, thread_id, tip, target, waits)
         plan = _Plan(thread_id, found, tip, target)
         plan.add_nested(inside)
         run = mine._editing(thread)
-        yield calls.drive(run, _begin(run, plan.as_input(reason), reason))
+        yield waits.ask(mine, "edit", run, _begin(run, plan.as_input(reason), reason))
     try:
-        yield calls(mine, "invoke", given, thread)
+        yield waits.ask(mine, "invoke", given, thread)
     except UndoneSignal as signal:
         back = address(thread_id, "", signal.plan["to"])
         run = mine._editing(back)
-        yield calls.drive(run, _end(run, signal))
-    return (yield calls(app, "get_state", thread))
+        yield waits.ask(mine, "edit", run, _end(run, signal))
+    return (yield waits.ask(app, "get_state", thread))
 
 
-def undo_after(app: Any, run: Run, call: Any, error: BaseException, calls: Calls) -> Steps:
+def undo_after(app: Any, run: Run, call: Any, error: BaseException, waits: Waits) -> Steps:
     """Undo because of the error that ended a call; return what the call returns.
 
     Raises:
@@ -136,10 +109,10 @@ def undo_after(app: Any, run: Run, call: Any, error: BaseException, calls: Calls
         if given is not None and getattr(given, "resume", MISSING) is MISSING:
             raise error
     elif not isinstance(error, Undo):
-        state = yield calls(app, "get_state", config)
+        state = yield waits.ask(app, "get_state", config)
         if not any(task.error is not None for task in state.tasks):
             raise error  # no node has failed
-    state = yield from undo(app, config, None, reason, calls, given)
+    state = yield from undo(app, config, None, reason, waits, given)
     if not isinstance(error, Undo | ThreadUndoingError):
         raise error
     values = state.values
@@ -166,7 +139,7 @@ def _id_of(to: Any) -> str | None:
 # -- what is to be undone --------------------------------------------------------------------------
 
 
-def _read_back(saver: Any, thread_id: str, tip: str, target: str | None, calls: Calls) -> Steps:
+def _read_back(saver: Any, thread_id: str, tip: str, target: str | None, waits: Waits) -> Steps:
     """The checkpoints of the whole graph and of those inside, from the newest back to where an undo
     ends. What it undoes, has been undone before, or belongs to another branch lies there: whatever
     follows a checkpoint is stored after it."""
@@ -176,7 +149,7 @@ def _read_back(saver: Any, thread_id: str, tip: str, target: str | None, calls: 
     before, size = None, _PAGE
     while True:
         where = {"configurable": {"thread_id": thread_id}}
-        page = yield calls.list(saver, where, before=before, limit=size)
+        page = yield waits.list(saver, where, before=before, limit=size)
         for each in page:
             if coordinates(each.config)[1]:
                 inside.append(each)
@@ -350,17 +323,6 @@ def _end(run: Run, signal: UndoneSignal) -> Effects:
 # -- the node --------------------------------------------------------------------------------------
 
 
-def with_undo(app: Any) -> Any:
-    """The graph with the node that undoes."""
-    return app.copy({
-        "program": program_with_undo(app.program),
-        "executor": None,
-        "on_failure": None,
-        "interrupt_before": (),
-        "interrupt_after": (),
-    })  # fmt: skip
-
-
 def program_with_undo(program: Program) -> Program:
     """The program with the node that undoes."""
     known = program.variants.get(UNDO)
@@ -386,7 +348,7 @@ class _UndoNode:
         """`invoke` for coroutines."""
         from .awaits import AWAITS
 
-        return await drive_mixed(self._undo_all(plan, _acall, AWAITS))
+        return await arun_steps(self._undo_all(plan, _acall, AWAITS))
 
     def _undo_all(self, plan: dict[str, Any], call: Callable[..., Any], waits: Waits) -> Steps:
         effects = []

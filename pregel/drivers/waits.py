@@ -15,18 +15,17 @@ from typing import Any
 from ..clock import CLOCK
 from ..errors import DrainSignal, GraphBubbleUp
 from ..running import RUNNING
+from ..steps import Steps, run_steps
 from ..task.outcome import (
     failure_of,
     refuse_unawaited,
     warn_of_lost_questions,
     warn_of_unasked,
 )
-from ..task.spans import Span
 from ..task.task import Task
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late
 from .forks import FORKS, end_child
 from .pool import POOL
-from .steps import Steps, run_steps
 
 
 def run_task(task: Task) -> None:
@@ -154,20 +153,17 @@ class ThreadWaits:
     attempt: staticmethod[[Task], None] = staticmethod(attempt)
     start = _OnThread
 
-    def enter(self, span: Span) -> None:
-        span.enter()
-
-    def leave(self, span: Span, error: BaseException | None) -> None:
-        span.leave(error)
-
     def sleep(self, seconds: float) -> None:
         CLOCK.sleep(seconds)
 
     def lock(self, key: Any) -> Any:
         return self._locks.use(key)
 
-    def ask(self, store: Any, method: str, *args: Any) -> Any:
-        return getattr(store, method)(*args)
+    def ask(self, owner: Any, method: str, *args: Any) -> Any:
+        return getattr(owner, method)(*args)
+
+    def list(self, saver: Any, config: Any, **options: Any) -> Any:
+        return [*saver.list(config, **options)]
 
     def call(self, future: Any) -> None:
         future.peek()

@@ -109,14 +109,11 @@ def observed_node(
     # A function that runs elsewhere is surrounded there: what surrounds it travels with the call.
     if surrounds and not node.call.inline and not getattr(node.call.sync, "is_remote", False):
         call = node.call
-        coro = None if call.coro is None else partial(_acall_inside, call.coro)
-        twin.call = replace(call, sync=partial(_call_inside, call.sync), coro=coro)
+        coro = None if call.coro is None else partial(_call_inside, call.coro, True)
+        twin.call = replace(call, sync=partial(_call_inside, call.sync, False), coro=coro)
     return twin
 
 
-def _call_inside(function: Any, value: Any, /, **given: Any) -> Any:
-    return RUNNING.get().current.observed.call(partial(function, value, **given))
-
-
-def _acall_inside(function: Any, value: Any, /, **given: Any) -> Any:
-    return RUNNING.get().current.observed.acall(partial(function, value, **given))
+def _call_inside(function: Any, awaits: bool, value: Any, /, **given: Any) -> Any:
+    observed = RUNNING.get().current.observed
+    return observed.call(partial(function, value, **given), awaits=awaits)

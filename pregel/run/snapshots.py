@@ -63,7 +63,7 @@ def find_whole(
     """Load a checkpoint with what is recorded of its tasks, wherever they have started.
 
     Args:
-        waits: how to wait for the checkpointer; see `drivers.steps`.
+        waits: how to wait for the checkpointer; see `steps`.
     """
     found = yield waits.ask(saver, "get_tuple", where)
     if found is None or UNDER_WAY not in found.metadata:

@@ -204,34 +204,20 @@ class ObservedAttempt:
         if self._tell is not None:
             self._tell("worker_lost", self._task, error)
 
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Call a function inside them."""
-        return self._call_inside(_surround, "around", function)
-
-    def acall(self, function: Callable[[], Any]) -> Any:
-        """The same for one that gives an awaitable."""
-        return self._call_inside(_asurround, "aaround", function)
-
-    def operate(self, operation: Operation, function: Callable[[], Any]) -> Any:
-        """Call what asks a model or a tool inside them."""
-        return self._call_inside(_surround, "around_operation", function, operation)
-
-    def aoperate(self, operation: Operation, function: Callable[[], Any]) -> Any:
-        """The same for one that gives an awaitable."""
-        return self._call_inside(_asurround, "aaround_operation", function, operation)
-
-    def _call_inside(
-        self, surround: Any, method: str, function: Callable[[], Any], *operation: Operation
+    def call(
+        self, function: Callable[[], Any], *operation: Operation, awaits: bool = False
     ) -> Any:
+        """Call a function inside them; with `operation`, what asks a model or a tool.
+
+        Args:
+            awaits: it gives an awaitable, and so does this.
+        """
+        surround: Any = _asurround if awaits else _surround
+        method = f"{'a' if awaits else ''}around{'_operation' if operation else ''}"
         about = self._task, *operation
         for watcher in reversed(self._watchers):
             function = partial(surround, watcher.observer, method, about, function)
         return function()
-
-    def surround(self, function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
-        """A function inside them."""
-        call = self.acall if is_async else self.call
-        return lambda *args, **given: call(partial(function, *args, **given))
 
     def dump(self, dumps: Callable[[Any], bytes]) -> bytes | None:
         """This, pickled, without the observers that cannot be pickled; None if none is left."""

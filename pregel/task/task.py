@@ -30,8 +30,9 @@ from ..names import (
 )
 from ..program.program import CompiledNode, Reader
 from ..program.writes import Pair
-from ..running import EffectRecord, PendingSleep, PendingSpend, SleepRequest, TaskPlace
+from ..running import EffectRecord, PendingSpend, SleepRequest, TaskPlace
 from ..runtime import ExecutionInfo, NodeError, Runtime, find_server_info
+from ..steps import Steps
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
 from .context import TaskAnswers, TaskContext, find_answers
@@ -349,9 +350,9 @@ class Task:
         """The record of an effect."""
         return self.run.calls.begin_effect(self, kind, key, awaits=awaits)  # type: ignore[no-any-return]
 
-    def begin_sleep(self, request: SleepRequest, *, awaits: bool) -> PendingSleep:
-        """A sleep that has been recorded, or is being recorded."""
-        return self.run.calls.begin_sleep(self, request, awaits=awaits)  # type: ignore[no-any-return]
+    def sleep(self, request: SleepRequest, *, awaits: bool) -> Steps[None]:
+        """The steps of a sleep."""
+        return self.run.calls.sleep(self, request, awaits=awaits)  # type: ignore[no-any-return]
 
     def begin_spend(self, *, awaits: bool) -> PendingSpend | None:
         """A call that spends of a budget; None if no budget counts it."""

@@ -17,7 +17,6 @@ from ...checkpoint.base import (
     CheckpointTuple,
     RunnableConfig,
 )
-from ...pregel.drivers.steps import run_steps
 from ...pregel.drivers.undoing import program_with_undo
 from ...pregel.drivers.waits import WAITS
 from ...pregel.program.program import Program
@@ -25,6 +24,7 @@ from ...pregel.run.ledger import TaskRecord
 from ...pregel.run.load import lost_kinds, lost_work
 from ...pregel.run.snapshots import View, find_whole, view
 from ...pregel.schedule.slots import find_under_way
+from ...pregel.steps import run_steps
 from .records import TaskState, TraceTask
 
 _NODE = "node "

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stategraph.pregel.drivers.steps import arun_steps, run_steps
+from stategraph.pregel.steps import arun_steps, run_steps
 
 Steps = Generator[Any, Any, Any]
 

@@ -12,9 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeVar
 
-from ..task.spans import Span
-from ..task.task import Task
-
 Result = TypeVar("Result")
 Steps = Generator[Any, Any, Result]
 PAUSE: Any = object()
@@ -27,19 +24,13 @@ class Waits(Protocol):
     def run(self, steps: Steps[Any]) -> Any:
         """A procedure, to its end."""
 
-    def run_task(self, task: Task) -> Any:
+    def run_task(self, task: Any) -> Any:
         """A task, policies included, to its end."""
 
-    def attempt(self, task: Task) -> Any:
+    def attempt(self, task: Any) -> Any:
         """The node called once, and its result written."""
 
-    def enter(self, span: Span) -> Any:
-        """A span entered."""
-
-    def leave(self, span: Span, error: BaseException | None) -> Any:
-        """A span left, with the error that ended its work."""
-
-    def start(self, task: Task) -> Any:
+    def start(self, task: Any) -> Any:
         """An attempt that runs by itself: it has `done`, `error`, `wait(seconds)` and `stop()`."""
 
     def sleep(self, seconds: float) -> Any:
@@ -48,13 +39,16 @@ class Waits(Protocol):
     def lock(self, key: Any) -> Any:
         """Context manager: a lock that all who name this key share."""
 
-    def ask(self, store: Any, method: str, *args: Any) -> Any:
-        """Call a method of a checkpointer or a cache, or its async twin."""
+    def ask(self, owner: Any, method: str, *args: Any) -> Any:
+        """Call a method, of a checkpointer for example, or its async twin."""
+
+    def list(self, saver: Any, config: Any, **options: Any) -> Any:
+        """What `list` of a checkpointer yields, as a list."""
 
     def call(self, future: Any) -> Any:
         """The end of a `@task` call, however it ends."""
 
-    def nested_runs(self, task: Task) -> Any:
+    def nested_runs(self, task: Any) -> Any:
         """The end of the graphs that a task runs as coroutines."""
 
     def ids_before(self, saver: Any, config: Any, before: Any) -> Any:
@@ -65,7 +59,7 @@ class Waits(Protocol):
     ) -> Any:
         """The newest checkpoint (older than `before`) that is accepted; any if `accept` is None."""
 
-    def failure_of(self, task: Task, error: BaseException) -> BaseException:
+    def failure_of(self, task: Any, error: BaseException) -> BaseException:
         """What counts as the failure of a task that raised `error`. Does not wait."""
 
 
@@ -80,36 +74,20 @@ def run_steps(steps: Steps[Result]) -> Result:
         return end.value  # type: ignore[no-any-return]
 
 
-async def drive_mixed(steps: Steps[Result]) -> Result:
-    """`arun_steps` for steps that yield results, too."""
-    answer: Any = None
-    error: BaseException | None = None
-    try:
-        while True:
-            answer = steps.send(answer) if error is None else steps.throw(error)
-            error = None
-            if hasattr(answer, "__await__"):
-                try:
-                    answer = await answer
-                except BaseException as raised:
-                    error = raised
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-
-
 async def arun_steps(steps: Steps[Result]) -> Result:
-    """Run a procedure on the running event loop, to its end or to where it pauses."""
+    """Run a procedure on the running event loop, to its end or to where it pauses. Where it yields
+    None there is nothing to wait for."""
     try:
-        awaitable = next(steps)
-        while awaitable is not PAUSE:
+        awaited = next(steps)
+        while awaited is not PAUSE:
             try:
-                result = await awaitable
+                result = None if awaited is None else await awaited
             except GeneratorExit:
                 raise  # nobody runs this coroutine any more, so there is nobody to wait
             except BaseException as error:
-                awaitable = steps.throw(error)
+                awaited = steps.throw(error)
             else:
-                awaitable = steps.send(result)
+                awaited = steps.send(result)
         return PAUSE  # type: ignore[no-any-return]
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
