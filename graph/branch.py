@@ -258,10 +258,6 @@ class HookedBranch(Writer):
         self.branch = branch
         self.place = place
 
-    def hooked(self, place: int) -> Writer:
-        """Itself."""
-        return self
-
     def write(self, result: Any, task: Task) -> None:
         """Ask the router, and write what makes its choice run."""
         run_steps(self._follow(result, task, WAITS))

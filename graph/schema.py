@@ -387,23 +387,19 @@ class StateKeys:
         if known is not None:
             return known
         read = read_schema(schema, self.first_values)
-        self._check_kind(schema, read)
-        self._check_channels(schema, read)
-        self._check_managed(read)
+        self._check(schema, read)
         for key, channel in read.channels.items():
             self.channels.setdefault(key, channel)
         self.managed.update(read.managed)
         self.schemas[schema] = read
         return read
 
-    def _check_kind(self, schema: Any, read: Schema) -> None:
+    def _check(self, schema: Any, read: Schema) -> None:
         if self.channels and read.channels and read.root != (ROOT in self.channels):
             raise InvalidGraphError(
                 f"{schema!r} cannot be combined with {self.state_schema!r}: "
                 "one is a state with keys, the other is one value"
             )
-
-    def _check_channels(self, schema: Any, read: Schema) -> None:
         for key, channel in read.channels.items():
             mine = self.channels.get(key, channel)
             if key in self.managed:
@@ -417,8 +413,6 @@ class StateKeys:
                     f"key {key!r} is declared as {describe_declaration(mine)} and, by {schema!r}, "
                     f"as {describe_declaration(channel)}"
                 )
-
-    def _check_managed(self, read: Schema) -> None:
         for key, managed in read.managed.items():
             if key in self.channels or self.managed.get(key, managed) is not managed:
                 raise InvalidGraphError(

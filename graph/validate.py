@@ -34,13 +34,7 @@ def check_graph(
     Raises:
         InvalidGraphError: with a sentence for every mistake.
     """
-    mistakes = [
-        *_check_entry(graph),
-        *_check_sources(graph),
-        *_check_targets(graph),
-        *_check_keys(graph),
-        *_check_breakpoints(graph, interrupt),
-    ]
+    mistakes = [*_find_mistakes(graph, interrupt)]
     if mistakes:
         raise InvalidGraphError(mistakes)
     for advice in _find_advice(graph, in_supersteps) if advise else ():
@@ -59,69 +53,51 @@ def _find_advice(graph: GraphSpec, in_supersteps: bool) -> list[str]:
     return found
 
 
-def _check_entry(graph: GraphSpec) -> Iterator[str]:
-    if START not in {start for start, _ in graph.edges} and not graph.branches.get(START):
+def _find_mistakes(graph: GraphSpec, interrupt: All | Sequence[str]) -> Iterator[str]:
+    """A sentence for every mistake."""
+    edges, nodes, handlers = sorted(graph.edges), graph.nodes, graph.handlers
+    if not any(start == START for start, _ in edges) and not graph.branches.get(START):
         yield (
             "the graph has no entry point: "
             "add_edge(START, ...) or add_conditional_edges(START, ...)"
         )
-
-
-def _check_sources(graph: GraphSpec) -> Iterator[str]:
-    known = {START, *graph.nodes, *graph.handlers}
-    for start, end in sorted(graph.edges):
+    known = {START, *nodes, *handlers}
+    for start, end in edges:
         if start not in known:
-            near = nearest(start, graph.nodes)
+            near = nearest(start, nodes)
             yield f"the edge {start!r} -> {end!r} starts at an unknown node; {near}"
     for source in graph.branches:
         if source not in known:
-            near = nearest(source, graph.nodes)
+            near = nearest(source, nodes)
             yield f"a conditional edge starts at unknown node {source!r}; {near}"
-
-
-def _check_targets(graph: GraphSpec) -> Iterator[str]:
-    """All edges lead to nodes or END: plain ones, those of routers, and those of commands."""
-    known = {*graph.nodes, END}
-    for start, end in sorted(graph.edges):
-        if end not in known:
-            near = nearest(end, graph.nodes)
+    # All edges lead to nodes or END: plain ones, those of routers, and those of commands.
+    ends = {*nodes, END}
+    for start, end in edges:
+        if end not in ends:
+            near = nearest(end, nodes)
             yield f"the edge {start!r} -> {end!r} leads to an unknown node; {near}"
-    for source, name, end in _router_ends(graph):
-        if end not in known:
-            near = nearest(end, graph.nodes)
-            yield f"node {source!r}: its router {name!r} leads to unknown node {end!r}; {near}"
-    handlers = graph.handlers
-    for name, ends in graph.command_ends().items():
-        kind = "error handler" if name in handlers else "node"
-        for end in ends:
-            if end not in known:
-                near = nearest(end, graph.nodes)
-                yield f"{kind} {name!r} declares the unknown destination {end!r}; {near}"
-
-
-def _router_ends(graph: GraphSpec) -> Iterator[tuple[str, str, str]]:
-    """(source, router, destination) of each destination that a router declares."""
     for source, branches in graph.branches.items():
         for name, branch in branches.items():
             for end in (branch.ends or {}).values():
-                yield source, name, end
-
-
-def _check_keys(graph: GraphSpec) -> Iterator[str]:
+                if end not in ends:
+                    text = f"node {source!r}: its router {name!r} leads to unknown node {end!r}"
+                    yield f"{text}; {nearest(end, nodes)}"
+    for name, declared in graph.command_ends().items():
+        kind = "error handler" if name in handlers else "node"
+        for end in declared:
+            if end not in ends:
+                near = nearest(end, nodes)
+                yield f"{kind} {name!r} declares the unknown destination {end!r}; {near}"
     for key in (*graph.channels, *graph.managed):
         if key in (START, END) or is_reserved(key):
             yield f"state key {key!r}: the name is reserved"
         elif is_routing(key):
             own = " or ".join(map(repr, ROUTING))
             yield f"state key {key!r}: names that begin with {own} are the engine's own"
-
-
-def _check_breakpoints(graph: GraphSpec, interrupt: All | Sequence[str]) -> Iterator[str]:
-    if interrupt == "*":
-        return
-    for name in (interrupt,) if isinstance(interrupt, str) else interrupt:
-        if name not in graph.nodes:
-            yield f"a breakpoint names the unknown node {name!r}; {nearest(name, graph.nodes)}"
+    stops = (interrupt,) if isinstance(interrupt, str) else interrupt
+    for name in () if interrupt == "*" else stops:
+        if name not in nodes:
+            yield f"a breakpoint names the unknown node {name!r}; {nearest(name, nodes)}"
 
 
 # -- what only looks wrong ------------------------------------------------------------------------

@@ -170,7 +170,8 @@ class Pregel(
         if step_timeout is not None and not step_timeout > 0:
             raise ValueError(f"step_timeout must be greater than 0 seconds, got {step_timeout!r}")
         self.step_timeout = step_timeout
-        self.limited: bool = _has_limits(program)
+        policies = (node.policies for node in program.nodes.values())
+        self.limited: bool = any(each is not None and each.limits for each in policies)
         if on_failure is not None:
             check_choice("on_failure", on_failure, OnFailure)
         self.on_failure: OnFailure | None = on_failure
@@ -428,9 +429,3 @@ def _place_nodes(program: Program, executor: Any, store: Any) -> Program:
     if executor not in (None, LOCAL):
         place_program(program, executor, store)
     return program
-
-
-def _has_limits(program: Program) -> bool:
-    """Whether some node has a `Limit`."""
-    policies = (node.policies for node in program.nodes.values())
-    return any(each is not None and each.limits for each in policies)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
 from threading import Lock
-from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, overload
 
 from typing_extensions import TypedDict
 
 from ...channels.aggregate import FOLDING, FOR_TYPE
+from ...pregel.program.callables import members_of
 from ...pregel.program.writes import shown
 from ...pregel.run.tokens import is_message, is_removal, message_id, with_id
 from .normalize import AnyMessage, Normalizer, list_messages, removes_all
@@ -435,17 +435,7 @@ def names_langchain(annotation: Any) -> bool:
         annotation = typing.get_args(annotation)[0]
     if typing.get_origin(annotation) is None:
         return False
-    members = [member for item in typing.get_args(annotation) for member in _members(item)]
+    members = [member for item in typing.get_args(annotation) for member in members_of(item)]
     return bool(members) and all(
         isinstance(member, type) and issubclass(member, base) for member in members
     )
-
-
-def _members(annotation: Any) -> list[Any]:
-    """The members of a union; any other annotation alone."""
-    origin = typing.get_origin(annotation)
-    if origin is Annotated:
-        return _members(typing.get_args(annotation)[0])
-    if origin is typing.Union or origin is UnionType:
-        return [each for arg in typing.get_args(annotation) for each in _members(arg)]
-    return [annotation]

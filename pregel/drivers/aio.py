@@ -18,6 +18,7 @@ from ..clock import CLOCK
 from ..errors import DrainSignal, GraphAbandoned
 from ..run.effects import Effects
 from ..run.run import Run
+from ..schedule.races import race_of
 from ..steps import PAUSE, Waits, arun_steps
 from ..task.task import Task
 from . import batch
@@ -29,6 +30,7 @@ from .awaits import arun_in_time, arun_task, in_context
 from .backpressure import hold_writer
 from .driver import LIVE, Driver, ReaderLeft
 from .pool import MAX_THREADS
+from .racing import Racers
 from .timeslice import call_on, time_slices
 
 
@@ -202,8 +204,6 @@ class AsyncDriver(Driver):
         """Run a task of a batch in which there are racers, or may come."""
         if self._racers is None:
             return self._execute(task)  # type: ignore[no-any-return]
-        from .aracing import race_on_loop
-
         return race_on_loop(self._execute, self._racers, task)
 
     def cut(self, reason: str) -> None:
@@ -256,6 +256,43 @@ def _is_spared(task: Task) -> bool:
 
 def _is_coroutine(task: Task) -> bool:
     return task.node.call.coro is not None
+
+
+# -- races: `racing` is the same for threads -------------------------------------------------------
+
+GRACE = 0.1
+"""For how many seconds a coroutine that has lost may clean up before the others go on without
+it."""
+
+_given_up: set[asyncio.Task[None]] = set()  # an event loop holds its tasks weakly
+
+
+async def race_on_loop(
+    execute: Callable[[Task], Coroutine[Any, Any, None]], racers: Racers, task: Task
+) -> None:
+    """Run a task; one in a race as an asyncio task of its own, until it ends or has lost."""
+    if race_of(task) is None:
+        await execute(task)
+        return
+    lost = asyncio.get_running_loop().create_future()
+    racer = racers.enter(task, lost.cancel)
+    if racer is None:
+        return
+    work = asyncio.create_task(execute(racer.copy))
+    try:
+        await asyncio.wait((work, lost), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait((work,))
+        racers.leave(racer)
+        raise
+    if not work.done():
+        work.cancel()
+        await asyncio.wait((work,), timeout=GRACE)
+        if not work.done():
+            _given_up.add(work)
+            work.add_done_callback(_given_up.discard)
+    racers.leave(racer)
 
 
 async def side_by_side(

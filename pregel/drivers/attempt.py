@@ -74,7 +74,7 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
                 error = told
         error = waits.failure_of(task, error)
         task.discard()
-        pause = _pause_before_retry(task, failures, error)
+        pause = wait_before_retry(task.node.retry, failures, error)
         earlier += tuple(task.current.calls or ())
         if observing is not None:
             observing.fail_attempt(task, error, pause)
@@ -106,16 +106,6 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
         observing.end_task(task)
     # Only now: the next attempt finds the calls of the last one again and goes on with them.
     yield from abandon_calls(earlier, task.error, waits)
-
-
-def _pause_before_retry(
-    task: Task, failures: dict[int, int], error: BaseException
-) -> float | None:
-    """Seconds until the next attempt; None if there is none."""
-    retry = task.node.retry
-    if not retry:
-        return None
-    return wait_before_retry(retry, failures, error)
 
 
 def _wait_for_retry(task: Task, pause: float, waits: Waits) -> Steps[None]:

@@ -142,15 +142,10 @@ class Calls:
         return sleep(self.run, self._effects, task, request, waits)
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
-        observing = self.run.settings.observing
-        if observing is not None:
-            from ..program.variants import observed_call
+        if self.run.watched_as is not None:
+            from ..program.variants import watch_call
 
-            node = observed_call(node, observing.surrounds)
-        if self.run.hook is not None:
-            from ..program.variants import hooked_call
-
-            node = hooked_call(node)
+            node = watch_call(node, self.run.watched_as)
         # May take long, so not under the lock.
         digest = None if runs_once(parent) else arguments_digest(node, arguments)
         with self._lock:
@@ -377,7 +372,9 @@ def build_record(run: Run, child: Task) -> Save | None:
     if child.finished and not child.node.recorded:
         return None
     if child.finished:
-        marks = {RETURN: result_of(child), **_forget_error(run, child)}
+        marks = {RETURN: result_of(child)}
+        if run.ledger.of(child.id).error is not None:
+            marks[ERROR] = None
         if child.answers:
             marks[RESUME] = child.answers
     else:
@@ -391,9 +388,3 @@ def build_record(run: Run, child: Task) -> Save | None:
     if child.beside is None:
         return None
     return Save(None, [run.commits.encode_marks(child, marks)], child.beside)
-
-
-def _forget_error(run: Run, child: Task) -> Mapping[str, Any]:
-    if run.ledger.of(child.id).error is None:
-        return {}
-    return {ERROR: None}

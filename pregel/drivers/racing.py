@@ -1,5 +1,5 @@
-"""Racers at work: each runs as a copy of its task that can be given up. `aracing` is the same for
-asyncio.
+"""Racers at work: each runs as a copy of its task that can be given up. `aio.race_on_loop` is the
+same for asyncio.
 
 What a copy has done counts if it ends before another one has won. Else its deadline is abandoned,
 which fences off whatever it still writes; an executor then cancels its call.

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from itertools import count
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ...checkpoint.base import RETURN
@@ -26,7 +27,7 @@ from ..steps import Steps, arun_steps, run_steps
 from ..task.ids import effect_id
 from ..task.interrupts import interrupt
 from ..task.task import Task
-from .side_effects import EffectRecord, record_of
+from .side_effects import record_of
 
 Amounts = Mapping[str, float]
 BUDGETS = "stategraph budgets"
@@ -88,12 +89,16 @@ def read_spent(found: Any) -> dict[str, float]:
 class Meter:
     """What one run has spent of its budgets.
 
+    Args:
+        results: see `EffectRecord`.
+
     Attributes:
         total: what the thread has spent, reservations included, by unit.
     """
 
     def __init__(self, run: Run, results: dict[str, Any]) -> None:
-        self._run, self._results = run, results
+        self.run: Run = run
+        self.results: dict[str, Any] = results
         given: tuple[Budget, ...] = run.settings.graph.budgets
         self.prices = given
         self.budgets = [each for each in given if not each.is_shared]
@@ -115,23 +120,16 @@ class Meter:
     @cached_property
     def accounts(self) -> list[Account]:
         """What threads share."""
-        return [Account(self._run, each) for each in self.prices if each.is_shared]
+        return [Account(self.run, each) for each in self.prices if each.is_shared]
 
     def _find_recorded(self) -> dict[int, Amounts]:
         """What is recorded beside the checkpoint from which the run goes on. A fork does not count
         what the other branch spends."""
-        position, ledger = self._run.position, self._run.ledger.items()
+        position, ledger = self.run.position, self.run.ledger.items()
         if not position.at_head:
             return {}
         records = ((id, dict(each.writes).get(RETURN)) for id, each in ledger)
         return _find_records(position.saved_id or "", records)
-
-    def _records(self, number: int) -> tuple[EffectRecord, EffectRecord]:
-        place: Any = _Place(self._run.position.saved_id or "")
-        reserved, settled = (
-            record_of(self._run, self._results, place, ONCE, key) for key in _record_keys(number)
-        )
-        return reserved, settled
 
     def reserve(
         self, task: Task, node: str, amounts: Amounts | None, *, swaps: bool
@@ -150,9 +148,8 @@ class Meter:
         waited: list[Any] = []
         while True:
             with self._lock:
-                empty = self._find_empty(
-                    lambda each: not (swaps and callable(each.on_empty)), node
-                )
+                budgets = (b for b in self.budgets if not (swaps and callable(b.on_empty)))
+                empty = self._find_empty(budgets, node)
                 if empty is None:
                     return self._note(self.estimate(amounts), waited, node)
             waited += self._ask_for_more(task, *empty)._waited
@@ -177,18 +174,7 @@ class Meter:
             spent = self.spent(budget, unit)
             limit = self.limit(budget, unit)
             unit = budget.unit_of(unit)
-            key = f"budget {unit} {limit:g}"
-        if budget.on_empty != "ask" or task.find_answers() is None:
-            raise BudgetExceededError(task.name, unit, spent, limit)
-        question = {
-            "budget": unit,
-            "spent": spent,
-            "limit": limit,
-            "question": f"{spent:g} of {limit:g} {unit} are spent: how much more?",
-        }
-        more = interrupt(question, key=key, response_schema=float)
-        if not more > 0:
-            raise BudgetExceededError(task.name, unit, spent, limit)
+        more = _ask_for_more(task, budget, (unit, spent, limit), f"budget {unit} {limit:g}")
         with self._lock:
             granted = self._note({_MORE + unit: more}, [])
         granted.save()
@@ -204,13 +190,9 @@ class Meter:
         """Return the limit of a budget, with what answers have added."""
         return budget.limits[unit] + self.total.get(_MORE + budget.unit_of(unit), 0)
 
-    def _find_empty(
-        self, counts: Callable[[Budget], bool], node: str
-    ) -> tuple[Budget, str] | None:
-        for budget in self.budgets:
-            if not counts(budget) or budget.node not in (None, node):
-                continue
-            for unit in budget.limits:
+    def _find_empty(self, budgets: Iterable[Budget], node: str) -> tuple[Budget, str] | None:
+        for budget in budgets:
+            for unit in budget.limits if budget.node in (None, node) else ():
                 if self.spent(budget, unit) >= self.limit(budget, unit):
                     return budget, unit
         return None
@@ -219,7 +201,7 @@ class Meter:
         """Return the model to call: another one if a budget is empty that names one."""
         for budget in self.budgets:
             with self._lock:
-                empty = self._find_empty(lambda each, own=budget: each is own, node)  # type: ignore[misc]
+                empty = self._find_empty((budget,), node)
             if empty is not None and callable(budget.on_empty):
                 model = budget.on_empty(model)
                 if model is None:
@@ -242,6 +224,36 @@ class Meter:
         return amounts
 
 
+def _ask_for_more(
+    task: Task,
+    budget: Budget,
+    state: tuple[str, float, float],
+    key: str,
+    whose: Mapping[str, str] = MappingProxyType({}),
+) -> float:
+    """Return how much more of a unit a person allows.
+
+    Args:
+        state: the unit, what is spent of it, and the limit.
+        key: of the question.
+        whose: whose budget it is, if threads share it.
+    """
+    unit, spent, limit = state
+    if budget.on_empty == "ask" and task.find_answers() is not None:
+        of = "".join(f" of {name} {value}" for name, value in whose.items())
+        question = {
+            "budget": unit,
+            **whose,
+            "spent": spent,
+            "limit": limit,
+            "question": f"{spent:g} of {limit:g} {unit}{of} are spent: how much more?",
+        }
+        more: float = interrupt(question, key=key, response_schema=float)
+        if more > 0:
+            return more
+    raise BudgetExceededError(task.name, unit, spent, limit)
+
+
 class Reservation:
     """What one call has reserved of the budgets of one run."""
 
@@ -257,7 +269,11 @@ class Reservation:
         self.node: str = node
         self._amounts, self._waited = amounts, waited
         self._number = number
-        self._reserved, self._settled = meter._records(number)
+        run, place = meter.run, _Place(meter.run.position.saved_id or "")
+        self._reserved, self._settled = (
+            record_of(run, meter.results, place, ONCE, key)  # type: ignore[arg-type]
+            for key in _record_keys(number)
+        )
 
     def save(self) -> list[Any]:
         """Record it; return what is to be awaited."""
@@ -306,25 +322,16 @@ class Account:
         """
         budget = self.budget
         while True:
-            total = yield from self._change(awaits, lambda total: self._added(total, amounts))
-            unit = next((unit for unit in budget.limits if self._is_empty(total, unit)), None)
-            if unit is None:
+            total = yield from self._change(
+                awaits, lambda total: None if self._find_empty(total) else add((total, amounts))
+            )
+            unit = self._find_empty(total)
+            if not unit:
                 return
             spent, limit = total.get(unit, 0), self._limit(total, unit)
-            if budget.on_empty != "ask" or task.find_answers() is None:
-                raise BudgetExceededError(task.name, unit, spent, limit)
-            place, key = self._place
-            question = {
-                "budget": unit,
-                place[1]: key,
-                "spent": spent,
-                "limit": limit,
-                "question": f"{spent:g} of {limit:g} {unit} of {place[1]} {key} are spent: how "
-                "much more?",
-            }
-            more = interrupt(question, key=f"{key} {unit} {limit:g}", response_schema=float)
-            if not more > 0:
-                raise BudgetExceededError(task.name, unit, spent, limit)
+            (_, per), key = self._place
+            key_of_question = f"{key} {unit} {limit:g}"
+            more = _ask_for_more(task, budget, (unit, spent, limit), key_of_question, {per: key})
             raised = {_MORE + unit: limit - budget.limits[unit] + more}
             yield from self._change(awaits, lambda total, raised=raised: {**total, **raised})  # type: ignore[misc]
 
@@ -336,14 +343,10 @@ class Account:
     def _limit(self, total: Amounts, unit: str) -> float:
         return self.budget.limits[unit] + total.get(_MORE + unit, 0)
 
-    def _is_empty(self, total: Amounts, unit: str) -> bool:
-        return total.get(unit, 0) >= self._limit(total, unit)
-
-    def _added(self, total: Amounts, amounts: Amounts) -> Amounts | None:
-        """The total with a call; None if the budget is empty."""
-        if any(self._is_empty(total, unit) for unit in self.budget.limits):
-            return None
-        return add((total, amounts))
+    def _find_empty(self, total: Amounts) -> str:
+        """The first unit of which nothing is left; "" for none."""
+        limits = self.budget.limits
+        return next((u for u in limits if total.get(u, 0) >= self._limit(total, u)), "")
 
     def _change(self, awaits: bool, change: Callable[[Amounts], Amounts | None]) -> Steps[Any]:
         """Replace the total by what `change` makes of it. Returns the one before, if that is None;
@@ -405,6 +408,7 @@ class Spend:
 
     def __init__(self, task: Task, meters: list[tuple[Meter, str]], *, awaits: bool) -> None:
         self._task, self._meters, self._awaits = task, meters, awaits
+        self._drive: Any = arun_steps if awaits else run_steps
         self._reserved: list[Reservation] = []
         self._shared: list[tuple[Account, Amounts]] = []
 
@@ -467,9 +471,6 @@ class Spend:
         for account, given in self._shared:
             usd = account.budget.price(model, tokens)
             yield from account.settle(given, {**spent, "usd": usd}, awaits=self._awaits)
-
-    def _drive(self, steps: Steps[Any]) -> Any:
-        return arun_steps(steps) if self._awaits else run_steps(steps)
 
 
 def begin_spend(task: Task, *, awaits: bool) -> Spend | None:

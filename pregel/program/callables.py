@@ -242,22 +242,19 @@ def _getter(parameter: inspect.Parameter, hint: Any, what: str) -> Getter | None
     )
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
-    """The members of a union without None; any other hint alone. `Annotated` and `Required` are
-    looked through."""
+def members_of(hint: Any) -> tuple[Any, ...]:
+    """The members of a union; any other hint alone. `Annotated` is looked through."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
-        return _members(typing.get_args(hint)[0])
+        return members_of(typing.get_args(hint)[0])
     if origin is typing.Union or origin is UnionType:
-        return tuple(
-            m for arg in typing.get_args(hint) if arg is not type(None) for m in _members(arg)
-        )
+        return tuple(each for arg in typing.get_args(hint) for each in members_of(arg))
     return (hint,)
 
 
 def injectable_kind(hint: Any) -> str | None:
     """What an annotation of ours asks for, as a key of `GETTERS`; None for any other annotation."""
-    for member in _members(hint):
+    for member in members_of(hint):
         if member is RunnableConfig:
             return "config"
         if member is StreamWriter:
@@ -278,7 +275,7 @@ def _fits(hint: Any, name: str) -> bool:
     says_nothing = says_nothing or isinstance(hint, (str, typing.TypeVar))
     if says_nothing or name in ("previous", "error", "store", "runtime"):
         return True
-    classes = [typing.get_origin(m) or m for m in _members(hint)]
+    classes = [typing.get_origin(m) or m for m in members_of(hint)]
     if name == "config":
         return any(map(_is_config, classes))
     return any(c is Callable or getattr(c, "__name__", "") == "StreamWriter" for c in classes)

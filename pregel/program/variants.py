@@ -1,17 +1,30 @@
-"""The variants of a program that run with a hook or with observers: each node tells of its
+"""The variant of a program that runs with a hook or with observers: each node tells of its
 attempts, its result and its routers, and what surrounds its function is put around it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..running import RUNNING
 from .program import NO_POLICIES, CompiledNode, Program
 from .writes import Writer
+
+
+class Watched(NamedTuple):
+    """Who is told of the nodes of a program, besides observers that are told of attempts.
+
+    Attributes:
+        hooked: the run has a hook.
+        surrounds: an observer surrounds the functions of nodes.
+        sees_routes: an observer is shown the answers of routers.
+    """
+
+    hooked: bool
+    surrounds: bool
+    sees_routes: bool
 
 
 class ResultReport(Writer):
@@ -22,96 +35,49 @@ class ResultReport(Writer):
         task.current.span.returned(result)
 
 
-def with_hooks(program: Program) -> Program:
-    """The same program for runs with a hook."""
-    return _variant(program, "hooks", hooked_node)
-
-
-def _variant(
-    program: Program, key: Any, twin_of: Callable[[CompiledNode], CompiledNode]
-) -> Program:
-    """The same program with other nodes; made once for each key."""
-    known = program.variants.get(key)
+def watch_program(program: Program, how: Watched) -> Program:
+    """Return the same program with other nodes; made once for each way."""
+    known = program.variants.get(how)
     if known is None:
-        table = {name: twin_of(node) for name, node in program.nodes.items()}
+        table = {name: watch_node(node, how) for name, node in program.nodes.items()}
         for node in table.values():
             node.handler = None if node.handler is None else table[node.handler.name]
-        known = program.variants[key] = replace(program, nodes=table, variants={})
+        known = program.variants[how] = replace(program, nodes=table, variants={})
     return known
 
 
-def hooked_node(node: CompiledNode) -> CompiledNode:
-    """The same node for runs with a hook; itself if it is hidden and calls nothing of the user's,
-    so that there is nothing to tell."""
-    if node.hidden and not _has_router(node):
-        return node
-    twin = copy(node)
-    twin.policies = (node.policies or NO_POLICIES)._replace(hooked=True)
-    twin.plain = False
-    twin.writers = (ResultReport(), *_hooked_writers(node))
-    return twin
-
-
-def _hooked_writers(node: CompiledNode) -> tuple[Writer, ...]:
-    """The writers of a node: one that calls the user's code tells of it. Each has its number among
-    what the task calls."""
-    first = 1 if node.call.inline else 2  # the node itself is number 1
-    return tuple(
-        writer.hooked(place) if hasattr(writer, "hooked") else writer
-        for place, writer in enumerate(node.writers, first)
+def watch_node(node: CompiledNode, how: Watched) -> CompiledNode:
+    """Return the same node for runs with a hook or observers; itself if it is hidden and calls
+    nothing of the user's, so that there is nothing to tell."""
+    routed = (how.hooked or how.sees_routes) and any(
+        hasattr(writer, "hooked") for writer in node.writers
     )
-
-
-def _has_router(node: CompiledNode) -> bool:
-    return any(hasattr(writer, "hooked") for writer in node.writers)
-
-
-@lru_cache(maxsize=256)
-def hooked_call(node: CompiledNode) -> CompiledNode:
-    """The node of a `@task` for runs with a hook; the same for all its calls."""
-    return hooked_node(node)
-
-
-# -- observers -------------------------------------------------------------------------------------
-
-
-def observed(program: Program, *, surrounds: bool, sees_routes: bool) -> Program:
-    """The same program for runs with observers.
-
-    Args:
-        surrounds: one of them surrounds the functions of nodes.
-        sees_routes: one of them is shown the answers of routers.
-    """
-    twin_of = partial(observed_node, surrounds=surrounds, sees_routes=sees_routes)
-    return _variant(program, ("observed", surrounds, sees_routes), twin_of)
-
-
-@lru_cache(maxsize=256)
-def observed_call(node: CompiledNode, surrounds: bool) -> CompiledNode:
-    """The node of a `@task` for runs with observers; the same for all its calls."""
-    return observed_node(node, surrounds)
-
-
-def observed_node(
-    node: CompiledNode, surrounds: bool, sees_routes: bool = False
-) -> CompiledNode:
-    """The same node for runs with observers; itself if it is hidden, but for its routers."""
-    sees_routes = sees_routes and _has_router(node)
-    if node.hidden and not sees_routes:
+    if node.hidden and not routed:
         return node
     twin = copy(node)
     twin.plain = False
-    if sees_routes:
-        twin.writers = _hooked_writers(node)
-    if node.hidden:
-        return twin
-    twin.policies = node.policies or NO_POLICIES
+    if routed:
+        # A writer that calls the user's code has its number among what the task calls.
+        first = 1 if node.call.inline else 2  # the node itself is number 1
+        twin.writers = tuple(
+            writer.hooked(place) if hasattr(writer, "hooked") else writer
+            for place, writer in enumerate(node.writers, first)
+        )
+    if how.hooked:
+        twin.writers = (ResultReport(), *twin.writers)
+    if how.hooked or not node.hidden:
+        twin.policies = (node.policies or NO_POLICIES)._replace(hooked=how.hooked)
     # A function that runs elsewhere is surrounded there: what surrounds it travels with the call.
-    if surrounds and not node.call.inline and not getattr(node.call.sync, "is_remote", False):
+    remote = getattr(node.call.sync, "is_remote", False)
+    if how.surrounds and not (node.hidden or node.call.inline or remote):
         call = node.call
         coro = None if call.coro is None else partial(_call_inside, call.coro, True)
         twin.call = replace(call, sync=partial(_call_inside, call.sync, False), coro=coro)
     return twin
+
+
+watch_call = lru_cache(maxsize=256)(watch_node)
+"""`watch_node` of a `@task`: the same for all its calls."""
 
 
 def _call_inside(function: Any, awaits: bool, value: Any, /, **given: Any) -> Any:

@@ -37,8 +37,8 @@ from .settings import Graph, Settings, Thread, find_run_id, merge_around
 from .stream import Stream
 
 if TYPE_CHECKING:
+    from ..program.variants import Watched
     from .inbox import Inbox
-    from .observing import Observing
 
 
 class Run:
@@ -50,6 +50,7 @@ class Run:
         parent: the task that runs this graph; None for a whole graph.
         deadline: of the attempt that runs this graph, or None.
         hook: what surrounds it and its tasks, or None.
+        watched_as: how observers and the hook watch its tasks; None without any.
         saves_in_background: the checkpointer may be one step behind the run.
         records_early: tasks that end before their superstep does are recorded at once.
         machine: the state; set once the checkpoint is loaded.
@@ -85,6 +86,7 @@ class Run:
         "saves_in_background",
         "settings",
         "thread",
+        "watched_as",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +127,7 @@ class Run:
         self.settings: Final[Settings] = Settings(graph, given, merged, call, thread, outer)
         self.program: Program = self.settings.program
         self.hook: Hook | None = None
+        self.watched_as: Watched | None = None
         slow = thread.saver is not None and not thread.saver.in_memory
         self.saves_in_background: Final = slow and self.settings.durability == "async"
         self.records_early: Final = slow and self.settings.durability != "exit"
@@ -195,20 +198,17 @@ class Run:
         """Return the checkpoints of nested graphs that this run is to store with its next one."""
         return () if self.journal is None else self.journal.take_kept()
 
-    def use_hook(self, hook: Hook) -> None:
-        """Surround the run and its tasks; to be called before its first superstep."""
-        from ..program.variants import with_hooks
+    def be_watched(self, hook: Hook | None) -> None:
+        """Tell its observers of its tasks, and let a hook surround them; to be called before its
+        first superstep."""
+        from ..program.variants import Watched, watch_program
 
+        observing = self.settings.observing
+        surrounds = observing is not None and observing.surrounds
+        sees_routes = observing is not None and observing.sees_routes
         self.hook = hook
-        self.program = with_hooks(self.program)
-
-    def use_observers(self, observing: Observing) -> None:
-        """Tell observers of its tasks; to be called before its first superstep."""
-        from ..program.variants import observed
-
-        self.program = observed(
-            self.program, surrounds=observing.surrounds, sees_routes=observing.sees_routes
-        )
+        self.watched_as = Watched(hook is not None, surrounds, sees_routes)
+        self.program = watch_program(self.program, self.watched_as)
 
     def start(self, machine: Machine) -> None:
         """Start from this state, which was loaded."""

@@ -18,17 +18,15 @@ _ask_langchain: Callable[[Run], Hook | None] | None = None
 def surround(run: Run, effects: Effects) -> Effects:
     """The effects of a run, of which its observers are told; with a hook, inside the span that the
     hook puts around the whole run."""
-    observing = run.settings.observing
-    if observing is not None:
-        run.use_observers(observing)
-        effects = observing.watch(run, effects)
-    hook = run.hook
+    observing, hook = run.settings.observing, run.hook
     if hook is None and LANGCHAIN in modules:
         hook = (_ask_langchain or _load_langchain())(run)
-    if hook is None:
+    if observing is None and hook is None:
         return effects
-    run.use_hook(hook)
-    return _in_span(hook.around_run(), effects)
+    run.be_watched(hook)
+    if observing is not None:
+        effects = observing.watch(run, effects)
+    return effects if hook is None else _in_span(hook.around_run(), effects)
 
 
 def _load_langchain() -> Callable[[Run], Hook | None]:

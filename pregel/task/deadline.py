@@ -115,12 +115,7 @@ class Deadline:
         """Seconds until the nearer limit; zero or less once it is hit."""
         if self._queued or self._paused:
             return QUEUED_SECONDS
-        now, policy, left = self._clock(), self._policy, inf
-        if policy.run_timeout is not None:
-            left = self._started + policy.run_timeout - now
-        if policy.idle_timeout is not None:
-            left = min(left, self._sign + policy.idle_timeout - now)
-        return left
+        return min(self._limits())[0]
 
     def error(self, node: str) -> NodeTimeoutError:
         """What to raise for the limit that was hit."""

@@ -3,7 +3,7 @@
 An `Observer` cannot be it: its handlers may be coroutines, are told of routers and of what writers
 raise, and change the config that a node sees. A run has one hook or none. A run without one runs
 the program as it was compiled; a run with one a variant of it whose nodes ask the hook
-(`with_hooks`).
+(`program.variants`).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ BACK = {
     (".pregel.run_api", ".visualize"): "a call can show its progress",
     (".pregel.run.checks", ".executors"): "an executor is given by what it runs on",
     (".pregel.run.surround", ".compat.langchain.callbacks"): "LangChain's handlers, where it is loaded",
-    (".graph.edges", ".visualize"): "a builder can draw itself",
+    (".graph.builder", ".visualize"): "a builder can draw itself",
     (".compat.langgraph.remote", ".visualize"): "the peer's remote graph can draw itself",
     (".testing.models", ".compat.langchain.scripted"): "a scripted model is LangChain's where that is loaded",
     (".testing.queue_clock", ".workers"): "needs psycopg, an extra",
