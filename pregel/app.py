@@ -3,7 +3,9 @@ elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, get_origin
 
@@ -11,13 +13,13 @@ from typing_extensions import Unpack
 
 from ..channels.base import BaseChannel
 from ..checkpoint.base import BaseCheckpointSaver
+from ..checkpoint.serde import Serializer
 from .budgets import Budget
 from .drivers import threads
 from .errors import nearest
-from .pickling import Portable
 from .policies import NodePolicies
 from .program.node import NodeBuilder, PregelNode, with_defaults
-from .program.program import Program, freeze, with_debug
+from .program.program import Program, freeze, with_debug, without_variants
 from .program.results import refuse_lookalike
 from .run.checks import (
     check_breakpoints,
@@ -55,8 +57,16 @@ if TYPE_CHECKING:
 Channels = Mapping[str, BaseChannel[Any, Any, Any] | type[ManagedValue]]
 
 
+LENT = ("checkpointer", "store", "cache", "executor", "observers")
+"""What a graph only uses: copies share it."""
+
+_FUNCTIONS = "define functions and classes at the top of a module, or use cloudpickle"
+_LENT = (
+    "compile the graph without it, or pickle app.copy({%r: None}), and set it again after loading"
+)
+
+
 class Pregel(
-    Portable,
     Invocable[ContextT, InputT, OutputT],
     StoredThreads[StateT],
     Generic[StateT, ContextT, InputT, OutputT],
@@ -115,6 +125,7 @@ class Pregel(
     is_stategraph = True
     spec: Any = None  # what a `StateGraph` was compiled from
     budgets: tuple[Budget, ...] = ()
+    types: tuple[Any, ...] = ()  # the annotations whose types its threads may store
 
     def __init__(
         self,
@@ -322,6 +333,80 @@ class Pregel(
                 raise ValueError(f"clear_cache: there is no node {name!r}; {nearest(name, known)}")
         return [cache.namespace for name in names if (cache := known[name].cache) is not None]
 
+    # -- pickled and copied: what it was lent stays where it is ------------------------------------
+
+    def set_serializer(self) -> None:
+        """Take the checkpointer's serializer, or one of its own, which knows no types yet."""
+        saver = self.checkpointer
+        if isinstance(saver, BaseCheckpointSaver):
+            self.serde = saver.for_call({}).serde
+        else:
+            self.serde = Serializer()
+        self.types = ()
+
+    def register_types(self, *hints: Any) -> None:
+        """Let its threads store the types that these annotations name, and those that its nested
+        graphs store."""
+        self.types = (*self.types, *hints)
+        for hint in hints:
+            self.serde.register_schema(hint)
+        for nested in self.program.nested.values():
+            self.serde.learn(nested.serde)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: what it was lent included. Its serializer is made anew where it is
+        loaded.
+
+        Raises:
+            pickle.PicklingError: naming what cannot be pickled. Not to cloudpickle, which can do
+                more than is tried here.
+        """
+        import pickle
+
+        # Frame 1 is the caller; a pickler in C has no frame.
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if "cloudpickle" not in caller and "dill" not in caller:
+            for what, part, advice in _parts(self):
+                try:
+                    pickle.dumps(part)
+                except Exception as error:
+                    raise pickle.PicklingError(
+                        f"graph {self.name!r} cannot be pickled: {what}: {error}; {advice}"
+                    ) from error
+        state = {**self.__dict__, "program": without_variants(self.program)}
+        del state["serde"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.set_serializer()
+        self.register_types(*state["types"])
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A graph of its own, which shares what the other was lent."""
+        twin = memo[id(self)] = object.__new__(type(self))
+        for name in (*LENT, "serde"):
+            memo[id(getattr(self, name))] = getattr(self, name)
+        state = {**self.__dict__, "program": without_variants(self.program)}
+        twin.__dict__.update({name: deepcopy(value, memo) for name, value in state.items()})
+        return twin
+
+    def copy(self, update: Mapping[str, Any] | None = None) -> Self:
+        """The same graph, with other values for some attributes."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        for name, value in (update or {}).items():
+            if name not in self.__dict__:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            setattr(twin, name, value)
+        if "checkpointer" in (update or {}):
+            twin.set_serializer()
+            twin.register_types(*self.types)
+        return twin
+
     # -- look --------------------------------------------------------------------------------------
 
     def get_graph(
@@ -405,6 +490,17 @@ _INTERNAL = frozenset((
     "types",
 ))  # fmt: skip
 """What other parts of the package use of a graph, and users need not see."""
+
+
+def _parts(app: Any) -> Iterator[tuple[str, Any, str]]:
+    """What a graph is made of, with its name and what to do if it cannot be pickled."""
+    for name in LENT:
+        yield f"{name} {type(getattr(app, name)).__name__}", getattr(app, name), _LENT % name
+    for key, channel in app.channels.items():
+        yield f"key {key!r}", channel, _FUNCTIONS
+    for name, node in app.nodes.items():
+        yield f"node {name!r}", (node.bound, node.mapper), _FUNCTIONS
+        yield f"what follows node {name!r}", node.writers, _FUNCTIONS
 
 
 def _build_nodes(

@@ -448,7 +448,8 @@ class StoredThreads(Generic[ValuesT]):
         if self.config:
             merged = merge_configs(self.config, merged)
         where = address(*coordinates(merged))
-        return self._saver_at(self.checkpointer, where).for_call(merged), where
+        saver = saver_of(self.program, self.checkpointer, ns_of(where))
+        return saver.for_call(merged), where
 
     def _memory(
         self, config: AnyConfig, subgraph: Subgraph | None
@@ -471,11 +472,6 @@ class StoredThreads(Generic[ValuesT]):
                 "checkpointer=True; what a task's graph has stored is in tasks[...].state"
             )
         return saver, address(thread_id, ns)
-
-    def _saver_at(self, saver: BaseCheckpointSaver, where: RunnableConfig) -> BaseCheckpointSaver:
-        """The checkpointer of the graph that a namespace belongs to; `saver` if it has none of its
-        own."""
-        return saver_of(self.program, saver, ns_of(where))
 
     # -- what changes a thread ---------------------------------------------------------------------
 

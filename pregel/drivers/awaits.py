@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import aclosing
 from contextvars import Context, copy_context
 from time import perf_counter
@@ -13,6 +13,7 @@ from types import coroutine
 from typing import Any
 
 from ..errors import DrainSignal, GraphBubbleUp
+from ..run.output import MOST_WAITING, Output
 from ..running import RUNNING
 from ..steps import Steps, arun_steps
 from ..task.outcome import (
@@ -22,7 +23,6 @@ from ..task.outcome import (
     warn_of_unasked,
 )
 from ..task.task import Task
-from .abackpressure import keep_pace
 from .attempt import attempt_with_policies, join_calls, receive_signal, recover, refuse_late
 from .forks import FORKS, end_child
 from .pool import POOL
@@ -286,3 +286,48 @@ class _Stop(Exception):
 
     def __init__(self, cause: BaseException) -> None:
         self.cause = cause
+
+
+# -- a reader that does not keep up; see `backpressure` --------------------------------------------
+
+
+@coroutine
+def keep_pace(
+    task: Any, work: Coroutine[Any, Any, Any], outputs: Sequence[Output]
+) -> Generator[Any, Any, Any]:
+    """Await `work`, the function of a task, but let it go on only while the readers of `outputs`
+    keep up."""
+    try:
+        awaited = work.send(None)
+        while True:
+            try:
+                answer = yield awaited
+                for output in outputs:
+                    if len(output.chunks) > MOST_WAITING:
+                        yield from _wait_for_reader(task, output).__await__()
+            except BaseException as error:
+                awaited = work.throw(error)
+            else:
+                awaited = work.send(answer)
+    except StopIteration as end:
+        return end.value
+
+
+async def _wait_for_reader(task: Any, output: Output) -> None:
+    current = asyncio.current_task()
+    if current is not None and current.cancelling():
+        return  # it cleans up, and its reader may be gone without a word
+    loop = asyncio.get_running_loop()
+    room = asyncio.Event()  # of this loop: a node may run a graph on a loop of its own
+
+    if not output.must_wait(lambda: call_on(loop, room.set)):
+        return
+    deadline = task.nearest_deadline
+    if deadline is None:
+        await room.wait()
+        return
+    deadline.pause()
+    try:
+        await room.wait()
+    finally:
+        deadline.resume()

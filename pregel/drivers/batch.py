@@ -9,23 +9,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..steps import Steps
 
 Job = TypeVar("Job")
-Job_co = TypeVar("Job_co", covariant=True)
 AnyQueue = TypeVar("AnyQueue", bound=Any)
-
-
-class Waiting(Protocol[Job_co]):
-    """The jobs that have not been started: a deque, or a queue that lets none go before it may, and
-    is false while none may."""
-
-    def __len__(self) -> int: ...
-    def remove(self, job: Any, /) -> None: ...
-    def popleft(self) -> Job_co: ...
-    def pop(self) -> Job_co: ...
 
 
 class Batch(Generic[Job]):
@@ -45,7 +34,9 @@ class Batch(Generic[Job]):
     def __init__(
         self, jobs: Sequence[Job], limit: int, done: Callable[[Job, BaseException | None], None]
     ) -> None:
-        self._waiting: Waiting[Job] = deque(jobs)
+        # The jobs that have not been started: a deque, or a queue that lets none go before it may,
+        # and is false while none may.
+        self._waiting: Any = deque(jobs)
         self._limit = limit
         self._done = done
         self._lock = threading.Lock()
@@ -74,7 +65,7 @@ class Batch(Generic[Job]):
     def add(self, jobs: Sequence[Job]) -> None:
         """Do these as well, after those that wait."""
         with self._lock:
-            self._waiting.extend(jobs)  # type: ignore[attr-defined]  # a deque, or a queue like it
+            self._waiting.extend(jobs)
             self.open += len(jobs)
             self._surplus = max(0, self.open - len(self.ended) - self._limit)
         self.call_worker()

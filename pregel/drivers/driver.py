@@ -31,7 +31,7 @@ from .loading import load, read_posts
 
 if TYPE_CHECKING:
     from .limit import AdmissionQueue
-    from .racing import Failures, Racers
+    from .racing import Racers
 
 
 LIVE: dict[Driver, None] = {}
@@ -298,7 +298,11 @@ class Driver:
         if batch is None:
             self._racers = None
         if tasks and effect.races is not None:
-            self._enter_races(effect.races, tasks)
+            if self._racers is None:
+                from .racing import Racers
+
+                self._racers = Racers(effect.races)
+            self._racers.add(tasks)
         if batch is None:
             first = () if keeps_batch else tasks
             batch = self._batch = self.make_batch(first)
@@ -314,14 +318,6 @@ class Driver:
         if tasks:  # error handlers, or with schedule="ready"
             batch.add(tasks)
         return batch
-
-    def _enter_races(self, races: Failures, tasks: Sequence[Task]) -> None:
-        """Note the races that tasks are in."""
-        if self._racers is None:
-            from .racing import Racers
-
-            self._racers = Racers(races)
-        self._racers.add(tasks)
 
     def _take_ended(self, batch: Batch[Task]) -> Sequence[Task]:
         ended = batch.take()

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from ..schedule.races import RaceKey, RacerKey, race_of, racer_of
+from ..schedule.races import RaceKey, RacerKey, Races, race_of, racer_of
 from ..task.deadline import Deadline
 from ..task.task import Task
 from .attempt import cancel_calls
@@ -47,17 +47,10 @@ class Racer:
         self.give_up()
 
 
-class Failures(Protocol):
-    """What knows which failures count."""
-
-    def note_failure(self, task: Task) -> bool:
-        """A task has failed, and nobody handles that. Returns whether its superstep fails by it."""
-
-
 class Racers:
     """The racers among the tasks of a batch."""
 
-    def __init__(self, races: Failures) -> None:
+    def __init__(self, races: Races) -> None:
         self._races = races
         self._jobs: dict[RacerKey, Task] = {}
         self._at_work: dict[RacerKey, Racer] = {}

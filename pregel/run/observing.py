@@ -139,13 +139,10 @@ class Observing:
         if info.id not in self._began:
             self._began[info.id] = now
             self.tell("task_started", info)
-        task.current.observed = ObservedAttempt(self._surrounding(task.name), info, self.tell)
-
-    def _surrounding(self, node: str) -> Sequence[Watcher]:
-        if not self.surrounds:
-            return ()
-        mine = [each for each in self.watchers if each.nodes is None or node in each.nodes]
-        return [each for each in mine if defines(each.observer, *SURROUNDING)]
+        watchers = self.watchers if self.surrounds else ()
+        mine = [each for each in watchers if each.nodes is None or task.name in each.nodes]
+        around = [each for each in mine if defines(each.observer, *SURROUNDING)]
+        task.current.observed = ObservedAttempt(around, info, self.tell)
 
     def fail_attempt(self, task: Task, error: BaseException, delay: float | None) -> None:
         """Tell that an attempt has raised.
@@ -167,17 +164,14 @@ class Observing:
             return
         self._attempts.pop(task.id, None)
         info = self.describe(task)
-        self._tell_of_answers(task, info)
+        before = task.run.ledger.of(task.id).answers if task.answers else ()
+        for answered in task.answers or ():
+            if answered not in before:
+                self.tell("question_answered", info, answered)
         for question in task.interrupts:
             self.tell("question_asked", info, question)
         self.tell("see_task", info, task)
         self.tell("task_ended", info, status_of(task), perf_counter() - began, task.error)
-
-    def _tell_of_answers(self, task: Task, info: TaskInfo) -> None:
-        before = task.run.ledger.of(task.id).answers if task.answers else ()
-        for question in task.answers or ():
-            if question not in before:
-                self.tell("question_answered", info, question)
 
     def see_route(self, task: Task, router: Any, answer: Any, writes: list[Any]) -> None:
         """Tell what a router has answered."""

@@ -38,7 +38,6 @@ from .stream import Stream
 
 if TYPE_CHECKING:
     from ..program.variants import Watched
-    from .inbox import Inbox
 
 
 class Run:
@@ -139,7 +138,11 @@ class Run:
             and not thread.saver.keeps_input(thread.thread_id or "", thread.run_id)
         )
         self.position: Final = Position()
-        inbox = _make_inbox(thread) if self.settings.inbox else None
+        inbox = None
+        if self.settings.inbox:
+            from .inbox import Inbox
+
+            inbox = Inbox(thread)
         self.ledger: Final = Ledger((), task)
         self.commits: Final = CommitBuilder(
             self.settings, thread, self.position, self.ledger, inbox
@@ -359,12 +362,6 @@ def _note_own_write(running: Task, thread: Thread) -> None:
     same = own.saver is thread.saver is not None and own.thread_id == thread.thread_id
     if same and journal is not None:
         journal.note_own_writer(running.name)
-
-
-def _make_inbox(thread: Thread) -> Inbox:
-    from .inbox import Inbox
-
-    return Inbox(thread)
 
 
 def _repeats_input(graph: Graph, thread: Thread, task: Task | None) -> bool:

@@ -168,8 +168,14 @@ class Settings:
         self.graph: Final[Any] = graph
         self.given: Final = given
         self.config: Final = config
-        self.executor: Final[Any] = _choose_executor(graph, call, outer)
-        self.program: Final[Program] = _choose_program(graph, self.executor)
+        own = graph.executor if call.executor is None else resolve_executor(call.executor)
+        self.executor: Final[Any] = outer.executor if own is None else own
+        # The program of the graph, with its nodes on the executor of this call.
+        self.program: Final[Program] = (
+            graph.program
+            if self.executor in (None, LOCAL)
+            else place_program(graph.program, self.executor, graph.store)
+        )
         self.durability: Final[Durability] = _choose_durability(call, thread, outer)
         self.context: Final[Any] = _choose_context(graph, config, call, around)
         self.store: Final[Any] = outer.store if graph.store is None else graph.store
@@ -221,18 +227,6 @@ class Outermost(NamedTuple):
 
 
 OUTERMOST = Outermost()
-
-
-def _choose_executor(graph: Graph, call: Call, outer: Any) -> Any:
-    executor = graph.executor if call.executor is None else resolve_executor(call.executor)
-    return outer.executor if executor is None else executor
-
-
-def _choose_program(graph: Graph, executor: Any) -> Program:
-    """The program of the graph, with its nodes on the executor of this call."""
-    if executor in (None, LOCAL):
-        return graph.program
-    return place_program(graph.program, executor, graph.store)
 
 
 def _choose_durability(call: Call, thread: Thread, outer: Any) -> Durability:

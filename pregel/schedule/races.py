@@ -15,7 +15,7 @@ waits for answers, or it fails, if all of it have.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import ParentCommand
 from ..task.task import Task, handler_of, in_path_order
@@ -23,13 +23,6 @@ from ..types import Send
 
 RaceKey = tuple[str, str]
 RacerKey = tuple[RaceKey | None, int]
-
-
-class Finished(Protocol):
-    """What is recorded of a task."""
-
-    @property
-    def finished(self) -> bool: ...
 
 
 def race_of(task: Task) -> RaceKey | None:
@@ -85,7 +78,7 @@ def find_lost(tasks: Sequence[Task], records: Mapping[str, Any]) -> list[Task]:
     return [task for task in tasks if winners.get(race_of(task), index_of(task)) != index_of(task)]  # type: ignore[arg-type]
 
 
-def _has_won(task: Task, records: Mapping[str, Finished]) -> bool:
+def _has_won(task: Task, records: Mapping[str, Any]) -> bool:
     """Whether a racer, or the handler of its error, is recorded as finished."""
     found = records.get(task.id)
     if found is not None and found.finished:

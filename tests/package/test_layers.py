@@ -35,7 +35,7 @@ EVERYWHERE = ".extras"  # imports nothing; every room's errors may quote it
 # The layers of pregel/: each may import itself and those before it. What lies in the folder itself is at the bottom, but
 # for those named here.
 LAYERS = ["", "program", "task", "schedule", "run", "drivers", "api"]
-NOT_AT_THE_BOTTOM = dict.fromkeys(["app", "run_api", "thread_api", "pickling", "__init__"], "api")
+NOT_AT_THE_BOTTOM = dict.fromkeys(["app", "run_api", "thread_api", "__init__"], "api")
 # Arrows that run back, so inside functions: the engine is whole without these rooms.
 BACK = {
     (".pregel.app", ".visualize"): "a graph can draw itself",
