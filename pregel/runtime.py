@@ -126,8 +126,8 @@ class NodeError:
     error: BaseException
 
 
-def _no_op(_: Any = None) -> None:
-    """A stream writer without a reader, or a heartbeat without an idle timeout."""
+def no_op(_: Any = None) -> None:
+    """Do nothing: nobody reads, or waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,12 +152,12 @@ class Runtime(Generic[ContextT_co]):
 
     context: ContextT_co = None  # type: ignore[assignment]
     store: Any = None
-    stream_writer: StreamWriter = _no_op
+    stream_writer: StreamWriter = no_op
     previous: Any = None
     execution_info: ExecutionInfo | None = None
     control: RunControl | None = None
     idempotency_key: str = field(default="", repr=False)
-    heartbeat: Callable[[], None] = _no_op
+    heartbeat: Callable[[], None] = no_op
     joined: tuple[str, ...] = field(default=(), repr=False)
     server_info: ServerInfo | None = None
 

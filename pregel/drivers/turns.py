@@ -20,6 +20,7 @@ from ..names import BEFORE_FIRST
 from ..run.config import merge_configs, normalize
 from ..run.run import run_of
 from ..running import RUNNING
+from ..runtime import no_op
 from ..types import AnyConfig, Multitask
 from .driver import LIVE, WATCHERS, Driver
 from .timeslice import call_on
@@ -89,7 +90,7 @@ class Turn:
         self._key = id(saver), self._thread_id
         # The runs that were asked to end, in the order in which they were met.
         self._ended: list[Driver] = []
-        self._wake: Callable[[], None] = _nothing
+        self._wake: Callable[[], None] = no_op
 
     def __enter__(self) -> Self:
         live = self._live()
@@ -198,7 +199,3 @@ class Turn:
             return self._config
         at = started[0] or BEFORE_FIRST
         return {**config, "configurable": {**configurable, "checkpoint_id": at}}
-
-
-def _nothing() -> None:
-    """Nobody waits yet."""

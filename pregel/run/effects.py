@@ -41,20 +41,14 @@ class Load:
         head: the id of the newest of that thread and namespace.
     """
 
-    __slots__ = (
-        "at",
-        "before",
-        "branch",
-        "continues",
-        "delivered_live",
-        "followed",
-        "found",
-        "head",
-        "made_by",
-        "may_be_gone",
-        "origins",
-        "saver",
-    )
+    found: CheckpointTuple | None = None
+    head: str | None = None
+    # Another live run of this process has delivered this very call before.
+    delivered_live: bool = False
+    # The call came before, and others have followed: `found` is its end.
+    followed: bool = False
+    # Of the tasks that are under way in `found` the checkpoints at which they have started.
+    origins: dict[str, CheckpointTuple] | None = None
 
     def __init__(
         self,
@@ -72,24 +66,13 @@ class Load:
         self.saver: BaseCheckpointSaver | None = saver
         self.may_be_gone: bool = may_be_gone
         self.continues: str | None = continues
-        # Another live run of this process has delivered this very call before.
-        self.delivered_live: bool = False
         self.branch: tuple[RunnableConfig, BaseCheckpointSaver] | None = branch
-        self.found: CheckpointTuple | None = None
-        self.head: str | None = None
-        # The call came before, and others have followed: `found` is its end.
-        self.followed: bool = False
-        # Of the tasks that are under way in `found` the checkpoints at which they have started.
-        self.origins: dict[str, CheckpointTuple] | None = None
 
 
 class ReadPosts:
     """Read what was posted to the thread and is not taken; fills `posts`."""
 
-    __slots__ = ("posts",)
-
-    def __init__(self) -> None:
-        self.posts: Sequence[Post] = ()
+    posts: Sequence[Post] = ()
 
 
 class Work:
@@ -102,19 +85,14 @@ class Work:
     `races` are those that they are in, or None.
     """
 
-    __slots__ = ("finished", "open", "races", "tasks")
-
-    def __init__(self) -> None:
-        self.races: Races | None = None
-        self.tasks: Sequence[Task] = ()
-        self.finished: Sequence[Task] = ()
-        self.open: int = 0
+    races: Races | None = None
+    tasks: Sequence[Task] = ()
+    finished: Sequence[Task] = ()
+    open: int = 0
 
 
 class Stop:
     """Stop tasks of `work` that have lost their race. Fills its `open` with how many are left."""
-
-    __slots__ = ("tasks", "work")
 
     def __init__(self, work: Work, tasks: Sequence[Task]) -> None:
         self.work: Work = work
@@ -138,10 +116,12 @@ class Entry:
         of_call: a `@task` call left it; should that fail, the whole run does.
     """
 
-    __slots__ = (
-        "checkpoint_id", "commit", "done", "error", "held", "inside", "of_call", "others", "posted",
-        "queued", "revision", "writes",
-    )  # fmt: skip
+    done: bool = False
+    queued: bool = False
+    posted: bool = False
+    held: bool = False
+    of_call: bool = False
+    error: BaseException | None = None
 
     def __init__(
         self,
@@ -158,12 +138,6 @@ class Entry:
         self.checkpoint_id: str = checkpoint_id
         self.revision: int | None = revision
         self.others: Mapping[str, Sequence[TaskWrites]] = others
-        self.done: bool = False
-        self.queued: bool = False
-        self.posted: bool = False
-        self.held: bool = False
-        self.of_call: bool = False
-        self.error: BaseException | None = None
 
     @property
     def size(self) -> int:
@@ -181,7 +155,7 @@ class Entry:
 class Save(Entry):
     """Store a commit, or record writes beside a checkpoint, or several."""
 
-    __slots__ = ("expires",)
+    expires: bool = False
 
     def hold(self, *, for_task: bool = False) -> Save:
         """Let it be stored together with what comes next.
@@ -190,7 +164,7 @@ class Save(Entry):
             for_task: which waits for a task: soon it is stored by itself.
         """
         self.held = self.posted = True
-        self.expires: bool = for_task
+        self.expires = for_task
         return self
 
 
@@ -198,14 +172,10 @@ class FirstSave(Save):
     """A commit that is stored before anything runs, whatever the durability: another delivery of
     the same call meets it, and ends with a conflict."""
 
-    __slots__ = ()
-
 
 class Claim(Entry):
     """Record that this run continues from the head, perhaps with answers, if no other run has
     recorded anything there since it was loaded, with `revision`."""
-
-    __slots__ = ()
 
 
 class InTransaction:
@@ -219,9 +189,8 @@ class InTransaction:
         record: what is recorded.
     """
 
-    __slots__ = (
-        "checkpoint_id", "error", "function", "isolation", "record", "record_id", "records",
-    )  # fmt: skip
+    record: TaskWrites | None = None
+    error: BaseException | None = None
 
     def __init__(
         self,
@@ -236,8 +205,6 @@ class InTransaction:
         self.records: dict[str, Any] = records
         self.function: Callable[[Any], TaskWrites] | None = function
         self.isolation: str | None = isolation
-        self.record: TaskWrites | None = None
-        self.error: BaseException | None = None
 
     def keep(self, record: TaskWrites) -> None:
         """Keep the record that was stored."""
@@ -252,8 +219,6 @@ microseconds."""
 class GiveWay:
     """Asks for nothing. Amid much work of the loop's own it lets others use the event loop."""
 
-    __slots__ = ()
-
 
 class Notify:
     """Enter or leave the span around the run.
@@ -262,8 +227,6 @@ class Notify:
         begins: enter it.
         error: what has ended the run, if anything has.
     """
-
-    __slots__ = ("begins", "error", "span")
 
     def __init__(
         self, span: Span, *, begins: bool = False, error: BaseException | None = None

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from ..program.program import Program
+from ..runtime import no_op
 from ..schedule.machine import Machine
 from ..task.task import Task
 from ..types import Interrupt, Selection, StreamMode
@@ -74,8 +75,8 @@ class Output:
         self.live_outputs: tuple[Output, ...] = ()
         if around is not None and streams:
             self.live_outputs = around.live_outputs
-        self.wake: Callable[[], None] = _nobody_waits
-        self._hold: Callable[[Output], None] = _never_hold
+        self.wake: Callable[[], None] = no_op
+        self._hold: Callable[[Output], None] = no_op
         self.live: bool = live
         self.questions: tuple[Interrupt, ...] | None = None
         self.only_asked: bool = False
@@ -145,7 +146,7 @@ class Output:
     def close(self) -> None:
         """Let nobody wait for the reader any longer, and nobody wake the driver."""
         self.closed = True
-        self.wake = _nobody_waits
+        self.wake = no_op
         self.release()
 
     def show_values(self, machine: Machine) -> None:
@@ -185,11 +186,3 @@ class Output:
         if value == {} and not isinstance(self.keys, str):
             return None  # none of several channels holds a value
         return value
-
-
-def _never_hold(_: Output) -> None:
-    """Does nothing: there is no reader."""
-
-
-def _nobody_waits() -> None:
-    """Does nothing: no driver waits for chunks."""

@@ -22,6 +22,7 @@ from ...checkpoint.overrides import stores_at_once
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.program import Program
 from ..running import RUNNING, refuse_in_transaction
+from ..runtime import no_op
 from ..schedule.machine import Machine
 from ..schedule.state import copy_slots
 from ..task.spans import Hook
@@ -322,7 +323,7 @@ class Run:
         streams = [s for s in self.output.streams if s.wants("custom")]
         deadline, attempt = task.nearest_deadline, task.attempt
         if not streams and deadline is None:
-            return _nobody_listens
+            return no_op
 
         def write(data: Any) -> None:
             if deadline is not None:
@@ -430,7 +431,3 @@ def is_own(config: RunnableConfig, task: Task) -> bool:
         and configurable.get("checkpoint_ns") == task.ns
         and "checkpoint_id" not in configurable
     )
-
-
-def _nobody_listens(_: Any) -> None:
-    """The writer of a run without a reader of custom events."""
