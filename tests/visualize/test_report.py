@@ -85,7 +85,8 @@ def test_changes_that_do_not_fit_are_counted():
 def test_an_error_is_shown_with_its_notes_and_its_step():
     [error] = gather(*threads.failed()).errors
     assert (error.step, error.node, error.title) == (1, "bad", "in step 1")
-    assert "\n\nValueError: </script><b>boom</b>\na note\n" in error.text
+    raised = error.text.partition("\n\nTraceback (most recent call last):\n")[2]
+    assert raised.startswith("  File ") and "\nValueError: </script><b>boom</b>\na note\n" in raised
     assert error.text.startswith("KeyError: 'the cause'\n\nThe above exception was the direct cause")
 
 

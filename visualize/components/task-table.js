@@ -10,10 +10,9 @@ export function drawTasks(rows) {
     make("tbody", {}, rows.map((row) => drawTask(row))));
 }
 
-/** The row of one task; `open` makes a button of its name. */
-export function drawTask([name, state, ...texts], open = null) {
-  const title = open ? make("button.plain.task", { type: "button", onclick: open, "aria-expanded": "false" }, name) : name;
+/** The row of one task. */
+function drawTask([name, state, ...texts]) {
   return make("tr", { class: state === "failed" ? "bad" : "" },
-    make("td", {}, title), make("td", {}, make("span", { class: state }, state)),
+    make("td", {}, name), make("td", {}, make("span", { class: state }, state)),
     texts.map((text) => make("td", {}, text)));
 }

@@ -10,6 +10,9 @@ export class ApiError extends Error {
   }
 }
 
+/** An address: url`threads/${id}/runs`, in which each value is one part, whatever it holds. */
+export const url = (parts, ...values) => String.raw({ raw: parts }, ...values.map(encodeURIComponent));
+
 const TOKEN = "stategraph-token";
 const RETRY_SECONDS = [0.5, 1, 2, 4, 8, 15];
 // The server says every 15 seconds that it lives: after so long without a word the connection is dead.

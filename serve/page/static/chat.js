@@ -1,4 +1,5 @@
 // The messages of a thread as a chat: tool calls folded, tokens as they come, a box to send.
+import { url } from "./api.js";
 import { brief, button, fill, isScrolledDown, make, scrollDown, usageChip } from "./dom.js";
 import { drawMarkdown } from "./markdown.js";
 import { MessageStream, isMessage, messagesOf, roleOf, textOf } from "./messages.js";
@@ -23,7 +24,7 @@ class Chat {
 
   constructor(element, { threadId, api, signal, begin, hasMessages, questions, address }) {
     Object.assign(this, { threadId, api, signal, begin, hasMessages, address, key: "messages", most: SHOWN, shown: new Map(), loads: 0 });
-    this.path = `threads/${encodeURIComponent(threadId)}/state`;
+    this.path = url`threads/${threadId}/state`;
     this.stream = new MessageStream();
     this.list = make("div.messages", { role: "log", "aria-label": "Messages" });
     this.live = make("div.messages.live", { "aria-live": "off" });

@@ -26,6 +26,13 @@ export function button(label, action, { kind = "", title = null, onFail = say, d
   return element;
 }
 
+/** Draw the rows of an element anew; the one that has the focus keeps it. */
+export function redraw(element, draw) {
+  const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
+  draw();
+  if (at) [...element.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
+}
+
 /** Tell the reader something for a few seconds, in a corner and to screen readers. */
 export function say(text, kind = "") {
   const line = make("p", { class: `toast ${kind}` }, text);

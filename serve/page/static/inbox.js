@@ -1,5 +1,5 @@
 // The inbox: all threads that wait for an answer, each answered where it stands.
-import { ApiError, poll } from "./api.js";
+import { ApiError, poll, url } from "./api.js";
 import { button, fill, make, say, sentence } from "./dom.js";
 import { Questions, questionsOf } from "./questions.js";
 
@@ -42,7 +42,7 @@ class Inbox {
     if (known?.thread.updated_at === thread.updated_at) return known;
     let state = { tasks: [] };
     try {
-      state = await this.api.get(`threads/${encodeURIComponent(id)}/state`, this.signal);
+      state = await this.api.get(url`threads/${id}/state`, this.signal);
     } catch (error) {
       if (!(error instanceof ApiError) || error.status === 0) throw error; // 404: deleted meanwhile
     }
@@ -58,7 +58,7 @@ class Inbox {
     const questions = new Questions((answers) => this.answer(id, answers));
     const element = make("li.inbox-entry", {},
       make("div.line.who", {},
-        make("a.mono", { href: `#/thread/${encodeURIComponent(id)}`, "data-row": id }, id),
+        make("a.mono", { href: url`#/thread/${id}`, "data-row": id }, id),
         make("span.sub", {}, thread.metadata.graph_id ?? "")),
       questions.element);
     return { thread, questions, element };
@@ -66,7 +66,7 @@ class Inbox {
 
   async answer(id, answers) {
     const { thread } = this.entries.get(id);
-    const run = await this.api.post(`threads/${encodeURIComponent(id)}/runs`,
+    const run = await this.api.post(url`threads/${id}/runs`,
       { assistant_id: thread.metadata.assistant_id ?? thread.metadata.graph_id, command: { resume: answers }, stream_mode: ["updates"] });
     say("The answer is delivered.");
     this.follow(id, run.run_id);
@@ -76,7 +76,7 @@ class Inbox {
   /** An answer that the graph refuses is told to whoever gave it. */
   async follow(id, runId) {
     try {
-      for await (const { event, data } of this.api.events(`threads/${encodeURIComponent(id)}/runs/${encodeURIComponent(runId)}/stream`, { signal: this.signal })) {
+      for await (const { event, data } of this.api.events(url`threads/${id}/runs/${runId}/stream`, { signal: this.signal })) {
         if (event === "error") say(sentence(`${id}: ${data.message ?? data.error}`), "bad");
       }
       await this.load();

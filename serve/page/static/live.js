@@ -1,5 +1,5 @@
 // Follows a thread: how it stands, and the events of the run that is under way.
-import { ApiError, pause } from "./api.js";
+import { ApiError, pause, url } from "./api.js";
 
 const SECONDS = 2; // between two looks at a thread on which nothing runs
 // Streams of these modes are read from their beginning; others may be as large as all states together.
@@ -42,7 +42,7 @@ export class ThreadWatch {
   async readThread() {
     let thread = null;
     try {
-      thread = await this.api.get(`page/threads/${encodeURIComponent(this.threadId)}`, this.signal);
+      thread = await this.api.get(url`page/threads/${this.threadId}`, this.signal);
     } catch (error) {
       if (error.status !== 404) throw error;
     }
@@ -57,11 +57,11 @@ export class ThreadWatch {
 
   /** Pass on the events of the run that is under way, until it ends; false if there is none. */
   async followRun() {
-    const runs = await this.api.get(`threads/${encodeURIComponent(this.threadId)}/runs?limit=20`, this.signal);
+    const runs = await this.api.get(url`threads/${this.threadId}/runs?limit=20`, this.signal);
     const open = runs.filter((run) => run.status === "running" || run.status === "pending");
     const run = open.find((each) => each.status === "running") ?? open.at(-1);
     if (!run) return false;
-    const path = `threads/${encodeURIComponent(this.threadId)}/runs/${encodeURIComponent(run.run_id)}/stream`;
+    const path = url`threads/${this.threadId}/runs/${run.run_id}/stream`;
     if (this.joined.run !== run.run_id) this.joined = { run: run.run_id, last: firstEvent(run) };
     this.following = run;
     try {

@@ -1,8 +1,8 @@
 // What has run lately, what has failed and why, and what is at work: the runs of this server, or the
 // workers, the queue and the dead letters of a fleet;
 // and shared budgets.
-import { poll } from "./api.js";
-import { brief, button, chip, fill, make, say, when } from "./dom.js";
+import { poll, url } from "./api.js";
+import { brief, button, chip, fill, make, redraw, say, when } from "./dom.js";
 import { countOf } from "./elements.js";
 
 const SECONDS = 4;
@@ -22,21 +22,19 @@ export async function open(main, { api, signal }) {
     const text = JSON.stringify(data), part = parts[place];
     if (text === seen[place]) return;
     seen[place] = text;
-    const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
-    fill(part, drawn());
-    if (at) [...part.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
+    redraw(part, () => fill(part, drawn()));
   };
   /** Run what is pending on failed threads once more. */
   const again = async ({ assistant_id: assistant, threads }) => {
     for (const id of threads) {
-      await api.post(`threads/${encodeURIComponent(id)}/runs`, { assistant_id: assistant, input: null, multitask_strategy: "reject", stream_mode: ["updates"] });
+      await api.post(url`threads/${id}/runs`, { assistant_id: assistant, input: null, multitask_strategy: "reject", stream_mode: ["updates"] });
     }
     say(`${countOf(threads.length, "thread")} tried again.`);
     await load();
   };
   const act = async (method, job, end, done) => {
     const asked = new URLSearchParams({ thread_id: job.thread_id });
-    await api.ask(method, `page/dead-letters/${encodeURIComponent(job.run_id)}${end}?${asked}`);
+    await api.ask(method, `${url`page/dead-letters/${job.run_id}`}${end}?${asked}`);
     say(done);
     await load();
   };
@@ -109,7 +107,7 @@ function table(title, rows, row, nothing = "") {
     rows.length ? make("ul.list.flat", {}, rows.map(row)) : make("p.sub", {}, nothing));
 }
 
-const threadLink = (id) => make("a.mono.id", { href: `#/thread/${encodeURIComponent(id)}`, "data-row": id }, id);
+const threadLink = (id) => make("a.mono.id", { href: url`#/thread/${id}`, "data-row": id }, id);
 
 const runRow = (run) => make("li.row", {}, threadLink(run.thread_id), make("span.graph", {}, run.graph_id),
   make("span.sub.said", {}, "run ", run.run_id), make("span.right", {}, when(run.created_at), chip(run.status)));

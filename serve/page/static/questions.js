@@ -1,5 +1,5 @@
 // The open questions of a thread, each with a form for its answer.
-import { button, brief, fill, make, when } from "./dom.js";
+import { button, fill, make, when } from "./dom.js";
 import { countOf } from "./elements.js";
 import { makeForm } from "./form.js";
 import { tree } from "./values.js";
@@ -71,6 +71,3 @@ function words(value) {
   const { [main]: text, ...rest } = value;
   return [make("p.asked", {}, text), ...Object.entries(rest).map(([key, each]) => tree(key, each))];
 }
-
-/** The questions on one line. */
-export const glance = (state) => questionsOf(state).map(({ node, value }) => `${node}: ${brief(value, 60)}`).join(" · ");

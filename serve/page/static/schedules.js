@@ -1,7 +1,7 @@
 // Schedules: runs that begin at the times of a cron expression. Made, paused, deleted.
-import { poll } from "./api.js";
-import { attempt, brief, button, fill, make, sentence, when } from "./dom.js";
-import { GraphInput } from "./start.js";
+import { poll, url } from "./api.js";
+import { attempt, brief, button, fill, make, when } from "./dom.js";
+import { labelled, openForm } from "./start.js";
 
 const SECONDS = 5;
 const PAGE = 100;
@@ -42,11 +42,11 @@ class Schedules {
 
   row(cron) {
     const { cron_id: id, schedule, timezone, enabled, next_run_date: next, thread_id: thread, payload } = cron;
-    const path = `runs/crons/${encodeURIComponent(id)}`;
+    const path = url`runs/crons/${id}`;
     const act = (action) => async () => { await action(); await this.load(); };
     return make("li.row.schedule", { tabindex: 0, "data-row": id },
       make("code", {}, schedule), make("span", {}, this.graphs.get(cron.assistant_id) ?? "", make("span.sub", {}, ` ${timezone ?? "UTC"}`)),
-      make("span.sub.said", {}, thread ? make("a", { href: `#/thread/${encodeURIComponent(thread)}` }, thread) : "a thread for each run",
+      make("span.sub.said", {}, thread ? make("a", { href: url`#/thread/${thread}` }, thread) : "a thread for each run",
         payload?.input != null && ` · ${brief(payload.input, 70)}`),
       make("span.right", {},
         enabled ? make("span.sub", {}, "next ", next ? when(next) : "never") : make("span.chip", {}, "paused"),
@@ -54,30 +54,14 @@ class Schedules {
         button("Delete", act(() => confirm(`Delete the schedule ${schedule}?`) && this.api.delete(path)), { kind: "danger" })));
   }
 
-  async make() {
-    if (this.form.childElementCount) return;
-    const graphs = new GraphInput(this.api);
-    const box = make("section.card", { "aria-label": "New schedule" });
-    fill(this.form, box);
-    await graphs.load();
-    const field = (label, properties) => {
-      const input = make("input", { autocomplete: "off", ...properties });
-      return [input, make("div.field", {}, make("label", {}, label, input))];
-    };
-    const [when_, whenField] = field("cron expression", { placeholder: "0 9 * * MON-FRI" });
-    const [zone, zoneField] = field("time zone", { value: Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC" });
-    const [thread, threadField] = field("thread id", { placeholder: "empty: a thread of its own for each run" });
-    const wrong = make("p.notice.bad", { role: "alert", hidden: true });
-    const fail = (text) => { wrong.textContent = sentence(text); wrong.hidden = false; };
-    const save = button("Save", async () => {
-      wrong.hidden = true;
-      const path = thread.value.trim() ? `threads/${encodeURIComponent(thread.value.trim())}/runs/crons` : "runs/crons";
-      await this.api.post(path, { ...graphs.read(), schedule: when_.value.trim(), timezone: zone.value.trim() });
-      fill(this.form);
+  make() {
+    const [when_, whenField] = labelled("cron expression", { placeholder: "0 9 * * MON-FRI" });
+    const [zone, zoneField] = labelled("time zone", { value: Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC" });
+    const [thread, threadField] = labelled("thread id", { placeholder: "empty: a thread of its own for each run" });
+    return openForm(this.form, this.api, "New schedule", [whenField, zoneField, threadField], "Save", async (run) => {
+      const path = thread.value.trim() ? url`threads/${thread.value.trim()}/runs/crons` : "runs/crons";
+      await this.api.post(path, { ...run, schedule: when_.value.trim(), timezone: zone.value.trim() });
       await this.load();
-    }, { kind: "main", onFail: fail });
-    fill(box, make("h2", {}, "New schedule"), make("div.columns", {}, whenField, zoneField, threadField), graphs.element, wrong,
-      make("div.line", {}, save, button("Close", () => fill(this.form))));
-    when_.focus();
+    });
   }
 }

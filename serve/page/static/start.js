@@ -1,58 +1,56 @@
 // The form that starts a thread: which graph, and its input.
+import { url } from "./api.js";
 import { attempt, button, fill, make, sentence } from "./dom.js";
 import { makeForm } from "./form.js";
 
 /** What a run that is begun here sends: steps, tokens and what nodes say, and no states. */
 export const MODES = ["updates", "messages-tuple", "custom"];
 
-/** Show the form above the list. */
-export function openStart(main, api) {
-  const open = main.querySelector("section.start");
-  if (open) { open.querySelector("select")?.focus(); return; }
-  const box = make("section.card.start", { "aria-label": "New thread" });
-  main.querySelector(".top").after(box);
-  fillStart(box, api).catch((error) => fill(box, make("p.notice.bad", { role: "alert" }, sentence(error))));
+/** A text field with its label, as [field, element]. */
+export function labelled(label, properties) {
+  const input = make("input", { autocomplete: "off", ...properties });
+  return [input, make("div.field", {}, make("label", {}, label, input))];
 }
 
-async function fillStart(box, api) {
-  const graphs = new GraphInput(api);
-  await graphs.load();
-  const id = make("input", { placeholder: "made up if left empty", autocomplete: "off", "aria-label": "Thread id" });
-  const wrong = make("p.notice.bad", { role: "alert", hidden: true });
-  const fail = (text) => { wrong.textContent = text; wrong.hidden = false; };
-  const begin = button("Start", async () => {
-    wrong.hidden = true;
-    const run = graphs.read();
+/**
+ * Show the form of a run of a graph; if it is open already, go to it. `act` gets the body of the run.
+ * @param {Element[]} fields stand beside the input
+ */
+export async function openForm(box, api, title, fields, label, act, preferred = "") {
+  if (!box.childElementCount) {
+    const graphs = new GraphInput(api, preferred), close = () => fill(box);
+    const wrong = make("p.notice.bad", { role: "alert", hidden: true });
+    const fail = (text) => { wrong.textContent = text; wrong.hidden = false; };
+    const begin = button(label, async () => {
+      wrong.hidden = true;
+      await act(graphs.read());
+      close();
+    }, { kind: "main", onFail: fail });
+    const card = make("section.card.start", { "aria-label": title });
+    fill(box, card);
+    await graphs.load().catch((error) => fail(sentence(error)));
+    fill(card, make("h2", {}, title), graphs.element, make("div.columns", {}, fields), wrong,
+      make("div.line", {}, begin, button("Close", close)));
+    card.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) begin.click();
+    });
+  }
+  box.querySelector("select, textarea, input")?.focus();
+}
+
+/** Show the form of a new thread. */
+export function openStart(box, api) {
+  const [id, idField] = labelled("thread id", { "aria-label": "Thread id", placeholder: "made up if left empty" });
+  return openForm(box, api, "New thread", [idField], "Start", async (run) => {
     const thread = await api.post("threads", id.value.trim() ? { thread_id: id.value.trim() } : {});
-    await api.post(`threads/${encodeURIComponent(thread.thread_id)}/runs`, { ...run, stream_mode: MODES });
-    location.hash = `#/thread/${encodeURIComponent(thread.thread_id)}`;
-  }, { kind: "main", onFail: fail });
-  fill(box, make("h2", {}, "New thread"), graphs.element,
-    make("div.field", {}, make("label", {}, "thread id", make("span.sub", {}, " optional"), id)),
-    wrong, make("div.line", {}, begin, button("Close", () => box.remove())));
-  box.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) begin.click();
+    await api.post(url`threads/${thread.thread_id}/runs`, { ...run, stream_mode: MODES });
+    location.hash = url`#/thread/${thread.thread_id}`;
   });
-  box.querySelector("select, textarea, input")?.focus();
-}
-
-/** Show or hide the form that runs a thread's graph with another input. `begin` gets the run's body. */
-export async function openRun(box, api, assistant, begin) {
-  if (box.childElementCount) { fill(box); return; }
-  const graphs = new GraphInput(api, assistant);
-  await graphs.load();
-  const run = button("Run", async () => {
-    await begin(graphs.read());
-    fill(box);
-  }, { kind: "main" });
-  fill(box, make("section.card.start", { "aria-label": "Run" }, make("h2", {}, "Run with another input"), graphs.element,
-    make("div.line", {}, run, button("Close", () => fill(box)))));
-  box.querySelector("select, textarea, input")?.focus();
 }
 
 /** The nodes of an assistant's graph. */
 export async function namesOfNodes(api, assistant, signal = undefined) {
-  const { nodes } = await api.get(`assistants/${encodeURIComponent(assistant)}/graph`, signal);
+  const { nodes } = await api.get(url`assistants/${assistant}/graph`, signal);
   return nodes.map(({ id }) => id).filter((id) => id !== "__start__" && id !== "__end__");
 }
 
@@ -84,7 +82,7 @@ export class GraphInput {
   async draw() {
     const chosen = this.select.value;
     const [{ input_schema: schema, context_schema: context }, nodes] = await Promise.all([
-      this.api.get(`assistants/${encodeURIComponent(chosen)}/schemas`), namesOfNodes(this.api, chosen)]);
+      this.api.get(url`assistants/${chosen}/schemas`), namesOfNodes(this.api, chosen)]);
     if (chosen !== this.select.value) return; // another was chosen meanwhile
     this.form = makeForm(schema);
     this.context = context?.properties && makeForm({ ...context, default: this.contexts.get(chosen) });

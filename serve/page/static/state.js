@@ -1,4 +1,5 @@
 // The state of a thread, now or at a checkpoint: as a tree, edited as JSON, gone on from, forked.
+import { url } from "./api.js";
 import { attempt, brief, button, fill, make, say, when } from "./dom.js";
 import { NEWEST } from "./branches.js";
 import { messagesOf } from "./messages.js";
@@ -21,7 +22,7 @@ class StateTab {
 
   constructor(element, { threadId, api, signal, path, address, begin, thread }) {
     Object.assign(this, { api, signal, address, begin, thread, checkpoint: path[0] ?? null, seen: "" });
-    this.base = `threads/${encodeURIComponent(threadId)}`;
+    this.base = url`threads/${threadId}`;
     this.head = make("div.line.state-head");
     this.values = make("section.card.tree", { "aria-label": "Values" });
     this.editor = make("section.card.editor", { hidden: true, "aria-label": "Edit the state" });
@@ -36,7 +37,7 @@ class StateTab {
 
   async load() {
     const at = this.checkpoint;
-    const end = at === null ? "" : `/${encodeURIComponent(at)}`;
+    const end = at === null ? "" : url`/${at}`;
     const state = await this.api.get(`${this.base}/state${end}`, this.signal);
     const seen = JSON.stringify(state);
     if (this.checkpoint !== at || seen === this.seen) return;

@@ -1,6 +1,6 @@
 // The steps of a thread as far as they were looked at, by their places on the line to its newest
 // checkpoint, or to another one.
-import { ApiError, pause } from "./api.js";
+import { ApiError, pause, url } from "./api.js";
 
 const PIECE = 100; // steps that are asked for at once
 const MOST = 500; // steps that the server tells at once
@@ -37,7 +37,7 @@ export function oneAtATime(signal, action) {
 /** The address of one of the views of a thread (serve/page/views.py). */
 export function viewPath(threadId, view, asked = {}) {
   const query = new URLSearchParams(Object.entries(asked).filter(([, value]) => value !== undefined && value !== ""));
-  return `page/threads/${encodeURIComponent(threadId)}/${view}${query.size ? `?${query}` : ""}`;
+  return `${url`page/threads/${threadId}/${view}`}${query.size ? `?${query}` : ""}`;
 }
 
 export class ThreadSteps {

@@ -15,10 +15,11 @@
 //   questions               the element of what the thread asks: a tab may take it to where it is read
 //   said()                  what nodes have said, as custom events, in the run that is under way
 //   begin(body)             begin a run of the thread's graph: {input}, {command}, {checkpoint_id}, ...
+import { url } from "./api.js";
 import { attempt, button, chip, fill, isScrolledDown, make, say, scrollDown, sentence, when } from "./dom.js";
 import { ThreadWatch } from "./live.js";
 import { Questions } from "./questions.js";
-import { MODES, openRun } from "./start.js";
+import { MODES, openForm } from "./start.js";
 import { viewPath } from "./thread-steps.js";
 import { titlesOf } from "./threads.js";
 
@@ -45,7 +46,7 @@ class ThreadView {
 
   constructor(main, api, threadId, signal) {
     Object.assign(this, { api, threadId, signal, thread: null, tab: null, said: [] });
-    this.base = `threads/${encodeURIComponent(threadId)}`;
+    this.base = url`threads/${threadId}`;
     this.head = make("header.thread-head");
     this.error = make("div");
     this.form = make("div");
@@ -99,7 +100,7 @@ class ThreadView {
   async findMessages() {
     const { assistant_id: assistant } = this.thread.metadata;
     if (!assistant) return false;
-    const schemas = await this.api.get(`assistants/${encodeURIComponent(assistant)}/schemas`, this.signal).catch(() => ({}));
+    const schemas = await this.api.get(url`assistants/${assistant}/schemas`, this.signal).catch(() => ({}));
     return Boolean(schemas.state_schema?.properties?.messages);
   }
 
@@ -188,7 +189,7 @@ class ThreadView {
       isBusy && button("Cancel", () => this.cancel(), { title: "Stop the run now; what it has stored stays" }),
       !isBusy && status !== "idle" && metadata.graph_id &&
         button("Continue", () => this.begin({ input: null }), { title: "Run what is pending once more, without an answer" }),
-      button("Run", () => openRun(this.form, this.api, metadata.assistant_id, (body) => this.begin(body)), { title: "Run with another input" }),
+      button("Run", () => openForm(this.form, this.api, "Run with another input", [], "Run", (body) => this.begin(body), metadata.assistant_id), { title: "Run with another input" }),
       metadata.graph_id &&
         button("Report", () => this.save(viewPath(this.threadId, "report"), "html"), { title: "Save the steps as one HTML page that needs no server" }),
       metadata.graph_id && !isBusy &&
@@ -224,7 +225,7 @@ class ThreadView {
 
   async copy() {
     const made = await this.api.post(`${this.base}/copy`);
-    location.hash = `#/thread/${encodeURIComponent(made.thread_id)}`;
+    location.hash = url`#/thread/${made.thread_id}`;
     say("This is the copy.");
   }
 

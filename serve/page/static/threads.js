@@ -1,6 +1,6 @@
 // The list of threads: searched, paged, up to date; and the form that starts a new one.
-import { poll } from "./api.js";
-import { attempt, brief, button, chip, fill, make, when } from "./dom.js";
+import { poll, url } from "./api.js";
+import { attempt, brief, button, chip, fill, make, redraw, when } from "./dom.js";
 import { countOf } from "./elements.js";
 import { textOf } from "./messages.js";
 import { openStart } from "./start.js";
@@ -17,7 +17,7 @@ export async function open(main, { api, signal }) {
   await list.load();
   attempt(() => list.offerGraphs());
   poll(SECONDS, signal, () => list.renew());
-  return { keys: { n: ["new thread", () => openStart(main, api)] } };
+  return { keys: { n: ["new thread", () => openStart(list.form, api)] } };
 }
 
 const titles = new Map(); // first messages, which do not change
@@ -50,12 +50,13 @@ class ThreadList {
     this.graph = make("select.tight", { "aria-label": "Graph", onchange: changed }, make("option", { value: "" }, "any graph"));
     this.age = make("select.tight", { "aria-label": "Written", onchange: changed },
       Object.entries(AGES).map(([name, hours]) => make("option", { value: `${hours}` }, name)));
+    this.form = make("div");
     this.rows = make("ul.list", { "aria-label": "Threads" });
     this.foot = make("div.line.foot");
     main.append(
       make("div.line.top", {}, make("h1", {}, "Threads"), this.search, this.graph, this.status, this.age,
-        button("New thread", () => openStart(main, api), { kind: "main tight", title: "n" })),
-      this.rows, this.foot);
+        button("New thread", () => openStart(this.form, api), { kind: "main tight", title: "n" })),
+      this.form, this.rows, this.foot);
   }
 
   /** Whether the server's own search is asked, which knows texts and dates. */
@@ -110,7 +111,6 @@ class ThreadList {
     if (seen === this.seen) return;
     this.seen = seen;
     this.found = found;
-    const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
     const rows = this.isSearch ? found : found.slice(0, PAGE);
     const nothing = this.search.value || this.status.value || this.graph.value || this.since ? "No thread fits." : "There are no threads yet. Start one with “New thread”.";
     const titleOf = titlesOf(this.api, rows, this.signal, () => {
@@ -118,10 +118,9 @@ class ThreadList {
       this.seen = "";
       this.draw(found);
     });
-    fill(this.rows, rows.length ? rows.map((each) => row(each, titleOf(each))) : make("li.empty", {}, nothing));
+    redraw(this.rows, () => fill(this.rows, rows.length ? rows.map((each) => row(each, titleOf(each))) : make("li.empty", {}, nothing)));
     if (this.isSearch) fill(this.foot, this.drawSearched());
     else this.drawPages(rows.length, found.length > PAGE);
-    if (at) [...this.rows.querySelectorAll("[data-row]")].find((each) => each.dataset.row === at)?.focus();
   }
 
   /** What was searched, and the way to search further. */
@@ -148,7 +147,7 @@ class ThreadList {
 
 function row({ thread_id: id, status, metadata, updated_at: at }, title) {
   const said = Object.entries(metadata).filter(([key]) => !HIDDEN.has(key)).map(([key, value]) => `${key}: ${brief(value, 40)}`);
-  return make("li", {}, make("a.row", { href: `#/thread/${encodeURIComponent(id)}`, "data-row": id },
+  return make("li", {}, make("a.row", { href: url`#/thread/${id}`, "data-row": id },
     make("span.mono.id", {}, id), make("span.graph", {}, metadata.graph_id ?? "—"),
     make("span.sub.said", {}, title && [make("b", {}, title), " "], said.join(" · ")), make("span.right", {}, when(at), chip(status))));
 }

@@ -233,7 +233,7 @@ def test_m19_one_failure_applies_nothing_and_keeps_what_siblings_wrote():
     app, hand = parallel(InMemorySaver()), Hand(failing("y"))
     with pytest.raises(ValueError, match="y failed"):
         hand.run(app, 1)
-    assert hand.notes == ["load", "commit input -1", "run x y z", "record __error__ log"]
+    assert hand.notes == ["load", "commit input -1", "run x y z", "record __error__ __traceback__ log"]
     again = Hand(failing())
     run = again.run(app, None)
     assert again.notes == ["load", "run y", "commit loop 0"]
