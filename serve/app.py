@@ -179,6 +179,7 @@ def create_app(
     service = Service(bound, memory, records, runs, auth, limits, requests, targets or {})
     service.webhooks = Allowed(webhooks)
     schedules, protocols, threads = Schedules(service), Protocols(service), Threads(service)
+    views = Views(service)
 
     measured: Any = None
     if metrics:
@@ -187,7 +188,7 @@ def create_app(
         measured = ServerMetrics(requests, open_runs, runs.queue)
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        with lock_store(memory) if queue is None else nullcontext():
+        with views.logs.attached(), lock_store(memory) if queue is None else nullcontext():
             await service.open()
             endless = (schedules.fire_for_ever(), threads.expire_for_ever())
             background = [asyncio.create_task(each) for each in endless]
@@ -235,9 +236,9 @@ def create_app(
                 StoreRoutes,
                 PageLists,
                 DeadLetters,
-                Views,
             )
         ),
+        views,
         threads,
         schedules,
         protocols,

@@ -29,6 +29,7 @@ from ..handlers import Handlers, route
 from ..records import Record
 from ..service import Service, answer, config_of
 from .files import POLICY
+from .logs import NodeLogs
 
 MOST_INDEXES: Final = 32
 """For how many threads the server caches the list of their checkpoints."""
@@ -75,6 +76,7 @@ class Views(Handlers):
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._pool = ThreadPoolExecutor(THREADS, "stategraph-views")
         self._graphs: dict[str, tuple[str, dict[str, Any]]] = {}
+        self.logs = NodeLogs()
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
@@ -97,6 +99,12 @@ class Views(Handlers):
         app, config = self._app(thread), config_of(thread["thread_id"])
         page = await self._work(lambda: draw_report(app, config))
         return HTMLResponse(page, headers={"Content-Disposition": "attachment"})
+
+    @route("GET /page/threads/{thread_id}/logs")
+    async def log_lines(self, thread: Record, request: Request) -> list[dict[str, Any]]:
+        """Send what nodes have logged on a thread, after the line with the number `after`."""
+        after = request.query_params.get("after", "")
+        return self.logs.lines(thread["thread_id"], int(after) if after.isdecimal() else 0)
 
     @route("GET /page/threads/{thread_id}/test")
     async def test(self, thread: Record) -> Response:

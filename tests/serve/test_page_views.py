@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import subprocess
 import sys
 import threading
@@ -455,6 +456,26 @@ def test_a_thread_is_saved_as_a_test_that_passes(stack, tmp_path):
 def test_a_thread_of_a_graph_whose_place_is_unknown_is_no_test(stack):
     told = serve_thread(stack, threads.asked("yes")[0]).get("/page/threads/t/test")
     assert told.status_code == 409 and "targets={'g': 'module:graph'}" in told.json()["detail"]
+
+
+@needs_chromium
+def test_what_nodes_log_is_shown_by_step(show, stack):
+    def warn(state):
+        logging.getLogger("own.node").warning("no %s left", HOSTILE)
+        return {"log": ["warned"]}
+
+    app = threads.compiled(StateGraph(threads.Log).add_node(warn).add_edge(START, "warn"), "warning")
+    app.invoke({"log": []}, CONFIG)
+    reader = show(app)
+    client = stack.enter_context(httpx.Client(base_url=reader.url, timeout=30))
+    logging.getLogger("own").warning("outside of a node")
+    client.post("/threads/t/runs/wait", json={"assistant_id": "g", "input": {"log": []}}).raise_for_status()
+    reader.sees("\u00b7 warn \u00b7 WARNING", "onerror", within=".steps-said")
+    [line] = client.get("/page/threads/t/logs").json()
+    assert (line["node"], line["level"], line["text"]) == ("warn", "WARNING", f"no {HOSTILE} left")
+    assert line["step"] == app.get_state(CONFIG).metadata["step"]
+    assert client.get("/page/threads/t/logs", params={"after": line["number"]}).json() == []
+    assert client.get("/page/threads/other/logs").status_code == 404
 
 
 def test_calls_of_a_task_are_told_like_tasks_inside_it(stack):

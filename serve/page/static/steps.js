@@ -14,6 +14,7 @@ export async function mount(element, context) {
   const tab = new StepsTab(element, context);
   await tab.open(context.path);
   for (const data of context.said()) tab.say("earlier", data);
+  await tab.readLogs();
   return tab;
 }
 
@@ -21,9 +22,12 @@ class StepsTab {
   context;
 
   constructor(element, context) {
-    Object.assign(this, { element, context, chosen: -1, data: null, follows: true });
+    Object.assign(this, { element, context, chosen: -1, data: null, follows: true, logged: 0 });
     /** There may be new steps. */
-    this.changed = oneAtATime(context.signal, () => this.refresh());
+    this.changed = oneAtATime(context.signal, async () => {
+      await this.refresh();
+      await this.readLogs();
+    });
     this.list = new VirtualList({
       height: ROW, label: "Steps", kind: "steps-list",
       draw: (place) => this.drawRow(place),
@@ -35,7 +39,7 @@ class StepsTab {
     this.run = make("div.steps-bar.sub", { "aria-label": "Run", role: "group" });
     this.found = make("div.steps-found", { role: "status" });
     this.notes = make("div.steps-notes");
-    this.said = make("details.steps-said", { hidden: true, open: true }, make("summary.sub", {}, "Said by nodes (custom events)"));
+    this.said = make("details.steps-said", { hidden: true, open: true }, make("summary.sub", {}, "Said by nodes (custom events, logs)"));
     this.detail = new StepDetail(context);
     element.append(this.notes, make("div.steps-view", {},
       make("section.card.steps-card", { "aria-label": "List of steps" },
@@ -107,6 +111,14 @@ class StepsTab {
   event({ event, data }) {
     if (!/^custom($|\|)/.test(event)) return;
     this.say(`step ${this.data.open?.n ?? ""}`, data);
+  }
+
+  /** What nodes have logged since this was read last. */
+  async readLogs() {
+    for (const { number, step, node, level, text } of await this.data.ask("logs", { after: this.logged })) {
+      this.logged = number;
+      this.say(`step ${step} · ${node} · ${level}`, text);
+    }
   }
 
   say(where, data) {
