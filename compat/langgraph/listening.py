@@ -39,6 +39,12 @@ NOBODY: Final = UUID(int=0)
 """The id of the run around what a node calls while nobody listens."""
 
 
+def is_unheard(config: Any) -> bool:
+    """Whether this is the config of a node that nobody listens to."""
+    callbacks = config.get("callbacks") if config and "run_id" not in config else None
+    return getattr(callbacks, "parent_run_id", None) is NOBODY and not callbacks.handlers
+
+
 class PeerListener(Listener):
     """Tells handlers what LangGraph tells them, and makes configs like LangGraph's.
 

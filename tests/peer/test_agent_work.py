@@ -50,6 +50,25 @@ graph.add_node("a", lambda state: {"messages": Overwrite([{"role": "user", "cont
 graph.add_node("b", lambda state: {"messages": [("ai", "y"), {"role": "user", "content": "z", "id": "1"}]})
 app = graph.add_edge(START, "a").add_edge("a", "b").compile()
 print([(type(m).__name__, m.content) for m in app.invoke({"messages": "hi"})["messages"]])
+# A prebuilt agent: LangChain starts asyncio tasks for models and tools; that of a sequence needs none.
+import warnings; warnings.simplefilter("ignore")
+from langchain_core.language_models import GenericFakeChatModel
+from langgraph.prebuilt import create_react_agent
+class Model(GenericFakeChatModel):
+    def bind_tools(self, tools, **_):
+        return self
+def add(a: int) -> int:
+    "Add one."
+    return a + 1
+started = []
+async def agent():
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(lambda loop, work, **options: (started.append(work), asyncio.Task(work, loop=loop, **options))[1])
+    calls = [{"name": "add", "args": {"a": 1}, "id": "c"}]
+    model = Model(messages=iter([AIMessage("", tool_calls=calls), AIMessage("done")]))
+    found = await create_react_agent(model, [add]).ainvoke({"messages": "hi"})
+    return found["messages"][-1].content
+print(asyncio.run(agent()), len(started) <= 9)
 """
 
 
@@ -57,4 +76,8 @@ def test_a_turn_of_an_agent_looks_at_new_messages_makes_one_config_a_task_and_st
     env = {**os.environ, "PYTHONPATH": str(ROOT / ".types")}
     done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == ["True 20", "[('HumanMessage', 'z'), ('AIMessage', 'y')]"]
+    assert done.stdout.splitlines() == [
+        "True 20",
+        "[('HumanMessage', 'z'), ('AIMessage', 'y')]",
+        "done True",
+    ]

@@ -14,7 +14,7 @@ from langgraph.types import Command
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 from langmem import create_manage_memory_tool
-from program_cases import Handler, Scripted, add, calling, case, run_cases
+from program_cases import UNSTABLE, Handler, Scripted, add, calling, case, run_cases
 from pydantic import BaseModel
 from trustcall import create_extractor
 
@@ -45,6 +45,27 @@ def agent(note):
 @case
 def agent_on_an_event_loop(note):
     show(note, asyncio.run(create_agent(adding(), [add]).ainvoke({"messages": "1+2?"})))
+
+
+@case
+def handlers_of_a_model_in_an_agent(note):
+    class Tags(Handler):
+        def _started(self, kind, serialized, given, run_id, parent_run_id, tags, metadata, name):
+            self.note(kind, name, parent_run_id is not None, tags, sorted({*(metadata or {})} - {*UNSTABLE}))
+
+        def on_chain_end(self, outputs, **_):
+            self.note("chain ends")
+
+    def prompt(state):
+        return [("system", "Add."), *state["messages"]]
+
+    for given in ({}, {"callbacks": [Tags(note)], "run_name": "mine", "tags": ["t"]}):
+        model = adding()
+        model.callbacks = [Tags(note)]
+        agent = create_react_agent(model, [add], prompt=prompt)
+        show(note, asyncio.run(agent.ainvoke({"messages": "1+2?"}, given)))
+        model.messages = adding().messages
+        show(note, agent.invoke({"messages": "1+2?"}, given))
 
 
 @case
