@@ -276,6 +276,8 @@ assert_type(app.invoke({"n": 1}, version="v2").value["n"], int)
 app.invoke({"n": 1}, output_keys=["n"])["n"]
 app.invoke({"n": 1}, config, stream_mode="updates")[0]
 paused = app.invoke({"n": 1}).get("__interrupt__")
+assert_type(app.get_state(config).interrupts, tuple[Interrupt, ...])
+assert_type(app.invoke({"n": 1}, version="v2").interrupts, tuple[Interrupt, ...])
 for state in app.stream({"n": 1}, stream_mode="values"):
     assert_type(state, State)
 for update in app.stream({"n": 1}, stream_mode="updates"):
