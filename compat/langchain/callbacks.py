@@ -24,6 +24,7 @@ from ...pregel.run.run import Run
 from ...pregel.task.task import Task
 from .pauses import tell_resume
 from .spans import NO_CONFIG, AttemptSpan, LendingSpan, QuietSpan, RouterSpan, RunSpan
+from .tokens import TokenSender
 
 
 def find_hook(run: Run) -> Listener | None:
@@ -33,24 +34,44 @@ def find_hook(run: Run) -> Listener | None:
 
 def is_heard(run: Run) -> bool:
     """Whether anybody listens to a run by LangChain's means."""
-    config = run.settings.config
-    callbacks = config.get("callbacks") if config else None
-    if callbacks is None and (outer := var_child_runnable_config.get()):
-        callbacks = outer.get("callbacks")
-    if callbacks and (isinstance(callbacks, list) or callbacks.handlers):
+    return sends_tokens(run) or has_handlers(run)
+
+
+def sends_tokens(run: Run) -> bool:
+    """Whether the tokens of models have a reader: of this run, or of one around it."""
+    if any(stream.wants("messages") for stream in run.output.streams):
+        return True
+    callbacks = _callbacks_of(run)
+    return isinstance(callbacks, BaseCallbackManager) and any(map(_is_sender, callbacks.handlers))
+
+
+def has_handlers(run: Run) -> bool:
+    """Whether handlers are to be told of a run. What merely sends tokens is none."""
+    callbacks = _callbacks_of(run)
+    if callbacks and (isinstance(callbacks, list) or not all(map(_is_sender, callbacks.handlers))):
         return True
     if tracing_v2_callback_var.get() is not None or _is_traced() or get_debug():
         return True
     made = BaseCallbackManager.__init__  # replaced, it adds a handler: OpenInference, Traceloop
     if hasattr(made, "__wrapped__") or made.__module__ != BaseCallbackManager.__module__:
         return True
-    for stream in run.output.streams:
-        if stream.wants("messages"):
-            return True
     for variable, _, handler, name in _configure_hooks:
         if variable.get() is not None or (handler and name and os.environ.get(name)):
             return True
     return False
+
+
+def _callbacks_of(run: Run) -> Any:
+    """The handlers of its config, or of the Runnable or task around it."""
+    config = run.settings.config
+    callbacks = config.get("callbacks") if config else None
+    if callbacks is None and (outer := var_child_runnable_config.get()):
+        callbacks = outer.get("callbacks")
+    return callbacks
+
+
+def _is_sender(handler: Any) -> bool:
+    return type(handler) is TokenSender
 
 
 def _is_traced() -> bool:

@@ -20,9 +20,11 @@ from ...pregel.names import TAG_HIDDEN as HIDDEN
 from ...pregel.schedule.state import group_by_channel
 from ...pregel.task.task import Task
 from ...pregel.types import Command, Selection
-from ..langchain.callbacks import Listener, is_heard
+from ..langchain.callbacks import Listener, has_handlers, sends_tokens
 from ..langchain.messages import add_messages
+from ..langchain.remote import RemoteCallbacks, replay
 from ..langchain.spans import AttemptSpan, QuietSpan
+from ..langchain.tokens import TokenSender
 from .constants import (
     CONF,
     CONFIG_KEY_CALL,
@@ -36,13 +38,15 @@ from .constants import (
 
 PREFIX: Final = "langgraph_"
 NOBODY: Final = UUID(int=0)
-"""The id of the run around what a node calls while nobody listens."""
+"""The id of the run around what a node calls while no handler is told of runs."""
 
 
 def is_unheard(config: Any) -> bool:
-    """Whether this is the config of a node that nobody listens to."""
-    callbacks = config.get("callbacks") if config and "run_id" not in config else None
-    return getattr(callbacks, "parent_run_id", None) is NOBODY and not callbacks.handlers
+    """Whether this is the config of a node whose run is told to nobody."""
+    callbacks: Any = config.get("callbacks") if config and "run_id" not in config else None
+    if getattr(callbacks, "parent_run_id", None) is not NOBODY:
+        return False
+    return all(isinstance(each, TokenSender) for each in callbacks.handlers)
 
 
 class PeerListener(Listener):
@@ -50,6 +54,10 @@ class PeerListener(Listener):
 
     Args:
         policies: by node, what tracers record of it.
+
+    Attributes:
+        heard: whether handlers are told of the run.
+        sends: they are not, but the tokens of models have a reader.
     """
 
     metadata: Final = {"ls_integration": "langgraph"}  # type: ignore[misc]
@@ -58,6 +66,7 @@ class PeerListener(Listener):
         super().__init__(run)
         self.policies = policies
         self.heard: bool = False
+        self.sends: bool = False
         self._name = name
 
     @property
@@ -67,12 +76,14 @@ class PeerListener(Listener):
         return "LangGraph" if name in self.run.program.nodes else name
 
     def around_run(self) -> Any:
-        """Surrounds the whole run, if somebody listens."""
-        self.heard = is_heard(self.run)
+        """Surrounds the whole run, if handlers are told of it. Whoever reads tokens alone needs no
+        runs of LangChain's (benchmark P44)."""
+        self.heard = has_handlers(self.run)
+        self.sends = not self.heard and sends_tokens(self.run)
         return super().around_run() if self.heard else QuietSpan()
 
     def around_attempt(self, task: Task) -> Any:
-        """Surrounds an attempt. If nobody listens, what the node calls still finds its config."""
+        """Surrounds an attempt. If no handler is told, what the node calls finds its config."""
         if not self.heard:
             return ConfigSpan(task)
         span = super().around_attempt(task)
@@ -117,6 +128,11 @@ class PeerListener(Listener):
         config["metadata"] = metadata
         if task.node.hidden:
             config["tags"] = [TAG_HIDDEN if tag == HIDDEN else tag for tag in config["tags"]]
+        if self.sends:
+            callbacks = config["callbacks"]
+            callbacks.add_handler(TokenSender(task), inherit=True)
+            callbacks.add_tags(config["tags"])
+            callbacks.add_metadata({**metadata, **self.metadata})
         if not config["tags"]:
             del config["tags"]
         machine: Any = task.run.machine
@@ -203,23 +219,24 @@ class PeerSpan(AttemptSpan):
 
     def leave(self, error: BaseException | None) -> None:
         """The run ends."""
-        self._pass_over(error)
+        _pass_over(self.task, error)
         super().leave(error)
 
     async def aleave(self, error: BaseException | None) -> None:
         """The run ends, on an event loop."""
-        self._pass_over(error)
+        _pass_over(self.task, error)
         await super().aleave(error)
 
-    def _pass_over(self, error: BaseException | None) -> None:
-        """What a graph inside sends along with a command to this one is not shown to readers of
-        messages: LangGraph does not."""
-        if not isinstance(error, ParentCommand):
-            return
-        name_messages(self.task.run, error.command)
-        update = error.command.update
-        for stream in self.task.run.output.streams:
-            stream.known(update.values() if isinstance(update, dict) else ())
+
+def _pass_over(task: Task, error: BaseException | None) -> None:
+    """What a graph inside sends along with a command to this one is not shown to readers of
+    messages: LangGraph does not."""
+    if not isinstance(error, ParentCommand):
+        return
+    name_messages(task.run, error.command)
+    update = error.command.update
+    for stream in task.run.output.streams:
+        stream.known(update.values() if isinstance(update, dict) else ())
 
 
 class RecordingTracer:
@@ -250,7 +267,7 @@ class RecordingTracer:
 
 
 class ConfigSpan(QuietSpan):
-    """An attempt that nobody listens to: what it calls finds the task's config."""
+    """An attempt that no handler is told of: what it calls finds the task's config."""
 
     def __init__(self, task: Task) -> None:
         self._task: Task | None = task
@@ -273,7 +290,20 @@ class ConfigSpan(QuietSpan):
     def leave(self, error: BaseException | None) -> None:
         """Let go of the task, which holds this span: a finished run is no work for the garbage
         collector."""
+        assert self._task is not None
+        _pass_over(self._task, error)
         self._task = self._config = None
+
+    def remote(self) -> Any:
+        """What sends the tokens of the models that the node calls in another process."""
+        assert self._task is not None
+        callbacks = self._task.config["callbacks"]
+        return RemoteCallbacks(callbacks, streams=True) if callbacks.handlers else None
+
+    def receive(self, data: Any) -> None:
+        """Send the tokens that have come from there."""
+        if self._task is not None:
+            replay(self._task.config["callbacks"], data)
 
     def enter(self) -> None:
         """Lend the config."""

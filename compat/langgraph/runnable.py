@@ -101,7 +101,8 @@ class RunnableCallable(Runnable[Any, Any]):
     def _is_traced(self, config: Any) -> bool:
         """Whether a run of its own is told to anybody."""
         callbacks = config.get("callbacks")
-        return self.trace and bool(getattr(callbacks, "handlers", callbacks))
+        told = bool(getattr(callbacks, "handlers", callbacks))
+        return self.trace and told and not is_unheard(config)
 
     def _call(self, input: Any, *, around: Any, **kwargs: Any) -> Any:
         args, named = self._arguments(input, around, kwargs)
@@ -153,12 +154,12 @@ class RunnableCallable(Runnable[Any, Any]):
 
 
 class RunnableSeq(RunnableSequence[Any, Any]):
-    """Runnables one after the other. Inside a node that nobody listens to they are called as they
-    are: LangChain begins a run and two asyncio tasks around them (benchmark P31-prebuilt)."""
+    """Runnables one after the other. Inside a node whose run is told to nobody they are called as
+    they are: LangChain begins a run and two asyncio tasks around them (benchmark P31-prebuilt)."""
 
     def get_name(self, suffix: str | None = None, *, name: str | None = None) -> str:
         """The name of its run, which is that of LangChain's sequences."""
-        return super().get_name(suffix, name=name or self.name or "RunnableSequence")
+        return str(super().get_name(suffix, name=name or self.name or "RunnableSequence"))
 
     def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
         """The result of the last."""
