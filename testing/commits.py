@@ -1,20 +1,17 @@
-"""Checks of whole supersteps: commit, record, run_of, head. No graph runs here."""
+"""Checks of whole supersteps, and of what is posted and recorded between them: commit, record,
+run_of, head, store_post, transact. No graph runs here."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
-from ..checkpoint.base import (
-    ERROR,
-    CheckpointConflictError,
-    Expected,
-    TaskWrites,
-    coordinates,
-)
-from .asserts import assert_conflict, assert_raises, assert_same
+from ..checkpoint.base import ERROR, RETURN, CheckpointConflictError, Post, TaskWrites, coordinates
+from ..checkpoint.records import Expected, Transacted, TransactionPlace
+from .asserts import assert_conflict, assert_raises, assert_same, assert_that
 from .conformance import register_check
-from .harness import Harness, checkpoint, long_run
+from .harness import Commits, Harness, checkpoint, long_run
 
 
 @register_check("commit")
@@ -259,3 +256,207 @@ def long_values_that_change_a_little_read_back(harness: Harness) -> None:
         )
     harness.reopen()
     harness.reads_back(run)
+
+
+# -- posts -----------------------------------------------------------------------------------------
+
+
+def _post(harness: Harness, *values: Any, thread: str = "t") -> None:
+    for value in values:
+        harness.call("store_post", thread, [("a", harness.saver.serde.dumps(value))])
+
+
+def _posts(harness: Harness, thread: str = "t") -> list[Post]:
+    return [*harness.call("read_posts", thread)]
+
+
+def _values(harness: Harness, thread: str = "t") -> list[Any]:
+    loads = harness.saver.serde.loads
+    return [loads(blob) for post in _posts(harness, thread) for _, blob in post.writes]
+
+
+def _take(run: Commits, id: str, posts: list[Post], **changed: Any) -> None:
+    """Commit a superstep that takes posts."""
+    commit, whole = run.made(id, "head", (), changed)
+    commit.taken = [post.id for post in posts]
+    run.call("commit", [commit])
+    run.expected[id], run.steps[id], run.head = whole, commit.metadata["step"], id
+    run.saver_state = commit.saver_state
+
+
+@register_check("posts", "store_post")
+def posts_wait_in_order_by_thread(harness: Harness) -> None:
+    """What is posted waits, also for a thread that has no checkpoint yet, and no other gets it."""
+    _post(harness, 1, (2,), "\u0000")
+    _post(harness, "other", thread="u")
+    harness.reopen()
+    assert_same(_values(harness), [1, (2,), "\u0000"], "what was posted")
+    assert_same(_values(harness, "u"), ["other"], "what was posted to the other thread")
+    assert_same(_values(harness, "v"), [], "what was posted to a thread that nobody knows")
+    harness.shows(ids=[])
+
+
+@register_check("posts", "store_post", "commit")
+def a_commit_takes_its_posts_and_no_others(harness: Harness) -> None:
+    """What comes in between the look and the commit waits for the next one."""
+    run = harness.run()
+    run.step("1", a=1)
+    _post(harness, "seen")
+    seen = _posts(harness)
+    _post(harness, "later")
+    _take(run, "2", seen, a=2)
+    harness.reopen()
+    harness.reads_back(run)
+    assert_same(_values(harness), ["later"], "what waits")
+    _take(run, "3", _posts(harness), a=3)
+    run.step("4", a=4)
+    harness.reads_back(run)
+    assert_same(_values(harness), [], "what waits")
+
+
+@register_check("posts", "store_post", "commit")
+def a_first_commit_takes_posts(harness: Harness) -> None:
+    """A thread may be posted to before it exists."""
+    _post(harness, "early")
+    _take(harness.run(), "1", _posts(harness), a=1)
+    assert_same((harness.ids("t"), _values(harness)), (["1"], []), "checkpoints, and what waits")
+
+
+@register_check("posts", "store_post", "commit")
+def a_commit_that_is_refused_takes_nothing(harness: Harness) -> None:
+    """Of two runs that have read the same posts, the one that loses the head leaves them."""
+    one, two = harness.run(), harness.run()
+    _post(harness, "word")
+    posts = _posts(harness)
+    one.step("1", a=1)
+    assert_raises(CheckpointConflictError, _take, two, "other", posts, a=2)
+    assert_same(_values(harness), ["word"], "what waits")
+
+
+@register_check("posts", "store_post", "commit")
+def a_post_is_taken_once(harness: Harness) -> None:
+    """A commit that takes what another has taken would show it in two steps: it is refused."""
+    run = harness.run()
+    _post(harness, "word")
+    posts = _posts(harness)
+    _take(run, "1", posts, a=1)
+    assert_raises(CheckpointConflictError, _take, run, "2", posts, a=2)
+    harness.shows(ids=["1"])
+
+
+@register_check("posts", "store_post", "commit")
+def the_id_of_a_post_is_not_given_again(harness: Harness) -> None:
+    """A run knows by their ids what it has read."""
+    run = harness.run()
+    _post(harness, "one")
+    before = _posts(harness)
+    _take(run, "1", before, a=1)
+    harness.reopen()
+    _post(harness, "two")
+    assert_same(_posts(harness)[0].id > before[0].id, True, "a higher id")
+
+
+@register_check("posts", "store_post", "copy_thread", "prune")
+def posts_are_copied_and_deleted_with_their_thread(harness: Harness) -> None:
+    """A copy is whole, and what is deleted leaves nothing; pruning is about checkpoints."""
+    harness.run().step("1", a=1)
+    _post(harness, "one", "two")
+    _post(harness, "other", thread="u")
+    harness.call("copy_thread", "t", "copy")
+    harness.call("prune", keep_last=0)
+    assert_same(_values(harness), ["one", "two"], "what waits after prune")
+    harness.call("delete_thread", "t")
+    harness.reopen()
+    left = {thread: _values(harness, thread) for thread in ("t", "copy", "u")}
+    assert_same(left, {"t": [], "copy": ["one", "two"], "u": ["other"]}, "what waits")
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def _returning(harness: Harness, value: Any, calls: list[Any]) -> Callable[[Any], TaskWrites]:
+    def function(connection: Any) -> TaskWrites:
+        assert_that(connection is not None, "the function is given a connection")
+        calls.append(value)
+        return TaskWrites("effect", "", [(RETURN, harness.saver.serde.dumps(value))])
+
+    return function
+
+
+def _transact(
+    harness: Harness,
+    id: str,
+    revision: int | None,
+    function: Callable[[Any], TaskWrites],
+    head: str | None = None,
+) -> Transacted:
+    place = TransactionPlace(("t", ""), id, Expected(head or id, revision), "effect")
+    done: Transacted = harness.call("transact", place, function)
+    return done
+
+
+@register_check("transactions", "transact")
+def a_transaction_is_recorded_beside_the_head(harness: Harness) -> None:
+    """Who runs the task again finds what the function has returned; it is called once."""
+    harness.run().step("1", a=1)
+    calls: list[Any] = []
+    done = _transact(harness, "1", 0, _returning(harness, 7, calls))
+    assert_same(done.revision, 1, "how often something is recorded")
+    harness.reopen()
+    harness.shows("1", pending=[("effect", RETURN, 7)])
+    again = _transact(harness, "1", None, _returning(harness, 8, calls))
+    assert_same((again.record.task_id, again.revision), ("effect", 1), "the record that was there")
+    assert_same(calls, [7], "calls of the function")
+
+
+@register_check("transactions", "transact", "commit")
+def a_transaction_is_recorded_where_its_task_has_started(harness: Harness) -> None:
+    """A task may have started at an earlier checkpoint than the head; who runs it again looks
+    there. Another run that works from the head is told."""
+    run = harness.run()
+    run.step("1", a=1)
+    run.step("2", a=2)
+    calls: list[Any] = []
+    done = _transact(harness, "1", 0, _returning(harness, 7, calls), head="2")
+    assert_same(done.revision, 1, "how often something is recorded beside the head")
+    harness.reopen()
+    harness.shows("1", pending=[("effect", RETURN, 7)])
+    harness.shows("2", pending=[])
+    again = _transact(harness, "1", None, _returning(harness, 8, calls), head="2")
+    assert_same(again.record.task_id, "effect", "the record that was there")
+    other = TransactionPlace(("t", ""), "1", Expected("2", 0), "another")
+    late = _returning(harness, 9, calls)
+    assert_raises(CheckpointConflictError, harness.call, "transact", other, late)
+    assert_raises(CheckpointConflictError, _transact, harness, "1", 1, late, head="1")
+    assert_same(calls, [7], "calls of the function")
+    run.step("3", a=3)
+    harness.reads_back(run)
+
+
+@register_check("transactions", "transact")
+def a_transaction_whose_function_raises_leaves_nothing(harness: Harness) -> None:
+    """The error is the function's own; the next try is as the first."""
+    harness.run().step("1", a=1)
+
+    def fails(connection: Any) -> TaskWrites:
+        raise LookupError("no such item")
+
+    assert_raises(LookupError, _transact, harness, "1", 0, fails)
+    harness.shows("1", pending=[])
+    calls: list[Any] = []
+    _transact(harness, "1", 0, _returning(harness, 7, calls))
+    assert_same(calls, [7], "calls of the next try")
+
+
+@register_check("transactions", "transact", "commit")
+def a_transaction_of_a_run_that_was_overtaken_is_refused(harness: Harness) -> None:
+    """Its thread has moved on, or somebody else has recorded something: nothing is called."""
+    run = harness.run()
+    run.step("1", a=1)
+    calls: list[Any] = []
+    late = _returning(harness, 7, calls)
+    harness.record(None, {"1": [run.task("other", [("a", 2)])]})
+    assert_raises(CheckpointConflictError, _transact, harness, "1", 0, late)
+    run.step("2", a=2)
+    assert_raises(CheckpointConflictError, _transact, harness, "1", 0, late)
+    assert_same(calls, [], "calls of the function")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
-from itertools import zip_longest
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from .asserts import difference
 from .recording import RecordedRun, RecordedStep, RecordedTask, Recording
@@ -14,6 +13,8 @@ from .recording import RecordedRun, RecordedStep, RecordedTask, Recording
 _IDS: Final = re.compile(
     r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b[0-9a-f]{32}\b"
 )
+Place: TypeAlias = tuple[str, str, str, Any]
+"""Something that is compared: where and what it is, the path of its node, and the value."""
 LONGEST: Final = 500
 """Characters that are shown of a value."""
 
@@ -60,19 +61,64 @@ def find_difference(
         ignore: keys of dicts and fields of objects whose values are not compared, at any depth.
         skip_inside: paths of nodes whose nested graphs are not compared.
     """
-    one, two = Recording.from_json(recorded.to_json()), Recording.from_json(now.to_json())
-    left, right = _Masks(frozenset(ignore)), _Masks(frozenset(ignore))
-    comparison = _Comparison(left, right, frozenset(skip_inside), len(one.runs) > 1)
-    return next(comparison.runs(one, two), None)
+    sides = [_Side(frozenset(ignore), frozenset(skip_inside)) for _ in range(2)]
+    for number, runs in enumerate(zip(recorded.runs, now.runs, strict=False), 1):
+        where = f"run {number}, " if len(recorded.runs) > 1 else ""
+        places = (side.run(run, where) for side, run in zip(sides, runs, strict=True))
+        # Up to the first difference, both have the same places.
+        for (place, what, node, old), (*_, new) in zip(*places, strict=False):
+            found = difference(old, new)
+            if found is not None:
+                as_whole = what.startswith("list of")
+                return Difference(place, what, *(("", old, new) if as_whole else found), node)
+    if len(recorded.runs) == len(now.runs):
+        return None
+    return Difference("the thread", "number of runs", "", len(recorded.runs), len(now.runs))
 
 
-class _Masks:
-    """Puts what cannot be compared out of sight: ids become numbers in the order in which they
-    come."""
+class _Side:
+    """One of two recordings that are compared. What cannot be compared is put out of sight: ids
+    become numbers in the order in which they come.
 
-    def __init__(self, ignore: frozenset[str]) -> None:
-        self.ignore = ignore
+    Args:
+        ignore, skip_inside: as of `find_difference`.
+    """
+
+    def __init__(
+        self, ignore: frozenset[str] = frozenset(), skip_inside: frozenset[str] = frozenset()
+    ) -> None:
+        self.ignore, self.skip_inside = ignore, skip_inside
         self.ids: dict[str, str] = {}
+
+    def run(self, run: RecordedRun, where: str) -> Iterator[Place]:
+        """All that is compared of a run, in the order in which it does things."""
+        yield from self.steps(run.steps, where, "")
+        yield f"{where}its end", "end", "", run.end
+        yield f"{where}its end", "state", "", self.apply(run.state)
+
+    def steps(self, steps: Sequence[RecordedStep], where: str, inside: str) -> Iterator[Place]:
+        for number, step in enumerate((*steps, ()), 1):  # an empty one: they have ended
+            names = [task.node for task in step]
+            yield f"{where}step {number}", "list of tasks", "", names
+            for count, task in enumerate(step, 1):
+                path = f"{inside}{task.node}"
+                place = f"{where}step {number}, node {path!r}"
+                if names.count(task.node) > 1:
+                    place += f", task {names[:count].count(task.node)}"
+                yield from self.task(task, place, path)
+
+    def task(self, task: RecordedTask, where: str, path: str) -> Iterator[Place]:
+        yield where, "input", path, self.apply(task.input)
+        if path not in self.skip_inside:
+            yield from self.steps(task.steps, f"{where}, ", f"{path}:")
+        asked = [each["asks"] for each in task.questions if "asks" in each]
+        yield where, "question", path, self.apply(asked)
+        yield where, "error", path, self.apply(task.error)
+        yield where, "list of keys that it wrote", path, [key for key, _ in task.writes]
+        for key, value in task.writes:
+            if key not in self.ignore:
+                yield where, f"write to {key!r}", path, self.apply(value)
+        yield where, "route", path, self.apply(task.goto)
 
     def apply(self, form: Any) -> Any:
         if isinstance(form, str):
@@ -92,7 +138,7 @@ class _Masks:
 
 def hide_ids(form: Any) -> Any:
     """A value in which ids are numbered in the order in which they come."""
-    return _Masks(frozenset()).apply(form)
+    return _Side().apply(form)
 
 
 def rename_ids(form: Any, recorded: Any, now: Any) -> Any:
@@ -103,75 +149,6 @@ def rename_ids(form: Any, recorded: Any, now: Any) -> Any:
         return form
     text = _IDS.sub(lambda found: names.get(found[0], found[0]), json.dumps(form))
     return json.loads(text)
-
-
-class _Comparison:
-    def __init__(
-        self, left: _Masks, right: _Masks, skip_inside: frozenset[str], many_runs: bool
-    ) -> None:
-        self.left = left
-        self.right = right
-        self.skip_inside = skip_inside
-        self.many_runs = many_runs
-        self.node = ""
-
-    def runs(self, one: Recording, two: Recording) -> Iterator[Difference]:
-        for number, (old, new) in enumerate(zip(one.runs, two.runs, strict=False), 1):
-            yield from self.run(old, new, f"run {number}, " if self.many_runs else "")
-        if len(one.runs) != len(two.runs):
-            yield Difference("the thread", "number of runs", "", len(one.runs), len(two.runs))
-
-    def run(self, old: RecordedRun, new: RecordedRun, where: str) -> Iterator[Difference]:
-        yield from self.steps(old.steps, new.steps, where, "")
-        self.node = ""
-        yield from self.values(f"{where}its end", "end", old.end, new.end)
-        yield from self.values(f"{where}its end", "state", old.state, new.state)
-
-    def steps(
-        self, old: tuple[RecordedStep, ...], new: tuple[RecordedStep, ...], where: str, inside: str
-    ) -> Iterator[Difference]:
-        for number, (one, two) in enumerate(zip_longest(old, new, fillvalue=()), 1):
-            place = f"{where}step {number}"
-            names, others = [task.node for task in one], [task.node for task in two]
-            if names != others:
-                yield Difference(place, "list of tasks", "", names, others)
-            seen: dict[str, int] = {}
-            for left, right in zip(one, two, strict=False):
-                seen[left.node] = count = seen.get(left.node, 0) + 1
-                which = f", task {count}" if names.count(left.node) > 1 else ""
-                path = f"{inside}{left.node}"
-                yield from self.task(left, right, f"{place}, node {path!r}{which}", path)
-
-    def task(
-        self, old: RecordedTask, new: RecordedTask, where: str, path: str
-    ) -> Iterator[Difference]:
-        self.node = path
-        yield from self.values(where, "input", old.input, new.input)
-        if path not in self.skip_inside:
-            yield from self.steps(old.steps, new.steps, f"{where}, ", f"{path}:")
-        self.node = path
-        asked = [each["asks"] for each in old.questions if "asks" in each]
-        now = [each["asks"] for each in new.questions if "asks" in each]
-        yield from self.values(where, "question", asked, now)
-        yield from self.values(where, "error", old.error, new.error)
-        yield from self.writes(where, old.writes, new.writes)
-        yield from self.values(where, "route", list(old.goto), list(new.goto))
-
-    def writes(
-        self, where: str, old: tuple[Any, ...], new: tuple[Any, ...]
-    ) -> Iterator[Difference]:
-        keys, others = [key for key, _ in old], [key for key, _ in new]
-        if keys != others:
-            yield Difference(where, "list of keys that it wrote", "", keys, others, self.node)
-        for (key, one), (_, two) in zip(old, new, strict=False):
-            if key not in self.left.ignore:
-                yield from self.values(where, f"write to {key!r}", one, two)
-
-    def values(self, where: str, what: str, old: Any, new: Any) -> Iterator[Difference]:
-        found = difference(self.left.apply(old), self.right.apply(new))
-        if found is not None:
-            path, one, two = found
-            yield Difference(where, what, path, one, two, self.node)
 
 
 def _show(form: Any) -> str:

@@ -68,23 +68,8 @@ class RecordedTask:
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file: without what is empty."""
-        found: dict[str, Any] = {"node": self.node, "input": self.input}
-        if self.steps:
-            found["steps"] = [step_to_json(step) for step in self.steps]
-        if self.held:
-            found["held"] = list(self.held)
-        if self.questions:
-            found["questions"] = list(self.questions)
-            found["ids"] = list(self.ids)
-        if self.writes:
-            found["writes"] = list(self.writes)
-        if self.goto:
-            found["goto"] = list(self.goto)
-        if self.error:
-            found["error"] = self.error
-        if self.id:
-            found["id"] = self.id
-        return found
+        names = "steps", "held", "questions", "ids", "writes", "goto", "error", "id"
+        return {"node": self.node, "input": self.input, **_written(self, *names)}
 
 
 RecordedStep = tuple[RecordedTask, ...]
@@ -165,17 +150,8 @@ class Recording:
 
     def to_json(self) -> dict[str, Any]:
         """What the file holds."""
-        runs = [
-            {
-                "input": run.input,
-                "steps": [step_to_json(step) for step in run.steps],
-                **({"held": list(run.held)} if run.held else {}),
-                **({"posts": list(run.posts)} if run.posts else {}),
-                "end": run.end,
-                "state": run.state,
-            }
-            for run in self.runs
-        ]
+        names = "steps", "held", "posts", "end", "state"
+        runs = [{"input": run.input, "steps": [], **_written(run, *names)} for run in self.runs]
         head = {"format": FORMAT, "version": VERSION, "graph": self.graph, "runs": runs}
         return {**head, "calls": self.calls} if self.calls else head
 
@@ -194,18 +170,8 @@ class Recording:
                 f"the recording has version {version!r}, and this version of stategraph reads 1 to "
                 f"{VERSION}; upgrade stategraph, or record it again"
             )
-        runs = [
-            RecordedRun(
-                run["input"],
-                _steps_of(run["steps"]),
-                run["end"],
-                run["state"],
-                held=tuple(run.get("held", ())),
-                posts=tuple(run.get("posts", ())),
-            )
-            for run in data["runs"]
-        ]
-        return cls(data["graph"], tuple(runs), data.get("calls", {}))
+        runs = tuple(RecordedRun(**_read(run)) for run in data["runs"])
+        return cls(data["graph"], runs, data.get("calls", {}))
 
     def __str__(self) -> str:
         """The runs in a few lines: who ran in which step."""
@@ -246,28 +212,27 @@ def format_json(value: Any, indent: str = "") -> str:
     return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
 
 
-def step_to_json(step: RecordedStep) -> list[dict[str, Any]]:
-    """A step as it stands in the file."""
-    return [task.to_json() for task in step]
+def _written(record: RecordedTask | RecordedRun, *names: str) -> dict[str, Any]:
+    """These fields as they stand in the file, but for those that are empty."""
+    found = {}
+    for name in names:
+        value = getattr(record, name)
+        if name == "steps":
+            value = [[task.to_json() for task in step] for step in value]
+        if name == "state" or value:
+            found[name] = list(value) if isinstance(value, tuple) else value
+    return found
 
 
-def _steps_of(data: list[list[Mapping[str, Any]]]) -> tuple[RecordedStep, ...]:
-    return tuple(tuple(_task_of(task) for task in step) for step in data)
-
-
-def _task_of(data: Mapping[str, Any]) -> RecordedTask:
-    return RecordedTask(
-        node=data["node"],
-        input=data["input"],
-        writes=tuple(data.get("writes", ())),
-        goto=tuple(data.get("goto", ())),
-        questions=tuple(data.get("questions", ())),
-        error=data.get("error", ""),
-        steps=_steps_of(data.get("steps", [])),
-        held=tuple(data.get("held", ())),
-        ids=tuple(data.get("ids", ())),
-        id=data.get("id", ""),
-    )
+def _read(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record that stand in a file."""
+    found = {**data}
+    for name in ("held", "posts", "questions", "ids", "writes", "goto"):
+        if name in data:
+            found[name] = tuple(data[name])
+    steps = data.get("steps", ())
+    found["steps"] = tuple(tuple(RecordedTask(**_read(task)) for task in step) for step in steps)
+    return found
 
 
 def _tasks_of(steps: tuple[RecordedStep, ...], inside: str) -> Iterator[tuple[str, RecordedTask]]:

@@ -28,11 +28,8 @@ from . import (
     engine,
     hostile,
     listing,
-    posts,
     pruning,
-    searching,
     storage,
-    transactions,
 )
 from .asserts import MODES, SYNC, CheckFailed
 from .conformance import CHECKS, GROUPS, NEEDS, Check
@@ -43,10 +40,7 @@ ROOMS = (
     contract,
     commits,
     listing,
-    searching,
     pruning,
-    posts,
-    transactions,
     engine,
     concurrency,
     crash,
