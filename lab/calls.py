@@ -14,6 +14,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from sys import modules
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -25,7 +26,7 @@ from ..pregel.names import NS_END, NS_SEP, without_ids
 from ..pregel.observer import Operation, TaskInfo
 from ..pregel.program.program import CompiledNode, NodeCall
 from ..pregel.running import RUNNING, TRANSACTION, Transaction
-from ..pregel.task.ids import call_id, effect_id
+from ..pregel.task.ids import call_kind, effect_id, numbered_call_id
 from ..pregel.task.interrupts import interrupt
 from ..pregel.task.observers import EngineObserver
 from ..pregel.task.task import Task
@@ -262,8 +263,7 @@ class _AnsweredCalls:
         # There is no such tool: nothing is called.
         if is_tool and node.source.__func__ is type(owner)._refuse:
             return self._calls.start(parent, node, arguments)
-        digest = arguments_digest(node, arguments)
-        kind = f"{node.name}\0{node.identity}\0{digest}"
+        kind = call_kind(node, arguments_digest(node, arguments))
         number = (parent.current.equal_calls or {}).get(kind, -1) + 1
         path = tape.path_of(parent)
         call = Call("tool" if is_tool else "task", node.name, path, arguments)
@@ -272,12 +272,9 @@ class _AnsweredCalls:
             same, others = tape.recorded(parent)
             for each in [*same, *others, *(task for _, task in tape._tasks)]:
                 for given in self._arguments_then(parent, each, arguments, is_tool=is_tool):
-                    text = arguments_digest(node, given)
-                    for count in range(1 + len(tape._made)):
-                        id = call_id(_Caller(each.id, count), node, text)  # type: ignore[arg-type]
-                        if id not in tape._known:
-                            break
-                        yield id
+                    then = call_kind(node, arguments_digest(node, given))
+                    ids = (numbered_call_id(each.id, then, n) for n in range(1 + len(tape._made)))
+                    yield from takewhile(tape._known.__contains__, ids)
 
         call, known = tape.choose(f"{parent.id} {kind} {number}", call, look)
         if call.came != "live":
@@ -365,20 +362,6 @@ class _AnsweredTransaction:
                 "give a function"
             )
         self.result = tape.answer(call, known)
-
-
-class _Caller:
-    """Has `call_id` take a recorded task and a number of equal calls before this one."""
-
-    def __init__(self, id: str, number: int) -> None:
-        self.id, self._number = id, number
-
-    @property
-    def current(self) -> _Caller:
-        return self
-
-    def count_call(self, kind: str) -> int:
-        return self._number
 
 
 def _with_body(node: CompiledNode, body: Callable[[], Any]) -> CompiledNode:

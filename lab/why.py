@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any, Final
 
 from ..channels.base import MISSING
@@ -88,7 +87,7 @@ class Cause:
         yield from (f"asked {asked}, answered {answer}" for asked, answer in self.answers)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Why:
     """The causes of a value as a tree. Notebooks show it."""
 
@@ -96,16 +95,9 @@ class Why:
 
     def draw_text(self) -> str:
         """Return the tree as lines of text."""
-        return "\n".join(_lines(self.cause, "", set()))
+        return "\n".join(_lines(self.cause))
 
-    def draw_html(self) -> str:
-        """Return the tree as an HTML fragment: no scripts, everything from the state escaped."""
-        return f"<ul>{_item(self.cause, set())}</ul>"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/html": self.draw_html(), "text/plain": self.draw_text()}
-
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.draw_text()
 
 
@@ -397,31 +389,17 @@ def _show(value: Any) -> str:
 # -- drawing ---------------------------------------------------------------------------------------
 
 
-Seen = set[tuple[str, str | None]]
-"""What has been drawn: a value that several tasks had read has its causes once."""
-
-
-def _is_new(cause: Cause, seen: Seen) -> bool:
+def _lines(
+    cause: Cause, indent: str = "", seen: set[tuple[str, str | None]] | None = None
+) -> Iterator[str]:
+    """The lines of a tree. A value that several tasks had read has its causes once."""
+    seen = set() if seen is None else seen
     place = cause.path, cause.checkpoint
     if place in seen:
-        return False
-    seen.add(place)
-    return True
-
-
-def _lines(cause: Cause, indent: str, seen: Seen) -> Iterator[str]:
-    if not _is_new(cause, seen):
         yield f"{indent}{cause.headline}{' (above)' if cause.read else ''}"
         return
+    seen.add(place)
     yield f"{indent}{cause.headline}"
     yield from (f"{indent}  {line}" for line in cause.details())
     for each in cause.read:
         yield from _lines(each, indent + "    ", seen)
-
-
-def _item(cause: Cause, seen: Seen) -> str:
-    if not _is_new(cause, seen):
-        return f"<li>{escape(cause.headline)}{' (above)' if cause.read else ''}</li>"
-    told = "".join(f"<br><code>{escape(line)}</code>" for line in cause.details())
-    read = "".join(_item(each, seen) for each in cause.read)
-    return f"<li>{escape(cause.headline)}{told}{f'<ul>{read}</ul>' if read else ''}</li>"

@@ -19,7 +19,7 @@ from ..pregel.types import Command
 from .asserts import ASYNC, SYNC, CheckFailed, assert_same
 from .conformance import register_check
 from .graphs import Note, appending, asking, thread
-from .harness import Commits, Harness, SaverSource, checkpoint
+from .harness import Commits, Harness, Mode, SaverSource, checkpoint
 from .processes import Ledger, Processes
 
 
@@ -177,20 +177,21 @@ def racing(suite: SaverSource, folder: Path, name: str, rounds: int) -> list[Att
         return race(harness.saver, name, rounds)
 
 
-@register_check("concurrency", modes=(SYNC,))
+@register_check("concurrency")
 def threads_of_their_own_do_not_disturb_each_other(harness: Harness) -> None:
-    """A server runs many conversations at once: all of them end as if they were alone."""
+    """A server runs many conversations at once, each with a loop of its own if it has one: all of
+    them end as if they were alone."""
     app = appending(harness.saver, "x")
 
-    def talk(name: str) -> None:
-        for _ in range(3):
-            app.invoke({"left": 5, "log": [name]}, thread(name))
+    def talk(name: str) -> Any:
+        with Mode(harness.mode.name) as mode:
+            for _ in range(3):
+                result = mode.call(app, "invoke", {"left": 5, "log": [name]}, thread(name))
+        return result["log"]
 
     names = [f"thread {n}" for n in range(4)]
-    side_by_side(partial(talk, name) for name in names)
-    for name in names:
-        log = app.get_state(thread(name)).values["log"]
-        assert_same(log, [name, *["x"] * 5] * 3, f"log of {name!r}")
+    logs = side_by_side(partial(talk, name) for name in names)
+    assert_same(logs, [[name, *["x"] * 5] * 3 for name in names], "logs of all threads")
 
 
 @register_check("concurrency", modes=(SYNC,))
@@ -306,25 +307,6 @@ def several_calls_may_wait_at_once_on_one_loop(harness: Harness) -> None:
     names = [f"thread {n}" for n in range(6)]
     logs = harness.mode.call(Talks(), "all", names)
     assert_same(logs, [[name, *["x"] * 5] * 2 for name in names], "logs of all threads")
-
-
-@register_check("concurrency", modes=(ASYNC,))
-def several_loops_may_share_a_saver(harness: Harness) -> None:
-    """Programs with a loop per thread open their checkpointer once."""
-    saver = harness.saver
-    app = appending(saver, "x")
-
-    def talk(name: str) -> Any:
-        async def talks() -> Any:
-            for _ in range(3):
-                result = await app.ainvoke({"left": 5, "log": [name]}, thread(name))
-            return result["log"]
-
-        return asyncio.run(talks())
-
-    names = [f"thread {n}" for n in range(4)]
-    logs = side_by_side(partial(talk, name) for name in names)
-    assert_same(logs, [[name, *["x"] * 5] * 3 for name in names], "logs of all threads")
 
 
 @register_check("concurrency", "commit", modes=(SYNC,))

@@ -3,6 +3,7 @@ resume ends as an unbroken run. For checkpointers that outlive their process."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from .asserts import SYNC, CheckFailed, assert_same, assert_that
 from .conformance import register_check
 from .graphs import looping, shown, thread
 from .harness import Commits, Harness, SaverSource
-from .processes import KillAt, Ledger, ProcessEnd, Processes
+from .processes import KillAt, Ledger, Processes
 
 STEPS = 8
 LANES = 3
 ROUNDS = 4
+START: Any = {"left": ROUNDS, "log": ["start"]}
 WRITING = ("commit", "record", "put", "put_writes")
 
 
@@ -39,7 +41,7 @@ def _writes(step: int) -> list[tuple[str, list[tuple[str, Any]]]]:
 def committing(suite: SaverSource, folder: Path, at: int | None) -> int:
     """Commit the script's steps, noting each that was acknowledged; killed at a call inside the
     checkpointer. How many calls there were."""
-    ledger = Ledger(folder.parent / f"{folder.name}.ledger")
+    ledger = _ledger(folder)
     with Harness(suite, folder, SYNC) as harness:
         kill = KillAt(at)
         kill.around(harness.saver, "commit")
@@ -52,40 +54,49 @@ def committing(suite: SaverSource, folder: Path, at: int | None) -> int:
     return kill.calls
 
 
-def points(harness: Harness, calls: int, count: int) -> list[int]:
-    """At which calls to kill: spread over all of them, by chance."""
-    assert_that(
-        calls > 0,
-        "no call of the checkpointer could be stopped: is commit() inherited and put() in C?",
-    )
-    count = min(calls, count * harness.scale)
-    return [1 + (n * calls + harness.random.randrange(calls)) // count for n in range(count)]
+def kill_often(
+    harness: Harness, count: int, job: Callable[..., int], *args: Any
+) -> Iterator[tuple[Harness, str]]:
+    """Kill a job at calls that are spread by chance over all that it makes inside the checkpointer.
+
+    Args:
+        count: how often.
+        job: is given the suite, a folder, the arguments, and at which call to be killed; returns
+            how many there were.
+
+    Yields:
+        a harness on what is left each time, and when it was killed, in words.
+    """
+    harness.close()
+    with Processes() as processes:
+        folder = harness.folder / " ".join([job.__name__, *map(str, args[:1])])
+        calls = processes.one(job, harness.suite, folder / "dry", *args, None)
+        assert_that(
+            calls > 0,
+            "no call of the checkpointer could be stopped: is commit() inherited and put() in C?",
+        )
+        count = min(calls, count * harness.scale)
+        for number in range(count):
+            at = 1 + (number * calls + harness.random.randrange(calls)) // count
+            where = f"killed at call {at} of {calls} in {folder.name}"
+            (ended,) = processes.run((job, harness.suite, folder / f"{number}", *args, at))
+            # A client that waits for its server makes some calls more or less each time.
+            if not ended.killed and (ended.error or ended.result >= at):
+                raise CheckFailed(f"should be {where}, but it ended: {ended.error or 'as usual'}")
+            with harness.fresh(f"{folder.name}/{number}") as left:
+                yield left, where
+
+
+def _ledger(folder: Path) -> Ledger:
+    return Ledger(folder.with_suffix(".ledger"))
 
 
 @register_check("crash", "durable", modes=(SYNC,))
 def what_was_acknowledged_survives_a_kill(harness: Harness) -> None:
     """Killed between any two things that commit() does: each step is there whole or not at all, and
     what was returned from is there."""
-    harness.close()
-    with Processes() as processes:
-        calls = processes.one(committing, harness.suite, harness.folder / "dry", None)
-        for number, at in enumerate(points(harness, calls, 12)):
-            folder = harness.folder / f"{number}"
-            (ended,) = processes.run((committing, harness.suite, folder, at))
-            _died(ended, at, f"call {at} of {calls}")
-            acknowledged = [id for (id,) in Ledger(harness.folder / f"{number}.ledger").read()]
-            with harness.fresh(f"{number}") as after:
-                _whole(after, len(acknowledged), f"killed at call {at} of {calls} in commit()")
-
-
-def _died(ended: ProcessEnd, at: int, where: str) -> None:
-    """Check that a process was killed at a call, or ended before it came to that: a client that
-    waits for its server makes some calls more or less each time."""
-    if not ended.killed and (ended.error or ended.result >= at):
-        raise CheckFailed(
-            f"the process should have been killed at {where}, but it ended: "
-            f"{ended.error or 'as usual'}"
-        )
+    for left, where in kill_often(harness, 12, committing):
+        _whole(left, len(_ledger(left.folder).read()), where)
 
 
 def _whole(harness: Harness, acknowledged: int, where: str) -> None:
@@ -136,65 +147,43 @@ def _records(run: Commits) -> dict[str, Any]:
 def a_kill_leaves_records_beside_all_checkpoints_or_none(harness: Harness) -> None:
     """Killed between any two things that record() does: of several questions that were
     asked at once none is there alone."""
-    harness.close()
-    with Processes() as processes:
-        calls = processes.one(recording, harness.suite, harness.folder / "dry", None)
-        for number, at in enumerate(points(harness, calls, 6)):
-            (ended,) = processes.run((recording, harness.suite, harness.folder / f"{number}", at))
-            _died(ended, at, f"call {at} of {calls}")
-            with harness.fresh(f"{number}") as after:
-                recorded = [len(after.pending(f"{step}")) for step in range(3)]
-                assert_that(
-                    recorded in ([0, 0, 0], [1, 1, 1]),
-                    f"killed at call {at} of {calls} in record(): records beside each "
-                    f"checkpoint are {recorded}",
-                )
+    for left, where in kill_often(harness, 6, recording):
+        recorded = [len(left.pending(f"{step}")) for step in range(3)]
+        text = f"{where}: records beside each checkpoint are {recorded}"
+        assert_that(recorded in ([0, 0, 0], [1, 1, 1]), text)
 
 
 def tidying(suite: SaverSource, folder: Path, method: str, given: Any, at: int | None) -> int:
     """Forget or copy; killed at a call inside the checkpointer. How many calls there were."""
-    with Harness(suite, folder, SYNC) as harness, KillAt(at) as kill:
-        getattr(harness.saver, method)(*given)
+    with Harness(suite, folder, SYNC) as harness:
+        script(harness.run())
+        with KillAt(at) as kill:
+            getattr(harness.saver, method)(*given)
     return kill.calls
+
+
+EVERYTHING = [f"{step}" for step in reversed(range(STEPS))]
+TIDYING: Mapping[str, tuple[tuple[Any, ...], tuple[list[str], list[str]]]] = {
+    "prune": ((["t"],), (EVERYTHING[:1], [])),
+    "copy_thread": (("t", "u"), (EVERYTHING, EVERYTHING)),
+    "delete_thread": (("t",), ([], [])),
+}
+"""What is called with what, and what it leaves in the threads "t" and "u"."""
 
 
 @register_check("crash", "durable", "prune", "copy_thread", modes=(SYNC,))
 def forgetting_and_copying_are_whole_when_killed(harness: Harness) -> None:
     """Killed inside prune, copy_thread or delete_thread: all of it was done or nothing, and the
     thread goes on."""
-    harness.close()
-    everything = [f"{step}" for step in reversed(range(STEPS))]
-    work: dict[
-        str, tuple[Any, tuple[list[str], list[str]]]
-    ] = {  # what is called, and what is left in "t" and "u"
-        "prune": ((["t"],), (everything[:1], [])),
-        "copy_thread": (("t", "u"), (everything, everything)),
-        "delete_thread": (("t",), ([], [])),
-    }
-    with Processes() as processes:
-        for method, (given, left) in work.items():
-            calls = processes.one(_tidied, harness.suite, harness.folder / method, method, given)
-            for number, at in enumerate(points(harness, calls, 4)):
-                name, where = f"{method} {number}", f"killed at call {at} of {calls} in {method}()"
-                with harness.fresh(name) as one:
-                    run = one.run()
-                    script(run)
-                (ended,) = processes.run(
-                    (tidying, harness.suite, harness.folder / name, method, given, at)
-                )
-                _died(ended, at, where)
-                with harness.fresh(name) as one:
-                    found = (one.ids("t"), one.ids("u"))
-                    done = "all or nothing of it should be done, but 't' and 'u' hold"
-                    assert_that(found in ((everything, []), left), f"{where}: {done} {found}")
-                    for thread_id, ids in zip("tu", found, strict=True):
-                        one.reads_back(run, ids, thread_id)
-
-
-def _tidied(suite: SaverSource, folder: Path, method: str, given: Any) -> int:
-    with Harness(suite, folder, SYNC) as harness:
-        script(harness.run())
-    return tidying(suite, folder, method, given, None)
+    for method, (given, done) in TIDYING.items():
+        for left, where in kill_often(harness, 4, tidying, method, given):
+            run = Commits(lambda *args: None, left.saver)
+            script(run)
+            found = (left.ids("t"), left.ids("u"))
+            text = "all or nothing of it should be done, but 't' and 'u' hold"
+            assert_that(found in ((EVERYTHING, []), done), f"{where}: {text} {found}")
+            for thread_id, ids in zip("tu", found, strict=True):
+                left.reads_back(run, ids, thread_id)
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -203,12 +192,12 @@ def _tidied(suite: SaverSource, folder: Path, method: str, given: Any) -> int:
 def running(suite: SaverSource, folder: Path, durability: Any, at: int | None) -> int:
     """Run a graph, noting each effect before it is returned; killed at a call inside the
     checkpointer. How many calls there were."""
-    ledger = Ledger(folder.parent / f"{folder.name}.ledger")
+    ledger = _ledger(folder)
     with Harness(suite, folder, SYNC) as harness:
         kill = KillAt(at)
         app = looping(harness.saver, LANES, ledger.note)
         kill.around(harness.saver, *WRITING)
-        app.invoke({"left": ROUNDS, "log": ["start"]}, thread(), durability=durability)
+        app.invoke(START, thread(), durability=durability)
     return kill.calls
 
 
@@ -216,51 +205,24 @@ def running(suite: SaverSource, folder: Path, durability: Any, at: int | None) -
 def a_killed_run_is_resumed_as_if_it_never_stopped(harness: Harness) -> None:
     """Killed anywhere inside the checkpointer: the resumed run ends in the same state, with the
     same history, no effect is missing, and only what was in flight is done again."""
-    harness.close()
-    expected, killed = _unbroken(), 0
-    with Processes() as processes:
-        for durability, in_flight in (("sync", LANES), ("async", 2 * LANES), ("exit", None)):
-            calls = processes.one(
-                running, harness.suite, harness.folder / durability, durability, None
-            )
-            for number, at in enumerate(points(harness, calls, 6 if durability == "sync" else 2)):
-                name = f"{durability} {number}"
-                (ended,) = processes.run(
-                    (running, harness.suite, harness.folder / name, durability, at)
-                )
-                where = f"durability {durability!r}, killed at its call {at} of {calls}"
-                assert_same(ended.error, "", f"{where}: error before that")
-                killed += (
-                    ended.killed
-                )  # threads make a few calls more or less each time, so the last may not come
-                ledger = Ledger(harness.folder / f"{name}.ledger")
-                with harness.fresh(name) as after:
-                    got = _resumed(after, ledger)
-                assert_same(got, expected, f"{where}: state and history, ")
-                check_effects(ledger.read(), in_flight, where)
-    assert_that(
-        killed, "no process was killed: no calls of the checkpointer's methods were counted"
-    )
+    expected = _ended(looping(InMemorySaver(), LANES), START)
+    for durability, in_flight in (("sync", LANES), ("async", 2 * LANES), ("exit", None)):
+        count = 6 if durability == "sync" else 2
+        for left, where in kill_often(harness, count, running, durability):
+            ledger = _ledger(left.folder)
+            app = looping(left.saver, LANES, ledger.note)
+            got = _ended(app, START if left.get() is None else None)
+            assert_same(got, expected, f"{where}: state and history, ")
+            check_effects(ledger.read(), in_flight, where)
 
 
-def _unbroken() -> list[Any]:
-    app = looping(InMemorySaver(), LANES)
-    app.invoke({"left": ROUNDS, "log": ["start"]}, thread())
-    return [app.get_state(thread()).values, _last(app)]
-
-
-def _last(app: Any) -> list[Any]:
-    """What the last checkpoint shows, but its place in the history: durability "exit" keeps only
-    the last ones."""
+def _ended(app: Any, given: Any) -> list[Any]:
+    """The state in which a run ends, and what the last checkpoint shows, but its place in the
+    history: durability "exit" keeps only the last ones."""
+    app.invoke(given, thread())
     rows = shown([*app.get_state_history(thread())][:1])
-    return [{**row, "parent": None, "step": None, "source": None} for row in rows]
-
-
-def _resumed(harness: Harness, ledger: Ledger) -> list[Any]:
-    app = looping(harness.saver, LANES, ledger.note)
-    found = harness.get() is not None
-    app.invoke(None if found else {"left": ROUNDS, "log": ["start"]}, thread())
-    return [app.get_state(thread()).values, _last(app)]
+    rows = [{**row, "parent": None, "step": None, "source": None} for row in rows]
+    return [app.get_state(thread()).values, rows]
 
 
 def check_effects(noted: list[list[Any]], in_flight: int | None, where: str) -> None:

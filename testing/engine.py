@@ -39,8 +39,8 @@ def a_run_leaves_the_same_history_as_in_memory(harness: Harness) -> None:
 
     def script(harness: Harness, saver: Any) -> list[Any]:
         app = looping(saver)
-        result = harness.mode.call(app, "invoke", {"left": 4, "log": ["start"]}, thread())
-        again = harness.mode.call(app, "invoke", {"left": 2}, thread())
+        result = harness.invoke(app, {"left": 4, "log": ["start"]})
+        again = harness.invoke(app, {"left": 2})
         return [result, again, shown(history(harness, app)), shown(history(harness, app, limit=3))]
 
     as_in_memory(harness, script)
@@ -52,11 +52,11 @@ def durabilities_end_in_the_same_state(harness: Harness) -> None:
     app = looping(harness.saver)
     for durability in ("sync", "async", "exit"):
         config = thread(durability)
-        harness.mode.call(app, "invoke", {"left": 3, "log": []}, config, durability=durability)
+        harness.invoke(app, {"left": 3, "log": []}, config, durability=durability)
     harness.reopen()
     app = looping(harness.saver)
     states = [
-        harness.mode.call(app, "get_state", thread(each)) for each in ("sync", "async", "exit")
+        harness.state(app, thread(each)) for each in ("sync", "async", "exit")
     ]
     for each, durability in zip(states, ("sync", "async", "exit"), strict=True):
         assert_same(
@@ -76,17 +76,17 @@ def a_paused_run_is_answered_after_the_saver_was_opened_again(harness: Harness) 
     def script(harness: Harness, saver: Any, reopen: bool) -> list[Any]:
         seen: list[Any] = []
         app = asking(saver, lambda *words: noted.append(words))
-        harness.mode.call(app, "invoke", {"log": []}, thread())
+        harness.invoke(app, {"log": []})
         for turn in range(3):
             if reopen:
                 harness.reopen()
                 app = asking(harness.saver, lambda *words: noted.append(words))
-            state = harness.mode.call(app, "get_state", thread(), subgraphs=True)
+            state = harness.state(app, subgraphs=True)
             seen.append(
                 (state.next, sorted(repr(each.value) for each in state.interrupts), state.values)
             )
             if state.next:
-                harness.mode.call(app, "invoke", answers(app, (turn,), harness.mode), thread())
+                harness.invoke(app, answers(app, (turn,), harness.mode), thread())
         return [seen, shown(history(harness, app)), sorted(noted, key=repr)]
 
     expected = script(harness, InMemorySaver(), False)
@@ -123,7 +123,7 @@ def a_resume_runs_only_what_failed(harness: Harness) -> None:
     assert_raises(ValueError, harness.mode.call, build(), "invoke", {"log": []}, thread())
     harness.reopen()
     app = build()
-    state = harness.mode.call(app, "get_state", thread())
+    state = harness.state(app)
     told = {task.name: str(task.error) for task in state.tasks if task.error}
     assert_that(
         "b" in told and "out of order" in told["b"],
@@ -131,7 +131,7 @@ def a_resume_runs_only_what_failed(harness: Harness) -> None:
     )
     before, broken[0] = sorted(ran), False
     ran.clear()
-    result = harness.mode.call(app, "invoke", None, thread())
+    result = harness.invoke(app, None)
     assert_same(sorted(before + ran), ["a", "b", "b", "c"], "which nodes ran in both calls")
     assert_same(result["log"], [("a",), ("b",), ("c",)], "log, in path order")
 
@@ -143,17 +143,17 @@ def forks_and_edits_never_touch_the_past(harness: Harness) -> None:
 
     def script(harness: Harness, saver: Any) -> list[Any]:
         app = looping(saver)
-        harness.mode.call(app, "invoke", {"left": 3, "log": []}, thread())
+        harness.invoke(app, {"left": 3, "log": []})
         old = history(harness, app)
         kept = [each.values for each in old]
         past = next(each for each in old if each.metadata["step"] == 2)
         fork = harness.mode.call(
             app, "update_state", past.config, {"log": ["edited"], "left": 1}, as_node="gather"
         )
-        edited = harness.mode.call(app, "get_state", fork).values
-        result = harness.mode.call(app, "invoke", None, fork)
-        replayed = harness.mode.call(app, "invoke", None, old[-3].config)
-        again = [harness.mode.call(app, "get_state", each.config).values for each in old]
+        edited = harness.state(app, fork).values
+        result = harness.invoke(app, None, fork)
+        replayed = harness.invoke(app, None, old[-3].config)
+        again = [harness.state(app, each.config).values for each in old]
         assert_same(again, kept, "values of the old branch after the fork")
         return [edited, result, replayed, shown(history(harness, app))]
 
@@ -165,12 +165,12 @@ def nested_graphs_keep_their_own_threads(harness: Harness) -> None:
     """A nested graph's checkpoints lie in a namespace of their own, found by the parent's and gone
     with its thread."""
     app = asking(harness.saver)
-    harness.mode.call(app, "invoke", {"log": []}, thread())
+    harness.invoke(app, {"log": []})
     places = {
         found.config["configurable"]["checkpoint_ns"].split(":")[0] for found in harness.listed("t")
     }
     assert_same(places, {"", "nested"}, "namespaces of the thread, without their task ids")
-    state = harness.mode.call(app, "get_state", thread(), subgraphs=True)
+    state = harness.state(app, subgraphs=True)
     inner = next(task.state for task in state.tasks if task.name == "nested")
     assert_same(inner.values["log"], ["before"], "log of the nested graph while it waits")
     harness.call("delete_thread", "t")
@@ -183,11 +183,9 @@ def threads_in_turn_do_not_mix(harness: Harness) -> None:
     app = appending(harness.saver, "x")
     for turn in range(3):
         for name in ("a", "b", "a b"):
-            harness.mode.call(
-                app, "invoke", {"left": turn + len(name), "log": [name]}, thread(name)
-            )
+            harness.invoke(app, {"left": turn + len(name), "log": [name]}, thread(name))
     for name in ("a", "b", "a b"):
-        log = harness.mode.call(app, "get_state", thread(name)).values["log"]
+        log = harness.state(app, thread(name)).values["log"]
         expected = [each for turn in range(3) for each in [name, *["x"] * (turn + len(name))]]
         assert_same(log, expected, f"log of thread {name!r}")
 
@@ -210,14 +208,12 @@ def a_call_that_is_delivered_twice_is_one_run(harness: Harness) -> None:
     others went on."""
     config = {**thread(), "run_id": "delivery-1"}
     app = appending(harness.saver, "x")
-    first = harness.mode.call(app, "invoke", {"left": 2, "log": ["one"]}, config)
+    first = harness.invoke(app, {"left": 2, "log": ["one"]}, config)
     harness.reopen()
     app = appending(harness.saver, "x")
-    again = harness.mode.call(app, "invoke", {"left": 2, "log": ["one"]}, config)
+    again = harness.invoke(app, {"left": 2, "log": ["one"]}, config)
     assert_same(again, first, "what the second delivery returns")
-    result = harness.mode.call(
-        app, "invoke", {"left": 1, "log": ["two"]}, {**thread(), "run_id": "delivery-2"}
-    )
+    result = harness.invoke(app, {"left": 1, "log": ["two"]}, {**thread(), "run_id": "delivery-2"})
     assert_same(
         result["log"], ["one", "x", "x", "two", "x"], "log after a call that is another run"
     )
@@ -233,8 +229,8 @@ def commands_and_answers_of_any_value_are_kept(harness: Harness) -> None:
         graph.add_node("ask", _ask)
         graph.add_edge(START, "ask")
         app = graph.compile(checkpointer=harness.saver)
-        harness.mode.call(app, "invoke", {"log": []}, thread(name))
-        result = harness.mode.call(app, "invoke", Command(resume=answer), thread(name))
+        harness.invoke(app, {"log": []}, thread(name))
+        result = harness.invoke(app, Command(resume=answer), thread(name))
         assert_same(result["log"], [("answer", answer)], f"log after the answer {answer!r}")
 
 

@@ -26,6 +26,7 @@ from ..checkpoint.base import (
     coordinates,
 )
 from .asserts import ASYNC, CheckFailed, assert_same
+from .graphs import thread
 
 TS = "2024-01-01T00:00:00+00:00"
 
@@ -174,6 +175,14 @@ class Harness:
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the checkpointer, in this mode."""
         return self.mode.call(self.saver, method, *args, **kwargs)
+
+    def invoke(self, app: Any, given: Any, config: Any = None, **options: Any) -> Any:
+        """Call a graph in this mode, by default on thread "t"."""
+        return self.mode.call(app, "invoke", given, config or thread(), **options)
+
+    def state(self, app: Any, config: Any = None, **options: Any) -> Any:
+        """The state of a graph's thread, by default of "t"."""
+        return self.mode.call(app, "get_state", config or thread(), **options)
 
     def record(self, expected: Expected | None, writes: Mapping[str, Any]) -> Any:
         """Record what tasks have left beside checkpoints of thread "t"."""

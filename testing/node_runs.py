@@ -5,8 +5,7 @@ The node runs in its own graph, so its edges and routers run too; the graph stop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -25,9 +24,10 @@ from ..pregel.run.run import Run
 from ..pregel.steps import Steps, arun_steps, run_steps
 from ..pregel.task.observers import EngineObserver, add_observer
 from ..pregel.task.task import Task
-from ..pregel.types import Command, Interrupt, Overwrite, RunnableConfig, Send, StateSnapshot
+from ..pregel.types import Command, Interrupt, Overwrite, Send, StateSnapshot
 from .answers import AnswerBook, Answers
 from .fakes import change_nodes, find_node
+from .origins import thread_for
 from .thread_reader import destinations
 
 
@@ -106,8 +106,7 @@ def run_node(
     >>> run_node(app, "double", {"n": 4}).update
     {'n': 8}
     """
-    stage = _Stage(app, node, answers, retry)
-    stage.prepare(config, store, context)
+    stage = _Stage(app, node, answers, config, context, store, retry)
     return run_steps(stage.run(state, sent, stage.app.invoke))
 
 
@@ -124,8 +123,7 @@ async def arun_node(
     retry: bool = False,
 ) -> NodeRun:
     """`run_node` for coroutines; also for nodes that are async only."""
-    stage = _Stage(app, node, answers, retry)
-    stage.prepare(config, store, context)
+    stage = _Stage(app, node, answers, config, context, store, retry)
     return await arun_steps(stage.run(state, sent, stage.app.ainvoke))
 
 
@@ -137,9 +135,19 @@ class _Stage(EngineObserver):
         thread: the config of its calls.
         options: of its calls.
         events: what was sent to the stream writer.
+        returned: what the node's function has returned.
     """
 
-    def __init__(self, app: Pregel, path: str, answers: Answers, retry: bool) -> None:
+    def __init__(
+        self,
+        app: Pregel,
+        path: str,
+        answers: Answers,
+        config: Mapping[str, Any] | None,
+        context: Any,
+        store: Any,
+        retry: bool,
+    ) -> None:
         found, self.node = find_node(app, path)
         if self.node not in found.program.scope.triggers:
             raise TypeError(
@@ -148,37 +156,41 @@ class _Stage(EngineObserver):
             )
         alone = _run_alone(found.program.nodes[self.node], retry, self.note)
         program = change_nodes(found.program, {self.node: alone})
-        self.app = found.copy({"program": program, "checkpointer": InMemorySaver()})
+        changed = {"program": program, "checkpointer": InMemorySaver()}
+        self.app = found.copy(changed if store is None else {**changed, "store": store})
         self.app.interrupt_before = self.app.interrupt_after = ()
         self.answers = AnswerBook(answers)
-        self.thread: RunnableConfig = {}
         self.thread_id = f"{self.node} alone, {uuid4()}"
-        self.options: dict[str, Any] = {"stream_mode": "custom", "interrupt_after": [self.node]}
+        self.thread = thread_for(found.program, config, self.thread_id)
+        self.options: dict[str, Any] = {
+            "stream_mode": "custom",
+            "interrupt_after": [self.node],
+            "context": context,
+        }
         self.events: list[Any] = []
-        self.snapshot: StateSnapshot | None = None
         self.returned: Any = None
         self.task: Task | None = None
         self._run: RunInfo | None = None
-
-    def prepare(self, config: Mapping[str, Any] | None, store: Any, context: Any) -> None:
-        """Take the test's config, store and context."""
-        self.options["context"] = context
-        if store is not None:
-            self.app = self.app.copy({"store": store})
-        given = dict(config or {})
-        configurable = {**given.get("configurable", {}), "thread_id": self.thread_id}
-        self.thread = {**given, "configurable": configurable}  # type: ignore[typeddict-item]
 
     def run(self, state: Any, sent: Any, call: Callable[..., Any]) -> Steps[NodeRun]:
         """Run the node with this state, and give what was seen."""
         goto = self.node if sent is MISSING else Send(self.node, sent)
         given: Command | None = Command(update=self._update_of(state), goto=goto)
-        with self.listen():
+        remove = add_observer(self)
+        try:
             while given is not None:
-                with self.parent_command():
+                try:
                     self.events += yield call(given, self.thread, **self.options)
-                given = self.go_on(self.app.get_state(self.thread))
-        return self.result()
+                except Exception:
+                    # A command to the graph around the node's own ends the run here.
+                    if self.task is None or not isinstance(self.task.error, ParentCommand):
+                        raise
+                snapshot = self.app.get_state(self.thread)
+                given = self.answers.answer(snapshot.interrupts) if snapshot.interrupts else None
+        finally:
+            remove()
+        self.answers.check_asked(snapshot.interrupts)
+        return self.result(snapshot)
 
     def _update_of(self, state: Any) -> Any:
         """An update that leaves nothing but this state."""
@@ -202,23 +214,6 @@ class _Stage(EngineObserver):
             for key, value in items
         }
 
-    def go_on(self, snapshot: StateSnapshot) -> Command | None:
-        """What answers the questions of the node; None if it is done, or nobody answers."""
-        self.snapshot = snapshot
-        given = self.answers.answer(snapshot.interrupts) if snapshot.interrupts else None
-        if given is None:
-            self.answers.check_asked(snapshot.interrupts)
-        return given
-
-    @contextmanager
-    def listen(self) -> Iterator[None]:
-        """See what the node does."""
-        remove = add_observer(self)
-        try:
-            yield
-        finally:
-            remove()
-
     def see_run(self, info: RunInfo, run: Run) -> None:
         """The run of the graph that the node is in."""
         if info.thread_id == self.thread_id and info.ns == "":
@@ -233,30 +228,20 @@ class _Stage(EngineObserver):
         """What the node's function has returned."""
         self.returned = result
 
-    @contextmanager
-    def parent_command(self) -> Iterator[None]:
-        """End in peace where the node sends a command to the graph around its own."""
-        try:
-            yield
-        except Exception:
-            if self.task is None or not isinstance(self.task.error, ParentCommand):
-                raise
-
-    def result(self) -> NodeRun:
+    def result(self, snapshot: StateSnapshot) -> NodeRun:
         """What was seen."""
-        task, snapshot = self.task, self.snapshot
-        assert task is not None and snapshot is not None  # it has run, or has raised
+        task = self.task
+        assert task is not None  # it has run, or has raised
         ended = task.error is None and not task.paused
+        writes = task.writes if ended else ()
         if isinstance(task.error, ParentCommand):
             self.returned = task.error.command
-        writes = tuple(task.writes) if ended else ()
         keys = self.app.program.scope.keys
-        goto = tuple(destinations(writes)) if ended else ()
         return NodeRun(
             self.node,
             self.returned,
             tuple(pair for pair in writes if pair[0] in keys),
-            goto,
+            tuple(destinations(writes)) if ended else (),
             snapshot.interrupts,
             snapshot.values,
             tuple(self.events),

@@ -87,10 +87,11 @@ def find_ended(seen: View, found: CheckpointTuple) -> Container[str]:
     return ended
 
 
-def one_at_a_time(program: Program) -> Mapping[str, Any]:
-    """The config with which a graph takes the same steps whenever it runs: else their order may
-    depend on how long its tasks take."""
-    return {"max_concurrency": 1} if has_ready(program) else {}
+def thread_for(program: Program, config: Mapping[str, Any] | None, thread_id: str) -> Any:
+    """The config of a thread for a test. A graph takes the same steps whenever it runs; with
+    schedule="ready" their order would depend on how long its tasks take."""
+    given = {**({"max_concurrency": 1} if has_ready(program) else {}), **(config or {})}
+    return {**given, "configurable": {**given.get("configurable", {}), "thread_id": thread_id}}
 
 
 def has_ready(program: Program) -> bool:

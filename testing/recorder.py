@@ -27,7 +27,7 @@ from .answers import OPEN, AnswerBook, Answers, RecordedAnswers
 from .asserts import CheckFailed
 from .comparing import Difference, find_difference, hide_ids, rename_ids
 from .fakes import find_node, replace
-from .origins import one_at_a_time
+from .origins import thread_for
 from .recorded_order import RecordedOrder, in_recorded_order
 from .recording import RecordedRun, RecordedTask, Recording
 from .thread_reader import ThreadError, destinations, read_thread
@@ -179,10 +179,7 @@ class Stage:
         self._options = {**options, "context": context, "version": "v2", "durability": "sync"}
         self.saver = _PostingSaver(serde=app.serde)
         self.app: Pregel = app.copy({"checkpointer": self.saver})
-        given = dict(config or {})
-        configurable = {**given.get("configurable", {}), "thread_id": str(uuid4())}
-        ordered = one_at_a_time(app.program)
-        self.thread: RunnableConfig = {**ordered, **given, "configurable": configurable}  # type: ignore[typeddict-item]
+        self.thread: RunnableConfig = thread_for(app.program, config, str(uuid4()))
         self.interrupts: tuple[Interrupt, ...] = ()
 
     def invoke(self, given: Any) -> Any:

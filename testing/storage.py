@@ -61,8 +61,8 @@ def a_run_under_a_clock_that_jumps_ends_as_any_other(harness: Harness) -> None:
     for number in range(3 * harness.scale):
         config = thread(f"{number}")
         with wrong_clock(harness.random):
-            harness.mode.call(app, "invoke", {"left": 3, "log": []}, config)
-            again = harness.mode.call(app, "get_state", config)
+            harness.invoke(app, {"left": 3, "log": []}, config)
+            again = harness.state(app, config)
         assert_same(again.values, expected, f"state of run {number}")
         steps = [
             each.metadata["step"] for each in harness.mode.items(app, "get_state_history", config)

@@ -29,7 +29,7 @@ from ..pregel.types import Command, Interrupt
 from .answers import AnswerBook, Answers, RecordedAnswers
 from .asserts import CheckFailed
 from .comparing import find_difference
-from .origins import has_ready, one_at_a_time
+from .origins import has_ready, thread_for
 from .recording import Recording
 from .thread_reader import ThreadError, read_thread
 
@@ -202,9 +202,7 @@ class _Trials:
         self.app = app
         self.input = input
         self.context = context
-        given = dict(config or {})
-        configurable = {**given.get("configurable", {}), "thread_id": "survives"}
-        self.thread: Any = {**one_at_a_time(app.program), **given, "configurable": configurable}
+        self.thread: Any = thread_for(app.program, config, "survives")
         self.forget: Callable[[], Sequence[Any]] = tuple
         self.is_async = is_async(app.program)
         self.stored: list[str] = []

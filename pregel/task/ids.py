@@ -77,8 +77,18 @@ def call_id(parent: Scheduled, node: CompiledNode, digest: str) -> str:
     Args:
         digest: of the arguments.
     """
-    kind = f"{node.name}\0{node.identity}\0{digest}"
-    return _hash(f"{parent.id}\0{kind}\0{parent.current.count_call(kind)}")
+    kind = call_kind(node, digest)
+    return numbered_call_id(parent.id, kind, parent.current.count_call(kind))
+
+
+def call_kind(node: CompiledNode, digest: str) -> str:
+    """What equal calls have in common: the function and the arguments."""
+    return f"{node.name}\0{node.identity}\0{digest}"
+
+
+def numbered_call_id(task_id: str, kind: str, number: int) -> str:
+    """The id of the call of a task that so many equal ones came before."""
+    return _hash(f"{task_id}\0{kind}\0{number}")
 
 
 def effect_id(task_id: str, kind: str, key: str) -> str:

@@ -104,7 +104,7 @@ def test_trials_are_kept_in_a_file_and_asked_there(folder):
         [kept] = saver.threads(filter={"whatif_of": "t3"})
     done = lab(folder, "why", "shop_of_test.py:app", "price", "--db", "kept.db", "--thread", kept, "--report", "why.html")
     assert done.stdout.startswith("price = 54: step 2, charge\n")
-    assert "<li>price = 54: step 2, charge<br>" in (folder / "why.html").read_text()
+    assert "<pre>price = 54: step 2, charge\n" in (folder / "why.html").read_text()
 
 
 def test_threads_are_chosen_by_how_they_stand_and_by_time(folder):

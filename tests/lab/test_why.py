@@ -108,7 +108,7 @@ def test_a_missing_value_names_the_nearest():
 def test_the_tree_is_drawn():
     told = why(start(make(steps=1)), THREAD, "total")
     assert str(told).splitlines()[:2] == ["total = 0: step 2, b", "  b: {'n': 1, 'items': [0], 'note': {'by': 'a', 'at': '0'}} → {'total': 0}"]
-    assert "<li>total = 0: step 2, b" in told._repr_mimebundle_()["text/html"]
+    assert repr(told).startswith("total = 0: step 2, b")
 
 
 def fan():
