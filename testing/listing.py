@@ -187,9 +187,16 @@ VALUES: tuple[Any, ...] = (
 )
 
 
-def found(harness: Harness, wanted: dict[str, Any], **options: Any) -> list[str]:
-    """The checkpoints that a search among all threads gives."""
-    return harness.ids(None, filter=wanted, **options)
+def finds(
+    harness: Harness,
+    expected: list[str],
+    limit: int | None = None,
+    before: Any = None,
+    **wanted: Any,
+) -> None:
+    """Check which checkpoints a search among all threads gives."""
+    got = harness.ids(None, filter=wanted, limit=limit, before=before)
+    assert_same(got, expected, f"list(None, filter={wanted!r:.80}, limit={limit}, before={before})")
 
 
 @register_check("list")
@@ -208,9 +215,9 @@ def a_search_finds_all_values_that_are_equal(harness: Harness) -> None:
                 for number, each in reversed([*enumerate(VALUES)])
                 if each == value and wanted.get("other", number % 3) == number % 3
             ]
-            assert_same(found(harness, wanted), expected, f"list(None, filter={wanted!r:.80})")
-    assert_same(found(harness, {"value": "nobody"}), [], "list() of what nobody has")
-    assert_same(found(harness, {"absent": None}), [], "list() of a key that is absent")
+            finds(harness, expected, **wanted)
+    finds(harness, [], value="nobody")
+    finds(harness, [], absent=None)
 
 
 @register_check("list")
@@ -220,16 +227,16 @@ def a_search_finds_what_a_thread_was_and_is(harness: Harness) -> None:
         said: dict[str, Any] = {} if user is None else {"user": user}
         harness.put(id, ns=ns, **said)
         harness.put(f"u{id}", thread="u", user=f"{user}")
-    assert_same(found(harness, {"user": "ann"}), ["u2", "2", "u0", "0"], "list() of 'ann'")
-    assert_same(found(harness, {"user": "bob"}), ["u1", "1"], "list() of 'bob'")
+    finds(harness, ["u2", "2", "u0", "0"], user="ann")
+    finds(harness, ["u1", "1"], user="bob")
     harness.put("1", user="eve")
     harness.reopen()
-    assert_same(found(harness, {"user": "bob"}), ["u1"], "list() of 'bob' once it was put anew")
-    assert_same(found(harness, {"user": "eve"}), ["1"], "list() of 'eve'")
+    finds(harness, ["u1"], user="bob")
+    finds(harness, ["1"], user="eve")
     harness.call("delete_thread", "t")
-    assert_same(found(harness, {"user": "ann"}), ["u2", "u0"], "list() once a thread is deleted")
+    finds(harness, ["u2", "u0"], user="ann")
     harness.put("0", user="ann")
-    assert_same(found(harness, {"user": "ann"}), ["0", "u2", "u0"], "list() once it is back")
+    finds(harness, ["0", "u2", "u0"], user="ann")
 
 
 @register_check("prune", "prune", "copy_thread", "delete_for_runs")
@@ -238,15 +245,15 @@ def a_search_follows_what_is_forgotten_and_copied(harness: Harness) -> None:
     for step in range(6):
         harness.put(f"{step}", user=f"user {step // 2}", run_id=f"r{step}", step=step)
     harness.call("copy_thread", "t", "copy")
-    assert_same(found(harness, {"user": "user 0"}), ["1", "0", "1", "0"], "list() with a copy")
+    finds(harness, ["1", "0", "1", "0"], user="user 0")
     harness.call("prune", ["t"], keep_last=3)
     harness.reopen()
-    assert_same(found(harness, {"user": "user 0"}), ["1", "0"], "list() of what was pruned")
-    assert_same(found(harness, {"user": "user 1"}), ["3", "2", "3"], "list() of what is left")
+    finds(harness, ["1", "0"], user="user 0")
+    finds(harness, ["3", "2", "3"], user="user 1")
     harness.call("delete_for_runs", ["r3"])
-    assert_same(found(harness, {"user": "user 1"}), ["2"], "list() once a run is deleted")
+    finds(harness, ["2"], user="user 1")
     harness.put("next", user="user 1", thread="copy")
-    assert_same(found(harness, {"user": "user 1"}), ["next", "2"], "list() once the copy went on")
+    finds(harness, ["next", "2"], user="user 1")
 
 
 @register_check("list")
@@ -255,14 +262,14 @@ def a_search_gives_pages_of_what_fits(harness: Harness) -> None:
     for number in range(60):
         harness.put(f"{number}", thread=f"t{number % 40}", team="odd" if number % 2 else "even")
     odd = [f"{number}" for number in reversed(range(60)) if number % 2]
-    assert_same(found(harness, {"team": "odd"}), odd, "list()")
-    assert_same(found(harness, {"team": "odd"}, limit=7), odd[:7], "list(limit=7)")
+    finds(harness, odd, team="odd")
+    finds(harness, odd[:7], limit=7, team="odd")
     before = harness.at("39", thread="t39")
     after = [id for id in odd if int(id) < 39]
-    assert_same(found(harness, {"team": "odd"}, before=before), after, "list(before)")
+    finds(harness, after, before=before, team="odd")
     # A checkpoint that does not fit may be named, too.
     other: Any = {"configurable": {"checkpoint_id": "38"}}
-    assert_same(found(harness, {"team": "odd"}, before=other), after, "list(before without thread)")
+    finds(harness, after, before=other, team="odd")
 
 
 @register_check("list", modes=(SYNC,))

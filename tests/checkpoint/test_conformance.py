@@ -466,12 +466,12 @@ class ClaimsBlindly(InMemorySaver):
         return super().record(where, None, writes)
 
 
-@caught_by("what_is_recorded_elsewhere_counts_beside_the_head")
+@caught_by("only_one_run_may_bring_an_answer")
 class CountsWhereItStands(InMemorySaver):
     """What is recorded beside an earlier checkpoint leaves the head as it was."""
 
     def record(self, where, expected, writes):
-        return super().record(where, None, writes)
+        return super().record(where, expected if expected and expected.head in writes else None, writes)
 
 
 @caught_by("a_kill_leaves_records_beside_all_checkpoints_or_none")
