@@ -16,7 +16,7 @@ COMMANDS: Final = {
     "run": ("cli.run_command", "run a graph and print its result as JSON"),
     "resume": ("cli.run_command", "answer a thread's questions, or continue after a failure"),
     "draw": ("visualize.command", "draw a graph, as text or into a file"),
-    "report": ("visualize.render.report_command", "write the history of a thread as one HTML page"),
+    "report": ("visualize.render.report", "write the history of a thread as one HTML page"),
     "pytest": ("cli.pytest_command", "write a test that replays a stored thread"),
     "lab": ("lab.command", "run stored threads again with one thing changed, or ask why"),
     "threads": ("checkpoint.command", "list the threads of a database, most recently used first"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +21,7 @@ from .fold import FittedGraph, fit
 from .image import as_image
 from .labels import to_plain_data
 from .layout.pixels import arrange
+from .markup import fill
 from .mermaid import MermaidStyle, draw_mermaid
 from .model import Direction, GraphEdge, GraphModel, GraphNode
 from .page import draw_html
@@ -313,7 +313,7 @@ def _as_text(drawing: Drawing, remark: str) -> str:
 
 
 def _as_image(drawing: Drawing, remark: str) -> str:
-    said = f"<pre>{escape(remark)}</pre>" if remark else ""
+    said = fill("<pre>{}</pre>", remark) if remark else ""
     return said + as_image(drawing._svg, repr(drawing))
 
 

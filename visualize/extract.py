@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from inspect import getattr_static
 from types import FunctionType, MethodType
-from typing import Protocol, TypeGuard, get_args
+from typing import Protocol, TypeGuard, TypeVar, get_args
 
 from networkx.algorithms.traversal import breadth_first_search
 
@@ -63,27 +63,24 @@ def extract(app: CompiledGraph, xray: bool | int = False) -> GraphModel:
         raise ValueError(f"xray must be False, True or a number of levels, got {xray!r}")
     found = _Extraction()
     found.add_graph(app, "", levels, (app.program,))
-    nodes = group((node.kind == "cluster", _draw_node(node)) for node in found.nodes)
+    nodes = group((node.kind == "cluster", _show_label(node)) for node in found.nodes)
     model = GraphModel(
         visible(app.program.name),
         nodes[False],
-        map(_draw_edge, _merge(found.edges)),
+        map(_show_label, _merge(found.edges)),
         nodes.get(True, ()),
     )
     _mark_unreached(model)
     return model
 
 
-def _draw_edge(edge: GraphEdge) -> GraphEdge:
-    """Return the edge with a printable label; usually the same edge (benchmark P39-graph)."""
-    label = visible(edge.label) if edge.label else ""
-    return edge if label == edge.label else edge._replace(label=label)
+Part = TypeVar("Part", GraphNode, GraphEdge)
 
 
-def _draw_node(node: GraphNode) -> GraphNode:
-    """Return the node with a printable label."""
-    label = visible(node.label)
-    return node if label == node.label else node._replace(label=label)
+def _show_label(part: Part) -> Part:
+    """Return the part with a printable label; usually the same (benchmark P39-graph)."""
+    label = visible(part.label)
+    return part if label == part.label else part._replace(label=label)
 
 
 def _mark_unreached(model: GraphModel) -> None:

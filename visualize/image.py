@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from html import escape
 
 from .assets import read_asset
+from .markup import Markup, fill
 
 _AUTO = re.compile(r'<svg [^>]*class="[^"]*\b(sg-auto-[0-9a-f]{8})"')
 _SIZE = re.compile(r'<svg [^>]*\bwidth="([\d.]+)" height="([\d.]+)"')
@@ -33,4 +33,5 @@ def as_image(svg: str, alt: str) -> str:
     # jump.
     room = f' width="{float(size[1]):.0f}" style="max-width:100%;height:auto"' if size else ""
     data = b64encode(svg.encode()).decode()
-    return f'<img alt="{escape(alt)}"{room} src="data:image/svg+xml;base64,{data}"/>'
+    form = '<img alt="{}"{} src="data:image/svg+xml;base64,{}"/>'
+    return fill(form, alt, Markup(room), data)

@@ -4,15 +4,15 @@ of the symbols that occur. It loads nothing, and its script uses only the pictur
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from html import escape
-from typing import cast, get_args
+from collections.abc import Iterable, Iterator
+from typing import Any, cast, get_args
 
 from .assets import read_asset
 from .labels import EDGE_KINDS, NODE_KINDS, tell_join, traits
 from .layout.geometry import Box, GraphLayout, Route
 from .layout.measure import node_size
-from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, NodeKind, Role
+from .markup import Markup, fill
+from .model import EdgeKind, GraphEdge, GraphModel, GraphNode, Role
 from .svg import draw_svg
 from .theme import DARK, LIGHT, Theme
 
@@ -23,41 +23,32 @@ def draw_html(model: GraphModel, svg: str, theme: Theme = "auto") -> str:
     Args:
         svg: the drawing of the model, in the same theme.
     """
-    legend = "".join(
-        f"<li>{sample}<span>{escape(text)}</span></li>" for sample, text in _legend(model, theme)
-    )
-    return draw_page(model.name, _counts(model), svg, theme, legend)
+    samples = [
+        fill("<li>{}<span>{}</span></li>", Markup(sample), text)
+        for sample, text in _legend(model, theme)
+    ]
+    return draw_page(model.name, _counts(model), svg, theme, samples)
 
 
-def draw_page(name: str, facts: str, svg: str, theme: Theme, legend: str = "") -> str:
+def draw_page(
+    name: str, facts: str, svg: str, theme: Theme, legend: Iterable[Markup] = ()
+) -> Markup:
     """Return the page of any drawing, with its facts beside its name."""
-    name = escape(name)
-    chosen = "" if theme == "auto" else f' data-theme="{theme}"'
-    switch = '<button id="theme" title="light or dark">theme</button>' if theme == "auto" else ""
-    return f"""<!doctype html>
-<html lang="en"{chosen}>
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<title>{name}</title>
-<style>{_colours()}
-{read_asset("page.css")}</style>
-</head>
-<body>
-<header><h1>{name}</h1><p>{escape(facts)}</p>
-<nav><button id="out" title="smaller (-)">&minus;</button><button id="fit"
- title="show all (0)">fit</button><button id="in"
- title="larger (+)">+</button>{switch}</nav></header>
-<main id="view">
-{svg}</main>
-<aside><ul>{legend}</ul></aside>
-<script>
-{read_asset("page.js")}</script>
-</body>
-</html>
-"""
+    follows = theme == "auto"
+    return fill(
+        read_asset("page.html"),
+        chosen=Markup("" if follows else f' data-theme="{theme}"'),
+        name=name,
+        style=Markup(f"{_colours()}\n{read_asset('page.css')}"),
+        facts=facts,
+        switch=_SWITCH if follows else "",
+        svg=Markup(svg),
+        legend=legend,
+        script=Markup(read_asset("page.js")),
+    )
+
+
+_SWITCH = Markup('<button id="theme" title="light or dark">theme</button>')
 
 
 def _counts(model: GraphModel) -> str:
@@ -91,21 +82,16 @@ _WIDE, _HIGH = 70.0, 40.0
 
 
 def _sample_node(trait: str, theme: Theme, label: str = "") -> str:
-    kind: NodeKind = "node"
-    if trait in ("subgraph", "join", "unknown"):
-        kind = cast(NodeKind, trait)
-    if trait == "unknown":
-        label = "any"
-    node = GraphNode(
-        "",
-        label,
-        kind,
-        deferred=trait == "deferred",
-        handler=trait == "handler",
-        before=trait == "breakpoint",
-        reached=trait != "unreached",
-        roles=(cast(Role, trait),) if trait in get_args(Role) else (),
-    )
+    shown: dict[str, Any] = {
+        "subgraph": {"kind": "subgraph"},
+        "join": {"kind": "join"},
+        "unknown": {"kind": "unknown", "label": "any"},
+        "breakpoint": {"before": True},
+        "unreached": {"reached": False},
+        **{role: {"roles": (role,)} for role in get_args(Role)},
+    }
+    more = shown.get(trait) or ({trait: True} if trait in GraphNode._fields else {})
+    node = GraphNode("", label)._replace(**more)
     width, height = min(node_size(node).width, 52), min(node_size(node).height, 28)
     box = Box("", (_WIDE - width) / 2, (_HIGH - height) / 2, width, height)
     return _sample(GraphModel("", (node,), ()), GraphLayout(_WIDE, _HIGH, {"": box}, {}, ()), theme)

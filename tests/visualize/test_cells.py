@@ -9,11 +9,16 @@ from example_graphs import DRAWN
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stategraph.visualize.layout.cells import CellSizes, TooWideError, arrange_cells
+from stategraph.visualize.layout.cells import (
+    CellSizes,
+    LevelRun,
+    TooWideError,
+    arrange_cells,
+    assign_tracks,
+)
 from stategraph.visualize.layout.geometry import GraphLayout
 from stategraph.visualize.layout.measure import Size
 from stategraph.visualize.layout.pixels import arrange
-from stategraph.visualize.layout.tracks import LevelRun, assign_tracks
 from stategraph.visualize.model import GraphModel
 
 FLAT = [

@@ -10,10 +10,9 @@ from kit.random_graphs import graphs
 
 import stategraph
 from stategraph.visualize.fold import MOST_ENDS, fit, mark_ends
-from stategraph.visualize.layout.geometry import Box, GraphLayout
+from stategraph.visualize.layout.geometry import TALLEST, Box, GraphLayout
 from stategraph.visualize.layout.measure import node_size
 from stategraph.visualize.layout.pixels import arrange
-from stategraph.visualize.layout.wrap import TALLEST
 from stategraph.visualize.model import GraphEdge, GraphModel, GraphNode
 from stategraph.visualize.svg import draw_svg
 

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 
 from stategraph.visualize.layout.columns import assign_columns
 from stategraph.visualize.layout.geometry import Box, Route
-from stategraph.visualize.layout.grid import GridItem, GridLink, build_grid, places
-from stategraph.visualize.layout.layers import assign_layers, find_loops, find_returns
+from stategraph.visualize.layout.grid import (
+    GridItem,
+    GridLink,
+    assign_layers,
+    build_grid,
+    find_loops,
+    find_returns,
+    places,
+)
 from stategraph.visualize.layout.measure import (
     FONT,
     LONGEST,
@@ -20,7 +27,7 @@ from stategraph.visualize.layout.measure import (
     text_width,
 )
 from stategraph.visualize.layout.order import count_crossings, order_rows
-from stategraph.visualize.layout.ports import border_y, spread
+from stategraph.visualize.layout.routes import border_y, spread
 from stategraph.visualize.model import GraphEdge, GraphNode
 
 COUNT = 12

@@ -43,12 +43,10 @@ from stategraph import (
 )
 from stategraph.visualize.extract import extract
 from stategraph.visualize.labels import TIMES
-from stategraph.visualize.live import run_events
 from stategraph.visualize.live import view as live_view
-from stategraph.visualize.live.progress import Progress
-from stategraph.visualize.live.tally import TaskEnded, TaskStarted
+from stategraph.visualize.live.calls import awatch, watch
+from stategraph.visualize.live.progress import Progress, TaskEnded, TaskStarted
 from stategraph.visualize.live.view import PERIOD
-from stategraph.visualize.live.watch import awatch, watch
 
 PATIENCE = 10.0  # seconds until a test that waits for a view gives up
 
@@ -324,12 +322,12 @@ def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(driv
     assert seen.progress.tasks == 3
     again = thread_config("2")
     chunks = drive.stream(app, {"log": []}, again, stream_mode="tasks", subgraphs=True)
-    assert [run_events.place_of(ns) for ns, data in chunks if "triggers" in data] == [(), ("top",), ("top", "middle")]
+    assert [live_view.place_of(ns) for ns, data in chunks if "triggers" in data] == [(), ("top",), ("top", "middle")]
 
 
 def test_a_stream_can_be_watched_and_read_at_once(drive):
     events = []
-    observer = run_events.RunEvents(events.append, lambda: 0.0)
+    observer = live_view.RunEvents(events.append, lambda: 0.0)
     app = graph("a").compile()
     assert drive.stream(app, {"log": []}, stream_mode="updates", observer=observer) == [{"a": {"log": ["a"]}}]
     assert events == [TaskStarted(0.0, (), "a", 1), TaskEnded(0.0, (), "a")]
@@ -445,8 +443,8 @@ class Unspeakable:
 
 
 def test_values_and_errors_that_cannot_be_shown_are_named_by_their_type():
-    assert "Unspeakable" in run_events.format_question(Unspeakable())
-    assert run_events.format_error(type("Mute", (Exception,), {"__str__": Unspeakable.__repr__})()) == "Mute"
+    assert "Unspeakable" in live_view.format_question(Unspeakable())
+    assert live_view.format_error(type("Mute", (Exception,), {"__str__": Unspeakable.__repr__})()) == "Mute"
 
 
 # -- mistakes -------------------------------------------------------------------------------------------------
@@ -460,7 +458,7 @@ def test_what_cannot_be_watched_is_refused_before_anything_runs():
     with pytest.raises(TypeError, match="unknown option 'streem_mode'"):
         watch(graph("a").compile(), {"log": []}, view=Seen(), streem_mode="values")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="watch has an observer of its own"):
-        watch(graph("a").compile(), {"log": []}, view=Seen(), observer=run_events.RunEvents(lambda event: None))
+        watch(graph("a").compile(), {"log": []}, view=Seen(), observer=live_view.RunEvents(lambda event: None))
 
 
 def test_a_view_that_needs_what_is_not_installed_says_what_to_install(monkeypatch):
@@ -544,7 +542,7 @@ def test_a_retry_is_counted_while_its_task_still_runs(drive, seen):
 
 def test_other_observers_of_the_call_get_events_too(drive, seen):
     events = []
-    other = run_events.RunEvents(events.append, lambda: 0.0)
+    other = live_view.RunEvents(events.append, lambda: 0.0)
     drive.invoke(graph("a").compile(), {"log": []}, progress=True, observer=other)
     assert [type(event) for event in events] == [TaskStarted, TaskEnded] and seen.states == {"a": "done"}
 

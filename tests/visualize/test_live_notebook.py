@@ -11,8 +11,7 @@ from stategraph.visualize.fold import fit
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.layout.pixels import arrange
 from stategraph.visualize.live.notebook import describe_run, draw_picture, fit_mark
-from stategraph.visualize.live.progress import Progress
-from stategraph.visualize.live.tally import TaskEnded, TaskStarted
+from stategraph.visualize.live.progress import Progress, TaskEnded, TaskStarted
 from stategraph.visualize.model import GraphModel, GraphNode
 from stategraph.visualize.svg import Mark
 

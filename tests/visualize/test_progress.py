@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from stategraph.visualize.labels import TIMES
-from stategraph.visualize.live.progress import NodeRow, Progress, split_mark
-from stategraph.visualize.live.tally import BreakpointHit, Superstep, TaskEnded, TaskStarted
+from stategraph.visualize.live.progress import (
+    BreakpointHit,
+    NodeRow,
+    Progress,
+    Superstep,
+    TaskEnded,
+    TaskRetried,
+    TaskStarted,
+    split_mark,
+)
 from stategraph.visualize.model import GraphModel, GraphNode
 
 FLAT = GraphModel(
@@ -31,6 +39,9 @@ def on(at, name, step=1, place=()):
 
 def off(at, name, place=(), **more):
     return TaskEnded(at, place, name, **more)
+
+
+AGAIN = TaskRetried(0.0, (), "a")
 
 
 def after(*events, model: GraphModel = FLAT):
@@ -163,7 +174,7 @@ def test_what_was_still_running_when_the_run_ended_is_marked_as_stopped():
 
 
 def test_retries_are_reported_when_the_task_has_ended():
-    assert marked(after(on(0.0, "a"), off(3.0, "a", tries=3)))["a"] == ("done", "3 s · 2 retries")
+    assert marked(after(on(0.0, "a"), AGAIN, AGAIN, off(3.0, "a")))["a"] == ("done", "3 s · 2 retries")
 
 
 # -- nested graphs --------------------------------------------------------------------------------------------
@@ -297,7 +308,7 @@ def test_restored_results_do_not_count_for_the_rate():
 
 
 def test_failures_and_retries_of_a_fan_out_are_counted_during_the_run():
-    progress = after(*[on(0.0, "a")] * 12, off(1.0, "a", failure="E: x"), off(2.0, "a", tries=3))
+    progress = after(*[on(0.0, "a")] * 12, off(1.0, "a", failure="E: x"), AGAIN, AGAIN, off(2.0, "a"))
     assert progress.pace(2.0) == "1/s · about 10 s left · 1 failed · 2 retries"
     progress.end(2.0, "failed")
     assert progress.pace(2.0) == ""

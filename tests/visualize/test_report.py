@@ -22,6 +22,7 @@ from stategraph.visualize.labels import TIMES
 from stategraph.visualize.render.report import draw_report, gather, report
 from stategraph.visualize.render.step_data import MOST_ROWS, within
 from stategraph.visualize.trace.diff import diff
+from stategraph.visualize.trace.values import INSIDE
 
 HOSTILE = "</script><img src=x onerror=\"document.title='pwned'\">&amp;'`${1}\u202e\x00\x1b\u2028"
 
@@ -84,7 +85,7 @@ def test_changes_that_do_not_fit_are_counted():
 
 def test_an_error_is_shown_with_its_notes_and_its_step():
     [error] = gather(*threads.failed()).errors
-    assert (error.step, error.node, error.title) == (1, "bad", "in step 1")
+    assert (error.step, error.path, error.title) == (1, "bad", "in step 1")
     raised = error.text.partition("\n\nTraceback (most recent call last):\n")[2]
     assert raised.startswith("  File ") and "\nValueError: </script><b>boom</b>\na note\n" in raised
     assert error.text.startswith("KeyError: 'the cause'\n\nThe above exception was the direct cause")
@@ -95,7 +96,7 @@ def test_an_interrupt_is_shown_once_at_its_deepest_level():
     thread = thread_config("other")
     app.invoke({"log": []}, thread)
     [question] = gather(app, thread).questions
-    assert (question.node, question.text, question.step) == ("holder:deep:ask", "deep?", 2)
+    assert (question.path, question.text, question.step) == (INSIDE.join(("holder", "deep", "ask")), "deep?", 2)
 
 
 def broken_map(count, broken):
@@ -172,7 +173,7 @@ def test_a_nested_failure_is_shown_once():
     )
     with pytest.raises(ValueError, match="onerror"):
         app.invoke({"log": []}, CONFIG)
-    assert [error.node for error in gather(app, CONFIG).errors] == ["holder:bad"]
+    assert [error.path for error in gather(app, CONFIG).errors] == [INSIDE.join(("holder", "bad"))]
 
 
 def test_objects_with_broken_methods_do_not_break_a_report():
@@ -212,7 +213,7 @@ def test_the_files_of_the_page_are_in_the_wheel():
     root = Path(__file__).resolve().parents[2]
     listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     needed = {path.name for path in (root / "visualize" / "render").glob("report.*") if path.suffix != ".py"}
-    assert needed == {"report.css", "report.js"}
+    assert needed == {"report.css", "report.html", "report.js"}
     assert all(any(fnmatch(name, kind) for kind in listed["stategraph.visualize.render"]) for name in needed)
 
 

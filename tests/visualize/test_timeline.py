@@ -12,7 +12,7 @@ from timelines import QUESTION, START, overlapping, step, task, told_of
 
 from stategraph.visualize.image import as_image
 from stategraph.visualize.render.timeline import Timeline, timeline
-from stategraph.visualize.render.timeline_scale import ScaleRoom, build_scale
+from stategraph.visualize.render.timeline_model import ScaleRoom, build_scale
 
 
 def gaps(found: Timeline):

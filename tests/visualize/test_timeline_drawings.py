@@ -14,7 +14,7 @@ from timelines import QUESTION, START, overlapping, step, task, told_of
 
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.render.timeline import Timeline, timeline
-from stategraph.visualize.render.timeline_scale import ScaleRoom, build_scale
+from stategraph.visualize.render.timeline_model import ScaleRoom, build_scale
 from stategraph.visualize.render.timeline_svg import LANES
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -73,3 +73,7 @@ def test_a_block_shows_parts_on_lines_and_a_text_line_by_line():
 def test_durations_are_shown_in_the_unit_that_fits():
     told = [duration(s) for s in (0, 2e-6, 0.0042, 0.25, 59.4, 60, 3599, 3600, 86400 * 3)]
     assert told == ["0 s", "2 µs", "4.2 ms", "250 ms", "59.4 s", "1 min", "59 min 59 s", "1 h", "3 d"]
+
+
+def test_an_error_cannot_send_control_codes_to_the_terminal():
+    assert format_value([ValueError("\x1b[2Jgone\u202e")]) == r"[ValueError: \x1b[2Jgone\u202e]"

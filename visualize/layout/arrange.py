@@ -21,54 +21,31 @@ from ..group import group
 from ..model import GraphEdge, GraphModel, GraphNode
 from .columns import assign_columns
 from .geometry import Box, GraphLayout, Route
-from .grid import Grid, GridItem, GridLink, build_grid
-from .layers import list_next
+from .grid import Grid, GridItem, GridLink, build_grid, list_next
 from .measure import Size
 from .order import order_rows
 
 
 @dataclass(slots=True)
 class Piece:
-    """A part of the drawing with its layout, relative to its own top left corner; routes by edge
-    number."""
+    """A part of the drawing with its layout, relative to its own top left corner: the boxes of
+    nodes and clusters, outer ones first, and routes by edge number."""
 
     width: float = 0.0
     height: float = 0.0
     boxes: dict[str, Box] = field(default_factory=dict)
-    clusters: dict[str, Box] = field(default_factory=dict)
     routes: dict[int, Route] = field(default_factory=dict)
 
     def move(self, dx: float, dy: float) -> Piece:
         """Return the same piece, further right and down."""
         boxes = {key: box.move(dx, dy) for key, box in self.boxes.items()}
-        clusters = {key: box.move(dx, dy) for key, box in self.clusters.items()}
         routes = {number: route.move(dx, dy) for number, route in self.routes.items()}
-        return Piece(self.width, self.height, boxes, clusters, routes)
+        return Piece(self.width, self.height, boxes, routes)
 
     def add(self, other: Piece) -> None:
         """Add the contents of another piece; the size stays."""
         self.boxes.update(other.boxes)
-        self.clusters.update(other.clusters)
         self.routes.update(other.routes)
-
-
-@dataclass(slots=True)
-class Level:
-    """The items of one graph by number, and the item that contains each node.
-
-    Attributes:
-        pieces: what is in each item, around its axis.
-    """
-
-    items: list[GridItem] = field(default_factory=list)
-    pieces: list[Piece] = field(default_factory=list)
-    number: dict[str, int] = field(default_factory=dict)
-
-    def add(self, item: GridItem, piece: Piece) -> None:
-        """Add an item."""
-        self.number.update(dict.fromkeys((*piece.boxes, *piece.clusters), len(self.items)))
-        self.items.append(item)
-        self.pieces.append(piece)
 
 
 @dataclass(slots=True)
@@ -154,47 +131,48 @@ class Arranger(ABC):
             piece.width + 2 * self.margin,
             piece.height + 2 * self.margin,
             {node.id: moved.boxes[node.id] for node in self.model.node_records},
-            {cluster.id: moved.clusters[cluster.id] for cluster in self.model.clusters},
+            {cluster.id: moved.boxes[cluster.id] for cluster in self.model.clusters},
             tuple(moved.routes[number] for number in range(len(self.edges))),
         )
 
     def arrange_level(self, cluster: str | None) -> Piece:
         """Return the layout of the contents of a cluster, or of the top level."""
-        level = Level()
         # The start comes first, so that nothing is left of it.
         parts = sorted(self.model.levels.get(cluster, ()), key=lambda node: node.kind != "start")
-        for item, piece in self.build_items(parts):
-            level.add(item, piece)
+        built = list(self.build_items(parts))
+        home = {id: number for number, (_, piece) in enumerate(built) for id in piece.boxes}
+        routed = {number for _, piece in built for number in piece.routes}
         ends = {
-            number: (
-                level.number[self.edges[number].source],
-                level.number[self.edges[number].target],
-            )
+            number: (home[self.edges[number].source], home[self.edges[number].target])
             for number in self.level_edges.get(cluster, ())
-            if not any(number in piece.routes for piece in level.pieces)
+            if number not in routed
         }
-        pieces = []
-        for members in _find_connected(len(level.items), ends.values()):
-            mine = {number: pair for number, pair in ends.items() if pair[0] in set(members)}
-            pieces.append(self._arrange_component(self._build_component(level, members, mine)))
+        pieces = [
+            self._arrange_component(self._build_component(built, members, ends))
+            for members in _find_connected(len(built), ends.values())
+        ]
         widest = float("inf")
         if cluster is None:
             widest = max([self.widest, *(piece.width for piece in pieces)])
         return self._pack(pieces, widest)
 
     def _build_component(
-        self, level: Level, members: list[int], ends: Mapping[int, tuple[int, int]]
+        self,
+        built: Sequence[tuple[GridItem, Piece]],
+        members: list[int],
+        ends: Mapping[int, tuple[int, int]],
     ) -> Component:
         """Return the grid of connected items; `ends` has the items of each edge, by number."""
         local = {item: number for number, item in enumerate(members)}
+        mine = [number for number, (source, _) in ends.items() if source in local]
         links = []
-        for number, (source, target) in ends.items():
-            edge = self.edges[number]
+        for number in mine:
+            edge, (source, target) = self.edges[number], ends[number]
             links.append(GridLink(edge, local[source], local[target], self.measure_label(edge)))
-        pieces = [level.pieces[item] for item in members]
+        pieces = [built[item][1] for item in members]
         first, last = self._find_alone(pieces, "start"), self._find_alone(pieces, "end")
-        grid = build_grid([level.items[item] for item in members], links, first, last)
-        return Component(grid, links, pieces, list(ends))
+        grid = build_grid([built[item][0] for item in members], links, first, last)
+        return Component(grid, links, pieces, mine)
 
     def _arrange_component(self, component: Component) -> Piece:
         grid = component.grid
@@ -207,10 +185,8 @@ class Arranger(ABC):
 
     def _find_alone(self, pieces: Iterable[Piece], kind: str) -> int | None:
         """Return the item that is the start, or the end."""
-        for number, piece in enumerate(pieces):
-            if not piece.clusters and any(self.nodes[key].kind == kind for key in piece.boxes):
-                return number
-        return None
+        kinds = [[self.nodes[id].kind for id in piece.boxes] for piece in pieces]
+        return next((number for number, found in enumerate(kinds) if found == [kind]), None)
 
     def _pack(self, pieces: Sequence[Piece], widest: float) -> Piece:
         """Place pieces from left to right, in lines."""
@@ -250,14 +226,14 @@ def align(component: Component, gap: Callable[[int, int], float]) -> list[float]
 
 def _find_common_holder(edge: GraphEdge, holders: Mapping[str, str | None]) -> str | None:
     """Return the innermost cluster that contains both ends of an edge."""
-    around: set[str | None] = set()
+    around: set[str | None] = {None}
     holder = holders[edge.source]
     while holder is not None:
         around.add(holder)
         holder = holders[holder]
     holder = holders[edge.target]
-    while holder is not None and holder not in around:
-        holder = holders[holder]
+    while holder not in around:
+        holder = holders[holder or ""]
     return holder
 
 

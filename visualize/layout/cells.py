@@ -1,23 +1,23 @@
 """The layout in character cells for text drawings: all coordinates are integers, lines are
-horizontal and vertical, and labels are beside the arrowheads.
+horizontal and vertical, and labels are beside the arrowheads. Between two rows, the horizontal
+segments of lines have tracks of their own.
 
 Edges end at the borders of clusters: the model has no edges across levels (see `nesting`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from ..model import GraphEdge, GraphModel, GraphNode
 from .arrange import Arranger, Component, Piece, align
 from .geometry import Box, GraphLayout, Point, Route
 from .grid import GridItem, GridLink
 from .measure import Size
-from .ports import End, list_ends, spread_between
-from .tracks import assign_tracks
+from .routes import End, list_ends, spread_between
 
 GAP = 2  # free cells between neighbours
 PORT_GAP = 3  # between lines at the same border
@@ -82,10 +82,8 @@ class CellArranger(Arranger):
                 width, height = max(width, inner.width + 4), inner.height + 2
                 left = (width - 1) // 2
                 piece = inner.move((width - inner.width) // 2 - left, 1)
-                piece.clusters = {node.id: Box(node.id, -left, 0, width, height), **piece.clusters}
-            else:
-                left = (width - 1) // 2
-                piece.boxes[node.id] = Box(node.id, -left, 0, width, height)
+            left = (width - 1) // 2
+            piece.boxes = {node.id: Box(node.id, -left, 0, width, height), **piece.boxes}
             yield GridItem(left, width - left + loops.get(node.id, 0), height), piece
 
     def measure_label(self, edge: GraphEdge) -> Size:
@@ -137,10 +135,9 @@ class CellArranger(Arranger):
 
 def _widen(item: GridItem, piece: Piece, width: float) -> None:
     """Widen an item's box to at least this width, equally on both sides."""
-    boxes = piece.clusters or piece.boxes
-    own = next(iter(boxes))
-    more = max(0, ceil((width - boxes[own].width) / 2))
-    boxes[own] = boxes[own]._replace(x=boxes[own].x - more, width=boxes[own].width + 2 * more)
+    own = next(iter(piece.boxes.values()))
+    more = max(0, ceil((width - own.width) / 2))
+    piece.boxes[own.id] = own._replace(x=own.x - more, width=own.width + 2 * more)
     item.left, item.right = item.left + more, item.right + more
 
 
@@ -157,8 +154,7 @@ class _Router:
         self.component = component
         self.grid = component.grid
         self.links = component.links
-        flat = component.place([0.0] * len(component.pieces))
-        self.boxes = flat.boxes | flat.clusters
+        self.boxes = component.place([0.0] * len(component.pieces)).boxes
         self.ports: dict[End, int] = {}
         for upper in (True, False):
             for ends in list_ends(component, upper).values():
@@ -176,7 +172,7 @@ class _Router:
             y += self._lead_lines(row, y, corners)
         piece = component.place([tops[row] for row in grid.row])
         piece.height = y
-        self.boxes = piece.boxes | piece.clusters
+        self.boxes = piece.boxes
         for number, edge in enumerate(component.numbers):
             piece.routes[edge] = self._build_route(number, corners[number])
         return piece
@@ -252,3 +248,80 @@ class _Router:
             points.reverse()
         x, y = points[-1]
         return Route(edge, tuple(points), (x + 2, y) if labelled else None)
+
+
+class LevelRun(NamedTuple):
+    """A horizontal segment of a line, from one column to another; `part` counts the segments of one
+    line."""
+
+    x: int
+    to: int
+    line: int
+    part: int = 0
+
+    def must_be_above(self, other: LevelRun) -> bool:
+        """Return whether the other comes down in the column where this one begins, or is a later
+        part."""
+        if self.line == other.line:
+            return self.part < other.part
+        return self.x == other.to
+
+    def touches(self, other: LevelRun) -> bool:
+        """Return whether they would overlap in one track."""
+        left, right = sorted((self.x, self.to))
+        other_left, other_right = sorted((other.x, other.to))
+        return left <= other_right + 1 and other_left <= right + 1
+
+    def runs_alike(self, other: LevelRun) -> bool:
+        """Return whether both lead to the right, or both to the left."""
+        return (self.to > self.x) == (other.to > other.x)
+
+
+def assign_tracks(ends: Mapping[int, tuple[int, int]]) -> dict[LevelRun, int]:
+    """Return the horizontal segments of lines that cross a gap, each with its track, from 0
+    downwards.
+
+    No two lines overlap; they only cross. A straight line has no segment.
+
+    Args:
+        ends: for each line, the columns where it enters and leaves the gap.
+    """
+    tracks: dict[LevelRun, int] = {}
+    waiting = sorted(LevelRun(x, to, line) for line, (x, to) in ends.items() if x != to)
+    used = {column for pair in ends.values() for column in pair}
+    while waiting:
+        free = [run for run in waiting if not any(o.must_be_above(run) for o in waiting)]
+        if free:
+            # Of runs to the right, the rightmost turns first; of runs to the left, the leftmost: so
+            # they do not cross.
+            run = min(free, key=lambda run: (-run.x, 0) if run.to > run.x else (run.x, 1))
+            waiting.remove(run)
+            tracks[run] = _find_track(run, tracks)
+        else:
+            # Two lines need each other's column: one of them makes a detour.
+            waiting = _add_dogleg(waiting, used)
+    return tracks
+
+
+def _find_track(run: LevelRun, tracks: Mapping[LevelRun, int]) -> int:
+    """Return the first track below all that must be above the run where it touches nothing."""
+    above = [
+        track
+        for other, track in tracks.items()
+        if other.must_be_above(run) or (other.touches(run) and other.runs_alike(run))
+    ]
+    track = max(above, default=-1) + 1
+    while any(taken == track and other.touches(run) for other, taken in tracks.items()):
+        track += 1
+    return track
+
+
+def _add_dogleg(waiting: Iterable[LevelRun], used: set[int]) -> list[LevelRun]:
+    """Split one run in two, which meet in a column that no other line uses."""
+    run = next(run for run in waiting if not run.part)
+    column = min(run.x, run.to) + 1
+    while column in used:
+        column += 1
+    used.add(column)
+    rest = [other for other in waiting if other != run]
+    return [*rest, run._replace(to=column), run._replace(x=column, part=1)]

@@ -11,12 +11,22 @@ from ...pregel.names import NS_END
 from ..group import group
 from ..model import Direction, GraphEdge, GraphModel, GraphNode
 from .arrange import Arranger, Component, Piece, align
-from .geometry import Box, GraphLayout, Route
+from .geometry import Box, GraphLayout, Route, wrap_columns
 from .grid import GridItem
 from .measure import Size, label_size, node_size, title_size
-from .ports import APART, APART_SEND, choose_sides, count_enclosed, gather_loops, make_turns
-from .routes import Sheet, draw_loops, draw_route, place_ports, place_rows
-from .wrap import wrap_columns
+from .routes import (
+    APART,
+    APART_SEND,
+    Sheet,
+    choose_sides,
+    count_enclosed,
+    draw_loops,
+    draw_route,
+    gather_loops,
+    make_turns,
+    place_ports,
+    place_rows,
+)
 
 ASIDE = 36.0  # from a node to its error handler
 TALL = 60.0  # taller items are at the top of their row, others in the middle
@@ -153,10 +163,7 @@ class PixelArranger(Arranger):
             width = max(width, 2 * axis)  # the same on the other side
         height = inner.height + top + INSET
         piece = inner.move(indent - axis, top)
-        piece.clusters = {
-            cluster.id: Box(cluster.id, -axis, 0, width, height),
-            **piece.clusters,
-        }
+        piece.boxes = {cluster.id: Box(cluster.id, -axis, 0, width, height), **piece.boxes}
         below = indent + ends[0].middle[0] - axis if ends else 0.0
         return GridItem(axis, width - axis, height, below), piece
 
@@ -179,8 +186,7 @@ class PixelArranger(Arranger):
         besides = gather_loops(component, choose_sides(component))
         make_turns(component, besides)
         component.x = align(component, lambda left, right: GAPS[(left < real) + (right < real)])
-        first = component.place([0.0] * real)
-        boxes = first.boxes | first.clusters
+        boxes = component.place([0.0] * real).boxes
         sheet = Sheet(component, self.nodes, boxes, besides)
         rows = place_rows(sheet, place_ports(sheet))
         tops = []
@@ -189,7 +195,7 @@ class PixelArranger(Arranger):
             tops.append(rows.top[row] + (slack / 2 if item.height <= TALL else 0.0))
         piece = component.place(tops)
         piece.height = rows.bottom[-1]
-        sheet.boxes.update(piece.boxes | piece.clusters)
+        sheet.boxes.update(piece.boxes)
         ports = place_ports(sheet)
         loops = draw_loops(sheet)
         for place, number in enumerate(component.numbers):

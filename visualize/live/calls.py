@@ -1,5 +1,5 @@
-"""Calls of a graph with `progress=`: each is shown the way `watch` shows it; a batch is shown as a
-whole."""
+"""Calls of a graph that are shown while they run: by `watch`, or with `progress=`; a batch is shown
+as a whole."""
 
 from __future__ import annotations
 
@@ -7,16 +7,84 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from typing import Any
 
+from typing_extensions import Unpack
+
+from ...pregel.app import Pregel
 from ...pregel.names import join_id
 from ...pregel.observer import EndStatus, RunInfo
+from ...pregel.run.config import Options
 from ...pregel.types import AnyConfig
 from ..extract import extract
 from ..model import GraphModel, GraphNode
-from ..trace.values import count_noun, duration
-from .progress import Progress
-from .run_events import RunEvents, format_failure
-from .tally import Superstep, TaskEnded, TaskStarted, join
-from .view import VIEWS, ViewName, ViewUpdater, afind_earlier, choose, find_earlier, show, show_call
+from ..trace.reader import check_compiled
+from ..trace.values import count_noun
+from .progress import Progress, Superstep, TaskEnded, TaskStarted
+from .view import (
+    VIEWS,
+    RunEvents,
+    RunView,
+    ViewName,
+    ViewUpdater,
+    afind_earlier,
+    choose,
+    find_earlier,
+    format_failure,
+    show,
+    show_call,
+)
+
+
+def watch(
+    app: Pregel,
+    input: Any,
+    config: AnyConfig | None = None,
+    *,
+    xray: bool | int = False,
+    view: ViewName | RunView | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """Run as `app.invoke(input, config, **options)` does, and show the graph's progress.
+
+    Args:
+        xray: show subgraphs too: True for all, a number for that many levels.
+        view: "notebook" for a picture below the cell, "table" for a live table in a terminal (needs
+            `rich`), "lines" for plain lines, one per superstep, or an object with the method of
+            `RunView`. None chooses what fits.
+
+    Returns:
+        What `invoke` returns.
+
+    Raises:
+        TypeError: `app` is not a compiled graph.
+        ModuleNotFoundError: the view needs a package that is not installed.
+        ValueError: there is no such view.
+        Exception: what `invoke` raises.
+    """
+    _check(app, options)
+    with show_call(app, xray, view, options, find_earlier(app, input, config)):
+        return app.invoke(input, config, **options)
+
+
+async def awatch(
+    app: Pregel,
+    input: Any,
+    config: AnyConfig | None = None,
+    *,
+    xray: bool | int = False,
+    view: ViewName | RunView | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """Do the same as `watch`, for coroutines."""
+    _check(app, options)
+    with show_call(app, xray, view, options, await afind_earlier(app, input, config)):
+        return await app.ainvoke(input, config, **options)
+
+
+def _check(app: Pregel, options: Mapping[str, Any]) -> None:
+    check_compiled(app)
+    if options.get("observer") is not None:
+        raise TypeError("watch has an observer of its own: pass yours to invoke(progress=True)")
+
 
 INPUTS = "inputs"
 """The id of the node that represents all runs of a batch; the graph is shown inside it."""
@@ -162,18 +230,12 @@ class BatchProgress(Progress):
 
     lists_supersteps = False
 
-    def headline(self, now: float) -> str:
-        """Return the batch as a whole, in one line."""
-        if not self.supersteps:
-            return join(self.state, duration(self.elapsed(now)))
-        step = self.supersteps[-1]
+    def _describe(self, step: Superstep | None) -> Sequence[str]:
+        if step is None:
+            return (self.state,)
         known = f"{step.done:,} of {count_noun(step.total, 'input')}"
-        parts = [known if self.state == "running" else join(self.state, known)]
-        if self.questions:
-            parts.append(count_noun(len(self.questions), "question"))
-        if step.failed and self.over:
-            parts.append(f"{step.failed:,} failed")
-        return join(*parts, duration(self.elapsed(now)))
+        failed = f"{step.failed:,} failed" if step.failed and self.over else ""
+        return "" if self.state == "running" else self.state, known, failed
 
     def counted(self, step: Superstep) -> Superstep:
         """Return the runs themselves, however many tasks each has."""

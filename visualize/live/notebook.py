@@ -15,8 +15,7 @@ from ..labels import drop_illegal
 from ..layout.measure import FONT, SMALL, text_width
 from ..svg import LONGEST_BADGE, Mark, draw_svg, fold_marks
 from ..theme import FONTS, style_sheet
-from .progress import STOPPED, Progress, split_mark
-from .tally import join
+from .progress import STOPPED, Progress, join, split_mark
 
 HEAD = 54.0
 """The height of the headline and the bar above the graph."""

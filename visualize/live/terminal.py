@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ...checkpoint.printable import printable
 from ..labels import TIMES
 from ..trace.values import duration
-from .progress import EARLIER, NodeRow, Progress, split_mark
-from .tally import Superstep
+from .progress import EARLIER, NodeRow, Progress, Superstep, split_mark
 
 if TYPE_CHECKING:
     from rich.console import Group

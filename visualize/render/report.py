@@ -1,22 +1,29 @@
 """A thread as one self-contained HTML page: graph, timeline, steps with changes, questions, errors.
 
-Only combines what other modules read and draw. Escapes everything that comes from a graph or a
-state.
+Only combines what other modules read and draw. `fill` escapes everything that comes from a graph or
+a state. Also the command `python -m stategraph report`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import sqlite3
+import warnings
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from ...checkpoint.base import RunnableConfig, address
+from ...checkpoint.command import open_saver
+from ...checkpoint.encryption import KEYS_HELP
+from ...graph.loader import TARGET_HELP, NotFoundError, find_graph
 from ...pregel.app import Pregel
+from ...pregel.errors import StateGraphError
 from ...pregel.names import NS_END, START
 from ...pregel.types import AnyConfig
 from ..assets import bundle_script, read_asset
@@ -24,6 +31,7 @@ from ..extract import extract
 from ..fold import fit
 from ..group import group
 from ..labels import TIMES, drop_illegal
+from ..markup import Markup, fill
 from ..svg import URGENT, Mark, State, count_of, draw_svg, fold_marks
 from ..trace.diff import DiffLimits
 from ..trace.reader import read_snapshot, read_trace
@@ -39,7 +47,6 @@ from .step_data import (
     describe_writers,
     list_task_rows,
     within,
-    without_empty,
 )
 from .timeline import Timeline, build_timeline
 
@@ -92,137 +99,81 @@ def draw_report(app: Pregel, config: AnyConfig) -> str:
     marks = fold_marks(_marks(trace, drawn), fitted.homes)
     graph = draw_svg(fitted.model, fitted.layout, marks=marks)
     times = replace(data.timeline, remarks=()).draw_svg(width=across)  # the page shows them itself
-    title = f"{trace.name} · thread {trace.thread}"
     script = bundle_script("render/report.js")
-    return "".join(
-        [
-            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(_policy(script))}">',
-            '<meta name="viewport" content="width=device-width,initial-scale=1">',
-            f"<title>{_text(title)}</title><style>{_style()}</style></head><body>\n",
-            *_header(data),
-            "<main>",
-            *(
-                f'<section class="card failure"><p><b>{_text(remark, 2000)}</b></p></section>\n'
-                for remark in trace.remarks
-            ),
+    found = {"steps": data.steps, "values": data.values}
+    text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    return fill(
+        read_asset("render/report.html"),
+        policy=_POLICY.format(b64encode(sha256(script.encode()).digest()).decode()),
+        title=sanitize(f"{trace.name} · thread {trace.thread}", 400),
+        style=Markup(read_asset("components/run.css") + read_asset("render/report.css")),
+        name=sanitize(trace.name, 120),
+        state=trace.state,
+        standing=_CALM[trace.state],
+        thread=sanitize(trace.thread, 200),
+        summary=sanitize(data.timeline.summary, 400),
+        older="" if trace.whole else _OLDER,
+        troubles=[
+            *(fill(_REMARK, sanitize(remark)) for remark in trace.remarks),
             *(_trouble(question, "question", "asks") for question in data.questions),
-            *(
-                _trouble(error, "failure", "failed")
-                for error in data.errors
-                if _is_open(data, error)
-            ),
-            _card(
-                "time",
-                "Timeline",
-                f'<div class="scroll{" fit" if steps <= 40 else ""}">{times}</div>',
-                "card time-picture",
-            ),
-            '<div class="columns">'
-            f"{_card('graph', 'Graph', graph, 'card graph-picture')}"
-            f"{_card('told', 'Steps', _STEPS)}</div>",
-            *_list_handled(data),
-            *_list_branches(trace, app, config),
-            "</main>",
-            f"<footer>{_footer(data)}</footer>",
-            f'<script type="application/json" id="data">{_data(data)}</script>\n',
-            f"<script>{script}</script></body></html>\n",
-        ]
+            *(_trouble(error, "failure", "failed") for error in data.errors if error.is_open),
+        ],
+        fit=" fit" if steps <= 40 else "",
+        times=Markup(times),
+        graph=Markup(graph),
+        handled=_list_handled(data),
+        branches=_list_branches(trace, app, config),
+        limit=f"{data.limit:,}",
+        unread=f" · {count_noun(trace.unread, 'nested run')} not read" if trace.unread else "",
+        checkpoint=fill(" · checkpoint <code>{}</code>", trace.checkpoint)
+        if trace.checkpoint
+        else "",
+        data=Markup(text.translate(_UNSAFE)),
+        script=Markup(script),
     )
 
 
-def _policy(script: str) -> str:
-    """Return the Content-Security-Policy: the page may only run this script, and cannot turn text
-    into HTML."""
-    return _POLICY.format(b64encode(sha256(script.encode()).digest()).decode())
+_UNSAFE = {ord(mark): f"\\u{ord(mark):04x}" for mark in "&<\u2028\u2029"}
+"""Characters by which an HTML parser could find the end of a script in JSON."""
+_OLDER = Markup(
+    '<p class="sub">Shown up to the checkpoint that was asked for; the thread goes on after it.</p>'
+)
+_REMARK = '<section class="card failure"><p><b>{}</b></p></section>\n'
+_CARD = '<section class="card" id="{}"><h2>{}</h2>{}</section>\n'
+_GO_TO = '<button data-go="{}">go to the step</button>'
+_TROUBLE = """<section class="card {look}"><p><b>{name}</b> {verb} {go_to}</p>\
+<pre>{text}</pre><p class="chk">{title}{called}</p></section>
+"""
+_HANDLED = """<details><summary>{name} {title}: {brief}</summary><p>{go_to}</p>\
+<pre>{text}</pre></details>"""
+_BRANCHES = """<p class="sub">To look at one, pass the id of its newest checkpoint as \
+checkpoint_id.</p><table>{}</table><div class="scroll">{}</div>"""
 
 
-def _style() -> str:
-    return read_asset("components/run.css") + read_asset("render/report.css")
-
-
-_STEPS = """<div class="bar-line"><input id="search" type="search"
- placeholder="Search the steps" aria-label="Search">
-<button id="filter" hidden></button><span class="sub" id="count" role="status"></span>
-<button id="older" title="Older steps">&lsaquo;</button><span class="sub" id="page"></span>
-<button id="newer" title="Newer steps">&rsaquo;</button></div><ol class="steps" id="steps"></ol>
-<noscript>The steps need JavaScript; everything else does not.</noscript>"""
-
-
-def _data(data: ReportData) -> str:
-    """Return JSON in which no HTML parser finds the end of the script."""
-    text = json.dumps(
-        {"steps": data.steps, "values": data.values}, ensure_ascii=False, separators=(",", ":")
-    )
-    return (
-        text.replace("&", "\\u0026")
-        .replace("<", "\\u003c")
-        .replace("\u2028", "\\u2028")
-        .replace("\u2029", "\\u2029")
-    )
-
-
-def _text(text: str, limit: int = 400) -> str:
-    return escape(drop_illegal(sanitize(text, limit)))
-
-
-def _card(name: str, title: str, body: str, look: str = "card") -> str:
-    return f'<section class="{look}" id="{name}"><h2>{title}</h2>{body}</section>\n'
-
-
-def _header(data: ReportData) -> Iterator[str]:
-    trace = data.trace
-    yield (
-        f'<header><h1>{_text(trace.name, 120)}</h1><span class="chip '
-        f'{trace.state}">{_CALM[trace.state]}</span>'
-    )
-    yield (
-        f'<p class="sub">thread <bdi>{_text(trace.thread, 200)}</bdi> · '
-        f"{_text(data.timeline.summary)}</p>"
-    )
-    if not trace.whole:
-        yield (
-            '<p class="sub">Shown up to the checkpoint that was asked for; the thread goes on '
-            "after it.</p>"
-        )
-    yield "</header>\n"
-
-
-def _trouble(trouble: Trouble, look: str, verb: str) -> str:
+def _trouble(trouble: Trouble, look: str, verb: str) -> Markup:
     """Return a question or an error, with a button that leads to its step."""
-    name = _text(trouble.path, 120)
-    called = f", called with {escape(trouble.input)}" if trouble.input else ""
-    return (
-        f'<section class="card {look}"><p><b>{name}</b> {verb} '
-        f"{_go_to(trouble.step)}</p>"
-        f"<pre>{escape(trouble.text)}</pre>"
-        f'<p class="chk">{escape(trouble.title)}{called}</p></section>\n'
-    )
+    called = f", called with {trouble.input}" if trouble.input else ""
+    told = {"look": look, "verb": verb, "title": trouble.title, "called": called}
+    return _show_trouble(_TROUBLE, trouble, **told)
 
 
-def _go_to(step: int) -> str:
-    return f'<button data-go="{step}">go to the step</button>'
+def _show_trouble(template: str, trouble: Trouble, **told: str) -> Markup:
+    name, go_to = sanitize(trouble.path, 120), fill(_GO_TO, trouble.step)
+    return fill(template, name=name, go_to=go_to, text=trouble.text, **told)
 
 
-def _is_open(data: ReportData, error: Trouble) -> bool:
-    return data.trace.steps[error.step].source == "open"
-
-
-def _list_handled(data: ReportData) -> Iterator[str]:
+def _list_handled(data: ReportData) -> Iterator[Markup]:
     """Yield errors that are over: an error handler took them, or the thread continued another
     way."""
-    handled = [error for error in data.errors if not _is_open(data, error)]
-    if handled:
-        rows = "".join(
-            f"<details><summary>{_text(error.path, 120)} {escape(error.title)}: "
-            f"{_text(error.text, 120)}"
-            f"</summary><p>{_go_to(error.step)}</p>"
-            f"<pre>{escape(error.text)}</pre></details>"
-            for error in handled
-        )
-        yield _card("handled", "Earlier errors", rows)
+    rows = [
+        _show_trouble(_HANDLED, error, title=error.title, brief=sanitize(error.text, 120))
+        for error in data.errors
+        if not error.is_open
+    ]
+    if rows:
+        yield fill(_CARD, "handled", "Earlier errors", rows)
     if data.unheard:
-        yield f'<p class="sub">{count_noun(data.unheard, "more error")} not shown.</p>'
+        yield fill('<p class="sub">{} not shown.</p>', count_noun(data.unheard, "more error"))
 
 
 _ORIGINS = {
@@ -233,47 +184,20 @@ _ORIGINS = {
 }
 
 
-def _list_branches(trace: Trace, app: Pregel, config: AnyConfig) -> Iterator[str]:
+def _list_branches(trace: Trace, app: Pregel, config: AnyConfig) -> Iterator[Markup]:
     """Yield where the thread has other branches, and the tree of all of them."""
-    places = {step.checkpoint: (place, step.number) for place, step in enumerate(trace.steps)}
+    places = {step.checkpoint: place for place, step in enumerate(trace.steps)}
     rows = []
     for branch in trace.branches[:100]:
-        place = places.get(branch.parent)
-        where = "elsewhere"
-        if place:
-            where = f"after step {place[1]} {_go_to(place[0])}"
-        cells = [
-            where,
-            _ORIGINS.get(branch.source, ""),
-            count_noun(branch.size, "checkpoint"),
-            f"<code>{_text(branch.tip)}</code>",
-        ]
-        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+        place, where = places.get(branch.parent), Markup("elsewhere")
+        if place is not None:
+            where = fill(f"after step {{}} {_GO_TO}", trace.steps[place].number, place)
+        tip = fill("<code>{}</code>", sanitize(branch.tip, 400))
+        cells = where, _ORIGINS.get(branch.source, ""), count_noun(branch.size, "checkpoint"), tip
+        rows.append(fill("<tr>{}</tr>", [fill("<td>{}</td>", cell) for cell in cells]))
     if rows:
-        note = (
-            '<p class="sub">To look at one, pass the id of its newest checkpoint as '
-            "checkpoint_id.</p>"
-        )
-        tree = draw_svg(branches(app, config).model)
-        body = f'{note}<table>{"".join(rows)}</table><div class="scroll">{tree}</div>'
-        yield _card("branches", "Other branches", body)
-
-
-def _footer(data: ReportData) -> str:
-    keys = (
-        "<kbd>j</kbd> <kbd>k</kbd> next and previous step · <kbd>Enter</kbd> open · <kbd>[</kbd> "
-        "<kbd>]</kbd> pages · "
-    )
-    keys += "<kbd>/</kbd> search · <kbd>Esc</kbd> show all · click a node to see only its steps"
-    unread = (
-        f" · {count_noun(data.trace.unread, 'nested run')} not read" if data.trace.unread else ""
-    )
-    checkpoint = (
-        f" · checkpoint <code>{_text(data.trace.checkpoint)}</code>"
-        if data.trace.checkpoint
-        else ""
-    )
-    return f"{keys}<br>Values are shortened to {data.limit:,} characters{unread}{checkpoint}"
+        tree = Markup(draw_svg(branches(app, config).model))
+        yield fill(_CARD, "branches", "Other branches", fill(_BRANCHES, rows, tree))
 
 
 def _marks(trace: Trace, drawn: set[str]) -> dict[str, Mark]:
@@ -312,11 +236,12 @@ MOST = 50
 
 
 class Trouble(NamedTuple):
-    """An error or a question of a task. `step` is its index in the list of steps, `path` the task's
-    name for readers, `input` what a task that failed was called with."""
+    """An error or a question of a task. `step` is its index in the list of steps, `is_open` whether
+    that is the open one, `path` the task's name for readers, `input` what a task that failed was
+    called with."""
 
     step: int
-    node: str
+    is_open: bool
     path: str
     title: str
     text: str
@@ -371,16 +296,18 @@ def gather(app: Pregel, config: AnyConfig) -> ReportData:
     for place, step in enumerate(trace.steps):
         told = states.told.pop(id(step))
         rows = list(list_task_rows(step))
-        data = {
-            **describe_step(report.timeline, place, step),
-            "d": describe_changes(within(told.changes, room)),
-            "b": describe_writers(step) if len(rows) > 1 else {},
-            "k": rows,
-            "v": {key: numbers.setdefault(text, len(numbers)) for key, text in told.after.items()},
-            "x": list(told.gone),
-            "f": forks[step.checkpoint],
-        }
-        report.steps.append(without_empty(data))
+        data = describe_step(
+            report.timeline,
+            place,
+            step,
+            d=describe_changes(within(told.changes, room)),
+            b=describe_writers(step) if len(rows) > 1 else {},
+            k=rows,
+            v={key: numbers.setdefault(text, len(numbers)) for key, text in told.after.items()},
+            x=list(told.gone),
+            f=forks[step.checkpoint],
+        )
+        report.steps.append(data)
     report.values = list(numbers)
     _gather_troubles(report)
     return report
@@ -402,52 +329,76 @@ def _gather_troubles(report: ReportData) -> None:
     """Collect the errors of all steps, and the open questions."""
     steps = report.trace.steps
     for place, step in enumerate(steps):
+        is_open = step.source == "open"
         for task in step.all_tasks(besides=find_still_failed(step, steps)):
-            if _is_source_of_error(task):
-                if len(report.errors) < MOST:
-                    report.errors.append(_describe_trouble(place, step.number, task))
-                else:
-                    report.unheard += 1
-            if step.source == "open" and _is_asking(task):
-                room = MOST - len(report.questions)
-                report.questions += [
-                    Trouble(
-                        place,
-                        task.node,
-                        task.path,
-                        f'answer with Command(resume={{"{question.id}": ...}})',
-                        drop_illegal(block(question.value, 4000)),
-                    )
-                    for question in task.questions[:room]
-                ]
+            inside = [task for inner in task.steps for task in inner.all_tasks()]
+            if task.error is not None and not _is_raised_inside(task.error, inside):
+                title = f"in step {step.number}"
+                text = describe_error(task.error, task.traceback)
+                report.errors.append(
+                    Trouble(place, is_open, task.path, title, text, sanitize(task.input))
+                )
+            if is_open and task.state == "paused" and not any(each.questions for each in inside):
+                for question in task.questions:
+                    title = f'answer with Command(resume={{"{question.id}": ...}})'
+                    text = block(question.value, 4000)
+                    report.questions.append(Trouble(place, is_open, task.path, title, text))
+    report.unheard = max(len(report.errors) - MOST, 0)
+    del report.errors[MOST:], report.questions[MOST:]
 
 
-def _is_source_of_error(task: TraceTask) -> bool:
-    """Return whether the task itself failed: an error that was raised inside it is shown there."""
-    error = task.error
-    return error is not None and not any(
-        # They were stored separately, so compare their texts.
-        inner.error is not None and format_value(inner.error, 2000) == format_value(error, 2000)
-        for inner in _below(task)
+def _is_raised_inside(error: BaseException, inside: Iterable[TraceTask]) -> bool:
+    """Return whether a task inside has raised the error, which then is shown there. They were
+    stored separately, so their texts are compared."""
+    texts = (format_value(task.error, 2000) for task in inside if task.error is not None)
+    return format_value(error, 2000) in texts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add the arguments of the command to its parser."""
+    parser.add_argument("graph", help=f"the graph that made the thread: {TARGET_HELP}")
+    parser.add_argument(
+        "--db", required=True, metavar="FILE-OR-URL", help="an SQLite file, or postgresql://..."
     )
-
-
-def _is_asking(task: TraceTask) -> bool:
-    return task.state == "paused" and not any(inner.questions for inner in _below(task))
-
-
-def _below(task: TraceTask) -> Iterator[TraceTask]:
-    for step in task.steps:
-        yield from step.all_tasks()
-
-
-def _describe_trouble(place: int, number: int, task: TraceTask) -> Trouble:
-    assert task.error is not None
-    return Trouble(
-        place,
-        task.node,
-        task.path,
-        f"in step {number}",
-        describe_error(task.error, task.traceback),
-        drop_illegal(sanitize(task.input)),
+    parser.add_argument("--thread", required=True, metavar="ID", help="the thread's id")
+    parser.add_argument(
+        "--checkpoint",
+        metavar="ID",
+        help="show the history that leads to this checkpoint (default: the newest)",
     )
+    parser.add_argument("--keys", metavar="FILE", help=KEYS_HELP)
+    out = "the file to write (%(default)s)"
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help=out
+    )
+    return parser
+
+
+def add_command(name: str, parser: argparse.ArgumentParser) -> None:
+    """Add this as a command of `python -m stategraph`."""
+    add_arguments(parser).set_defaults(run=main)
+
+
+def main(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
+    """Execute the command; exit with code 2 and a message if it fails."""
+    try:
+        if asked.out.suffix.lower() not in (".html", ".htm"):
+            raise NotFoundError(f"{asked.out}: a report's file must end with .html")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # warnings about the graph are for its authors
+            graph = find_graph(asked.graph)
+        with open_saver(asked.db, graph.serde, asked.keys) as saver:
+            app = graph.copy({"checkpointer": saver})
+            where: RunnableConfig = address(asked.thread, "", asked.checkpoint)
+            if app.get_state(where).metadata is None:
+                raise NotFoundError(f"{asked.db} has no thread {asked.thread!r}")
+            print(report(app, where, asked.out))
+    except OSError as error:
+        parser.error(
+            f"{error.filename or asked.out}: {error.strerror}" if error.strerror else str(error)
+        )
+    except sqlite3.Error as error:
+        parser.error(f"{asked.db} cannot be read: {error}")
+    except (StateGraphError, ValueError) as error:
+        parser.error(str(error))
+    return 0

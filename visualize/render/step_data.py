@@ -59,14 +59,10 @@ class StateTexts:
         touched = {change.path[0] if change.path else "" for change in changes}
         every = any(change.kind == "more" for change in changes) or "" in touched
         after_texts = {
-            key: self._text(value) for key, value in new.items() if every or key in touched
+            key: block(value, self.limit) for key, value in new.items() if every or key in touched
         }
-        self.told[id(step)] = StepTexts(
-            changes, after_texts, tuple(key for key in old if key not in new)
-        )
-
-    def _text(self, value: Any) -> str:
-        return drop_illegal(block(value, self.limit))
+        gone = tuple(key for key in old if key not in new)
+        self.told[id(step)] = StepTexts(changes, after_texts, gone)
 
 
 def state_keys(state: Any) -> dict[str, Any]:
@@ -138,8 +134,8 @@ def _id_of(message: Any) -> Any:
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def describe_step(timeline: Timeline, place: int, step: TraceStep) -> Data:
-    """Return one step in the form that scripts read.
+def describe_step(timeline: Timeline, place: int, step: TraceStep, **more: Any) -> Data:
+    """Return one step in the form that scripts read, with more entries.
 
     n: number, h: headline, s: status, l: how many tasks have which status, t: how long it ran, c:
     checkpoint, a: stored at (milliseconds since the epoch), w: ids of its nodes including nested
@@ -156,17 +152,19 @@ def describe_step(timeline: Timeline, place: int, step: TraceStep) -> Data:
         if key not in engine and not key.startswith(METADATA_PREFIX)
     }
     ids = dict.fromkeys(drop_illegal(task.node) for task in step.all_tasks() if task.name != START)
-    return {
+    data = {
         "n": step.number,
-        "h": drop_illegal(headline(step).partition(": ")[2]),
+        "h": headline(step).partition(": ")[2],
         "s": _standing(step, timeline.steps),
         "t": "" if took is None else duration(took),
         "c": step.checkpoint,
         "a": round(step.at * 1000) if step.at else 0,
         "w": list(ids),
         "l": _count_states(step),
-        "m": drop_illegal(format_value(own, 400)) if own else "",
+        "m": format_value(own, 400) if own else "",
+        **more,
     }
+    return {key: value for key, value in data.items() if value or key == "n"}
 
 
 def count_by_node(step: TraceStep, steps: Sequence[TraceStep]) -> dict[str, dict[str, int]]:
@@ -179,21 +177,9 @@ def count_by_node(step: TraceStep, steps: Sequence[TraceStep]) -> dict[str, dict
     return {node: dict(counts) for node, counts in found.items()}
 
 
-def without_empty(data: Data) -> Data:
-    """Return a step without empty entries."""
-    return {
-        key: value
-        for key, value in data.items()
-        if value not in (None, [], {}, "", 0) or key == "n"
-    }
-
-
 def describe_writers(step: TraceStep) -> dict[str, str]:
     """Return who wrote each key, for a step with several different tasks."""
-    return {
-        drop_illegal(sanitize(key, 80)): drop_illegal(", ".join(names))
-        for key, names in writers(step).items()
-    }
+    return {sanitize(key, 80): ", ".join(names) for key, names in writers(step).items()}
 
 
 def describe_changes(changes: Iterable[Change]) -> list[list[Any]]:
@@ -203,14 +189,10 @@ def describe_changes(changes: Iterable[Change]) -> list[list[Any]]:
 
 
 def _describe_change(change: Change) -> list[Any]:
-    row = [change.kind, drop_illegal(change.where)]
-    if change.kind in ("removed", "changed"):
-        row.append(drop_illegal(change.before))
-    if change.kind in ("added", "changed", "more"):
-        row.append(drop_illegal(change.after))
-    if len(row) > 2:
-        return row
-    return ["lines", row[1], count_change(change), [drop_illegal(line) for line in change.lines]]
+    if count := count_change(change):
+        return ["lines", change.where, count, [*change.lines]]
+    # Each kind but `changed` has only one of the two.
+    return [change.kind, change.where, *filter(None, (change.before, change.after))]
 
 
 def _standing(step: TraceStep, steps: Sequence[TraceStep]) -> str:
@@ -234,8 +216,7 @@ def list_task_rows(step: TraceStep) -> Iterator[list[str]]:
     shown = set(sorted(range(len(rows)), key=lambda n: rows[n][0][1] not in BAD)[:MOST_ROWS])
     for number, ((_, state, _, texts), tasks) in enumerate(rows):
         if number in shown:
-            name = drop_illegal(tasks[0].path)
-            yield [name, state, _describe_times(tasks), *map(drop_illegal, texts)]
+            yield [tasks[0].path, state, _describe_times(tasks), *texts]
     if len(rows) > MOST_ROWS:
         yield ["…", "", f"{len(rows) - MOST_ROWS:,} more"]
 
@@ -244,7 +225,7 @@ def describe_task(task: TraceTask) -> Data:
     """Return one task: its row as in a table, and what leads to more about it."""
     took = "" if task.state == "running" else _describe_times([task])
     row = [task.path, task.state, took, *_in_and_out(task)]
-    return {"id": task.id, "node": drop_illegal(task.node), "row": [*map(drop_illegal, row)]}
+    return {"id": task.id, "node": drop_illegal(task.node), "row": row}
 
 
 def describe_whole_task(task: TraceTask) -> Data:
@@ -252,12 +233,12 @@ def describe_whole_task(task: TraceTask) -> Data:
     read."""
     return {
         **describe_task(task),
-        "input": drop_illegal(task.input),
-        "result": drop_illegal(task.result),
-        "wrote": [drop_illegal(sanitize(key, 80)) for key in task.wrote],
+        "input": task.input,
+        "result": task.result,
+        "wrote": [sanitize(key, 80) for key in task.wrote],
         "error": "" if (error := _error(task)) is None else describe_error(error, task.traceback),
         "questions": [
-            {"id": question.id, "value": drop_illegal(block(question.value, 4000))}
+            {"id": question.id, "value": block(question.value, 4000)}
             for question in task.questions
         ],
         "starts": [
@@ -280,7 +261,7 @@ def describe_error(error: BaseException, raised_at: str) -> str:
             lines.insert(len(lines) - len(own), f"Traceback (most recent call last):\n{raised_at}")
     except Exception:  # a foreign __str__ or __cause__ may raise anything
         lines = [format_value(error, 400)]
-    return drop_illegal(sanitize("".join(lines), 6000).rstrip())
+    return sanitize("".join(lines), 6000).rstrip()
 
 
 def _count_states(step: TraceStep) -> str:
@@ -323,5 +304,4 @@ def _in_and_out(task: TraceTask) -> tuple[str, ...]:
         note = format_value(error, 160)
     elif task.questions:
         note = f"asked: {format_value(task.questions[0].value, 160)}"
-    ends = [text for text in (task.result, note) if text]
-    return tuple(map(sanitize, (task.input, *ends)))
+    return tuple(map(sanitize, (task.input, *filter(None, (task.result, note)))))

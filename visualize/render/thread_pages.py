@@ -7,24 +7,23 @@ value. For views that poll and must not read a long thread as a whole.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from ...checkpoint.base import RunnableConfig, address, coordinates
+from ...checkpoint.base import address
 from ...pregel.app import Pregel
 from ...pregel.names import START
 from ..extract import extract
 from ..fold import FittedGraph, fit
-from ..labels import drop_illegal
 from ..svg import draw_svg
 from ..theme import style_sheet
-from ..trace.diff import Change, DiffLimits, diff
-from ..trace.index import Line, ThreadIndex, shared
+from ..trace.diff import DiffLimits, diff
+from ..trace.index import ThreadIndex, shared
 from ..trace.orphans import Orphans
 from ..trace.reader import TextLimit, read_open_step, read_steps
 from ..trace.records import Trace, TraceStep, TraceTask, mark_running
-from ..trace.values import block, duration, format_value
+from ..trace.values import block, duration, format_value, sanitize
 from . import timeline_svg
 from .branches import draw_branches
 from .step_data import (
@@ -39,7 +38,6 @@ from .step_data import (
     describe_writers,
     list_new_messages,
     state_keys,
-    without_empty,
 )
 from .timeline import Timeline, build_timeline
 
@@ -71,10 +69,6 @@ class NotThereError(LookupError):
     """A thread has no such checkpoint, step, task or key."""
 
 
-class _EndedError(NotThereError):
-    """A thread has no open step."""
-
-
 class _ReadStep(NamedTuple):
     """A step, the states before and after it, and what an older graph has left beside it."""
 
@@ -101,10 +95,9 @@ class ThreadPages:
         self.app = app
         self.busy_since = busy_since
         self._index = index
-        # The step that was read last, and the open one: the next request is usually about the same
-        # step.
-        self._closed: tuple[tuple[str, str], _ReadStep] | None = None
-        self._opened: tuple[tuple[str, int, float | None], _ReadStep] | None = None
+        # The step that was read last, and the open one, each with the key under which it may be
+        # used again: the next request is usually about the same step.
+        self._known_steps: dict[bool, tuple[Any, _ReadStep | None]] = {}
 
     def find(self, tip: str = "", at: str = "", number: int | None = None) -> Data:
         """Return the index of a step on the line to a checkpoint: the step that made a checkpoint,
@@ -133,34 +126,36 @@ class ThreadPages:
         """
         tip = self._tip(tip)
         line = self._index.line(tip)
-        count = min(max(count, 0), MOST_STEPS)
-        first = max(len(line.rows) - count, 0) if first is None else max(first, 0)
+        part = _clip(line.rows, first, count)
         seen: dict[int, Data] = {}
 
         def visit(step: TraceStep, before: Any, after: Any) -> None:
             used = count_usage(list_new_messages(before, after), self._prices())
             seen[id(step)] = {"keys": _touched(before, after), "$": used}
 
-        rows = line.rows[first : first + count]
-        left_out = 0 if self._index.is_whole else self._estimate_older(line)
-        most_nested = MOST_NESTED if nested else 0
-        found = read_steps(self.app, self._index, tip, rows, visit, most_nested=most_nested)
-        left, opened = self._open(tip)
-        timeline = self._timeline([*found, opened] if opened else found)
+        left_out = 0
+        if line.rows and not self._index.is_whole:  # an estimate: steps count up from 0
+            left_out = max(self._index.points[line.rows[0]].number, 0)
+        found = read_steps(
+            self.app, self._index, tip, line.rows[part], visit,
+            most_nested=MOST_NESTED if nested else 0,
+        )  # fmt: skip
+        remarks, opened = self._open(tip)
+        timeline = self._timeline([*found, *opened])
         steps = [
-            self._head(timeline, place, step, seen.get(id(step), {}), line.forks)
+            self._head(timeline, place, step, f=line.forks[step.checkpoint or ""], **seen[id(step)])
             for place, step in enumerate(found)
         ]
         return {
             "tip": tip,
             "head": self._index.head,
             "count": left_out + len(line.rows),
-            "first": left_out + first,
+            "first": left_out + part.start,
             "whole": self._index.is_whole,
             "runs": line.runs if self._index.is_whole else [],
             "steps": steps,
-            "open": None if opened is None else self._head_of_open(opened),
-            "remarks": [drop_illegal(remark) for remark in left.remarks],
+            "open": next((self._head(self._timeline(opened), 0, each) for each in opened), None),
+            "remarks": [*map(sanitize, remarks)],
         }
 
     def run(self, number: int = 1, tip: str = "") -> Data:
@@ -182,8 +177,8 @@ class ThreadPages:
                 used.extend(list_new_messages(before, after))
 
         found = read_steps(self.app, self._index, tip, rows, visit, most_nested=0)
-        _, opened = self._open(tip) if number == len(line.runs) else (None, None)
-        timeline = self._timeline([*found, opened] if opened else found)
+        opened = self._open(tip)[1] if number == len(line.runs) else []
+        timeline = self._timeline([*found, *opened])
         took = sum(timeline.took(place) or 0 for place in range(len(timeline.steps)))
         return {"t": duration(took), "$": count_usage(used, self._prices())}
 
@@ -213,7 +208,7 @@ class ThreadPages:
             old, new = (state_keys(state).get(key, _ABSENT) for state in (before, after))
             is_new = _fits(new, text) and not _fits(old, text) if text else new != old
             if step.checkpoint and is_new:
-                value = "" if new is _ABSENT else drop_illegal(format_value(new, 60))
+                value = "" if new is _ABSENT else format_value(new, 60)
                 found[step.checkpoint] = {"c": step.checkpoint, "n": step.number, "value": value}
 
         read_steps(self.app, self._index, tip, rows[first:], visit, most_nested=0)
@@ -228,23 +223,23 @@ class ThreadPages:
             at: the checkpoint that it made, or "open".
             tip: the end of the line that the step is on; the newest checkpoint by default.
         """
-        read = self._read_if_there(at, tip)
+        read = self._read(at, tip)
         if read is None:
             return None
         step, old, new, _ = read
         changes = diff(old, new, _MANY)
         after = state_keys(new)
         touched = {*_touched(old, new)}
-        opened = None
+        opened: list[TraceStep] = []
         if at != OPEN and any(task.state == "failed" for task in step.tasks):  # maybe it still is
-            _, opened = self._open(tip)
-        timeline = self._timeline((step, opened) if opened else (step,))
+            opened = self._open(tip)[1]
+        timeline = self._timeline([step, *opened])
         return {
-            **without_empty(describe_step(timeline, 0, step)),
+            **describe_step(timeline, 0, step),
             "d": describe_changes(changes),
             "$": count_usage(list_new_messages(old, new), self._prices()),
             "b": describe_writers(step) if len(step.tasks) > 1 else {},
-            "tasks": sum(1 for _ in _own_tasks(step)),
+            "tasks": len(_own_tasks(read)),
             "u": count_by_node(step, timeline.steps),
             "keys": len(after),
             "state": [_preview(key, after[key], touched) for key in [*after][:MOST_KEYS]],
@@ -262,29 +257,29 @@ class ThreadPages:
     ) -> Data:
         """Return some tasks of a step, each followed by those that ran inside it, or the slowest
         first."""
-        read = self._read_if_there(at, tip)
-        tasks = () if read is None else _own_tasks(read.step)
+        tasks = _own_tasks(self._read(at, tip))
         found = [task for task in tasks if not state or task.state == state]
         if slowest:
             found.sort(key=lambda task: sum(took for _, took in task.spans), reverse=True)
-        count = min(max(count, 0), MOST_TASKS)
-        rows = [describe_task(task) for task in found[max(first, 0) : max(first, 0) + count]]
-        return {"count": len(found), "first": max(first, 0), "tasks": rows}
+        first, count = max(first, 0), min(max(count, 0), MOST_TASKS)
+        rows = [describe_task(task) for task in found[first : first + count]]
+        return {"count": len(found), "first": first, "tasks": rows}
 
     def task(self, at: str, id: str, tip: str = "") -> Data:
         """Return everything that is known about one task."""
-        step = self._read_anew(at, self._tip(tip), lambda task: WHOLE if task.id == id else 0).step
-        for task in _own_tasks(step):
+        read = self._read_anew(at, self._tip(tip), lambda task: WHOLE if task.id == id else 0)
+        for task in _own_tasks(read):
             if task.id == id:
                 return describe_whole_task(task)
         raise NotThereError(f"the step has no task {id!r}")
 
     def value(self, at: str, key: str, tip: str = "") -> Data:
         """Return the value of a key after a step."""
-        state = state_keys(self._read(at, tip).after)
+        read = self._read(at, tip)
+        state = {} if read is None else state_keys(read.after)
         if key not in state:
             raise NotThereError(f"the state has no key {key!r}")
-        return {"key": key, "text": drop_illegal(block(state[key], WHOLE))}
+        return {"key": key, "text": block(state[key], WHOLE)}
 
     def timeline(
         self, tip: str = "", first: int | None = None, count: int = 60, width: int = 900
@@ -296,16 +291,13 @@ class ThreadPages:
         """
         tip = self._tip(tip)
         rows = self._index.line(tip).rows
-        count = min(max(count, 1), MOST_STEPS)
-        first = max(len(rows) - count, 0) if first is None else max(first, 0)
-        steps = read_steps(
-            self.app, self._index, tip, rows[first : first + count], most_nested=MOST_NESTED
-        )
-        if first + count >= len(rows):
-            _, opened = self._open(tip)
-            steps = (*steps, *([opened] if opened else []))
+        part = _clip(rows, first, max(count, 1))
+        steps = read_steps(self.app, self._index, tip, rows[part], most_nested=MOST_NESTED)
+        if part.stop >= len(rows):
+            steps = (*steps, *self._open(tip)[1])
         timeline = self._timeline(steps)
-        if first and steps and steps[0].source == "loop":  # no call begins where this part begins
+        # No call begins where a part of the thread begins.
+        if part.start and steps and steps[0].source == "loop":
             timeline = replace(timeline, calls=tuple(c for c in timeline.calls if c.step))
         across = max(16 * len(steps), min(width, 40_000), 320)
         return without_style(timeline.draw_svg(width=across))
@@ -321,7 +313,7 @@ class ThreadPages:
                 "tip": tip,
                 "step": self._index.points[tip].number,
                 "own": self._index.count_own(tip),
-                "next": [drop_illegal(name) for name in self._index.points[tip].next],
+                "next": self._index.points[tip].next,
             }
             for number, tip in enumerate(tips, 1)
         ]
@@ -348,19 +340,13 @@ class ThreadPages:
             "both": sum(1 for id in first.rows if id in both),
             "own": [len(rows) for rows in own],
             "steps": [
-                self.steps(tip, len(line.rows) - min(len(rows), most), min(len(rows), most))[
-                    "steps"
-                ]
-                for tip, line, rows in zip((one, other), (first, second), own, strict=True)
+                self.steps(tip, count=min(len(rows), most))["steps"]
+                for tip, rows in zip((one, other), own, strict=True)
             ],
             "d": describe_changes(diff(before, after, _MANY)),
         }
 
     # -- reading -----------------------------------------------------------------------------------
-
-    def _estimate_older(self, line: Line) -> int:
-        """Estimate how many steps are older than those that are known: steps count up from 0."""
-        return max(self._index.points[line.rows[0]].number, 0) if line.rows else 0
 
     def _tip(self, tip: str) -> str:
         return self._known(tip) if tip else self._index.head
@@ -373,65 +359,50 @@ class ThreadPages:
     def _values(self, id: str) -> Any:
         return self.app.get_state(address(self._index.thread_id, self._index.ns, id)).values
 
-    def _read(self, at: str, tip: str) -> _ReadStep:
-        """Return a step, with short texts of its tasks; from the cache if it cannot have
-        changed."""
-        tip = self._tip(tip)
-        if at != OPEN:
-            if self._closed is None or self._closed[0] != (at, tip):
-                self._closed = (at, tip), self._read_anew(at, tip)
-            return self._closed[1]
-        # Nested graphs record beside their own checkpoints, and with schedule="ready" a task
-        # records beside the checkpoint at which it has started.
-        program, index = self.app.program, self._index
-        elsewhere = program.nested or program.starts_ready
-        if index.revision is None or elsewhere or tip != index.head:
-            return self._read_anew(OPEN, tip)
-        now = tip, index.revision, self.busy_since
-        if self._opened is None or self._opened[0] != now:
-            self._opened = now, self._read_anew(OPEN, tip)
-        return self._opened[1]
+    def _read(self, at: str, tip: str) -> _ReadStep | None:
+        """Return a step, with short texts of its tasks; from the cache if it cannot have changed.
+        None if the open step is requested and has ended."""
+        tip, index, program = self._tip(tip), self._index, self.app.program
+        key: Any = at, tip
+        if at == OPEN:
+            # Nested graphs record beside their own checkpoints, and with schedule="ready" a task
+            # records beside the checkpoint at which it has started.
+            elsewhere = program.nested or program.starts_ready or tip != index.head
+            is_counted = index.revision is not None and not elsewhere
+            key = (tip, index.revision, self.busy_since) if is_counted else None
+        known = self._known_steps.get(at == OPEN)
+        if known is None or key is None or known[0] != key:
+            known = self._known_steps[at == OPEN] = key, self._read_anew(at, tip)
+        return known[1]
 
-    def _read_anew(self, at: str, tip: str, texts: TextLimit | bool = True) -> _ReadStep:
+    def _read_anew(self, at: str, tip: str, texts: TextLimit | bool = True) -> _ReadStep | None:
         states: dict[int, tuple[Any, Any]] = {}
 
         def visit(step: TraceStep, before: Any, after: Any) -> None:
             states[id(step)] = before, after
 
-        left = Orphans()
+        index, left = self._index, Orphans()
         if at == OPEN:
-            where = address(self._index.thread_id, self._index.ns, tip)
-            found, left = self._read_open(where, visit, texts)
+            if not index.is_tip(tip):
+                return None
+            where = address(index.thread_id, index.ns, tip)
+            found, left = read_open_step(self.app, where, visit, texts=texts)
             if found is None:
-                raise _EndedError("the thread has no open step: it has ended")
-            before, after = states[id(found)]
-            if self.busy_since is not None and tip == self._index.head:
+                return None
+            seen = states[id(found)]
+            if self.busy_since is not None and tip == index.head:
                 found = mark_running(found, self.busy_since, [id for _, id, _ in left.tasks])
-            return _ReadStep(found, before, after, left)
-        if self._known(at) not in self._index.line(tip).checkpoints:
+            return _ReadStep(found, *seen, left)
+        if self._known(at) not in index.line(tip).checkpoints:
             tip = at
-        steps = read_steps(self.app, self._index, tip, [at], visit, texts=texts)
-        if not steps:
-            raise NotThereError(f"the thread has no step that made the checkpoint {at!r}")
-        return _ReadStep(steps[0], *states[id(steps[0])], left)
+        for found in read_steps(self.app, index, tip, [at], visit, texts=texts):
+            return _ReadStep(found, *states[id(found)], left)
+        raise NotThereError(f"the thread has no step that made the checkpoint {at!r}")
 
-    def _read_open(
-        self, where: RunnableConfig, visit: Any, texts: TextLimit | bool
-    ) -> tuple[TraceStep | None, Orphans]:
-        if not self._index.is_tip(coordinates(where)[2] or ""):
-            return None, Orphans()
-        return read_open_step(self.app, where, visit, texts=texts)
-
-    def _open(self, tip: str) -> tuple[Orphans, TraceStep | None]:
-        read = self._read_if_there(OPEN, tip)
-        return (Orphans(), None) if read is None else (read.left, read.step)
-
-    def _read_if_there(self, at: str, tip: str) -> _ReadStep | None:
-        """Return a step; None if the open step is requested and has just ended."""
-        try:
-            return self._read(at, tip)
-        except _EndedError:
-            return None
+    def _open(self, tip: str) -> tuple[tuple[str, ...], list[TraceStep]]:
+        """Return remarks on the thread, and its open step if there is one."""
+        read = self._read(OPEN, tip)
+        return ((), []) if read is None else (read.left.remarks, [read.step])
 
     def _prices(self) -> Prices:
         return next((each.prices for each in self.app.budgets if each.prices), {})
@@ -440,15 +411,9 @@ class ThreadPages:
         name = self.app.program.name
         return build_timeline(Trace(name, self._index.thread_id, "", None, tuple(steps)))
 
-    def _head(
-        self, timeline: Timeline, place: int, step: TraceStep, seen: Data, forks: Any
-    ) -> Data:
-        data = describe_step(timeline, place, step)
-        more = {"f": forks[step.checkpoint], "u": count_by_node(step, timeline.steps)}
-        return without_empty({**data, **more, **seen})
-
-    def _head_of_open(self, step: TraceStep) -> Data:
-        return self._head(self._timeline((step,)), 0, step, {}, {None: 0})
+    def _head(self, timeline: Timeline, place: int, step: TraceStep, **more: Any) -> Data:
+        counts = count_by_node(step, timeline.steps)
+        return describe_step(timeline, place, step, u=counts, **more)
 
 
 def draw_graph(app: Pregel) -> tuple[str, FittedGraph]:
@@ -469,14 +434,20 @@ def without_style(svg: str) -> str:
     return svg.replace(' style="max-width:100%;height:auto"', "", 1)
 
 
-def _own_tasks(step: TraceStep) -> Iterable[TraceTask]:
-    return (task for task in step.all_tasks() if task.name != START)
+def _clip(rows: Sequence[str], first: int | None, count: int) -> slice:
+    """Return which rows to read: from the first one, or the last ones."""
+    count = min(max(count, 0), MOST_STEPS)
+    first = max(len(rows) - count if first is None else first, 0)
+    return slice(first, first + count)
+
+
+def _own_tasks(read: _ReadStep | None) -> list[TraceTask]:
+    return [task for task in read.step.all_tasks() if task.name != START] if read else []
 
 
 def _touched(before: Any, after: Any) -> list[str]:
     """Return the keys that a step has changed."""
-    changes: Iterable[Change] = diff(before, after, _FEW)
-    return list(dict.fromkeys(drop_illegal(c.path[0]) for c in changes if c.path and c.path[0]))
+    return list(dict.fromkeys(c.path[0] for c in diff(before, after, _FEW) if any(c.path[:1])))
 
 
 def _fits(value: Any, text: str) -> bool:
@@ -489,7 +460,6 @@ def _fits(value: Any, text: str) -> bool:
 
 def _preview(key: str, value: Any, touched: set[str]) -> Data:
     """Return a key with the beginning of its value; `whole` says that there is no more."""
-    text = drop_illegal(block(value, PREVIEW))
+    text = block(value, PREVIEW)
     is_whole = len(text) < PREVIEW // 2
-    name = drop_illegal(key)
-    return {"key": name, "text": text, "whole": is_whole, "fresh": name in touched}
+    return {"key": key, "text": text, "whole": is_whole, "fresh": key in touched}

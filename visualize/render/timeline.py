@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,27 +105,22 @@ def build_timeline(trace: Trace) -> Timeline:
     """Return the timeline of a thread that has already been read."""
     timed = any(task.spans for step in trace.steps for task in step.tasks)
     steps = gather_attempts(trace.steps)
-    gaps, calls = find_calls(steps, timed)
-    answers = sorted(gap.ended for gap in gaps if gap.kind == "answer")
+    clock = _Clock(steps, timed)
+    answers = sorted(gap.ended for gap in clock.gaps if gap.kind == "answer")
     bars = [
         bar for place, step in enumerate(steps) for bar in _list_bars(place, step, answers, timed)
     ]
-    rows = _list_rows(trace.steps)
+    tasks = [task for step in trace.steps for task in step.all_tasks()]
+    rows = _list_rows(tasks)
     homes: dict[str, str] = {}
     if len(rows) > MOST_ROWS:
-        homes = fold_rows(
-            rows,
-            {
-                row: frozenset(b.step for b in mine)
-                for row, mine in group((b.row, b) for b in bars).items()
-            },
-        )
+        took_part = group((bar.row, bar.step) for bar in bars)
+        homes = fold_rows(rows, {row: frozenset(mine) for row, mine in took_part.items()})
         rows = tuple(dict.fromkeys(homes.get(row, row) for row in rows))
         bars = [bar._replace(row=homes.get(bar.row, bar.row)) for bar in bars]
-    tasks = (task for step in trace.steps for task in step.all_tasks())
     return Timeline(
         trace.name, trace.thread, trace.state, trace.steps, rows, tuple(bars),
-        gaps, calls,
+        tuple(clock.gaps), tuple(clock.calls),
         trace.branches, timed, trace.remarks,
         {task.node: task.name for task in tasks if not task.node.endswith(task.name)},
         homes,
@@ -160,26 +155,15 @@ def _list_bars(
             yield Bar(task.node, place, after, took, task.state, 0, 0, task.id)
 
 
-def _list_rows(steps: Iterable[TraceStep]) -> tuple[str, ...]:
+def _list_rows(tasks: Sequence[TraceTask]) -> tuple[str, ...]:
     """Return nodes in the order in which they first appear, those of a nested graph below its
     node."""
-    seen: dict[str, dict[str, Any]] = {}
-    ran: set[str] = set()
-    for step in steps:
-        for task in step.all_tasks():
-            level = seen
-            for part in task.node.split(NS_END):
-                level = level.setdefault(part, {})
-            if task.name != START:
-                ran.add(task.node)
-    return tuple(row for row in _list_paths(seen, "") if row in ran)
-
-
-def _list_paths(level: dict[str, dict[str, Any]], above: str) -> Iterator[str]:
-    for name, below in level.items():
-        path = join_id(above, name)
-        yield path
-        yield from _list_paths(below, path)
+    paths = {task.node: [*accumulate(task.node.split(NS_END), join_id)] for task in tasks}
+    places: dict[str, int] = {}
+    for each in chain.from_iterable(paths.values()):
+        places.setdefault(each, len(places))
+    ran = {task.node for task in tasks if task.name != START}
+    return tuple(sorted(ran, key=lambda node: [places[each] for each in paths[node]]))
 
 
 def list_parts(steps: Sequence[TraceStep]) -> list[range]:
@@ -202,31 +186,22 @@ def gather_attempts(steps: Sequence[TraceStep]) -> tuple[TraceStep, ...]:
 def _gather(steps: Sequence[TraceStep], part: range) -> Iterator[TraceStep]:
     """Yield the steps of one part."""
     last = {task.id: place for place in part for task in steps[place].tasks}
-    earlier: dict[str, TraceTask] = {}
+    known: dict[str, TraceTask] = {}
     for place in part:
         tasks = []
-        for task in steps[place].tasks:
-            if task.steps:
-                task = replace(task, steps=gather_attempts(task.steps))
-            if task.id in earlier:
-                task = _merge(earlier[task.id], task)
-            if last[task.id] > place:
-                earlier[task.id] = task
-            else:
+        for after in steps[place].tasks:
+            before = known.get(after.id, after)
+            spans = tuple(sorted({*before.spans, *after.spans}))
+            task = known[after.id] = replace(
+                after,
+                spans=spans,
+                waits=(*before.waits, *after.waits)[: len(spans)],
+                questions=after.questions or before.questions,
+                steps=gather_attempts(after.steps) or before.steps,
+            )
+            if last[task.id] == place:
                 tasks.append(task)
         yield replace(steps[place], tasks=tuple(tasks))
-
-
-def _merge(before: TraceTask, after: TraceTask) -> TraceTask:
-    """Return a task as a later step shows it, with the attempts that an earlier one shows."""
-    spans = tuple(sorted({*before.spans, *after.spans}))
-    return replace(
-        after,
-        spans=spans,
-        waits=(*before.waits, *after.waits)[: len(spans)],
-        questions=after.questions or before.questions,
-        steps=after.steps or before.steps,
-    )
 
 
 IDLE = 1.0
@@ -237,23 +212,13 @@ LATE = 0.5
 """Seconds by which a retry may come later than its policy says."""
 
 
-def find_calls(
-    steps: Sequence[TraceStep], timed: bool
-) -> tuple[tuple[Gap, ...], tuple[ThreadCall, ...]]:
-    """Return the gaps in which nothing ran, and the calls.
+class _Clock:
+    """Walks through the steps and finds where calls began and where nothing ran.
 
     Args:
         steps: as `gather_attempts` returns them.
         timed: whether times are stored.
     """
-    clock = _Clock(steps, timed)
-    for part in list_parts(steps):
-        clock.measure(part)
-    return tuple(clock.gaps), tuple(clock.calls)
-
-
-class _Clock:
-    """Walks through the steps and finds where calls began and where nothing ran."""
 
     def __init__(self, steps: Sequence[TraceStep], timed: bool) -> None:
         self.steps = steps
@@ -262,15 +227,15 @@ class _Clock:
         self.calls: list[ThreadCall] = []
         self.ended: float | None = None  # when the last thing ended
         self.run_id: Any = None
+        for part in list_parts(steps):
+            self.measure(part)
 
     def measure(self, part: range) -> None:
         """Add the gaps and calls of steps that overlap, or of one superstep."""
         first = self.steps[part[0]]
         tasks = [task for place in part for task in self.steps[place].tasks]
         blocks = merge_spans(list_spans(tasks)) if self.timed else []
-        began = first.at if self.timed else None
-        if blocks:
-            began = blocks[0][0]
+        began = blocks[0][0] if blocks else first.at if self.timed else None
         self._enter(part[0], first, began)
         self._find_gaps(part, tasks, blocks)
         if blocks:
@@ -324,9 +289,8 @@ class _Clock:
         """Record the start of a step: a new call if it came from outside, or after a stop."""
         known = self.run_id
         self.run_id = step.metadata.get("run_id", known)
-        quiet = 0.0
-        if began is not None and self.ended is not None:
-            quiet = began - self.ended
+        ended = began if self.ended is None else self.ended
+        quiet = 0.0 if began is None or ended is None else began - ended
         if step.source in ("input", "update", "fork"):
             source: CallSource = step.source
         else:
@@ -338,12 +302,10 @@ class _Clock:
             if step.source == "dropped" or goes_on:
                 return
             source = "resume"
-        if began is not None and self.ended is not None and quiet > 0:
-            self.gaps.append(Gap(place, self.ended, began, "idle"))
-        when = float(place)
-        if self.timed:
-            when = began if began is not None else self.ended or 0.0
-        self.calls.append(ThreadCall(source, place, when))
+        if began is not None and ended is not None and quiet > 0:
+            self.gaps.append(Gap(place, ended, began, "idle"))
+        when = (ended if began is None else began) or 0.0
+        self.calls.append(ThreadCall(source, place, when if self.timed else float(place)))
 
 
 class _LaterAttempt(NamedTuple):

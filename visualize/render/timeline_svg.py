@@ -5,21 +5,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from html import escape
-from itertools import accumulate, groupby
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, chain, groupby
 from textwrap import wrap
 from typing import NamedTuple
 
 from ...pregel.names import NS_END
 from ..assets import read_asset
 from ..group import group
-from ..labels import TIMES, drop_illegal
+from ..labels import TIMES
 from ..layout.geometry import Box
+from ..markup import Markup, as_markup, fill
 from ..theme import Theme, style_sheet
-from ..trace.values import count_noun, display_name, duration, sanitize
-from .timeline_model import Bar, Gap, ThreadCall, TimelineModel
-from .timeline_scale import Scale, ScaleRoom, build_scale
+from ..trace.values import count_noun, duration, sanitize
+from .timeline_model import Bar, Gap, Scale, ScaleRoom, TimelineModel, build_scale
 
 LANES = 6
 """How many tasks of one node are drawn below each other; more become one bar with their number."""
@@ -69,28 +68,31 @@ def draw_svg(timeline: TimelineModel, *, theme: Theme = "auto", width: int | Non
         ValueError: there is no such theme.
     """
     style = style_sheet(theme, RULES)
-    labels = {row: _label(row, timeline.labels) for row in timeline.rows}
+    labels = {row: timeline.label(row) for row in timeline.rows}
+    labels = {row: name if len(name) <= 28 else name[:27] + "…" for row, name in labels.items()}
     widths = [len(label) * _CHAR + 12 * row.count(NS_END) for row, label in labels.items()]
     left = min(max(widths, default=0), 190) + 24
     across = width - left if width else min(max(30.0 * len(timeline.steps), 640.0), WIDEST - left)
     scale = build_scale(timeline, ScaleRoom(max(across - 12, 120.0), 36.0, _GAP))
     rows = _rows(timeline)
     bottom = _HEAD + sum(row.height for row in rows.values()) + 6
-    ends = [_began(call, scale) + 30 + len(_CALLS[call.source]) * 6.2 for call in timeline.calls]
+    ends = [
+        scale.place_call(call) + 30 + len(_CALLS[call.source]) * 6.2 for call in timeline.calls
+    ]
     total = left + max(scale.width + 12, 432.0, *ends)
     most = max(int(total / 8.2), 40)  # characters of a remark in one line
-    remarks = [line for r in timeline.remarks for line in wrap(drop_illegal(sanitize(r)), most)]
+    remarks = [line for remark in timeline.remarks for line in wrap(sanitize(remark), most)]
     head = [
-        f'<text class="remark" x="12" y="{18 * number - 2}">{escape(line)}</text>'
+        fill('<text class="remark" x="12" y="{}">{}</text>', 18 * number - 2, line)
         for number, line in enumerate(remarks, 1)
     ]
     down = 18.0 * len(remarks)
     height = bottom + 44 + down
     columns = _columns(scale)
-    gaps = [piece for pieces in scale.steps for piece in pieces if piece.gap]
+    pieces = chain.from_iterable(scale.steps)
     body = [
         *_bands(timeline, scale, columns, bottom),
-        *(_gap(piece.gap, piece.x, bottom) for piece in gaps if piece.gap),
+        *(_gap(piece.gap, piece.x, bottom) for piece in pieces if piece.gap),
         *_numbers(timeline, scale, columns),
         *_calls(timeline, scale),
         *(_name(row, labels[row], rows[row]) for row in timeline.rows),
@@ -102,7 +104,7 @@ def draw_svg(timeline: TimelineModel, *, theme: Theme = "auto", width: int | Non
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{style.name}" role="img" '
         f'width="{total:.0f}" height="{height:.0f}" viewBox="0 0 {total:.0f} {height:.0f}">'
-        f"<title>{escape(sanitize(title))}</title><style>{style.css}</style>"
+        f"<title>{as_markup(sanitize(title))}</title><style>{style.css}</style>"
         f'<defs><pattern id="sg-failed-{theme}" width="6" height="6" '
         'patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         '<rect class="solid" width="6" height="6"/><path class="hatch" d="M0 '
@@ -115,21 +117,10 @@ def draw_svg(timeline: TimelineModel, *, theme: Theme = "auto", width: int | Non
 # -- the frame -------------------------------------------------------------------------------------
 
 
-def _label(row: str, labels: Mapping[str, str]) -> str:
-    name = labels.get(row) or display_name(row)
-    return name if len(name) <= 28 else name[:27] + "…"
-
-
-def _name_of(row: str) -> str:
-    return escape(drop_illegal(row))
-
-
 def _name(row: str, label: str, place: _Row) -> str:
-    indent = 12 + 12 * row.count(NS_END)
-    return (
-        f'<g class="row" data-node="{_name_of(row)}"><title>{escape(sanitize(row, 300))}</title>'
-        f'<text x="{indent}" y="{place.y + place.height / 2 + 4:.1f}">{escape(label)}</text></g>'
-    )
+    form = """<g class="row" data-node="{}"><title>{}</title><text x="{}" y="{}">{}</text></g>"""
+    indent, y = 12 + 12 * row.count(NS_END), f"{place.y + place.height / 2 + 4:.1f}"
+    return fill(form, row, sanitize(row, 300), indent, y, label)
 
 
 def _columns(scale: Scale) -> list[tuple[int, int]]:
@@ -151,7 +142,7 @@ def _bands(
     """Yield a column per step."""
     for shade, (first, last) in enumerate(columns):
         start, stop = scale.span(first)[0], scale.span(last)[1]
-        title, shade_of = escape(_step_title(timeline, first, last)), "band" if shade % 2 else "odd"
+        title, shade_of = _step_title(timeline, first, last), "band" if shade % 2 else "odd"
         yield (
             f'<g><g class="step" data-step="{first}" '
             f'data-last="{last}"><title>{title}</title><rect class="{shade_of}" '
@@ -170,17 +161,13 @@ def _numbers(
         start, stop = scale.span(first)[0], scale.span(last)[1]
         if start < free:
             continue
-        label, took = (
-            f"{timeline.steps[first].number}",
-            _took(timeline, first) if first == last else "",
-        )
+        label = f"{timeline.steps[first].number}"
+        took = _took(timeline, first) if first == last else ""
         yield f'<g><text class="dim" x="{start + 3:.1f}" y="36">{label}</text>'
         pieces = scale.steps[first]
-        tail = (
-            pieces[-1].width
-            if any(piece.gap for piece in pieces[1:])
-            else stop - start - len(label) * 6
-        )
+        tail = stop - start - len(label) * 6
+        if any(piece.gap for piece in pieces[1:]):
+            tail = pieces[-1].width
         if took and tail > len(took) * 6 + 18:
             yield f'<text class="dim" x="{stop - 4:.1f}" y="36" text-anchor="end">{took}</text>'
         yield "</g>"
@@ -202,16 +189,15 @@ def _took(timeline: TimelineModel, place: int) -> str:
 
 def _gap(gap: Gap, x: float, bottom: float) -> str:
     """Return a gap that is drawn shorter than it was."""
-    middle = x + _GAP / 2
-    words = duration(gap.took).split(" ")
-    text = " ".join(words[:2])
+    middle, took = x + _GAP / 2, duration(gap.took)
+    text = " ".join(took.split(" ")[:2])
     cut = f"M{x:.1f} 22V{bottom:.1f}M{x - 5:.1f} 39l10 10m0 -10l-10 10"
     return (
-        f"<g><g><title>{escape(f'{_GAPS[gap.kind]}: nothing ran for {duration(gap.took)}')}</title>"
+        f"<g><g><title>{_GAPS[gap.kind]}: nothing ran for {took}</title>"
         f'<rect class="silence" x="{x + 2:.1f}" y="22" width="{_GAP - 4:.1f}" '
         f'height="{bottom - 22:.1f}"/>'
         f'<text class="dim" x="{middle:.1f}" y="36" '
-        f'text-anchor="middle">{escape(text)}</text>'
+        f'text-anchor="middle">{text}</text>'
         + (f'<path class="cut" d="{cut}"/>' if gap.kind == "stopped" else "")
         + "</g></g>"
     )
@@ -221,29 +207,23 @@ def _calls(timeline: TimelineModel, scale: Scale) -> Iterator[str]:
     """Yield the calls, above the steps; names that would overlap are left out."""
     free = -1.0
     for number, call in enumerate(timeline.calls, 1):
-        x = _began(call, scale)
-        name = _CALLS[call.source]
-        label = f"{number} {name}"
+        x, label = scale.place_call(call), f"{number} {_CALLS[call.source]}"
         yield (
             f'<g><path class="call" d="M{x:.1f} '
-            f'22V10H{x + 6:.1f}"><title>{escape(f"call {label}")}</title></path>'
+            f'22V10H{x + 6:.1f}"><title>call {label}</title></path>'
         )
         if x >= free:
-            yield f'<text class="dim" x="{x + 9:.1f}" y="14">{escape(label)}</text>'
+            yield f'<text class="dim" x="{x + 9:.1f}" y="14">{label}</text>'
             free = x + 16 + len(label) * 6.2
         yield "</g>"
-
-
-def _began(call: ThreadCall, scale: Scale) -> float:
-    return max(scale.place(call.step, call.began), scale.span(call.step)[0])
 
 
 def _legend(timeline: TimelineModel, y: float, left: float) -> Iterator[str]:
     found = {bar.state for bar in timeline.bars}
     x = 12.0
-    for state in _WORDS:
+    words = _WORDS if timeline.timed else {**_WORDS, "done": "ran (times not stored)"}
+    for state, word in words.items():
         if state in found:
-            word = _WORDS[state] if timeline.timed or state != "done" else "ran (times not stored)"
             yield (
                 f'<rect class="{state}" x="{x:.0f}" y="{y - 9:.0f}" width="14" height="10" rx="2"/>'
             )
@@ -252,7 +232,7 @@ def _legend(timeline: TimelineModel, y: float, left: float) -> Iterator[str]:
     if any(gap.kind == "stopped" for gap in timeline.gaps):
         yield f'<path class="cut" d="M{x:.0f} {y - 9:.0f}l10 10m0 -10l-10 10"/>'
         yield f'<text class="dim" x="{x + 17:.0f}" y="{y:.0f}">stopped in mid-step</text>'
-    yield f'<text class="dim" x="12" y="{y + 18:.0f}">{escape(sanitize(timeline.summary))}</text>'
+    yield f'<text class="dim" x="12" y="{y + 18:.0f}">{timeline.summary}</text>'
 
 
 # -- the bars --------------------------------------------------------------------------------------
@@ -318,21 +298,28 @@ def _bars(
         else:
             crowded = first in row.crowded
             drawn = _bundle(bars, scale, row) if crowded else _single(bars, scale, row, titles)
-        yield (
-            f'<g class="bar" data-node="{_name_of(name)}" data-step="{first}">{"".join(drawn)}</g>'
-        )
+        form = '<g class="bar" data-node="{}" data-step="{}">{}</g>'
+        yield fill(form, name, first, Markup("".join(drawn)))
 
 
 def _slivers(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
     """Yield the bars of many narrow steps: one for everything that ran and, on top of it, one for
     everything that did not end well."""
-    for good in (True, False):
-        ends = [(*_ends(bar, scale), bar.state) for bar in bars if (bar.state == "done") == good]
-        if ends:
-            left, right = min(start for start, _, _ in ends), max(stop for _, stop, _ in ends)
-            yield _rect(
-                ends[0][2], Box("", left, row.y + 6, max(right - left, 1.5), row.height - 12)
-            )
+    for _, found in groupby(sorted(bars, key=_is_bad), _is_bad):
+        mine = list(found)
+        left, right = _extent(mine, scale)
+        box = Box("", left, row.y + 6, max(right - left, 1.5), row.height - 12)
+        yield _rect(mine[0].state, box)
+
+
+def _is_bad(bar: Bar) -> bool:
+    return bar.state != "done"
+
+
+def _extent(bars: Iterable[Bar], scale: Scale) -> tuple[float, float]:
+    """Return where the first of some bars begins, and the last ends."""
+    starts, stops = zip(*(_ends(bar, scale) for bar in bars), strict=True)
+    return min(starts), max(stops)
 
 
 def _single(bars: list[Bar], scale: Scale, row: _Row, titles: bool) -> Iterator[str]:
@@ -400,21 +387,17 @@ def _bundle(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
 
 
 def _bundle_part(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
-    ends = [(*_ends(bar, scale), bar.state) for bar in bars]
-    left, right = min(start for start, _, _ in ends), max(stop for _, stop, _ in ends)
+    left, right = _extent(bars, scale)
     states = {bar.task: bar.state for bar in sorted(bars, key=lambda bar: bar.began)}
     counts: Counter[str] = Counter(states.values())
     words = ", ".join(f"{counts[state]:,} {_WORDS[state]}" for state in _WORDS if counts[state])
     box = Box("", left, row.y + 5, max(right - left, 2.5), row.height - 10)
     style = "waiting" if set(counts) == {"waiting"} and len(states) == 1 else "done"
-    if counts["running"]:
-        style = "running"
-    if counts["paused"]:
-        style = "paused"
+    style = next((state for state in ("paused", "running") if counts[state]), style)
     yield _rect(style, box, f"{sanitize(bars[0].row, 80)}: {len(states):,} tasks: {words}")
     free = left
-    for _, stop, state in sorted(ends, key=lambda end: end[1]):
-        if state == "failed" and stop >= free:
+    for stop in sorted(_ends(bar, scale)[1] for bar in bars if bar.state == "failed"):
+        if stop >= free:
             free = stop + 3
             yield _rect("solid", box._replace(x=stop - 1.25, width=2.5))
     if box.width > 34:
@@ -422,13 +405,11 @@ def _bundle_part(bars: list[Bar], scale: Scale, row: _Row) -> Iterator[str]:
 
 
 def _rect(style: str, box: Box, title: str = "") -> str:
-    end = f"><title>{escape(title)}</title></rect>" if title else "/>"
+    end = fill("><title>{}</title></rect>", title) if title else "/>"
     place = f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
     return f'<rect class="{style}" {place} rx="{min(2, box.width / 2):.1f}"{end}'
 
 
 def _inside(box: Box, text: str) -> str:
     x, y = box.middle
-    return (
-        f'<text class="in" x="{x:.1f}" y="{y + 3.8:.1f}" text-anchor="middle">{escape(text)}</text>'
-    )
+    return f'<text class="in" x="{x:.1f}" y="{y + 3.8:.1f}" text-anchor="middle">{text}</text>'

@@ -8,9 +8,8 @@ from textwrap import wrap
 from ...pregel.names import NS_END
 from ..group import group
 from ..labels import TIMES
-from ..trace.values import display_name, duration, sanitize
-from .timeline_model import Bar, TimelineModel
-from .timeline_scale import Scale, ScaleRoom, build_scale
+from ..trace.values import duration, sanitize
+from .timeline_model import Bar, Scale, ScaleRoom, TimelineModel, build_scale
 
 _MARKS = {"done": "█", "failed": "✗", "paused": "?", "running": "▶", "waiting": "░", "lost": "x"}
 _WORDS = {
@@ -36,9 +35,8 @@ MOST_GAPS = 8
 
 def draw_text(timeline: TimelineModel, width: int) -> str:
     """Return the picture; see `TimelineModel.draw_text`."""
-    labels = {row: _label(timeline, row) for row in timeline.rows}
-    left = max(map(len, labels.values()), default=0)
-    left = max(left, 4) + 2
+    labels = {row: "  " * row.count(NS_END) + timeline.label(row)[:24] for row in timeline.rows}
+    left = max([4, *map(len, labels.values())]) + 2
     bars = group((bar.row, bar) for bar in timeline.bars)
     tasks = {row: len({bar.task for bar in mine}) for row, mine in bars.items()}
     counts = {row: f"  {TIMES}{count:,}" for row, count in tasks.items() if count > 1}
@@ -59,22 +57,16 @@ def draw_text(timeline: TimelineModel, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _label(timeline: TimelineModel, row: str) -> str:
-    name = timeline.labels.get(row) or display_name(row)
-    return "  " * row.count(NS_END) + name[:24]
-
-
 def _draw_head(timeline: TimelineModel, scale: Scale, left: int) -> Iterator[str]:
     """Yield the lines with the calls and with the numbers of the steps."""
     columns = int(scale.width) + 2
     calls, steps = [" "] * columns, [" "] * columns
     for call in timeline.calls:
-        at = max(scale.place(call.step, call.began), scale.span(call.step)[0])
-        name = _CALLS[call.source]
-        if int(at) + len(name) < columns:
-            _write(calls, int(at), f"┌{name}")
+        at, name = int(scale.place_call(call)), _CALLS[call.source]
+        if at + len(name) < columns:
+            _write(calls, at, f"┌{name}")
         else:
-            _write(calls, int(at) - len(name), f"{name}┐")
+            _write(calls, at - len(name), f"{name}┐")
     for place, step in enumerate(timeline.steps):
         _write(steps, int(scale.span(place)[0]), f"{step.number}")
     yield "call".ljust(left) + "".join(calls)
@@ -83,13 +75,9 @@ def _draw_head(timeline: TimelineModel, scale: Scale, left: int) -> Iterator[str
 
 def _write(cells: list[str], at: int, text: str) -> None:
     """Write text into cells, if there is room."""
-    wanted = cells[at : at + len(text)]
-    if (
-        len(wanted) == len(text)
-        and not "".join(wanted).strip()
-        and (at == 0 or cells[at - 1] == " ")
-    ):
-        cells[at : at + len(text)] = text
+    wanted = slice(at, at + len(text))
+    if cells[wanted] == [" "] * len(text) and (at == 0 or cells[at - 1] == " "):
+        cells[wanted] = text
 
 
 def _draw_row(bars: list[Bar], scale: Scale) -> list[str]:
@@ -100,22 +88,17 @@ def _draw_row(bars: list[Bar], scale: Scale) -> list[str]:
         cells[int(piece.x + piece.width / 2)] = "┊"
     ends: dict[str, int] = {}
     for bar in sorted(bars, key=lambda bar: (bar.task, bar.began)):
-        first, last = _find_columns(bar, scale)
+        if bar.attempts == 0 and bar.took == 0:
+            first = last = int(scale.span(bar.step)[0])
+        else:
+            first, last = (int(scale.place(bar.step, at)) for at in (bar.began, bar.ended))
+        last = max(last, first + 1)
         if bar.attempt > 1:
             _fill(cells, ends[bar.task], first, "─", over=" ")
         _fill(cells, first, last, "░" if bar.state in ("waiting", "lost") else "█")
         _fill(cells, last - 1, last, _MARKS[bar.state])
         ends[bar.task] = last
     return cells
-
-
-def _find_columns(bar: Bar, scale: Scale) -> tuple[int, int]:
-    """Return the first column of a bar, and the one after its last."""
-    if bar.attempts == 0 and bar.took == 0:
-        first = int(scale.span(bar.step)[0])
-        return first, first + 1
-    first, last = int(scale.place(bar.step, bar.began)), int(scale.place(bar.step, bar.ended))
-    return first, max(last, first + 1)
 
 
 def _fill(cells: list[str], first: int, last: int, mark: str, over: str = "") -> None:

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any, NamedTuple
 
 from ...pregel.app import Pregel
@@ -15,6 +14,7 @@ from ...pregel.types import AnyConfig
 from ..assets import read_asset
 from ..group import group
 from ..labels import TIMES
+from ..markup import Markup, fill
 from ..theme import style_sheet
 from .diff import DIFF_LIMITS, Change, DiffLimits, diff, draw_html, draw_text
 from .reader import read_trace
@@ -35,6 +35,7 @@ SOURCES = {
 }
 
 _RULES = "\n" + read_asset("trace/changes.css")
+_SAME = Markup("<p><i>no change</i></p>")
 
 
 class StepChanges(NamedTuple):
@@ -83,13 +84,14 @@ class ChangeList(ABC):
 
     def draw_html(self) -> str:
         """Return the changes as an HTML fragment: no scripts, everything from the state escaped."""
-        found = [f"<p><b>{escape(sanitize(remark))}</b></p>" for remark in self.remarks]
+        urgent_form, form = "<p><b>{}</b></p>", "<p>{}</p>"
+        found = [fill(urgent_form, sanitize(remark)) for remark in self.remarks]
         for title, changed, lines, urgent in self.blocks():
-            form = "<p><b>{}</b></p>" if urgent else "<p>{}</p>"
-            told = draw_html(changed) + "".join(form.format(escape(line)) for line in lines)
-            found.append(f"<h4>{escape(title)}</h4>{told or '<p><i>no change</i></p>'}")
+            more = [fill(urgent_form if urgent else form, line) for line in lines]
+            told = [draw_html(changed), *more]
+            found.append(fill("<h4>{}</h4>{}", title, told if any(told) else _SAME))
         name, css = style_sheet("auto", _RULES)
-        return f'<div class="{name}"><style>{css}</style>{"".join(found)}</div>'
+        return fill('<div class="{}"><style>{}</style>{}</div>', name, Markup(css), found)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/html": self.draw_html(), "text/plain": self.draw_text()}

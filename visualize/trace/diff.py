@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from html import escape
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
+from ..markup import Markup, as_markup, fill
 from .values import format_key, format_value, sanitize
 
 ChangeKind = Literal["added", "removed", "changed", "appended", "edited", "more"]
@@ -355,33 +355,30 @@ def count_change(change: Change) -> str:
     return ""
 
 
-def draw_html(changes: Iterable[Change]) -> str:
+def draw_html(changes: Iterable[Change]) -> Markup:
     """Return changes as HTML without scripts and styles, every value escaped: `<p>` per change with
     `<del>` and `<ins>`."""
-    return "".join(_html(change) for change in changes)
+    return as_markup([_html(change) for change in changes])
 
 
-def _escape(text: str) -> str:
-    return escape(text, quote=False)
+_GONE, _COME = " <del>{before}</del>", " <ins>{after}</ins>"
+_FORMS = {
+    "more": "<p><i>… {headline}</i></p>",
+    "added": f"<p><b>{{where}}</b>{_COME}</p>",
+    "removed": f"<p><b>{{where}}</b>{_GONE}</p>",
+    "changed": f"<p><b>{{where}}</b>{_GONE}{_COME}</p>",
+}
+_LONG_FORM = "<p><b>{where}</b> <i>{count}</i></p><pre>{lines}</pre>"
+_LINE_FORMS = {"+ ": "<ins>{}</ins>\n", "- ": "<del>{}</del>\n"}
 
 
-def _html(change: Change) -> str:
-    if change.kind == "more":
-        return f"<p><i>… {_escape(_headline(change))}</i></p>"
-    name = f"<b>{_escape(change.where)}</b>"
-    gone = f" <del>{_escape(change.before)}</del>"
-    come = f" <ins>{_escape(change.after)}</ins>"
-    if change.kind in ("added", "removed"):
-        return f"<p>{name}{come if change.kind == 'added' else gone}</p>"
-    if change.kind == "changed":
-        return f"<p>{name}{gone}{come}</p>"
-    return (
-        f"<p>{name} "
-        f"<i>{_escape(count_change(change))}</i></p>"
-        f"<pre>{''.join(map(_html_line, change.lines))}</pre>"
+def _html(change: Change) -> Markup:
+    return fill(
+        _FORMS.get(change.kind, _LONG_FORM),
+        headline=_headline(change),
+        where=change.where,
+        before=change.before,
+        after=change.after,
+        count=count_change(change),
+        lines=[fill(_LINE_FORMS.get(each[:2], "<span>{}</span>\n"), each) for each in change.lines],
     )
-
-
-def _html_line(line: str) -> str:
-    tag = {"+ ": "ins", "- ": "del"}.get(line[:2], "span")
-    return f"<{tag}>{_escape(line)}</{tag}>\n"

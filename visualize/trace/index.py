@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from ...checkpoint.base import BaseCheckpointSaver, address
+from ...checkpoint.base import BaseCheckpointSaver, RunnableConfig, address
 from ...pregel.app import Pregel
 from ...pregel.names import START
 from ...pregel.types import StateSnapshot
@@ -70,13 +70,16 @@ class ThreadIndex:
     def __init__(self, thread_id: str, ns: str = "") -> None:
         self.thread_id = thread_id
         self.ns = ns
-        self.points: dict[str, Point] = {}
         self.is_whole: bool = False
         self.revision: int | None = None
-        self._order: list[str] = []
-        self._places: dict[str, int] = {}
+        self._know({})
+
+    def _know(self, points: dict[str, Point]) -> None:
+        self.points = points
+        self._order = [*points]
+        self._places = {id: place for place, id in enumerate(points)}
+        self._followers = Counter(point.parent for point in points.values())
         self._lines: dict[str, Line] = {}
-        self._followers: Counter[str] | None = None
 
     @property
     def head(self) -> str:
@@ -92,7 +95,7 @@ class ThreadIndex:
                 known.
         """
         if not self.is_whole or (self._order and not self._is_stored(app, self._order[0])):
-            self._forget(0)
+            self._know({})
         newest_id = self._read_newest(app)
         if self.is_whole and self._order and newest_id == self.head:
             return
@@ -100,19 +103,17 @@ class ThreadIndex:
         fresh: list[StateSnapshot] = []
         known = 0
         for snapshot in history:
-            id = id_of(snapshot)
+            id = id_of(snapshot.config)
             # The next tasks of the newest one may have begun since.
             if id in self._places and id != self.head:
                 known = self._places[id] + 1
                 break
             fresh.append(snapshot._replace(values=None))
-        points = {id_of(snapshot): _read_point(snapshot) for snapshot in reversed(fresh)}
+        points = {id: self.points[id] for id in self._order[:known]}
+        points |= {id_of(snapshot.config): _read_point(snapshot) for snapshot in reversed(fresh)}
         self.is_whole = self.is_whole or newest is None or len(fresh) < newest
-        if points == {id: self.points[id] for id in self._order[known:]}:
-            return
-        self._forget(known)
-        for id, point in points.items():
-            self._add(id, point)
+        if points != self.points:
+            self._know(points)
 
     def _read_newest(self, app: Pregel) -> str:
         """Return the id of the newest checkpoint, without planning what it does next."""
@@ -120,25 +121,13 @@ class ThreadIndex:
         if isinstance(saver, BaseCheckpointSaver):
             for found in saver.list(address(self.thread_id, self.ns), limit=1):
                 self.revision = found.revision
-                return str(found.config["configurable"]["checkpoint_id"])
+                return id_of(found.config)
         return ""
 
     def _is_stored(self, app: Pregel, id: str) -> bool:
         saver = app.checkpointer
         where = address(self.thread_id, self.ns, id)
         return isinstance(saver, BaseCheckpointSaver) and saver.get_tuple(where) is not None
-
-    def _forget(self, first: int) -> None:
-        for id in self._order[first:]:
-            del self.points[id], self._places[id]
-        del self._order[first:]
-        self._lines.clear()
-        self._followers = None
-
-    def _add(self, id: str, point: Point) -> None:
-        self._places[id] = len(self._order)
-        self._order.append(id)
-        self.points[id] = point
 
     def newer(self, id: str) -> str | None:
         """Return the checkpoint that was stored next after one, on any branch."""
@@ -147,10 +136,9 @@ class ThreadIndex:
 
     def line(self, tip: str) -> Line:
         """Return the line to a checkpoint; empty if there is no such checkpoint."""
-        known = self._lines.get(tip)
-        if known is None:
-            known = self._lines[tip] = self._read_line(tip)
-        return known
+        if tip not in self._lines:
+            self._lines[tip] = self._read_line(tip)
+        return self._lines[tip]
 
     def _read_line(self, tip: str) -> Line:
         checkpoints: list[str] = []
@@ -186,29 +174,21 @@ class ThreadIndex:
 
     def is_tip(self, id: str) -> bool:
         """Return whether nothing follows a checkpoint."""
-        return id in self.points and not self._children()[id]
+        return id in self.points and not self._followers[id]
 
     def tips(self) -> list[str]:
         """Return the newest checkpoint of each branch, the oldest branch first."""
-        children = self._children()
-        return [id for id in self._order if not children[id]]
+        return [id for id in self._order if not self._followers[id]]
 
     def count_own(self, tip: str) -> int:
         """Return how many checkpoints lead to one since the last fork."""
-        children = self._children()
         own = 0
         while tip in self.points:
             own += 1
             tip = self.points[tip].parent
-            if children[tip] > 1:
+            if self._followers[tip] > 1:
                 break
         return own
-
-    def _children(self) -> Counter[str]:
-        """Return how many checkpoints follow each directly."""
-        if self._followers is None:
-            self._followers = Counter(point.parent for point in self.points.values())
-        return self._followers
 
 
 def shared(one: list[str], other: list[str]) -> int:
@@ -217,17 +197,16 @@ def shared(one: list[str], other: list[str]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def id_of(snapshot: StateSnapshot) -> str:
-    """Return the id of a checkpoint."""
-    return str(snapshot.config["configurable"]["checkpoint_id"])
+def id_of(config: RunnableConfig | None) -> str:
+    """Return the id of the checkpoint that a config names; empty if it names none."""
+    return str((config or {}).get("configurable", {}).get("checkpoint_id") or "")
 
 
 def _read_point(snapshot: StateSnapshot) -> Point:
     metadata = snapshot.metadata or {}
-    parent = (snapshot.parent_config or {}).get("configurable", {}).get("checkpoint_id", "")
     names = [task.name for task in snapshot.tasks]
     return Point(
-        parent,
+        id_of(snapshot.parent_config),
         int(metadata.get("step", -1)),
         metadata.get("source", "loop"),
         tuple(dict.fromkeys(display_name(name) for name in names)),

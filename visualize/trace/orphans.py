@@ -120,13 +120,11 @@ def _list_tasks(
     known = [
         (id, stored)
         for id, stored in seen.ledger.items()
-        if id not in planned and id != NULL_TASK_ID and _has_begun(stored)
+        if id not in planned
+        and id != NULL_TASK_ID
+        and (stored.error is not None or stored.interrupts or stored.spans)
     ]
     for id, stored in known:
         yield " or ".join(names) or "another graph's node", id, stored
     if not known:
         yield from ((name, f"left {name}", TaskRecord()) for name in names)
-
-
-def _has_begun(stored: TaskRecord) -> bool:
-    return stored.error is not None or bool(stored.interrupts) or bool(stored.spans)

@@ -20,7 +20,7 @@ from ...pregel.run.snapshots import list_nested
 from ...pregel.thread_api import StoredThreads
 from ...pregel.types import AnyConfig, PregelTask, StateSnapshot
 from ..labels import natural_key
-from .index import ThreadIndex
+from .index import ThreadIndex, id_of
 from .orphans import Orphans, build_orphan, find_orphans
 from .records import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
 from .values import block, format_value
@@ -118,7 +118,7 @@ class TraceReader:
         snapshot = read_snapshot(self.app, self.config)
         thread_id, ns, _ = coordinates(snapshot.config)
         graph = self.app.nested(ns)
-        name, wanted = graph.program.name, _id(snapshot.config)
+        name, wanted = graph.program.name, id_of(snapshot.config)
         place = TraceLevel(graph, thread_id, ns, "")
         beside: list[StateSnapshot] = []
         links = list_transitions(self.app.get_state_history(address(thread_id, ns)), wanted, beside)
@@ -127,13 +127,10 @@ class TraceReader:
         left = self.find_left(graph, snapshot)
         if whole and (snapshot.next or left.tasks):
             steps.insert(0, self.read_open(place, snapshot, left, visit))
-        line = {step.checkpoint for step in steps}
-        questions = (
-            *snapshot.interrupts,
-            *(q for _, _, stored in left.tasks for q in stored.interrupts),
-        )
+        stored = (record.interrupts for _, _, record in left.tasks)
+        questions = (*snapshot.interrupts, *chain.from_iterable(stored))
         return Trace(
-            name, thread_id, ns, wanted, tuple(reversed(steps)), _branches(beside, line), whole,
+            name, thread_id, ns, wanted, tuple(reversed(steps)), _branches(beside), whole,
             questions, snapshot.next, max(-self.left, 0), left.remarks,
         )  # fmt: skip
 
@@ -149,7 +146,7 @@ class TraceReader:
     ) -> TraceStep:
         """Return the open step after a checkpoint that nothing follows."""
         head = self.app.get_state(address(place.thread_id, place.ns))
-        if _id(head.config) != _id(tip.config):  # on another branch than the newest
+        if id_of(head.config) != id_of(tip.config):  # on another branch than the newest
             head = tip
         opened = self._open(place, head)
         opened = replace(opened, tasks=(*opened.tasks, *starmap(build_orphan, left.tasks)))
@@ -200,7 +197,7 @@ class TraceReader:
         )  # fmt: skip
         metadata = link.after.metadata or {}
         return TraceStep(
-            int(metadata.get("step", -1)), source, tasks, _id(link.after.config),
+            int(metadata.get("step", -1)), source, tasks, id_of(link.after.config),
             _seconds(link.after.created_at),
             metadata, place.stops(link.before, tasks), _since(link.before),
         )  # fmt: skip
@@ -292,7 +289,7 @@ class TraceReader:
                 # With schedule="ready" it belongs to the checkpoint at which its task has started,
                 # so only its namespace identifies it.
                 told = place.may_overlap(base) and child.checkpointer is not True
-                shared = None if told else _id(base.config)
+                shared = None if told else id_of(base.config)
                 yield from self._read_nested(inner, place.ns, task, shared)
 
     def _read_nested(
@@ -377,7 +374,7 @@ def list_transitions(
     after: StateSnapshot | None = None
     ran: set[str | None] = {*left}  # checkpoints from which another branch continued
     for snapshot in history:
-        here = _id(snapshot.config)
+        here = id_of(snapshot.config)
         wanted = here if wanted is None else wanted
         if here != wanted:
             beside.append(snapshot._replace(values=None, tasks=()))
@@ -408,24 +405,20 @@ def _show(value: Any, longest: int) -> str:
     return block(value, longest)
 
 
-def _branches(beside: list[StateSnapshot], line: set[str | None]) -> tuple[TraceBranch, ...]:
+def _branches(beside: list[StateSnapshot]) -> tuple[TraceBranch, ...]:
     """Group the checkpoints off the line by where they leave it; the oldest first."""
     roots: dict[str, str] = {}
     found: dict[str, TraceBranch] = {}
     for snapshot in reversed(beside):
-        here, parent = _id(snapshot.config), _parent(snapshot)
+        here, parent = id_of(snapshot.config), _parent(snapshot)
         root = roots[here] = roots.get(parent or "", here)
         known = found.get(root, TraceBranch(parent, _source(snapshot), 0, here))
         found[root] = known._replace(size=known.size + 1, tip=here)
     return tuple(found.values())
 
 
-def _id(config: RunnableConfig | None) -> str:
-    return str((config or {}).get("configurable", {}).get("checkpoint_id") or "")
-
-
 def _parent(snapshot: StateSnapshot) -> str | None:
-    return _id(snapshot.parent_config) or None
+    return id_of(snapshot.parent_config) or None
 
 
 def _source(snapshot: StateSnapshot | None) -> Source:

@@ -1,8 +1,8 @@
 """Converts any value to short text that is safe to show: never raises, however odd the value; never
 exceeds the requested length. Also counts and durations in words.
 
-Compares and draws nothing. The text is safe for readers (no control or direction marks), but not
-escaped for HTML.
+Compares and draws nothing. The text is safe for readers and for XML (no control or direction marks,
+no surrogates), but not escaped for HTML.
 """
 
 from __future__ import annotations
@@ -121,18 +121,9 @@ def display_name(node: str) -> str:
     name = sanitize(node.rpartition(NS_END)[2], 200)
     for start, words in _SPOKEN.items():
         if name.startswith(start):
-            return (
-                f"{words} {name[len(start) :]}".rstrip()
-                if name != start
-                else words.removesuffix(" of")
-            )
+            rest = name.removeprefix(start)
+            return f"{words} {rest}" if rest else words.removesuffix(" of")
     return name
-
-
-def without_address(text: str) -> str:
-    """Return the default repr of an object without its memory address, which is useless and differs
-    every time."""
-    return _ADDRESS.sub("", text)
 
 
 def duration(seconds: float) -> str:
@@ -193,7 +184,7 @@ class _Writer:
         except _FullError:
             raise
         except Exception:  # a foreign __repr__, __len__, … may raise anything
-            self.put(f"<{type(value).__name__}>")
+            self._put_visible(f"<{type(value).__name__}>")
 
     def _write(self, value: Any, depth: int) -> None:
         kind = type(value)
@@ -207,9 +198,13 @@ class _Writer:
             else:
                 self.put("…")
         elif isinstance(value, BaseException):
-            self.put(f"{kind.__name__}: {value}" if str(value) else kind.__name__)
+            self._put_visible(f"{kind.__name__}: {value}" if str(value) else kind.__name__)
         else:
-            self.put(sanitize(without_address(repr(value)), max(self.room, 8) + 40))
+            # Without the memory address, which is useless and differs every time.
+            self._put_visible(_ADDRESS.sub("", repr(value)))
+
+    def _put_visible(self, text: str) -> None:
+        self.put(sanitize(text, max(self.room, 8) + 40))
 
     def _container(self, value: Any, depth: int) -> None:
         before, after = _BRACKETS[type(value)]

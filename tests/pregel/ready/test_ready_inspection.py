@@ -16,7 +16,7 @@ from stategraph.visualize.labels import TIMES
 from stategraph.visualize.render.report import report
 from stategraph.visualize.render.thread_pages import ThreadPages
 from stategraph.visualize.render.timeline import timeline
-from stategraph.visualize.render.timeline_scale import ScaleRoom, build_scale
+from stategraph.visualize.render.timeline_model import ScaleRoom, build_scale
 from stategraph.visualize.trace.changes import changes
 from stategraph.visualize.trace.index import ThreadIndex
 from stategraph.visualize.trace.reader import read_trace
