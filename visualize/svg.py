@@ -109,12 +109,7 @@ def draw_svg(
         if mark.state not in get_args(State):
             states = ", ".join(get_args(State))
             raise ValueError(f"the state of {id!r} must be one of {states}, got {mark.state!r}")
-    unreached = {node.id for node in model.node_records if not node.reached}
-    names = {
-        node.id: node.label
-        for node in model.node_records
-        if node.handler or node.kind in ("unknown", "join")
-    }
+    nodes = {part.id: part for part in model.parts}
     style = style_sheet(theme)
     width, height = _number(layout.width), _number(layout.height)
     parts = [
@@ -125,13 +120,11 @@ def draw_svg(
         f"<style>\n{style.css}</style>",
         f'<rect class="page" width="{width}" height="{height}" rx="8" {_fill("page")}/>',
     ]
-    for node in model.clusters:
-        parts.append(_node(node, layout.clusters[node.id], marks.get(node.id)))
-    for route in layout.routes:
-        reached = route.edge.source not in unreached
-        parts.append(_edge(route, layout, names, reached=reached))
-    for node in model.node_records:
-        parts.append(_node(node, layout.boxes[node.id], marks.get(node.id)))
+    boxes = {**layout.clusters, **layout.boxes}
+    drawn = {id: _node(node, boxes[id], marks.get(id)) for id, node in nodes.items()}
+    parts += [drawn[cluster.id] for cluster in model.clusters]
+    parts += [_edge(route, layout, nodes) for route in layout.routes]
+    parts += [drawn[node.id] for node in model.node_records]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -193,15 +186,10 @@ def _outline(node: GraphNode, box: Box) -> Iterator[str]:
     if node.kind == "join":
         yield f'<circle cx="{_number(x)}" cy="{_number(y)}" r="{_number(box.width / 2)}" {paint}/>'
     elif node.kind == "unknown":
-        right, low = box.right, box.bottom
-        corners = [
-            (box.x, y),
-            (box.x + 11, box.y),
-            (right - 11, box.y),
-            (right, y),
-            (right - 11, low),
-            (box.x + 11, low),
-        ]
+        left, right = box.x + 11, box.right - 11
+        xs = box.x, left, right, box.right, right, left
+        ys = y, box.y, box.y, y, box.bottom, box.bottom
+        corners = list(zip(xs, ys, strict=True))
         yield f'<path d="{_close(corners)}" stroke-linejoin="round" {paint}/>'
     else:
         radius = box.height / 2 if node.kind in ("start", "end") else 8
@@ -290,15 +278,21 @@ def _badge(box: Box, mark: Mark | None) -> Iterator[str]:
 # -- edges -----------------------------------------------------------------------------------------
 
 
-def _edge(route: Route, layout: GraphLayout, told: Mapping[str, str], *, reached: bool) -> str:
-    """Return an edge; `told` has readable names for ends whose ids are internal."""
-    edge = route.edge
-    nested = any(_holds(box, route.label_at or route.points[0]) for box in layout.clusters.values())
+def _edge(route: Route, layout: GraphLayout, nodes: Mapping[str, GraphNode]) -> str:
+    edge, (x, y) = route.edge, route.label_at or route.points[0]
+    holders = layout.clusters.values()
+    nested = any(b.x <= x <= b.right and b.y <= y <= b.bottom for b in holders)
+    unreached = edge.source in nodes and not nodes[edge.source].reached
     classes = " ".join(
-        ["edge", edge.kind, *(["nested"] if nested else []), *([] if reached else ["unreached"])]
+        ["edge", edge.kind, *["nested"] * nested, *["unreached"] * unreached]
     )
     colour = LIGHT.get(edge.kind, LIGHT["line"])
-    source, target = (told.get(end, _short(end)) for end in edge[:2])
+    # Readable names for ends whose ids are internal.
+    ends = [nodes[end] for end in edge[:2] if end in nodes]
+    told = {
+        node.id: node.label for node in ends if node.handler or node.kind in ("unknown", "join")
+    }
+    source, target = (told.get(end, visible(end.strip("_"))) for end in edge[:2])
     what = " ".join(filter(None, (f"{source} → {target}", edge.label and f"[{edge.label}]")))
     means = tell_edge(edge, told.get(edge.target) or told.get(edge.source, ""))
     tips, points = _tips(route)
@@ -318,14 +312,6 @@ def _edge(route: Route, layout: GraphLayout, told: Mapping[str, str], *, reached
             "</g>",
         ]
     )
-
-
-def _holds(box: Box, point: Point) -> bool:
-    return box.x <= point[0] <= box.right and box.y <= point[1] <= box.bottom
-
-
-def _short(node: str) -> str:
-    return visible(node.strip("_"))
 
 
 def _tips(route: Route) -> tuple[list[str], Sequence[Point]]:
