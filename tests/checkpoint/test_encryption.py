@@ -5,10 +5,10 @@ from itertools import combinations
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import CONFIG, thread_config
-from kit.pausing_graphs import asks, graph, says
+from kit.graphs import CONFIG, EMPTY, thread_config
+from kit.pausing_graphs import asks, graph
 
-from stategraph import START, Command
+from stategraph import Command
 from stategraph.checkpoint.errors import DamagedError, UnknownKeyError
 from stategraph.checkpoint.integrity import Integrity
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -26,7 +26,7 @@ def opened(file, integrity):
 
 
 def app_of(saver):
-    return graph({"q": asks("q"), "z": says("z")}, (START, "q"), ("q", "z"), checkpointer=saver)
+    return graph("S>q>z", q=asks("q"), checkpointer=saver)
 
 
 SECRET = "the secret word " * 10
@@ -65,7 +65,7 @@ def test_without_the_key_it_is_refused(file, drive, integrity):
 
 def test_what_was_never_encrypted_is_refused(tmp_path, drive):
     plain = opened(tmp_path / "plain.db", None)
-    drive.invoke(app_of(plain), {"log": []}, CONFIG)
+    drive.invoke(app_of(plain), EMPTY, CONFIG)
     plain.close()
     saver = opened(tmp_path / "plain.db", Encryption(KEY))
     with pytest.raises(DamagedError, match="encrypted with another key"):
@@ -144,7 +144,7 @@ def test_a_reader_without_a_key_tells_an_encrypted_row_from_a_damaged_one():
 
 
 def test_a_thread_that_is_read_without_its_key_asks_for_the_key(tmp_path):
-    app_of(opened(tmp_path / "threads.db", Encryption(KEY))).invoke({"log": []}, CONFIG)
+    app_of(opened(tmp_path / "threads.db", Encryption(KEY))).invoke(EMPTY, CONFIG)
     with pytest.raises(UnknownKeyError, match="it is encrypted, and no key was given. Give the key of this row"):
         app_of(opened(tmp_path / "threads.db", Integrity())).get_state(CONFIG)
 

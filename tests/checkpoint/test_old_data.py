@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import chain_of, graph_of, thread_config
+from kit.graphs import EMPTY, chain_of, graph_of, thread_config
 from typing_extensions import TypedDict
 
 import stategraph
@@ -43,7 +43,7 @@ class State(TypedDict, total=False):
     fail: bool
 
 
-def begin(state: State):
+def begin(state):
     note = Note("x" * 200, datetime(2026, 1, 1, tzinfo=UTC))
     return {"log": ["begin"], "notes": {f"note {i}": note for i in range(3)}, "tags": {"a", "b"}}
 
@@ -54,11 +54,11 @@ def work(state):
     return {"log": [("work", state["i"])]}
 
 
-def spread(state: State) -> list[Send]:
+def spread(state):
     return [Send("work", {"i": i, "fail": state.get("fail") and i == 1}) for i in range(3)]
 
 
-def count(state: State):
+def count(state):
     return {"n": state.get("n", 0) + 1, "log": ["y" * 100]}
 
 
@@ -66,7 +66,7 @@ def graph(saver):
     inner = chain_of(State, ask=lambda state: {"log": [interrupt("inside?")]})
     builder = graph_of(
         State, "S>begin work>inside>count", begin=begin, work=work, count=count,
-        inside=lambda state: {"log": inner.compile().invoke({"log": []})["log"]}
+        inside=lambda state: {"log": inner.compile().invoke(EMPTY)["log"]}
     )
     builder.add_conditional_edges("begin", spread, ["work"]).add_conditional_edges("count", lambda state: "count" if state["n"] < 40 else END, ["count", END])
     return builder.compile(checkpointer=saver)
@@ -125,7 +125,7 @@ def test_a_list_that_grew_before_deltas_were_joined_grows_on(tmp_path):
     file = tmp_path / "threads.db"
     shutil.copy(FOLDER / "threads-0.1.0-deltas.db", file)
 
-    def more(state: State):
+    def more(state):
         return {"log": [f"{len(state['log']):040}"]}
 
     builder = chain_of(State, more=more).add_conditional_edges(
@@ -136,7 +136,7 @@ def test_a_list_that_grew_before_deltas_were_joined_grows_on(tmp_path):
         log = [f"{number:040}" for number in range(250)]
         assert app.get_state(thread_config("long")).values["log"] == log[:150]
         before = [state.values.get("log", []) for state in app.get_state_history(thread_config("long"))]
-        assert app.invoke({"log": []}, thread_config("long"))["log"] == log
+        assert app.invoke(EMPTY, thread_config("long"))["log"] == log
         after = [state.values.get("log", []) for state in app.get_state_history(thread_config("long"))]
         assert after == [*(log[:size] for size in range(250, 149, -1)), log[:150], *before]
         saver.prune(["long"], keep_last=2)

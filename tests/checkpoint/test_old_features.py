@@ -69,16 +69,16 @@ def config(thread):
     return {"configurable": {"thread_id": thread}, "metadata": {"customer": "Ada"}}
 
 
-def chat(state: State):
+def chat(state):
     messages = [{"role": "user", "content": "hello", "id": "1"}, {"role": "assistant", "content": "hi", "id": "2"}]
     return {"messages": messages, "order": Order(item="tea", color=Color.RED), "topic": ["a", "b"]}
 
 
-def shorten(state: State):
+def shorten(state):
     return {"messages": [RemoveMessage("1")]}
 
 
-def charge(state: State, runtime: Runtime[Any]):
+def charge(state, runtime: Runtime[Any]):
     receipt = runtime.once("charge", lambda: CALLED.append("charge") or "receipt 1")
     return {"log": [receipt, interrupt("ship it?", key="ship")]}
 

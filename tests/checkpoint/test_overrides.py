@@ -82,7 +82,7 @@ def test_one_writer_wins_where_put_is_overridden(kind, name, durability, opened)
     saver = opened(counting(kind, (name,)))
     app = build(saver)
 
-    def overtaken(state: State):
+    def overtaken(state):
         app.update_state(THREAD, {"log": ["other"]}, as_node="last")
         return {"log": ["late"]}
 
@@ -175,7 +175,7 @@ def test_a_retention_applies_where_put_is_overridden(kind, name, opened):
 def test_several_records_at_one_checkpoint_are_no_race_where_put_writes_is_overridden(kind, name, opened):
     """Two tasks recorded at once are two calls of `put_writes`; a third that is recorded later is no other run's."""
 
-    def fails(state: State):
+    def fails(state):
         raise ValueError("no")
 
     graph = StateGraph(State)
@@ -199,7 +199,7 @@ def test_a_commit_made_of_puts_alone_checks_the_head_first(world):
         get_tuple, list, put, put_writes = inner.get_tuple, inner.list, inner.put, inner.put_writes
         aget_tuple, alist, aput, aput_writes = inner.aget_tuple, inner.alist, inner.aput, inner.aput_writes
 
-    def overtaken(state: State):
+    def overtaken(state):
         build(saver).update_state(THREAD, {"log": ["other"]}, as_node="last")
         return {"log": ["late"]}
 

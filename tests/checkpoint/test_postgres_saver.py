@@ -422,7 +422,7 @@ def test_damage_is_reported_and_not_taken_for_a_prune(saver):
 def test_a_run_continues_after_its_server_was_restarted(drive, server, postgres, mode):
     builder = StateGraph(State)
 
-    def say(state: State):
+    def say(state):
         if len(state["log"]) in (3, 6):
             server.restart(mode)
         return {"log": [LONG]}

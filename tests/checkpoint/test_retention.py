@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from kit.graphs import chain_of
-from kit.pausing_graphs import graph, says
+from kit.pausing_graphs import graph
 
-from stategraph import END, START, InMemorySaver
+from stategraph import END, InMemorySaver
 from stategraph.checkpoint import Retention
 from stategraph.checkpoint.retention import EVERY, RetentionLimits
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -94,7 +94,7 @@ def test_a_saver_with_a_retention_prunes_during_a_run_and_the_run_continues(driv
 
 
 def test_without_one_all_stays(drive):
-    thread = drive.on(graph({"x": says("x")}, (START, "x")))
+    thread = drive.on(graph("S>x"))
     for _ in range(EVERY):
         thread.invoke({"log": []})
     assert len(thread.history()) == 3 * EVERY

@@ -10,7 +10,7 @@ from kit.drive import each_durability
 from kit.graphs import CONFIG, chain_of
 from kit.pausing_graphs import graph, says
 
-from stategraph import END, START
+from stategraph import END
 from stategraph.checkpoint import CheckpointConflictError, DamagedError, InMemorySaver, StorageError
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -184,9 +184,9 @@ def test_a_missing_file_is_detected_at_the_next_commit(drive, tmp_path, fault, w
         return {"log": ["lost"]}
 
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
-        thread = drive.on(graph({"x": says("x")}, (START, "x"), checkpointer=saver))
+        thread = drive.on(graph("S>x", checkpointer=saver))
         thread.invoke({"log": ["in"]})
-        spoiled = graph({"x": spoil}, (START, "x"), checkpointer=saver)
+        spoiled = graph("S>x", x=spoil, checkpointer=saver)
         with pytest.raises(StorageError, match="was deleted or replaced while it was open"):
             drive.invoke(spoiled, {"log": ["again"]}, CONFIG, durability=durability)
         if fault == "moved":
@@ -197,7 +197,7 @@ def test_a_missing_file_is_detected_at_the_next_commit(drive, tmp_path, fault, w
 def test_a_database_in_memory_has_no_file_to_watch():
     for name in (":memory:", "", "file:shared?mode=memory&cache=shared", "file:/nowhere?vfs=memdb"):
         with SqliteSaver.from_conn_string(name) as saver:
-            app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
+            app = graph("S>x", checkpointer=saver)
             assert app.invoke({"log": ["in"]}, CONFIG)["log"] == ["in", "x"]
 
 
@@ -205,7 +205,7 @@ def test_a_database_in_memory_has_no_file_to_watch():
 def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path, index):
     file = tmp_path / "threads.db"
     with SqliteSaver.from_conn_string(str(file)) as saver:
-        app = graph({"x": says("x" * 100)}, (START, "x"), checkpointer=saver)
+        app = graph("S>x", x=says("x" * 100), checkpointer=saver)
         for turn in range(3):
             app.invoke({"log": [f"{turn}"]}, CONFIG)
         before = [*saver.list(CONFIG)]
@@ -235,7 +235,7 @@ def test_the_loser_of_a_race_gets_the_same_error_in_each_durability(drive, tmp_p
     """With "async" two runs that make the same of the same give it the same id: that is a race, not a broken database."""
     name = str(tmp_path / "t.db")
     with SqliteSaver.from_conn_string(name) as mine, SqliteSaver.from_conn_string(name) as theirs:
-        winner = graph({"x": says("x"), "y": says("y")}, (START, "x"), ("x", "y"), checkpointer=theirs)
+        winner = graph("S>x>y", checkpointer=theirs)
         told = []
 
         def overtaken(state):
@@ -243,9 +243,7 @@ def test_the_loser_of_a_race_gets_the_same_error_in_each_durability(drive, tmp_p
                 told.append(winner.invoke(None, CONFIG, durability=durability))
             return {"log": ["x"]}
 
-        app = graph(
-            {"x": overtaken, "y": says("y")}, (START, "x"), ("x", "y"), checkpointer=mine, interrupt_before=["x"]
-        )
+        app = graph("S>x>y", x=overtaken, checkpointer=mine, interrupt_before=["x"])
         drive.invoke(app, {"log": ["in"]}, CONFIG)
         with pytest.raises(CheckpointConflictError):
             drive.invoke(app, None, CONFIG, durability=durability)

@@ -15,7 +15,7 @@ from kit.graphs import CONFIG, thread_config
 from kit.pausing_graphs import asks, fails, graph, says
 from kit.ready_graphs import build, ends_in, ready
 
-from stategraph import START, Command, entrypoint, interrupt, task
+from stategraph import Command, entrypoint, interrupt, task
 from stategraph.__main__ import main
 from stategraph.checkpoint.sqlite import SqliteSaver
 
@@ -26,7 +26,7 @@ def db(tmp_path):
     file = str(tmp_path / "threads.db")
     with SqliteSaver.from_conn_string(file) as saver:
         for name, body in (("done", says("x")), ("asking", asks("x")), ("failed", fails("x", 9))):
-            app = graph({"x": body, "y": says("y")}, (START, "x"), ("x", "y"), checkpointer=saver)
+            app = graph("S>x>y", x=body, checkpointer=saver)
             try:
                 app.invoke({"log": ["in"]}, thread_config(name))
             except Exception as error:
@@ -195,7 +195,7 @@ def test_a_foreign_file_stays_as_it_is(tmp_path, capsys, words):
 
 def test_what_another_process_is_writing_is_seen(db, capsys):
     with SqliteSaver.from_conn_string(db) as saver:
-        app = graph({"x": says("x")}, (START, "x"), checkpointer=saver)
+        app = graph("S>x", checkpointer=saver)
         app.invoke({"log": ["in"]}, thread_config("new"))
         assert run(capsys, "threads", "--db", db)[0].startswith("new\t")
 
@@ -231,7 +231,7 @@ EVIL = "a\x1b[2J\x9b31m\u202e\u2066\r\x07\x7f\u2028z"
 def test_what_users_wrote_is_printed_escaped(tmp_path, capsys):
     file = str(tmp_path / "threads.db")
     with SqliteSaver.from_conn_string(file) as saver:
-        app = graph({"x": says(EVIL), "y": asks(EVIL)}, (START, "x"), ("x", "y"), checkpointer=saver)
+        app = graph("S>x>y", x=says(EVIL), y=asks(EVIL), checkpointer=saver)
         app.invoke({"log": [EVIL]}, thread_config(EVIL))
     for words in (["threads"], ["history", "--thread", EVIL], ["show", "--thread", EVIL]):
         lines = run(capsys, words[0], "--db", file, *words[1:])

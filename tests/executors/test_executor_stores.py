@@ -167,7 +167,7 @@ def test_it_is_opened_once_in_a_process_for_all_runs(drive, one, log):
     assert log.read_text().split() == ["opened"]
 
 
-def opens_its_store_again(state: State, runtime):
+def opens_its_store_again(state, runtime):
     return {"log": [type(runtime.override(previous=1).store).__name__]}
 
 
@@ -179,7 +179,7 @@ def test_a_worker_keeps_its_connections(drive, one, postgres):
     assert mine.isdisjoint(found)
 
 
-def tells_its_connection(state: State, store):
+def tells_its_connection(state, store):
     with store._server.statements() as wire:
         return {"log": wire.rows("SELECT pg_backend_pid()")}
 
@@ -222,7 +222,7 @@ def test_a_worker_on_another_machine_says_what_to_do(drive, one, tmp_path):
     assert any("while node 'opens_and_reads' opened the graph's store in process" in n for n in caught.value.__notes__)
 
 
-def opens_and_reads(state: State, runtime):
+def opens_and_reads(state, runtime):
     return {"log": [runtime.store.get(("a",), "b")]}
 
 

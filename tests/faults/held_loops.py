@@ -38,19 +38,19 @@ class Clock:
 def busy(clock: Clock, saver, rounds, width):
     """So many times: a wide superstep, then a nested graph of several supersteps. No node ever waits."""
 
-    async def one(state: State):
+    async def one(state):
         clock.work()
         return {"log": [(state["left"], state["piece"])]}
 
-    async def count(state: State):
+    async def count(state):
         clock.work()
         return {"left": state["left"] - 1}
 
-    async def rest(_: State):
+    async def rest(_):
         clock.work()
         return {}
 
-    def fan_out(state: State):
+    def fan_out(state):
         return [Send("one", {"left": state["left"], "piece": n}) for n in range(width)] if state["left"] else END
 
     inner = StateGraph(State).add_sequence([rest, count]).add_edge(START, "rest").compile()

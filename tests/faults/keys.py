@@ -54,15 +54,15 @@ def built(note: Unlucky, saver):
         note(("work", given["left"], given["lane"]), runtime.idempotency_key)
         return {"log": [given["lane"]]}
 
-    def inner(state: State, runtime: Runtime):
+    def inner(state, runtime: Runtime):
         note(("inner", state["left"]), runtime.idempotency_key)
         return {"left": state["left"]}
 
-    def gather(state: State, runtime: Runtime):
+    def gather(state, runtime: Runtime):
         note(("gather", state["left"]), runtime.idempotency_key)
         return {"left": state["left"] - 1}
 
-    def spread(state: State):
+    def spread(state):
         return [Send("work", {"left": state["left"], "lane": n}) for n in range(4)] if state["left"] else END
 
     class Only(TypedDict, total=False):
@@ -161,7 +161,7 @@ class Noted:
         self.passed = threading.Event()
 
     def node(self, name):
-        def run(state: State, runtime: Runtime):
+        def run(state, runtime: Runtime):
             self.passed.set()
             self.keys.setdefault((name, state["left"]), set()).add(runtime.idempotency_key)
             return {"log": [name]}
@@ -188,10 +188,10 @@ def nested_in_a_loop(noted: Noted, saver, random):
     inner = graph("i1", "i2").add_node("deep", deep).add_edge(START, "i1").add_edge("i1", "deep").add_edge("deep", "i2")
     below = inner.compile(schedule=schedule, checkpointer=random.choice([None, None, True]))
 
-    def call(state: State):
+    def call(state):
         return {"log": below.invoke({"left": state["left"], "log": []})["log"]}
 
-    def count(state: State):
+    def count(state):
         return {**noted.node("count")(state, get_runtime()), "left": state["left"] - 1}
 
     outer = graph("a", "b").add_node("inner", random.choice([below, call])).add_node("count", count)

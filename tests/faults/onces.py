@@ -84,7 +84,7 @@ def shop(saver, till: Till, is_async):
             raise ConnectionError
         return {"log": [("paid", task["turn"], task["lane"])]}
 
-    def close(state: State, runtime: Runtime):
+    def close(state, runtime: Runtime):
         key = runtime.idempotency_key
         runtime.once("close", till.have, key, "close")
         till.keep(key, "close")
@@ -92,7 +92,7 @@ def shop(saver, till: Till, is_async):
             interrupt("go on?")
         return {"left": state["left"] - 1, "log": [("closed", state["left"])]}
 
-    def sends(state: State):
+    def sends(state):
         return [Send("pay", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
 
     graph = StateGraph(State).add_node("pay", apay if is_async else pay, retry_policy=AGAIN).add_node("close", close)

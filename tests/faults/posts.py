@@ -39,13 +39,13 @@ class Play(NamedTuple):
 def talk(saver, pause=0.0, schedule="supersteps"):
     """Two nodes in turn, `left` times; one of the turns asks. Each node notes how many words it has seen."""
 
-    def listen(state: State):
+    def listen(state):
         time.sleep(pause)
         if state["left"] == 2:
             interrupt("go on?", key="go on")
         return {"log": [("saw", len(state["log"]))]}
 
-    def count(state: State):
+    def count(state):
         return {"left": state["left"] - 1}
 
     return (
@@ -89,7 +89,7 @@ def check_last_word(saver, where):
     """What is posted while the last node runs is not taken at the last barrier: it waits for the next call."""
     late = {"configurable": {"thread_id": "late"}}
 
-    def speak(state: State):
+    def speak(state):
         if state["left"] == 2:
             app.post(late, {"log": ["late"]})
         return {"left": 1}

@@ -8,7 +8,7 @@ import time
 from functools import partial
 from typing import Annotated, Any, TypedDict
 
-from kit.graphs import chain_of
+from kit.graphs import EMPTY, chain_of
 
 from stategraph import (
     CheckpointConflictError,
@@ -150,7 +150,7 @@ def answers_in_processes(round, storage, turns):
     threads = [f"{n}" for n in range(turns)]
     with storage.open() as saver:
         for thread in threads:
-            asking(saver, Ledger(round.folder / "effects"), thread).invoke({"log": []}, config(thread))
+            asking(saver, Ledger(round.folder / "effects"), thread).invoke(EMPTY, config(thread))
     ended = round.bench.run(*((answered, storage, round.folder, f"p{n}", count, threads) for n in range(count)))
     for each in ended:
         assert_same(each.error, "", "error of a process that answers")
@@ -183,7 +183,7 @@ def answers_of_threads(round: Round) -> None:
     ledger = Ledger(round.folder / "effects")
     with sqlite(round).open() as saver:
         app = asking(saver, ledger, "t")
-        app.invoke({"log": []}, config())
+        app.invoke(EMPTY, config())
 
         def answer(number):
             try:
@@ -232,7 +232,7 @@ def delivered_again(round: Round) -> None:
         round.count("calls delivered again", len(calls))
         paid = Ledger(round.folder / "effects")
         one = asking(saver, paid, "q")
-        one.invoke({"log": []}, config("q"))
+        one.invoke(EMPTY, config("q"))
         for _ in range(random.choice([2, 3])):
             one.invoke(Command(resume="yes"), config("q", run_id="answer"))
         assert_same(one.get_state(config("q")).values["log"], ["yes"], "log after one answer")

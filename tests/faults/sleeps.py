@@ -55,7 +55,7 @@ def napping(saver, play: Play, ledger: Ledger):
         ledger.note("woke", runtime.idempotency_key, time.time())
         return {"log": [(task["turn"], task["lane"])]}
 
-    def sends(state: State):
+    def sends(state):
         return [Send("nap", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
 
     graph = StateGraph(State).add_node("nap", anap if play.world == "async" else nap)

@@ -94,27 +94,27 @@ def journey(saver, ledger, ask_at, nest_every=5):
         ledger.note(runtime.idempotency_key, "work", task["round"], task["lane"])
         return {"log": [("work", task["round"], task["lane"])]}
 
-    def gather(state: State, runtime: Runtime):
+    def gather(state, runtime: Runtime):
         left = state["left"]
         ledger.note(runtime.idempotency_key, "gather", left)
         return {"left": left - 1, "seen": set(range(left % 7)), "size": (len(state["log"]),)}
 
-    def ask(state: State, runtime: Runtime):
+    def ask(state, runtime: Runtime):
         answer = interrupt("go on?")
         ledger.note(runtime.idempotency_key, "ask", state["left"])
         return {"log": [("answer", answer)]}
 
     def inner(name):
-        def node(state: State, runtime: Runtime):
+        def node(state, runtime: Runtime):
             ledger.note(runtime.idempotency_key, name, state["left"])
             return {"log": [(name, state["left"])]}
 
         return node
 
-    def spread(state: State):
+    def spread(state):
         return [Send("work", {"round": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
 
-    def after(state: State):
+    def after(state):
         if state["left"] == ask_at:
             return "ask"
         return "nested" if state["left"] % nest_every == 2 else spread(state)
@@ -134,7 +134,7 @@ class Nested(TypedDict, total=False):
     size: tuple[int, ...]
 
 
-def told(state: State):
+def told(state):
     return {"size": (len(state["log"]), -1)}
 
 

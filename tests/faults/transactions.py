@@ -92,14 +92,14 @@ def shop(saver, books, play: Play, notes: Ledger, passing):
             await runtime.atransaction(what, enter, task["turn"], task["lane"], what, on=on)
         return end(task)
 
-    def close(state: State, runtime: Runtime):
+    def close(state, runtime: Runtime):
         runtime.transaction("close", enter, state["left"], -1, "close", on=on)
         passing("returned")
         if state["left"] == 2:
             interrupt("go on?")
         return {"left": state["left"] - 1, "log": [("closed", state["left"])]}
 
-    def sends(state: State):
+    def sends(state):
         return [Send("pay", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
 
     is_async = play.world == "async"

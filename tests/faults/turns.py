@@ -23,7 +23,7 @@ class State(TypedDict, total=False):
 def line(saver):
     """Three nodes, each of which takes a moment."""
 
-    def work(state: State):
+    def work(state):
         time.sleep(0.002)
         return {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import add
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from kit.graphs import CONFIG, chain_of
@@ -37,11 +37,11 @@ class Typed(TypedDict, total=False):
 CLASSES = pytest.mark.parametrize("schema", [Model, Data], ids=["pydantic", "dataclass"])
 
 
-def count(state) -> dict[str, Any]:
+def count(state):
     return {"n": state.n + 1, "log": ["counted"]}
 
 
-def ask(state) -> dict[str, Any]:
+def ask(state):
     return {"answer": interrupt("yes?")}
 
 
@@ -177,7 +177,7 @@ class Camel(BaseModel):
     user_age: int | None = None
 
 
-def rename(state: Camel) -> dict[str, Any]:
+def rename(state: Camel):
     return {"user_name": state.user_name.title(), "user_age": 3}
 
 

@@ -41,7 +41,7 @@ from stategraph import (
 T = TypeVar("T")
 
 
-def collect(old: list[str], new: str) -> list[str]:
+def collect(old: list[str], new: str):
     return [*old, new]
 
 
@@ -274,7 +274,7 @@ def test_types_without_a_json_schema_accept_anything():
 
     assert graph_of(Locked).get_input_jsonschema()["properties"]["lock"] == {"title": "Lock", "default": None}
 
-    def ask(state: State) -> State:
+    def ask(state: State):
         interrupt("?", response_schema=Locked)
         return {}
 
@@ -311,7 +311,7 @@ def schema_of(schema):
 @settings(deadline=None)
 @given(data=st.data())
 def test_an_answer_fits_the_schema_of_its_interrupt_if_and_only_if_it_is_accepted(schema, data):
-    def ask(state: State) -> State:
+    def ask(state: State):
         interrupt("?", response_schema=schema)
         return {"result": 1}
 

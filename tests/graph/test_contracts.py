@@ -64,7 +64,7 @@ def test_a_key_with_a_reducer_starts_with_its_default(schema, drive):
 
 
 def test_each_thread_starts_with_a_default_of_its_own(drive):
-    def append(old: list[str], new: list[str]) -> list[str]:
+    def append(old: list[str], new: list[str]):
         old.extend(new)
         return old
 
@@ -196,7 +196,7 @@ def test_commands_edits_and_overwrites_are_validated_too(drive):
 
 
 def test_what_a_reducer_takes_is_what_its_second_parameter_says(drive):
-    def append(old: list[str], new: str) -> list[str]:
+    def append(old: list[str], new: str):
         return [*old, new]
 
     class Own(TypedDict):

@@ -507,7 +507,7 @@ def test_a_retried_body_finds_its_finished_tasks(drive):
         log.append(name)
         return name
 
-    def body(x: int) -> list[str]:
+    def body(x: int):
         got = [child("a").result(), child("b").result()]
         log.append("body")
         if log.count("body") < 3:
@@ -587,7 +587,7 @@ def test_a_nodes_tasks_stream_before_the_node(drive):
     def double(x: int) -> int:
         return 2 * x
 
-    def node(state: State) -> State:
+    def node(state: State):
         return {"log": [double(state["n"]).result()]}
 
     assert drive.stream(graph_of(node), {"n": 2}) == [{"double": 4}, {"node": {"log": [4]}}]
@@ -602,10 +602,10 @@ def test_parallel_nodes_may_call_the_same_task(drive):
         log.append(x)
         return x
 
-    def a(state: State) -> State:
+    def a(state: State):
         return {"log": [show("a").result()]}
 
-    def b(state: State) -> State:
+    def b(state: State):
         got = show("b").result()
         interrupt("b?")
         return {"log": [got]}

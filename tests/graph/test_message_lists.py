@@ -11,7 +11,6 @@ import subprocess
 import threading
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,7 +35,7 @@ CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)
 MESSAGES = BinaryOperatorAggregate(list, add_messages)
 
 
-def says(id: str, content: str = "") -> dict[str, Any]:
+def says(id: str, content: str = ""):
     return {"role": "user", "content": content, "id": id}
 
 

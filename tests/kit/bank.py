@@ -45,7 +45,7 @@ class Bank:
             raise self.fails.pop()
         return f"receipt {len(self.calls)}"
 
-    def rows(self) -> list[str]:
+    def rows(self):
         connection = self.connect()
         try:
             return [what for (what,) in connection.execute("SELECT what FROM ledger ORDER BY what").fetchall()]
@@ -82,7 +82,7 @@ class Till:
         self.had.append(what)
         return f"receipt {len(self.calls)}"
 
-    def rows(self) -> list[str]:
+    def rows(self):
         return self.had
 
 
@@ -132,11 +132,11 @@ def asking(drive, effects):
         effects.calls.append("task")
         return "charged"
 
-    def ask(state: Log, runtime: Runtime):
+    def ask(state, runtime: Runtime):
         receipt = getattr(runtime, effects.method)("pay", effects.pay)
         return {"log": [receipt, charge().result(), interrupt("content?")]}
 
-    async def aask(state: Log, runtime: Runtime):
+    async def aask(state, runtime: Runtime):
         receipt = await getattr(runtime, f"a{effects.method}")("pay", effects.pay)
         return {"log": [receipt, await charge(), interrupt("content?")]}
 
@@ -147,7 +147,7 @@ def asking(drive, effects):
 def failing(drive, effects, *calls, **options):
     """What a node comes to that makes these calls one after the other."""
 
-    def body(state: Log):
+    def body(state):
         got = []
         for call in calls:
             got.append((yield call))

@@ -95,7 +95,7 @@ class Browser:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def texts(self, selector: str) -> list[str]:
+    def texts(self, selector: str):
         """The texts of all elements that fit, in order."""
         return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.textContent)")  # type: ignore[no-any-return]
 

@@ -59,7 +59,7 @@ def script(app):
 
 
 def build(saver, first=lambda state: {"log": ["first"]}):
-    def ask(state: State):
+    def ask(state):
         return {"log": [interrupt("?")]}
 
     graph = StateGraph(State)

@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kit.graphs import Log
-from stategraph import START, Command, MessagesState, Send, StateGraph, effect, task
+from kit.graphs import Log, chain_of, graph_of, thread_config
+from stategraph import START, Command, MessagesState, Send, effect, task
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.prebuilt import ToolNode
 
-CONFIG = {"configurable": {"thread_id": "1"}}
+CONFIG = thread_config("1")
 PLACES = ("before the effect", "in the effect", "before the record", "after the record")
 KINDS = ("undeclared", "pure", "keyed", "irreversible", "irreversible, probe")
 WAYS = ("task", "tool", "call")
@@ -49,7 +49,7 @@ class Receiver:
     def find(self) -> str | None:
         return "receipt" if self.received() else None
 
-    def received(self) -> list[str]:
+    def received(self):
         return self.file.read_text().splitlines() if self.file.exists() else []
 
     def watch(self, saver):
@@ -90,19 +90,19 @@ def make_node(way: str, kind: str, receiver: Receiver):
         return ToolNode([function])
     call = task(name="charge")(function) if way == "task" else function
 
-    def pay(state: MessagesState) -> dict[str, Any]:
+    def pay(state: MessagesState):
         call() if way == "call" else call().result()
         return {}
 
     return pay
 
 
-def run(way: str, kind: str, folder: Path, place: str | None) -> dict[str, Any]:
+def run(way: str, kind: str, folder: Path, place: str | None):
     """Start the thread, or resume it to its end; the answers to its questions are true. What the receiver got."""
     receiver = Receiver(folder / "received", place)
     with SqliteSaver(str(folder / "threads.db")) as saver:
         receiver.watch(saver)
-        graph = StateGraph(MessagesState).add_node("pay", make_node(way, kind, receiver)).add_edge(START, "pay")
+        graph = chain_of(MessagesState, pay=make_node(way, kind, receiver))
         app = graph.compile(checkpointer=saver)
         call = {"id": "call 1", "type": "function", "function": {"name": "keyed" if kind == "keyed" else "charge", "arguments": "{}"}}
         message = {"role": "assistant", "content": "", "tool_calls": [call], "id": "1"}
@@ -144,7 +144,7 @@ class Shop:
         self.file = folder / "received"
         self.open = partial(PostgresSaver, target) if target else partial(SqliteSaver, str(folder / "threads.db"))
         self.kind, self.is_async = kind, is_async
-        self.config = {"configurable": {"thread_id": folder.name}}
+        self.config = thread_config(folder.name)
 
     def act(self, item: str, key: str) -> str:
         with self.file.open("a") as file:
@@ -152,7 +152,7 @@ class Shop:
             os.fsync(file.fileno())
         return f"receipt for {item}"
 
-    def received(self) -> list[str]:
+    def received(self):
         return self.file.read_text().splitlines() if self.file.exists() else []
 
     def find(self, item: str) -> str | None:
@@ -173,24 +173,23 @@ class Shop:
     def make_app(self, saver):
         buy = self.make_function()
 
-        def pay(task: dict[str, Any]) -> dict[str, Any]:
+        def pay(task: dict[str, Any]):
             return {"log": [buy(f"{task['lane']}a"), buy(f"{task['lane']}b")]}
 
-        async def apay(task: dict[str, Any]) -> dict[str, Any]:
+        async def apay(task: dict[str, Any]):
             return {"log": [await buy(f"{task['lane']}a"), await buy(f"{task['lane']}b")]}
 
-        def close(state) -> dict[str, Any]:
+        def close(state):
             return {"log": [buy("close")]}
 
-        async def aclose(state) -> dict[str, Any]:
+        async def aclose(state):
             return {"log": [await buy("close")]}
 
-        graph = StateGraph(Log).add_node("pay", apay if self.is_async else pay)
-        graph.add_node("close", aclose if self.is_async else close).add_edge("pay", "close")
+        graph = graph_of(Log, "pay>close", pay=apay if self.is_async else pay, close=aclose if self.is_async else close)
         graph.add_conditional_edges(START, lambda state: [Send("pay", {"lane": n}) for n in range(3)], ["pay"])
         return graph.compile(checkpointer=saver)
 
-    def sell(self, at: int, *, stores_first: bool) -> dict[str, Any]:
+    def sell(self, at: int, *, stores_first: bool):
         """Begin or resume, and answer questions with the truth; what was stored and received."""
         stored = 0
 

@@ -44,7 +44,7 @@ def is_first(folder, name):
     return True
 
 
-def pays(state: State, runtime: Runtime) -> State:
+def pays(state: State, runtime: Runtime):
     """Its first attempt fails; then it asks, and runs again from its top."""
     (folder,) = state["texts"]
     receipt = runtime.once("charge", charge, folder, "book")
@@ -53,7 +53,7 @@ def pays(state: State, runtime: Runtime) -> State:
     return {"log": [receipt, interrupt("content?")]}
 
 
-async def apays(state: State, runtime: Runtime) -> State:
+async def apays(state: State, runtime: Runtime):
     """The same, with two effects side by side."""
     (folder,) = state["texts"]
     both = [runtime.aonce(what, acharge, folder, what) for what in ("book", "pen")]
@@ -63,7 +63,7 @@ async def apays(state: State, runtime: Runtime) -> State:
     return {"log": [*receipts, interrupt("content?")]}
 
 
-def pays_and_dies(state: State, runtime: Runtime) -> State:
+def pays_and_dies(state: State, runtime: Runtime):
     """Its worker dies after the record of the one effect, and before that of the other."""
     (folder,) = state["texts"]
     receipt = runtime.once("book", charge, folder, "book")
@@ -77,7 +77,7 @@ def charge_and_die(folder: str, what: str) -> str:
     return receipt
 
 
-def pays_and_looks(state: State, runtime: Runtime) -> State:
+def pays_and_looks(state: State, runtime: Runtime):
     """What stands in the thread when `once` has returned."""
     (folder,) = state["texts"]
     runtime.once("charge", charge, folder, "book")
@@ -87,7 +87,7 @@ def pays_and_looks(state: State, runtime: Runtime) -> State:
     return {"log": [value for _, _, value in found.pending_writes]}
 
 
-def pays_twice(state: State, runtime: Runtime) -> State:
+def pays_twice(state: State, runtime: Runtime):
     (folder,) = state["texts"]
     runtime.once("charge", charge, folder, "book")
     runtime.once("charge", charge, folder, "book")
@@ -104,17 +104,17 @@ def get_object(folder: str):
     return Path
 
 
-def pays_for_a_lock(state: State, runtime: Runtime) -> State:
+def pays_for_a_lock(state: State, runtime: Runtime):
     """It cannot be pickled, so it cannot reach the driver."""
     return {"log": [runtime.once("charge", get_lock, *state["texts"])]}
 
 
-def pays_for_a_class(state: State, runtime: Runtime) -> State:
+def pays_for_a_class(state: State, runtime: Runtime):
     """It reaches the driver, which cannot store it."""
     return {"log": [runtime.once("charge", get_object, *state["texts"])]}
 
 
-def waits_and_pays(state: State, runtime: Runtime) -> State:
+def waits_and_pays(state: State, runtime: Runtime):
     """Its first attempt is given up while it waits, and comes to its effect after that."""
     (folder,) = state["texts"]
     if is_first(folder, "pid"):
@@ -127,5 +127,5 @@ def waits_and_pays(state: State, runtime: Runtime) -> State:
     return {"log": [runtime.once("in time", charge, folder, "in_time")]}
 
 
-def pays_without_the_parameter(state: State) -> State:
+def pays_without_the_parameter(state: State):
     return {"log": [get_runtime().once("charge", charge, *state["texts"], "book")]}

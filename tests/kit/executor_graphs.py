@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 from stategraph import (
     START,
     CachePolicy,
@@ -66,21 +66,21 @@ class Oops(Exception):
 # -- the functions of nodes -----------------------------------------------------------------------------------
 
 
-def count(state: State) -> State:
+def count(state: State):
     return {"n": state.get("n", 0) + 1, "log": ["count"]}
 
 
-def word_count(sent: dict, writer) -> State:
+def word_count(sent: dict, writer):
     for word in sent["text"].split():
         writer((sent["text"], word))
     return {"log": [len(sent["text"].split())]}
 
 
-def total(state: State) -> State:
+def total(state: State):
     return {"n": sum(state["log"])}
 
 
-def spread(state: State) -> list[Send]:
+def spread(state: State):
     return [Send("word_count", {"text": text}) for text in state["texts"]]
 
 
@@ -88,15 +88,15 @@ def below_three(state: State) -> Literal["count", "__end__"]:
     return "count" if state["n"] < 3 else "__end__"
 
 
-def note_a(state: State) -> State:
+def note_a(state: State):
     return {"log": ["a"]}
 
 
-def note_b(state: State) -> State:
+def note_b(state: State):
     return {"log": ["b"]}
 
 
-def note_c(state: State) -> State:
+def note_c(state: State):
     return {"log": ["c", *state["log"]]}
 
 
@@ -109,19 +109,19 @@ def yields(state: State):
     yield {"log": ["second"]}
 
 
-def asks_twice(state: State) -> State:
+def asks_twice(state: State):
     first = interrupt("first?")
     second = interrupt({"second": first}, response_schema=int)
     return {"log": [("asked", first, second)]}
 
 
-def asks_in_a_group(state: State) -> State:
+def asks_in_a_group(state: State):
     """What `asyncio.TaskGroup` does to those that ask; the event loop is the function's own."""
 
     async def ask(name: str) -> str:
         return interrupt(name, key=name)
 
-    async def ask_both() -> list[str]:
+    async def ask_both():
         async with asyncio.TaskGroup() as group:
             asked = [group.create_task(ask(name)) for name in ("one?", "two?")]
         return [each.result() for each in asked]
@@ -129,18 +129,18 @@ def asks_in_a_group(state: State) -> State:
     return {"log": asyncio.run(ask_both())}
 
 
-def asks_once(state: State) -> State:
+def asks_once(state: State):
     return {"log": [("once", interrupt("once?"))]}
 
 
-def pauses_by_hand(state: State) -> State:
+def pauses_by_hand(state: State):
     first = interrupt("first?")
     if state["n"] == 0:
         raise GraphInterrupt("by hand")
     return {"log": [("by hand", first)]}
 
 
-def fails_twice(state: State, runtime: Runtime) -> State:
+def fails_twice(state: State, runtime: Runtime):
     assert runtime.execution_info is not None
     attempt = runtime.execution_info.node_attempt
     runtime.stream_writer(("attempt", attempt))
@@ -149,17 +149,17 @@ def fails_twice(state: State, runtime: Runtime) -> State:
     return {"log": [("attempt", attempt)]}
 
 
-def fails(state: State, runtime: Runtime) -> State:
+def fails(state: State, runtime: Runtime):
     if not runtime.context:
         raise Oops(7, place="there")
     return {"log": ["fixed"]}
 
 
-def takes_over(state: State, error) -> State:
+def takes_over(state: State, error):
     return {"log": [(error.node, type(error.error).__name__, error.error.code, error.error.place)]}
 
 
-def speaks(state: State, writer) -> State:
+def speaks(state: State, writer):
     for n in range(20):
         writer(n)
     push_message({"role": "assistant", "content": "hello", "id": "m1"})
@@ -167,7 +167,7 @@ def speaks(state: State, writer) -> State:
     return {"log": ["spoke"]}
 
 
-def looks(state: State, config, runtime: Runtime) -> State:
+def looks(state: State, config, runtime: Runtime):
     info = runtime.execution_info
     assert info is not None and runtime is get_runtime() and config == get_config()
     assert info.task_id == runtime.idempotency_key and info.checkpoint_ns.endswith(info.task_id)
@@ -177,15 +177,15 @@ def looks(state: State, config, runtime: Runtime) -> State:
     return {"log": [held, meta, config["configurable"]["mine"], config["tags"]]}
 
 
-def where(state: State) -> State:
+def where(state: State):
     return {"log": [os.getpid()]}
 
 
-async def awaits(state: State) -> State:
+async def awaits(state: State):
     return {"log": [(get_config()["run_name"], state["n"])]}
 
 
-def drains(state: State, runtime: Runtime) -> State:
+def drains(state: State, runtime: Runtime):
     assert runtime.control is not None and not runtime.drain_requested
     runtime.control.request_drain("enough")
     return {"log": ["drained"]}
@@ -228,7 +228,7 @@ def row(*nodes, schema=State, **options):
 
 
 def map_reduce(**options):
-    graph = StateGraph(State).add_node(word_count).add_node(total).add_edge("word_count", "total")
+    graph = graph_of(State, "word_count>total", word_count=word_count, total=total)
     return graph.add_conditional_edges(START, spread, ["word_count"]).compile(**options)
 
 
@@ -248,8 +248,7 @@ def commands(**options):
 
 
 def questions(**options):
-    graph = StateGraph(State).add_node(asks_twice).add_node(asks_once).add_node(note_c)
-    graph.add_edge(START, "asks_twice").add_edge(START, "asks_once")
+    graph = graph_of(State, "S>asks_twice S>asks_once", asks_twice=asks_twice, asks_once=asks_once, note_c=note_c)
     return graph.add_edge(["asks_twice", "asks_once"], "note_c").compile(**options)
 
 
@@ -271,8 +270,9 @@ def unhandled(**options):
 
 def nested(**options):
     """A graph as a node, whose own nodes run where its parent's do."""
-    graph = StateGraph(State).add_node("inside", row(count, asks_once)).add_node(note_a).add_node(note_b)
-    graph.add_edge(START, "inside").add_edge(START, "note_a").add_edge(["inside", "note_a"], "note_b")
+    graph = graph_of(
+        State, "S>inside S>note_a [inside,note_a]>note_b", inside=row(count, asks_once), note_a=note_a, note_b=note_b
+    )
     return graph.compile(**options)
 
 
@@ -310,7 +310,7 @@ def remembers(state: State, *, store: BaseStore):
     store.batch([PutOp(("notes", str(n)), "n", {"n": n}), PutOp(("notes", "all"), str(n), {"text": "x" * n}, ttl=5)])
 
 
-def recalls(state: State, runtime: Runtime) -> State:
+def recalls(state: State, runtime: Runtime):
     store = runtime.store
     assert store is get_store()
     store.put(("notes", "all"), "of recalls", {"text": "xx"})
@@ -318,24 +318,24 @@ def recalls(state: State, runtime: Runtime) -> State:
     return {"log": [[(item.key, item.value, item.score) for item in found], store.list_namespaces()]}
 
 
-def forgets(state: State) -> State:
+def forgets(state: State):
     store = get_store()
     item = store.get(("notes", str(state["n"])), "n")
     store.delete(("notes", "all"), "of recalls")
     return {"log": [item.value, store.get(("notes",), "none").value]}
 
 
-async def recalls_in_time(state: State, store: BaseStore) -> State:
+async def recalls_in_time(state: State, store: BaseStore):
     await asyncio.gather(*(store.aput(("a",), str(n), {"text": "x" * n}) for n in range(4)))
     return {"log": [item.key for item in await store.asearch((), query="xxx", limit=1)]}
 
 
-def only_looks(state: State, runtime: Runtime) -> State:
+def only_looks(state: State, runtime: Runtime):
     assert runtime.previous is None
     return {"log": ["only looked"]}
 
 
-def opens_its_store(state: State) -> State:
+def opens_its_store(state: State):
     store = get_store()
     return {"log": [store and type(store).__name__]}
 
@@ -377,11 +377,11 @@ def runs_a_graph(state: State):
     return row(count).invoke(state)
 
 
-def calls_a_task(state: State) -> State:
+def calls_a_task(state: State):
     return {"n": square(3).result()}
 
 
-def kills_its_worker(state: State) -> State:
+def kills_its_worker(state: State):
     path = Path(state["texts"][0])
     with path.open("a") as file:
         file.write("x")
@@ -395,7 +395,7 @@ def deadly(**options):
     return graph.add_edge(START, "kills_its_worker").add_edge(START, "note_a").compile(**options)
 
 
-def waits_for_a_file(state: State, runtime: Runtime) -> State:
+def waits_for_a_file(state: State, runtime: Runtime):
     """Only its first attempt waits, for longer than any test."""
     assert runtime.execution_info is not None
     folder = Path(state["texts"][0])
@@ -407,7 +407,7 @@ def waits_for_a_file(state: State, runtime: Runtime) -> State:
     return {"log": ["in time"]}
 
 
-def stays(state: State) -> State:
+def stays(state: State):
     """Tells which process it is in, and stays there."""
     get_stream_writer()(os.getpid())
     (Path(state["texts"][0]) / f"pid {os.getpid()}").touch()
@@ -436,28 +436,28 @@ def limited(seconds: float, **options):
     return graph.add_edge(START, "waits_for_a_file").compile(**options)
 
 
-def beats(state: State, runtime: Runtime) -> State:
+def beats(state: State, runtime: Runtime):
     for _ in range(8):
         time.sleep(0.1)
         runtime.heartbeat()
     return {"log": ["alive"]}
 
 
-def takes_its_time(state: State) -> State:
+def takes_its_time(state: State):
     time.sleep(0.4)
     return {"log": ["done"]}
 
 
-def rests(sent: dict) -> State:
+def rests(sent: dict):
     time.sleep(0.05)
     return {"log": [sent["n"]]}
 
 
-def reads_much(state: State) -> State:
+def reads_much(state: State):
     return {"n": len(state["texts"][0])}
 
 
-def works_or_waits(sent: dict) -> State:
+def works_or_waits(sent: dict):
     """The third waits for good, the first time."""
     folder = Path(sent["folder"])
     with (folder / "log").open("a") as file:
@@ -470,12 +470,12 @@ def works_or_waits(sent: dict) -> State:
     return {"log": [sent["n"]]}
 
 
-def six(state: State) -> list[Send]:
+def six(state: State):
     return [Send("works_or_waits", {"n": n, "folder": state["texts"][0]}) for n in range(6)]
 
 
 def six_tasks(**options):
-    graph = StateGraph(State).add_node(works_or_waits).add_node(total).add_edge("works_or_waits", "total")
+    graph = graph_of(State, "works_or_waits>total", works_or_waits=works_or_waits, total=total)
     return graph.add_conditional_edges(START, six, ["works_or_waits"]).compile(**options)
 
 

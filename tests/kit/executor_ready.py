@@ -12,10 +12,10 @@ from typing import Annotated
 import pytest
 from typing_extensions import TypedDict
 
+from kit.graphs import graph_of, thread_config
 from kit.ready_graphs import ready
-from stategraph import START, StateGraph
 
-READY_THREAD = {"configurable": {"thread_id": "ready"}}
+READY_THREAD = thread_config("ready")
 
 
 class Branches(TypedDict, total=False):
@@ -50,9 +50,7 @@ def outlasts_and_dies(state: Branches) -> Branches:
 
 
 def branches(long, executor):
-    graph = StateGraph(Branches)
-    graph.add_node("a", starts_a_chain).add_node("b", ends_a_chain).add_node("long", long)
-    graph.add_edge(START, "a").add_edge("a", "b").add_edge(START, "long")
+    graph = graph_of(Branches, "S>a>b S>long", a=starts_a_chain, b=ends_a_chain, long=long)
     return ready(graph, executor=executor)
 
 

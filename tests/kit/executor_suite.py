@@ -150,14 +150,14 @@ class Play:
         of = {str(q.value if isinstance(q.value, str) else "second")[0]: q.id for q in pending}
         self.call(Command(resume={of[letter]: answer for letter, answer in answers.items()}))
 
-    def end(self) -> list[str]:
+    def end(self):
         for state in self.drive.history(self.app, self.config):
             tasks = [(t.name, t.path, t.result, repr(t.error), t.interrupts) for t in state.tasks]
             self.seen.append(without_ids((state.values, state.next, state.metadata, tasks)))
         return self.seen
 
 
-def play(drive: Drive, story: str, **options) -> list[str]:
+def play(drive: Drive, story: str, **options):
     build, script = STORIES[story]
     told = Play(drive, build, **options)
     script(told)

@@ -51,7 +51,7 @@ def note(*words):
         Ledger(Path(os.environ[NOTES])).note(*words)
 
 
-def count(state: State, runtime):
+def count(state, runtime):
     """One step: has an effect, under its key."""
     number = len(state["log"])
     note(runtime.execution_info.thread_id, number, runtime.idempotency_key)
@@ -76,7 +76,7 @@ def looped(node, name="counting"):
 counting = looped(count)
 
 
-def pay(state: State, runtime):
+def pay(state, runtime):
     """One step: has an effect, once."""
     number, key = len(state["log"]), runtime.idempotency_key
 
@@ -98,7 +98,7 @@ def branch(name):
     """A node of `branches`: notes that it began, has an effect once, and then waits for a file, if the input names
     one."""
 
-    def run(state: State, runtime):
+    def run(state, runtime):
         key = runtime.idempotency_key
         note(name, "began", key)
         runtime.once("effect", lambda: note(name, "had", key))
@@ -123,7 +123,7 @@ def build_branches():
 branches = build_branches()
 
 
-def asks(state: State):
+def asks(state):
     """Two questions in one node, and one in another."""
     return {"log": [interrupt("first"), interrupt("second")]}
 

@@ -1,8 +1,4 @@
-"""Graphs in one line, for tests of joins: what runs in which superstep.
-
-Parts are separated by spaces. `S>a>b` are edges from START on; `[a,b]any>d` is a join, with `all`, `any`, a number
-or `reachable`; `r:a=b|c` gives `a` a router that may go to `b` or `c`, or to END, `r:a=*` one that does not say where;
-`x~b|e` declares where the Commands of `x` may go; `defer:x` makes `x` deferred; `handle:a` gives `a` an error handler.
+"""Graphs of words, see `read_words`, for tests of joins: what runs in which superstep.
 
 What nodes and routers do is a script: name -> what it does in its first, second, ... run. A letter's script is a list
 of names to go to (by its router, or by Command if it declares destinations), of `Send`s, or "fail" or "ask".
@@ -11,11 +7,11 @@ of names to go to (by its router, or by Command if it declares destinations), of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from operator import add
 from typing import Annotated, Any, TypedDict
 
-from stategraph import END, START, Command, NodeError, Runtime, StateGraph, get_config, interrupt
+from kit.graphs import read_words
+from stategraph import END, Command, NodeError, Runtime, StateGraph, get_config, interrupt
 
 
 class State(TypedDict, total=False):
@@ -29,41 +25,9 @@ class Boom(Exception):
 Script = Mapping[str, Sequence[Any]]
 
 
-def read_graph(text):
-    """The edges in order, and what else is said of nodes."""
-    edges = []
-    said = {"routers": {}, "destinations": {}, "deferred": set(), "handled": set(), "names": {}}
-
-    def name(found: str) -> str:
-        if found not in ("S", "END"):
-            said["names"][found] = None
-        return {"S": START, "END": END}.get(found, found)
-
-    for part in text.split():
-        if part.startswith("defer:"):
-            said["deferred"].update(part[6:].split(","))
-        elif part.startswith("handle:"):
-            said["handled"].update(part[7:].split(","))
-        elif part.startswith("r:"):
-            source, ends = part[2:].split("=")
-            said["routers"][name(source)] = None if ends == "*" else [name(end) for end in ends.split("|")]
-        elif "~" in part:
-            source, ends = part.split("~")
-            said["destinations"][name(source)] = [name(end) for end in ends.split("|")]
-        elif part.startswith("["):
-            sources, rest = part[1:].split("]")
-            kind, target = rest.split(">")
-            wait = int(kind) if kind.isdigit() else kind
-            edges.append(([name(source) for source in sources.split(",")], name(target), wait))
-        else:
-            names = [name(each) for each in part.split(">")]
-            edges += pairwise(names)
-    return edges, said
-
-
 def build(text, script: Script | None = None, **options):
     """The builder of a graph. `state["log"]` gathers the runs of the nodes, `d(a+b)` with what was joined."""
-    edges, said = read_graph(text)
+    edges, said = read_words(text)
     script = script or {}
     builder = StateGraph(State, **options)
 
@@ -73,7 +37,7 @@ def build(text, script: Script | None = None, **options):
         return mine[min(count_runs(state, name), len(mine) - 1)] if mine else None
 
     def node(name: str):
-        def run(state: State, runtime: Runtime[None]):
+        def run(state, runtime: Runtime[None]):
             doing = turn(name, state)
             if doing == "fail":
                 raise Boom(name)
@@ -88,7 +52,7 @@ def build(text, script: Script | None = None, **options):
         return run
 
     def router(name: str):
-        def choose(state: State):
+        def choose(state):
             # Its own run stands in the log already, START has none.
             mine = script.get(name, ())
             doing = mine[min(max(0, count_runs(state, name) - 1), len(mine) - 1)] if mine else None
@@ -96,7 +60,7 @@ def build(text, script: Script | None = None, **options):
 
         return choose
 
-    def handler(state: State, error: NodeError):
+    def handler(state, error: NodeError):
         return None
 
     for name in said["names"]:
@@ -122,5 +86,5 @@ def show(log: Sequence[tuple[int, str]]):
     return " / ".join(" ".join(texts) for _, texts in sorted(steps.items()))
 
 
-def count_runs(state: State, name: str) -> int:
+def count_runs(state, name: str) -> int:
     return sum(text.partition("(")[0] == name for _, text in state.get("log", ()))

@@ -32,7 +32,7 @@ class State(TypedDict, total=False):
     answers: Annotated[list, operator.add]
 
 
-def answer(state: State, *more) -> State:
+def answer(state, *more):
     """The token, who answers (in a child the process differs from its session), and what else was seen."""
     return {"answers": [(state["token"], os.getpid() == os.getsid(0), *more)]}
 
@@ -50,18 +50,18 @@ def ended(child: int, patience: float = PATIENCE) -> int:
     return GONE_ON
 
 
-def plain(state: State) -> State:
+def plain(state):
     return answer(state)
 
 
-def child_returns(state: State) -> State:
+def child_returns(state):
     child = os.fork()
     if child == 0:
         return {"answers": [("of a child",)]}
     return answer(state, ended(child))
 
 
-def child_raises(state: State) -> State:
+def child_raises(state):
     child = os.fork()
     if child == 0:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # what it says of its error is not for the test's output
@@ -69,14 +69,14 @@ def child_raises(state: State) -> State:
     return answer(state, ended(child))
 
 
-def child_exits(state: State) -> State:
+def child_exits(state):
     child = os.fork()
     if child == 0:
         sys.exit(7)
     return answer(state, ended(child))
 
 
-def child_tells(state: State) -> State:
+def child_tells(state):
     """Its child sends events for as long as it may, and says with its exit code what came of it."""
     tell = get_stream_writer()
     child = os.fork()
@@ -91,7 +91,7 @@ def child_tells(state: State) -> State:
     return answer(state, code)
 
 
-async def child_returns_to_a_loop(state: State) -> State:
+async def child_returns_to_a_loop(state):
     child = os.fork()
     if child == 0:
         return {"answers": [("of a child",)]}
@@ -104,7 +104,7 @@ def fork_in_c() -> int:
     return int(ctypes.PyDLL(None).fork())
 
 
-def child_of_c_returns(state: State) -> State:
+def child_of_c_returns(state):
     child = fork_in_c()
     if child == 0:
         return {"answers": [("of a child",)]}
@@ -115,31 +115,31 @@ def _double(n: int) -> tuple[int, int]:
     return 2 * n, os.getpid()
 
 
-def uses_multiprocessing(state: State) -> State:
+def uses_multiprocessing(state):
     with multiprocessing.get_context("fork").Pool(2) as pool:
         return answer(state, [n for n, _ in pool.map(_double, range(4))])
 
 
-def uses_a_process_pool(state: State) -> State:
+def uses_a_process_pool(state):
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         return answer(state, [n for n, _ in pool.map(_double, range(4))])
 
 
-def uses_a_thread_pool(state: State) -> State:
+def uses_a_thread_pool(state):
     with ThreadPoolExecutor(2) as pool:
         return answer(state, [n for n, _ in pool.map(_double, range(4))])
 
 
-def uses_preexec(state: State) -> State:
+def uses_preexec(state):
     return answer(state, subprocess.run(["true"], preexec_fn=os.getpid, close_fds=False).returncode)
 
 
-def leaves_a_child(state: State) -> State:
+def leaves_a_child(state):
     """Leaves a child behind that waits for ever."""
     return answer(state, _waiting_child(os.fork))
 
 
-def leaves_a_child_of_c(state: State) -> State:
+def leaves_a_child_of_c(state):
     """The same; it holds all that was open."""
     return answer(state, _waiting_child(fork_in_c))
 
@@ -152,7 +152,7 @@ def _waiting_child(fork):
     return child
 
 
-def dies_beside_a_child(state: State) -> State:
+def dies_beside_a_child(state):
     """Dies; an extension's child holds all that was open, so that no file and no pipe ends."""
     is_first = first(state)
     child = _waiting_child(fork_in_c)
@@ -163,7 +163,7 @@ def dies_beside_a_child(state: State) -> State:
     return answer(state)
 
 
-def first(state: State):
+def first(state):
     """Whether this call came for the first time."""
     try:
         Path(state["folder"], f"first-{state['token']}").touch(exist_ok=False)

@@ -28,18 +28,69 @@ def chain_of(state, /, **nodes):
     return StateGraph(state).add_sequence([*nodes.items()]).add_edge(START, next(iter(nodes)))
 
 
-def graph_of(state, edges, /, **nodes):
-    """Return the builder of a graph with these edges: `"S>a>b S>c [b,c]>d>E"` has a join, S is START and E is END."""
+def read_words(words):
+    """Read the language in which tests write graphs: a list of edges `(start or starts, end[, wait])`, and what else is
+    said of nodes.
+
+    Words are separated by spaces. `S>a>b` are edges, from START on; `a>E` ends. `[a,b]>c` is a join, `[a,b]any>c` one that
+    waits for `any`, a number or `reachable`. `r:a=b|c` gives `a` a router that may go to `b` or `c`, `r:a=*` one that
+    does not say where. `x~b|e` declares where the Commands of `x` may go; `defer:x` makes `x` deferred; `handle:a` gives
+    `a` an error handler.
+    """
+    edges = []
+    said = {"routers": {}, "destinations": {}, "deferred": set(), "handled": set(), "names": {}}
+
+    def name(found):
+        if found not in _ENDS:
+            said["names"][found] = None
+        return _ENDS.get(found, found)
+
+    for word in words.split():
+        if word.startswith("defer:"):
+            said["deferred"].update(word[6:].split(","))
+        elif word.startswith("handle:"):
+            said["handled"].update(word[7:].split(","))
+        elif word.startswith("r:"):
+            source, ends = word[2:].split("=")
+            said["routers"][name(source)] = None if ends == "*" else [name(end) for end in ends.split("|")]
+        elif "~" in word:
+            source, ends = word.split("~")
+            said["destinations"][name(source)] = [name(end) for end in ends.split("|")]
+        else:
+            for start, end in pairwise(word.split(">")):
+                sources, bracket, kind = start.strip("[").partition("]")
+                if bracket:
+                    edges.append(([name(source) for source in sources.split(",")], name(end), int(kind) if kind.isdigit() else kind or "all"))
+                else:
+                    edges.append((name(start), name(end)))
+    return edges, said
+
+
+def graph_of(state, words, /, **nodes):
+    """Return the builder of a graph of words: `"S>a>b S>c [b,c]>d>E"`, see `read_words`. A node without a body logs its
+    name."""
     builder = StateGraph(state)
-    for name, body in nodes.items():
-        builder.add_node(name, body)
-    for start, end in (pair for path in edges.split() for pair in pairwise(path.split(">"))):
-        starts = [_ENDS.get(name, name) for name in start.strip("[]").split(",")]
-        builder.add_edge(starts if start[0] == "[" else starts[0], _ENDS.get(end, end))
+    edges, said = read_words(words)
+    for name in {**nodes, **said["names"]}:
+        body = nodes.get(name) or says(name)
+        builder.add_node(name, body, defer=name in said["deferred"], destinations=said["destinations"].get(name))
+    for edge in edges:
+        builder.add_edge(*edge)
     return builder
 
 
-_ENDS = {"S": START, "E": END}
+def says(name, ran=None):
+    """A node that logs its name."""
+
+    def node(state):
+        if ran is not None:
+            ran.append(name)
+        return {"log": [name]}
+
+    return node
+
+
+_ENDS = {"S": START, "E": END, "END": END}
 
 
 def thread_config(thread="t", **more):

@@ -94,7 +94,7 @@ HOSTILE = {
 }
 
 
-def hostile(state: State) -> State:
+def hostile(state: State):
     """Does as it is told, the first time or each time."""
     act, always = state["token"].split()
     if forking_nodes.first(state) or always == "True":
@@ -102,7 +102,7 @@ def hostile(state: State) -> State:
     return answer(state)
 
 
-def writes_later(state: State) -> State:
+def writes_later(state: State):
     """A child of a fork of which Python is not told, and which knows how frames are written."""
     frames, call = pipe(), _own_call()
     parent_works, goes = os.pipe()
@@ -117,19 +117,19 @@ def writes_later(state: State) -> State:
     return answer(state)
 
 
-def child_speaks_at_last(state: State) -> State:
+def child_speaks_at_last(state: State):
     child = os.fork()
     if child == 0:
         sys.exit("last words")
     return answer(state, forking_nodes.ended(child))
 
 
-def lists_open_files(state: State) -> State:
+def lists_open_files(state: State):
     listed = subprocess.check_output(["ls", "-l", "/proc/self/fd"], text=True, close_fds=False)
     return answer(state, [line.rpartition("-> ")[2] for line in listed.splitlines()])
 
 
-def answers_twice(state: State) -> State:
+def answers_twice(state: State):
     """As a child that comes back: whoever takes answers by their order gives the second to the next call."""
     first = CallResult(value=answer(state))
     pipe().put(Frame(_own_call(), ANSWER, dumps(first)))

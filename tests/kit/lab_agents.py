@@ -9,6 +9,7 @@ import uuid
 from operator import add
 from typing import Annotated, Any, TypedDict
 
+from kit.graphs import chain_of, graph_of, thread_config
 from stategraph import (
     START,
     Command,
@@ -53,7 +54,7 @@ class Model:
     def __init__(self, world: World, mood: str = ""):
         self.world, self.mood = world, mood
 
-    def invoke(self, messages: list[Any], tools=()) -> dict[str, Any]:
+    def invoke(self, messages: list[Any], tools=()):
         number = self.world.reach("model")
         said = [message.get("role") for message in messages if message.get("role") != "system"]
         since = said[::-1].index("user")
@@ -94,16 +95,16 @@ def map_agent(world: World, *, most: int = 3, order: str = "rank first"):
     def search(topic: str) -> str:
         return f"{topic} {world.reach('search')}"
 
-    def study(topic: str) -> dict[str, Any]:
+    def study(topic: str):
         return {"facts": [search(topic).result()]}
 
-    def rank(state: Facts) -> dict[str, Any]:
+    def rank(state: Facts):
         return {"best": max(state["facts"]) + ("" if "check" not in state else " checked")}
 
-    def check(state: Facts) -> dict[str, Any]:
+    def check(state: Facts):
         return {"check": f"{len(state['facts'])} facts"}
 
-    def spread(state: Facts) -> list[Send]:
+    def spread(state: Facts):
         return [Send("study", topic) for topic in state["topics"][:most]]
 
     graph = StateGraph(Facts).add_node(study).add_node(rank).add_node(check)
@@ -119,22 +120,22 @@ class Order(TypedDict, total=False):
 
 
 def question_agent(world: World, *, limit: int = 50):
-    def offer(state: Order, runtime: Runtime) -> dict[str, Any]:
+    def offer(state: Order, runtime: Runtime):
         number = runtime.once("reserve", world.reach, "reserve")
         return {"log": [f"reserved {number}"]}
 
-    def approve(state: Order) -> dict[str, Any]:
+    def approve(state: Order):
         first = interrupt({"pay": state["price"]}, key="pay")
         return {"log": [f"said {first}, {interrupt('by card?')}"]}
 
-    def pay(state: Order, runtime: Runtime) -> dict[str, Any]:
+    def pay(state: Order, runtime: Runtime):
         runtime.sleep(3600 * 24)
         return {"log": [f"paid {runtime.once('charge', world.reach, 'charge')}"]}
 
     def route(state: Order) -> str:
         return "approve" if state["price"] > limit else "pay"
 
-    graph = StateGraph(Order).add_node(offer).add_node(approve).add_node(pay).add_edge(START, "offer")
+    graph = graph_of(Order, "S>offer", offer=offer, approve=approve, pay=pay)
     graph.add_conditional_edges("offer", route, ["approve", "pay"]).add_edge("approve", "pay")
     return graph.compile(name="questions")
 
@@ -149,20 +150,20 @@ def memory_agent(world: World, *, shout: bool = False):
     def embed(text: str) -> int:
         return world.reach("embed")
 
-    def note(state: Notes) -> dict[str, Any]:
+    def note(state: Notes):
         number = embed(state["text"]).result()
         return {"notes": [f"{len(state.get('notes', []))} {state['text']} {number}"]}
 
-    def polish(state: Notes) -> dict[str, Any]:
+    def polish(state: Notes):
         return {"text": state["notes"][-1].upper() if shout else state["notes"][-1]}
 
-    inner = StateGraph(Notes).add_node(note).add_node(polish).add_edge(START, "note").add_edge("note", "polish")
+    inner = chain_of(Notes, note=note, polish=polish)
 
     class Talk(TypedDict, total=False):
         text: str
         said: Annotated[list[str], add]
 
-    def say(state: Talk) -> dict[str, Any]:
+    def say(state: Talk):
         return {"said": [state["text"]]}
 
     graph = StateGraph(Talk).add_node("memory", inner.compile(checkpointer=True)).add_node(say)
@@ -209,11 +210,11 @@ def inputs_of(name: str, number: int):
     return [f"{number}.{turn}" for turn in range(2)]
 
 
-def run_threads(app, name: str, count: int, world: World, clock) -> list[str]:
+def run_threads(app, name: str, count: int, world: World, clock):
     """Run threads as they are in production: calls fail and are repeated, questions are answered later."""
     threads = [f"{name}-{number}" for number in range(count)]
     for number, thread in enumerate(threads):
-        config = {"configurable": {"thread_id": thread}}
+        config = thread_config(thread)
         for given in inputs_of(name, number):
             todo = given
             while True:

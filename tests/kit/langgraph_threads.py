@@ -9,7 +9,7 @@ import operator
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 FILE = Path(__file__).with_suffix(".db")
 
@@ -21,7 +21,7 @@ class Talk(TypedDict, total=False):
     when: datetime
 
 
-def build(lib) -> dict[str, Any]:
+def build(lib):
     """The graphs by name.
 
     Args:

@@ -4,12 +4,15 @@ travel.
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from typing_extensions import TypedDict
 
+from kit.graphs import graph_of
+from kit.graphs import says as says
 from stategraph import Command, InMemorySaver, StateGraph, interrupt
 
 
@@ -19,26 +22,17 @@ class State(TypedDict, total=False):
 
 
 Node = Callable[..., Any]
+SAVES = object()
+OPTIONS = inspect.signature(StateGraph.compile).parameters
 
 
 class Ran(list[str]):
     """The names of the bodies that ran, in order; `take` empties it."""
 
-    def take(self) -> list[str]:
+    def take(self):
         names = sorted(self)
         self.clear()
         return names
-
-
-def says(name, ran=None):
-    """A node that logs its name."""
-
-    def node(state):
-        if ran is not None:
-            ran.append(name)
-        return {"log": [name]}
-
-    return node
 
 
 def asks(name: str, ran: list[str] | None = None, count: int = 1, **options) -> Node:
@@ -67,14 +61,11 @@ def fails(name, times, ran=None):
     return node
 
 
-def graph(nodes: dict[str, Any], *edges: tuple[Any, str], aside: Iterable[str] = (), **compiled):
-    """A compiled graph; it saves unless it is told otherwise. To the nodes `aside` only commands lead."""
-    builder = StateGraph(State)
-    for number, (name, body) in enumerate(nodes.items()):
-        builder.add_node(name, body, destinations=None if number or not aside else (*aside,))
-    for start, end in edges:
-        builder.add_edge(start, end)
-    return builder.compile(**{"checkpointer": InMemorySaver(), **compiled})
+def graph(edges, /, checkpointer=SAVES, **more):
+    """A compiled graph of `graph_of`; it saves unless it is told otherwise. What is no node is an option of `compile`."""
+    options = {name: more.pop(name) for name in {*more}.intersection(OPTIONS)}
+    checkpointer = InMemorySaver() if checkpointer is SAVES else checkpointer
+    return graph_of(State, edges, **more).compile(checkpointer, **options)
 
 
 def asked(result):

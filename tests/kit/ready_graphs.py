@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from itertools import pairwise
 from typing import Any
 
 from kit.graphs import Log as State
+from kit.graphs import read_words
 from stategraph import END, START, InMemorySaver, Send, StateGraph
 from stategraph.pregel.drivers.aio import AsyncDriver
 from stategraph.pregel.drivers.awaits import arun_task
@@ -126,29 +126,19 @@ def ready(graph, routes=None, nodes=None, deferred="", saver=None, **options):
 
 
 def build(graph, routes=None, nodes=None, deferred=""):
-    """A graph of words: `a>b` an edge (S is START), `a+b>c` a join, `r:a=b|c` a router of a whose function is in
-    `routes`; without one it goes to all. `deferred` are letters. Each node writes its name down, unless `nodes` has a function."""
+    """A graph of words, see `read_words`. The function of a router is in `routes`; without one it goes to all. `deferred` are
+    letters. Each node writes its name down, unless `nodes` has a function."""
     builder = StateGraph(State)
-    edges, routers = [], []
-    names = set()
-    for word in graph.split():
-        if word.startswith("r:"):
-            source, _, ends = word[2:].partition("=")
-            routers.append((source, ends.split("|")))
-            names |= {source, *ends.split("|")}
-        else:
-            way = word.split(">")
-            edges += [(each.split("+"), after) for each, after in pairwise(way)]
-            names |= {name for each in way for name in each.split("+")}
-    for name in sorted(names - {"S", "E"}):
+    edges, said = read_words(graph)
+    for name in sorted(said["names"]):
         builder.add_node(name, (nodes or {}).get(name) or writer(name), defer=name in deferred)
-    for sources, end in edges:
-        starts = [START if name == "S" else name for name in sources]
-        builder.add_edge(starts if len(starts) > 1 else starts[0], END if end == "E" else end)
-    for source, ends in routers:
-        targets = [END if end == "E" else end for end in ends]
-        route = (routes or {}).get(source) or (lambda _, targets=targets: [end for end in targets if end != END])
-        builder.add_conditional_edges(START if source == "S" else source, route, targets)
+    for edge in edges:
+        builder.add_edge(*edge)
+    for source, targets in said["routers"].items():
+        route = (routes or {}).get("S" if source == START else source) or (
+            lambda _, targets=targets: [end for end in targets if end != END]
+        )
+        builder.add_conditional_edges(source, route, targets)
     return builder
 
 

@@ -106,7 +106,7 @@ class TestPostgresSaver(Ours):
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema(folder)}")
         return PostgresSaver.from_conn_string(self.where(folder), pool_size=4)
 
-    def tables(self, connection) -> list[str]:
+    def tables(self, connection):
         found = connection.execute(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
         )
@@ -143,5 +143,5 @@ class TestPostgresSaver(Ours):
                 return "altered nothing"
             return f"altered byte {at} of {column} of row {row} of {table}"
 
-    def rows(self, connection, table: str) -> list[str]:
+    def rows(self, connection, table: str):
         return [row for (row,) in connection.execute(f"SELECT ctid::text FROM {table} ORDER BY ctid")]

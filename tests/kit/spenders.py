@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kit.fleet import note
-from kit.graphs import Log
-from stategraph import START, Budget, Runtime, Send, StateGraph
+from kit.graphs import Log, graph_of
+from stategraph import Budget, Runtime, Send
 from stategraph.graph import acall_model, call_model
 
 BRANCHES = 8
@@ -46,8 +46,7 @@ def spender(received=note, is_async=False, **options):
 
         return acall if is_async else call
 
-    graph = StateGraph(Log).add_node("row", calling(2)).add_node("side", calling(1)).add_node("last", calling(1))
-    graph.add_edge(START, "row").add_edge("side", "last")
+    graph = graph_of(Log, "S>row side>last", row=calling(2), side=calling(1), last=calling(1))
     graph.add_conditional_edges("row", lambda _: [Send("side", {})] * BRANCHES, ["side"])
     return graph.compile(name="spending", **options)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from operator import add
 from typing import Annotated, Any, TypedDict
 
-from kit.graphs import CONFIG, chain_of, graph_of
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of
 from stategraph import (
     END,
     START,
@@ -56,7 +56,7 @@ def map_reduce(pages=9, failing=(3, 3, 7)):
     graph.add_edge(START, "plan").add_edge("fetch", "gather").add_edge("gather", END)
     graph.add_conditional_edges("plan", lambda state: [Send("fetch", {"page": n}) for n in range(pages)], ["fetch"])
     app = compiled(graph, "map and reduce")
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     return app, CONFIG
 
 
@@ -74,7 +74,7 @@ def asking():
 def asked(answer=None):
     """A question beside another task; with an answer, the run after it as well."""
     app = asking()
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     if answer is not None:
         app.invoke(Command(resume=answer), CONFIG)
     return app, CONFIG
@@ -91,7 +91,7 @@ def failed() -> StoredThread:
     graph = graph_of(Log, "S>aside S>bad [aside,bad]>last", aside=note("aside"), bad=bad, last=note("last"))
     app = compiled(graph, "failing")
     try:
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     except ValueError:
         pass
     return app, CONFIG
@@ -105,7 +105,7 @@ def renamed(node, after="pay"):
         return chain_of(Log, a=note("a")).add_node(name, node).add_edge("a", name).compile(checkpointer=saver)
 
     try:
-        build("charge").invoke({"log": []}, CONFIG)
+        build("charge").invoke(EMPTY, CONFIG)
     except ValueError:
         pass
     return build(after), CONFIG
@@ -127,7 +127,7 @@ def rescued() -> StoredThread:
     """A node failed, and its error handler took over."""
     graph = StateGraph(Log).add_node("risky", declined, error_handler=rescue).add_edge(START, "risky")
     app = compiled(graph, "rescued")
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     return app, CONFIG
 
 
@@ -143,7 +143,7 @@ def looping(fails: int, runs: int) -> StoredThread:
     graph.add_conditional_edges(START, lambda state: [Send("work", {"count": n}) for n in range(runs)], ["work"])
     app = compiled(graph, "looping")
     try:
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     except ValueError:
         pass
     return app, CONFIG
@@ -164,7 +164,7 @@ def nested() -> StoredThread:
     deep = chain_of(Log, ask=lambda state: {"log": [interrupt("deep?")]})
     inner = chain_of(Log, first=note("first"), deep=deep.compile())
     app = compiled(chain_of(Log, outer=note("outer"), holder=inner.compile()), "nested")
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     app.invoke(Command(resume="yes"), CONFIG)
     return app, CONFIG
 

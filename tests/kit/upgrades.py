@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from kit.flow_cases import Case
-from kit.flow_graphs import build, read_graph
+from kit.flow_graphs import build
+from kit.graphs import read_words
 from stategraph import Command, GraphChangedError, UnknownInterruptError
 from stategraph.checkpoint import UnknownTypeError
 
@@ -113,7 +114,7 @@ def rename_node(builder, name):
 def mutations(case: Case):
     """Other versions of a case's graph, each with its script."""
     parts = case.graph.split()
-    names = [*read_graph(case.graph)[1]["names"]]
+    names = [*read_words(case.graph)[1]["names"]]
     yield case.graph, case.script
     for place in range(len(parts)):
         yield " ".join(parts[:place] + parts[place + 1 :]), case.script

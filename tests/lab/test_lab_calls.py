@@ -9,7 +9,7 @@ import time
 from typing import Any, TypedDict
 
 import pytest
-from kit.graphs import Log, thread_config
+from kit.graphs import EMPTY, Log, chain_of, thread_config
 from kit.lab_agents import (
     AGENTS,
     World,
@@ -23,7 +23,7 @@ from kit.lab_agents import (
     tools_agent,
 )
 
-from stategraph import START, Budget, InMemorySaver, InMemoryStore, Runtime, StateGraph, task
+from stategraph import Budget, InMemorySaver, InMemoryStore, Runtime, task
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.lab import awhatif, find_threads, whatif
 from stategraph.prebuilt import create_agent
@@ -284,7 +284,7 @@ def test_policies_refuse_make_or_simulate_unknown_calls():
     def read(state):
         return {"log": [look(state["log"][0]).result()]}
 
-    app = StateGraph(Log).add_node(read).add_edge(START, "read").compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, read=read).compile(checkpointer=InMemorySaver())
     app.invoke({"log": ["a"]}, thread_config("t"))
     other = {"read": lambda state: {"log": [look("b").result()]}}
     for calls, end, log in [
@@ -302,9 +302,9 @@ def test_call_that_the_record_has_once_is_answered_again():
     def look(word):
         return word.upper()
 
-    app = StateGraph(Log).add_node("read", lambda state: {"log": [look("a").result()]}).add_edge(START, "read")
+    app = chain_of(Log, read=lambda state: {"log": [look("a").result()]})
     app = app.compile(checkpointer=InMemorySaver())
-    app.invoke({"log": []}, thread_config("t"))
+    app.invoke(EMPTY, thread_config("t"))
     [trial] = whatif(app, 1, variant={"read": lambda state: {"log": [look("a").result(), look("a").result()]}})
     assert [call.came for call in trial.calls] == ["record", "again"]
 
@@ -321,7 +321,7 @@ async def test_coroutines_have_their_calls_answered():
         await runtime.asleep(0.001)
         return {"log": [await look(state["log"][0]), await runtime.aonce("pay", called.append, "paid") or "paid"]}
 
-    app = StateGraph(Log).add_node(read).add_edge(START, "read").compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, read=read).compile(checkpointer=InMemorySaver())
     await app.ainvoke({"log": ["a"]}, thread_config("t"))
     [trial] = await awhatif(app, 1, live="*")
     assert trial.same
@@ -340,8 +340,8 @@ def test_error_of_a_recorded_call_is_raised_again():
         except LookupError as error:
             return {"log": [type(error).__name__]}
 
-    app = StateGraph(Log).add_node(read).add_edge(START, "read").compile(checkpointer=InMemorySaver())
-    app.invoke({"log": []}, thread_config("t"))
+    app = chain_of(Log, read=read).compile(checkpointer=InMemorySaver())
+    app.invoke(EMPTY, thread_config("t"))
     [trial] = whatif(app, 1, live="*")
     assert trial.same
     assert [call.came for call in trial.calls] == ["record"]
@@ -361,8 +361,8 @@ def test_transaction_is_answered_from_the_record(tmp_path):
         return {"log": [runtime.transaction("pay", lambda connection: connection.execute("SELECT 7").fetchone()[0])]}
 
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
-        app = StateGraph(Log).add_node(pay).add_edge(START, "pay").compile(checkpointer=saver)
-        app.invoke({"log": []}, thread_config("t"))
+        app = chain_of(Log, pay=pay).compile(checkpointer=saver)
+        app.invoke(EMPTY, thread_config("t"))
         [trial] = whatif(app, 1, live="*")
         assert trial.same
         assert [call.kind for call in trial.calls] == ["transaction"]
@@ -379,8 +379,8 @@ def test_store_of_the_graph_is_not_written():
         runtime.store.put(("notes",), "last", {"n": len(runtime.store.search(("notes",)))})
         return {"log": ["noted"]}
 
-    app = StateGraph(Log).add_node(note).add_edge(START, "note").compile(checkpointer=InMemorySaver(), store=store)
-    app.invoke({"log": []}, thread_config("t"))
+    app = chain_of(Log, note=note).compile(checkpointer=InMemorySaver(), store=store)
+    app.invoke(EMPTY, thread_config("t"))
     store.delete(("notes",), "last")
     assert whatif(app, 1, live="*")[0].same
     assert not store.search(("notes",))
@@ -435,7 +435,7 @@ def test_trials_of_a_graph_with_a_budget_spend_nothing():
             return {"role": "assistant", "content": "hello", "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
 
     app = create_agent(Model(), checkpointer=InMemorySaver(), budget=Budget(calls=1))
-    thread = {"configurable": {"thread_id": "1"}}
+    thread = thread_config("1")
     app.invoke({"messages": [{"role": "user", "content": "hi"}]}, thread)
     [trial] = whatif(app, ["1"], live="*")
     assert trial.same, trial.difference
@@ -451,8 +451,8 @@ def test_a_node_that_reads_a_clock_of_its_own_is_named():
     ticks = iter(range(100))
 
     def build(note):
-        graph = StateGraph(Timed).add_node(note).add_edge(START, "note").compile(checkpointer=InMemorySaver())
-        graph.invoke({"n": 1}, {"configurable": {"thread_id": "1"}})
+        graph = chain_of(Timed, note=note).compile(checkpointer=InMemorySaver())
+        graph.invoke({"n": 1}, thread_config("1"))
         return graph
 
     def note(state):
@@ -468,8 +468,8 @@ def test_a_clock_that_is_read_once_says_the_recorded_time():
     def note(state, runtime: Runtime):
         return {"at": runtime.once("now", time.time)}
 
-    app = StateGraph(Timed).add_node(note).add_edge(START, "note").compile(checkpointer=InMemorySaver())
-    app.invoke({"n": 1}, {"configurable": {"thread_id": "1"}})
+    app = chain_of(Timed, note=note).compile(checkpointer=InMemorySaver())
+    app.invoke({"n": 1}, thread_config("1"))
     [trial] = whatif(app, 1, live="*")
     assert trial.same and not trial.nondeterministic
     [trial] = whatif(app, 1, live="*", edit={"n": 2}, from_="note", calls={"now": "live"})

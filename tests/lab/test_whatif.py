@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.graphs import CONFIG, chain_of, graph_of, thread_config
 
 from stategraph import (
     END,
@@ -60,10 +61,7 @@ def tools(world: World, saver):
     def route(state: Talk) -> str:
         return "tool" if state["n"] < 3 else END
 
-    graph = StateGraph(Talk)
-    graph.add_node("model", model)
-    graph.add_node("tool", tool)
-    graph.add_edge(START, "model")
+    graph = graph_of(Talk, "S>model", model=model, tool=tool)
     graph.add_conditional_edges("model", route, ["tool", END])
     graph.add_edge("tool", "model")
     return graph.compile(checkpointer=saver, name="tools")
@@ -95,20 +93,12 @@ def asking(world: World, saver):
     def pay(state: Talk) -> Talk:
         return {"log": [world.do(f"pay {state['log'][-1]}")], "total": int(state["log"][-1])}
 
-    graph = StateGraph(Talk)
-    graph.add_node("ask", ask)
-    graph.add_node("pay", pay)
-    graph.add_edge(START, "ask")
-    graph.add_edge("ask", "pay")
+    graph = chain_of(Talk, ask=ask, pay=pay)
     return graph.compile(checkpointer=saver, name="asking")
 
 
 def nested(world: World, saver):
-    graph = StateGraph(Talk)
-    graph.add_node("inner", tools(world, None))
-    graph.add_node("end", lambda state: {"total": len(state["log"])})
-    graph.add_edge(START, "inner")
-    graph.add_edge("inner", "end")
+    graph = chain_of(Talk, inner=tools(world, None), end=lambda state: {"total": len(state["log"])})
     return graph.compile(checkpointer=saver, name="nested")
 
 
@@ -123,13 +113,9 @@ def joining(world: World, saver):
             raise OSError("no network")
         return {"log": [world.do("right")]}
 
-    graph = StateGraph(Talk)
-    graph.add_node("left", left)
-    graph.add_node("right", right)
-    graph.add_node("end", lambda state: {"total": len(state["log"])})
-    graph.add_edge(START, "left")
-    graph.add_edge(START, "right")
-    graph.add_edge(["left", "right"], "end")
+    graph = graph_of(
+        Talk, "S>left S>right [left,right]>end", left=left, right=right, end=lambda state: {"total": len(state["log"])}
+    )
     return graph.compile(checkpointer=saver, name="joining")
 
 
@@ -153,12 +139,12 @@ def run_all(app, threads):
 
 def test_a_kept_trial_that_waits_is_answered_there(world):
     app = asking(world, InMemorySaver())
-    app.invoke({"n": 0, "log": []}, {"configurable": {"thread_id": "t"}})
+    app.invoke({"n": 0, "log": []}, CONFIG)
     kept = InMemorySaver()
     [trial] = whatif(app, ["t"], saver=kept, live="*")
-    thread = {"configurable": {"thread_id": trial.kept_as}}
+    thread = thread_config(trial.kept_as)
     assert app.copy({"checkpointer": kept}).invoke(Command(resume=7), thread)["total"] == 7
-    assert [each.value for each in app.get_state({"configurable": {"thread_id": "t"}}).interrupts] == ["how many?"]
+    assert [each.value for each in app.get_state(CONFIG).interrupts] == ["how many?"]
 
 
 @pytest.fixture(params=AGENTS, ids=lambda make: make.__name__)
@@ -256,11 +242,7 @@ def test_another_graph_runs_the_nodes_that_are_not_the_same(world):
     def twice(state: Talk) -> Talk:
         return {"log": ["twice"], "total": 2 * int(state["log"][-1])}
 
-    graph = StateGraph(Talk)
-    graph.add_node("ask", app.program.nodes["ask"].source)
-    graph.add_node("pay", twice)
-    graph.add_edge(START, "ask")
-    graph.add_edge("ask", "pay")
+    graph = chain_of(Talk, ask=app.program.nodes["ask"].source, pay=twice)
     trials = whatif(app, ["t0", "t3"], variant=graph.compile())
     assert not world.effects and trials.ran == ("pay",)
     assert [each.thread for each in trials] == ["t0", "t3"]
@@ -279,13 +261,11 @@ def test_a_graph_of_the_same_code_runs_nothing_whatever_clients_its_nodes_hold(m
 
 def test_a_plain_value_that_a_function_holds_makes_it_another():
     def build(most: int, saver=None):
-        graph = StateGraph(Talk)
-        graph.add_node("cap", lambda state: {"total": min(most, state["n"])})
-        graph.add_edge(START, "cap")
+        graph = chain_of(Talk, cap=lambda state: {"total": min(most, state["n"])})
         return graph.compile(checkpointer=saver)
 
     app = build(5, InMemorySaver())
-    app.invoke({"n": 9}, {"configurable": {"thread_id": "t"}})
+    app.invoke({"n": 9}, CONFIG)
     assert whatif(app, 1, variant=build(5)).ran == ()
     trials = whatif(app, 1, variant=build(6))
     assert trials.ran == ("cap",) and from_state(trials[0].now)["total"] == 6
@@ -327,7 +307,7 @@ def test_a_question_that_was_not_asked_before_is_an_open_end(world):
 
 def test_a_run_that_failed_after_its_answer_is_followed_by_the_next_input(world):
     app = asking(world, InMemorySaver())
-    thread = {"configurable": {"thread_id": "t0"}}
+    thread = thread_config("t0")
     app.invoke({"n": 0, "log": []}, thread)
     with pytest.raises(ValueError, match="invalid literal"):
         app.invoke(Command(resume="many"), thread)
@@ -426,16 +406,16 @@ def test_threads_are_chosen_by_metadata_number_or_id(world):
 def test_threads_are_chosen_by_how_they_stand_and_by_time(world):
     app = asking(world, InMemorySaver())
     run_all(app, 3)
-    app.invoke({"n": 0, "log": []}, {"configurable": {"thread_id": "open"}})
+    app.invoke({"n": 0, "log": []}, thread_config("open"))
     for name, status in [("t3", "failed"), ("stopped", "stopped")]:
         breaks = {"interrupt_before": ["ask"]} if status == "stopped" else {}
-        app.invoke({"n": 0, "log": []}, {"configurable": {"thread_id": name}}, **breaks)
+        app.invoke({"n": 0, "log": []}, thread_config(name), **breaks)
     with pytest.raises(ValueError, match="invalid literal"):
-        app.invoke(Command(resume="no number"), {"configurable": {"thread_id": "t3"}})
+        app.invoke(Command(resume="no number"), thread_config("t3"))
     assert find_threads(app, status="done") == ["t2", "t1", "t0"]
     assert find_threads(app, status="done", last=1) == ["t2"]
     assert [find_threads(app, status=each) for each in ("paused", "failed", "stopped")] == [["open"], ["t3"], ["stopped"]]
-    when = datetime.fromisoformat(app.get_state({"configurable": {"thread_id": "t1"}}).created_at)
+    when = datetime.fromisoformat(app.get_state(thread_config("t1")).created_at)
     assert find_threads(app, after=when, status="done") == ["t2", "t1"]
     assert find_threads(app, before=when) == ["t0"]
     assert find_threads(app, metadata={"even": True}, last=1) == ["t2"]
@@ -452,7 +432,7 @@ def test_calls_inside_of_memories_with_keys_are_known(world):
     def remember(state: Talk) -> Talk:
         return {"log": [look(f"look {state['n']} {len(state.get('log', []))}").result()]}
 
-    talk = StateGraph(Talk).add_node("remember", remember).add_edge(START, "remember").compile(checkpointer=True)
+    talk = chain_of(Talk, remember=remember).compile(checkpointer=True)
     class Whole(TypedDict, total=False):
         total: int
         log: Annotated[list[str], operator.add]
@@ -461,13 +441,13 @@ def test_calls_inside_of_memories_with_keys_are_known(world):
     graph.add_conditional_edges(START, lambda state: [Send("talk", {"n": n}, key=f"k{n}") for n in range(state["total"])], ["talk"])
     app = graph.compile(checkpointer=InMemorySaver())
     for turn in (2, 3):
-        app.invoke({"total": turn}, {"configurable": {"thread_id": "t0"}})
+        app.invoke({"total": turn}, thread_config("t0"))
     done = list(world.effects)
     [trial] = whatif(app, 1, live="*")
     assert trial.same, trial.difference or trial.refused
     assert world.effects == done and [call.came for call in trial.calls] == ["record"] * 5
     assert [task.steps[0][0].node for run in trial.before.runs for task in run.steps[0]] == ["remember"] * 5
-    assert why_not(app, {"configurable": {"thread_id": "t0"}}, "talk:remember").count("it ran") == 5
+    assert why_not(app, thread_config("t0"), "talk:remember").count("it ran") == 5
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
@@ -481,13 +461,10 @@ def test_posts_come_where_they_were_taken(schedule, tmp_path):
     def ask(state: Talk) -> Talk:
         return {"log": [interrupt("well?")], "total": len(state["log"])}
 
-    graph = StateGraph(Talk)
-    graph.add_node("count", count)
-    graph.add_node("ask", ask)
-    graph.add_edge(START, "count")
+    graph = graph_of(Talk, "S>count", count=count, ask=ask)
     graph.add_conditional_edges("count", lambda state: "count" if state["n"] % 3 else "ask", ["count", "ask"])
     app = graph.compile(checkpointer=InMemorySaver(), inbox=True, schedule=schedule)
-    thread = {"configurable": {"thread_id": "t0"}}
+    thread = thread_config("t0")
 
     def post(what: str):
         app.post(thread, {"log": [what]})
@@ -510,7 +487,7 @@ def test_posts_come_where_they_were_taken(schedule, tmp_path):
 def test_a_thread_that_cannot_be_run_again_says_why(world):
     app = tools(world, InMemorySaver())
     run_all(app, 2)
-    app.update_state({"configurable": {"thread_id": "t0"}}, {"n": 9}, as_node="model")
+    app.update_state(thread_config("t0"), {"n": 9}, as_node="model")
     trials = whatif(app, 2)
     assert [bool(each.unreadable) for each in trials] == [True, False]
     assert "update_state" in trials[0].unreadable
@@ -524,7 +501,7 @@ def test_an_entrypoint_is_not_run_by_accident(world):
     def flow(given: Any) -> Any:
         return world.do("all")
 
-    flow.invoke(1, {"configurable": {"thread_id": "t"}})
+    flow.invoke(1, CONFIG)
     world.effects.clear()
     with pytest.raises(ValueError, match='live="\\*" runs it'):
         whatif(flow, "t")

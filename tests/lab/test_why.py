@@ -8,13 +8,14 @@ import random
 from typing import Annotated, TypedDict
 
 import pytest
+from kit.graphs import chain_of, graph_of, thread_config
 from kit.lab_agents import World, question_agent, tools_agent
 
 from stategraph import END, START, Command, InMemorySaver, Send, StateGraph, interrupt
 from stategraph.lab import compare, since, why, why_not
 from stategraph.testing.thread_reader import ThreadError
 
-THREAD = {"configurable": {"thread_id": "1"}}
+THREAD = thread_config("1")
 
 
 class State(TypedDict, total=False):
@@ -26,17 +27,14 @@ class State(TypedDict, total=False):
 
 def make(bad_at: int = -1, steps: int = 5, name: str = "count"):
     """a counts and collects, at one step a wrong number; b sums up."""
-    def a(state: State) -> State:
+    def a(state: State):
         n = state["n"]
         return {"n": n + 1, "items": [-100 if n == bad_at else n], "note": {"by": "a", "at": str(n)}}
 
-    def b(state: State) -> State:
+    def b(state: State):
         return {"total": sum(state["items"])}
 
-    graph = StateGraph(State)
-    graph.add_node("a", a)
-    graph.add_node("b", b)
-    graph.add_edge(START, "a")
+    graph = graph_of(State, "S>a", a=a, b=b)
     graph.add_conditional_edges("a", lambda state: "a" if state["n"] < steps else "b", ["a", "b"])
     graph.add_edge("b", END)
     return graph.compile(checkpointer=InMemorySaver(), name=name)
@@ -102,7 +100,7 @@ def test_a_missing_value_names_the_nearest():
     with pytest.raises(ValueError, match="the state has no 'note.bye': no 'bye'; did you mean 'by'"):
         why(app, THREAD, "note.bye")
     with pytest.raises(ValueError, match="nothing is stored"):
-        why(app, {"configurable": {"thread_id": "2"}}, "n")
+        why(app, thread_config("2"), "n")
 
 
 def test_the_tree_is_drawn():
@@ -113,11 +111,12 @@ def test_the_tree_is_drawn():
 
 def fan():
     """plan sends two works, which add to the list; b reads it."""
-    graph = StateGraph(State)
-    graph.add_node("plan", lambda state: {"n": state["n"] + 1, "items": [0]})
-    graph.add_node("work", lambda sent: {"items": [sent["place"]]})
-    graph.add_node("b", lambda state: {"total": sum(state["items"])})
-    graph.add_edge(START, "plan")
+    graph = graph_of(
+        State, "S>plan",
+        plan=lambda state: {"n": state["n"] + 1, "items": [0]},
+        work=lambda sent: {"items": [sent["place"]]},
+        b=lambda state: {"total": sum(state["items"])},
+    )
     graph.add_conditional_edges("plan", lambda state: [Send("work", {"place": each}) for each in (5, 6)], ["work"])
     graph.add_edge("work", "b")
     return graph.compile(checkpointer=InMemorySaver())
@@ -133,11 +132,11 @@ def test_what_was_sent_leads_to_who_has_sent_it_and_not_to_the_state():
 
 def test_a_task_that_has_started_before_its_step_has_read_the_state_there():
     """ask starts with fast, and ends after it: it has not read what fast wrote."""
-    graph = StateGraph(State)
-    graph.add_node("ask", lambda state: {"n": interrupt("how many?") + state["n"]})
-    graph.add_node("fast", lambda state: {"items": [1]})
-    graph.add_edge(START, "ask")
-    graph.add_edge(START, "fast")
+    graph = graph_of(
+        State, "S>ask S>fast",
+        ask=lambda state: {"n": interrupt("how many?") + state["n"]},
+        fast=lambda state: {"items": [1]},
+    )
     app = graph.compile(checkpointer=InMemorySaver(), schedule="ready")
     start(app)
     app.invoke(Command(resume=7), THREAD)
@@ -237,8 +236,8 @@ def test_since_passes_steps_that_are_not_kept():
 
 def test_the_same_run_twice_is_the_same():
     app = start(make())
-    start(app, {"configurable": {"thread_id": "2"}})
-    told = compare(app, THREAD, {"configurable": {"thread_id": "2"}})
+    start(app, thread_config("2"))
+    told = compare(app, THREAD, thread_config("2"))
     assert told.same and told.draw_text() == "both did the same"
 
 
@@ -253,10 +252,10 @@ def test_a_step_more_does_not_make_all_that_follow_different():
 
 def test_a_thread_that_was_edited_is_refused():
     app = start(make())
-    start(app, {"configurable": {"thread_id": "2"}})
+    start(app, thread_config("2"))
     app.update_state(THREAD, {"total": 99}, as_node="b")
     with pytest.raises(ThreadError, match="update_state"):
-        compare(app, THREAD, {"configurable": {"thread_id": "2"}})
+        compare(app, THREAD, thread_config("2"))
 
 
 # -- the guilty task among many ------------------------------------------------------------------------------
@@ -332,11 +331,7 @@ def nest(depth=1, memory=None):
     """A graph with `make` in its node "sub", in another's "sub", and so on."""
     app = make(bad_at=2, steps=3).copy({"checkpointer": memory})
     for level in range(depth):
-        graph = StateGraph(Wide)
-        graph.add_node("sub", app)
-        graph.add_node("after", lambda state: {"n": 0})
-        graph.add_edge(START, "sub")
-        graph.add_edge("sub", "after")
+        graph = chain_of(Wide, sub=app, after=lambda state: {"n": 0})
         app = graph.compile(checkpointer=InMemorySaver() if level == depth - 1 else None, name=f"outer {level}")
     return app
 
@@ -359,7 +354,7 @@ def test_a_value_from_a_nested_graph_leads_to_the_task_inside(depth, memory):
 def test_why_reads_the_namespace_of_a_nested_graph():
     app = start(nest())
     [ns] = filter(None, app.checkpointer.namespaces("1"))
-    found = why(app, {"configurable": {"thread_id": "1", "checkpoint_ns": ns}}, "items.2")
+    found = why(app, thread_config("1", checkpoint_ns=ns), "items.2")
     assert (found.cause.by, found.cause.value, found.cause.step) == ("a", "-100", 3)
 
 

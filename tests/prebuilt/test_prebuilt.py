@@ -435,7 +435,7 @@ def test_tools_run_where_the_graph_says_and_ask_from_there(drive):
 
 def test_a_model_that_is_only_sync_serves_async_runs_too():
     class Echo:
-        def invoke(self, messages: list[Any], **_) -> dict[str, Any]:
+        def invoke(self, messages: list[Any], **_):
             return {"role": "assistant", "content": messages[-1]["content"]}
 
     assert Drive(True).invoke(create_agent(Echo()), {"messages": "hi"})["messages"][-1]["content"] == "hi"
@@ -454,7 +454,7 @@ def test_an_answer_that_is_no_dict_is_refused_with_the_way_out(drive):
 
 
 def test_parts_of_tool_calls_are_put_together():
-    def piece(name: str = "", arguments: str = "", **more) -> dict[str, Any]:
+    def piece(name: str = "", arguments: str = "", **more):
         call = {**more, "function": {"name": name, "arguments": arguments}}
         return {"role": "assistant", "content": "", "tool_calls": [call]}
 

@@ -113,7 +113,7 @@ class Page:
         ]
         return self.run(resume=entries)
 
-    def kinds(self) -> list[str]:
+    def kinds(self):
         return [event.type.value for event in self.events]
 
     def of(self, kind: str):

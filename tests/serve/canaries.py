@@ -19,11 +19,11 @@ HOOK = "http://127.0.0.1:9/hooks"
 
 def make_teller(words):
     """a → b: a sends to the stream and writes; b asks, and fails if the answer is no."""
-    def a(state: Log) -> Log:
+    def a(state):
         get_stream_writer()({"custom": words["custom"]})
         return {"log": [words["written"]]}
 
-    async def b(state: Log) -> Log:
+    async def b(state):
         answer = interrupt({"question": words["question"]})
         if answer == "no":
             raise ValueError(words["error"])

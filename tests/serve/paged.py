@@ -8,9 +8,10 @@ import operator
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
+from kit.graphs import graph_of
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
@@ -80,7 +81,7 @@ class Speech:
 def make_chat(speech: Speech):
     """model ⇄ tool: asked for the weather, the model calls a tool first."""
 
-    def model(state: MessagesState) -> dict[str, Any]:
+    def model(state: MessagesState):
         last = state["messages"][-1]
         if last["role"] == "user" and "weather" in last["content"]:
             function = {"name": "weather", "arguments": '{"city": "Rome"}'}
@@ -88,15 +89,14 @@ def make_chat(speech: Speech):
             return {"messages": [{"role": "assistant", "content": "", "tool_calls": [call]}]}
         return {"messages": [stream_text(speech.speak(), id=f"m{len(state['messages'])}")]}
 
-    def tool(state: MessagesState) -> dict[str, Any]:
+    def tool(state: MessagesState):
         told = {"role": "tool", "tool_call_id": "c1", "name": "weather", "content": '{"sky": "clear"}'}
         return {"messages": [told]}
 
     def follow(state: MessagesState) -> str:
         return "tool" if state["messages"][-1].get("tool_calls") else END
 
-    graph = StateGraph(MessagesState).add_node("model", model).add_node("tool", tool)
-    graph.add_edge(START, "model").add_edge("tool", "model")
+    graph = graph_of(MessagesState, "S>model tool>model", model=model, tool=tool)
     return graph.add_conditional_edges("model", follow, ["tool", END]).compile(name="chat")
 
 

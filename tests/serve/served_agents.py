@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 from serving import Gates
 from typing_extensions import TypedDict
 
@@ -35,14 +35,14 @@ class Desk(MessagesState, total=False):
     tools: list[Any]
 
 
-def call(id: str, name: str, **arguments) -> dict[str, Any]:
+def call(id: str, name: str, **arguments):
     return {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
 class Model:
     """Answers by what was said last, and in pieces: as a model behind a server does."""
 
-    def stream(self, messages: list[Any], **_) -> Iterator[dict[str, Any]]:
+    def stream(self, messages: list[Any], **_):
         last = messages[-1]
         said = last["content"]
         id = f"answer-{len(messages)}"
@@ -56,10 +56,10 @@ class Model:
         else:
             yield from self._say(id, f"You said {said}.")
 
-    def invoke(self, messages: list[Any], **_) -> dict[str, Any]:
+    def invoke(self, messages: list[Any], **_):
         return add_parts(self.stream(messages))
 
-    def _say(self, id: str, text: str) -> Iterator[dict[str, Any]]:
+    def _say(self, id: str, text: str):
         words = text.split(" ")
         for place, word in enumerate(words):
             yield {"role": "assistant", "content": word + " " * (place < len(words) - 1), "id": id}
@@ -68,7 +68,7 @@ class Model:
 def make_desk(gates: Gates):
     """model → tools → model ..., where the tool `approve` asks first, and `locate` is the page's."""
 
-    async def model(state: Desk, config: RunnableConfig) -> dict[str, Any]:
+    async def model(state: Desk, config: RunnableConfig):
         said = state["messages"][-1]["content"]
         get_stream_writer()({"name": "thinking", "value": {"about": said}})
         if said == "fail":
@@ -80,7 +80,7 @@ def make_desk(gates: Gates):
             return {"messages": {"role": "assistant", "content": f"{names} {held}", "id": "told"}}
         return {"messages": call_model(Model(), state["messages"]), "log": ["model"]}
 
-    def tools(state: Desk) -> dict[str, Any]:
+    def tools(state: Desk):
         made = state["messages"][-1]["tool_calls"][0]
         result = "sunny"
         if made["function"]["name"] == "approve":
@@ -95,10 +95,7 @@ def make_desk(gates: Gates):
         theirs = {tool["name"] for tool in state.get("tools", [])}
         return "tools" if calls and calls[0]["function"]["name"] not in theirs else END
 
-    graph = StateGraph(Desk)
-    graph.add_node("model", model)
-    graph.add_node("tools", tools)
-    graph.add_edge(START, "model")
+    graph = graph_of(Desk, "S>model", model=model, tools=tools)
     graph.add_conditional_edges("model", follow, ["tools", END])
     graph.add_edge("tools", "model")
     return graph.compile(name="desk")
@@ -107,16 +104,16 @@ def make_desk(gates: Gates):
 def make_forgetful():
     """Nodes that give their messages no ids, but for the last, and say something aside."""
 
-    def ask(state: Desk) -> dict[str, Any]:
+    def ask(state: Desk):
         call_model(Model(), [{"role": "user", "content": "aside"}])
         made = {"role": "assistant", "content": "", "tool_calls": [call("c1", "look", at="it"), call("c2", "look", at="him")]}
         return {"messages": made}
 
-    def look(state: Desk) -> dict[str, Any]:
+    def look(state: Desk):
         calls = state["messages"][-1]["tool_calls"]
         return {"messages": [{"role": "tool", "tool_call_id": each["id"], "content": "seen"} for each in calls]}
 
-    def answer(state: Desk) -> dict[str, Any]:
+    def answer(state: Desk):
         return {"messages": {"role": "assistant", "content": "Done.", "id": f"done-{len(state['messages'])}"}}
 
     graph = StateGraph(Desk)
@@ -159,17 +156,14 @@ def make_langchain():
 
     model = Scripted()
 
-    def ask(state: Talk) -> dict[str, Any]:
+    def ask(state: Talk):
         return {"messages": call_model(model, state["messages"])}
 
-    def look(state: Talk) -> dict[str, Any]:
+    def look(state: Talk):
         calls = state["messages"][-1].tool_calls  # type: ignore[union-attr]
         return {"messages": [ToolMessage("seen", tool_call_id=each["id"], status="error") for each in calls]}
 
-    inner = StateGraph(Talk)
-    inner.add_node("ask", ask)
-    inner.add_node("look", look)
-    inner.add_edge(START, "ask")
+    inner = graph_of(Talk, "S>ask", ask=ask, look=look)
     inner.add_conditional_edges("ask", lambda state: "look" if state["messages"][-1].tool_calls else END, ["look", END])
     inner.add_edge("look", "ask")
     return chain_of(Talk, agent=inner.compile()).compile(name="langchain")

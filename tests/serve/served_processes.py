@@ -63,7 +63,7 @@ def process(tmp_path: Path, db: str, port: int, *more: str) -> Iterator[subproce
         running.wait(20)
 
 
-def command(db: str, port: int) -> list[str]:
+def command(db: str, port: int):
     return [sys.executable, "-P", "-m", "stategraph", "serve", "flows.py:flow", "--db", db, "--port", str(port)]
 
 

@@ -10,9 +10,10 @@ from typing import Annotated
 
 import uvicorn
 from kit.cluster import free_port
+from kit.graphs import graph_of
 from typing_extensions import TypedDict
 
-from stategraph import END, START, StateGraph, get_stream_writer, interrupt
+from stategraph import get_stream_writer, interrupt
 from stategraph.checkpoint.encryption import Encryption
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -73,11 +74,11 @@ class Gates:
 def make_flow(gates, name="flow"):
     """a → b: b asks, fails or waits, as the topic says."""
 
-    def a(state: Log) -> Log:
+    def a(state):
         get_stream_writer()({"from": "a"})
         return {"log": ["a"]}
 
-    async def b(state: Log) -> Log:
+    async def b(state):
         topic = state.get("topic", "")
         await gates.pass_through(topic)
         if topic == "ask":
@@ -86,12 +87,7 @@ def make_flow(gates, name="flow"):
             raise ValueError("boom")
         return {"log": ["b"]}
 
-    graph = StateGraph(Log)
-    graph.add_node("a", a)
-    graph.add_node("b", b)
-    graph.add_edge(START, "a")
-    graph.add_edge("a", "b")
-    graph.add_edge("b", END)
+    graph = graph_of(Log, "S>a>b>E", a=a, b=b)
     return graph.compile(name=name)
 
 

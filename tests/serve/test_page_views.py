@@ -16,7 +16,7 @@ import httpx
 import pytest
 from kit import stored_threads as threads
 from kit.browser import browsing, contrast, needs_chromium
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of
 from paged import HOSTILE, Reader
 from serving import Gates, make_flow, serving
 
@@ -168,7 +168,7 @@ def test_what_models_have_used_is_priced_by_message_step_and_run(stack):
     graph = StateGraph(dict).add_node("model", lambda state: {"log": [*state["log"], *messages]})
     app = graph.add_edge(START, "model").compile(InMemorySaver(), budget=Budget(usd=9, prices={"small": (2.0, 10.0)}))
     for _ in range(2):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     client = serve_thread(stack, app)
     told = client.get("/page/threads/t/steps").json()
     cost = [1000, 100, pytest.approx(0.003)]
@@ -222,7 +222,7 @@ def test_a_failure_shows_its_traceback_and_a_question_what_it_asks(show):
 @needs_chromium
 def test_the_state_after_a_step_is_read_whole_when_it_is_unfolded(show):
     app = threads.compiled(chain_of(threads.Log, a=threads.note("x" * 100_000 + "end")), "big")
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     reader = show(app)
     reader.browser.click(".step-detail .state > summary")
     reader.until("document.querySelector('.state details')")
@@ -340,7 +340,7 @@ def test_an_open_step_is_not_described_as_ended(show):
     reader = show(threads.failed()[0])
     reader.sees("State so far (1 key)", within=".step-detail")
     asking = threads.compiled(chain_of(threads.Log, ask=threads.confirmed), "asking")
-    asking.invoke({"log": []}, CONFIG)
+    asking.invoke(EMPTY, CONFIG)
     reader = show(asking)
     reader.sees("the state has not changed yet", within=".step-detail")
     choose_step(reader, 0)
@@ -375,7 +375,7 @@ def test_the_finished_tasks_of_a_fan_out_are_counted_live(chromium, stack):
             await gates.pass_through("late")
         return {"log": [f"item {state['n']}"]}
 
-    graph = StateGraph(threads.Log).add_node("first", first).add_node("check", check).add_edge(START, "first")
+    graph = graph_of(threads.Log, "S>first", first=first, check=check)
     graph.add_conditional_edges("first", lambda state: [Send("check", {"n": n}) for n in range(8)], ["check"])
     gates.close("first")
     gates.close("late")
@@ -598,7 +598,7 @@ def test_a_thousand_tasks_are_a_few_elements(show):
     graph = StateGraph(threads.Log).add_node("check", check, error_handler=lambda state: {"log": ["mended"]})
     graph.add_conditional_edges(START, lambda state: [Send("check", {"n": n}) for n in range(1000)], ["check"])
     app = threads.compiled(graph, "checks")
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     reader = show(app)
     choose_step(reader, 1)
     reader.sees("Tasks (1,002)", "all 1,002", "failed 2")
@@ -627,7 +627,7 @@ def hostile():
     graph.add_edge(START, name).add_edge(name, "ask").add_edge(name, "bad")
     app = graph.compile(checkpointer=InMemorySaver(), name=HOSTILE)
     with pytest.raises(ValueError, match="onerror"):
-        app.invoke({"log": []}, {"configurable": {"thread_id": "t"}, "metadata": {"who": HOSTILE}})
+        app.invoke(EMPTY, {"configurable": {"thread_id": "t"}, "metadata": {"who": HOSTILE}})
     return app
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, asynccontextmanager
 
 import httpx
 import pytest
+from kit.graphs import EMPTY
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 from serving import DATABASES, Gates, make_flow, opened, serving
@@ -106,7 +107,7 @@ def test_a_failure_is_reported(client):
 
 def test_a_state_is_edited_and_the_run_resumed(client):
     thread = new_thread(client)
-    client.runs.wait(thread, "flow", input={"log": []})
+    client.runs.wait(thread, "flow", input=EMPTY)
     client.threads.update_state(thread, {"log": ["edited"]}, as_node="a")
     assert client.threads.get(thread)["status"] == "interrupted"
     assert client.runs.wait(thread, "flow", input=None) == {"log": ["a", "b", "edited", "b"]}
@@ -172,7 +173,7 @@ def test_an_older_client_says_when_steps_are_stored(client):
     numbers = {}
     for during in (True, False):
         thread = client.threads.create()["thread_id"]
-        client.runs.wait(thread, "flow", input={"log": []}, checkpoint_during=during)
+        client.runs.wait(thread, "flow", input=EMPTY, checkpoint_during=during)
         numbers[during] = len(client.threads.get_history(thread))
     assert numbers == {True: 4, False: 2}  # the input of a run with an id, and its end
 
@@ -191,7 +192,7 @@ def test_a_thread_is_copied_and_deleted(client):
 
 def test_a_thread_that_is_deleted_takes_its_later_runs_along(client, url):
     thread = new_thread(client)
-    client.runs.create(thread, "flow", input={"log": []}, after_seconds=3600)
+    client.runs.create(thread, "flow", input=EMPTY, after_seconds=3600)
 
     def open_runs() -> int:
         told = httpx.get(f"{url}/page/queue").json()
@@ -203,7 +204,7 @@ def test_a_thread_that_is_deleted_takes_its_later_runs_along(client, url):
 
 
 def test_a_run_without_a_thread_leaves_nothing(client):
-    assert client.runs.wait(None, "flow", input={"log": []}) == {"log": ["a", "b"]}
+    assert client.runs.wait(None, "flow", input=EMPTY) == {"log": ["a", "b"]}
     assert client.threads.search() == []
 
 
@@ -227,7 +228,7 @@ def test_the_store_is_the_one_of_the_nodes(client):
     assert client.store.get_item(["notes"], "n")["value"] == {"text": "hi"}
     assert [each["key"] for each in client.store.search_items([])["items"]] == ["n"]
     assert client.store.list_namespaces()["namespaces"] == [["notes"]]
-    client.runs.wait(new_thread(client), "flow", input={"log": []})  # its records are newer, and not among the items
+    client.runs.wait(new_thread(client), "flow", input=EMPTY)  # its records are newer, and not among the items
     assert [each["key"] for each in client.store.search_items([], limit=1)["items"]] == ["n"]
     assert client.store.list_namespaces(limit=1)["namespaces"] == [["notes"]]
     client.store.delete_item(["notes"], "n")
@@ -342,9 +343,9 @@ def test_what_cannot_be_is_refused_with_a_sentence(memory_url, call, error, says
 
 def test_a_bad_edit_is_refused(client):
     thread = new_thread(client)
-    client.runs.wait(thread, "flow", input={"log": []})
+    client.runs.wait(thread, "flow", input=EMPTY)
     with pytest.raises(UnprocessableEntityError, match="nowhere"):
-        client.threads.update_state(thread, {"log": []}, as_node="nowhere")
+        client.threads.update_state(thread, EMPTY, as_node="nowhere")
 
 
 def test_a_server_error_reveals_no_secrets(gates, capfd):
@@ -375,7 +376,7 @@ def test_it_is_mounted_in_another_app(gates):
         serving(Starlette(routes=[Mount("/graphs", app)], lifespan=lifespan)) as url,
         get_sync_client(url=f"{url}/graphs") as client,
     ):
-        assert client.runs.wait(new_thread(client), "flow", input={"log": []})["log"] == ["a", "b"]
+        assert client.runs.wait(new_thread(client), "flow", input=EMPTY)["log"] == ["a", "b"]
 
 
 def test_a_delayed_run_blocks_no_other_run(client):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Annotated, Any
 
@@ -65,7 +64,7 @@ def client(request):
         yield stack.enter_context(httpx.Client(base_url=url, timeout=20))
 
 
-def messages_in(value) -> Iterator[dict[str, Any]]:
+def messages_in(value):
     """Each message in a JSON value, wherever it stands."""
     if isinstance(value, dict):
         if "content" in value and "role" in value:

@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 
 import pytest
 from javascript import run_program
-from kit.graphs import chain_of
+from kit.graphs import EMPTY, chain_of
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langgraph_sdk import get_sync_client
@@ -84,7 +84,7 @@ def test_events_of_a_run_are_those_of_astream_events(client):
 
 def test_events_are_interleaved_with_chunks_of_other_modes(client):
     modes = ["events", "updates", "custom"]
-    parts = told(client.runs.stream(new_thread(client), "flow", input={"log": []}, stream_mode=modes))
+    parts = told(client.runs.stream(new_thread(client), "flow", input=EMPTY, stream_mode=modes))
     assert parts.index("custom") < parts.index(("on_chain_end", "a")) < parts.index("updates")
     assert parts.index("updates") < parts.index(("on_chain_start", "b"))
     assert len(parts) == 12
@@ -113,7 +113,7 @@ def test_a_question_and_a_failure_end_the_events(client):
 
 def test_a_run_with_events_is_joined_behind_the_last_one_seen(client):
     thread = new_thread(client)
-    run = client.runs.create(thread, "flow", input={"log": []}, stream_mode=["events"], stream_resumable=True)
+    run = client.runs.create(thread, "flow", input=EMPTY, stream_mode=["events"], stream_resumable=True)
     assert client.runs.join(thread, run["run_id"]) == {"log": ["a", "b"]}
     everything = [*client.runs.join_stream(thread, run["run_id"], last_event_id="-1")]
     rest = [*client.runs.join_stream(thread, run["run_id"], last_event_id=everything[4].id)]

@@ -43,7 +43,7 @@ class CountingStore(InMemoryStore):
 
 def make_flow():
     def node(name: str) -> Callable[[State], Awaitable[Any]]:
-        async def run(state: State):
+        async def run(state):
             return {"log": [name]}
 
         return run

@@ -49,7 +49,7 @@ class Delivery(TypedDict):
 
 
 def make_order():
-    def ask(state: Order) -> dict[str, Any]:
+    def ask(state: Order):
         to = interrupt({"question": "Where to?"}, response_schema=Delivery)["to"]
         return {"item": f"{state.item} to {to.street}"}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.graphs import EMPTY
 from langgraph_sdk import get_client, get_sync_client
 from serving import Gates, make_flow, serving
 
@@ -127,7 +128,7 @@ WORKS = {
         lambda s: s.client.runs.create(s.thread, "flow", **RUN, **STREAM, checkpoint=s.at),
         lambda s: s.client.runs.create(s.thread, "flow", command={"goto": "b"}),
         lambda s: s.client.runs.create(s.thread, "flow", checkpoint_id=s.at["checkpoint_id"]),
-        lambda s: s.client.runs.create(None, "flow", input={"log": []}, on_completion="keep"),
+        lambda s: s.client.runs.create(None, "flow", input=EMPTY, on_completion="keep"),
         lambda s: s.client.runs.create(s.thread, "flow", after_seconds=9),
     ],
     "runs.create_batch": [lambda s: s.client.runs.create_batch([{"assistant_id": "flow"}])],
@@ -142,12 +143,12 @@ WORKS = {
     "runs.stream": [
         lambda s: [*s.client.runs.stream(s.thread, "flow", **RUN, **STREAM, on_disconnect="cancel", checkpoint=s.at)],
         lambda s: [*s.client.runs.stream(s.thread, "flow", command={"goto": "b"}, version="v2")],
-        lambda s: [*s.client.runs.stream(None, "flow", input={"log": []}, on_completion="delete")],
+        lambda s: [*s.client.runs.stream(None, "flow", input=EMPTY, on_completion="delete")],
     ],
     "runs.wait": [
         lambda s: s.client.runs.wait(s.thread, "flow", **RUN, checkpoint=s.at, on_disconnect="continue"),
         lambda s: s.client.runs.wait(s.thread, "flow", command={"goto": "b"}, raise_error=False),
-        lambda s: s.client.runs.wait(None, "flow", input={"log": []}, on_completion="delete"),
+        lambda s: s.client.runs.wait(None, "flow", input=EMPTY, on_completion="delete"),
     ],
     "crons.count": [lambda s: s.client.crons.count(assistant_id="flow", thread_id=s.thread, metadata={})],
     "crons.create": [
@@ -200,7 +201,7 @@ REFUSED = {
 
 def use(stream):
     with stream as session:
-        session.run.start(input={"log": []})
+        session.run.start(input=EMPTY)
 
 
 @pytest.mark.parametrize("method", WORKS)

@@ -295,10 +295,10 @@ def test_the_status_of_a_thread_says_after_each_run_whether_work_is_pending():
 
 
 async def test_all_interrupts_of_a_superstep_are_reported_with_finished_tasks():
-    def ask(state: Log) -> Log:
+    def ask(state):
         return {"log": [interrupt(f"{state['topic']}?")]}
 
-    async def done(state: Log) -> Log:
+    async def done(state):
         return {"log": ["done"]}
 
     graph = StateGraph(Log)
@@ -319,7 +319,7 @@ async def test_failed_threads_are_grouped_in_time_that_grows_with_their_messages
     hard = ["1" * 40_000 + "g", "1-" * 20_000 + "g", "a-" * 20_000 + "g"]
     same = ["order 12 of 01a221d2-59e9-76d2-8b68-2dad768e49d6", "order 7 of abcdef01-59e9-76d2-8b68-2dad768e49d6"]
 
-    def fail(state: Log) -> Log:
+    def fail(state):
         raise ValueError([*hard, *same][int(state["topic"])])
 
     graph = StateGraph(Log).add_node("fail", fail).add_edge(START, "fail").compile()

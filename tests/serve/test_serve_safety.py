@@ -197,7 +197,7 @@ async def test_no_body_makes_the_server_fail(method, path):
     """Whatever is in a body, the answer is the asked one or says what is wrong."""
     dice = random.Random(f"{method} {path}")
 
-    def junk() -> dict[str, Any]:
+    def junk():
         return LIKELY | {name: dice.choice(JUNK) for name in dice.sample(FIELDS, dice.randint(1, 8))}
 
     async with asking(app_of()) as client:
@@ -296,7 +296,7 @@ STRANGE = {f"metadat{n}": 1 for n in range(300)}
 async def test_a_request_compares_a_limited_number_of_names(path, body, monkeypatch):
     compared = []
 
-    def find(name: str, *_) -> list[str]:
+    def find(name: str, *_):
         compared.append(name)
         return []
 

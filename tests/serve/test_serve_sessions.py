@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypedDict
 import httpx
 import orjson
 import pytest
+from kit.graphs import EMPTY, graph_of
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
@@ -84,8 +85,8 @@ def report(state: Said):
 def make_graphs(gates):
     flow = make_flow(gates)
     outer = StateGraph(Said).add_node("inner", flow).add_node("report", report)
-    chat = StateGraph(Chat).add_node("model", model).add_node("tools", tools)
-    chat.add_edge(START, "model").add_conditional_edges("model", more, ["tools", END]).add_edge("tools", "model")
+    chat = graph_of(Chat, "S>model", model=model, tools=tools)
+    chat.add_conditional_edges("model", more, ["tools", END]).add_edge("tools", "model")
     return {
         "flow": flow,
         "outer": outer.add_edge(START, "inner").add_edge("inner", "report").compile(name="outer"),
@@ -211,7 +212,7 @@ def test_tool_calls_are_streamed_with_their_results(url):
 def test_what_the_stream_writer_sends_is_read_by_its_name(url):
     async def work(client):
         async with client.threads.stream(assistant_id="outer") as session:
-            await session.run.start(input={"log": []})
+            await session.run.start(input=EMPTY)
             assert [each async for each in session.extensions["progress"]] == [{"name": "progress", "payload": {"done": 1}}]
 
     run(url, work)
@@ -315,7 +316,7 @@ def read_before_a_run(wire, **asked):
     """The first two events of a stream that is opened before a run is started."""
     request = wire.http.build_request("POST", f"{wire.place}/stream/events", json=asked)
     stream = wire.http.send(request, stream=True)
-    wire.command("run.start", assistant_id="flow", input={"log": []})
+    wire.command("run.start", assistant_id="flow", input=EMPTY)
     lines = stream.iter_lines()
     found = [orjson.loads(next(line for line in lines if line.startswith("data: "))[6:]) for _ in range(2)]
     stream.close()
@@ -326,9 +327,9 @@ RUN = ["running", "values", "values", "values", "completed"]
 
 
 def test_a_reconnected_reader_at_any_event_misses_none_and_gets_none_twice(wire):
-    before = wire.command("run.start", assistant_id="flow", input={"log": []})["meta"]["applied_through_seq"]
+    before = wire.command("run.start", assistant_id="flow", input=EMPTY)["meta"]["applied_through_seq"]
     first = wire.read()
-    wire.command("run.start", assistant_id="flow", input={"log": []})
+    wire.command("run.start", assistant_id="flow", input=EMPTY)
     events = wire.read(2, since=0)
     assert names(events) == RUN * 2 and [e["event_id"] for e in first] == [e["event_id"] for e in events[:5]]
     assert len({e["event_id"] for e in events}) == 10
@@ -344,7 +345,7 @@ def test_a_reconnected_reader_among_many_interrupts_misses_none():
     graph.add_conditional_edges(START, lambda state: [Send("ask", n) for n in range(400)], ["ask"])
     with serving(create_app({"asks": graph.compile()})) as url:
         wire = Wire(url)
-        wire.command("run.start", assistant_id="asks", input={"log": []})
+        wire.command("run.start", assistant_id="asks", input=EMPTY)
         events = wire.read(channels=["input", "lifecycle"])
         assert names(events) == ["running", *["input.requested"] * 400, "interrupted"]
         for place in (1, 300, 400):
@@ -362,7 +363,7 @@ def test_without_a_place_a_reader_gets_the_last_run(wire):
 
 
 def test_a_reconnected_reader_gets_runs_that_start_before_a_delayed_one(wire):
-    wire.command("run.start", assistant_id="flow", input={"log": []})
+    wire.command("run.start", assistant_id="flow", input=EMPTY)
     last = wire.read()[-1]["seq"]
     later = {"assistant_id": "flow", "input": {"log": []}, "after_seconds": 3600}
     wire.http.post(f"{wire.place}/runs", json=later).raise_for_status()

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from in_process import asking
-from kit.graphs import Log, chain_of
+from kit.graphs import EMPTY, Log, chain_of, thread_config
 from serving import opened
 
 from stategraph import START, StateGraph, interrupt
@@ -124,7 +124,7 @@ async def test_only_operators_import_and_a_damaged_file_leaves_nothing():
             refused = await client.post("/threads/import", json=wrong, headers=OPERATOR)
             assert refused.status_code == 422, refused.text
             assert (await client.get("/threads/u", headers=OPERATOR)).status_code == 404
-            assert [each async for each in saver.alist({"configurable": {"thread_id": "u"}})] == []
+            assert [each async for each in saver.alist(thread_config("u"))] == []
 
 
 async def test_while_a_long_thread_is_exported_other_requests_are_answered(monkeypatch):
@@ -149,8 +149,8 @@ async def test_while_a_long_thread_is_exported_other_requests_are_answered(monke
 
 async def test_an_import_leaves_a_thread_alone_that_the_server_does_not_know():
     saver = InMemorySaver()
-    local = {"configurable": {"thread_id": "local"}}
-    make_graph().copy({"checkpointer": saver}).invoke({"log": []}, local)
+    local = thread_config("local")
+    make_graph().copy({"checkpointer": saver}).invoke(EMPTY, local)
     before = [each.config for each in saver.list(local)]
     async with asking(app_of({"checkpointer": saver})) as client:
         await paused(client)

@@ -257,7 +257,7 @@ def test_servers_that_are_killed_under_load_lose_nothing(request, tmp_path, kind
     places = [f"http://127.0.0.1:{port}" for port in ports]
     chance = random.Random(seed)
 
-    def converse(thread: str) -> list[str]:
+    def converse(thread: str):
         caller = Caller(places if int(thread) % 2 else places[::-1])
         caller.ask("POST", "/threads", {"thread_id": thread, "if_exists": "do_nothing"})
         for n in range(2):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
-from typing import Any
 
 import httpx
 import psycopg
@@ -369,10 +368,10 @@ def test_a_message_is_sent_and_its_answer_is_streamed_by_token(page, client, spe
 
 
 def test_an_interrupt_is_shown_after_the_newest_message_with_yes_and_no_buttons(browser):
-    def model(state: MessagesState) -> dict[str, Any]:
+    def model(state: MessagesState):
         return {"messages": [{"role": "assistant", "content": "A long draft.\n\n" + "- line\n" * 80}]}
 
-    def send(state: MessagesState) -> dict[str, Any]:
+    def send(state: MessagesState):
         approved = interrupt("Send it?", response_schema=bool)
         return {"messages": [{"role": "assistant", "content": f"approved: {approved}"}]}
 
@@ -535,7 +534,7 @@ def test_a_thread_whose_first_message_is_still_to_come_gets_its_title_then(brows
         assert go_on.wait(30)
         return {"messages": [{"role": "assistant", "content": "Good morning"}]}
 
-    app = StateGraph(MessagesState).add_node("greet", greet).add_edge(START, "greet").compile()
+    app = chain_of(MessagesState, greet=greet).compile()
     with serving(create_app({"g": app})) as url, httpx.Client(base_url=url) as client:
         client.post("/threads", json={"thread_id": "early"}).raise_for_status()
         client.post("/threads/early/runs", json={"assistant_id": "g", "input": {"messages": []}}).raise_for_status()
@@ -655,7 +654,7 @@ def test_a_thread_is_saved_as_a_file(page, client):
 
 
 def test_what_messages_have_cost_is_shown_for_each_and_for_all(page, client):
-    def said(id: str, out: int) -> dict[str, Any]:
+    def said(id: str, out: int):
         usage = {"input_tokens": 1200, "output_tokens": out, "total_tokens": 1200 + out}
         return {"role": "assistant", "id": id, "content": id, "usage_metadata": usage}
 

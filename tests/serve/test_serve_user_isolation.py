@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from typing import Any
 
 import httpx
 import pytest
@@ -91,7 +90,7 @@ class Scene:
         asked = f"namespace=ann.notes&key={key}&at={at}&one={at}&other={at}&id={self.ids['task_id']}"
         return path.replace("{namespace:path}", "").rstrip("/") + f"?{asked}"
 
-    def body(self, path: str) -> dict[str, Any]:
+    def body(self, path: str):
         """What fits a route: a body takes what it knows and passes over the rest."""
         if path.startswith("/ag-ui/"):
             empty = {"messages": [], "tools": [], "context": [], "forwardedProps": {}}

@@ -61,13 +61,13 @@ class Told:
         def note(runtime: Runtime):
             self.heard.append((get_config()["configurable"], runtime.server_info, runtime.context))
 
-        def look(state: State, runtime: Runtime) -> State:
+        def look(state, runtime: Runtime):
             note(runtime)
             if state.get("topic") == "fail":
                 raise ValueError("boom")
             return {"topic": interrupt("?")} if state.get("topic") == "ask" else {}
 
-        def route(state: State, runtime: Runtime) -> str:
+        def route(state, runtime: Runtime) -> str:
             note(runtime)
             return "__end__"
 

@@ -29,7 +29,7 @@ class State(TypedDict, total=False):
     kind: str
 
 
-def sort(state: State):
+def sort(state):
     return {}
 
 
@@ -37,7 +37,7 @@ def work(state):
     return {}
 
 
-def route(state: State):
+def route(state):
     return [Send("work", state)] if state["kind"] == "many" else state["kind"]
 
 
@@ -90,13 +90,13 @@ def test_a_graph_that_does_not_run_is_reported_if_it_is_named():
 
 
 def test_commands_joins_handlers_and_questions_count(drive):
-    def fail(state: State):
+    def fail(state):
         raise ValueError("no")
 
-    def mend(state: State, error: NodeError) -> Command:
+    def mend(state, error: NodeError) -> Command:
         return Command(goto="end")
 
-    def ask(state: State) -> Command:
+    def ask(state) -> Command:
         interrupt("?")
         return Command(goto=END)
 
@@ -153,7 +153,7 @@ def test_attempts_count_and_calls_of_tasks_and_cached_results_do_not(drive):
             raise failures.pop(0)
         return "found"
 
-    def first(state: State):
+    def first(state):
         kind = look().result()
         if failures:
             raise failures.pop()

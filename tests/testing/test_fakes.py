@@ -27,11 +27,11 @@ class State(TypedDict, total=False):
     log: Annotated[list[str], add]
 
 
-def forbidden(state: State):
+def forbidden(state):
     raise AssertionError("the real node has run")
 
 
-def end(state: State):
+def end(state):
     return {"log": ["end"]}
 
 
@@ -48,7 +48,7 @@ def test_a_node_returns_a_value_instead(drive):
 
 
 def test_a_function_is_called_as_the_node_was(drive):
-    def fake(state: State, runtime: Runtime[str]):
+    def fake(state, runtime: Runtime[str]):
         return {"log": [f"{len(state['log'])} {runtime.context}"]}
 
     assert drive.invoke(replace(APP, model=fake), {"log": ["x"]}, context="c")["log"] == ["x", "1 c", "end"]
@@ -57,7 +57,7 @@ def test_a_function_is_called_as_the_node_was(drive):
 def test_an_async_function_may_replace_a_sync_one():
     import asyncio
 
-    async def fake(state: State):
+    async def fake(state):
         return {"log": ["async"]}
 
     assert asyncio.run(replace(APP, model=fake).ainvoke({}))["log"] == ["async", "end"]
@@ -71,7 +71,7 @@ def test_a_mock_remembers_its_calls(drive):
 
 
 def test_an_exception_is_raised_and_meets_the_policies_of_the_node(drive):
-    def handle(state: State, error: NodeError):
+    def handle(state, error: NodeError):
         return {"log": [f"handled {error.error}"]}
 
     fake = Mock(side_effect=[ConnectionError("down"), ConnectionError("still down")])
@@ -84,7 +84,7 @@ def test_an_exception_is_raised_and_meets_the_policies_of_the_node(drive):
 
 
 def test_an_error_handler_may_be_kept_with_other_fakes(drive):
-    def handle(state: State, error: NodeError) -> Command:
+    def handle(state, error: NodeError) -> Command:
         return Command(update={"log": ["handled"]}, goto="end")
 
     app = replace(build(error_handler=handle), {"model": ValueError("no"), "end": {"log": ["fake end"]}})
@@ -135,7 +135,7 @@ def test_the_graph_itself_is_changed_for_a_while(drive):
 def test_debug_watches_fakes(drive):
     from stategraph import InPlaceEditError
 
-    def careless(state: State):
+    def careless(state):
         state["log"].append("oops")
         return {}
 

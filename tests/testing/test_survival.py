@@ -38,11 +38,11 @@ def in_a_row(*nodes):
     return graph.compile()
 
 
-def start(state: State):
+def start(state):
     return {"log": ["start"]}
 
 
-def end(state: State):
+def end(state):
     return {"log": ["end"]}
 
 
@@ -53,17 +53,17 @@ def test_a_graph_survives():
 
 
 def test_an_async_graph_survives():
-    async def wait(state: State):
+    async def wait(state):
         return {"log": ["waited"]}
 
     assert survives(in_a_row(start, wait), {}).trials == 16
 
 
 def test_questions_sends_loops_and_nested_graphs_survive():
-    def ask(state: State):
+    def ask(state):
         return {"log": [interrupt("Go on?")]}
 
-    def again(state: State):
+    def again(state):
         return "ask" if state["log"][-1] == "again" else END
 
     desk = chain_of(State, ask=ask).add_conditional_edges("ask", again, ["ask", END])
@@ -77,7 +77,7 @@ def test_questions_sends_loops_and_nested_graphs_survive():
 def test_effects_are_compared_and_repeats_counted():
     outbox = Outbox()
 
-    def mail(state: State):
+    def mail(state):
         return {"log": [outbox.send("mail")]}
 
     app = in_a_row(mail, end)
@@ -96,7 +96,7 @@ def test_a_receiver_that_drops_repeats_has_each_effect_once():
     keys = set()
     outbox = Outbox()
 
-    def mail(state: State, runtime: Runtime[Any]):
+    def mail(state, runtime: Runtime[Any]):
         if runtime.idempotency_key not in keys:
             keys.add(runtime.idempotency_key)
             outbox.send("mail")
@@ -108,11 +108,11 @@ def test_a_receiver_that_drops_repeats_has_each_effect_once():
 def test_state_outside_of_the_graph_is_found():
     memory = {}
 
-    def remember(state: State):
+    def remember(state):
         memory["n"] = memory.get("n", 0) + 1
         return {"log": ["remembered"]}
 
-    def recall(state: State):
+    def recall(state):
         return {"log": [str(memory.pop("n", None))]}
 
     with pytest.raises(CheckFailed) as failed:
@@ -128,12 +128,12 @@ def test_state_outside_of_the_graph_is_found():
 def test_another_effect_is_found():
     outbox, numbers = Outbox(), count()
 
-    def begin(state: State):
+    def begin(state):
         nonlocal numbers
         numbers = count(1)
         return {}
 
-    def mail(state: State):
+    def mail(state):
         outbox.send(f"mail {next(numbers)}")
         return {}
 
@@ -145,7 +145,7 @@ def test_another_effect_is_found():
 def test_nondeterministic_nodes_are_reported_as_such():
     numbers = count()
 
-    def draw(state: State):
+    def draw(state):
         return {"log": [f"drew {next(numbers)}"]}
 
     with pytest.raises(CheckFailed, match="a node is not deterministic: .*\n.*node 'draw': the write to 'log' differs"):
@@ -156,7 +156,7 @@ def test_nondeterministic_nodes_are_reported_as_such():
 def test_nondeterministic_effects_are_reported_as_such():
     outbox, numbers = Outbox(), count()
 
-    def mail(state: State):
+    def mail(state):
         outbox.send(f"mail {next(numbers)}")
         return {}
 
@@ -167,7 +167,7 @@ def test_nondeterministic_effects_are_reported_as_such():
 def test_errors_say_what_was_done():
     runs = count()
 
-    def fail_at_the_third(state: State):
+    def fail_at_the_third(state):
         if next(runs) == 2:
             raise ValueError("no")
         return {}
@@ -178,7 +178,7 @@ def test_errors_say_what_was_done():
 
 
 def test_an_unanswered_interrupt_may_stay_open():
-    def ask(state: State):
+    def ask(state):
         return Command(update={"log": [interrupt("?")]})
 
     assert survives(in_a_row(ask), {}).trials > 0

@@ -80,13 +80,13 @@ def test_virtual_time_waits_for_computing_tasks(drive):
     seen = []
     with virtual_time() as clock:
 
-        def work(state: Log):
+        def work(state):
             until = time.monotonic() + 0.05
             while time.monotonic() < until:
                 seen.append(clock.elapsed)
             return {"log": ["worked"]}
 
-        async def awork(state: Log):
+        async def awork(state):
             return work(state)
 
         drive.invoke(graph({"work": awork if drive.is_async else work, "nap": napper(drive, 3600)}), {})
@@ -100,11 +100,11 @@ def test_the_backoff_of_retries(drive):
     )
     with virtual_time() as clock:
 
-        def fail(state: Log):
+        def fail(state):
             attempts.append(round(clock.elapsed))
             raise OSError
 
-        async def afail(state: Log):
+        async def afail(state):
             fail(state)
 
         with pytest.raises(OSError):
@@ -184,7 +184,7 @@ def test_calls_of_tasks(drive):
 
 
 def test_timers_of_asyncio_are_moved_with_it():
-    async def node(state: Log):
+    async def node(state):
         await asyncio.sleep(3600)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.Event().wait(), 60)
@@ -199,7 +199,7 @@ def test_timers_of_asyncio_are_moved_with_it():
 
 
 def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive):
-    def body(state: Log, runtime: Runtime):
+    def body(state, runtime: Runtime):
         runtime.sleep(timedelta(days=3))
         return {"log": ["woke"]}
 
@@ -215,7 +215,7 @@ def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive):
 def test_a_day_is_a_day_whatever_the_time_was():
     """Without a start it is some fraction of a second, which a `datetime` does not tell."""
 
-    def body(state: Log, runtime: Runtime):
+    def body(state, runtime: Runtime):
         runtime.sleep(timedelta(days=1))
         return {"log": ["woke"]}
 

@@ -10,8 +10,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.flow_cases import CASES
-from kit.flow_graphs import read_graph
-from kit.graphs import Log, chain_of
+from kit.graphs import EMPTY, Log, chain_of, read_words
 from kit.pausing_graphs import asks, fails, says
 from kit.upgrades import compiled, config_of, go_on, look_at, stopped_threads
 
@@ -66,7 +65,7 @@ def test_threads_end_the_same_after_a_node_was_renamed(schedule):
             continue
         old = compiled(case.graph, case.script, saver, **options)
         # Scripts count the runs of a node by its name.
-        for name in read_graph(case.graph)[1]["names"].keys() - case.script.keys():
+        for name in read_words(case.graph)[1]["names"].keys() - case.script.keys():
             graph, script = renamed_case(case, name, f"{name}Z")
             migration = Migration().rename_node(name, f"{name}Z")
             new = compiled(graph, script, saver, migrate=migration, **options)
@@ -158,7 +157,7 @@ def test_a_value_is_mapped_where_its_kind_has_changed_and_a_key_dropped():
         values = new.get_state(T).values
         assert (values["price"], "note" in values) == (2.5, False)
         new.invoke(Command(resume="yes"), T)
-        new.invoke({"log": []}, T)
+        new.invoke(EMPTY, T)
 
 
 def test_with_versions_a_thread_gets_the_changes_after_its_own():
@@ -187,7 +186,7 @@ def test_names_follow_through_several_versions():
     assert migration.renamed == {"a": "c", "b": "c"}
     for name in "abc":
         saver = InMemorySaver()
-        chain_of(Log, **{name: asks("q")}).compile(saver).invoke({"log": []}, T)
+        chain_of(Log, **{name: asks("q")}).compile(saver).invoke(EMPTY, T)
         new = chain_of(Log, c=asks("q")).compile(saver, migrate=migration)
         thread = look_at(new, saver, "t")
         assert thread.asked and thread.end == ("ended", ["('q', 'yes')"])

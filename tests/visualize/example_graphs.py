@@ -17,7 +17,7 @@ class State(TypedDict):
     seen: Annotated[list[str], operator.add]
 
 
-def node(state: State) -> NoReturn:
+def node(state) -> NoReturn:
     """Drawing runs no user code, so this is never called."""
     raise AssertionError("a node was called")
 
@@ -25,7 +25,7 @@ def node(state: State) -> NoReturn:
 def router(name, returns=None):
     """A router of this name, with this return annotation."""
 
-    def route(state: State):
+    def route(state):
         raise AssertionError("a router was called")
 
     route.__name__ = name
@@ -114,7 +114,7 @@ def subgraph_two_levels() -> Drawing:
 
 
 def error_handlers() -> Drawing:
-    def clean_up(state: State):
+    def clean_up(state):
         raise AssertionError("a handler was called")
 
     builder = StateGraph(State).add_node("risky", node, error_handler=clean_up).add_node("next", node)
@@ -128,7 +128,7 @@ def breakpoints() -> Drawing:
 
 
 def command_goto() -> Drawing:
-    def choose(state: State) -> Command[Literal["left", "right", "__end__"]]:
+    def choose(state) -> Command[Literal["left", "right", "__end__"]]:
         raise AssertionError("a node was called")
 
     builder = StateGraph(State).add_node("choose", choose).add_node("left", node).add_node("right", node)

@@ -11,7 +11,7 @@ from typing import Annotated, TypedDict
 
 import pytest
 from example_graphs import node
-from kit.graphs import chain_of
+from kit.graphs import CONFIG, chain_of, graph_of
 
 from stategraph import END, START, StateGraph
 from stategraph.checkpoint.memory import MemorySaver
@@ -28,7 +28,7 @@ class State(TypedDict, total=False):
 
 def fan(count, depth=1, work=node):
     """So many branches of so many nodes each, between `plan` and `gather`."""
-    builder = StateGraph(State).add_node("plan", work).add_node("gather", work).add_edge(START, "plan")
+    builder = graph_of(State, "S>plan", plan=work, gather=work)
     for number in range(count):
         way = ["plan", *(f"{'abc'[place]}{number}" for place in range(depth)), "gather"]
         for name in way[1:-1]:
@@ -183,7 +183,7 @@ def test_a_width_that_fits_nothing_is_refused():
 
 def ran(count):
     app = fan(count, work=lambda state: {"seen": [1]}).compile(checkpointer=MemorySaver())
-    config = {"configurable": {"thread_id": "t"}}
+    config = CONFIG
     app.invoke({}, config)
     return app, config
 

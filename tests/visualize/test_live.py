@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kit.drive import each_case
 from kit.graph_specs import Described, build, history, plain
 from kit.graph_specs import given as taken
-from kit.graphs import CONFIG, chain_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
 from kit.random_graphs import graphs
 from kit.recording_view import Seen
 from typing_extensions import TypedDict
@@ -135,7 +135,7 @@ def test_what_is_marked_as_done_is_what_was_called(drive, described, xray):
 def test_options_of_invoke_mean_the_same(drive, options):
     watched, _ = shown(drive, graph("a", "b").compile(checkpointer=InMemorySaver()), {"log": []}, CONFIG, **options)
     plain_app = graph("a", "b").compile(checkpointer=InMemorySaver())
-    invoked = drive.invoke(plain_app, {"log": []}, CONFIG, **options)
+    invoked = drive.invoke(plain_app, EMPTY, CONFIG, **options)
     if "tasks" in options.get("stream_mode", ()):
         watched, invoked = [[(p["type"], p["ns"]) for p in parts] for parts in (watched, invoked)]
     assert watched == invoked
@@ -162,7 +162,7 @@ def test_an_interrupt_is_returned_as_from_invoke_and_shown(drive):
 def test_an_error_is_raised_as_it_is_and_shown(drive):
     wrong = ValueError("no luck")
 
-    def fail(state: State):
+    def fail(state):
         raise wrong
 
     seen = Seen()
@@ -174,7 +174,7 @@ def test_an_error_is_raised_as_it_is_and_shown(drive):
 
 
 def test_ctrl_c_in_a_node_ends_the_run_and_the_view_says_so():
-    def stop(state: State):
+    def stop(state):
         raise KeyboardInterrupt
 
     seen = Seen()
@@ -189,7 +189,7 @@ async def test_a_cancelled_run_is_shown_as_stopped():
     seen = Seen()
     entered = asyncio.Event()
 
-    async def hang(state: State):
+    async def hang(state):
         entered.set()
         await asyncio.Event().wait()
 
@@ -214,7 +214,7 @@ def test_a_graph_watched_inside_a_node_pauses_the_graph_around_it():
     inner = graph(ask=lambda state: {"log": [interrupt("really?")]}).compile()
     seen = Seen()
     outer = graph(a=lambda state: watch(inner, {"log": []}, view=seen)).compile(checkpointer=InMemorySaver())
-    assert outer.invoke({"log": []}, CONFIG)["__interrupt__"][0].value == "really?"
+    assert outer.invoke(EMPTY, CONFIG)["__interrupt__"][0].value == "really?"
     assert seen.progress.state == "paused" and seen.progress.notes() == ["ask asks: really?"]
     assert outer.invoke(Command(resume="yes"), CONFIG) == {"log": ["yes"]}
 
@@ -278,10 +278,7 @@ def test_a_resume_distinguishes_restored_tasks_from_those_it_runs(drive):
             raise ValueError("declined")
         return {"log": ["paid"]}
 
-    builder = StateGraph(State)
-    builder.add_node("plan", lambda state: {"log": ["plan"]})
-    builder.add_node("charge", charge)
-    builder.add_edge(START, "plan")
+    builder = graph_of(State, "S>plan", plan=lambda state: {"log": ["plan"]}, charge=charge)
     builder.add_conditional_edges("plan", lambda s: [Send("charge", {"log": [str(n)]}) for n in range(3)], ["charge"])
     app = builder.compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="declined"):
@@ -297,7 +294,7 @@ def test_a_resume_distinguishes_restored_tasks_from_those_it_runs(drive):
 
 def test_a_new_input_starts_with_all_nodes_waiting(drive):
     app = graph("a").compile(checkpointer=InMemorySaver())
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     assert shown(drive, app, {"log": []}, CONFIG)[1].marks[0] == {"a": ("waiting", "")}
 
 
@@ -321,7 +318,7 @@ def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(driv
     assert seen.states == {"top": "done", "top:middle": "done", "top:middle:leaf": "done"}
     assert seen.progress.tasks == 3
     again = thread_config("2")
-    chunks = drive.stream(app, {"log": []}, again, stream_mode="tasks", subgraphs=True)
+    chunks = drive.stream(app, EMPTY, again, stream_mode="tasks", subgraphs=True)
     assert [live_view.place_of(ns) for ns, data in chunks if "triggers" in data] == [(), ("top",), ("top", "middle")]
 
 
@@ -329,14 +326,14 @@ def test_a_stream_can_be_watched_and_read_at_once(drive):
     events = []
     observer = live_view.RunEvents(events.append, lambda: 0.0)
     app = graph("a").compile()
-    assert drive.stream(app, {"log": []}, stream_mode="updates", observer=observer) == [{"a": {"log": ["a"]}}]
+    assert drive.stream(app, EMPTY, stream_mode="updates", observer=observer) == [{"a": {"log": ["a"]}}]
     assert events == [TaskStarted(0.0, (), "a", 1), TaskEnded(0.0, (), "a")]
 
 
 def test_graphs_run_by_a_function_are_shown_once_known():
     first, second = graph("x").compile(), graph("y").compile()
 
-    def both(state: State):
+    def both(state):
         return {"log": first.invoke(state)["log"] + second.invoke(state)["log"]}
 
     app = graph(both=both).compile()
@@ -361,13 +358,13 @@ def test_a_breakpoint_inside_marks_the_node_around_it_too(drive):
 def test_retries_and_handlers_are_shown(drive):
     tries = []
 
-    def flaky(state: State):
+    def flaky(state):
         tries.append(1)
         if len(tries) < 3:
             raise ConnectionError
         return {"log": ["flaky"]}
 
-    def fail(state: State):
+    def fail(state):
         raise OSError("disk")
 
     builder = StateGraph(State)
@@ -491,10 +488,10 @@ def seen(monkeypatch):
 
 def test_a_call_with_progress_is_shown_and_returns_the_same(drive, seen):
     app = graph("a", "b").compile()
-    assert drive.invoke(app, {"log": []}, progress=True) == drive.invoke(app, {"log": []})
+    assert drive.invoke(app, EMPTY, progress=True) == drive.invoke(app, EMPTY)
     assert seen.states == {"a": "done", "b": "done"}
-    assert drive.stream(app, {"log": []}, progress="lines", stream_mode="updates") == [{"a": {"log": ["a"]}}, {"b": {"log": ["b"]}}]
-    assert drive.invoke(app, {"log": []}, progress="lines", stream_mode="updates", debug=True)[0] == {"a": {"log": ["a"]}}
+    assert drive.stream(app, EMPTY, progress="lines", stream_mode="updates") == [{"a": {"log": ["a"]}}, {"b": {"log": ["b"]}}]
+    assert drive.invoke(app, EMPTY, progress="lines", stream_mode="updates", debug=True)[0] == {"a": {"log": ["a"]}}
 
 
 def test_a_map_reduce_shows_tasks_done_of_known_rate_and_remaining_time(drive, seen):
@@ -515,7 +512,7 @@ def test_a_map_reduce_shows_tasks_done_of_known_rate_and_remaining_time(drive, s
     seen.on_draw = look
     builder = StateGraph(State).add_node("work", work)
     builder.add_conditional_edges(START, lambda state: [Send("work", n) for n in range(50)], ["work"])
-    result = drive.invoke(builder.compile(), {"log": []}, {"max_concurrency": 50}, progress=True)
+    result = drive.invoke(builder.compile(), EMPTY, {"max_concurrency": 50}, progress=True)
     assert len(result["log"]) == 50
     assert "/s · about " in paces[-1] and paces[-1].endswith(" left")
 
@@ -536,20 +533,20 @@ def test_a_retry_is_counted_while_its_task_still_runs(drive, seen):
     seen.on_draw = look
     builder = StateGraph(State).add_node("work", work, retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
     builder.add_conditional_edges(START, lambda state: [Send("work", n) for n in range(2)], ["work"])
-    assert len(drive.invoke(builder.compile(), {"log": []}, progress=True)["log"]) == 2
+    assert len(drive.invoke(builder.compile(), EMPTY, progress=True)["log"]) == 2
     assert seen.marks[-1]["work"][1] == f"{TIMES}2 · 1 retry"
 
 
 def test_other_observers_of_the_call_get_events_too(drive, seen):
     events = []
     other = live_view.RunEvents(events.append, lambda: 0.0)
-    drive.invoke(graph("a").compile(), {"log": []}, progress=True, observer=other)
+    drive.invoke(graph("a").compile(), EMPTY, progress=True, observer=other)
     assert [type(event) for event in events] == [TaskStarted, TaskEnded] and seen.states == {"a": "done"}
 
 
 def test_a_resume_with_progress_shows_what_was_done_before(drive, seen):
     app = graph("a", b=lambda state: {"log": [interrupt("ok?")]}).compile(checkpointer=InMemorySaver())
-    assert "__interrupt__" in drive.invoke(app, {"log": []}, CONFIG, progress=True)
+    assert "__interrupt__" in drive.invoke(app, EMPTY, CONFIG, progress=True)
     assert seen.states == {"a": "done", "b": "paused"}
     assert drive.invoke(app, Command(resume="yes"), CONFIG, progress=True, multitask="reject") == {"log": ["a", "yes"]}
     assert seen.marks[-1] == {"a": ("done", "earlier"), "b": ("done", seen.marks[-1]["b"][1])}
@@ -557,12 +554,12 @@ def test_a_resume_with_progress_shows_what_was_done_before(drive, seen):
 
 def test_a_reader_that_leaves_early_ends_the_view(drive, seen):
     app = graph("a", "b").compile()
-    assert drive.stream(app, {"log": []}, progress=True, stream_mode="updates", take=1) == [{"a": {"log": ["a"]}}]
+    assert drive.stream(app, EMPTY, progress=True, stream_mode="updates", take=1) == [{"a": {"log": ["a"]}}]
     assert seen.progress.state == "stopped"
 
 
 def test_a_batch_is_shown_as_a_whole_with_its_inputs_counted(drive, seen):
-    def choose(state: State):
+    def choose(state):
         if state["log"] == ["7"]:
             raise ValueError("no luck")
         return {"log": ["x"]}

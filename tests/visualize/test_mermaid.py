@@ -18,7 +18,7 @@ class State(TypedDict):
     seen: Annotated[list[str], operator.add]
 
 
-def node(state: State) -> NoReturn:
+def node(state) -> NoReturn:
     """Drawing runs no user code, so this is never called."""
     raise AssertionError("a node was called")
 

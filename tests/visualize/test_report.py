@@ -14,7 +14,7 @@ import pytest
 from broken_values import Broken
 from kit import stored_threads as threads
 from kit.browser import Browser, brightness, browsing, contrast, needs_chromium
-from kit.graphs import CONFIG, chain_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
 from kit.stored_threads import Timeless
 
 from stategraph import START, Command, InMemorySaver, Send, StateGraph, interrupt
@@ -43,7 +43,7 @@ def hostile():
     app = graph.compile(checkpointer=InMemorySaver(), name=HOSTILE)
     thread = {"configurable": {"thread_id": "<b>\u202e\"'&"}, "metadata": {"who": "<script>alert(1)</script>"}}
     with pytest.raises(ValueError, match="onerror"):
-        app.invoke({"log": []}, thread)
+        app.invoke(EMPTY, thread)
     return app, thread
 
 
@@ -94,7 +94,7 @@ def test_an_error_is_shown_with_its_notes_and_its_step():
 def test_an_interrupt_is_shown_once_at_its_deepest_level():
     app = threads.nested()[0]
     thread = thread_config("other")
-    app.invoke({"log": []}, thread)
+    app.invoke(EMPTY, thread)
     [question] = gather(app, thread).questions
     assert (question.path, question.text, question.step) == (INSIDE.join(("holder", "deep", "ask")), "deep?", 2)
 
@@ -111,7 +111,7 @@ def broken_map(count, broken):
     graph.add_conditional_edges(START, lambda state: [Send("check", {"n": n}) for n in range(count)], ["check"])
     app = threads.compiled(graph, "checks")
     with pytest.raises((ValueError, ExceptionGroup)):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     return app, CONFIG
 
 
@@ -130,7 +130,7 @@ def test_a_task_that_was_sent_none_keeps_its_result_in_its_column():
     graph = StateGraph(threads.Log).add_node("check", lambda state: {"log": ["done"]})
     graph.add_conditional_edges(START, lambda state: [Send("check", None)], ["check"])
     app = threads.compiled(graph, "none")
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     [row] = gather(app, CONFIG).steps[-1]["k"]
     assert row[3:] == ["None", "{'log': ['done']}"]
 
@@ -153,12 +153,15 @@ def test_an_error_that_a_later_call_got_past_is_not_called_handled():
             raise ValueError(f"broken: {broken.pop()}")
         return {"log": ["repaired"]}
 
-    graph = StateGraph(threads.Log).add_node("bad", fail_once).add_node("first", lambda state: {"log": ["first"]})
-    graph.add_node("last", lambda state: {"log": ["last"]})
-    graph.add_edge(START, "first").add_edge("first", "last").add_edge(START, "bad")
+    graph = graph_of(
+        threads.Log, "S>first>last S>bad",
+        bad=fail_once,
+        first=lambda state: {"log": ["first"]},
+        last=lambda state: {"log": ["last"]},
+    )
     app = graph.compile(InMemorySaver(), schedule="ready", on_failure="finish")
     with pytest.raises(ValueError, match="broken"):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     app.invoke(None, CONFIG)
     page = draw_report(app, CONFIG)
     assert "<h2>Earlier errors</h2>" in page and "broken: True" in page
@@ -166,13 +169,11 @@ def test_an_error_that_a_later_call_got_past_is_not_called_handled():
 
 def test_a_nested_failure_is_shown_once():
     app = threads.compiled(
-        StateGraph(threads.Log)
-        .add_node("holder", chain_of(threads.Log, bad=failing).compile())
-        .add_edge(START, "holder"),
+        chain_of(threads.Log, holder=chain_of(threads.Log, bad=failing).compile()),
         "outer",
     )
     with pytest.raises(ValueError, match="onerror"):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     assert [error.path for error in gather(app, CONFIG).errors] == [INSIDE.join(("holder", "bad"))]
 
 
@@ -192,7 +193,7 @@ def test_objects_with_broken_methods_do_not_break_a_report():
         return found._replace(checkpoint={**found.checkpoint, "channel_values": values})
 
     app = chain_of(threads.Log, a=threads.note("a")).compile(checkpointer=Live())
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     assert "<Broken>" in gather(app, CONFIG).values
 
 
@@ -247,7 +248,7 @@ def test_bidi_marks_are_escaped():
 
 def test_a_text_of_a_million_characters_is_shortened_and_the_page_says_so():
     app = threads.compiled(chain_of(threads.Log, a=threads.note("x" * 1_000_000)), "big")
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     page = draw_report(app, CONFIG)
     assert len(page) < 150_000
     assert "(1,000,000 characters)" in page

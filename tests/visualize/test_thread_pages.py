@@ -6,7 +6,7 @@ import json
 
 import pytest
 from kit import stored_threads as threads
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, EMPTY, chain_of
 
 from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
 from stategraph.visualize.render.report import gather
@@ -105,7 +105,7 @@ def test_an_index_forgets_rolled_back_and_deleted_checkpoints():
     app.checkpointer.delete_thread(id)
     index.refresh(app)
     assert index.head == "" and not index.points
-    app.invoke({"log": []}, thread)
+    app.invoke(EMPTY, thread)
     index.refresh(app)
     fresh = ThreadIndex(id)
     fresh.refresh(app)
@@ -164,7 +164,7 @@ def test_an_open_step_is_read_again_when_new_writes_were_recorded():
     for name in ("one", "two"):
         graph.add_node(name, lambda state: {"log": [interrupt("?")]}).add_edge(START, name)
     app = threads.compiled(graph, "questions")
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     index = ThreadIndex("t")
     index.refresh(app)
     pages = ThreadPages(app, index)
@@ -196,7 +196,7 @@ def test_a_failure_that_a_handler_resolved_is_not_shown_as_running():
     graph = StateGraph(threads.Log).add_node("risky", threads.declined, error_handler=threads.rescue)
     graph.add_node("ask", threads.confirmed).add_edge(START, "risky").add_edge(START, "ask")
     app = threads.compiled(graph, "rescued")
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     found = standing(app, 1e12)
     assert (found["risky"], found["ask"]) == ("failed", "paused")
 
@@ -214,6 +214,6 @@ def test_an_answered_question_of_a_nested_graph_runs_at_each_level():
 
     inner = chain_of(threads.Log, ask=ask).compile()
     app = threads.compiled(chain_of(threads.Log, holder=inner), "outer")
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     app.invoke(Command(resume="yes"), CONFIG)
     assert seen == [{"holder": "running", "holder:ask": "running"}, ("running", 3)]  # two bars and the legend

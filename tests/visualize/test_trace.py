@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kit import stored_threads as threads
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
 from kit.stored_threads import Timeless
 
 from stategraph import START, Command, RetryPolicy, StateGraph
@@ -140,8 +140,8 @@ def test_nested_graphs_are_below_the_task_that_ran_them():
 
 def test_a_nested_interrupt_is_in_the_trace_at_each_level():
     app = threads.nested()[0]
-    thread = {"configurable": {"thread_id": "other"}}
-    app.invoke({"log": []}, thread)
+    thread = thread_config("other")
+    app.invoke(EMPTY, thread)
     found = [(t.node, t.state) for t in every(read_trace(app, thread).steps) if t.state == "paused"]
     assert found == [("holder", "paused"), ("holder:deep", "paused"), ("holder:deep:ask", "paused")]
 
@@ -167,7 +167,7 @@ def test_a_step_behind_a_compiled_breakpoint_says_so():
     app = threads.compiled(
         chain_of(threads.Log, a=threads.note("a"), b=threads.note("b")), "stops", interrupt_before=["b"]
     )
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     assert [step.stopped for step in read_trace(app, CONFIG).steps] == [False, False, True]
     assert read_trace(app, CONFIG).state == "waiting"
     app.invoke(None, CONFIG)
@@ -203,7 +203,7 @@ def test_an_interrupted_task_of_a_removed_node_is_in_the_trace():
 
 def test_a_removed_node_that_never_started_is_pending():
     app, thread = threads.renamed(threads.note("b"), after="charge")
-    app.update_state(thread, {"log": []}, as_node="a")
+    app.update_state(thread, EMPTY, as_node="a")
     found = read_trace(threads.renamed(threads.note("b"))[0].copy({"checkpointer": app.checkpointer}), thread)
     assert (found.state, lines(found.steps)[-1]) == ("waiting", "4 open: charge waiting 0")
 
@@ -231,7 +231,7 @@ def test_a_trace_of_a_builder_asks_for_compile():
 def test_a_thread_that_cannot_be_read_is_an_error():
     app, _ = threads.asked()
     with pytest.raises(ValueError, match="no checkpoint 'x'"):
-        read_trace(app, {"configurable": {"thread_id": "t", "checkpoint_id": "x"}})
+        read_trace(app, thread_config("t", checkpoint_id="x"))
     with pytest.raises(ValueError, match="thread"):
         read_trace(app, {})
     with pytest.raises(ValueError, match="no checkpointer"):

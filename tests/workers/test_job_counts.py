@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from kit import cluster
 from kit.fleet import State, until, working
-from kit.graphs import CONFIG, chain_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
 from psycopg import errors
 
 from stategraph import START, Command, Pregel, Runtime, StateGraph, interrupt
@@ -35,10 +35,10 @@ ALONE = {"concurrency": 1, "poll": 300.0}
 def chain(nodes, last=lambda: None, name="counted"):
     """A graph of so many nodes; it says when its last one runs."""
 
-    def step(state: State):
+    def step(state):
         return {"log": [len(state["log"])]}
 
-    def final(state: State):
+    def final(state):
         last()
         return step(state)
 
@@ -167,7 +167,7 @@ def test_data_read_by_a_claim_may_be_outdated_when_the_run_starts(postgres, monk
     with Queue.from_conn_string(postgres, graph) as queue:
         with working(graph, postgres):
             for _ in range(before):
-                queue.submit("t", {"log": []})
+                queue.submit("t", EMPTY)
                 queue.result("t", wait=30)
         with run_past(graph, postgres, monkeypatch), working(graph, postgres):
             queue.submit("t", {"log": ["job"]})
@@ -179,10 +179,10 @@ def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postg
     graph = chain(1)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
         for run_id in ("first", "second"):
-            queue.submit("t", {"log": []}, run_id=run_id)
+            queue.submit("t", EMPTY, run_id=run_id)
             queue.result("t", run_id=run_id, wait=30)
         queue.forget()
-        queue.submit("t", {"log": []}, run_id="first")
+        queue.submit("t", EMPTY, run_id="first")
         assert queue.result("t", run_id="first", wait=30).unwrap()["log"] == [0], "what it came to then"
     with PostgresSaver.from_conn_string(postgres) as saver:
         app = graph.copy({"checkpointer": saver})
@@ -201,7 +201,7 @@ def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(pos
     monkeypatch.setattr(WorkerSaver, "_commit", answer_lost)
     graph = chain(2)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
-        queue.submit("t", {"log": []})
+        queue.submit("t", EMPTY)
         assert queue.result("t", wait=30).unwrap()["log"] == [0, 1]
     assert lost
     with PostgresSaver.from_conn_string(postgres) as saver:
@@ -213,7 +213,7 @@ def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres, 
     hold_for_as_long_as_it_takes(monkeypatch)
     keys, begun, release = [], threading.Event(), threading.Event()
 
-    def step(state: State, runtime: Runtime):
+    def step(state, runtime: Runtime):
         keys.append(runtime.idempotency_key)
         if len(keys) == 1:
             begun.set()
@@ -222,7 +222,7 @@ def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres, 
 
     graph = chain_of(State, step=step).compile(name="keyed")
     with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
-        queue.submit("t", {"log": []})
+        queue.submit("t", EMPTY)
         with working(graph, postgres):
             assert begun.wait(60)
             assert saver.get_tuple(CONFIG) is None
@@ -231,7 +231,7 @@ def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres, 
                 assert queue.result("t", wait=30).unwrap()["log"] == [0]
             finally:
                 release.set()
-        queue.submit("other", {"log": []})
+        queue.submit("other", EMPTY)
         with working(graph, postgres):
             queue.result("other", wait=30)
     assert keys[0] == keys[1] != keys[2]
@@ -285,7 +285,7 @@ def test_a_run_that_asks_at_its_first_node_has_its_input_stored(postgres):
 
 
 def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postgres):
-    def route(state: State):
+    def route(state):
         raise ValueError("no way")
 
     builder = StateGraph(State)
@@ -382,7 +382,7 @@ def test_a_job_with_only_its_input_stored_gets_the_same_idempotency_keys(postgre
             raise StorageError("the worker has died")
         PostgresSaver.commit(self, commits)
 
-    def note(state: State, runtime: Runtime):
+    def note(state, runtime: Runtime):
         keys.append(runtime.idempotency_key)
         return {"log": [0]}
 
@@ -397,17 +397,17 @@ def test_a_job_with_only_its_input_stored_gets_the_same_idempotency_keys(postgre
             patch.setattr(journal.HELD, "submit", store_the_input)
             patch.setattr(WorkerSaver, "commit", die)
             with pytest.raises(StorageError, match="died"):
-                graph.invoke({"log": []}, config)
+                graph.invoke(EMPTY, config)
         assert [each.metadata["source"] for each in saver.list(config)] == ["input"]
         with saver.running(job, trusted=False):
-            assert graph.invoke({"log": []}, config) == {"log": [0]}
+            assert graph.invoke(EMPTY, config) == {"log": [0]}
     assert len(keys) == 2 and len({*keys}) == 1
 
 
 def test_an_effect_of_a_job_s_first_node_is_recorded_though_its_checkpoint_was_deferred(postgres):
     charged = []
 
-    def pay(state: State, runtime: Runtime):
+    def pay(state, runtime: Runtime):
         runtime.once("charge", charged.append, "book")
         if not died:
             died.append(True)
@@ -422,9 +422,9 @@ def test_an_effect_of_a_job_s_first_node_is_recorded_though_its_checkpoint_was_d
         saver.setup()
         graph = builder.compile(checkpointer=saver)
         with saver.running(job, trusted=False), pytest.raises(ConnectionError):
-            graph.invoke({"log": []}, config)
+            graph.invoke(EMPTY, config)
         with saver.running(job, trusted=False):
-            assert graph.invoke({"log": []}, config) == {"log": [0]}
+            assert graph.invoke(EMPTY, config) == {"log": [0]}
     assert charged == ["book"]
 
 
@@ -462,7 +462,7 @@ def test_an_answer_is_not_given_before_it_is_bound(postgres, monkeypatch):
 
     monkeypatch.setattr(Queue, "bind", late)
     with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
-        queue.submit("t", {"log": []})
+        queue.submit("t", EMPTY)
         queue.result("t", wait=30)
         queue.submit("t", Command(resume="that"))
         assert queue.result("t", wait=30).unwrap()["log"] == ["that"]
@@ -487,12 +487,12 @@ def test_a_death_in_the_first_step_counts_whether_its_input_was_stored_by_then_o
         return int(deaths)
 
     with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
-        queue.submit("t", {"log": []})
+        queue.submit("t", EMPTY)
         app, session = graph.copy({"checkpointer": saver}), WorkerSession(postgres, Terms("counted", "bench", 9, 30)).open()
         try:
             saver.setup()
             assert die() == 1
-            app.invoke({"log": []}, thread, interrupt_before=["n0"])  # its input and START
+            app.invoke(EMPTY, thread, interrupt_before=["n0"])  # its input and START
             assert [die(), die()] == [2, 3]
             app.invoke(None, thread, interrupt_before=["n1"])
             assert [die(), die()] == [1, 2]

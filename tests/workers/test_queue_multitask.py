@@ -33,7 +33,7 @@ class Gate:
 def make_flow(gate: Gate):
     """a → b → c; b waits at the gate, if the input says so, or until its run is asked to stop."""
 
-    def b(state: Log, runtime: Runtime):
+    def b(state, runtime: Runtime):
         if state.get("waits"):
             gate.reached.set()
             until = time.monotonic() + 30

@@ -21,13 +21,13 @@ DAY = timedelta(days=1)
 RAN = []
 
 
-def nap(state: Log, runtime: Runtime):
+def nap(state, runtime: Runtime):
     RAN.append("nap")
     runtime.sleep(DAY)
     return {"log": ["woke"]}
 
 
-def ask(state: Log):
+def ask(state):
     return {"log": [interrupt("content?")]}
 
 

@@ -26,10 +26,10 @@ class State(TypedDict, total=False):
 def shop(version: str | None) -> Pregel:
     """A graph that asks, and whose nodes tell its version."""
 
-    def ask(state: State):
+    def ask(state):
         return {"log": [version, interrupt("go?")]}
 
-    def pay(state: State):
+    def pay(state):
         return {"log": [version]}
 
     return chain_of(State, ask=ask, pay=pay).compile(name="shop", version=version)

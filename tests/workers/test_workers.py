@@ -21,7 +21,7 @@ import psycopg
 import pytest
 from kit import cluster, fleet
 from kit.fleet import Fleet, State, all_ended, counting, job_of, judged, looped, until, working
-from kit.graphs import CONFIG, chain_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
 from psycopg_pool import ConnectionPool
 
 from stategraph import END, Command, InMemorySaver, Pregel, StateGraph, interrupt
@@ -85,7 +85,7 @@ def test_a_submitted_input_is_run_and_its_result_is_what_invoke_gives(drive, pos
 def test_an_async_graph_is_run_on_one_event_loop(postgres):
     loops = set()
 
-    async def step(state: State):
+    async def step(state):
         loops.add(id(asyncio.get_running_loop()))
         await asyncio.sleep(0)
         return {"log": [len(state["log"])]}
@@ -99,7 +99,7 @@ def test_an_async_graph_is_run_on_one_event_loop(postgres):
 
 
 def test_config_and_context_reach_the_nodes(postgres):
-    def step(state: State, config, runtime):
+    def step(state, config, runtime):
         return {"log": [config["configurable"]["tone"], config["metadata"]["by"], runtime.context, config["tags"]]}
 
     graph = looped(step, "told")
@@ -113,7 +113,7 @@ def test_config_and_context_reach_the_nodes(postgres):
 def test_an_interrupted_run_is_paused_and_an_answer_resumes_it(postgres, durability):
     graph = fleet.asking()
     with Queue.from_conn_string(postgres, graph, durability=durability) as queue, working(graph, postgres):
-        queue.submit("t", {"log": []})
+        queue.submit("t", EMPTY)
         for answer, question in (("a", "first"), ("b", "second"), ("c", "third")):
             paused = queue.result("t", wait=30)
             assert (paused.status, [each.value for each in paused.interrupts]) == ("paused", [question])
@@ -124,7 +124,7 @@ def test_an_interrupted_run_is_paused_and_an_answer_resumes_it(postgres, durabil
 def test_a_failed_run_reports_its_nodes_error_and_none_resumes_it(postgres):
     good = threading.Event()
 
-    def step(state: State):
+    def step(state):
         if len(state["log"]) == 2 and not good.is_set():
             raise ValueError("no good")
         return {"log": [len(state["log"])]}
@@ -223,7 +223,7 @@ def test_texts_may_hold_anything(postgres):
             sent.add(query)
             return super().execute(query, *args, **kwargs)
 
-    def step(state: State):
+    def step(state):
         raise ValueError(state["log"][0])
 
     with pytest.MonkeyPatch.context() as patch:
@@ -294,7 +294,7 @@ def test_a_worker_leaves_a_thread_of_another_version_to_others(postgres, caplog)
         with working(older, postgres):
             queue.submit("t0", Command(resume="yes"), run_id="answer")
             until(lambda: "the job 'answer' of thread 't0' is left to other workers" in caplog.text)
-            queue.submit("free", {"log": []})
+            queue.submit("free", EMPTY)
             assert queue.result("free", wait=30).value["log"] == ["step"]
             assert {(job.status, job.attempts) for job in queue.jobs()} == {("waiting", 1)}
             with working(newer, postgres):
@@ -310,7 +310,7 @@ def test_a_worker_leaves_a_thread_of_another_version_to_others(postgres, caplog)
 def test_jobs_of_a_thread_run_by_priority_then_as_submitted_never_side_by_side(postgres):
     lock, inside, order = threading.Lock(), [0], []
 
-    def step(state: State, config):
+    def step(state, config):
         with lock:
             inside[0] += 1
             assert inside[0] == 1, "two runs of one thread at once"
@@ -391,7 +391,7 @@ def test_a_limit_is_kept_exactly_by_all_workers(postgres):
     lock, inside, most = threading.Lock(), [0], [0]
     full = threading.Event()
 
-    def step(state: State):
+    def step(state):
         with lock:
             inside[0] += 1
             most[0] = max(most[0], inside[0])
@@ -507,7 +507,7 @@ def test_each_death_at_the_same_step_counts_and_the_third_parks_the_job_and_its_
 def test_a_job_on_its_last_attempt_runs_alone(postgres, queue, session):
     lock, inside, beside = threading.Lock(), [0], set()
 
-    def step(state: State, runtime):
+    def step(state, runtime):
         with lock:
             inside[0] += 1
             beside.add((runtime.execution_info.thread_id == "suspect", inside[0]))
@@ -568,7 +568,7 @@ def test_the_input_and_start_are_no_further_than_nothing(postgres, queue, sessio
             (job,) = one.claim(1)
             assert job.begun or one.begin(job)
             for _ in range(stored):
-                app.update_state(CONFIG, {"log": []}, as_node="__input__")
+                app.update_state(CONFIG, EMPTY, as_node="__input__")
             cut(one)
             until(session.watch)
     assert queue.result("t", wait=0).status == "parked"
@@ -615,7 +615,7 @@ def test_an_answer_never_reaches_the_question_after_its_own(postgres):
     app = fleet.asking().copy({"checkpointer": InMemorySaver()})
     runs = JobRunner(app, form, lambda job, task: stored.append(task))
     config = CONFIG
-    app.invoke({"log": []}, config)
+    app.invoke(EMPTY, config)
     job = job_of(form, Command(resume="a"))
     assert runs.run(job).status == "paused"
     for attempt in (2, 3):  # its worker died before it could say so
@@ -630,7 +630,7 @@ def test_an_update_is_applied_once_however_often_its_job_is_started():
     form = JobCodec(Serializer(), Integrity())
     broken = threading.Event()
 
-    def step(state: State):
+    def step(state):
         if not broken.is_set():
             raise KeyboardInterrupt
         return {"log": ["step"]}
@@ -654,7 +654,7 @@ def disturbed(*events):
     one each time it runs."""
     form, ahead = JobCodec(Serializer(), Integrity()), [*events]
 
-    def step(state: State):
+    def step(state):
         if ahead and state["log"]:
             ahead.pop(0)(app, config)
         return {"log": ["step"]}
@@ -804,7 +804,7 @@ def test_a_job_goes_back_to_the_queue_when_the_database_is_away_for_long(postgre
     monkeypatch.setattr(runner, "REPEATS", 2)
     server, begun = cluster.shared(), threading.Event()
 
-    def step(state: State):
+    def step(state):
         begun.set()
         time.sleep(0.05)
         return {"log": [len(state["log"])]}
@@ -914,7 +914,7 @@ def test_a_disconnected_worker_can_neither_commit_nor_end_its_job(postgres, queu
 def test_a_worker_with_a_hanging_node_is_evicted_and_its_late_result_is_dropped(postgres):
     go_on, tries = threading.Event(), []
 
-    def step(state: State):
+    def step(state):
         tries.append(len(state["log"]))
         if len(tries) == 2:
             assert go_on.wait(60)
@@ -998,7 +998,7 @@ def test_a_worker_of_the_command_line_has_observers(postgres, queue, tmp_path):
 def test_what_users_wrote_steers_no_terminal(postgres, capsys):
     evil = "a\x1b[2J\x9b31m\u202e\u2066\r\x07\x7f\u2028z"
 
-    def fails(state: State):
+    def fails(state):
         raise ValueError(evil)
 
     failing = looped(fails, name=evil)

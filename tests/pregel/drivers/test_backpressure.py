@@ -118,7 +118,7 @@ def test_tasks_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(driv
 def test_supersteps_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it(drive):
     says = Says()
 
-    def tick(state: State):
+    def tick(state):
         says.note()
         if says.said == MANY:
             says.ended.set()
@@ -138,12 +138,12 @@ def test_supersteps_of_a_nested_graph_wait_for_the_reader_of_the_graph_around_it
 def test_tokens_wait_for_their_reader(drive):
     says = Says()
 
-    def tokens(state: State):
+    def tokens(state):
         stream_text(says.note() or str(n) for n in range(MANY))
         says.ended.set()
         return {}
 
-    async def atokens(state: State):
+    async def atokens(state):
         async def parts():
             for n in range(MANY):
                 says.note()
@@ -165,14 +165,14 @@ def test_a_node_that_reads_the_stream_of_a_graph_that_it_calls_does_not_wait_for
     says = Says()
     inner = build(says.function)
 
-    def read(state: State):
+    def read(state):
         return {"done": [str(len(list(inner.stream({}, stream_mode="custom"))))]}
 
     assert drive.stream(build(read), {}, stream_mode="values")[-1] == {"done": [str(MANY)]}
 
 
 def test_a_thread_of_the_users_does_not_wait(drive):
-    def node(state: State, writer):
+    def node(state, writer):
         thread = threading.Thread(target=lambda: [writer(n) for n in range(MANY)])
         thread.start()
         thread.join()
@@ -233,7 +233,7 @@ def test_a_cancelled_run_ends_though_its_coroutine_waits_for_the_reader():
 def test_the_failure_of_a_sibling_ends_the_run_though_a_function_waits(drive):
     says = Says()
 
-    def fail(state: State):
+    def fail(state):
         assert says.held.wait(SOON)
         raise ValueError("no")
 
@@ -246,7 +246,7 @@ def test_the_failure_of_a_sibling_ends_the_run_though_a_function_waits(drive):
 def test_a_writer_that_outlives_its_run_does_not_wait(drive):
     kept = []
 
-    def keep(state: State, writer):
+    def keep(state, writer):
         kept.append((contextvars.copy_context(), writer))
         return {}
 
@@ -286,7 +286,7 @@ def test_waiting_for_the_reader_does_not_count_for_a_time_limit(drive, policy):
 
 
 def test_a_time_limit_that_is_hit_while_another_attempt_reads_on_still_ends_the_node(drive):
-    def stuck(state: State, writer):
+    def stuck(state, writer):
         for n in range(MANY):
             writer(n)
         release.wait(SOON)
@@ -302,7 +302,7 @@ def test_a_time_limit_that_is_hit_while_another_attempt_reads_on_still_ends_the_
 async def test_a_cancelled_coroutine_that_cleans_up_waits_for_no_reader():
     cleaned = []
 
-    async def say(state: State, writer):
+    async def say(state, writer):
         for n in range(2 * MOST_WAITING):
             writer(n)
         try:

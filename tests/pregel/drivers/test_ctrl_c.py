@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from kit.graphs import CONFIG, Log, graph_of
+from kit.graphs import CONFIG, EMPTY, Log, graph_of
 
 from stategraph import START, InMemorySaver, StateGraph
 from stategraph.checkpoint.sql.sqlite_database import Database
@@ -98,7 +98,7 @@ def test_what_stops_a_save_in_the_background_is_raised_by_the_run_alone(
                 raise Stop
             super().commit(commits)
 
-    def waits(state: Log):
+    def waits(state):
         assert stopped.wait(5.0)  # so it is the thread which saves that meets it
         return {"log": ["b"]}
 
@@ -115,7 +115,7 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch):
     saver, gate, held = InMemorySaver(), threading.Event(), []
     commit, end_by_force = saver.commit, loop._end_by_force
 
-    def slow(state: Log):
+    def slow(state):
         gate.wait(20)
         return {"log": ["slow"]}
 
@@ -144,7 +144,7 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch):
         patch.setattr(loop, "_end_by_force", end)
         patch.setattr(saver, "commit", store)
         with pytest.raises(KeyboardInterrupt):
-            [*app.stream({"log": []}, CONFIG, durability="exit")]
+            [*app.stream(EMPTY, CONFIG, durability="exit")]
     assert len(held) == 2 and app.get_state(CONFIG).next == ("slow",)
     assert app.invoke(None, CONFIG) == {"log": ["quick", "slow", "last"]}
 
@@ -176,7 +176,7 @@ def test_ctrl_c_ends_a_wait(codes):
         def run():
             sys.setprofile(profile)
             try:
-                app.invoke({"log": []})
+                app.invoke(EMPTY)
             except KeyboardInterrupt:
                 pass
             finally:

@@ -28,7 +28,7 @@ def app_of(drive, effects, body, **policies):
 def test_a_retry_finds_it(drive, effects):
     attempts = []
 
-    def body(state: Log):
+    def body(state):
         receipt = yield "pay", effects.pay
         attempts.append(receipt)
         if len(attempts) < 3:
@@ -43,7 +43,7 @@ def test_a_retry_finds_it(drive, effects):
 @pytest.mark.parametrize("is_nested", [False, True])
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive, effects, durability, is_nested):
-    def body(state: Log):
+    def body(state):
         receipt = yield "pay", effects.pay
         return {"log": [receipt, interrupt("content?")]}
 
@@ -62,7 +62,7 @@ def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive, effects, durabilit
 def test_a_call_after_a_failure_finds_it(drive, effects):
     fails = [True]
 
-    def body(state: Log):
+    def body(state):
         receipt = yield "pay", effects.pay
         if fails:
             fails.clear()
@@ -81,7 +81,7 @@ def test_a_call_after_a_failure_finds_it(drive, effects):
 def test_its_result_is_stored_before_the_call_returns(drive, effects, durability):
     seen = []
 
-    def body(state: Log):
+    def body(state):
         yield "pay", effects.pay
         found = effects.saver.get_tuple(CONFIG)
         seen.append([value for _, channel, value in found.pending_writes if channel == RETURN])
@@ -95,7 +95,7 @@ def test_its_result_is_stored_before_the_call_returns(drive, effects, durability
 def test_an_exception_is_not_recorded_and_rolls_back(drive, effects):
     effects.fails = [ConnectionError("first"), ConnectionError("second")]
 
-    def body(state: Log):
+    def body(state):
         return {"log": [(yield "pay", effects.pay)]}
 
     app = app_of(drive, effects, body, retry_policy=AGAIN)
@@ -106,7 +106,7 @@ def test_an_exception_is_not_recorded_and_rolls_back(drive, effects):
 def test_a_plain_function_of_an_async_run(effects):
     """On a worker thread: the loop stores, the thread waits."""
 
-    def node(state: Log, runtime: Runtime):
+    def node(state, runtime: Runtime):
         return {"log": [getattr(runtime, effects.method)("pay", effects.pay), interrupt("content?")]}
 
     app = chain_of(Log, pay=node).compile(checkpointer=effects.saver)
@@ -143,7 +143,7 @@ def test_a_new_input_has_it_again(drive, effects):
 
 
 def test_the_next_iteration_of_a_loop_has_it_again(drive, effects):
-    def body(state: Log):
+    def body(state):
         receipt = yield "pay", effects.pay
         return Command(update={"log": [receipt]}, goto="pay" if len(state.get("log", ())) < 2 else END)
 
@@ -189,7 +189,7 @@ def test_a_result_that_cannot_be_stored_says_what_became_of_the_effect(drive, ef
 
 
 def test_in_a_coroutine_it_says_what_to_await(effects):
-    async def node(state: Log, runtime: Runtime):
+    async def node(state, runtime: Runtime):
         getattr(runtime, effects.method)("k", effects.pay)
 
     app = chain_of(Log, pay=node).compile(checkpointer=effects.saver)

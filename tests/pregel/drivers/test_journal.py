@@ -13,7 +13,7 @@ import pytest
 from kit.graphs import CONFIG, EMPTY
 from kit.pausing_graphs import graph
 
-from stategraph import END, START, InMemorySaver, entrypoint, interrupt, task
+from stategraph import InMemorySaver, entrypoint, interrupt, task
 from stategraph.checkpoint.base import RETURN
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.drivers.journal import Journal
@@ -69,7 +69,7 @@ async def acalling(state):
 
 
 def test_a_call_waits_for_the_checkpoint_at_which_it_is_recorded(drive, saver):
-    app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
+    app = graph("S>a>b>E", a=lambda s: {"log": ["a"]}, b=calling, checkpointer=saver)
     drive.invoke(app, EMPTY, CONFIG, durability="async")
     assert app.get_state(CONFIG).values == {"log": ["a", 2, 4]}
     assert len(list(app.get_state_history(CONFIG))) == 4
@@ -81,7 +81,7 @@ def test_a_call_waits_for_the_checkpoint_at_which_it_is_recorded(drive, saver):
 
 
 def test_calls_of_coroutines_wait_for_the_checkpoint(saver):
-    app = graph({"a": lambda s: {"log": ["a"]}, "b": acalling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
+    app = graph("S>a>b>E", a=lambda s: {"log": ["a"]}, b=acalling, checkpointer=saver)
     asyncio.run(app.ainvoke(EMPTY, CONFIG, durability="async"))
     assert app.get_state(CONFIG).values == {"log": ["a", 3, 6]}
 
@@ -118,7 +118,7 @@ async def test_a_saver_in_memory_that_waits_stores_each_entry_once():
 
 
 def test_after_a_failed_checkpoint_no_call_is_recorded(drive, saver, monkeypatch):
-    app = graph({"a": lambda s: {"log": ["a"]}, "b": calling}, (START, "a"), ("a", "b"), ("b", END), checkpointer=saver)
+    app = graph("S>a>b>E", a=lambda s: {"log": ["a"]}, b=calling, checkpointer=saver)
 
     def commit(commits):
         saver.brought.wait(0.05)

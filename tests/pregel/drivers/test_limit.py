@@ -149,7 +149,7 @@ def test_a_task_inside_one_that_has_a_slot_needs_none(drive):
 def test_a_lone_task_waits_too(drive):
     room, shared = Room(), Limit(1)
 
-    def work(state: State):
+    def work(state):
         with room:
             threading.Event().wait(0.01)
         return {}
@@ -181,7 +181,7 @@ def test_slots_are_released_after_failures_interrupts_and_cancellations(drive):
 def test_a_cancelled_run_gives_its_places_back():
     shared, began = Limit(1), asyncio.Event()
 
-    async def work(state: State):
+    async def work(state):
         began.set()
         await asyncio.Event().wait()
 
@@ -279,7 +279,7 @@ def test_a_retry_is_a_start(monkeypatch):
     monkeypatch.setattr("time.sleep", clock.sleep)
     starts = []
 
-    def work(state: State):
+    def work(state):
         starts.append(clock.now)
         if len(starts) < 3:
             raise ConnectionError

@@ -39,13 +39,13 @@ class Gate:
 def make(saver, gate: Gate | None = None, *, is_async=False):
     """Two nodes; the first may be held."""
 
-    def first(state: Log):
+    def first(state):
         if gate is not None and state["log"][-1] == "hold":
             gate.reached.set()
             assert gate.opened.wait(20)
         return {"log": [f"a{len(state['log'])}"]}
 
-    async def afirst(state: Log):
+    async def afirst(state):
         if gate is not None and state["log"][-1] == "hold":
             gate.reached.set()
             while not gate.opened.is_set():
@@ -128,7 +128,7 @@ def test_rollback_starts_from_before_the_input_of_the_live_run(drive, saver, bef
 async def test_rollback_cancels_a_coroutine_at_once(saver):
     reached, never = asyncio.Event(), asyncio.Event()
 
-    async def node(state: Log):
+    async def node(state):
         if state["log"] == ["hold"]:
             reached.set()
             await never.wait()
@@ -148,7 +148,7 @@ async def test_rollback_cancels_a_coroutine_at_once(saver):
 async def test_two_rollbacks_at_once_cancel_it_once():
     reached = asyncio.Event()
 
-    async def node(state: Log):
+    async def node(state):
         if state["log"] == ["hold"]:
             reached.set()
             await asyncio.Event().wait()
@@ -166,7 +166,7 @@ async def test_two_rollbacks_at_once_cancel_it_once():
 async def test_a_call_that_was_cancelled_by_its_caller_stays_cancelled():
     reached = asyncio.Event()
 
-    async def node(state: Log):
+    async def node(state):
         reached.set()
         await asyncio.Event().wait()
 
@@ -268,7 +268,7 @@ def test_a_node_does_not_wait_for_its_own_run(drive, how):
     saver = InMemorySaver()
     seen = []
 
-    def node(state: Log):
+    def node(state):
         try:
             app.invoke({"log": ["inner"]}, CONFIG, multitask=how)
         except ThreadBusyError as error:

@@ -27,7 +27,7 @@ AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=ConnectionError
 def test_a_retry_without_a_saver_finds_it(drive):
     till, attempts = Till(None), []
 
-    def body(state: Log):
+    def body(state):
         receipt = yield "pay", till.pay
         attempts.append(receipt)
         if len(attempts) < 3:
@@ -41,7 +41,7 @@ def test_a_retry_without_a_saver_finds_it(drive):
 def test_a_changed_result_is_as_it_was_recorded_when_the_task_runs_again(drive, saver):
     seen = []
 
-    def body(state: Log):
+    def body(state):
         items = yield "items", list, "ab"
         seen.append([*items])
         items.append("changed")
@@ -60,7 +60,7 @@ def test_an_attempt_that_was_given_up_has_no_further_effects(saver):
 
     till, given_up, ended = Till(saver), threading.Event(), threading.Event()
 
-    def slow(state: Log, runtime: Runtime):
+    def slow(state, runtime: Runtime):
         runtime.once("first", till.pay, "first")
         if not given_up.is_set():
             given_up.set()
@@ -115,7 +115,7 @@ def test_a_task_of_the_functional_api_has_effects_of_its_own(drive, saver):
 def test_a_coroutine_function_in_a_thread_says_what_to_await():
     async def effect(): ...
 
-    def node(state: Log, runtime: Runtime):
+    def node(state, runtime: Runtime):
         runtime.once("k", effect)
 
     builder = chain_of(Log, pay=node)
@@ -130,7 +130,7 @@ def test_side_by_side_in_one_node(saver):
         await asyncio.sleep(0)
         return till.pay(what)
 
-    async def node(state: Log, runtime: Runtime):
+    async def node(state, runtime: Runtime):
         got = await asyncio.gather(*(runtime.aonce(what, slow, what) for what in "abc"))
         if fails:
             fails.clear()

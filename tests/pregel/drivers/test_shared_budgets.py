@@ -7,7 +7,7 @@ import threading
 import pytest
 from kit import cluster
 from kit.fleet import working
-from kit.graphs import CONFIG, Log, chain_of
+from kit.graphs import CONFIG, EMPTY, Log, chain_of, thread_config
 
 from stategraph import (
     START,
@@ -45,7 +45,7 @@ def spending(drive, usd):
 
 
 def user(name: str, thread: str):
-    return {"configurable": {"thread_id": thread, "user": name}}
+    return thread_config(thread, user=name)
 
 
 def test_a_budget_of_a_node_counts_what_its_tasks_spend(drive, local_saver):
@@ -53,9 +53,9 @@ def test_a_budget_of_a_node_counts_what_its_tasks_spend(drive, local_saver):
         checkpointer=local_saver, budget=Budget(usd=2, node="b")
     )
     for _ in range(2):
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     with pytest.raises(BudgetExceededError) as raised:
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     assert (raised.value.spent, raised.value.limit) == (2, 2)
     assert drive.call(app, "get_spent", CONFIG)["usd"] == 17
 
@@ -69,18 +69,18 @@ def test_a_budget_of_a_node_counts_its_tasks_and_graphs_inside():
     app = chain_of(Log, a=lambda state: pay().result(), b=inner).compile(
         checkpointer=InMemorySaver(), budget=[Budget(usd=2, node="a"), Budget(usd=1, node="b")]
     )
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     with pytest.raises(BudgetExceededError):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     assert app.get_spent(CONFIG)["usd"] == 3
 
 
 def test_a_call_may_have_a_budget(drive, local_saver):
     app = chain_of(Log, a=spending(drive, 1), b=spending(drive, 1)).compile(checkpointer=local_saver)
-    drive.invoke(app, {"log": []}, CONFIG, budget=Budget(usd=2))
-    drive.invoke(app, {"log": []}, CONFIG, budget=Budget(usd=2))  # each call has its own
+    drive.invoke(app, EMPTY, CONFIG, budget=Budget(usd=2))
+    drive.invoke(app, EMPTY, CONFIG, budget=Budget(usd=2))  # each call has its own
     with pytest.raises(BudgetExceededError):
-        drive.invoke(app, {"log": []}, CONFIG, budget=Budget(usd=1))
+        drive.invoke(app, EMPTY, CONFIG, budget=Budget(usd=1))
     drive.invoke(app, None, CONFIG)
 
 
@@ -98,22 +98,22 @@ def test_threads_of_a_user_share_a_budget(drive, store):
         checkpointer=InMemorySaver(), store=store, budget=Budget(usd=2, per="user")
     )
     for thread in "12":
-        drive.invoke(app, {"log": []}, user("ann", thread))
+        drive.invoke(app, EMPTY, user("ann", thread))
     with pytest.raises(BudgetExceededError):
-        drive.invoke(app, {"log": []}, user("ann", "3"))
-    drive.invoke(app, {"log": []}, user("bob", "4"))
+        drive.invoke(app, EMPTY, user("ann", "3"))
+    drive.invoke(app, EMPTY, user("bob", "4"))
 
 
 def test_more_may_be_given_to_a_user(drive, store):
     app = chain_of(Log, a=spending(drive, 1)).compile(
         checkpointer=InMemorySaver(), store=store, budget=Budget(usd=1, per="user", on_empty="ask")
     )
-    drive.invoke(app, {"log": []}, user("ann", "1"))
-    [question] = drive.invoke(app, {"log": []}, user("ann", "2"))["__interrupt__"]
+    drive.invoke(app, EMPTY, user("ann", "1"))
+    [question] = drive.invoke(app, EMPTY, user("ann", "2"))["__interrupt__"]
     assert question.value["question"] == "1 of 1 usd of user ann are spent: how much more?"
     assert "__interrupt__" not in drive.invoke(app, Command(resume=2.0), user("ann", "2"))
-    drive.invoke(app, {"log": []}, user("ann", "3"))
-    assert "__interrupt__" in drive.invoke(app, {"log": []}, user("ann", "4"))
+    drive.invoke(app, EMPTY, user("ann", "3"))
+    assert "__interrupt__" in drive.invoke(app, EMPTY, user("ann", "4"))
 
 
 def test_calls_of_a_user_are_never_more_than_the_limit(store):
@@ -131,7 +131,7 @@ def test_calls_of_a_user_are_never_more_than_the_limit(store):
 
     def run(thread: int):
         try:
-            app.invoke({"log": []}, user("ann", str(thread)))
+            app.invoke(EMPTY, user("ann", str(thread)))
         except BudgetExceededError as error:
             failed.append(error)
 
@@ -163,10 +163,10 @@ def test_a_budget_of_a_user_needs_a_user_and_a_store():
     graph = chain_of(Log, a=lambda state, runtime: runtime.spend(usd=1))
     app = graph.compile(checkpointer=InMemorySaver(), store=InMemoryStore(), budget=Budget(usd=1, per="user"))
     with pytest.raises(ValueError, match=r"needs a value of 'user' in config\['configurable'\]"):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     app = graph.compile(checkpointer=InMemorySaver(), budget=Budget(usd=1, per="user"))
     with pytest.raises(ValueError, match="needs a store"):
-        app.invoke({"log": []}, user("ann", "1"))
+        app.invoke(EMPTY, user("ann", "1"))
     with pytest.raises(ValueError, match="takes no node="):
         Budget(usd=1, per="user", node="a")
 
@@ -183,8 +183,8 @@ def test_workers_share_the_budget_of_a_user(postgres):
         app = chain_of(Log, a=call, b=call).compile(name="calling", store=store, budget=Budget(calls=7, per="user"))
         with Queue.from_conn_string(postgres, app) as queue, working(app, postgres, 3):
             for number in range(6):
-                queue.submit(f"{number}", {"log": []}, config={"configurable": {"user": "ann"}})
-            queue.submit("other", {"log": []}, config={"configurable": {"user": "bob"}})
+                queue.submit(f"{number}", EMPTY, config={"configurable": {"user": "ann"}})
+            queue.submit("other", EMPTY, config={"configurable": {"user": "bob"}})
             ends = [queue.result(f"{number}", wait=60) for number in range(6)]
             assert queue.result("other", wait=60).unwrap()["log"] == ["called", "called"]
     assert len(made) == 7 + 2
@@ -198,6 +198,6 @@ def test_on_a_server_the_user_is_who_has_signed_in(said):
     app = chain_of(Log, a=lambda state, runtime: runtime.spend(usd=1)).compile(
         checkpointer=InMemorySaver(), store=InMemoryStore(), budget=Budget(usd=1, per="user")
     )
-    app.invoke({"log": []}, user("ann", "1"))
+    app.invoke(EMPTY, user("ann", "1"))
     with pytest.raises(BudgetExceededError):
-        app.invoke({"log": []}, {"configurable": {"thread_id": "2", "user": said, **signed_in}})
+        app.invoke(EMPTY, {"configurable": {"thread_id": "2", "user": said, **signed_in}})

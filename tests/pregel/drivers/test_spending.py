@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.crash_points import Death, Died, dying
-from kit.graphs import chain_of, graph_of
+from kit.graphs import EMPTY, chain_of, graph_of, thread_config
 
 from stategraph import (
     END,
@@ -27,7 +27,7 @@ from stategraph import (
 )
 from stategraph.graph import acall_model, call_model
 
-CONFIG = {"configurable": {"thread_id": "1"}}
+CONFIG = thread_config("1")
 PRICES = {"small": (100_000.0, 200_000.0), "large": (1_000_000.0, 2_000_000.0)}
 
 
@@ -81,7 +81,7 @@ def chain(nodes, saver, *budgets: Budget, **options):
 def test_models_spend_by_their_usage_and_the_table_of_prices(drive, saver):
     model = Model()
     app = chain([asking(drive, model)] * 2, saver, Budget(usd=100, prices=PRICES))
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     spent = drive.call(app, "get_spent", CONFIG)
     assert spent.pop("seconds") >= 0
     assert spent == {"usd": pytest.approx(1.4), "tokens": 10, "calls": 2}
@@ -93,7 +93,7 @@ def test_an_empty_budget_stops_the_thread_which_goes_on_with_more(drive, saver, 
     nodes = [asking(drive, model)] * 5
     app = chain(nodes, saver, Budget(**limit, prices=PRICES))
     with pytest.raises(BudgetExceededError, match="the budget is empty") as caught:
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     assert [caught.value.unit] == [*limit] and model.calls == calls
     with pytest.raises(BudgetExceededError):
         drive.invoke(app, None, CONFIG)  # the total is the thread's
@@ -105,17 +105,17 @@ def test_an_empty_budget_stops_the_thread_which_goes_on_with_more(drive, saver, 
 def test_a_budget_for_each_call(drive, saver):
     model = Model()
     app = chain([asking(drive, model)] * 2, saver, Budget(calls=2, per="call"), Budget(calls=5))
-    drive.invoke(app, {"log": []}, CONFIG)
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     with pytest.raises(BudgetExceededError, match="5 of 5 calls"):
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     assert model.calls == 5
 
 
 def test_a_person_is_asked_how_much_more(drive, saver):
     model = Model()
     app = chain([asking(drive, model)] * 4, saver, Budget(calls=1, on_empty="ask"))
-    [question] = drive.invoke(app, {"log": []}, CONFIG)["__interrupt__"]
+    [question] = drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]
     assert question.value["question"] == "1 of 1 calls are spent: how much more?"
     [question] = drive.invoke(app, Command(resume=2), CONFIG)["__interrupt__"]
     assert question.value["spent"] == 3 == model.calls
@@ -128,7 +128,7 @@ def test_a_cheaper_model_is_called(drive, saver):
     cheaper = [small, None]
     app = chain([asking(drive, large)] * 4, saver, Budget(calls=2, on_empty=lambda model: cheaper.pop(0)))
     with pytest.raises(BudgetExceededError):
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     assert (large.calls, small.calls) == (2, 1)
 
 
@@ -138,7 +138,7 @@ def test_a_call_that_fails_counts_as_spent(drive, saver):
     first = asking(drive, model)
     failing = Model(fails=2)
     app = chain([first, asking(drive, failing)], saver, Budget(calls=10))
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     spent = drive.call(app, "get_spent", CONFIG)
     assert (spent["calls"], spent["tokens"]) == (4, 20)
 
@@ -193,7 +193,7 @@ def test_what_a_finished_call_has_spent_counts_though_a_resume_does_not_make_it_
 
     app = chain([anode if drive.is_async else node], saver, Budget(usd=9))
     with pytest.raises(ValueError, match="no"):
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     drive.invoke(app, None, CONFIG)
     assert drive.call(app, "get_spent", CONFIG)["usd"] == 1
 
@@ -205,12 +205,12 @@ def test_what_is_spent_survives_a_death_at_each_storing_call(drive, local_saver,
     at = 0
     while True:
         at += 1
-        model, thread = Model(), {"configurable": {"thread_id": f"{at}"}}
+        model, thread = Model(), thread_config(f"{at}")
         app = chain([asking(drive, model, 2)] * 2, local_saver, Budget(calls=100))
         death = Death(at, stores_first=stores_first)
         with dying(local_saver, death):
             try:
-                drive.invoke(app, {"log": []}, thread, durability=durability)
+                drive.invoke(app, EMPTY, thread, durability=durability)
             except Died:
                 pass
         if not death.dead:
@@ -235,11 +235,11 @@ def test_eight_branches_side_by_side_overshoot_by_at_most_one_call_each(drive, s
     graph = StateGraph(Log).add_node("ask", node)
     graph.add_conditional_edges(START, lambda state: [Send("ask", {})] * 8, ["ask"])
     app = graph.compile(checkpointer=saver, budget=Budget(tokens=5, calls=9))
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     spent = drive.call(app, "get_spent", CONFIG)
     assert (spent["calls"], spent["tokens"]) == (8, 40)  # reserved = settled
     with pytest.raises(BudgetExceededError):
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     assert model.calls <= 8 + 8
 
 
@@ -250,7 +250,7 @@ def test_calls_are_reserved_before_they_begin(saver):
     graph.add_conditional_edges(START, lambda state: [Send("ask", {})] * 8, ["ask"])
     app = graph.compile(checkpointer=saver, budget=Budget(calls=5), on_failure="finish")
     with pytest.raises(BudgetExceededError):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     assert model.calls == 5
     app = graph.compile(checkpointer=saver, budget=Budget(calls=8))
     assert len(app.invoke(None, CONFIG)["log"]) == 8 == model.calls
@@ -264,23 +264,23 @@ def test_nested_graphs_and_tasks_draw_on_the_budgets_around_them(drive, saver):
     def ask_task() -> Any:
         return call_model(model, [])
 
-    def outer(state: Log):
+    def outer(state):
         ask_task().result()
-        return inner.invoke({"log": []})
+        return inner.invoke(EMPTY)
 
     graph = StateGraph(Log).add_node("outer", outer).add_node("inner", inner)
     app = graph.add_edge(START, "outer").add_edge("outer", "inner").compile(checkpointer=saver, budget=Budget(calls=9))
     if drive.is_async:
         graph = graph_of(Log, "S>a", a=inner, inner=inner)
         app = graph.add_edge("a", "inner").compile(checkpointer=saver, budget=Budget(calls=9))
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     assert drive.call(app, "get_spent", CONFIG)["calls"] == model.calls == (4 if drive.is_async else 5)
 
 
 def test_a_fork_carries_what_was_spent_until_then(drive, saver):
     model = Model()
     app = chain([asking(drive, model)] * 3, saver, Budget(calls=100))
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     states = drive.items(app, "get_state_history", CONFIG)
     [behind_one] = [state for state in states if state.next == ("n1",)]
     drive.invoke(app, None, behind_one.config)
@@ -289,27 +289,27 @@ def test_a_fork_carries_what_was_spent_until_then(drive, saver):
 
 
 def test_what_a_node_spends_besides(drive, saver):
-    def search(state: Log, runtime: Runtime):
+    def search(state, runtime: Runtime):
         runtime.spend(usd=0.5)
         return {"log": ["found"]}
 
-    async def asearch(state: Log, runtime: Runtime):
+    async def asearch(state, runtime: Runtime):
         await runtime.aspend(usd=0.5)
         return {"log": ["found"]}
 
     app = chain([asearch if drive.is_async else search] * 3, saver, Budget(usd=1))
     with pytest.raises(BudgetExceededError, match="1 of 1 usd"):
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     assert drive.call(app, "get_spent", CONFIG)["usd"] == 1
 
 
 def test_without_a_budget_spending_does_nothing_and_stores_nothing(drive, saver):
-    def node(state: Log, runtime: Runtime):
+    def node(state, runtime: Runtime):
         runtime.spend(usd=1)
         return {"log": [call_model(Model(), [])["content"]]}
 
     app = chain([node], saver)
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     assert drive.call(app, "get_spent", CONFIG) == {}
     assert "__spent__" not in app.channels
 
@@ -318,24 +318,24 @@ def test_a_budget_without_a_checkpointer_counts_one_call_of_the_graph(drive):
     model = Model()
     app = chain([asking(drive, model)] * 2, None, Budget(calls=2))
     for _ in range(2):
-        drive.invoke(app, {"log": []})
+        drive.invoke(app, EMPTY)
     assert model.calls == 4
 
 
 def test_with_exit_the_total_is_stored_at_the_end(drive, saver):
     model = Model()
     app = chain([asking(drive, model)] * 2, saver, Budget(calls=3))
-    drive.invoke(app, {"log": []}, CONFIG, durability="exit")
+    drive.invoke(app, EMPTY, CONFIG, durability="exit")
     assert drive.call(app, "get_spent", CONFIG)["calls"] == 2
 
 
 def test_with_tasks_that_start_when_ready(drive, saver):
     model = Model()
     app = chain([asking(drive, model)] * 3, saver, Budget(calls=3), schedule="ready")
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     assert drive.call(app, "get_spent", CONFIG)["calls"] == 3
     with pytest.raises(BudgetExceededError):
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
 
 
 @pytest.mark.parametrize("limit", [20, 100])
@@ -343,61 +343,61 @@ def test_a_task_counts_with_those_that_start_while_it_runs(drive, saver, limit):
     """With schedule="ready" they start in other states, and draw on the same budget."""
     begun, followed = threading.Event(), threading.Event()
 
-    def long(state: Log, runtime: Runtime):
+    def long(state, runtime: Runtime):
         runtime.spend(usd=5)
         begun.set()
         assert followed.wait(10)
         runtime.spend(usd=5)
         return {"log": ["long"]}
 
-    def short(state: Log, runtime: Runtime):
+    def short(state, runtime: Runtime):
         assert begun.wait(10)
         runtime.spend(usd=2)
 
-    def more(state: Log, runtime: Runtime):
+    def more(state, runtime: Runtime):
         runtime.spend(usd=13)
 
-    def last(state: Log):
+    def last(state):
         followed.set()
 
     graph = graph_of(Log, "S>long>E S>short>more>last>E", long=long, short=short, more=more, last=last)
     app = graph.compile(checkpointer=saver, schedule="ready", budget=Budget(usd=limit))
     if limit == 20:
         with pytest.raises(BudgetExceededError, match="'long'.* 20 of 20 usd"):
-            drive.invoke(app, {"log": []}, CONFIG)
+            drive.invoke(app, EMPTY, CONFIG)
     else:
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     assert drive.call(app, "get_spent", CONFIG)["usd"] == (20 if limit == 20 else 25)
 
 
 def test_a_loop_of_an_agent_ends_at_its_budget(saver):
     model = Model()
 
-    def ask(state: Log):
+    def ask(state):
         return {"log": [call_model(model, [])["content"]]}
 
     graph = chain_of(Log, ask=ask)
     graph.add_conditional_edges("ask", lambda state: "ask" if len(state["log"]) < 100 else END, ["ask", END])
     app = graph.compile(checkpointer=saver, budget=Budget(tokens=50))
     with pytest.raises(BudgetExceededError, match="50 of 50 tokens"):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     assert model.calls == 10
 
 
 def test_a_model_without_a_price_costs_as_much_as_the_most_expensive():
     app = chain([lambda state: {"log": [call_model(Model("other"), [])]}], InMemorySaver(), Budget(usd=100, prices=PRICES))
     with pytest.warns(GraphWarning, match="model 'other' has no price"):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     assert app.get_spent(CONFIG)["usd"] == pytest.approx(7)
 
 
 def test_spending_in_a_coroutine_says_what_to_await():
-    async def node(state: Log, runtime: Runtime):
+    async def node(state, runtime: Runtime):
         runtime.spend(usd=1)
 
     app = chain([node], InMemorySaver(), Budget(usd=2))
     with pytest.raises(RuntimeError, match="await runtime.aspend"):
-        asyncio.run(app.ainvoke({"log": []}, CONFIG))
+        asyncio.run(app.ainvoke(EMPTY, CONFIG))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ class State(TypedDict, total=False):
     done: Annotated[list[int], operator.add]
 
 
-def spread(state: State) -> list[Send]:
+def spread(state):
     return [Send("work", n) for n in range(5)]
 
 

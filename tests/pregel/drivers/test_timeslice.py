@@ -50,11 +50,11 @@ class State(TypedDict, total=False):
 def counting(clock: Clock, steps=WORK, saver=None):
     """A loop of supersteps whose node never waits."""
 
-    async def count(state: State):
+    async def count(state):
         clock.work()
         return {"count": state["count"] + 1, "done": [state["count"]]}
 
-    def route(state: State):
+    def route(state):
         return "count" if state["count"] < steps else END
 
     return (
@@ -65,11 +65,11 @@ def counting(clock: Clock, steps=WORK, saver=None):
 def wide(clock: Clock, work=None):
     """As many `Send`s as there is work, in one superstep."""
 
-    async def one(state: State):
+    async def one(state):
         clock.work()
         return {"done": [state["count"]]}
 
-    def fan_out(_: State) -> list[Send]:
+    def fan_out(_):
         return [Send("one", {"count": n}) for n in range(WORK if work is None else 4)]
 
     return (
@@ -126,7 +126,7 @@ async def in_a_nested_graph(clock: Clock):
 async def in_nested_graphs_side_by_side(clock: Clock):
     inner = counting(clock, WORK // 4)
 
-    async def call(_: State):
+    async def call(_):
         await inner.ainvoke({"count": 0}, CONFIG)
         return {}
 
@@ -239,7 +239,7 @@ async def test_runs_side_by_side_all_move_on(clock):
     seen = []
 
     def app(name) -> CompiledStateGraph:
-        async def count(state: State):
+        async def count(state):
             clock.work()
             seen.append(name)
             return {"count": state["count"] + 1}
@@ -260,7 +260,7 @@ def test_siblings_begin_in_order_though_the_first_gives_way(clock):
     inner = counting(clock, WORK // 4)
     under_way, most = 0, 0
 
-    async def call(_: State):
+    async def call(_):
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
@@ -275,7 +275,7 @@ def test_siblings_begin_in_order_though_the_first_gives_way(clock):
 def test_a_sibling_that_another_waits_for_begins_at_once(clock):
     there = []
 
-    async def meet(state: State):
+    async def meet(state):
         clock.work()
         there.append(asyncio.Event())
         if len(there) == 4:

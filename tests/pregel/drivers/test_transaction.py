@@ -40,7 +40,7 @@ def test_an_error_of_the_database_in_the_function_is_the_drivers_own(drive, bank
     def wrong(connection):
         connection.execute("INSERT INTO missing VALUES (1)")
 
-    def body(state: Log):
+    def body(state):
         yield "pay", wrong
 
     with pytest.raises((sqlite3.OperationalError, psycopg.errors.UndefinedTable)):
@@ -49,11 +49,11 @@ def test_an_error_of_the_database_in_the_function_is_the_drivers_own(drive, bank
 
 def test_several_in_one_node_and_siblings_side_by_side(drive, bank):
     def node_of(name):
-        def node(state: Log, runtime: Runtime):
+        def node(state, runtime: Runtime):
             got = [runtime.transaction(str(number), bank.pay, f"{name}{number}") for number in range(3)]
             return {"log": [name] if len(set(got)) == 3 else got}
 
-        async def anode(state: Log, runtime: Runtime):
+        async def anode(state, runtime: Runtime):
             calls = (runtime.atransaction(str(number), bank.pay, f"{name}{number}") for number in range(3))
             got = await asyncio.gather(*calls)
             return {"log": [name] if len(set(got)) == 3 else got}
@@ -80,7 +80,7 @@ def test_an_attempt_that_was_given_up_in_it_is_waited_for(bank):
             assert go_on.wait(10)
         return receipt
 
-    def node(state: Log, runtime: Runtime):
+    def node(state, runtime: Runtime):
         if began.is_set():
             go_on.set()
         receipts.append(runtime.transaction("pay", slow))
@@ -106,7 +106,7 @@ def test_a_run_that_was_overtaken_writes_nothing(drive, bank):
     def edit():
         one_node(drive, body, bank.saver).update_state(CONFIG, {"log": ["edited"]}, as_node="pay")
 
-    def body(state: Log):
+    def body(state):
         another = threading.Thread(target=edit)
         another.start()
         another.join()
@@ -155,7 +155,7 @@ def test_the_function_must_not_use_the_saver(drive, bank, use):
 
 
 def test_a_saver_without_transactions(drive, bank):
-    def body(state: Log):
+    def body(state):
         yield "pay", bank.pay
 
     with pytest.raises(NotImplementedError, match="on InMemorySaver, which has no transactions: .*on="):
@@ -176,7 +176,7 @@ def test_a_saver_that_overrides_put_writes_is_refused(drive, bank):
         def put_writes(self, *args, **kwargs):
             super().put_writes(*args, **kwargs)
 
-    def body(state: Log):
+    def body(state):
         yield "pay", bank.pay
 
     told = r"Watching overrides put_writes\(\), which a transaction would pass by"
@@ -290,7 +290,7 @@ def test_a_transaction_that_sqlite_has_undone_itself(drive, file, goes_on):
 
 
 def test_no_isolation_but_one(file):
-    def node(state: Log, runtime: Runtime):
+    def node(state, runtime: Runtime):
         return {"log": [runtime.transaction("k", file.pay, isolation="repeatable read")]}
 
     app = chain_of(Log, pay=node).compile(checkpointer=file.saver)
@@ -308,10 +308,10 @@ def test_others_of_the_file_wait(file):
         ended.wait(0.2)  # nothing sets it: time for others to come in, if they could
         order.append("function")
 
-    def plain(state: Log):
+    def plain(state):
         return {"log": ["b"]}
 
-    def node(state: Log, runtime: Runtime):
+    def node(state, runtime: Runtime):
         runtime.transaction("k", slow)
 
     first = chain_of(Log, pay=node).compile(checkpointer=file.saver)
@@ -357,10 +357,10 @@ def elsewhere(drive, saver, function, on, body=None, **options):
     """a, then a node with a transaction on another database; `body` makes of its receipt what the node returns."""
     finish = body or (lambda receipt: {"log": [receipt]})
 
-    def pay(state: Log, runtime: Runtime):
+    def pay(state, runtime: Runtime):
         return finish(runtime.transaction("k", function, on=on, **options))
 
-    async def apay(state: Log, runtime: Runtime):
+    async def apay(state, runtime: Runtime):
         return finish(await runtime.atransaction("k", function, on=on, **options))
 
     return chain_of(Log, a=lambda state: {"log": ["a"]}, pay=apay if drive.is_async else pay).compile(
@@ -439,7 +439,7 @@ def test_elsewhere_no_commit_of_the_thread_waits(file, tmp_path):
         assert not another.is_alive()
         return bank.pay(connection)
 
-    def node(state: Log, runtime: Runtime):
+    def node(state, runtime: Runtime):
         return {"log": [runtime.transaction("k", slow, on=bank.connect)]}
 
     app = chain_of(Log, pay=node).compile(checkpointer=file.saver)
@@ -552,10 +552,10 @@ def test_a_transaction_that_was_ended_by_a_statement_is_noticed(drive, server, s
 
 
 def isolated(drive, saver, function, isolation, **options):
-    def node(state: Log, runtime: Runtime):
+    def node(state, runtime: Runtime):
         return {"log": [runtime.transaction("k", function, isolation=isolation, **options)]}
 
-    async def anode(state: Log, runtime: Runtime):
+    async def anode(state, runtime: Runtime):
         return {"log": [await runtime.atransaction("k", function, isolation=isolation, **options)]}
 
     return drive.invoke(chain_of(Log, pay=anode if drive.is_async else node).compile(checkpointer=saver), {}, CONFIG)

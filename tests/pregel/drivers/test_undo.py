@@ -7,7 +7,7 @@ from itertools import count, groupby
 
 import pytest
 from kit.crash_points import Killed, killing
-from kit.graphs import CONFIG, Log, chain_of
+from kit.graphs import CONFIG, EMPTY, Log, chain_of
 
 from stategraph import Command, InMemorySaver, Runtime, ThreadUndoingError, effect, task
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -33,7 +33,7 @@ def nothing_done():
 
 
 def doing(item: str):
-    def step(state: Log, runtime: Runtime):
+    def step(state, runtime: Runtime):
         runtime.once("do", do, item, undo=cancel)
         return {"log": [item]}
 
@@ -57,7 +57,7 @@ def test_undo_takes_back_all_since_the_input_last_first():
 
 def test_undo_goes_back_to_a_checkpoint_from_which_a_run_does_it_anew():
     app = trip(InMemorySaver())
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     before_b = next(each for each in app.get_state_history(CONFIG) if each.next == ("b",))
     state = app.undo(CONFIG, to=before_b.config)
     assert DONE[3:] == ["cancel c receipt c", "cancel b receipt b"]
@@ -70,7 +70,7 @@ def test_undo_goes_back_to_a_checkpoint_from_which_a_run_does_it_anew():
 
 def test_undo_leaves_what_earlier_inputs_have_done():
     app = trip(InMemorySaver())
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     app.invoke({"log": ["again"]}, CONFIG)
     state = app.undo(CONFIG)
     assert len(DONE) == 9
@@ -81,13 +81,13 @@ def test_undo_leaves_what_earlier_inputs_have_done():
 
 
 def test_undo_includes_what_a_task_has_done_that_failed():
-    def fails(state: Log, runtime: Runtime):
+    def fails(state, runtime: Runtime):
         runtime.once("do", do, "b", undo=cancel)
         raise ValueError("no")
 
     app = chain_of(Log, a=doing("a"), b=fails).compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="no"):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     app.undo(CONFIG)
     assert DONE[2:] == ["cancel b receipt b", "cancel a receipt a"]
 
@@ -96,12 +96,12 @@ def test_a_call_that_raised_is_not_undone():
     def refuse(item: str) -> str:
         raise ValueError("sold out")
 
-    def fails(state: Log, runtime: Runtime):
+    def fails(state, runtime: Runtime):
         runtime.once("do", refuse, "b", undo=cancel)
 
     app = chain_of(Log, a=doing("a"), b=fails).compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="sold out"):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     app.undo(CONFIG)
     assert DONE[1:] == ["cancel a receipt a"]
 
@@ -115,20 +115,20 @@ def fail_to_cancel(item: str) -> None:
 
 @pytest.mark.parametrize("decisions", [["done"], ["again", "again"], ["again", "done"]])
 def test_an_undo_that_fails_for_good_asks(decisions):
-    def step(state: Log, runtime: Runtime):
+    def step(state, runtime: Runtime):
         runtime.once("do", do, "b", undo=fail_to_cancel)
 
     app = chain_of(Log, a=doing("a"), b=step).compile(checkpointer=InMemorySaver())
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     state = app.undo(CONFIG)
     for decision in decisions:
         assert state.next == ("__undo__",)
         assert "undoing do(item='b') failed" in state.interrupts[0].value["question"]
         assert DONE[-1] == "try b"
         with pytest.raises(ThreadUndoingError):
-            app.invoke({"log": []}, CONFIG)
+            app.invoke(EMPTY, CONFIG)
         with pytest.raises(ThreadUndoingError):
-            app.update_state(CONFIG, {"log": []})
+            app.update_state(CONFIG, EMPTY)
         app.invoke(Command(resume={"decision": decision}), CONFIG)
         state = app.get_state(CONFIG)
     assert DONE[-1] == "cancel a receipt a"
@@ -146,7 +146,7 @@ def test_a_death_at_each_storing_call_undoes_each_once(tmp_path, kind, stores_fi
             saver = InMemorySaver() if kind == "memory" else stack.enter_context(SqliteSaver(str(tmp_path / f"{at}.db")))
             app = trip(saver)
             with killing(saver, at, stores_first=stores_first) as made, suppress(Killed):
-                app.invoke({"log": []}, CONFIG)
+                app.invoke(EMPTY, CONFIG)
                 app.undo(CONFIG)
             if not app.get_state(CONFIG).created_at:
                 assert not DONE
@@ -192,15 +192,15 @@ def test_the_order_of_undo_depends_on_no_clock(monkeypatch):
     @task
     def order(item: int) -> None:
         buy(item)
-        second.invoke({"log": []})
+        second.invoke(EMPTY)
         buy(9)
 
-    def step(state: Log):
+    def step(state):
         buy(1)
-        first.invoke({"log": []})
+        first.invoke(EMPTY)
         buy(5)
         order(6).result()
-        third.invoke({"log": []})
+        third.invoke(EMPTY)
         buy(11)
 
     for at in range(1, 100):
@@ -208,7 +208,7 @@ def test_the_order_of_undo_depends_on_no_clock(monkeypatch):
         saver = InMemorySaver()
         app = chain_of(Log, a=buying(0), b=step).compile(checkpointer=saver)
         with killing(saver, at, stores_first=at % 2 == 0) as made, suppress(Killed):
-            app.invoke({"log": []}, CONFIG)
+            app.invoke(EMPTY, CONFIG)
         monkeypatch.setattr(undo, "_numbers", count())
         if saver.get_tuple(CONFIG) is None:
             continue
@@ -251,7 +251,7 @@ def test_undo_reads_no_more_than_it_goes_back(drive):
         inner = chain_of(Log, x=just("x"), y=just("y")).compile()
         app = chain_of(Log, a=just("a"), inner=inner).compile(checkpointer=saver)
         for _ in range(inputs):
-            drive.invoke(app, {"log": []}, CONFIG)
+            drive.invoke(app, EMPTY, CONFIG)
         starts = [each for each in app.get_state_history(CONFIG) if each.metadata["source"] == "input"]
         saver.read = 0
         DONE.clear()
@@ -275,14 +275,14 @@ def test_how_often_a_call_is_recorded(name, doing, undoing):
     function = do if kind == "once" else effect(kind, **options)(do)
 
     def records(calls: int) -> tuple[int, int]:
-        def step(state: Log, runtime: Runtime):
+        def step(state, runtime: Runtime):
             for n in range(calls):
                 runtime.once(f"{n}", do, f"{n}", **options) if kind == "once" else function(f"{n}")
 
         saver = InMemorySaver()
         app = chain_of(Log, a=step).compile(checkpointer=saver)
         with killing(saver, 10_000, stores_first=True) as made:
-            app.invoke({"log": []}, CONFIG)
+            app.invoke(EMPTY, CONFIG)
             done = len(made)
             app.undo(CONFIG)
         return done, len(made) - done

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kit.graphs import CONFIG, Log, chain_of
+from kit.graphs import CONFIG, EMPTY, Log, chain_of, graph_of, thread_config
 
 from stategraph import (
     START,
@@ -84,18 +84,18 @@ def test_a_node_undoes_its_run(drive):
 def test_a_failure_undoes_its_run_and_is_raised(drive):
     app = chain_of(Log, a=buying("a"), c=failing).compile(checkpointer=InMemorySaver(), on_failure="undo")
     with pytest.raises(ValueError, match="no"):
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     assert DONE == ["buy a", "cancel a"]
     assert app.get_state(CONFIG).next == ()
 
 
 def test_a_stream_ends_with_the_undo():
     app = chain_of(Log, a=buying("a"), c=undoing).compile(checkpointer=InMemorySaver())
-    assert list(app.stream({"log": []}, CONFIG, stream_mode="updates")) == [{"a": {"log": ["a"]}}]
+    assert list(app.stream(EMPTY, CONFIG, stream_mode="updates")) == [{"a": {"log": ["a"]}}]
     assert DONE == ["buy a", "cancel a"]
 
     async def read():
-        return [chunk async for chunk in app.astream({"log": []}, CONFIG, stream_mode="updates")]
+        return [chunk async for chunk in app.astream(EMPTY, CONFIG, stream_mode="updates")]
 
     assert asyncio.run(read()) == [{"a": {"log": ["a"]}}]
     assert DONE[2:] == ["buy a", "cancel a"]
@@ -103,11 +103,10 @@ def test_a_stream_ends_with_the_undo():
 
 def test_nested_graphs_and_sends_are_undone():
     inner = chain_of(Log, x=buying("x"), y=buying("y")).compile()
-    graph = StateGraph(Log).add_node("a", buying("a")).add_node("inner", inner)
-    graph.add_node("sent", lambda state: buying(state["item"])(state)).add_edge(START, "a").add_edge("a", "inner")
+    graph = graph_of(Log, "S>a>inner", a=buying("a"), inner=inner, sent=lambda state: buying(state["item"])(state))
     graph.add_conditional_edges("inner", lambda _: [Send("sent", {"item": item}) for item in "mno"], ["sent"])
     app = graph.compile(checkpointer=InMemorySaver())
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     app.undo(CONFIG)
     bought, cancelled = DONE[:6], DONE[6:]
     assert [each.split()[1] for each in bought] == [each.split()[1] for each in cancelled][::-1]
@@ -117,7 +116,7 @@ def test_nested_graphs_and_sends_are_undone():
 def test_an_undo_raised_in_a_nested_graph_undoes_all():
     inner = chain_of(Log, x=buying("x"), y=undoing).compile()
     app = chain_of(Log, a=buying("a"), inner=inner).compile(checkpointer=InMemorySaver())
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     assert DONE == ["buy a", "buy x", "cancel x", "cancel a"]
 
 
@@ -135,7 +134,7 @@ def test_tasks_and_tools_are_undone():
     shop.undo(CONFIG)
     assert DONE == ["buy a", "buy b", "cancel b", "cancel a"]
     call = {"id": "1", "type": "function", "function": {"name": "buy", "arguments": '{"item": "t"}'}}
-    app = StateGraph(MessagesState).add_node("tools", ToolNode([buy])).add_edge(START, "tools").compile(checkpointer=InMemorySaver())
+    app = chain_of(MessagesState, tools=ToolNode([buy])).compile(checkpointer=InMemorySaver())
     app.invoke({"messages": [{"role": "assistant", "content": "", "tool_calls": [call], "id": "m"}]}, CONFIG)
     app.undo(CONFIG)
     assert DONE[4:] == ["buy t", "cancel t"]
@@ -150,7 +149,7 @@ def test_coroutines_are_undone_by_aundo():
     app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
 
     async def run():
-        await app.ainvoke({"log": []}, CONFIG)
+        await app.ainvoke(EMPTY, CONFIG)
         return await app.aundo(CONFIG)
 
     state = asyncio.run(run())
@@ -159,7 +158,7 @@ def test_coroutines_are_undone_by_aundo():
 
 def test_a_fork_refuses_to_undo_what_the_older_branch_owns():
     app = chain_of(Log, a=buying("a"), b=buying("b")).compile(checkpointer=InMemorySaver())
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     tip = app.get_state(CONFIG).config["configurable"]["checkpoint_id"]
     before_b = next(each for each in app.get_state_history(CONFIG) if each.next == ("b",))
     app.invoke(None, before_b.config)
@@ -169,7 +168,7 @@ def test_a_fork_refuses_to_undo_what_the_older_branch_owns():
     fork = next(each for each in app.get_state_history(CONFIG) if each.next == ("b",))
     app.undo(CONFIG, to=fork.config)
     assert DONE[3:] == ["cancel b"]
-    app.undo({"configurable": {"thread_id": "t", "checkpoint_id": tip}})
+    app.undo(thread_config("t", checkpoint_id=tip))
     assert DONE[4:] == ["cancel b", "cancel a"]
 
 
@@ -179,7 +178,7 @@ def test_an_undo_of_a_question_that_waits_drops_it():
         return {"log": [interrupt("go on?")]}
 
     app = chain_of(Log, a=buying("a"), b=asks).compile(checkpointer=InMemorySaver())
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     state = app.undo(CONFIG)
     assert DONE[2:] == ["cancel b", "cancel a"] and not state.interrupts
 
@@ -202,16 +201,16 @@ def test_an_answer_through_invoke_ends_an_undo_of_its_own(drive):
         refuse("x")
 
     app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
-    found = drive.invoke(app, {"log": []}, CONFIG)
+    found = drive.invoke(app, EMPTY, CONFIG)
     assert "undoing" in found["__interrupt__"][0].value["question"]
     assert drive.invoke(app, Command(resume={"decision": "again"}), CONFIG) == {"log": []}
     assert tried == ["x", "x"] and app.get_state(CONFIG).next == ()
 
 
 def test_undo_with_tasks_that_start_when_ready():
-    graph = StateGraph(Log).add_node("a", buying("a")).add_node("b", buying("b")).add_edge(START, "a").add_edge("a", "b")
+    graph = chain_of(Log, a=buying("a"), b=buying("b"))
     app = graph.compile(checkpointer=InMemorySaver(), schedule="ready")
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     state = app.undo(CONFIG)
     assert DONE[2:] == ["cancel b", "cancel a"] and state.next == ()
 
@@ -224,7 +223,7 @@ def test_the_result_of_a_node_is_not_taken_for_a_record_of_an_undo():
         return {"log": ["a"]}
 
     app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     app.undo(CONFIG)
     assert DONE == []
 
@@ -257,7 +256,7 @@ def test_an_undo_is_retried_by_the_policy_of_what_it_undoes(drive, whose, failur
     app = graph.compile(checkpointer=InMemorySaver())
     if whose == "nested":
         app = chain_of(Log, inner=graph.compile()).compile(checkpointer=InMemorySaver())
-    drive.invoke(app, {"log": []}, CONFIG)
+    drive.invoke(app, EMPTY, CONFIG)
     state = drive.call(app, "undo", CONFIG)
     if whose == "nobody":  # a ValueError is nothing that `RetryPolicy()` retries
         assert DONE == ["try b"] and state.interrupts
@@ -283,12 +282,12 @@ def test_an_undo_is_retried_after_the_question_whether_its_call_has_happened(dri
         DONE.append("pay")
         raise KeyboardInterrupt
 
-    def step(state: Log) -> None:
+    def step(state: Log):
         pay("a")
 
     app = StateGraph(Log).add_node("n", step, retry_policy=QUICK).add_edge(START, "n").compile(checkpointer=InMemorySaver())
     with pytest.raises(KeyboardInterrupt):
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     assert drive.call(app, "undo", CONFIG).interrupts
     drive.invoke(app, Command(resume={"decision": "done", "result": "r"}), CONFIG)
     assert DONE == ["pay", "refund r", "refund r", "refund r"] and app.get_state(CONFIG).next == ()
@@ -319,7 +318,7 @@ def test_what_a_graph_has_done_that_stores_nothing_is_recorded_with_its_task(dri
     inner = chain_of(Log, x=step("x"), low=low, z=step("z")).compile(checkpointer=False)
     app = chain_of(Log, a=buying("a"), inner=inner).compile(checkpointer=InMemorySaver())
     with pytest.raises(KeyboardInterrupt):
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     assert deaths[0] in drive.invoke(app, None, CONFIG)["log"]
     assert DONE == ["buy a", "buy x", "mail x", "buy y", "mail y", "buy z", "mail z"]
     drive.call(app, "undo", CONFIG)
@@ -336,7 +335,7 @@ def test_a_timeline_shows_an_undo_and_knows_its_node():
         raise Undo("no")
 
     app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
-    app.invoke({"log": []}, CONFIG)
+    app.invoke(EMPTY, CONFIG)
     shown = timeline(app, CONFIG)
     assert "__undo__" in shown.rows and "another version" not in shown.draw_text()
 
@@ -346,7 +345,7 @@ def test_an_effect_in_a_graph_that_stores_nothing_and_starts_tasks_when_ready_is
     inner = chain_of(Log, x=buying("x")).compile(checkpointer=False, schedule="ready")
     app = chain_of(Log, a=buying("a"), inner=inner).compile(checkpointer=InMemorySaver())
     with pytest.raises(RuntimeError, match='checkpointer=False and schedule="ready"'):
-        drive.invoke(app, {"log": []}, CONFIG)
+        drive.invoke(app, EMPTY, CONFIG)
     assert DONE == ["buy a"]
-    drive.invoke(chain_of(Log, inner=inner).compile(), {"log": []})  # nothing is stored, so nothing starts over
+    drive.invoke(chain_of(Log, inner=inner).compile(), EMPTY)  # nothing is stored, so nothing starts over
     assert DONE == ["buy a", "buy x"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import ends_in, ready
 from typing_extensions import TypedDict
 
@@ -94,7 +94,7 @@ def test_ctrl_c_loses_nothing(durability, first, apart):
     runs = Counter()
 
     def node(name):
-        def run(state: State):
+        def run(state):
             runs[name] += 1
             return {"log": [name]}
 
@@ -114,7 +114,7 @@ def test_ctrl_c_loses_nothing(durability, first, apart):
             note_batches(batches)
             try:
                 with ctrl_c:
-                    app.invoke({"log": []}, CONFIG, durability=durability)
+                    app.invoke(EMPTY, CONFIG, durability=durability)
             except KeyboardInterrupt:
                 pass
             else:
@@ -125,7 +125,7 @@ def test_ctrl_c_loses_nothing(durability, first, apart):
             if found.next:
                 app.invoke(None, CONFIG)
             elif "log" not in found.values:
-                app.invoke({"log": []}, CONFIG)
+                app.invoke(EMPTY, CONFIG)
         ended = app.get_state(CONFIG)
         assert (sorted(ended.values["log"]), ended.next) == (["a", "b", "c", "d"], ()), f"after call {number}"
         assert not stored & (runs - begun).keys(), f"after call {number}"

@@ -98,7 +98,7 @@ def test_after_a_fork(drive, killed):
 
 
 def test_what_is_triggered_again_while_it_asks_starts_again_after_its_end(drive):
-    thread = drive.on(ready("S>u>x S>v u+v>x", nodes={"x": ask}))
+    thread = drive.on(ready("S>u>x S>v [u,v]>x", nodes={"x": ask}))
     with ends_in("u", "x", "v"):
         thread.invoke(EMPTY)
         assert thread.resume(1)["log"] == ["u", "v", "x=1@1"]
@@ -271,7 +271,7 @@ def test_an_edit_as_a_node_of_one_branch_leaves_the_others_unchanged(drive, by, 
             raise OSError("it is down")
         return {"log": ["video"]}
 
-    builder = build("S>fetch>parse S>video parse+video>report", nodes={"video": video})
+    builder = build("S>fetch>parse S>video [parse,video]>report", nodes={"video": video})
     thread = drive.on(ready(builder))
     with pytest.raises(OSError):
         thread.invoke(EMPTY, on_failure="finish", durability=durability)

@@ -146,7 +146,7 @@ def test_sends_that_wait_and_joins_keep_their_places(drive, saver):
     def split(state):
         return [Send("w", {"log": ["x"]}), Send("w", {"log": ["y"]})]
 
-    builder = build("S>a r:a=w w+long>d S>long", {"a": split}, {"a": posting("a", saver, "word"), "d": saw("d")})
+    builder = build("S>a r:a=w [w,long]>d S>long", {"a": split}, {"a": posting("a", saver, "word"), "d": saw("d")})
     builder.nodes.pop("w")
     builder.add_node("w", lambda state: {"log": [f"w{state['log'][0]}"]})
     app = ready(builder, saver=saver, inbox=True)

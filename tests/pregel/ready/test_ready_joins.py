@@ -88,11 +88,11 @@ def test_what_is_late_is_late_after_an_edit(drive):
 
 THREE = {"p": sends("w", 1, 2, 3)}
 GATHERED = {
-    "several tasks of a source": ("S>p S>db r:p=w w+db>d", THREE, ["p", "db", "d"], "p / db / w1 / w2 / w3 / d"),
-    "what leads to a source": ("S>p S>x>y>w S>db r:p=w w+db>d", {"p": sends("w", 1)}, ["p", "w1", "db", "d"], "p / w1 / db / x / y / w / d"),
-    "an edge beside the open join": ("S>p S>db>d r:p=w w+db>d", THREE, ["p", "w1", "db", "d"], "p / w1 / db / w2 / w3 / d"),
+    "several tasks of a source": ("S>p S>db r:p=w [w,db]>d", THREE, ["p", "db", "d"], "p / db / w1 / w2 / w3 / d"),
+    "what leads to a source": ("S>p S>x>y>w S>db r:p=w [w,db]>d", {"p": sends("w", 1)}, ["p", "w1", "db", "d"], "p / w1 / db / x / y / w / d"),
+    "an edge beside the open join": ("S>p S>db>d r:p=w [w,db]>d", THREE, ["p", "w1", "db", "d"], "p / w1 / db / w2 / w3 / d"),
     "what the sources lead back to is the next turn": (
-        "S>s r:s=a|b|E a>s b>s a+b>d", {"s": times(3, "a", "b", node="s")}, ["a", "b", "d", "s"],
+        "S>s r:s=a|b|E a>s b>s [a,b]>d", {"s": times(3, "a", "b", node="s")}, ["a", "b", "d", "s"],
         "s / a / b / d / s / a / b / d / s",
     ),
 }  # fmt: skip
@@ -115,7 +115,7 @@ def test_a_join_for_all_waits_for_a_source_that_asks(drive):
     def ask(state):
         return {"log": [interrupt("?") if state["n"] == 2 else "w"]}
 
-    thread = drive.on(ready("S>p S>db r:p=w w+db>d", THREE, {"w": ask}), CONFIG)
+    thread = drive.on(ready("S>p S>db r:p=w [w,db]>d", THREE, {"w": ask}), CONFIG)
     with ends_in("p", "db", "d"):
         thread.invoke(EMPTY)
         state = thread.state

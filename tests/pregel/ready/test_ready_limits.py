@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kit.graphs import CONFIG, Log
+from kit.graphs import CONFIG, EMPTY, Log
 from kit.ready_graphs import ready
 
 from stategraph import START, InMemorySaver, Limit, StateGraph, interrupt
@@ -46,7 +46,7 @@ def test_no_more_tasks_run_at_once_than_the_limit(drive, most, saved):
         return {"log": ["done"]}
 
     app = wide(Limit(most), awork if drive.is_async else work).compile(InMemorySaver() if saved else None, schedule="ready")
-    assert drive.invoke(app, {"log": []}, CONFIG)["log"] == ["done"] * 15 + ["end"]
+    assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["done"] * 15 + ["end"]
     assert max(seen) <= most
 
 
@@ -61,7 +61,7 @@ def test_a_question_and_a_failure_hold_no_place(drive):
     limit = Limit(1)
     thread = drive.on(ready(wide(limit, work, 3, 1), on_failure="finish"))
     with pytest.raises(ValueError, match="no"):
-        thread.invoke({"log": []})
+        thread.invoke(EMPTY)
     thread.invoke(None)
     answers = {each.id: "yes" for each in thread.state.interrupts}
     assert thread.resume(answers)["log"] == ["yes"] * 3 + ["end"]

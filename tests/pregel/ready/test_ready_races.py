@@ -58,7 +58,7 @@ def writer(name):
     return lambda state: {"log": [name]}
 
 
-def race(*names, node="run") -> list[Send]:
+def race(*names, node="run"):
     return [Send(node, {"name": name}, race="r") for name in names]
 
 

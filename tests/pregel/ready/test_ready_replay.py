@@ -105,7 +105,7 @@ def test_graphs_inside_have_their_orders(drive, outer):
 
 
 def test_a_question_is_asked_and_answered_where_it_was(drive):
-    app = ready("S>a>b>c S>d>e c+e>f", nodes={"a": ask})
+    app = ready("S>a>b>c S>d>e [c,e]>f", nodes={"a": ask})
     call(app, EMPTY, "d", "e")
     call(app, Command(resume="this"), "a")
     check(drive, app, "d", "e", "a", "b", "c", "f")

@@ -32,7 +32,7 @@ def chain_first():
 def app_of(drive, body, saver, schedule="ready", **policies):
     """`long` behind x, beside a > b > c, which end before it begins, and d behind both. `long` is made of `body`: see
     `node_of`."""
-    builder = build("S>a>b>c S>x>long c+long>d", nodes={"long": lambda state: {}})
+    builder = build("S>a>b>c S>x>long [c,long]>d", nodes={"long": lambda state: {}})
     del builder.nodes["long"]
     builder.add_node("long", node_of(drive, body), **policies)
     return builder.compile(saver, schedule=schedule)

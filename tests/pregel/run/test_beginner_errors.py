@@ -109,7 +109,7 @@ def test_a_router_without_a_return(drive):
 
 
 def test_a_function_in_place_of_the_name_of_its_node():
-    def write(state: State) -> State:
+    def write(state: State):
         return {}
 
     with pytest.raises(InvalidGraphError, match="did you mean 'write'"):
@@ -120,7 +120,7 @@ def test_a_context_that_was_not_given(drive):
     class User(TypedDict):
         name: str
 
-    def greet(state: State, runtime: Runtime[User]) -> State:
+    def greet(state: State, runtime: Runtime[User]):
         return {"n": len(runtime.context["name"])}
 
     app = one(greet, context_schema=User).compile()
@@ -131,7 +131,7 @@ def test_a_context_that_was_not_given(drive):
 
 
 def test_a_bare_except_around_a_question(drive):
-    def node(state: State) -> State:
+    def node(state: State):
         try:
             return {"n": interrupt("?")}
         except:  # noqa: E722 - the mistake
@@ -178,7 +178,7 @@ def test_a_graph_inside_that_was_not_compiled():
 
 
 def test_the_store_of_a_graph_without_one(drive):
-    def remember(state: State, runtime: Runtime) -> State:
+    def remember(state: State, runtime: Runtime):
         runtime.store.put(("notes",), "1", {})  # type: ignore[union-attr]
         return {}
 
@@ -196,7 +196,7 @@ def test_the_state_where_a_send_brings_something_else(drive):
 
 
 def test_a_cache_policy_in_a_graph_without_a_cache(drive):
-    def a(state: State) -> State:
+    def a(state: State):
         return {"n": 1}
 
     graph = StateGraph(State).add_node(a, cache_policy=CachePolicy()).add_edge(START, "a")
@@ -356,7 +356,7 @@ def test_an_integer_and_a_uuid_are_thread_ids(drive):
 @each_case("method, arguments", [("aonce", ("key", print)), ("asleep", (1,)), ("atransaction", ("key", print))])
 @each_schedule
 def test_an_effect_that_is_not_awaited_fails_the_node(drive, schedule, method, arguments):
-    def forget(state: State, runtime: Runtime) -> dict[str, Any]:
+    def forget(state: State, runtime: Runtime):
         getattr(runtime, method)(*arguments)
         return {"n": 1}
 
@@ -365,7 +365,7 @@ def test_an_effect_that_is_not_awaited_fails_the_node(drive, schedule, method, a
 
 
 def test_an_effect_that_is_awaited_does_not_fail_the_node():
-    async def do(state: State, runtime: Runtime) -> dict[str, Any]:
+    async def do(state: State, runtime: Runtime):
         await runtime.asleep(0)
         return {"n": await runtime.aonce("key", lambda: 7)}
 
@@ -552,7 +552,7 @@ async def cancel(work):
     return await task
 
 
-async def keep_cancellation(state: State) -> dict[str, Any]:
+async def keep_cancellation(state: State):
     WAITS[0]()
     try:
         await asyncio.Event().wait()
@@ -589,7 +589,7 @@ def test_a_node_that_catches_a_cancellation_does_not_keep_it_from_the_caller(
 
 
 def test_a_cancellation_that_the_node_takes_back_is_none():
-    async def limit(state: State) -> dict[str, Any]:
+    async def limit(state: State):
         try:
             async with asyncio.timeout(0):
                 await asyncio.Event().wait()

@@ -14,7 +14,6 @@ from kit.pausing_graphs import Ran, answer, asked, asks, fails, graph, says
 from kit.savers import local_saver
 
 from stategraph import (
-    START,
     CheckpointConflictError,
     Command,
     UnknownInterruptError,
@@ -41,7 +40,7 @@ class Body:
 
 
 def one(body, saver, **more):
-    return graph({"q": body, "z": says("z")}, (START, "q"), ("q", "z"), checkpointer=saver, **more)
+    return graph("S>q>z", q=body, checkpointer=saver, **more)
 
 
 def test_a_second_answer_is_refused_while_the_first_runs(drive, saver):
@@ -141,7 +140,7 @@ def run(id):
 
 def test_a_run_delivered_twice_is_applied_once(drive, saver):
     ran = Ran()
-    thread = drive.on(graph({"x": says("x", ran)}, (START, "x"), checkpointer=saver))
+    thread = drive.on(graph("S>x", x=says("x", ran), checkpointer=saver))
     first = thread.invoke({"log": ["a"]}, run("r1"))
     assert thread.invoke({"log": ["a"]}, run("r1")) == first
     thread.invoke({"log": ["b"]}, run("r2"))
@@ -167,7 +166,7 @@ def test_an_answer_delivered_twice_does_not_answer_the_next_question_of_its_node
 
 
 def test_an_answer_delivered_twice_does_not_answer_the_next_node(drive, saver):
-    app = graph({"a": asks("a"), "b": asks("b")}, (START, "a"), ("a", "b"), checkpointer=saver)
+    app = graph("S>a>b", a=asks("a"), b=asks("b"), checkpointer=saver)
     drive.invoke(app, EMPTY, run("r1"))
     paused = drive.invoke(app, Command(resume=1), run("r2"))
     assert drive.invoke(app, Command(resume=1), run("r2")) == paused
@@ -175,13 +174,13 @@ def test_an_answer_delivered_twice_does_not_answer_the_next_node(drive, saver):
 
 
 def test_an_update_delivered_twice_is_applied_once(drive, saver):
-    nodes = {"ask": asks("ask"), "x": fails("x", 1), "y": asks("y")}
-    thread = drive.on(graph(nodes, (START, "ask"), ("ask", "x"), ("x", "y"), checkpointer=saver))
+    nodes = {"ask": asks("ask"), "y": asks("y")}
+    thread = drive.on(graph("S>ask>x>y", **nodes, x=fails("x", 1), checkpointer=saver))
     thread.invoke(EMPTY)
     with pytest.raises(ValueError, match="x failed"):
         thread.resume(1)
     update = Command(update={"log": ["u"]})
-    nodes_that_fail = graph({**nodes, "x": fails("x", 1)}, (START, "ask"), ("ask", "x"), ("x", "y"), checkpointer=saver)
+    nodes_that_fail = graph("S>ask>x>y", **nodes, x=fails("x", 1), checkpointer=saver)
     with pytest.raises(ValueError, match="x failed"):
         drive.invoke(nodes_that_fail, update, run("r2"))
     for _ in range(3):  # no superstep of it is stored yet; one is; it is the newest again
@@ -192,11 +191,10 @@ def test_an_update_delivered_twice_is_applied_once(drive, saver):
 
 def test_an_update_delivered_again_after_an_edit_is_applied_once(drive, saver):
     """The run that brought it had stored no superstep when the thread was edited."""
-    nodes = {"x": says("x"), "y": fails("y", 1)}
-    app = graph(nodes, (START, "x"), ("x", "y"), checkpointer=saver)
+    app = graph("S>x>y", y=fails("y", 1), checkpointer=saver)
     with pytest.raises(ValueError, match="y failed"):
         drive.invoke(app, EMPTY, CONFIG)
-    thread = drive.on(graph({**nodes, "y": fails("y", 1)}, (START, "x"), ("x", "y"), checkpointer=saver))
+    thread = drive.on(graph("S>x>y", y=fails("y", 1), checkpointer=saver))
     update = Command(update={"log": ["u"]})
     with pytest.raises(ValueError, match="y failed"):
         thread.invoke(update, run("r2"))
@@ -228,8 +226,8 @@ def test_an_answer_of_a_failed_call_reaches_no_interrupt_of_a_nested_graph(drive
             raise ValueError("r failed")
         return {"log": [("r", interrupt("r?"))]}
 
-    inner = graph({"p": asks("p", count=2)}, (START, "p"), checkpointer=None)
-    thread = drive.on(graph({"nested": inner, "r": r}, (START, "nested"), (START, "r"), checkpointer=saver))
+    inner = graph("S>p", p=asks("p", count=2), checkpointer=None)
+    thread = drive.on(graph("S>nested S>r", nested=inner, r=r, checkpointer=saver))
     paused = thread.invoke(EMPTY)
     broken[0] = True
     with pytest.raises(ValueError, match="r failed"):

@@ -31,8 +31,8 @@ from stategraph.pregel import NodeBuilder, Pregel
 
 def chain(ran=None, **nodes):
     """START -> x -> n (asks) -> z; o and p stand aside."""
-    bodies = {"x": says("x", ran), "n": asks("n", ran), "z": says("z", ran), "o": says("o", ran), "p": says("p", ran)}
-    return graph({**bodies, **nodes}, (START, "x"), ("x", "n"), ("n", "z"), aside="op")
+    bodies = {name: says(name, ran) for name in "xzop"}
+    return graph("S>x>n>z x~o|p", **{"n": asks("n", ran), **bodies, **nodes})
 
 
 # The thread each command meets: what must be done before, and its log then.
@@ -75,7 +75,7 @@ def test_what_a_command_does(drive, before, command, log, following):
 
 
 def test_a_command_without_a_checkpointer_starts_with_it(drive):
-    app = graph({"x": says("x"), "o": says("o")}, (START, "x"), aside="o", checkpointer=None)
+    app = graph("S>x x~o", checkpointer=None)
     assert drive.invoke(app, Command(update={"log": ["u"]}, goto="o"))["log"] == ["u", "o"]
 
 
@@ -87,7 +87,7 @@ def test_the_resumed_node_sees_the_update_of_the_command(drive):
 
 
 def test_updates_to_a_thread_that_keeps_failing_accumulate(drive):
-    thread = drive.on(graph({"n": fails("n", 3)}, (START, "n")))
+    thread = drive.on(graph("S>n", n=fails("n", 3)))
     with pytest.raises(ValueError):
         thread.invoke({"log": [0]})
     for number in (1, 2):
@@ -196,7 +196,7 @@ def test_a_command_from_a_node_may_not_answer(drive):
 
     def app_of(resume):
         leads = Command(update={"log": ["n"]}, resume=resume, goto="z")
-        return graph({"n": lambda state: leads, "z": says("z")}, (START, "n"), aside="z")
+        return graph("S>n n~z", n=lambda state: leads)
 
     with pytest.raises(InvalidUpdateError, match="node 'n' returned a Command with resume=str: '?'"):
         drive.invoke(app_of("?"), {}, CONFIG)
@@ -207,8 +207,7 @@ def test_a_command_from_a_node_may_not_answer(drive):
 
 
 def two(second, saver, **nodes):
-    bodies = {"x": says("x"), second: asks(second), **nodes}
-    return graph(bodies, (START, "x"), ("x", second), checkpointer=saver)
+    return graph(f"S>x>{second}", **{second: asks(second), **nodes}, checkpointer=saver)
 
 
 @pytest.mark.parametrize("given", [None, Command(resume="A"), Command(goto="x"), Command(update={"a": 1})], ids=repr)
@@ -283,8 +282,7 @@ def test_a_finished_siblings_write_for_a_removed_node_is_named(drive):
     saver = InMemorySaver()
 
     def split(after):
-        nodes = {"p": says("p"), "q": asks("q"), after: says(after)}
-        return graph(nodes, (START, "p"), (START, "q"), ("p", after), checkpointer=saver)
+        return graph(f"S>p>{after} S>q", q=asks("q"), checkpointer=saver)
 
     drive.invoke(split("old"), {}, CONFIG)
     thread = drive.on(split("new"))

@@ -42,7 +42,7 @@ def app_of(*nodes, context_schema=None, **options):
     return graph.add_edge(START, "n0").compile(**options)
 
 
-def nothing(state: State):
+def nothing(state):
     """A node without an update."""
 
 
@@ -90,7 +90,7 @@ def test_without_any_config_a_node_finds_empty_ones(drive):
 
 
 def test_a_node_cannot_change_the_config_of_others(drive):
-    def spoil(state: State, config: RunnableConfig):
+    def spoil(state, config: RunnableConfig):
         config["tags"].append("spoiled")
         config["metadata"]["spoiled"] = True
         config["configurable"]["spoiled"] = True
@@ -225,7 +225,7 @@ def test_resume_of_an_empty_thread_names_the_thread(drive):
 def test_the_run_id_reaches_nodes(run_id, drive):
     seen = []
 
-    def node(state: State, runtime: Runtime[Any]):
+    def node(state, runtime: Runtime[Any]):
         assert runtime.execution_info is not None
         seen.append(runtime.execution_info.run_id)
 
@@ -250,7 +250,7 @@ class Model(BaseModel):
 def contextual(schema):
     seen = []
 
-    def node(state: State, runtime: Runtime[Any]):
+    def node(state, runtime: Runtime[Any]):
         seen.append(runtime.context)
 
     return app_of(node, context_schema=schema), seen
@@ -299,7 +299,7 @@ def test_the_same_things_can_be_had_by_function(drive):
     store = InMemoryStore()
     seen = []
 
-    def node(state: State, config: RunnableConfig, runtime: Runtime[Any], writer: StreamWriter):
+    def node(state, config: RunnableConfig, runtime: Runtime[Any], writer: StreamWriter):
         seen.append(get_config() == config)
         seen.append(get_runtime() is runtime)
         seen.append(get_store() is store is runtime.store)
@@ -374,7 +374,7 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(drive):
 
 
 def test_batch_can_return_exceptions_among_results(drive):
-    def divide(state: State):
+    def divide(state):
         return {"a": 6 // state["a"]}
 
     batch = partial(drive.call, app_of(divide), "batch", [{"a": 2}, {"a": 0}, {"a": 3}])

@@ -24,13 +24,13 @@ GIVEN = {"log": ["in"]}
 
 
 def build(saver, ran, schedule, *, asks=False, stops=False):
-    def node(state: Log):
+    def node(state):
         if asks:
             interrupt("?")
         ran.append("node")
         return {"log": ["node"]}
 
-    def last(state: Log):
+    def last(state):
         ran.append("last")
         return {"log": ["last"]}
 
@@ -142,7 +142,7 @@ def test_a_concurrent_delivery_is_refused_or_waits(drive, saver, durability, sch
     ran = []
     entered, release = threading.Event(), threading.Event()
 
-    def node(state: Log):
+    def node(state):
         ran.append("node")
         entered.set()
         assert release.wait(20)

@@ -13,7 +13,7 @@ EXIT = {"durability": "exit"}
 
 
 def inner(ran=None, **options):
-    return graph({"i1": says("i1", ran), "i2": says("i2", ran)}, (START, "i1"), ("i1", "i2"), **options)
+    return graph("S>i1>i2", i1=says("i1", ran), i2=says("i2", ran), **options)
 
 
 def namespaces(app):
@@ -27,12 +27,12 @@ def _ns(config):
 
 
 def as_node():
-    return graph({"sub": inner(checkpointer=None)}, (START, "sub"))
+    return graph("S>sub", sub=inner(checkpointer=None))
 
 
 def two_levels():
-    middle = graph({"inner": inner(checkpointer=None)}, (START, "inner"), checkpointer=None)
-    return graph({"sub": middle}, (START, "sub"))
+    middle = graph("S>inner", inner=inner(checkpointer=None), checkpointer=None)
+    return graph("S>sub", sub=middle)
 
 
 def called(state):
@@ -40,7 +40,7 @@ def called(state):
 
 
 def in_functions():
-    def sends(_) -> list[Send]:
+    def sends(_):
         return [Send("call", {}) for _ in range(3)]
 
     graph = StateGraph(State).add_node("call", called).add_conditional_edges(START, sends, ["call"])
@@ -70,14 +70,14 @@ def test_streams_show_just_what_is_stored(drive, durability, build, mode):
 
 
 def test_a_stream_that_pauses_shows_the_checkpoint_that_is_stored(drive):
-    thread = drive.on(graph({"a": says("a"), "b": asks("b")}, (START, "a"), ("a", "b")))
+    thread = drive.on(graph("S>a>b", b=asks("b")))
     [chunk] = thread.stream(EMPTY, stream_mode="checkpoints", **EXIT)
     assert (chunk["next"], chunk["values"]) == (["b"], {"log": ["a"]})
     assert chunk["config"] == thread.state.config
 
 
 def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored():
-    app = graph({"a": says("a"), "b": fails("b", 1)}, (START, "a"), ("a", "b"))
+    app = graph("S>a>b", b=fails("b", 1))
     shown = []
     with pytest.raises(ValueError, match="b failed"):
         for chunk in app.stream(EMPTY, CONFIG, stream_mode="checkpoints", **EXIT):
@@ -87,8 +87,8 @@ def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored():
 
 def test_a_nested_graph_that_paused_is_stored_and_resumes(drive):
     ran = Ran()
-    sub = graph({"s": says("s", ran), "i": asks("i", ran)}, (START, "s"), ("s", "i"), checkpointer=None)
-    thread = drive.on(graph({"sub": sub}, (START, "sub")))
+    sub = graph("S>s>i", s=says("s", ran), i=asks("i", ran), checkpointer=None)
+    thread = drive.on(graph("S>sub", sub=sub))
     assert asked(thread.invoke(EMPTY, **EXIT)) == ["i?"]
     assert namespaces(thread.app) == ["", "sub"]
     thread.resume("x", **EXIT)
@@ -97,12 +97,12 @@ def test_a_nested_graph_that_paused_is_stored_and_resumes(drive):
 
 def test_a_task_that_paused_finds_the_graphs_it_had_run_to_their_end(drive):
     ran = Ran()
-    first, second = inner(ran, checkpointer=None), graph({"q": asks("q")}, (START, "q"), checkpointer=None)
+    first, second = inner(ran, checkpointer=None), graph("S>q", q=asks("q"), checkpointer=None)
 
     def node(state):
         return {"log": [*first.invoke(EMPTY)["log"], *second.invoke(EMPTY)["log"]]}
 
-    thread = drive.on(graph({"call": node}, (START, "call")))
+    thread = drive.on(graph("S>call", call=node))
     assert asked(thread.invoke(EMPTY, **EXIT)) == ["q?"]
     assert thread.resume(1, **EXIT)["log"] == ["i1", "i2", ("q", 1)]
     assert ran.take() == ["i1", "i2"]
@@ -124,7 +124,7 @@ def fails_after(child):
 
 def test_a_task_that_failed_finds_the_graphs_it_had_run_to_their_end(drive):
     ran = Ran()
-    thread = drive.on(graph({"call": fails_after(inner(ran, checkpointer=None))}, (START, "call")))
+    thread = drive.on(graph("S>call", call=fails_after(inner(ran, checkpointer=None))))
     with pytest.raises(ValueError, match="later"):
         thread.invoke(EMPTY, **EXIT)
     assert thread.invoke(None, **EXIT)["log"] == ["i1", "i2"]
@@ -141,7 +141,7 @@ def test_a_retried_task_finds_the_graphs_it_had_run_to_their_end(drive):
 
 
 def test_a_history_inside_is_kept_for_the_next_call(drive):
-    app = graph({"sub": inner(checkpointer=True)}, (START, "sub"))
+    app = graph("S>sub", sub=inner(checkpointer=True))
     drive.invoke(app, EMPTY, CONFIG, **EXIT)
     assert namespaces(app) == ["", "sub"]
     drive.invoke(app, EMPTY, CONFIG, **EXIT)

@@ -47,7 +47,7 @@ def explain(thread, config=None):
 
 
 def chain(**compiled):
-    return graph({n: says(n) for n in "xyz"}, (START, "x"), ("x", "y"), ("y", "z"), **compiled)
+    return graph("S>x>y>z", **compiled)
 
 
 def states(found):
@@ -70,10 +70,7 @@ def test_every_visible_node_gets_a_status_and_a_sentence(drive):
 
 
 def test_a_partly_filled_join_names_missing_sources(drive):
-    builder = StateGraph(State)
-    for name in ("a1", "b", "c", "end"):
-        builder.add_node(name, says(name))
-    builder.add_edge(START, "a1").add_conditional_edges("a1", lambda s: "b", ["b", "c"]).add_edge(["b", "c"], "end")
+    builder = graph_of(State, "S>a1 [b,c]>end").add_conditional_edges("a1", lambda s: "b", ["b", "c"])
     with pytest.warns(GraphWarning, match="never runs"):
         thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
     thread.invoke({})
@@ -83,11 +80,7 @@ def test_a_partly_filled_join_names_missing_sources(drive):
 
 
 def test_a_join_without_finished_sources_is_idle(drive):
-    builder = StateGraph(State)
-    for name in ("a1", "b", "end"):
-        builder.add_node(name, says(name))
-    builder.add_edge(START, "a1").add_edge(START, "b").add_edge(["a1", "b"], "end")
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), interrupt_before=["a1"]))
+    thread = drive.on(graph("S>a1 S>b [a1,b]>end", interrupt_before=["a1"]))
     thread.invoke({})
     status = explain(thread)["end"]
     assert (status.state, status.missing) == ("idle", ("a1", "b")) and "no predecessor has finished yet" in status.why
@@ -96,11 +89,7 @@ def test_a_join_without_finished_sources_is_idle(drive):
 @each_schedule
 @pytest.mark.parametrize("wait", ["all", "any", 2, "reachable"])
 def test_a_node_behind_a_join_that_has_run_is_explained(drive, wait, schedule):
-    builder = StateGraph(State)
-    for name in ("a1", "b", "end"):
-        builder.add_node(name, says(name))
-    builder.add_edge(START, "a1").add_edge(START, "b").add_edge(["a1", "b"], "end", wait=wait)
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), schedule=schedule))
+    thread = drive.on(graph(f"S>a1 S>b [a1,b]{wait}>end", schedule=schedule))
     thread.invoke({})
     status = explain(thread)["end"]
     [join] = thread.app.program.joins
@@ -108,7 +97,7 @@ def test_a_node_behind_a_join_that_has_run_is_explained(drive, wait, schedule):
 
 
 def test_an_interrupted_and_a_finished_sibling_are_distinguished(drive):
-    thread = drive.on(graph({"ok": says("ok"), "q": asks("q")}, (START, "ok"), (START, "q")))
+    thread = drive.on(graph("S>ok S>q", q=asks("q")))
     thread.invoke({})
     found = explain(thread)
     assert found["q"] == ("next", "it is paused: it asked 'q?' and waits for the answer", ())
@@ -116,7 +105,7 @@ def test_an_interrupted_and_a_finished_sibling_are_distinguished(drive):
 
 
 def test_a_failed_node_shows_its_error(drive):
-    thread = drive.on(graph({"bad": fails("bad", 1)}, (START, "bad")))
+    thread = drive.on(graph("S>bad", bad=fails("bad", 1)))
     with pytest.raises(ValueError):
         thread.invoke({})
     status = explain(thread)["bad"]
@@ -124,28 +113,19 @@ def test_a_failed_node_shows_its_error(drive):
 
 
 def test_a_deferred_node_says_that_it_waits_for_the_end(drive):
-    builder = graph_of(State, "S>a1>b S>late", a1=says("a1"), b=says("b"))
-    builder.add_node("late", says("late"), defer=True)
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), interrupt_before=["b"]))
+    thread = drive.on(graph("S>a1>b S>late defer:late", interrupt_before=["b"]))
     thread.invoke({})
     assert states(explain(thread)) == {"a1": "idle", "b": "next", "late": "waiting"}
 
 
 def test_a_deferred_join_that_is_complete_waits_for_the_end(drive):
-    builder = StateGraph(State)
-    for name in ("p", "q", "r1", "r2"):
-        builder.add_node(name, says(name))
-    builder.add_node("late", says("late"), defer=True).add_edge(["p", "q"], "late")
-    builder.add_edge(START, "p").add_edge(START, "q").add_edge(START, "r1").add_edge("r1", "r2")
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), interrupt_before=["r2"]))
+    thread = drive.on(graph("S>p S>q S>r1>r2 [p,q]>late defer:late", interrupt_before=["r2"]))
     thread.invoke({})
     assert explain(thread)["late"] == ("waiting", "nothing has triggered it yet; the join 'join:p+q:late' is complete and waits until nothing else can run", ())
 
 
 def test_a_deferred_node_that_has_run_waits_no_more(drive):
-    builder = graph_of(State, "S>a1 S>late", a1=says("a1"))
-    builder.add_node("late", says("late"), defer=True)
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(graph("S>a1 S>late defer:late"))
     thread.invoke({})
     assert explain(thread)["late"] == ("idle", "nothing triggers it now", ())
 
@@ -188,8 +168,8 @@ def test_an_error_handler_is_explained_as_having_no_trigger(drive):
 
 
 def test_an_old_checkpoint_and_a_nested_graph_are_explained_too(drive):
-    child = graph({"s": says("s"), "i": asks("i")}, (START, "s"), ("s", "i"), checkpointer=None)
-    thread = drive.on(graph({"sub": child}, (START, "sub")))
+    child = graph("S>s>i", i=asks("i"), checkpointer=None)
+    thread = drive.on(graph("S>sub", sub=child))
     thread.invoke({})
     nested = thread.state.tasks[0].state
     assert states(explain(thread, nested)) == {"s": "idle", "i": "next"}

@@ -34,7 +34,7 @@ class Keys:
         return builder
 
     def note(self, name):
-        def run(state: Log, runtime: Runtime):
+        def run(state, runtime: Runtime):
             self.began.set()
             self.seen.setdefault(name, set()).add(runtime.idempotency_key)
             return {"log": [name]}

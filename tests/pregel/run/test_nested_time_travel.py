@@ -40,7 +40,7 @@ def test_every_checkpoint_of_three_graphs(drive, mid, inmost):
 
 def two_questions(ran: Ran, checkpointer=None):
     nodes = {"s": says("s", ran), "i": asks("i", ran, 2), "t": says("t", ran)}
-    return graph(nodes, (START, "s"), ("s", "i"), ("i", "t"), checkpointer=checkpointer)
+    return graph("S>s>i>t", **nodes, checkpointer=checkpointer)
 
 
 def nested(drive, app, following):
@@ -58,7 +58,7 @@ def nested(drive, app, following):
 
 def test_of_several_sends_the_one_that_contains_the_checkpoint_resumes(drive):
     ran = Ran()
-    child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=None)
+    child = graph("S>s>t", s=says("s", ran), t=says("t", ran), checkpointer=None)
     builder = StateGraph(State).add_node("sub", child)
     builder.add_conditional_edges(START, lambda state: [Send("sub", {"log": [n]}) for n in range(3)], ["sub"])
     app = builder.compile(checkpointer=InMemorySaver())
@@ -73,7 +73,7 @@ def test_of_several_sends_the_one_that_contains_the_checkpoint_resumes(drive):
 def test_a_graph_that_the_same_node_ran_before_is_not_run_again(drive, checkpointer):
     ran = Ran()
     first, second = two_questions(ran, checkpointer), two_questions(ran, checkpointer)
-    thread = drive.on(graph({"n": lambda state: {"log": first.invoke({})["log"] + second.invoke({})["log"]}}, (START, "n")))
+    thread = drive.on(graph("S>n", n=lambda state: {"log": first.invoke({})["log"] + second.invoke({})["log"]}))
     thread.invoke({})
     for answer in "abcd":
         found = thread.resume(answer)
@@ -92,7 +92,7 @@ def nested_of_second(drive, app, checkpointer):
 @pytest.mark.parametrize("checkpointer", [None, True])
 def test_an_iteration_of_a_loop_resumes_from_the_state_of_the_one_before(drive, checkpointer):
     ran = Ran()
-    child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=checkpointer)
+    child = graph("S>s>t", s=says("s", ran), t=says("t", ran), checkpointer=checkpointer)
 
     def holder(state):
         return {"log": [tuple(child.invoke({})["log"])]}
@@ -118,9 +118,9 @@ saver = local_saver
 
 def remembers(saver, schedule):
     """A node that shows what its graph remembers; that asks in between."""
-    child = graph({"p": says("p"), "i": asks("i")}, (START, "p"), ("p", "i"), checkpointer=True, schedule=schedule)
-    nodes = {"m": lambda state: {"log": [[each[-1] for each in child.invoke({})["log"]]]}, "b": asks("b")}
-    return graph(nodes, (START, "m"), (START, "b"), checkpointer=saver, schedule=schedule)
+    child = graph("S>p>i", i=asks("i"), checkpointer=True, schedule=schedule)
+    bodies = {"m": lambda state: {"log": [[each[-1] for each in child.invoke({})["log"]]]}, "b": asks("b")}
+    return graph("S>m S>b", **bodies, checkpointer=saver, schedule=schedule)
 
 
 def answer_m(drive, app, answer):
@@ -162,9 +162,9 @@ def test_a_memory_is_kept_where_no_task_runs_again(drive, saver, schedule):
 @each_schedule
 def test_an_answer_for_a_graph_inside_reaches_no_other_node_that_asks(drive, schedule, checkpointer):
     """The graph starts over on the branch, and comes to its question after its sibling."""
-    child = graph({"t": says("t"), "i": asks("i")}, (START, "t"), ("t", "i"), checkpointer=checkpointer)
-    nodes = {"n": lambda state: {"log": child.invoke({})["log"][-1:]}, "a": asks("a")}
-    thread = drive.on(graph(nodes, (START, "n"), (START, "a"), schedule=schedule))
+    child = graph("S>t>i", i=asks("i"), checkpointer=checkpointer)
+    bodies = {"n": lambda state: {"log": child.invoke({})["log"][-1:]}, "a": asks("a")}
+    thread = drive.on(graph("S>n S>a", **bodies, schedule=schedule))
     thread.invoke({})
     asked = thread.state
     thread.invoke(None, asked.config)  # it is not the head any more
@@ -177,7 +177,7 @@ def test_an_answer_for_a_graph_inside_reaches_no_other_node_that_asks(drive, sch
 
 def test_an_answer_by_id_for_a_graph_inside_reaches_no_earlier_question_of_it(drive):
     """The graph starts over on the branch, and asks its first question again."""
-    thread = drive.on(graph({"n": two_questions(Ran())}, (START, "n")))
+    thread = drive.on(graph("S>n", n=two_questions(Ran())))
     thread.invoke({})
     thread.resume("first")
     asked = thread.state
@@ -192,7 +192,7 @@ def test_an_answer_by_id_for_a_graph_inside_reaches_no_earlier_question_of_it(dr
 @pytest.mark.parametrize("checkpointer", [None, True])
 def test_an_answer_inside_reaches_the_question_shown_there_and_earlier_ones_stay(drive, checkpointer, by_id):
     ran = Ran()
-    thread = drive.on(graph({"sub": two_questions(ran, checkpointer)}, (START, "sub")))
+    thread = drive.on(graph("S>sub", sub=two_questions(ran, checkpointer)))
     thread.invoke({})
     thread.resume("A")
     shown = thread.get_state(subgraphs=True).tasks[0].state
@@ -210,8 +210,8 @@ def test_an_answer_inside_reaches_the_question_shown_there_and_earlier_ones_stay
 @pytest.mark.parametrize("checkpointer", [None, True])
 def test_a_fork_that_crashed_before_entering_the_nested_graph_enters_it_on_resume(drive, checkpointer, monkeypatch):
     ran = Ran()
-    child = graph({"s": says("s", ran), "t": says("t", ran)}, (START, "s"), ("s", "t"), checkpointer=checkpointer)
-    thread = drive.on(graph({"sub": child}, (START, "sub")))
+    child = graph("S>s>t", s=says("s", ran), t=says("t", ran), checkpointer=checkpointer)
+    thread = drive.on(graph("S>sub", sub=child))
     whole = thread.invoke({})
     (found, *_) = nested(drive, thread.app, "t")
     ran.clear()
@@ -230,7 +230,7 @@ def lost(run):
 def test_an_edit_inside_is_found_on_resume_or_by_its_config(drive, checkpointer):
     for by_config in (False, True):
         ran = Ran()
-        thread = drive.on(graph({"sub": two_questions(ran, checkpointer)}, (START, "sub")))
+        thread = drive.on(graph("S>sub", sub=two_questions(ran, checkpointer)))
         thread.invoke({})
         inside = thread.state.tasks[0].state
         made = drive.update_state(thread.app, inside, {"log": ["edited"]}, as_node="i")
@@ -342,12 +342,12 @@ def test_a_thread_goes_on_whose_edited_checkpoint_is_pruned(drive, kept):
 
 def two_turns(drive, ran: Ran, *answers):
     """q asks, then n runs a graph with a history of its own that asks; so many answers are given."""
-    child = graph({"s": says("s", ran), "i": asks("i", ran)}, (START, "s"), ("s", "i"), checkpointer=True)
+    child = graph("S>s>i", s=says("s", ran), i=asks("i", ran), checkpointer=True)
 
     def holder(state):
         return {"log": [tuple(child.invoke({})["log"])]}
 
-    thread = drive.on(graph({"q": asks("q", ran), "n": holder}, (START, "q"), ("q", "n")))
+    thread = drive.on(graph("S>q>n", q=asks("q", ran), n=holder))
     for number, given in enumerate(answers):
         if number % 2 == 0:
             thread.invoke({})

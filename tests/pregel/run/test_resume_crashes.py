@@ -8,7 +8,7 @@ import pytest
 from kit.graphs import CONFIG
 from kit.pausing_graphs import Ran, graph
 
-from stategraph import START, Command, UnknownInterruptError, interrupt
+from stategraph import Command, UnknownInterruptError, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 
@@ -53,7 +53,7 @@ class Thread:
         return kind.from_conn_string(str(self.path), synchronous="off")
 
     def _graph(self, saver):
-        return graph(self.nodes, *((START, name) for name in self.nodes), checkpointer=saver)
+        return graph(" ".join(f"S>{name}" for name in self.nodes), **self.nodes, checkpointer=saver)
 
     def dies(self, dies_at, *, stores_first):
         """A process answers all that is open, and dies."""

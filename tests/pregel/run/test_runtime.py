@@ -203,7 +203,7 @@ def test_in_routers_and_tasks(drive):
 def test_parallel_nodes_hold_their_own(drive):
     barrier = threading.Barrier(2, timeout=WAIT)
 
-    def node(state) -> State:
+    def node(state):
         barrier.wait()
         return {"log": [held()[0]]}
 
@@ -268,7 +268,7 @@ def test_a_context_of_its_own_wins_even_if_falsy(drive, own):
 
 
 def test_nodes_share_the_store_over_threads_of_the_graph(drive):
-    def remember(state, store) -> State:
+    def remember(state, store):
         known = store.get(("facts",), "n")
         store.put(("facts",), "n", {"value": state["n"]})
         return {"log": [known.value["value"] if known else None]}
@@ -279,7 +279,7 @@ def test_nodes_share_the_store_over_threads_of_the_graph(drive):
 
 
 def test_async_nodes_use_its_async_face():
-    async def remember(state, *, store) -> State:
+    async def remember(state, *, store):
         await store.aput(("facts",), "n", {"value": state["n"]})
         return {"log": [item.value["value"] for item in await store.asearch(("facts",))]}
 
@@ -423,7 +423,7 @@ def test_counted_keys_are_not_state(drive):
 def test_sends_and_routers_see_them(drive):
     found = []
 
-    def route(state: Counted) -> list[Send]:
+    def route(state: Counted):
         found.append(state["left"])
         return [Send("work", 1)]
 
@@ -441,7 +441,7 @@ def say(what):
 
 
 def draining(what: str, log: list[str]):
-    def node(state, runtime: Runtime) -> State:
+    def node(state, runtime: Runtime):
         log.append(what)
         assert runtime.control is not None
         runtime.control.request_drain("shift is over")
@@ -522,15 +522,15 @@ def test_siblings_of_a_drained_graph_run_to_their_end(drive):
         assert runtime.control is not None
         runtime.control.request_drain()
 
-    def two(state) -> State:
+    def two(state):
         return {"log": ["two"]}
 
-    async def aslow(state) -> State:
+    async def aslow(state):
         for _ in range(20):
             await asyncio.sleep(0)
         return slow(state)
 
-    def slow(state) -> State:
+    def slow(state):
         log.append("slow")
         return {"log": ["slow"]}
 
@@ -578,7 +578,7 @@ def test_a_control_is_a_run_control(drive):
 
 
 def keyed(fails, keys, **policies):
-    def node(state, runtime: Runtime) -> State:
+    def node(state, runtime: Runtime):
         keys.append(runtime.idempotency_key)
         if fails:
             raise fails.pop()
@@ -597,7 +597,7 @@ def test_the_same_for_every_attempt(drive):
 def test_the_same_for_a_resume_after_a_question(drive):
     keys = []
 
-    def ask(state, runtime: Runtime) -> State:
+    def ask(state, runtime: Runtime):
         keys.append(runtime.idempotency_key)
         return {"log": [interrupt("?")]}
 
@@ -662,7 +662,7 @@ def test_of_two_runs_of_a_thread_one_wins():
     """The other is told."""
     both = threading.Barrier(2, timeout=WAIT)
 
-    def node(state) -> State:
+    def node(state):
         both.wait()
         return {"log": [state["n"]]}
 

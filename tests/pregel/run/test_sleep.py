@@ -62,7 +62,7 @@ def after(seconds):
 def sleeper(drive, body):
     """A node. `body` is a generator that yields how long to sleep, as positional and keyword arguments."""
 
-    def node(state: Log, runtime: Runtime):
+    def node(state, runtime: Runtime):
         steps = body(state)
         try:
             while True:
@@ -71,7 +71,7 @@ def sleeper(drive, body):
         except StopIteration as end:
             return end.value
 
-    async def anode(state: Log, runtime: Runtime):
+    async def anode(state, runtime: Runtime):
         steps = body(state)
         try:
             while True:
@@ -90,7 +90,7 @@ def span(*args, **kwargs):
 def an_hour(drive, ran):
     """A node that notes each of its runs, and sleeps an hour."""
 
-    def body(state: Log):
+    def body(state):
         ran.append("sleeper")
         yield span(HOUR)
         return {"log": ["woke"]}
@@ -136,7 +136,7 @@ def test_a_long_sleep_pauses_until_its_time(drive, saver, clock, durability):
 
 
 def test_until_names_the_time(drive, saver, clock):
-    def body(state: Log):
+    def body(state):
         yield span(until=after(HOUR).astimezone(None))
         return {"log": ["woke"]}
 
@@ -150,7 +150,7 @@ def test_of_several_sleeping_tasks_only_those_that_are_due_run(drive, saver, clo
     ran = []
 
     def one(name, hours):
-        def body(state: Log):
+        def body(state):
             ran.append(name)
             yield span(timedelta(hours=hours))
             return {"log": [name]}
@@ -172,7 +172,7 @@ def test_of_several_sleeping_tasks_only_those_that_are_due_run(drive, saver, clo
 def test_one_sleep_after_the_other_each_is_slept_once(drive, saver, clock):
     done = []
 
-    def body(state: Log):
+    def body(state):
         for number in range(3):
             yield span(HOUR)
             if number not in done:
@@ -193,7 +193,7 @@ def test_keys_identify_sleeps_reached_in_another_order(drive, saver, clock):
     order = ["a", "b"]
     hours = {"a": 1, "b": 5}
 
-    def body(state: Log):
+    def body(state):
         for key in [*order]:
             yield span(HOUR * hours[key], key=key)
         return {"log": ["woke"]}
@@ -211,7 +211,7 @@ def test_keys_identify_sleeps_reached_in_another_order(drive, saver, clock):
 def test_a_retry_finds_the_time(drive, saver, clock):
     fails = [True]
 
-    def body(state: Log):
+    def body(state):
         yield span(HOUR)
         if fails:
             fails.clear()
@@ -228,7 +228,7 @@ def test_a_retry_finds_the_time(drive, saver, clock):
 def test_a_failure_behind_it_leaves_no_time(drive, saver, clock):
     fails = [True]
 
-    def body(state: Log):
+    def body(state):
         yield span(HOUR)
         if fails:
             raise ConnectionError
@@ -317,7 +317,7 @@ def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(drive,
 def test_an_interrupt_and_a_sleep_of_siblings_are_waited_for_independently(drive, saver, clock):
     ran = []
 
-    def ask(state: Log):
+    def ask(state):
         ran.append("ask")
         return {"log": [interrupt("content?")]}
 
@@ -352,7 +352,7 @@ def test_an_answer_is_for_questions_only(drive, saver, clock):
 
 
 def test_a_question_behind_a_sleep(drive, saver, clock):
-    def body(state: Log):
+    def body(state):
         yield span(HOUR)
         answer = interrupt("content?")
         yield span(HOUR)
@@ -373,7 +373,7 @@ def test_a_question_behind_a_sleep(drive, saver, clock):
 
 
 async def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_again(saver, clock):
-    async def both(state: Log, runtime: Runtime):
+    async def both(state, runtime: Runtime):
         async def ask():
             return interrupt("content?", key="content")
 
@@ -536,7 +536,7 @@ def test_on_an_executor_in_another_process_it_is_refused(clock):
         app.invoke({}, CONFIG)
 
 
-def nap_elsewhere(state: Log, runtime: Runtime):
+def nap_elsewhere(state, runtime: Runtime):
     """At the top of a module, so that workers find it by name."""
     runtime.sleep(1)
 
@@ -569,7 +569,7 @@ def waited(clock, monkeypatch):
 def test_a_short_sleep_waits_in_place(drive, saver, waited):
     ran = []
 
-    def body(state: Log):
+    def body(state):
         ran.append("sleeper")
         yield span(2)
         yield span(60, durable_after=timedelta(minutes=1))
@@ -606,7 +606,7 @@ def test_a_resumed_run_sleeps_the_rest_of_a_short_sleep(drive, saver, waited):
         if seconds:  # not where somebody gives way
             killed(seconds)
 
-    def body(state: Log):
+    def body(state):
         yield span(5)
         return {"log": ["woke"]}
 
@@ -633,7 +633,7 @@ def test_a_drain_ends_a_sleep_in_place(drive, saver, waited):
         if seconds:
             asked(seconds)
 
-    def body(state: Log):
+    def body(state):
         yield span(9)
         return {"log": ["woke"]}
 
@@ -648,7 +648,7 @@ def test_a_drain_ends_a_sleep_in_place(drive, saver, waited):
 
 
 def test_the_deadline_of_the_run_ends_it(drive, saver, waited):
-    def body(state: Log):
+    def body(state):
         yield span(9)
         return {"log": ["woke"]}
 
@@ -662,7 +662,7 @@ def test_the_deadline_of_the_run_ends_it(drive, saver, waited):
 def test_a_timeout_of_the_node_ends_it_and_the_next_attempt_sleeps_the_rest(drive, saver):
     """In real time: a thread is given up while it sleeps, and ends by itself."""
 
-    def body(state: Log):
+    def body(state):
         yield span(0.6)
         return {"log": ["woke"]}
 
@@ -705,7 +705,7 @@ async def test_a_cancelled_run_does_not_sleep_on(saver):
     ],
 )
 def test_what_it_is_given_is_checked(drive, clock, asked, error, text):
-    def body(state: Log):
+    def body(state):
         yield asked
 
     with pytest.raises(error, match=text):
@@ -713,7 +713,7 @@ def test_what_it_is_given_is_checked(drive, clock, asked, error, text):
 
 
 def test_one_key_twice_in_an_attempt_is_refused(drive, clock):
-    def body(state: Log):
+    def body(state):
         yield span(0, key="a")
         yield span(0, key="a")
 
@@ -722,7 +722,7 @@ def test_one_key_twice_in_an_attempt_is_refused(drive, clock):
 
 
 def test_no_sleep_inside_of_an_effect(clock):
-    def node(state: Log, runtime: Runtime):
+    def node(state, runtime: Runtime):
         runtime.once("pay", runtime.sleep, 1)
 
     with pytest.raises(
@@ -732,7 +732,7 @@ def test_no_sleep_inside_of_an_effect(clock):
 
 
 def test_sleep_in_a_coroutine_says_what_to_await(clock):
-    async def node(state: Log, runtime: Runtime):
+    async def node(state, runtime: Runtime):
         runtime.sleep(HOUR)
 
     with pytest.raises(RuntimeError, match="await runtime.asleep"):
@@ -741,7 +741,7 @@ def test_sleep_in_a_coroutine_says_what_to_await(clock):
 
 @pytest.mark.parametrize("saver", [None, InMemorySaver()], ids=["unsaved", "saved"])
 async def test_a_sync_run_sleeps_where_an_event_loop_runs_as_in_a_notebook(saver):
-    def node(state: Log, runtime: Runtime):
+    def node(state, runtime: Runtime):
         runtime.sleep(60)
         return {"log": ["woke"]}
 

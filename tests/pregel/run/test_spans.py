@@ -6,12 +6,10 @@ from itertools import pairwise
 import pytest
 from kit.drive import each_schedule
 from kit.graphs import CONFIG, EMPTY
-from kit.pausing_graphs import asks, fails, graph, says
+from kit.pausing_graphs import asks, fails, graph
 
 import stategraph
 from stategraph import START, InMemorySaver, RetryPolicy, StateGraph
-
-CHAIN = ((START, "x"), ("x", "y"))
 
 
 def spans(drive, app):
@@ -26,7 +24,7 @@ def spans(drive, app):
 
 
 def test_every_finished_task_has_one_span(drive):
-    app = graph({n: says(n) for n in "xy"}, *CHAIN)
+    app = graph("S>x>y")
     drive.invoke(app, EMPTY, CONFIG)
     assert spans(drive, app) == {"__start__": 1, "x": 1, "y": 1}
 
@@ -42,7 +40,7 @@ def test_each_attempt_has_a_span_and_spans_do_not_overlap(drive):
 
 
 def test_a_paused_task_has_a_span_for_before_and_after_the_answer(drive):
-    app = graph({"x": asks("x"), "y": says("y")}, *CHAIN)
+    app = graph("S>x>y", x=asks("x"))
     thread = drive.on(app)
     thread.invoke(EMPTY)
     assert spans(drive, app)["x"] == 1
@@ -51,7 +49,7 @@ def test_a_paused_task_has_a_span_for_before_and_after_the_answer(drive):
 
 
 def test_a_failed_task_has_its_span(drive):
-    app = graph({"x": fails("x", 1), "y": says("y")}, *CHAIN)
+    app = graph("S>x>y", x=fails("x", 1))
     try:
         drive.invoke(app, EMPTY, CONFIG)
     except Exception:

@@ -32,11 +32,11 @@ from stategraph import (
 def inner(ran=None, checkpointer=None, **nodes):
     """s, then i asks."""
     bodies = {"s": says("s", ran), "i": asks("i", ran), **nodes}
-    return graph(bodies, (START, "s"), ("s", "i"), checkpointer=checkpointer)
+    return graph("S>s>i", **bodies, checkpointer=checkpointer)
 
 
 def plain(ran=None, checkpointer=None):
-    return graph({"s": says("s", ran)}, (START, "s"), checkpointer=checkpointer)
+    return graph("S>s", s=says("s", ran), checkpointer=checkpointer)
 
 
 def calls(child, ran=None, times=1):
@@ -61,7 +61,7 @@ def namespaces(chunks):
 
 def test_a_graph_as_a_node_takes_the_shared_keys_and_writes_its_whole_output(drive):
     """A reducer of the parent folds what the child returns, all of it."""
-    app = graph({"before": says("before"), "sub": plain()}, (START, "before"), ("before", "sub"))
+    app = graph("S>before>sub", sub=plain())
     assert drive.invoke(app, {"log": ["in"]}, CONFIG)["log"] == ["in", "before", "in", "before", "s"]
 
 
@@ -72,7 +72,7 @@ def test_a_graph_that_shares_no_key_sees_nothing_and_changes_nothing(drive):
 
     seen = []
     child = chain_of(Other, s=lambda state: seen.append(dict(state)) or {"b": [1]}).compile()
-    app = graph({"sub": child, "z": says("z")}, (START, "sub"), ("sub", "z"))
+    app = graph("S>sub>z", sub=child)
     assert drive.invoke(app, {"a": 1}, CONFIG) == {"a": 1, "log": ["z"]} and seen == [{}]
 
 
@@ -81,20 +81,20 @@ def test_a_function_may_change_what_goes_in_and_out(drive):
         n: Annotated[int, operator.add]
 
     child = chain_of(Other, s=lambda s: {"n": 5}).compile()
-    app = graph({"sub": lambda state: {"a": child.invoke({"n": state["a"]})["n"]}}, (START, "sub"))
+    app = graph("S>sub", sub=lambda state: {"a": child.invoke({"n": state["a"]})["n"]})
     assert drive.invoke(app, {"a": 2}, CONFIG)["a"] == 7
 
 
 def test_the_childs_own_checkpointer_argument_is_not_needed_to_stream(drive):
     """Without a saver anywhere, inner events come through and namespaces are as ever."""
-    app = graph({"sub": plain()}, (START, "sub"), checkpointer=None)
+    app = graph("S>sub", sub=plain(), checkpointer=None)
     chunks = drive.stream(app, {}, subgraphs=True)
     assert [(len(ns), data) for ns, data in chunks] == [(1, {"s": {"log": ["s"]}}), (0, {"sub": {"log": ["s"]}})]
     assert namespaces(chunks) == ["sub"]
 
 
 def test_without_subgraphs_inner_steps_are_not_shown(drive):
-    app = graph({"sub": plain()}, (START, "sub"))
+    app = graph("S>sub", sub=plain())
     assert drive.stream(app, {}, CONFIG) == [{"sub": {"log": ["s"]}}]
 
 
@@ -102,15 +102,15 @@ def test_without_subgraphs_inner_steps_are_not_shown(drive):
 
 
 def test_different_graphs_in_one_task_share_the_numbers(drive):
-    one, two = plain(), graph({"t": says("t")}, (START, "t"), checkpointer=None)
-    app = graph({"n": lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}}, (START, "n"))
+    one, two = plain(), graph("S>t", checkpointer=None)
+    app = graph("S>n", n=lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]})
     assert namespaces(drive.stream(app, {}, CONFIG, subgraphs=True)) == ["n", "n:1"]
 
 
 def test_graphs_three_deep_join_their_namespaces(drive):
     saver = InMemorySaver()
-    middle = graph({"m": plain()}, (START, "m"), checkpointer=None)
-    app = graph({"top": middle}, (START, "top"), checkpointer=saver)
+    middle = graph("S>m", m=plain(), checkpointer=None)
+    app = graph("S>top", top=middle, checkpointer=saver)
     assert namespaces(drive.stream(app, {}, CONFIG, subgraphs=True)) == ["top:m", "top"]
     known = {found.config["configurable"]["checkpoint_ns"] for found in saver.list(CONFIG)}
     deepest = max(known, key=len)
@@ -128,7 +128,7 @@ def test_each_loop_iteration_and_each_send_starts_the_graph_from_scratch(drive):
 
 def test_parents_are_kept_with_every_nested_checkpoint(drive):
     saver = InMemorySaver()
-    thread = drive.on(graph({"sub": inner()}, (START, "sub"), checkpointer=saver))
+    thread = drive.on(graph("S>sub", sub=inner(), checkpointer=saver))
     thread.invoke({})
     root = thread.state
     nested = [f for f in saver.list(CONFIG) if f.config["configurable"]["checkpoint_ns"]]
@@ -140,14 +140,14 @@ def test_parents_are_kept_with_every_nested_checkpoint(drive):
 
 
 def test_a_graph_keeps_nothing_between_runs_of_its_parent(drive):
-    thread = drive.on(graph({"n": calls(plain())}, (START, "n")))
+    thread = drive.on(graph("S>n", n=calls(plain())))
     thread.invoke({})
     assert thread.invoke({})["log"] == [["s"], ["s"]]
 
 
 def test_a_graph_with_memory_continues_in_the_next_run(drive):
     """checkpointer=True: the namespace has no ids, and steps count on."""
-    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"))
+    app = graph("S>n", n=calls(plain(checkpointer=True)))
     for turn in range(1, 4):
         assert drive.invoke(app, {}, CONFIG)["log"][-1] == ["s"] * turn
     own = thread_config(checkpoint_ns="n")
@@ -155,8 +155,8 @@ def test_a_graph_with_memory_continues_in_the_next_run(drive):
 
 
 def test_two_memories_of_one_node_are_numbered(drive):
-    one, two = plain(checkpointer=True), graph({"t": says("t")}, (START, "t"), checkpointer=True)
-    thread = drive.on(graph({"n": lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}}, (START, "n")))
+    one, two = plain(checkpointer=True), graph("S>t", checkpointer=True)
+    thread = drive.on(graph("S>n", n=lambda s: {"log": [one.invoke({})["log"], two.invoke({})["log"]]}))
     thread.invoke({})
     assert thread.invoke({})["log"][2:] == [["s", "s"], ["t", "t"]]
     for ns, log in (("n", ["s", "s"]), ("n|1", ["t", "t"])):
@@ -176,7 +176,7 @@ def test_one_history_for_two_tasks_of_a_superstep_is_an_error(drive):
 def test_one_history_inside_two_tasks_of_a_superstep_is_an_error_too(drive):
     """The graph that keeps it stands in one that does not, so that both find the same history."""
     child = plain(checkpointer=True)
-    middle = graph({"own": child}, (START, "own"), checkpointer=None)
+    middle = graph("S>own", own=child, checkpointer=None)
     builder = StateGraph(State).add_node("mid", middle)
     builder.add_conditional_edges(START, lambda s: [Send("mid", {"log": [n]}) for n in range(2)], ["mid"])
     with pytest.raises(RuntimeError, match="keeps one history"):
@@ -184,7 +184,7 @@ def test_one_history_inside_two_tasks_of_a_superstep_is_an_error_too(drive):
 
 
 def test_a_history_of_its_own_needs_a_saver_above_to_be_kept(drive):
-    app = graph({"n": calls(plain(checkpointer=True))}, (START, "n"), checkpointer=None)
+    app = graph("S>n", n=calls(plain(checkpointer=True)), checkpointer=None)
     assert drive.invoke(app, {})["log"] == drive.invoke(app, {})["log"] == [["s"]]
     with pytest.raises(RuntimeError, match="checkpointer=True means"):
         drive.invoke(plain(checkpointer=True), {}, CONFIG)
@@ -192,7 +192,7 @@ def test_a_history_of_its_own_needs_a_saver_above_to_be_kept(drive):
 
 def test_a_graph_without_checkpoints_starts_over_on_resume(drive):
     ran = Ran()
-    thread = drive.on(graph({"n": calls(inner(ran, checkpointer=False), ran)}, (START, "n")))
+    thread = drive.on(graph("S>n", n=calls(inner(ran, checkpointer=False), ran)))
     thread.invoke({})
     assert thread.state.tasks[0].state is None
     assert thread.resume("A")["log"] == [["s", ("i", "A")]]
@@ -202,7 +202,7 @@ def test_a_graph_without_checkpoints_starts_over_on_resume(drive):
 @pytest.mark.parametrize("checkpointer", [None, True])
 def test_a_nested_graph_resumes_where_it_paused(drive, checkpointer):
     ran = Ran()
-    thread = drive.on(graph({"n": calls(inner(ran, checkpointer), ran)}, (START, "n")))
+    thread = drive.on(graph("S>n", n=calls(inner(ran, checkpointer), ran)))
     assert asked(thread.invoke({})) == ["i?"]
     assert thread.resume("A")["log"] == [["s", ("i", "A")]]
     assert ran == ["holder", "s", "i", "holder", "i"]
@@ -211,7 +211,7 @@ def test_a_nested_graph_resumes_where_it_paused(drive, checkpointer):
 def test_a_thread_of_its_own_is_a_lineage_of_its_own(drive):
     child = plain(checkpointer=InMemorySaver())
     own = thread_config("other")
-    thread = drive.on(graph({"n": lambda s: {"log": child.invoke({}, own)["log"]}}, (START, "n")))
+    thread = drive.on(graph("S>n", n=lambda s: {"log": child.invoke({}, own)["log"]}))
     chunks = thread.stream({}, subgraphs=True)
     assert [ns for ns, _ in chunks] == [()]
     assert thread.invoke({})["log"] == ["s", "s", "s"]
@@ -226,7 +226,7 @@ def test_a_node_may_pass_on_the_config_it_was_given(drive):
     def node(state, config):
         return {"log": child.invoke({}, {**config, "tags": ["mine"]})["log"]}
 
-    thread = drive.on(graph({"n": node}, (START, "n")))
+    thread = drive.on(graph("S>n", n=node))
     assert asked(thread.invoke({})) == ["i?"]
     assert namespaces(thread.stream(None, subgraphs=True)) == ["n"]
     assert thread.resume("A")["log"] == ["s", ("i", "A")]
@@ -234,7 +234,7 @@ def test_a_node_may_pass_on_the_config_it_was_given(drive):
 
 def test_a_saver_below_a_root_without_one_cannot_pause(drive):
     """Nobody could answer: the run could not be resumed."""
-    app = graph({"n": calls(inner(checkpointer=InMemorySaver()))}, (START, "n"), checkpointer=None)
+    app = graph("S>n", n=calls(inner(checkpointer=InMemorySaver())), checkpointer=None)
     with pytest.raises(RuntimeError, match="the graph has no checkpointer"):
         drive.invoke(app, {}, CONFIG)
 
@@ -243,8 +243,8 @@ def test_a_saver_below_a_root_without_one_cannot_pause(drive):
 
 
 def test_a_nested_question_has_one_id_at_every_level(drive):
-    middle = graph({"m": inner()}, (START, "m"), checkpointer=None)
-    thread = drive.on(graph({"top": middle, "z": says("z")}, (START, "top"), ("top", "z")))
+    middle = graph("S>m", m=inner(), checkpointer=None)
+    thread = drive.on(graph("S>top>z", top=middle))
     paused = thread.invoke({})
     state = thread.get_state(subgraphs=True)
     below = state.tasks[0].state
@@ -261,7 +261,7 @@ def test_questions_of_a_node_and_of_its_graph_keep_lists_of_their_own(drive):
     def node(state):
         return {"log": [interrupt("before?"), child.invoke({})["log"], interrupt("after?")]}
 
-    thread = drive.on(graph({"n": node}, (START, "n")))
+    thread = drive.on(graph("S>n", n=node))
     questions = []
     result = thread.invoke({})
     for reply in "ABC":
@@ -272,7 +272,7 @@ def test_questions_of_a_node_and_of_its_graph_keep_lists_of_their_own(drive):
 
 def test_several_graphs_of_one_task_are_each_answered(drive):
     ran = Ran()
-    thread = drive.on(graph({"n": calls(inner(ran), times=2)}, (START, "n")))
+    thread = drive.on(graph("S>n", n=calls(inner(ran), times=2)))
     thread.invoke({})
     assert asked(thread.resume("A")) == ["i?"]
     assert thread.resume("B")["log"] == [["s", ("i", "A")], ["s", ("i", "B")]]
@@ -280,7 +280,7 @@ def test_several_graphs_of_one_task_are_each_answered(drive):
 
 
 def test_sends_to_an_asking_graph_are_answered_in_one_resume(drive):
-    child = graph({"i": lambda state: {"log": [interrupt(state["a"])]}}, (START, "i"), checkpointer=None)
+    child = graph("S>i", i=lambda state: {"log": [interrupt(state["a"])]}, checkpointer=None)
     builder = StateGraph(State).add_node("w", lambda n: {"log": child.invoke({"a": n})["log"]})
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(3)], ["w"])
     thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
@@ -309,16 +309,16 @@ def test_a_retried_node_finds_its_finished_graph(drive):
 
 def test_a_nested_graph_resumes_at_the_node_that_failed(drive):
     ran = Ran()
-    child = graph({"s": says("s", ran), "f": fails("f", 1, ran)}, (START, "s"), ("s", "f"), checkpointer=None)
-    thread = drive.on(graph({"sub": child}, (START, "sub")))
+    child = graph("S>s>f", s=says("s", ran), f=fails("f", 1, ran), checkpointer=None)
+    thread = drive.on(graph("S>sub", sub=child))
     with pytest.raises(ValueError, match="f failed"):
         thread.invoke({})
     assert thread.invoke(None)["log"] == ["s", "f"] and ran == ["s", "f", "f"]
 
 
 def test_a_breakpoint_inside_pauses_all(drive):
-    child = graph({"s": says("s"), "t": says("t")}, (START, "s"), ("s", "t"), checkpointer=None, interrupt_before=["t"])
-    thread = drive.on(graph({"sub": child, "z": says("z")}, (START, "sub"), ("sub", "z")))
+    child = graph("S>s>t", checkpointer=None, interrupt_before=["t"])
+    thread = drive.on(graph("S>sub>z", sub=child))
     assert thread.stream({}, stream_mode="updates") == [{"__interrupt__": ()}]
     state = thread.get_state(subgraphs=True)
     assert (state.next, state.interrupts, state.tasks[0].state.next) == (("sub",), (), ("t",))
@@ -345,8 +345,8 @@ def test_a_graph_run_by_a_task_call_pauses_and_resumes(drive):
 
 
 def commanding(command):
-    child = graph({"c": lambda state: command}, (START, "c"), checkpointer=None)
-    return graph({"sub": child, "x": says("x"), "y": says("y")}, (START, "sub"), ("sub", "x"), aside="xy")
+    child = graph("S>c", c=lambda state: command, checkpointer=None)
+    return graph("S>sub>x sub~x|y", sub=child)
 
 
 def test_a_command_to_the_parent_is_done_by_the_holder(drive):
@@ -364,13 +364,13 @@ def test_several_commands_to_the_parent_are_done_as_one(drive):
 
 def test_a_command_to_the_parent_ends_the_function_that_ran_the_graph(drive):
     after = []
-    child = graph({"c": lambda s: Command(graph=Command.PARENT, update={"log": ["up"]})}, (START, "c"), checkpointer=None)
+    child = graph("S>c", c=lambda s: Command(graph=Command.PARENT, update={"log": ["up"]}), checkpointer=None)
 
     def node(state):
         child.invoke({})
         after.append("never")
 
-    assert drive.invoke(graph({"n": node}, (START, "n")), {}, CONFIG)["log"] == ["up"] and after == []
+    assert drive.invoke(graph("S>n", n=node), {}, CONFIG)["log"] == ["up"] and after == []
 
 
 @pytest.mark.parametrize(
@@ -379,13 +379,13 @@ def test_a_command_to_the_parent_ends_the_function_that_ran_the_graph(drive):
     ids=["node", "key"],
 )
 def test_a_command_to_the_parent_that_names_something_unknown_is_an_error_there(drive, command, text):
-    child = graph({"c": lambda state: command}, (START, "c"), checkpointer=None)
+    child = graph("S>c", c=lambda state: command, checkpointer=None)
     with pytest.raises(InvalidUpdateError, match=text):
-        drive.invoke(graph({"n": lambda state: child.invoke({})}, (START, "n")), {}, CONFIG)
+        drive.invoke(graph("S>n", n=lambda state: child.invoke({})), {}, CONFIG)
 
 
 def test_a_command_to_the_parent_at_the_root_is_an_error(drive):
-    app = graph({"c": lambda s: Command(graph=Command.PARENT)}, (START, "c"))
+    app = graph("S>c", c=lambda s: Command(graph=Command.PARENT))
     with pytest.raises(InvalidUpdateError, match="there is no parent graph"):
         drive.invoke(app, {}, CONFIG)
 
@@ -394,7 +394,7 @@ def test_a_command_to_the_parent_at_the_root_is_an_error(drive):
 
 
 def test_nested_state_is_a_config_or_with_subgraphs_a_snapshot(drive):
-    thread = drive.on(graph({"sub": inner()}, (START, "sub")))
+    thread = drive.on(graph("S>sub", sub=inner()))
     thread.invoke({"a": 3})
     [shallow] = thread.state.tasks
     where = thread_config(checkpoint_ns=f"sub:{shallow.id}")
@@ -406,7 +406,7 @@ def test_nested_state_is_a_config_or_with_subgraphs_a_snapshot(drive):
 
 
 def test_history_leads_into_graphs_that_have_finished(drive):
-    thread = drive.on(graph({"sub": inner(), "ask": asks("ask")}, (START, "sub"), ("sub", "ask")))
+    thread = drive.on(graph("S>sub>ask", sub=inner(), ask=asks("ask")))
     thread.invoke({})
     thread.resume(1)
     assert [t.state for t in thread.get_state(subgraphs=True).tasks] == [None]
@@ -417,7 +417,7 @@ def test_history_leads_into_graphs_that_have_finished(drive):
 
 
 def test_the_state_of_a_graph_that_finished_in_an_interrupted_superstep_can_be_read(drive):
-    app = graph({"sub": plain(), "ask": asks("ask")}, (START, "sub"), (START, "ask"))
+    app = graph("S>sub S>ask", sub=plain(), ask=asks("ask"))
     chunks = drive.stream(app, {}, CONFIG, stream_mode="checkpoints")
     tasks = {t.name: t for t in drive.get_state(app, CONFIG, subgraphs=True).tasks}
     assert (tasks["sub"].state.values["log"], tasks["sub"].result, tasks["ask"].state) == (["s"], {"log": ["s"]}, None)
@@ -427,8 +427,8 @@ def test_the_state_of_a_graph_that_finished_in_an_interrupted_superstep_can_be_r
 
 def test_the_graphs_inside_can_be_listed(drive):
     low = plain()
-    middle = graph({"low": low}, (START, "low"), checkpointer=None)
-    app = graph({"mid": middle, "off": plain(checkpointer=False), "n": calls(low)}, (START, "mid"), ("mid", "n"), ("n", "off"))
+    middle = graph("S>low", low=low, checkpointer=None)
+    app = graph("S>mid>n>off", mid=middle, off=plain(checkpointer=False), n=calls(low))
     assert dict(app.get_subgraphs()) == {"mid": middle}
     drive.invoke(app, {}, CONFIG)
     assert dict(app.get_subgraphs(recurse=True)) == {"mid": middle, "mid|low": low, "n": low}
@@ -442,7 +442,7 @@ def test_a_graph_that_runs_itself_is_listed_once():
         if not state.get("a"):
             app.invoke({"a": 1})
 
-    app = graph({"n": again}, (START, "n"))
+    app = graph("S>n", n=again)
     app.invoke({}, CONFIG)
     assert [name for name, _ in app.get_subgraphs(recurse=True)] == ["n"]
 
@@ -457,13 +457,13 @@ def test_every_kind_of_holder_shows_its_graph(drive):
     def node(state, run=helper):
         return {"log": run()["log"]}
 
-    app = graph({"n": node}, (START, "n"))
+    app = graph("S>n", n=node)
     drive.invoke(app, {}, CONFIG)
     assert drive.get_state(app, CONFIG, subgraphs=True).tasks[0].state.next == ("i",)
 
 
 def test_an_update_inside_is_seen_when_the_run_resumes(drive):
-    thread = drive.on(graph({"sub": inner(), "z": says("z")}, (START, "sub"), ("sub", "z")))
+    thread = drive.on(graph("S>sub>z", sub=inner()))
     thread.invoke({})
     where = thread.state.tasks[0].state
     drive.update_state(thread.app, where, {"log": ["patched"]}, as_node="s")
@@ -472,14 +472,14 @@ def test_an_update_inside_is_seen_when_the_run_resumes(drive):
 
 
 def test_an_answer_after_an_update_inside_reaches_the_repeated_interrupt(drive):
-    thread = drive.on(graph({"sub": inner()}, (START, "sub")))
+    thread = drive.on(graph("S>sub", sub=inner()))
     thread.invoke({})
     drive.update_state(thread.app, thread.state.tasks[0].state, {"a": 2}, as_node="s")
     assert thread.resume("A")["log"] == ["s", ("i", "A")]
 
 
 def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive):
-    app = graph({"sub": inner()}, (START, "sub"))
+    app = graph("S>sub", sub=inner())
     drive.invoke(app, {}, CONFIG)
     where = thread_config(checkpoint_ns="sbu:1")
     assert (drive.get_state(app, where).values, drive.history(app, where)) == ({}, [])
@@ -490,8 +490,8 @@ def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive):
 def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive):
     """A graph that a function runs is known once it has run; another process must have run it too."""
     saver, child = InMemorySaver(), inner()
-    drive.invoke(graph({"n": calls(child)}, (START, "n"), checkpointer=saver), {}, CONFIG)
-    thread = drive.on(graph({"n": calls(child)}, (START, "n"), checkpointer=saver))
+    drive.invoke(graph("S>n", n=calls(child), checkpointer=saver), {}, CONFIG)
+    thread = drive.on(graph("S>n", n=calls(child), checkpointer=saver))
     task = thread.get_state(subgraphs=True).tasks[0]
     where = thread_config(checkpoint_ns=f"n:{task.id}")
     with pytest.raises(ValueError, match="unknown subgraph 'n'"):
@@ -501,7 +501,7 @@ def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive):
 
 
 def test_an_update_inside_that_names_an_unknown_node_is_an_error(drive):
-    app = graph({"sub": inner()}, (START, "sub"))
+    app = graph("S>sub", sub=inner())
     drive.invoke(app, {}, CONFIG)
     with pytest.raises(InvalidUpdateError, match="'z' does not exist; known: 'i', 's'"):
         drive.update_state(app, drive.get_state(app, CONFIG).tasks[0].state, {"a": 1}, as_node="z")
@@ -512,7 +512,7 @@ def test_an_update_inside_that_names_an_unknown_node_is_an_error(drive):
 
 def test_a_replay_starts_a_nested_graph_over(drive):
     ran = Ran()
-    thread = drive.on(graph({"sub": inner(ran)}, (START, "sub")))
+    thread = drive.on(graph("S>sub", sub=inner(ran)))
     thread.invoke({})
     thread.resume("A")
     ran.clear()
@@ -522,7 +522,7 @@ def test_a_replay_starts_a_nested_graph_over(drive):
 
 def test_a_replay_of_an_update_takes_a_graph_with_a_history_back_as_well(drive):
     """What counts is the checkpoint that was updated, not when."""
-    thread = drive.on(graph({"n": calls(plain(checkpointer=True))}, (START, "n")))
+    thread = drive.on(graph("S>n", n=calls(plain(checkpointer=True))))
     for _ in range(3):
         thread.invoke({})
     made = drive.update_state(thread.app, at(thread, 3), {"a": 1}, as_node="__start__")
@@ -530,7 +530,7 @@ def test_a_replay_of_an_update_takes_a_graph_with_a_history_back_as_well(drive):
 
 
 def test_new_input_at_an_old_checkpoint_takes_a_graph_with_a_history_back_as_well(drive):
-    thread = drive.on(graph({"n": calls(plain(checkpointer=True))}, (START, "n")))
+    thread = drive.on(graph("S>n", n=calls(plain(checkpointer=True))))
     for _ in range(3):
         thread.invoke({})
     end_of_first = at(thread, 1)
@@ -539,7 +539,7 @@ def test_new_input_at_an_old_checkpoint_takes_a_graph_with_a_history_back_as_wel
 
 def test_a_graph_with_memory_that_paused_on_a_branch_resumes_there(drive):
     ran = Ran()
-    thread = drive.on(graph({"n": calls(inner(ran, checkpointer=True))}, (START, "n")))
+    thread = drive.on(graph("S>n", n=calls(inner(ran, checkpointer=True))))
     for turn in range(2):
         thread.invoke({})
         thread.resume(turn)
@@ -549,7 +549,7 @@ def test_a_graph_with_memory_that_paused_on_a_branch_resumes_there(drive):
 
 
 def test_the_history_of_a_graph_is_never_changed_by_a_replay(drive):
-    thread = drive.on(graph({"n": calls(plain(checkpointer=True))}, (START, "n")))
+    thread = drive.on(graph("S>n", n=calls(plain(checkpointer=True))))
     for _ in range(2):
         thread.invoke({})
     own = thread_config(checkpoint_ns="n")
@@ -561,7 +561,7 @@ def test_the_history_of_a_graph_is_never_changed_by_a_replay(drive):
 
 
 def test_a_nested_checkpoint_takes_no_new_input_and_must_exist(drive):
-    thread = drive.on(graph({"sub": inner()}, (START, "sub")))
+    thread = drive.on(graph("S>sub", sub=inner()))
     thread.invoke({})
     nested = thread.get_state(subgraphs=True).tasks[0].state
     before = thread.history()
@@ -574,8 +574,8 @@ def test_a_nested_checkpoint_takes_no_new_input_and_must_exist(drive):
 
 
 def test_a_key_that_the_parent_does_not_know_is_refused_also_from_a_graph_as_a_node(drive):
-    child = graph({"s": lambda state: Command(graph=Command.PARENT, update={"aa": 1})}, (START, "s"))
-    app = graph({"sub": child}, (START, "sub"))
+    child = graph("S>s", s=lambda state: Command(graph=Command.PARENT, update={"aa": 1}))
+    app = graph("S>sub", sub=child)
     with pytest.raises(InvalidUpdateError, match="'aa'"):
         drive.invoke(app, EMPTY, CONFIG)
 
@@ -613,17 +613,17 @@ def test_a_type_that_only_a_nested_graph_names_is_stored_by_the_saver_around_it(
         return {"log": inner.invoke({})["log"]}
 
     node = inner if not by_function else acall if drive.is_async else call
-    thread = drive.on(graph({"in": node}, (START, "in")))
+    thread = drive.on(graph("S>sub", sub=node))
     thread.invoke(EMPTY)
     assert thread.resume(1)["log"] == [7]
 
 
 def test_the_saver_of_another_process_knows_the_types_of_graphs_that_nodes_hold(drive):
     saver = InMemorySaver()
-    drive.invoke(graph({"in": deep_graph()}, (START, "in"), checkpointer=saver), EMPTY, CONFIG)
+    drive.invoke(graph("S>sub", sub=deep_graph(), checkpointer=saver), EMPTY, CONFIG)
     fresh = InMemorySaver()
     fresh._threads = saver._threads
-    found = drive.get_state(graph({"in": deep_graph()}, (START, "in"), checkpointer=fresh), CONFIG, subgraphs=True)
+    found = drive.get_state(graph("S>sub", sub=deep_graph(), checkpointer=fresh), CONFIG, subgraphs=True)
     assert found.tasks[0].state.values["deep"] == Deep(7)
 
 
@@ -631,7 +631,7 @@ def test_the_saver_of_another_process_knows_the_types_of_graphs_that_nodes_hold(
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_task_that_waits_in_a_history_keeps_it(drive, schedule, answers):
     """Also if another one that wants it comes first in a later call, or is the only one that runs there."""
-    agent = graph({"i": asks("i")}, (START, "i"), checkpointer=True, schedule=schedule)
+    agent = graph("S>i", i=asks("i"), checkpointer=True, schedule=schedule)
     turn = []
 
     def work(name):

@@ -27,12 +27,12 @@ from stategraph.pregel import NodeBuilder, Pregel
 
 def chain(ran=None, **compiled):
     """START -> x -> y -> z: steps -1 (input), 0 (x is next), 1, 2, 3 (done)."""
-    return graph({n: says(n, ran) for n in "xyz"}, (START, "x"), ("x", "y"), ("y", "z"), aside="xyz", **compiled)
+    return graph("S>x>y>z x~x|y|z", **{n: says(n, ran) for n in "xyz"}, **compiled)
 
 
 def paused(ran=None):
     """p finishes and q asks, in one superstep; then z."""
-    return graph({"p": says("p", ran), "q": asks("q", ran), "z": says("z", ran)}, (START, "p"), (START, "q"), ("q", "z"))
+    return graph("S>p S>q>z", p=says("p", ran), q=asks("q", ran), z=says("z", ran))
 
 
 def branch(thread, call, *, goes_on=False):
@@ -207,7 +207,7 @@ def test_a_replay_interrupts_under_new_ids_and_the_old_ones_are_closed(drive):
 
 def test_a_replay_runs_a_failed_step_whole(drive):
     ran = Ran()
-    thread = drive.on(graph({"p": says("p", ran), "q": fails("q", 1, ran)}, (START, "p"), (START, "q")))
+    thread = drive.on(graph("S>p S>q", p=says("p", ran), q=fails("q", 1, ran)))
     with pytest.raises(ValueError):
         thread.invoke({})
     head = thread.state.config
@@ -281,7 +281,7 @@ def test_idempotency_keys_are_the_same_on_resume_and_new_in_a_branch(drive):
         keys.append(runtime.idempotency_key)
         return body(state)
 
-    thread = drive.on(graph({"q": keep}, (START, "q")))
+    thread = drive.on(graph("S>q", q=keep))
     thread.invoke({})
     thread.resume(1)
     thread.invoke(Command(resume=2), at(thread, 0))

@@ -41,7 +41,7 @@ saver = local_saver
 def shop(ran: Ran, saver):
     """a leads to a question and a charge; a receipt follows the charge."""
     nodes = {"a": says("a", ran), "ask": asks("ask", ran), "charge": says("charged", ran), "receipt": says("receipt", ran)}
-    return graph(nodes, (START, "a"), ("a", "ask"), ("a", "charge"), ("charge", "receipt"), checkpointer=saver)
+    return graph("S>a>ask a>charge>receipt", **nodes, checkpointer=saver)
 
 
 def question(thread):
@@ -78,7 +78,7 @@ def test_two_edits_in_a_row_keep_pending_tasks(drive, saver):
 
 
 def test_an_edit_of_a_graph_of_one_node_closes_no_question(drive, saver):
-    thread = drive.on(graph({"ask": asks("ask")}, (START, "ask"), checkpointer=saver))
+    thread = drive.on(graph("S>ask", ask=asks("ask"), checkpointer=saver))
     thread.invoke({})
     before = question(thread)
     thread.update({"log": ["edited"]})
@@ -89,8 +89,8 @@ def test_an_edit_of_a_graph_of_one_node_closes_no_question(drive, saver):
 
 def test_an_edit_around_a_paused_subgraph_of_the_only_node(drive, saver):
     ran = Ran()
-    inner = graph({"s": says("s", ran), "ask": asks("ask", ran)}, (START, "s"), ("s", "ask"), checkpointer=None)
-    thread = drive.on(graph({"sub": inner}, (START, "sub"), checkpointer=saver))
+    inner = graph("S>s>ask", s=says("s", ran), ask=asks("ask", ran), checkpointer=None)
+    thread = drive.on(graph("S>sub", sub=inner, checkpointer=saver))
     thread.invoke({})
     before = question(thread)
     thread.update({"log": ["edited"]})
@@ -112,7 +112,7 @@ def test_calls_of_a_paused_task_do_not_run_again_after_an_edit(drive, saver):
     def pay(state):
         return {"log": [charge().result(), interrupt("sure?")]}
 
-    thread = drive.on(graph({"a": says("a"), "pay": pay}, (START, "a"), ("a", "pay"), checkpointer=saver))
+    thread = drive.on(graph("S>a>pay", pay=pay, checkpointer=saver))
     thread.invoke({})
     thread.update({"log": ["edited"]})
     assert thread.resume("yes")["log"] == ["a", "edited", "charged", "yes"]
@@ -120,7 +120,7 @@ def test_calls_of_a_paused_task_do_not_run_again_after_an_edit(drive, saver):
 
 
 def test_answers_given_before_an_edit_are_kept(drive, saver):
-    thread = drive.on(graph({"a": says("a"), "ask": asks("ask", count=2)}, (START, "a"), ("a", "ask"), checkpointer=saver))
+    thread = drive.on(graph("S>a>ask", ask=asks("ask", count=2), checkpointer=saver))
     thread.invoke({})
     assert asked(thread.resume(1)) == ["ask1?"]
     thread.update({"log": ["edited"]})
@@ -147,7 +147,7 @@ def test_after_an_edit_an_answer_reaches_only_the_interrupt_with_its_key(drive, 
     def shop(state):
         return {"log": [(item, interrupt(f"buy {item}?", key=item)) for item in ("tea", "gold")]}
 
-    thread = drive.on(graph({"a": says("a"), "shop": shop}, (START, "a"), ("a", "shop"), checkpointer=saver))
+    thread = drive.on(graph("S>a>shop", shop=shop, checkpointer=saver))
     thread.invoke({})
     thread.resume("tea yes")
     thread.update({"log": ["edited"]})
@@ -225,8 +225,7 @@ def test_a_copy_can_update_a_node_pending_by_a_send_and_by_an_edge(drive, saver)
 
 
 def test_a_pending_sibling_keeps_its_interrupt(drive, saver):
-    nodes = {"a": says("a"), "p": asks("p"), "q": asks("q"), "z": says("z")}
-    thread = drive.on(graph(nodes, (START, "a"), ("a", "p"), ("a", "q"), ("p", "z"), ("q", END), checkpointer=saver))
+    thread = drive.on(graph("S>a>p>z a>q>E", p=asks("p"), q=asks("q"), checkpointer=saver))
     thread.invoke({})
     ids = {each.value: each.id for each in thread.state.interrupts}
     thread.update({"log": ["as p"]}, as_node="p")
@@ -319,8 +318,8 @@ def test_a_replay_from_before_the_edit_interrupts_again(drive, saver):
 
 def test_a_pruned_thread_resumes_after_an_edit(drive, saver):
     ran = Ran()
-    inner = graph({"s": says("s", ran), "ask": asks("ask", ran)}, (START, "s"), ("s", "ask"), checkpointer=None)
-    thread = drive.on(graph({"sub": inner}, (START, "sub"), checkpointer=saver))
+    inner = graph("S>s>ask", s=says("s", ran), ask=asks("ask", ran), checkpointer=None)
+    thread = drive.on(graph("S>sub", sub=inner, checkpointer=saver))
     thread.invoke({})
     thread.update({"log": ["edited"]})
     saver.prune()
@@ -333,10 +332,8 @@ def test_a_pruned_thread_resumes_after_an_edit(drive, saver):
 def test_after_an_edit_a_new_task_runs_its_subgraph_with_memory_again(drive, saver):
     """The task before it, which has ended, had run beside a checkpoint whose other tasks go on."""
     ran = Ran()
-    memory = graph({"turn": says("turn", ran)}, (START, "turn"), checkpointer=True)
-    nodes = {"m": memory, "a": asks("a", ran), "c": asks("c", ran), "b": asks("b", ran)}
-    edges = [(START, "m"), (START, "a"), ("a", "c"), ("c", "m"), (START, "b")]
-    thread = drive.on(graph(nodes, *edges, checkpointer=saver))
+    memory = graph("S>turn", turn=says("turn", ran), checkpointer=True)
+    thread = drive.on(graph("S>m S>a>c>m S>b", m=memory, **{n: asks(n, ran) for n in "acb"}, checkpointer=saver))
     thread.invoke({})
     thread.update({"log": ["edit"]}, "a")
     thread.update({"log": ["edit"]}, "c")

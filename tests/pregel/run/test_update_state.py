@@ -48,7 +48,7 @@ def held(ran=None):
 
 
 def chain(ran=None, **compiled):
-    return graph({n: says(n, ran) for n in "xyz"}, (START, "x"), ("x", "y"), ("y", "z"), **compiled)
+    return graph("S>x>y>z", **{n: says(n, ran) for n in "xyz"}, **compiled)
 
 
 # -- as a node ------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_without_as_node_on_a_fresh_thread_it_is_input(drive):
 
 
 def test_the_only_node_needs_no_name(drive):
-    thread = drive.on(graph({"n": says("n")}, (START, "n")))
+    thread = drive.on(graph("S>n"))
     thread.update({"log": ["u"]})
     assert (thread.log, thread.state.next) == (["u"], ())
 
@@ -256,7 +256,7 @@ def test_the_update_of_a_command_that_waits_is_kept(drive):
 
 
 def test_an_update_as_the_paused_node_becomes_its_result(drive):
-    thread = drive.on(graph({"n": asks("n"), "z": says("z")}, (START, "n"), ("n", "z")))
+    thread = drive.on(graph("S>n>z", n=asks("n")))
     thread.invoke({})
     then = thread.state.config
     thread.update({"log": ["skipped"]}, as_node="n")
@@ -266,7 +266,7 @@ def test_an_update_as_the_paused_node_becomes_its_result(drive):
 
 
 def test_an_update_as_a_failed_node_lets_the_run_resume(drive):
-    thread = drive.on(graph({"n": fails("n", 9), "z": says("z")}, (START, "n"), ("n", "z")))
+    thread = drive.on(graph("S>n>z", n=fails("n", 9)))
     with pytest.raises(ValueError):
         thread.invoke({})
     thread.update({"log": ["by hand"]}, as_node="n")
@@ -283,7 +283,7 @@ def test_an_update_that_cannot_be_applied_leaves_everything_as_it_was(drive):
 
 
 def test_a_task_id_keeps_the_update_under_that_id(drive):
-    thread = drive.on(graph({"n": asks("n")}, (START, "n")))
+    thread = drive.on(graph("S>n", n=asks("n")))
     thread.invoke({})
     then = thread.state
     thread.update({"log": ["u"]}, as_node="n", task_id=then.tasks[0].id)
@@ -311,7 +311,7 @@ def test_end_drops_what_is_pending_and_keeps_what_is_done(drive):
 
 def test_end_drops_what_finished_siblings_would_have_started(drive):
     """The peer leaves their successors pending."""
-    thread = drive.on(graph({"p": says("p"), "q": asks("q"), "r": says("r")}, (START, "p"), (START, "q"), ("p", "r")))
+    thread = drive.on(graph("S>p>r S>q", q=asks("q")))
     thread.invoke({})
     thread.update(None, as_node=END)
     assert (thread.log, thread.state.next) == (["p"], ())
@@ -324,7 +324,7 @@ def test_end_on_a_fresh_thread_makes_an_empty_checkpoint(drive):
 
 
 def test_after_end_the_thread_takes_new_input(drive):
-    thread = drive.on(graph({"n": asks("n")}, (START, "n")))
+    thread = drive.on(graph("S>n", n=asks("n")))
     thread.invoke({})
     thread.update(None, as_node=END)
     with pytest.raises(RuntimeError, match="no open question"):

@@ -128,14 +128,14 @@ class Bare:
 class Frame:
     """Like a table of a data frame library: it has keys and items, and is no Mapping."""
 
-    def keys(self) -> list[str]:
+    def keys(self):
         return ["x"]
 
     def __getitem__(self, key):
         return 1
 
 
-async def coroutine() -> dict[str, int]:
+async def coroutine():
     return {"x": 1}
 
 
@@ -147,7 +147,7 @@ async def async_generator():
     yield {"x": 1}
 
 
-def plain(state: State) -> State:
+def plain(state: State):
     return {"x": 1}
 
 
@@ -572,14 +572,14 @@ class Runnable:
     def __init__(self):
         self.x = 5
 
-    def invoke(self, state: State) -> State:
+    def invoke(self, state: State):
         return {"x": self.x}
 
-    def __call__(self, state: State) -> State:
+    def __call__(self, state: State):
         raise AssertionError("its invoke is to be called")
 
 
-async def later(state: State) -> State:
+async def later(state: State):
     return {"x": 5}
 
 

@@ -51,7 +51,7 @@ class Fails:
 
 
 def coroutine(body):
-    async def node(state: State):
+    async def node(state):
         return body(state)
 
     return node
@@ -83,7 +83,7 @@ def test_what_could_be_started_together_is_started_though_the_first_fails(drive,
 def test_coroutines_that_wait_are_started_then_cancelled_and_run_again():
     body, cancelled = Fails(slow=False), []
 
-    async def node(state: State):
+    async def node(state):
         result = body(state)
         if body.left == 0 and len(body.started) <= COUNT:
             try:
@@ -104,7 +104,7 @@ def test_coroutines_that_wait_are_started_then_cancelled_and_run_again():
 def test_ctrl_c_in_a_task_starts_nothing_more():
     started = []
 
-    def node(state: State):
+    def node(state):
         started.append(state["number"])
         raise KeyboardInterrupt
 

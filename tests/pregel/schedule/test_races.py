@@ -506,7 +506,7 @@ def test_a_loser_whose_worker_dies_does_not_run_again(drive, tmp_path, caplog):
 
     names = [str(tmp_path / name) for name in ("late", "win")]
 
-    def stay(state: State):
+    def stay(state):
         (tmp_path / "over").touch()
         time.sleep(0.5)  # the loser's thread looks every 0.5 s whether anybody waits for it
         return {"log": [(tmp_path / "tries").read_text()]}
@@ -554,7 +554,7 @@ def test_explain_names_losers(drive, track):
 def test_losers_arrive_at_no_join(drive, saver, track):
     body = track.arun if drive.is_async else track.run
 
-    def join(state: State, runtime: Runtime):
+    def join(state, runtime: Runtime):
         return {"after": ["+".join(runtime.joined)]}
 
     builder = StateGraph(State).add_node("a", body).add_node("b", body).add_node("any", join)

@@ -33,7 +33,7 @@ def work(item):
     return {"done": [item * 10]}
 
 
-def sends(state: State) -> list[Send]:
+def sends(state: State):
     return [Send("work", item) for item in state["items"]]
 
 

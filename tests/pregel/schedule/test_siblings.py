@@ -113,10 +113,10 @@ def test_a_graph_inside_does_as_the_one_around_unless_it_says_otherwise(drive, o
 def test_coroutines_are_not_cancelled():
     ended = []
 
-    async def fail(state: Log):
+    async def fail(state):
         raise ConnectionError
 
-    async def slow(state: Log):
+    async def slow(state):
         await asyncio.sleep(0.01)
         ended.append("slow")
         return {}
@@ -163,7 +163,7 @@ def slow_steps(clock: Clock, saver):
     """Three steps that take a second each."""
 
     def step(name):
-        def node(state: Log):
+        def node(state):
             clock.pass_by(1)
             return {"log": [name]}
 
@@ -209,7 +209,7 @@ def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(driv
 
 @each_schedule
 def test_no_error_handler_starts_after_the_deadline(drive, saver, clock, schedule):
-    def fail(state: Log):
+    def fail(state):
         clock.pass_by(1)
         raise ValueError("no")
 
@@ -249,16 +249,16 @@ def test_no_further_task_call_starts(drive, saver, clock):
 def test_a_graph_inside_takes_the_earlier_one(drive, saver, clock):
     inner = slow_steps(clock, None)
 
-    def earlier(state: Log):
+    def earlier(state):
         return inner.invoke(state, {"deadline": clock.now + timedelta(seconds=1)})
 
-    def later(state: Log):
+    def later(state):
         return inner.invoke(state, {"deadline": clock.now + timedelta(days=1)})
 
-    async def aearlier(state: Log):
+    async def aearlier(state):
         return await inner.ainvoke(state, {"deadline": clock.now + timedelta(seconds=1)})
 
-    async def alater(state: Log):
+    async def alater(state):
         return await inner.ainvoke(state, {"deadline": clock.now + timedelta(days=1)})
 
     for body, reached in ((aearlier if drive.is_async else earlier, 1), (alater if drive.is_async else later, 2)):

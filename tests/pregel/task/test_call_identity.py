@@ -461,10 +461,10 @@ def asking(drive, orders: Orders, saver, note=None):
         orders.note(name)
         return f"{name}: {interrupt(name)}"
 
-    def flow(_: int) -> list[str]:
+    def flow(_: int):
         return sorted(call.result() for call in [ask(name) for name in orders.next()])
 
-    async def aflow(_: int) -> list[str]:
+    async def aflow(_: int):
         return sorted(await asyncio.gather(*(aask(name) for name in orders.next())))
 
     return entrypoint(checkpointer=saver)(aflow if drive.is_async else flow)

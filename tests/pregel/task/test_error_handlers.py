@@ -9,7 +9,7 @@ from typing import Annotated
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, EMPTY, chain_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -66,7 +66,7 @@ def test_the_update_of_a_handler_resolves_the_failure(drive):
 def test_a_handler_gets_the_input_and_the_error(drive):
     seen = []
 
-    def handler(state: State, error: NodeError):
+    def handler(state, error: NodeError):
         seen.append((state, error))
 
     drive.invoke(app_of(handler), {"n": 1})
@@ -131,7 +131,7 @@ def test_an_update_without_as_node_is_never_from_a_handler(drive):
     thread.update({"log": ["from the only node"]})
     assert thread.state.next == ()
     with pytest.raises(InvalidUpdateError) as caught:
-        thread.update({"log": []}, as_node="other")
+        thread.update(EMPTY, as_node="other")
     assert "known: 'node'" in str(caught.value)
 
 
@@ -191,11 +191,11 @@ def test_a_handler_runs_in_the_same_superstep_and_siblings_continue(drive):
 def test_a_handler_starts_while_siblings_run(drive, saver, limited):
     handled = Event()
 
-    def handler(state: State):
+    def handler(state):
         handled.set()
         return {"log": ["handled"]}
 
-    def wait(state: State):
+    def wait(state):
         assert handled.wait(10)
         return {"log": ["waited"]}
 
@@ -210,12 +210,12 @@ def test_a_handler_starts_while_siblings_run(drive, saver, limited):
 async def test_a_coroutine_handler_starts_while_coroutines_run():
     handled = asyncio.Event()
 
-    async def handler(state: State):
+    async def handler(state):
         handled.set()
         await asyncio.sleep(0)
         return {"log": ["handled"]}
 
-    async def wait(state: State):
+    async def wait(state):
         await asyncio.wait_for(handled.wait(), 10)
         return {"log": ["waited"]}
 
@@ -431,7 +431,7 @@ def test_writes_of_a_handler_in_an_interrupted_superstep_survive_an_edit(drive, 
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
     graph.add_node("ask", lambda state: {"log": [interrupt("?")]})
     thread = drive.on(graph.add_edge(START, "node").add_edge(START, "ask").compile(checkpointer=InMemorySaver()))
-    thread.invoke({"log": []})
+    thread.invoke(EMPTY)
     thread.update(update and {"log": update}, as_node=node)
     state = thread.state
     assert (state.values["log"], state.next) == (log, ())

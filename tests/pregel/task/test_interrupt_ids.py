@@ -30,7 +30,7 @@ class State(TypedDict, total=False):
     got: dict[str, str]
 
 
-def tools(state: State):
+def tools(state):
     """Two tools side by side ask for an approval each. In each run they come in the order that is told for it."""
     order = _next(state)
     got = {}
@@ -45,12 +45,12 @@ def tools(state: State):
     return {"got": got}
 
 
-def in_turn(state: State):
+def in_turn(state):
     """The tools one after the other: the node pauses at the first that has no answer."""
     return {"got": {name: interrupt(f"may {name} run?", key=name if state["keys"] else None) for name in _next(state)}}
 
 
-async def atools(state: State):
+async def atools(state):
     """`tools`, gathered."""
 
     async def ask(name):
@@ -61,29 +61,29 @@ async def atools(state: State):
     return {"got": dict(zip(order, found, strict=True))}
 
 
-def twice(state: State):
+def twice(state):
     """Two questions under one key."""
     return {"got": {"a": interrupt("one?", key="k"), "b": interrupt("two?", key="k")}}
 
 
-def proposal(state: State):
+def proposal(state):
     """Asks in the words that are told for this run."""
     words = _next(state)
     return {"got": {"a": interrupt(words, key="proposal" if state["keys"] else None)}}
 
 
-def number(state: State):
+def number(state):
     """Wants a number, in words that change."""
     return {"got": {"n": interrupt(_next(state), key="n" if state["keys"] else None, response_schema=int)}}
 
 
-def proposal_and_proof(state: State):
+def proposal_and_proof(state):
     """Asks in the words that are told for this run, and then whether that is sure."""
     words = _next(state)
     return {"got": {"a": interrupt(words), "b": interrupt("sure?")}}
 
 
-def _next(state: State):
+def _next(state):
     """What is told for this run: a file counts them, since a node may run in another process."""
     path = Path(state["seen"])
     run = len(path.read_text()) if path.exists() else 0

@@ -39,7 +39,7 @@ from stategraph.pregel import NodeBuilder, Pregel
 
 
 def test_a_question_pauses_and_its_answer_is_what_interrupt_returns(drive):
-    thread = drive.on(graph({"n": asks("n"), "z": says("z")}, (START, "n"), ("n", "z")))
+    thread = drive.on(graph("S>n>z", n=asks("n")))
     first = thread.invoke({"a": 1})
     assert (first["a"], asked(first), thread.state.next) == (1, ["n?"], ("n",))
     assert thread.resume("yes")["log"] == [("n", "yes"), "z"]
@@ -48,7 +48,7 @@ def test_a_question_pauses_and_its_answer_is_what_interrupt_returns(drive):
 
 def test_a_paused_node_runs_again_from_its_start_for_each_answer(drive):
     ran = Ran()
-    thread = drive.on(graph({"n": asks("n", ran, count=2)}, (START, "n")))
+    thread = drive.on(graph("S>n", n=asks("n", ran, count=2)))
     first = thread.invoke({})
     second = thread.resume("A")
     assert (asked(first), asked(second)) == (["n?"], ["n1?"])
@@ -59,7 +59,7 @@ def test_a_paused_node_runs_again_from_its_start_for_each_answer(drive):
 
 @each_case("value", [None, False, 0, "", {}, [], (), {"k": 1}, {"a" * 31: 1}, ["x"], ("p", "P")])
 def test_any_value_is_an_answer_and_is_returned_unchanged(drive, value):
-    thread = drive.on(graph({"n": asks("n")}, (START, "n")))
+    thread = drive.on(graph("S>n", n=asks("n")))
     thread.invoke({})
     [(_, got)] = thread.resume(value)["log"]
     assert got == value and type(got) is type(value)
@@ -89,7 +89,7 @@ def test_except_exception_cannot_swallow_a_question(drive):
         except Exception:
             return {"log": ["swallowed"]}
 
-    thread = drive.on(graph({"n": node}, (START, "n")))
+    thread = drive.on(graph("S>n", n=node))
     assert asked(thread.invoke({})) == ["sure?"]
     assert thread.resume(1)["log"] == [1]
 
@@ -103,23 +103,23 @@ def test_what_a_node_cleans_up_does_not_stop_its_question(drive):
         finally:
             closed.append(1)
 
-    thread = drive.on(graph({"n": node}, (START, "n")))
+    thread = drive.on(graph("S>n", n=node))
     thread.invoke({})
     assert thread.resume(1)["log"] == [1] and closed == [1, 1]
 
 
 def test_a_question_without_a_checkpointer_is_an_error_that_says_what_to_do(drive):
-    app = graph({"n": asks("n")}, (START, "n"), checkpointer=None)
+    app = graph("S>n", n=asks("n"), checkpointer=None)
     with pytest.raises(RuntimeError, match=r"node 'n' called interrupt\(\), but the graph has no checkpointer"):
         drive.invoke(app, {})
 
 
 def test_an_unserializable_interrupt_or_answer_names_its_node(drive):
-    app = graph({"n": lambda s: {"log": [interrupt({"q": print})]}}, (START, "n"))
+    app = graph("S>n", n=lambda s: {"log": [interrupt({"q": print})]})
     with pytest.raises(UnserializableError) as caught:
         drive.invoke(app, {}, CONFIG)
     assert caught.value.__notes__ == ["while storing what interrupt() asks of task 'n' of thread 't'"]
-    app = graph({"n": asks("n")}, (START, "n"))
+    app = graph("S>n", n=asks("n"))
     drive.invoke(app, {}, CONFIG)
     with pytest.raises(UnserializableError) as caught:
         drive.invoke(app, Command(resume=print), CONFIG)
@@ -138,7 +138,7 @@ def test_a_graph_interrupt_raised_by_a_node_pauses_without_a_value(drive):
             raise GraphInterrupt()
         return {"log": ["n"]}
 
-    thread = drive.on(graph({"n": node}, (START, "n")))
+    thread = drive.on(graph("S>n", n=node))
     assert "__interrupt__" not in (thread.invoke({"a": 1}) or {})
     assert thread.state.next == ("n",)
     assert thread.invoke(Command(update={"a": 2}))["log"] == ["n"]
@@ -169,7 +169,7 @@ def test_a_single_value_in_a_raised_graph_interrupt_keeps_its_id(drive):
     def node(state):
         raise GraphInterrupt(Interrupt("?", "an id"))
 
-    app = graph({"n": node}, (START, "n"))
+    app = graph("S>n", n=node)
     assert drive.invoke(app, {"a": 1}, CONFIG)["__interrupt__"] == [Interrupt("?", "an id")]
 
 
@@ -182,10 +182,10 @@ def test_a_value_raised_in_a_task_or_a_nested_graph_reaches_the_caller(drive):
         raise GraphInterrupt("from a task")
 
     inner = chain_of(State, asks=asks).compile()
-    nested = graph({"n": inner}, (START, "n"))
+    nested = graph("S>n", n=inner)
     assert drive.invoke(nested, {"a": 1}, CONFIG)["__interrupt__"][0].value == "deep"
     if not drive.is_async:
-        calling = graph({"n": lambda state: call().result()}, (START, "n"))
+        calling = graph("S>n", n=lambda state: call().result())
         assert drive.invoke(calling, {"a": 1}, CONFIG)["__interrupt__"][0].value == "from a task"
 
 
@@ -275,7 +275,7 @@ def test_a_map_with_an_unknown_id_is_refused_and_nothing_of_it_is_kept(drive):
 
 
 def test_the_id_of_an_answered_question_does_not_answer_the_next(drive):
-    thread = drive.on(graph({"n": asks("n", count=2)}, (START, "n")))
+    thread = drive.on(graph("S>n", n=asks("n", count=2)))
     first = thread.invoke({})
     thread.resume("A")
     with pytest.raises(UnknownInterruptError, match="no question is pending"):
@@ -285,7 +285,7 @@ def test_the_id_of_an_answered_question_does_not_answer_the_next(drive):
 
 @pytest.mark.parametrize("wrong", ["x", None, {STALE: 1}], ids=repr)
 def test_an_answer_to_a_finished_thread_is_an_error(drive, wrong):
-    thread = drive.on(graph({"n": says("n")}, (START, "n")))
+    thread = drive.on(graph("S>n"))
     thread.invoke({})
     with pytest.raises(UnknownInterruptError, match="no open question|no question is pending"):
         thread.resume(wrong)
@@ -293,7 +293,7 @@ def test_an_answer_to_a_finished_thread_is_an_error(drive, wrong):
 
 def test_an_unused_answer_is_not_kept_for_a_later_run(drive):
     """D9: the peer lets the next input's first question have it."""
-    thread = drive.on(graph({"x": says("x"), "n": asks("n")}, (START, "x"), ("x", "n")))
+    thread = drive.on(graph("S>x>n", n=asks("n")))
     thread.invoke({}, interrupt_before=["x"])
     thread.resume("STALE", interrupt_after=["x"])
     assert asked(thread.invoke(None)) == ["n?"]
@@ -301,7 +301,7 @@ def test_an_unused_answer_is_not_kept_for_a_later_run(drive):
 
 
 def test_an_answer_passes_a_breakpoint(drive):
-    thread = drive.on(graph({"n": asks("n")}, (START, "n"), interrupt_before=["n"]))
+    thread = drive.on(graph("S>n", n=asks("n"), interrupt_before=["n"]))
     thread.invoke({})
     assert thread.resume("early")["log"] == [("n", "early")]
 
@@ -357,7 +357,7 @@ def test_questions_gathered_in_one_node_are_shown_together_and_answered_by_call_
 
         return {"log": list(await asyncio.gather(ask("p"), ask("q")))}
 
-    app = graph({"n": node}, (START, "n"))
+    app = graph("S>n", n=node)
 
     async def run(input):
         return await app.ainvoke(input, CONFIG)
@@ -387,7 +387,7 @@ def test_questions_from_threads_of_one_node_have_ids_of_their_own(drive):
             raise signals[0]
         return {"log": [found]}
 
-    thread = drive.on(graph({"n": node}, (START, "n")))
+    thread = drive.on(graph("S>n", n=node))
     paused = thread.invoke({})
     assert asked(paused) == ["p?", "q?"]
     assert thread.invoke(answer(p=1, q=2)(paused))["log"] == [{"p": 1, "q": 2}]
@@ -459,7 +459,7 @@ def test_an_answer_is_made_to_fit_its_schema(drive, schema, given, got):
     def node(state):
         answers.append(interrupt("?", response_schema=schema))
 
-    thread = drive.on(graph({"n": node}, (START, "n")))
+    thread = drive.on(graph("S>n", n=node))
     [question] = thread.invoke({})["__interrupt__"]
     assert question.response_schema is None if schema is None else isinstance(question.response_schema, dict)
     thread.resume(given)
@@ -467,7 +467,7 @@ def test_an_answer_is_made_to_fit_its_schema(drive, schema, given, got):
 
 
 def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open(drive):
-    thread = drive.on(graph({"n": asks("n", response_schema=int), "ok": says("ok")}, (START, "n"), (START, "ok")))
+    thread = drive.on(graph("S>n S>ok", n=asks("n", response_schema=int)))
     paused = thread.invoke({})
     for _ in range(2):
         with pytest.raises(ValidationError):
@@ -478,7 +478,7 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open(driv
 
 def test_a_refused_answer_keeps_the_others_of_its_map(drive):
     """What was answered well is not asked for again."""
-    thread = drive.on(graph({"p": asks("p", response_schema=int), "q": asks("q")}, (START, "p"), (START, "q")))
+    thread = drive.on(graph("S>p S>q", p=asks("p", response_schema=int), q=asks("q")))
     paused = thread.invoke({})
     with pytest.raises(ValidationError):
         thread.invoke(answer(p="abc", q="Q")(paused))
@@ -492,7 +492,7 @@ def test_a_refused_answer_keeps_the_others_of_its_map(drive):
 def test_an_answer_at_an_answered_checkpoint_is_the_new_one(drive):
     """D9: the peer takes the old answer again."""
     ran = Ran()
-    thread = drive.on(graph({"n": asks("n", ran), "z": says("z", ran)}, (START, "n"), ("n", "z")))
+    thread = drive.on(graph("S>n>z", n=asks("n", ran), z=says("z", ran)))
     thread.invoke({})
     thread.resume("old")
     then = at(thread, 0)
@@ -504,7 +504,7 @@ def test_an_answer_at_an_answered_checkpoint_is_the_new_one(drive):
 
 
 def test_answers_before_the_open_question_of_an_old_checkpoint_stay(drive):
-    thread = drive.on(graph({"n": asks("n", count=2)}, (START, "n")))
+    thread = drive.on(graph("S>n", n=asks("n", count=2)))
     thread.invoke({})
     thread.resume("A")
     thread.resume("B")
@@ -524,8 +524,8 @@ def test_part_of_the_answers_at_an_old_checkpoint_leaves_the_branch_paused(drive
 
 
 def test_a_nested_question_at_an_old_checkpoint_takes_the_new_answer(drive):
-    inner = graph({"i": asks("i")}, (START, "i"), checkpointer=None)
-    thread = drive.on(graph({"sub": lambda state: inner.invoke({}), "z": says("z")}, (START, "sub"), ("sub", "z")))
+    inner = graph("S>i", i=asks("i"), checkpointer=None)
+    thread = drive.on(graph("S>sub>z", sub=lambda state: inner.invoke({})))
     thread.invoke({})
     thread.resume("old")
     then = at(thread, 0)
@@ -535,9 +535,9 @@ def test_a_nested_question_at_an_old_checkpoint_takes_the_new_answer(drive):
 
 
 def test_several_answers_for_nested_questions_of_an_old_checkpoint_are_refused_with_a_way_out(drive):
-    inner = graph({"i": lambda state: {"log": [interrupt(state["a"])]}}, (START, "i"), checkpointer=None)
+    inner = graph("S>i", i=lambda state: {"log": [interrupt(state["a"])]}, checkpointer=None)
     holders = {n: lambda state, n=n: {"log": inner.invoke({"a": n})["log"]} for n in "pq"}
-    thread = drive.on(graph(holders, (START, "p"), (START, "q")))
+    thread = drive.on(graph("S>p S>q", **holders))
     paused = thread.invoke({})
     answers = Command(resume={i: n.upper() for n, i in ids(paused).items()})
     assert thread.invoke(answers)["log"] == ["P", "Q"]
@@ -570,7 +570,7 @@ def test_interrupts_are_equal_by_value():
 def test_ten_interrupts_answered_one_by_one_start_the_body_twenty_times(drive, durability):
     ran = Ran()
     names = [f"n{i}" for i in range(10)]
-    thread = drive.on(graph({n: asks(n, ran) for n in names}, *((START, n) for n in names)))
+    thread = drive.on(graph(" ".join(f"S>{n}" for n in names), **{n: asks(n, ran) for n in names}))
     thread.invoke({}, durability=durability)
     for left in range(10, 0, -1):
         open_ = thread.state.interrupts
@@ -582,8 +582,8 @@ def test_ten_interrupts_answered_one_by_one_start_the_body_twenty_times(drive, d
 
 def test_questions_of_a_nested_graph_answered_one_by_one(drive):
     ran = Ran()
-    inner = graph({n: asks(n, ran) for n in "abc"}, *((START, n) for n in "abc"), checkpointer=None)
-    thread = drive.on(graph({"sub": inner, "other": asks("other", ran)}, (START, "sub"), (START, "other")))
+    inner = graph("S>a S>b S>c", **{n: asks(n, ran) for n in "abc"}, checkpointer=None)
+    thread = drive.on(graph("S>sub S>other", sub=inner, other=asks("other", ran)))
     thread.invoke({})
     for value in ("b?", "a?", "other?", "c?"):
         (question,) = [each for each in thread.state.interrupts if each.value == value]
@@ -598,7 +598,7 @@ def test_a_raised_graph_interrupt_stays_open_after_an_answer(drive):
     def held(state):
         raise GraphInterrupt("held")
 
-    thread = drive.on(graph({"held": held}, (START, "held")))
+    thread = drive.on(graph("S>held", held=held))
     thread.invoke({})
     for _ in range(2):
         assert asked(thread.resume("go")) == ["held"]
@@ -607,7 +607,7 @@ def test_a_raised_graph_interrupt_stays_open_after_an_answer(drive):
 
 def test_without_an_answer_all_paused_tasks_run_again(drive):
     ran = Ran()
-    thread = drive.on(graph({n: asks(n, ran) for n in "ab"}, (START, "a"), (START, "b")))
+    thread = drive.on(graph("S>a S>b", **{n: asks(n, ran) for n in "ab"}))
     thread.invoke({})
     assert asked(thread.invoke(None)) == ["a?", "b?"]
     assert ran.take() == ["a", "a", "b", "b"]
@@ -624,14 +624,14 @@ def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability
     def body(state):
         return {"log": [(state["log"][0], interrupt(state["log"][0], response_schema=schema))]}
 
-    inner = graph({"i": body}, (START, "i"), checkpointer=None)
+    inner = graph("S>i", i=body, checkpointer=None)
 
     async def node(state):
         found = await asyncio.gather(*(inner.ainvoke({"log": [each]}) for each in "xyz"))
         return {"log": sorted(pair for each in found for pair in each["log"][1:])}
 
     async def main():
-        app = graph({"n": node}, (START, "n"))
+        app = graph("S>n", n=node)
         await app.ainvoke(EMPTY, CONFIG, durability=durability)
         for number, wanted, left in ((1, "x", "xyz"), (3, "z", "yz"), (2, "y", "y")):
             open_ = (await app.aget_state(CONFIG)).interrupts
@@ -652,7 +652,7 @@ def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside):
     def body(state):
         return {"log": [interrupt(state["log"][0], response_schema=int)]}
 
-    inner = graph({"i": body}, (START, "i"), checkpointer=None)
+    inner = graph("S>i", i=body, checkpointer=None)
 
     async def node(state):
         if inside == "task":
@@ -662,7 +662,7 @@ def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside):
         return {"log": [str(found)]}
 
     async def main():
-        app = graph({"n": node}, (START, "n"))
+        app = graph("S>n", n=node)
         await app.ainvoke(EMPTY, CONFIG)
         (question,) = [each for each in (await app.aget_state(CONFIG)).interrupts if each.value == "x"]
         with pytest.raises(ValueError, match="int"):
@@ -682,7 +682,7 @@ def test_an_accepted_answer_that_no_longer_fits_interrupts_again(drive):
     def body(state):
         return {"log": [interrupt("first", response_schema=schemas[-1]), interrupt("second")]}
 
-    thread = drive.on(graph({"n": body}, (START, "n")))
+    thread = drive.on(graph("S>n", n=body))
     thread.invoke({})
     assert asked(thread.resume("one")) == ["second"]
     schemas.append(int)
@@ -695,7 +695,7 @@ def test_an_accepted_answer_that_no_longer_fits_interrupts_again(drive):
 @pytest.mark.parametrize("inside", ["interrupt", "graph", "task"])
 async def test_a_task_group_whose_members_interrupt_pauses(inside):
     """`asyncio.TaskGroup` wraps what its members raise and cancels the others; those ask when their turn comes."""
-    inner = graph({"i": lambda s: {"log": [interrupt(s["log"][0])]}}, (START, "i"), checkpointer=None)
+    inner = graph("S>i", i=lambda s: {"log": [interrupt(s["log"][0])]}, checkpointer=None)
 
     @task
     async def call(name: str) -> Any:
@@ -711,7 +711,7 @@ async def test_a_task_group_whose_members_interrupt_pauses(inside):
             members = [group.create_task(ask(name)) for name in "xy"]
         return {"log": [member.result() for member in members]}
 
-    app = graph({"n": node}, (START, "n"))
+    app = graph("S>n", n=node)
     result = await app.ainvoke(EMPTY, CONFIG)
     for _ in range(4):
         if "__interrupt__" not in result:
@@ -735,12 +735,12 @@ def test_a_task_group_with_a_failure_fails():
         return {}
 
     with pytest.raises(BaseExceptionGroup) as caught:
-        asyncio.run(graph({"n": node}, (START, "n")).ainvoke(EMPTY, CONFIG))
+        asyncio.run(graph("S>n", n=node).ainvoke(EMPTY, CONFIG))
     assert caught.value.subgroup(KeyError) is not None
 
 
 def test_a_task_group_inside_a_plain_function_pauses_with_all_its_questions(drive):
-    thread = drive.on(graph({"n": asks_in_a_group}, (START, "n")))
+    thread = drive.on(graph("S>n", n=asks_in_a_group))
     paused = thread.invoke(EMPTY)
     assert asked(paused) == ["one?", "two?"]
     answers = {each.id: each.value.upper() for each in paused["__interrupt__"]}
@@ -768,14 +768,14 @@ def test_all_graph_interrupts_of_an_exception_group_become_interrupts(drive):
     def node(state):
         raise BaseExceptionGroup("both", [GraphInterrupt("x"), BaseExceptionGroup("in", [GraphInterrupt("y")])])
 
-    assert asked(drive.invoke(graph({"n": node}, (START, "n")), {}, CONFIG)) == ["x", "y"]
+    assert asked(drive.invoke(graph("S>n", n=node), {}, CONFIG)) == ["x", "y"]
 
 
 def test_a_command_for_the_parent_leaves_a_group(drive):
     def inside(state):
         return Command(graph=Command.PARENT, update={"log": ["from inside"]})
 
-    inner = graph({"i": inside}, (START, "i"), checkpointer=None)
+    inner = graph("S>i", i=inside, checkpointer=None)
 
     def node(state):
         try:
@@ -783,4 +783,4 @@ def test_a_command_for_the_parent_leaves_a_group(drive):
         except BaseException as signal:
             raise BaseExceptionGroup("group", [signal]) from None
 
-    assert drive.invoke(graph({"n": node}, (START, "n")), {}, CONFIG)["log"] == ["from inside"]
+    assert drive.invoke(graph("S>n", n=node), {}, CONFIG)["log"] == ["from inside"]

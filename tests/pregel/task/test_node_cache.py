@@ -56,7 +56,7 @@ def no_calls():
     CALLS.clear()
 
 
-def note(state: State) -> State:
+def note(state):
     CALLS.append(state.get("n"))
     return {"log": [len(CALLS)]}
 
@@ -121,11 +121,11 @@ class Adds:
     def __init__(self, what):
         self.what = what
 
-    def __call__(self, state) -> State:
+    def __call__(self, state):
         CALLS.append(self.what)
         return {"log": [self.what]}
 
-    def method(self, state) -> State:
+    def method(self, state):
         return self(state)
 
 
@@ -165,7 +165,7 @@ def test_an_indistinguishable_function_needs_a_key(drive):
     """And takes it: whoever makes the keys tells apart what has the same name."""
     lock = threading.Lock()
 
-    def node(state: State) -> State:
+    def node(state):
         with lock:
             return note(state)
 
@@ -180,7 +180,7 @@ def test_an_indistinguishable_function_needs_a_key(drive):
 def test_with_a_custom_key_a_function_may_close_over_changing_values(drive):
     ran = []
 
-    def count(state: State) -> State:
+    def count(state):
         ran.append(state["n"])
         return {"log": [len(ran)]}
 
@@ -202,7 +202,7 @@ def test_a_chain_of_functions_needs_a_key():
 # -- at the same time -----------------------------------------------------------------------------------------
 
 
-def slow(n) -> State:
+def slow(n):
     CALLS.append(n)
     threading.Event().wait(0.002)
     return {"log": [n]}
@@ -224,12 +224,12 @@ def test_equal_runs_at_the_same_time_share_too(drive):
     assert CALLS == [1]
 
 
-def slow_state(state: State) -> State:
+def slow_state(state):
     return slow(state["n"])
 
 
 def test_a_failure_lets_the_next_in_line_try(drive):
-    def shaky(n) -> State:
+    def shaky(n):
         CALLS.append(n)
         if len(CALLS) == 1:
             raise Oops
@@ -247,7 +247,7 @@ async def test_a_cancelled_wait_lets_go():
     """A run that is cancelled while it waits for another's result holds up nobody."""
     go, entered = asyncio.Event(), asyncio.Event()
 
-    async def node(state: State) -> State:
+    async def node(state):
         CALLS.append(1)
         entered.set()
         await go.wait()
@@ -269,7 +269,7 @@ async def test_a_cancelled_wait_lets_go():
 def test_nested_cached_nodes_do_not_wait_for_each_other(drive):
     child = app_of(note)
 
-    def parent(state: State) -> State:
+    def parent(state):
         return {"log": child.invoke({"n": state["n"]})["log"]}
 
     app = app_of(parent, policy=CachePolicy(key_func=lambda state: str(state["n"])))
@@ -391,7 +391,7 @@ def test_an_entrypoint_may_be_cached_as_a_whole(drive):
 
 
 def test_errors_are_not(drive):
-    def shaky(state: State) -> State:
+    def shaky(state):
         CALLS.append(1)
         if len(CALLS) == 1:
             raise Oops
@@ -405,7 +405,7 @@ def test_errors_are_not(drive):
 
 
 def test_a_retried_success_is(drive):
-    def shaky(state: State) -> State:
+    def shaky(state):
         CALLS.append(1)
         if len(CALLS) == 1:
             raise Oops
@@ -417,7 +417,7 @@ def test_a_retried_success_is(drive):
 
 
 def test_questions_are_not_and_their_answers_are_not_shared(drive):
-    def ask(state: State) -> State:
+    def ask(state):
         return {"log": [interrupt("?")]}
 
     graph = StateGraph(State).add_node("ask", ask, cache_policy=CachePolicy()).add_edge(START, "ask")
@@ -430,7 +430,7 @@ def test_questions_are_not_and_their_answers_are_not_shared(drive):
 
 
 def test_where_to_go_is_replayed(drive):
-    def go(state: State):
+    def go(state):
         CALLS.append("go")
         return Command(update={"log": ["go"]}, goto=["a", Send("b", {"n": 5})])
 
@@ -442,7 +442,7 @@ def test_where_to_go_is_replayed(drive):
 
 
 def test_what_cannot_be_stored_is_not_and_a_warning_says_so(drive):
-    def give(state: State) -> State:
+    def give(state):
         CALLS.append(1)
         return {"log": [threading.Lock()]}
 
@@ -454,7 +454,7 @@ def test_what_cannot_be_stored_is_not_and_a_warning_says_so(drive):
 
 
 def test_a_hit_shares_nothing_with_the_first_result(drive):
-    def give(state: State) -> State:
+    def give(state):
         return {"log": [["inner"]]}
 
     app = app_of(give)

@@ -43,19 +43,19 @@ def app_of(*nodes, **options):
 # -- what a node may be ----------------------------------------------------------------------------------------
 
 
-def function(state: State):
+def function(state):
     return {"log": [state["a"]]}
 
 
-async def coroutine(state: State):
+async def coroutine(state):
     return {"log": [state["a"]]}
 
 
-def generator(state: State):
+def generator(state):
     yield {"log": [state["a"]]}
 
 
-async def async_generator(state: State):
+async def async_generator(state):
     yield {"log": [state["a"]]}
 
 
@@ -149,7 +149,7 @@ def test_an_async_action_needs_an_async_run(action, drive):
 def test_every_yield_of_a_generator_is_an_update(drive):
     """WART-75: the peer keeps the last one."""
 
-    def node(state: State):
+    def node(state):
         yield {"a": 7}
         yield {"log": [2]}
         yield None
@@ -214,23 +214,23 @@ def by_keyword(state, *, store, writer, runtime, config):  # type: ignore[no-unt
     tell(config=config, runtime=runtime, writer=writer, store=store)
 
 
-def by_string(state: State, config: RunnableConfig | None, store: BaseStore | None, runtime: Runtime[Any]):
+def by_string(state, config: RunnableConfig | None, store: BaseStore | None, runtime: Runtime[Any]):
     tell(config=config, store=store, runtime=runtime)
 
 
-def by_old_union(state: State, config: Optional[RunnableConfig], store: Union[BaseStore, None]):
+def by_old_union(state, config: Optional[RunnableConfig], store: Union[BaseStore, None]):
     tell(config=config, store=store)
 
 
-def by_default(state: State, config: RunnableConfig | None = None, writer: StreamWriter = print):
+def by_default(state, config: RunnableConfig | None = None, writer: StreamWriter = print):
     tell(config=config, writer=writer)
 
 
-def by_annotation(state: State, cfg: RunnableConfig, kept: BaseStore, rt: Runtime[Any], send: StreamWriter):
+def by_annotation(state, cfg: RunnableConfig, kept: BaseStore, rt: Runtime[Any], send: StreamWriter):
     tell(config=cfg, store=kept, runtime=rt, writer=send)
 
 
-def by_dict(state: State, config: dict[str, Any]):
+def by_dict(state, config: dict[str, Any]):
     tell(config=config)
 
 
@@ -239,7 +239,7 @@ def by_unknown(state: Unknown, config: Unknown, runtime: Unknown):
 
 
 def by_qualified(
-    state: State, config: stategraph.RunnableConfig | None, runtime: stategraph.Runtime[dict[str, str]]
+    state, config: stategraph.RunnableConfig | None, runtime: stategraph.Runtime[dict[str, str]]
 ):
     tell(config=config, runtime=runtime)
 
@@ -271,7 +271,7 @@ def test_further_parameters_are_filled_by_name_or_annotation(action, drive):
 
 
 def test_async_nodes_partials_and_objects_get_the_same_parameters(drive):
-    async def later(state: State, config: RunnableConfig, store: BaseStore | None):
+    async def later(state, config: RunnableConfig, store: BaseStore | None):
         tell(config=config, store=store)
 
     class Called:
@@ -294,28 +294,28 @@ def test_the_first_parameter_is_the_state_whatever_its_name(drive):
 
 
 def test_without_a_store_none_is_given(drive):
-    def node(state: State, store: BaseStore):
+    def node(state, store: BaseStore):
         return {"log": [store]}
 
     assert drive.invoke(app_of(node), {})["log"] == [None]
 
 
 def test_a_reserved_name_with_a_foreign_annotation_is_refused():
-    def node(state: State, config: int): ...
+    def node(state, config: int): ...
 
     with pytest.raises(TypeError, match="node 'n': the parameter 'config' is annotated"):
         StateGraph(State).add_node("n", node)
 
 
 def test_a_foreign_annotation_with_a_default_keeps_the_default(drive):
-    def node(state: State, writer: int = 3, other="x"):
+    def node(state, writer: int = 3, other="x"):
         return {"log": [writer, other]}
 
     assert drive.invoke(app_of(node), {})["log"] == [3, "x"]
 
 
 def test_routers_are_filled_like_nodes(drive):
-    def router(state: State, config: RunnableConfig | None, *, runtime: Runtime[Any]):
+    def router(state, config: RunnableConfig | None, *, runtime: Runtime[Any]):
         tell(config=config, runtime=runtime)
         return "n1"
 

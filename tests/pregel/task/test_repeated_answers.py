@@ -11,7 +11,6 @@ from kit.graphs import chain_of, graph_of
 from kit.pausing_graphs import Ran, State, asked, graph, ids, says
 
 from stategraph import (
-    START,
     Command,
     InMemorySaver,
     Runtime,
@@ -41,7 +40,7 @@ def fail(thread, given):
 
 def test_a_new_answer_replaces_the_one_that_failed(drive):
     ran = Ran()
-    thread = drive.on(graph({"n": ages("n", ran), "z": says("z")}, (START, "n"), ("n", "z")))
+    thread = drive.on(graph("S>n>z", n=ages("n", ran)))
     thread.invoke({})
     fail(thread, Command(resume="ten"))
     fail(thread, None)  # the old one again
@@ -53,14 +52,14 @@ def test_a_new_answer_replaces_the_one_that_failed(drive):
 
 
 def test_a_new_answer_may_name_its_interrupt(drive):
-    thread = drive.on(graph({"n": ages("n")}, (START, "n")))
+    thread = drive.on(graph("S>n", n=ages("n")))
     question = ids(thread.invoke({}))["n?"]
     fail(thread, Command(resume={question: "ten"}))
     assert thread.resume({question: "10"})["log"] == [("n", 10)]
 
 
 def test_earlier_answers_are_kept(drive):
-    thread = drive.on(graph({"n": ages("n", count=2)}, (START, "n")))
+    thread = drive.on(graph("S>n", n=ages("n", count=2)))
     thread.invoke({})
     thread.resume("1")
     fail(thread, Command(resume="two"))
@@ -69,7 +68,7 @@ def test_earlier_answers_are_kept(drive):
 
 def test_results_and_interrupts_of_siblings_are_kept(drive):
     ran = Ran()
-    thread = drive.on(graph({"n": ages("n"), "m": ages("m"), "s": says("s", ran)}, (START, "n"), (START, "m"), (START, "s")))
+    thread = drive.on(graph("S>n S>m S>s", n=ages("n"), m=ages("m"), s=says("s", ran)))
     question = ids(thread.invoke({}))
     fail(thread, Command(resume={question["n?"]: "ten"}))
     # Without an id the answer is for the question that waits.
@@ -79,7 +78,7 @@ def test_results_and_interrupts_of_siblings_are_kept(drive):
 
 
 def test_with_two_failed_tasks_the_answer_must_name_its_interrupt(drive):
-    thread = drive.on(graph({"n": ages("n"), "m": ages("m")}, (START, "n"), (START, "m")))
+    thread = drive.on(graph("S>n S>m", n=ages("n"), m=ages("m")))
     question = ids(thread.invoke({}))
     fail(thread, Command(resume=dict.fromkeys(question.values(), "x")))
     with pytest.raises(UnknownInterruptError, match="answer by id"):
@@ -90,7 +89,7 @@ def test_with_two_failed_tasks_the_answer_must_name_its_interrupt(drive):
 
 @pytest.mark.parametrize("how", ["node", "called", "alone", "task"])
 def test_an_answer_is_replaced_in_a_nested_graph_or_a_call(how, drive):
-    inner = graph({"n": ages("n")}, (START, "n"), checkpointer=False if how == "alone" else None)
+    inner = graph("S>n", n=ages("n"), checkpointer=False if how == "alone" else None)
 
     @task
     def ask() -> Any:
@@ -101,7 +100,7 @@ def test_an_answer_is_replaced_in_a_nested_graph_or_a_call(how, drive):
         return {"log": ask().result()}
 
     holder = inner if how == "node" else lambda state: {"log": inner.invoke({})["log"]}
-    thread = drive.on(flow if how == "task" else graph({"sub": holder}, (START, "sub")))
+    thread = drive.on(flow if how == "task" else graph("S>sub", sub=holder))
     assert asked(thread.invoke({"a": 1})) == ["n?"]
     fail(thread, Command(resume="ten"))
     assert thread.resume("10")["log"] == [("n", 10)]
@@ -120,7 +119,7 @@ def test_a_replaced_answer_survives_a_crash(nested, drive, tmp_path):
 
     with SqliteSaver.from_conn_string(tmp_path / "db") as saver:
         inner = chain_of(State, n=node).compile(checkpointer=None if nested else saver)
-        thread = drive.on(graph({"sub": inner}, (START, "sub"), checkpointer=saver) if nested else inner)
+        thread = drive.on(graph("S>sub", sub=inner, checkpointer=saver) if nested else inner)
         thread.invoke({})
         fail(thread, Command(resume="ten"))
         with pytest.raises(KeyboardInterrupt):
@@ -138,7 +137,7 @@ def test_a_task_that_failed_and_waits_now_waits_for_its_slot(drive, schedule, du
     """Its failure is over: what another task is answered does not make it run."""
     ran = []
 
-    def x(state: State, runtime: Runtime):
+    def x(state, runtime: Runtime):
         ran.append(1)
         if len(ran) == 1:
             raise ConnectionError

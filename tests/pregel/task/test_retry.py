@@ -307,7 +307,7 @@ def test_a_failing_router_runs_the_node_again_and_doubles_nothing(drive):
     """What the failed attempt wrote is dropped."""
     fails = [True]
 
-    def route(state: State):
+    def route(state):
         if fails:
             fails.pop()
             raise Oops
@@ -327,7 +327,7 @@ def test_without_a_policy_a_failed_router_runs_again_on_resume(drive):
         log.append("node")
         return {"log": ["node"]}
 
-    def route(state: State):
+    def route(state):
         log.append("route")
         if fails:
             fails.pop()

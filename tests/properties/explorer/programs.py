@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypedDict
 
+from kit.graphs import EMPTY, chain_of
 from kit.graphs import Log as State
-from kit.graphs import chain_of
 
 from stategraph import START, Send, StateGraph, entrypoint, interrupt, task
 
@@ -186,10 +186,10 @@ def chained(process: Process, saver, asks):
     compiled = inner.compile()
 
     def calls(state):
-        return {"log": compiled.invoke({"log": []})["log"]}
+        return {"log": compiled.invoke(EMPTY)["log"]}
 
     async def acalls(state):
-        return {"log": (await compiled.ainvoke({"log": []}))["log"]}
+        return {"log": (await compiled.ainvoke(EMPTY))["log"]}
 
     graph = chain_of(State, calls=calls if process.world.loop is None else acalls)
     for name in others:
