@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import graph_of
+from kit.graphs import EMPTY, graph_of
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -86,10 +86,7 @@ def charge(state, runtime: Runtime[Any]):
 def features(saver):
     """Messages, models, an accumulating topic; then an effect that is had once and a question, beside a node that has
     finished; then a join of the two."""
-    builder = graph_of(
-        State, "S>chat>shorten>charge shorten>beside [charge,beside]>both", chat=chat, shorten=shorten, charge=charge,
-        beside=lambda state: {"log": ["beside"]}, both=lambda state: {"log": ["both"]}
-    )
+    builder = graph_of(State, "S>chat>shorten>charge shorten>beside [charge,beside]>both", chat=chat, shorten=shorten, charge=charge)
     return builder.compile(checkpointer=saver)
 
 
@@ -113,7 +110,7 @@ def workflow(saver):
 
 def write(file, **options):
     with SqliteSaver.from_conn_string(str(file), **options) as saver:
-        features(saver).invoke({"log": []}, config("features"))
+        features(saver).invoke(EMPTY, config("features"))
         flow = workflow(saver)
         flow.invoke(3, config("workflow"))
         flow.invoke(Command(resume="first"), config("workflow"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from kit.graphs import chain_of
+from kit.graphs import EMPTY, chain_of
 from kit.pausing_graphs import graph
 
 from stategraph import END, InMemorySaver
@@ -96,5 +96,5 @@ def test_a_saver_with_a_retention_prunes_during_a_run_and_the_run_continues(driv
 def test_without_one_all_stays(drive):
     thread = drive.on(graph("S>x"))
     for _ in range(EVERY):
-        thread.invoke({"log": []})
+        thread.invoke(EMPTY)
     assert len(thread.history()) == 3 * EVERY

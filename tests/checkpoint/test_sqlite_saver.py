@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, EMPTY, chain_of
 from kit.pausing_graphs import graph, says
 
 from stategraph import END
@@ -77,7 +77,7 @@ def looped(saver, word="x", steps=4, schema=Log, **place):
         .add_conditional_edges("add", lambda state: "add" if len(state["log"]) < steps else END)
         .compile(checkpointer=saver)
     )
-    app.invoke({"log": []}, {"configurable": {"thread_id": "t", **place}, "run_id": f"run-{word}-{steps}"})
+    app.invoke(EMPTY, {"configurable": {"thread_id": "t", **place}, "run_id": f"run-{word}-{steps}"})
     return app
 
 

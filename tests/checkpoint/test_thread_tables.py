@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 
 import psycopg
 import pytest
-from kit.graphs import CONFIG, chain_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
 from kit.savers import opened_saver
 
 from stategraph import START, Command, Send, StateGraph, interrupt
@@ -110,7 +110,7 @@ def test_values_that_none_needs_any_more_go_with_a_later_pruning(stored):
     most = 0
     for turn in range(1, 21):
         for _ in range(7):
-            app.invoke({"log": []}, config)
+            app.invoke(EMPTY, config)
         stored.saver.prune(["grows"])
         values = next(rows for table, rows in stored.count().items() if table.endswith("values"))
         most = max(most, values["grows"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.graphs import CONFIG, thread_config
+from kit.graphs import CONFIG, EMPTY, thread_config
 from kit.pausing_graphs import asks, fails, graph, says
 from kit.ready_graphs import build, ends_in, ready
 
@@ -83,7 +83,7 @@ def test_a_task_started_some_checkpoints_ago_is_shown(tmp_path, capsys, fails):
         graph = build("S>a>b S>long S>other", nodes={"long": long, "other": lambda state: {"log": [interrupt("else?")]}})
         app = ready(graph, saver=saver)
         with ends_in("a", "b", "long", "other"):
-            app.invoke({"log": []}, config)
+            app.invoke(EMPTY, config)
             if fails:
                 asked = {question.value: question.id for question in app.get_state(config).interrupts}
                 with pytest.raises(ValueError, match="no luck"):

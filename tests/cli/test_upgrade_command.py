@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from kit.drive import forget_modules
-from kit.graphs import thread_config
+from kit.graphs import EMPTY, thread_config
 
 from stategraph import SqliteSaver
 from stategraph.__main__ import main
@@ -41,7 +41,7 @@ def shop(tmp_path):
     with SqliteSaver.from_conn_string(db) as saver:
         app = find_graph(old).copy({"checkpointer": saver})
         for name in ("1", "2"):
-            app.invoke({"log": []}, thread_config(name))
+            app.invoke(EMPTY, thread_config(name))
     yield db, old
     forget_modules(tmp_path)
 

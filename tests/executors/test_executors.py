@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from kit import fleet
 from kit.executor_suite import *
-from kit.graphs import chain_of, thread_config
+from kit.graphs import EMPTY, chain_of, thread_config
 
 import stategraph
 from stategraph import InvalidGraphError, NodeBuilder, Pregel
@@ -128,7 +128,7 @@ def test_every_node_that_cannot_run_there_is_named_at_compile(processes, monkeyp
         'PostgresStore can be used there; or give the node executor="threads"'
     )
     app = graph.compile(store=InMemoryStore())
-    assert app.invoke({"log": []})["n"] == 1, "here all of them can run"
+    assert app.invoke(EMPTY)["n"] == 1, "here all of them can run"
     with pytest.raises(InvalidGraphError, match="'lambda'.*\n.*'remembers'"):
         app.invoke({"n": 1}, executor=processes)
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, NamedTuple
 
+from kit.graphs import EMPTY
+
 from stategraph import (
     START,
     Command,
@@ -153,7 +155,7 @@ class Program:
                     kind, waited = going.send(sent)
                 except StopIteration as end:
                     return end.value
-                sent = waited.result() if kind == "result" else waited.invoke({"log": []})["log"]
+                sent = waited.result() if kind == "result" else waited.invoke(EMPTY)["log"]
 
         async def abody(given):
             going, sent = perform(given), None
@@ -162,7 +164,7 @@ class Program:
                     kind, waited = going.send(sent)
                 except StopIteration as end:
                     return end.value
-                sent = await waited if kind == "result" else (await waited.ainvoke({"log": []}))["log"]
+                sent = await waited if kind == "result" else (await waited.ainvoke(EMPTY))["log"]
 
         chosen = abody if self.play.coroutines else body
         chosen.__name__ = name

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from itertools import product
 from typing import Annotated, NamedTuple, TypedDict
 
-from kit.graphs import chain_of
+from kit.graphs import EMPTY, chain_of, graph_of
 
 from stategraph import (
     START,
@@ -343,13 +343,13 @@ def pending_twice(round: Round) -> None:
     random = round.random
     sends = random.randrange(1, 4)
     spoken = [f"e{number}" for number in range(random.randrange(2, sends + 2))]
-    graph = chain_of(State, a=lambda _: {"log": ["a"]}, w=lambda _: {"log": ["ran"]}).add_conditional_edges(
+    graph = graph_of(State, "S>a>w", w=lambda _: {"log": ["ran"]}).add_conditional_edges(
         "a", lambda _: [Send("w", {"done": [str(number)]}) for number in range(sends)], ["w"]
     )
     left = ["w"] * (sends + 1 - len(spoken))
     with Mode(random.choice(["sync", "async"])) as world, sqlite(round).open() as saver:
         app = graph.compile(checkpointer=random.choice([saver, InMemorySaver()]), interrupt_before=["w"])
-        world.call(app, "invoke", {"log": []}, config())
+        world.call(app, "invoke", EMPTY, config())
         world.call(app, "bulk_update_state", config(), [[StateUpdate({"log": [entry]}, "w") for entry in spoken]])
         assert_same(list(world.call(app, "get_state", config()).next), left, f"{sends} Sends, {len(spoken)} updates: next")
         if left:

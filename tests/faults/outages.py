@@ -9,7 +9,7 @@ from itertools import count
 from typing import Annotated, TypedDict
 
 from kit import cluster, machines
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 
 from stategraph import END
 from stategraph.checkpoint import StorageError
@@ -43,7 +43,7 @@ def carried(app, config):
 
 def judged(app, thread):
     """Run a thread; it must hold each step once."""
-    config = {"configurable": {"thread_id": thread}}
+    config = thread_config(thread)
     assert_same(carried(app, config)["log"], [*range(STEPS)], f"the log of thread {thread}")
     steps = told(lambda: [each.metadata["step"] for each in app.get_state_history(config)])
     assert_same(steps, [*range(STEPS, -2, -1)], f"the steps of thread {thread}")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-from kit.graphs import chain_of
+from kit.graphs import chain_of, thread_config
 
 from stategraph import END, interrupt
 from stategraph.checkpoint import CheckpointConflictError
@@ -87,7 +87,7 @@ def check_steps(saver, told, where):
 
 def check_last_word(saver, where):
     """What is posted while the last node runs is not taken at the last barrier: it waits for the next call."""
-    late = {"configurable": {"thread_id": "late"}}
+    late = thread_config("late")
 
     def speak(state):
         if state["left"] == 2:

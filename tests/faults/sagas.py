@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kit.graphs import Log
+from kit.graphs import EMPTY, Log
 
 from stategraph import START, Command, Send, StateGraph, effect
 from stategraph.checkpoint.base import UNDOING
@@ -102,7 +102,7 @@ def run(storage: Storage, play: Play, path, plan: Kill):
 
         head = saver.get_tuple(at)
         if head is None:
-            world.call(app, "invoke", {"log": []}, at)
+            world.call(app, "invoke", EMPTY, at)
         elif play.goes_on and UNDOING not in head.metadata and not any(item[0] == "-" for item, _ in shop.ledger.read()):
             settle()
             if world.call(app, "get_state", at).next:

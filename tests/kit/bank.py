@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from kit.graphs import CONFIG, Log, chain_of
+from kit.graphs import CONFIG, Log, graph_of
 from kit.savers import opened_saver
 from stategraph import START, Runtime, StateGraph, interrupt, task
 
@@ -140,7 +140,7 @@ def asking(drive, effects):
         receipt = await getattr(runtime, f"a{effects.method}")("pay", effects.pay)
         return {"log": [receipt, await charge(), interrupt("content?")]}
 
-    graph = chain_of(Log, a=lambda state: {"log": ["a"]}, ask=aask if drive.is_async else ask)
+    graph = graph_of(Log, "S>a>ask", ask=aask if drive.is_async else ask)
     return graph.compile(checkpointer=effects.saver)
 
 

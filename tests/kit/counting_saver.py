@@ -9,10 +9,11 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
+from kit.graphs import CONFIG
 from stategraph import END, START, Command, StateGraph, interrupt
 
 SYNC = ("get_tuple", "list", "head", "run_of", "put", "put_writes", "commit", "record")
-THREAD = {"configurable": {"thread_id": "t"}}
+THREAD = CONFIG
 
 
 class State(TypedDict):

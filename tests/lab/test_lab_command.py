@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.graphs import thread_config
 
 from stategraph import PostgresSaver, SqliteSaver
 
@@ -58,7 +59,7 @@ def folder(tmp_path, monkeypatch):
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
         app = scope["app"].copy({"checkpointer": saver})
         for number in range(4):
-            app.invoke({"n": number}, {"configurable": {"thread_id": f"t{number}"}})
+            app.invoke({"n": number}, thread_config(f"t{number}"))
     return tmp_path
 
 
@@ -80,7 +81,7 @@ def test_threads_on_postgres_are_read_by_who_may_only_read(folder, postgres):
     scope = {}
     exec(compile(MODULE.replace('open("charged", "a").write("x")', "pass"), "shop", "exec"), scope)
     with PostgresSaver.from_conn_string(postgres) as saver:
-        scope["app"].copy({"checkpointer": saver}).invoke({"n": 3}, {"configurable": {"thread_id": "t3"}})
+        scope["app"].copy({"checkpointer": saver}).invoke({"n": 3}, thread_config("t3"))
     with psycopg.connect(postgres, autocommit=True) as db:
         [schema] = db.execute("SELECT current_schema()").fetchone()
         db.execute("CREATE ROLE lab_reader LOGIN")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from kit.drive import Drive, each_case
-from kit.graphs import chain_of, graph_of
+from kit.graphs import chain_of, graph_of, thread_config
 from pydantic import BaseModel, Field
 
 from stategraph import (
@@ -44,7 +44,7 @@ from stategraph.testing import CheckFailed, ScriptedModel, tool_call
 
 pytestmark = pytest.mark.filterwarnings("ignore:tool .* has no description:stategraph.GraphWarning")
 
-THREAD = {"configurable": {"thread_id": "1"}}
+THREAD = thread_config("1")
 
 
 def double(x: int, times: int = 1) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from in_process import OwnStore, YieldingStore, asking
+from kit.graphs import chain_of
 from serving import Gates, Log, make_flow
 
 from stategraph import START, StateGraph, interrupt
@@ -322,7 +323,7 @@ async def test_failed_threads_are_grouped_in_time_that_grows_with_their_messages
     def fail(state):
         raise ValueError([*hard, *same][int(state["topic"])])
 
-    graph = StateGraph(Log).add_node("fail", fail).add_edge(START, "fail").compile()
+    graph = chain_of(Log, fail=fail).compile()
     async with asking(create_app({"fails": graph})) as client:
         for number in range(5):
             place = f"/threads/{await new_thread(client)}"

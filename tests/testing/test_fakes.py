@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 from unittest.mock import Mock
 
 import pytest
-from kit.graphs import chain_of, graph_of
+from kit.graphs import EMPTY, chain_of, graph_of
 
 from stategraph import (
     END,
@@ -141,7 +141,7 @@ def test_debug_watches_fakes(drive):
 
     graph = chain_of(State, model=forbidden)
     with pytest.raises(InPlaceEditError):
-        drive.invoke(replace(graph.compile(debug=True), model=careless), {"log": []})
+        drive.invoke(replace(graph.compile(debug=True), model=careless), EMPTY)
 
 
 def test_mistakes_are_reported():

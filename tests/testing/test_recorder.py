@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, TypedDict
 
 import pytest
-from kit.graphs import Log, chain_of, graph_of, thread_config
+from kit.graphs import EMPTY, Log, chain_of, graph_of, thread_config
 
 from stategraph import (
     END,
@@ -150,7 +150,7 @@ def test_questions_that_a_node_asks_one_after_another_get_their_recorded_answers
         return {"log": [interrupt({"price": 1}, key="price"), interrupt("by card?"), interrupt("now?")]}
 
     graph = chain_of(Log, approve=approve).compile()
-    recording = player.record(graph, {"log": []}, answers=["yes", "no", "later"])
+    recording = player.record(graph, EMPTY, answers=["yes", "no", "later"])
     assert player.replay(recording, graph).runs[0].state == {"log": ["yes", "no", "later"]}
     survives(graph, {"log": []}, answers=["yes", "no", "later"])
 

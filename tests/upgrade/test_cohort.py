@@ -4,8 +4,8 @@ that would lead it elsewhere.
 
 from __future__ import annotations
 
-from kit.graphs import Log, chain_of
-from kit.pausing_graphs import asks, says
+from kit.graphs import Log, graph_of
+from kit.pausing_graphs import asks
 from kit.upgrades import config_of
 
 from stategraph import END, Command, InMemorySaver
@@ -18,7 +18,7 @@ from stategraph.upgrade.cohort import save
 
 def shop(most: int = 2):
     """Asks, and repeats a step while its log is short."""
-    builder = chain_of(Log, q=asks("q"), z=says("z"))
+    builder = graph_of(Log, "S>q>z", q=asks("q"))
     return builder.add_conditional_edges("z", lambda s: "z" if len(s["log"]) < most else END, ["z", END])
 
 
@@ -48,7 +48,7 @@ def test_a_graph_that_leads_a_saved_thread_elsewhere_is_found(tmp_path):
 
 
 def test_a_thread_that_does_something_else_without_its_texts_is_left_out(tmp_path):
-    builder = chain_of(Log, a=says("a"))
+    builder = graph_of(Log, "S>a")
     builder.add_conditional_edges("a", lambda s: "a" if s["log"] == ["secret", "a"] else END, ["a", END])
     app = builder.compile(InMemorySaver())
     app.invoke({"log": ["secret"]}, config_of("t"))

@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.flow_cases import CASES
-from kit.graphs import EMPTY, Log, chain_of, read_words
-from kit.pausing_graphs import asks, fails, says
+from kit.graphs import EMPTY, Log, chain_of, graph_of, read_words
+from kit.pausing_graphs import asks, fails
 from kit.upgrades import compiled, config_of, go_on, look_at, stopped_threads
 
 from stategraph import START, Command, InMemorySaver, InvalidGraphError, Send, StateGraph, task
@@ -102,10 +102,10 @@ def test_questions_of_a_renamed_node_stay_open_and_calls_are_not_repeated(schedu
         return {"log": [pay(7).result(), *asks("q")(state)["log"]]}
 
     saver = InMemorySaver()
-    old = chain_of(Log, q=ask, z=says("z")).compile(saver, schedule=schedule)
+    old = graph_of(Log, "S>q>z", q=ask).compile(saver, schedule=schedule)
     [asked] = old.invoke({"log": ["in"]}, T, version="v2").interrupts
     migration = Migration().rename_node("q", "approve")
-    new = chain_of(Log, approve=ask, z=says("z")).compile(saver, schedule=schedule, migrate=migration)
+    new = graph_of(Log, "S>approve>z", approve=ask).compile(saver, schedule=schedule, migrate=migration)
     [verdict] = prove(new, old).verdicts
     assert (verdict.kind, verdict.next) == ("migrates", ("approve",))
     [open_] = new.get_state(T).interrupts
@@ -195,4 +195,4 @@ def test_names_follow_through_several_versions():
 @pytest.mark.parametrize("wrong", [3, ""])
 def test_a_version_must_have_a_name(wrong):
     with pytest.raises(TypeError, match="version=...\\) must be a name, such as '2', got"):
-        chain_of(Log, a=says("a")).compile(version=wrong)
+        graph_of(Log, "S>a").compile(version=wrong)

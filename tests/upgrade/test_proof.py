@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import pytest
-from kit.graphs import Log, chain_of
+from kit.graphs import Log, chain_of, graph_of
 from kit.pausing_graphs import asks, says
 from kit.upgrades import config_of
 
@@ -14,7 +14,7 @@ from stategraph import InMemorySaver, StateGraph
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.upgrade import prove
 
-ASKING = chain_of(Log, q=asks("q"), z=says("z"))
+ASKING = graph_of(Log, "S>q>z", q=asks("q"))
 
 
 def test_a_proof_leaves_the_database_byte_identical(tmp_path):
@@ -79,7 +79,7 @@ def test_a_thread_at_rest_breaks_if_its_next_input_is_refused():
         log: str
 
     saver = InMemorySaver()
-    chain_of(Log, a=says("a")).compile(saver).invoke({"log": ["in"]}, config_of("t"))
+    graph_of(Log, "S>a").compile(saver).invoke({"log": ["in"]}, config_of("t"))
     new = chain_of(Retyped, a=lambda state: {}).compile(saver)
     [verdict] = prove(new).verdicts
     assert (verdict.kind, verdict.next) == ("breaks", ())
@@ -91,10 +91,10 @@ def test_the_memory_of_an_idle_graph_is_proved_too():
         log: str
 
     saver = InMemorySaver()
-    around = chain_of(Log, sub=chain_of(Log, a=says("a")).compile(checkpointer=True), end=says("end"))
+    around = graph_of(Log, "S>sub>end", sub=chain_of(Log, a=says("a")).compile(checkpointer=True))
     around.compile(saver).invoke({"log": ["in"]}, config_of("t"))
     inner = chain_of(Retyped, a=lambda state: {}).compile(checkpointer=True)
-    [verdict] = prove(chain_of(Log, sub=inner, end=says("end")).compile(saver)).verdicts
+    [verdict] = prove(graph_of(Log, "S>sub>end", sub=inner).compile(saver)).verdicts
     assert verdict.reasons == ("in 'sub': key 'log' has changed its kind",)
 
 
@@ -104,7 +104,7 @@ def test_threads_are_counted_by_reason_the_gravest_first():
     for name in "abc":
         old.invoke({"log": ["in"]}, config_of(name))
     old.update_state(config_of("c"), {"log": ["edited"]}, as_node="q")
-    proof = prove(chain_of(Log, new=asks("q"), z=says("z")).compile(saver), old)
+    proof = prove(graph_of(Log, "S>new>z", new=asks("q")).compile(saver), old)
     reasons = [(kind, reason, len(verdicts)) for (kind, reason), verdicts in proof.by_reason().items()]
     assert reasons == [("breaks", "node 'q' is gone", 2), ("same", "", 1)]
     assert not proof.holds

@@ -220,27 +220,27 @@ def inside(**nodes):
 
 def joined(*before):
     """A node asks; with another trigger its tasks have other ids."""
-    graph = graph_of(Log, "S>a S>b a>q", a=says("a"), b=says("b"), q=asks("q"))
+    graph = graph_of(Log, "S>a S>b a>q", q=asks("q"))
     return graph.add_edge([*before], "q") if before else graph
 
 
 JOINED = joined(), joined("a", "b")
-Q = chain_of(Log, q=asks("q"), z=says("z"))
+Q = graph_of(Log, "S>q>z", q=asks("q"))
 NESTED = around(inside(first=says("first"), q=asks("q"), z=says("z")))
 SHAPES = {
     "the same graph": Shape(Q, Q, "same"),
     "other code": Shape(Q, chain_of(Log, q=asks("q"), z=says("other name")), "same"),
-    "the asking node is gone": Shape(Q, chain_of(Log, other=asks("q"), z=says("z")), "breaks", "node 'q' is gone"),
-    "the asking node is a graph": Shape(Q, chain_of(Log, q=inside(i=says("i")).compile(), z=says("z")), "breaks", "kind"),
-    "a node is new ahead": Shape(Q, chain_of(Log, q=asks("q"), y=says("y"), z=says("z")), "changes", "'q' → 'z' is gone"),
+    "the asking node is gone": Shape(Q, graph_of(Log, "S>other>z", other=asks("q")), "breaks", "node 'q' is gone"),
+    "the asking node is a graph": Shape(Q, graph_of(Log, "S>q>z", q=inside(i=says("i")).compile()), "breaks", "kind"),
+    "a node is new ahead": Shape(Q, graph_of(Log, "S>q>y>z", q=asks("q")), "changes", "'q' → 'z' is gone"),
     "a breakpoint is new": Shape(Q, Q, "changes", "pauses before", options={"interrupt_before": ["z"]}),
     "another schedule": Shape(Q, Q, "changes", "schedule", options={"schedule": "ready"}),
-    "a key is new": Shape(Q, chain_of(Wide, q=asks("q"), z=says("z")), "same"),
+    "a key is new": Shape(Q, graph_of(Wide, "S>q>z", q=asks("q")), "same"),
     "a join is new before the asking node": Shape(JOINED[0], JOINED[1], "breaks", "question"),
-    "it sleeps": Shape(chain_of(Log, s=sleeps, z=says("z")), chain_of(Log, s=sleeps, z=says("z")), "same"),
-    "it sleeps in a node that is gone": Shape(chain_of(Log, s=sleeps, z=says("z")), Q, "breaks", "node 's' is gone"),
-    "it has failed": Shape(chain_of(Log, f=fails("f", 1), z=says("z")), chain_of(Log, f=says("f"), z=says("z")), "same"),
-    "it has called tasks": Shape(chain_of(Log, c=calls, z=says("z")), chain_of(Log, c=calls, z=says("z")), "same"),
+    "it sleeps": Shape(graph_of(Log, "S>s>z", s=sleeps), graph_of(Log, "S>s>z", s=sleeps), "same"),
+    "it sleeps in a node that is gone": Shape(graph_of(Log, "S>s>z", s=sleeps), Q, "breaks", "node 's' is gone"),
+    "it has failed": Shape(graph_of(Log, "S>f>z", f=fails("f", 1)), graph_of(Log, "S>f>z"), "same"),
+    "it has called tasks": Shape(graph_of(Log, "S>c>z", c=calls), graph_of(Log, "S>c>z", c=calls), "same"),
     "racers ask": Shape(race(), race(), "same"),
     "racers are gone": Shape(race(), race(target="ask"), "breaks", "node 'bid' is gone"),
     "Sends ask": Shape(fan(), fan(), "same"),

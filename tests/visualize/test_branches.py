@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kit import stored_threads as threads
-from kit.graphs import thread_config
+from kit.graphs import EMPTY, thread_config
 
 from stategraph import Command
 from stategraph.visualize import branches, compare
@@ -92,7 +92,7 @@ def test_a_branch_is_the_same_as_itself():
 def test_two_threads_can_be_compared_too():
     app, thread = threads.asked("yes")
     other = thread_config("another")
-    app.invoke({"log": []}, other)
+    app.invoke(EMPTY, other)
     app.invoke(Command(resume="no"), other)
     found = compare(app, thread, other)
     assert [(c.where, c.before, c.after) for c in found.changes] == [("log[1]", "'yes'", "'no'")]

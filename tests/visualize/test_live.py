@@ -278,7 +278,7 @@ def test_a_resume_distinguishes_restored_tasks_from_those_it_runs(drive):
             raise ValueError("declined")
         return {"log": ["paid"]}
 
-    builder = graph_of(State, "S>plan", plan=lambda state: {"log": ["plan"]}, charge=charge)
+    builder = graph_of(State, "S>plan", charge=charge)
     builder.add_conditional_edges("plan", lambda s: [Send("charge", {"log": [str(n)]}) for n in range(3)], ["charge"])
     app = builder.compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="declined"):

@@ -153,12 +153,7 @@ def test_an_error_that_a_later_call_got_past_is_not_called_handled():
             raise ValueError(f"broken: {broken.pop()}")
         return {"log": ["repaired"]}
 
-    graph = graph_of(
-        threads.Log, "S>first>last S>bad",
-        bad=fail_once,
-        first=lambda state: {"log": ["first"]},
-        last=lambda state: {"log": ["last"]},
-    )
+    graph = graph_of(threads.Log, "S>first>last S>bad", bad=fail_once)
     app = graph.compile(InMemorySaver(), schedule="ready", on_failure="finish")
     with pytest.raises(ValueError, match="broken"):
         app.invoke(EMPTY, CONFIG)

@@ -5,8 +5,8 @@ from typing import TypedDict
 
 import pytest
 from kit.fleet import until, working
+from kit.graphs import chain_of
 
-from stategraph import START, StateGraph
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.workers import Queue
 from stategraph.workers.session import Terms, WorkerSession
@@ -19,9 +19,7 @@ class Told(TypedDict):
 
 
 def make_graph(begun):
-    graph = StateGraph(Told)
-    graph.add_node("note", lambda state: begun.append(state["user"]))
-    graph.add_edge(START, "note")
+    graph = chain_of(Told, note=lambda state: begun.append(state["user"]))
     return graph.compile(name="noting")
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import pytest
 from kit import cluster
 from kit.fleet import working
-from kit.graphs import chain_of
+from kit.graphs import graph_of
 from typing_extensions import TypedDict
 
 from stategraph import Runtime, ThreadBusyError
@@ -41,7 +41,7 @@ def make_flow(gate: Gate):
                 time.sleep(0.002)
         return {"log": ["b"]}
 
-    return chain_of(Log, a=lambda state: {"log": ["a"]}, b=b, c=lambda state: {"log": ["c"]}).compile(name="flow")
+    return graph_of(Log, "S>a>b>c", b=b).compile(name="flow")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from kit import cluster
 from kit.fleet import until, working
-from kit.graphs import Log, chain_of, graph_of
+from kit.graphs import Log, chain_of, graph_of, thread_config
 
 from stategraph import Command, Runtime, interrupt
 from stategraph.pregel.clock import CLOCK
@@ -72,7 +72,7 @@ def napping_state(url, thread_id="t"):
 
     with PostgresSaver.from_conn_string(url) as saver:
         app = napping.copy({"checkpointer": saver})
-        return app.get_state({"configurable": {"thread_id": thread_id}})
+        return app.get_state(thread_config(thread_id))
 
 
 def test_a_worker_whose_clock_is_behind_requeues_a_sleeping_job(postgres, queue, monkeypatch):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 import psycopg
 import pytest
 from kit.fleet import until, working
-from kit.graphs import chain_of
+from kit.graphs import chain_of, graph_of
 
 from stategraph import Command, Pregel, interrupt
 from stategraph.__main__ import main
@@ -124,7 +124,7 @@ def test_a_job_that_the_newest_version_cannot_run_is_left_to_any_other(postgres,
     """A thread of before there were versions, which the newest cannot continue."""
     with working(shop(None), postgres):
         submit(queue, "t")
-    other = chain_of(State, other=lambda state: {"log": ["other"]}).compile(name="shop", version="2")
+    other = graph_of(State, "S>other").compile(name="shop", version="2")
     with working(other, postgres):
         run = queue.submit("t", Command(resume="yes"))
         until(lambda: [job.attempts for job in queue.jobs()] == [1])

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import pytest
 from kit.fleet import until, working
-from kit.graphs import chain_of
+from kit.graphs import CONFIG, chain_of
 from typing_extensions import TypedDict
 
 from stategraph import START, Command, get_stream_writer, interrupt
@@ -133,7 +133,7 @@ def test_a_streamed_job_that_forks_an_earlier_checkpoint_pauses_at_its_question(
         assert queue.result("t").status == "paused"
         queue.submit("t", Command(resume="Ann"))
         assert queue.result("t").value == {"log": ["a", "Ann"], "asks": True}
-        (before,) = [each for each in seen.get_state_history({"configurable": {"thread_id": "t"}}) if each.next == ("a",)]
+        (before,) = [each for each in seen.get_state_history(CONFIG) if each.next == ("a",)]
         at = {"configurable": {"checkpoint_id": before.config["configurable"]["checkpoint_id"]}}
         queue.submit("t", None, config=at, stream_mode="updates")
         found = queue.result("t")

@@ -21,7 +21,7 @@ import psycopg
 import pytest
 from kit import cluster, fleet
 from kit.fleet import Fleet, State, all_ended, counting, job_of, judged, looped, until, working
-from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
 from psycopg_pool import ConnectionPool
 
 from stategraph import END, Command, InMemorySaver, Pregel, StateGraph, interrupt
@@ -277,7 +277,7 @@ def test_a_modified_row_is_an_error(postgres, queue):
 
 def approving(approves):
     """A graph of which the newer version asks for an approval at the end."""
-    builder = chain_of(State, step=lambda state: {"log": ["step"]})
+    builder = graph_of(State, "S>step")
     if approves:
         builder.add_node("approve", lambda state: {"log": [interrupt("approve?")]})
         builder.add_edge("step", "approve")

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 
 from kit.drive import each_schedule
+from kit.graphs import EMPTY
 from kit.graphs import Log as State
 
 from stategraph import START, Send, StateGraph
@@ -79,5 +80,5 @@ def test_plain_functions_are_kept_to_a_number_of_threads(drive, monkeypatch, sch
 
     builder = StateGraph(State).add_node("work", work)
     builder.add_conditional_edges(START, lambda state: [Send("work", {}) for _ in range(7)], ["work"])
-    assert len(drive.invoke(builder.compile(schedule=schedule), {"log": []})["log"]) == 7
+    assert len(drive.invoke(builder.compile(schedule=schedule), EMPTY)["log"]) == 7
     assert most[0] == 3

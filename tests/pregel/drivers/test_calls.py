@@ -889,7 +889,7 @@ def test_a_drain_lets_calls_end(drive):
             runtime.control.request_drain()
             threading.Timer(0.005, go.set).start()
 
-    nested = chain_of(State, stop=stop, last=lambda s: {"log": ["last"]}).compile()
+    nested = graph_of(State, "S>stop>last", stop=stop).compile()
 
     @entrypoint(checkpointer=InMemorySaver())
     def flow(x: int) -> Any:

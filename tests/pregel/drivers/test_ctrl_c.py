@@ -134,10 +134,7 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch):
             time.sleep(0.001)
         commit(given)
 
-    graph = graph_of(
-        Log, "S>quick S>slow [quick,slow]>last", quick=lambda state: {"log": ["quick"]}, slow=slow,
-        last=lambda state: {"log": ["last"]}
-    )
+    graph = graph_of(Log, "S>quick S>slow [quick,slow]>last", slow=slow)
     app = graph.compile(saver)
     with monkeypatch.context() as patch:
         patch.setattr(loop, "show_ends", interrupt)

@@ -6,7 +6,7 @@ from itertools import count, takewhile
 
 import pytest
 from kit.crash_points import Death, Died, dying
-from kit.graphs import graph_of
+from kit.graphs import graph_of, thread_config
 
 import stategraph.pregel.drivers.spending as spending
 from stategraph import START, Budget, InMemorySaver, Send
@@ -15,7 +15,7 @@ from stategraph.graph.messages import MessagesState
 from stategraph.pregel.drivers.spending import Meter, Reservation
 
 pytestmark = pytest.mark.trial
-CONFIG = {"configurable": {"thread_id": "1"}}
+CONFIG = thread_config("1")
 
 
 def reserved_in_memory_only(patch):

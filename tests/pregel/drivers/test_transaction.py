@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from kit.bank import Bank, asking, failing, lose, one_node
 from kit.bank import bank as bank
-from kit.graphs import CONFIG, Log, chain_of, thread_config
+from kit.graphs import CONFIG, Log, chain_of, graph_of, thread_config
 from kit.savers import opened_saver
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
@@ -363,7 +363,7 @@ def elsewhere(drive, saver, function, on, body=None, **options):
     async def apay(state, runtime: Runtime):
         return finish(await runtime.atransaction("k", function, on=on, **options))
 
-    return chain_of(Log, a=lambda state: {"log": ["a"]}, pay=apay if drive.is_async else pay).compile(
+    return graph_of(Log, "S>a>pay", pay=apay if drive.is_async else pay).compile(
         checkpointer=saver
     )
 

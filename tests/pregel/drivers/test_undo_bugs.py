@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pytest
 from kit.crash_points import Killed, killing
-from kit.graphs import CONFIG, Log, chain_of
+from kit.graphs import CONFIG, EMPTY, Log, chain_of
 
 import stategraph.pregel.drivers.undoing as undoing
 from stategraph import Command, InMemorySaver, effect
@@ -113,7 +113,7 @@ def one_run(at, *, stores_first):
     inner = chain_of(Log, x=buying("x")).compile()
     app = chain_of(Log, a=buying("a"), inner=inner, b=buying("b")).compile(checkpointer=saver)
     with killing(saver, at, stores_first=stores_first) as made, suppress(Killed):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
         app.undo(CONFIG)
     if saver.get_tuple(CONFIG) is None:
         return len(made)

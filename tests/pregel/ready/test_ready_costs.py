@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import ends_in, ready
 
 from stategraph import InMemorySaver
@@ -34,7 +34,7 @@ def sizes_of(chains, saver: WeighingSaver):
     nothing = dict.fromkeys(names, lambda state: {})
     app = ready(graph, nodes=nothing, saver=saver)
     with ends_in(*names):
-        app.invoke({"log": []}, CONFIG)
+        app.invoke(EMPTY, CONFIG)
     return saver.sizes
 
 

@@ -69,7 +69,7 @@ def test_a_send_of_a_command_keeps_its_interrupt_if_an_equal_task_is_running(dri
     def ask(state):
         return {"log": [f"{state['x']}{interrupt(state['x'])}"]}
 
-    graph = graph_of(State, "S>b", z=ask, b=lambda _: {"log": ["b"]})
+    graph = graph_of(State, "S>b", z=ask)
     thread = drive.on(graph.add_conditional_edges(START, lambda _: Send("z", {"x": 1}), ["z"]).compile(
         InMemorySaver(), schedule=schedule
     ), CONFIG)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from kit import cluster
 from kit.fleet import Fleet, State, branches, until, working
-from kit.graphs import thread_config
+from kit.graphs import EMPTY, thread_config
 from kit.ready_graphs import show, writer
 
 from stategraph import START, Command, StateGraph, interrupt
@@ -61,7 +61,7 @@ def test_an_interrupted_job_has_finished_all_else_and_another_worker_resumes_it(
     with Queue.from_conn_string(postgres, graph) as queue:
         queue.setup()
         with working(graph, postgres):
-            queue.submit("t", {"log": []})
+            queue.submit("t", EMPTY)
             found = queue.result("t", wait=60)
             assert (found.status, [each.value for each in found.interrupts]) == ("paused", ["?"])
         with working(graph, postgres):

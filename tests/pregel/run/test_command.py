@@ -268,7 +268,7 @@ def test_a_partly_filled_join_that_was_removed_is_named(drive):
     saver = InMemorySaver()
 
     def joined(end):
-        builder = graph_of(State, "S>a1 S>b>b2", a1=says("a1"), b=says("b"), b2=says("b2"))
+        builder = graph_of(State, "S>a1 S>b>b2")
         builder.add_node(end, says(end))
         return builder.add_edge(["a1", "b2"], end).compile(checkpointer=saver)
 

@@ -8,7 +8,7 @@ import operator
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, graph_of
 from kit.pausing_graphs import asks, says
 from typing_extensions import TypedDict
 
@@ -48,7 +48,7 @@ def test_a_renamed_node_is_named(drive, saver):
 
 
 def test_a_node_that_has_become_a_graph_is_named(drive, saver):
-    inner = chain_of(State, i=says("i")).compile()
+    inner = graph_of(State, "S>i").compile()
     with pytest.raises(GraphChangedError, match="node 'q'"):
         drive.invoke(built(saver, body=inner), Command(resume=1), CONFIG)
 

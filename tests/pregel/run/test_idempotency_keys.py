@@ -7,7 +7,7 @@ import threading
 from kit import cluster
 from kit.crash_points import Death, Died, dying
 from kit.drive import each_case, each_schedule
-from kit.graphs import Log, thread_config
+from kit.graphs import EMPTY, Log, thread_config
 
 from stategraph import START, Runtime, StateGraph
 
@@ -59,7 +59,7 @@ def test_an_idempotency_key_survives_a_crash_at_any_point(drive, saver, schedule
         death = Death(at, meanwhile=keys.wait_for_next)
         with dying(saver, death):
             try:
-                drive.invoke(app, {"log": []}, config, durability=first)
+                drive.invoke(app, EMPTY, config, durability=first)
             except Died:
                 pass
         if not death.dead:

@@ -248,7 +248,7 @@ def test_posts_are_polled_once_per_step_and_not_per_chunk(drive, schedule):
         return {"log": ["talk"]}
 
     saver = Counting()
-    app = chain_of(State, talk=talk, b=lambda state: {"log": ["b"]}).compile(saver, schedule=schedule, inbox=True)
+    app = graph_of(State, "S>talk>b", talk=talk).compile(saver, schedule=schedule, inbox=True)
     assert drive.stream(app, EMPTY, CONFIG, stream_mode="custom") == [*range(50)]
     assert saver.reads <= 3  # with the input, and after the steps of talk and b
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import each_durability, each_schedule
-from kit.graphs import CONFIG, chain_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
 from kit.nested_travel import CALLS, KEEPS, Nest, travel
 from kit.pausing_graphs import Ran, State, asks, graph, ids, says
 from kit.savers import local_saver
@@ -151,7 +151,7 @@ def test_a_memory_is_kept_where_no_task_runs_again(drive, saver, schedule):
     """Also when the config of the edit is named."""
     thread = drive.on(remembers(saver, schedule))
     thread.invoke({})
-    thread.invoke(None, thread.update({"log": []}, "b"))
+    thread.invoke(None, thread.update(EMPTY, "b"))
     assert answer_m(drive, thread.app, "one") == [["p", "one"]]
 
 

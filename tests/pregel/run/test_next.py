@@ -11,7 +11,7 @@ import pytest
 from kit import cluster
 from kit.crash_points import Death, Died, dying
 from kit.drive import each_schedule
-from kit.graphs import Log, thread_config
+from kit.graphs import EMPTY, Log, thread_config
 
 from stategraph import START, Send, StateGraph
 
@@ -101,7 +101,7 @@ def test_next_names_what_the_next_call_runs_wherever_a_process_dies(drive, saver
         bodies.release.clear()
         with dying(saver, death):
             try:
-                drive.invoke(app, {"log": []}, config)
+                drive.invoke(app, EMPTY, config)
             except Died:
                 pass
         if not death.dead:

@@ -5,7 +5,7 @@ the process dies" of docs/explanation/architecture.md, row by row.
 import threading
 
 import pytest
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, EMPTY
 from kit.pausing_graphs import Ran, graph
 
 from stategraph import Command, UnknownInterruptError, interrupt
@@ -47,7 +47,7 @@ class Thread:
     def __init__(self, drive, path, nodes):
         self.drive, self.path, self.nodes = drive, path, nodes
         with self._open(SqliteSaver) as saver:
-            drive.invoke(self._graph(saver), {"log": []}, CONFIG)
+            drive.invoke(self._graph(saver), EMPTY, CONFIG)
 
     def _open(self, kind):
         return kind.from_conn_string(str(self.path), synchronous="off")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from kit import cluster
 from kit.drive import each_durability
-from kit.graphs import CONFIG, Log, chain_of
+from kit.graphs import CONFIG, Log, chain_of, graph_of
 
 from stategraph import (
     START,
@@ -282,7 +282,7 @@ def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(drive,
     ran = []
 
     def app(saver):
-        return chain_of(Log, first=lambda state: {"log": ["first"]}, sleeper=an_hour(drive, ran)).compile(
+        return graph_of(Log, "S>first>sleeper", sleeper=an_hour(drive, ran)).compile(
             checkpointer=saver
         )
 
@@ -394,7 +394,7 @@ async def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_aga
 
 def test_an_edit_keeps_the_time(drive, saver, clock):
     ran = []
-    thread = drive.on(chain_of(Log, first=lambda state: {"log": ["first"]}, sleeper=an_hour(drive, ran)).compile(checkpointer=saver))
+    thread = drive.on(graph_of(Log, "S>first>sleeper", sleeper=an_hour(drive, ran)).compile(checkpointer=saver))
     thread.invoke({})
     clock.move(1000)
     thread.call("update_state", {"log": ["edited"]}, as_node="first")

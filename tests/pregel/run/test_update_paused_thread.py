@@ -174,7 +174,7 @@ def test_sends_repeated_by_the_edited_nodes_router_resume(drive, saver):
         ran.append(f"work {n}")
         return {"log": [(n, interrupt("?") if n == 2 else "done")]}
 
-    builder = graph_of(Draft, "S>a", a=says("a"), work=work)
+    builder = graph_of(Draft, "S>a", work=work)
     builder.add_conditional_edges("a", lambda s: [Send("work", n) for n in (1, 2, 3)], ["work"])
     thread = drive.on(builder.compile(checkpointer=saver))
     thread.invoke({})
@@ -214,7 +214,7 @@ def test_a_node_pending_by_a_send_and_by_an_edge_needs_two_updates(drive, saver)
 
 def test_a_copy_can_update_a_node_pending_by_a_send_and_by_an_edge(drive, saver):
     thread = drive.on(
-        chain_of(Draft, a=says("a"), two=says("two"))
+        graph_of(Draft, "S>a>two")
         .add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
         .compile(checkpointer=saver, interrupt_before=["two"])
     )
@@ -236,7 +236,7 @@ def test_a_pending_sibling_keeps_its_interrupt(drive, saver):
 
 def test_a_deferred_node_waits_for_an_interrupt_behind_a_join(drive, saver):
     """What a join holds pending is work, too, though the edit has not moved it."""
-    builder = graph_of(State, "S>a>b a>last [a,b]>ask", a=says("a"), b=says("b"), ask=asks("ask"))
+    builder = graph_of(State, "S>a>b a>last [a,b]>ask", ask=asks("ask"))
     builder.add_node("last", lambda state: {"log": [("saw", *state["log"])]}, defer=True)
     thread = drive.on(builder.compile(checkpointer=saver))
     thread.invoke({})
@@ -248,7 +248,7 @@ def test_a_deferred_node_waits_for_an_interrupt_behind_a_join(drive, saver):
 
 def test_a_deferred_node_that_has_started_keeps_its_interrupt(drive, saver):
     """Also if the edit leads to it once more, while another deferred node is done."""
-    builder = graph_of(State, "S>a>b a>done a>ask b>ask", a=says("a"), b=says("b"))
+    builder = graph_of(State, "S>a>b a>done a>ask b>ask")
     builder.add_node("done", says("done"), defer=True).add_node("ask", asks("ask"), defer=True)
     thread = drive.on(builder.compile(checkpointer=saver))
     thread.invoke({})

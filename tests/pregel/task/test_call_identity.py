@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import Drive, each_durability
-from kit.graphs import CONFIG, graph_of
+from kit.graphs import CONFIG, EMPTY, graph_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -557,7 +557,7 @@ def test_a_node_runs_though_its_own_record_still_lists_the_answered_interrupt(dr
 
     graph = graph_of(Log, "S>first S>second", first=first, second=second)
     thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
-    ids = {question.value: question.id for question in thread.invoke({"log": []})["__interrupt__"]}
+    ids = {question.value: question.id for question in thread.invoke(EMPTY)["__interrupt__"]}
     with pytest.raises(KeyboardInterrupt):
         thread.resume({ids["a"]: "A"})
     done = thread.resume({ids["b"]: "B"})
