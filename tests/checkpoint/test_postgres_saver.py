@@ -7,16 +7,15 @@ import multiprocessing
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from operator import add
 from time import monotonic
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import psycopg
 import pytest
 from kit import cluster
 from kit.cluster import Proxy, Traced, free_port
 from kit.fleet import until
-from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
+from kit.graphs import CONFIG, EMPTY, Log, chain_of, thread_config
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
@@ -72,16 +71,12 @@ def ids(saver: PostgresSaver, thread="t"):
 # -- a whole graph ----------------------------------------------------------------------------------------------
 
 
-class State(TypedDict):
-    log: Annotated[list[str], add]
-
-
 def graph(saver):
     """A loop with a nested graph in it, which asks."""
-    nested = chain_of(State, ask=lambda state: {"log": [interrupt(len(state["log"]))]}).compile()
+    nested = chain_of(Log, ask=lambda state: {"log": [interrupt(len(state["log"]))]}).compile()
     return (
         chain_of(
-            State,
+            Log,
             say=lambda state: {"log": [f"said {len(state['log'])}"]},
             inside=lambda state: {"log": nested.invoke({"log": state["log"]})["log"][len(state["log"]) :]},
         )
@@ -151,7 +146,7 @@ def test_short_values_are_read_in_one_round_trip(traced):
 
 
 def test_a_run_of_a_graph_takes_at_most_two_round_trips_a_superstep(traced):
-    builder = chain_of(State, say=lambda state: {"log": [LONG]}).add_conditional_edges(
+    builder = chain_of(Log, say=lambda state: {"log": [LONG]}).add_conditional_edges(
         "say", lambda state: END if len(state["log"]) >= 50 else "say", ["say", END]
     )
     saver = PostgresSaver(traced.connection)
@@ -420,7 +415,7 @@ def test_damage_is_reported_and_not_taken_for_a_prune(saver):
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_run_continues_after_its_server_was_restarted(drive, server, postgres, mode):
-    builder = StateGraph(State)
+    builder = StateGraph(Log)
 
     def say(state):
         if len(state["log"]) in (3, 6):

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 import tracemalloc
-from typing import Annotated, TypedDict
+from typing import TypedDict
 
 import pytest
-from kit.graphs import EMPTY, chain_of, thread_config
+from kit.graphs import EMPTY, Log, chain_of, thread_config
 
 from stategraph import END
 from stategraph.checkpoint.sql.read_rows import RECENT
 from stategraph.checkpoint.sqlite import SqliteSaver
-
-
-class Log(TypedDict):
-    log: Annotated[list[str], operator.add]
 
 
 def growing(saver, length, **options):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Annotated, TypedDict
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import CONFIG, EMPTY, chain_of
+from kit.graphs import CONFIG, EMPTY, Log, chain_of
 from kit.pausing_graphs import graph, says
 
 from stategraph import END
@@ -60,10 +59,6 @@ def test_checkpoints_that_are_each_others_parents_end_without_one(saver):
 
 
 # -- what tasks wrote, in the row of the checkpoint that came of it ---------------------------------------------
-
-
-class Log(TypedDict):
-    log: Annotated[list[str], operator.add]
 
 
 class Shouted(TypedDict):

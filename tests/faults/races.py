@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import time
 from functools import partial
-from typing import Annotated, Any, TypedDict
 
-from kit.graphs import EMPTY, chain_of
+from kit.graphs import EMPTY, Log, chain_of
 
 from stategraph import (
     CheckpointConflictError,
@@ -115,19 +113,15 @@ def racing_runs(round: Round) -> None:
 # -- R7 ---------------------------------------------------------------------------------------------------------
 
 
-class Asked(TypedDict):
-    log: Annotated[list[Any], operator.add]
-
-
 def asking(saver, ledger: Ledger, thread):
     """A node that asks, and has an effect."""
 
-    def ask(state: Asked):
+    def ask(state: Log):
         answer = interrupt("pay?")
         ledger.note("paid", thread, answer)
         return {"log": [answer]}
 
-    return chain_of(Asked, ask=ask).compile(checkpointer=saver)
+    return chain_of(Log, ask=ask).compile(checkpointer=saver)
 
 
 def answered(storage, folder, name, count, threads):
@@ -255,11 +249,11 @@ def delivered_together(storage, folder, name, threads, how):
         saver.get_tuple = get_tuple
         for thread, (durability, schedule) in zip(threads, how, strict=True):
 
-            def node(state: Asked, thread=thread):
+            def node(state: Log, thread=thread):
                 bodies.note(thread, name)
                 return {"log": ["x"]}
 
-            app = chain_of(Asked, node=node).compile(checkpointer=saver, schedule=schedule)  # type: ignore[arg-type]
+            app = chain_of(Log, node=node).compile(checkpointer=saver, schedule=schedule)  # type: ignore[arg-type]
             waits[0] = True
             try:
                 app.invoke({"log": [1]}, config(thread, run_id="r"), durability=durability)  # type: ignore[arg-type]

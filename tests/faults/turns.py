@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 import time
 from collections import Counter
-from typing import Annotated, Any, TypedDict
+
+from kit.graphs import Log
 
 from stategraph import START, GraphDrained, StateGraph, ThreadBusyError
 from stategraph.testing import CheckFailed, assert_same
@@ -16,10 +16,6 @@ from .campaign import Round, trial
 from .stages import config, sqlite
 
 
-class State(TypedDict, total=False):
-    log: Annotated[list[Any], operator.add]
-
-
 def line(saver):
     """Three nodes, each of which takes a moment."""
 
@@ -27,7 +23,7 @@ def line(saver):
         time.sleep(0.002)
         return {}
 
-    graph = StateGraph(State).add_sequence([(name, work) for name in "abc"])
+    graph = StateGraph(Log).add_sequence([(name, work) for name in "abc"])
     return graph.add_edge(START, "a").compile(checkpointer=saver)
 
 

@@ -33,7 +33,7 @@ def read_words(words):
     said of nodes.
 
     Words are separated by spaces. `S>a>b` are edges, from START on; `a>E` ends. `[a,b]>c` is a join, `[a,b]any>c` one that
-    waits for `any`, a number or `reachable`. `r:a=b|c` gives `a` a router that may go to `b` or `c`, `r:a=*` one that
+    waits for `any`, a number or `reachable`. `a` alone is a node. `r:a=b|c` gives `a` a router that may go to `b` or `c`, `r:a=*` one that
     does not say where. `x~b|e` declares where the Commands of `x` may go; `defer:x` makes `x` deferred; `handle:a` gives
     `a` an error handler.
     """
@@ -56,6 +56,8 @@ def read_words(words):
         elif "~" in word:
             source, ends = word.split("~")
             said["destinations"][name(source)] = [name(end) for end in ends.split("|")]
+        elif ">" not in word:
+            name(word)
         else:
             for start, end in pairwise(word.split(">")):
                 sources, bracket, kind = start.strip("[").partition("]")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Any
 from uuid import uuid4
 
 import httpx
-from typing_extensions import TypedDict
+from kit.graphs import Log
 
 from stategraph import START, StateGraph
 from stategraph.checkpoint.sql.group_commit import WriteQueue
@@ -23,10 +22,6 @@ from stategraph.store.sqlite import SqliteStore
 
 MOST_CALLS = 1230
 """Functions of this package that are called for a run of three steps, its request and its answer."""
-
-
-class State(TypedDict):
-    log: Annotated[list[str], operator.add]
 
 
 class CountingStore(InMemoryStore):
@@ -42,13 +37,13 @@ class CountingStore(InMemoryStore):
 
 
 def make_flow():
-    def node(name: str) -> Callable[[State], Awaitable[Any]]:
+    def node(name: str) -> Callable[[Log], Awaitable[Any]]:
         async def run(state):
             return {"log": [name]}
 
         return run
 
-    graph = StateGraph(State)
+    graph = StateGraph(Log)
     graph.add_sequence([(name, node(name)) for name in "abc"])
     graph.add_edge(START, "a")
     return graph.compile()

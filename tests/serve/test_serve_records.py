@@ -195,7 +195,7 @@ async def test_a_run_costs_three_calls_of_the_store():
     assert calls == [["GetOp"], ["PutOp"] * 2, ["UnchangedOp", *["PutOp"] * 3]]
 
 
-def test_a_search_by_ids_reads_those_records_and_no_list():
+async def test_a_search_by_ids_reads_those_records_and_no_list():
     asked = []
 
     class Watching(YieldingStore):
@@ -204,22 +204,19 @@ def test_a_search_by_ids_reads_those_records_and_no_list():
             asked.extend(op for op in ops if op.__class__ in (GetOp, SearchOp))
             return await super().abatch(ops)
 
-    async def find():
-        async with asking(create_app({"flow": make_flow(Gates())}, store=Watching())) as client:
-            made = [await new_thread(client) for _ in range(20)]
-            for _ in range(3):
-                await client.patch(f"/threads/{made[1]}", json={"metadata": {"m": 1}})
-            asked.clear()
-            wanted = [made[0], made[1], made[1], "x", "", "\x00", "x" * 300]
-            body = {"ids": wanted, "select": ["thread_id"], "status": "idle"}
-            found = (await client.post("/threads/search", json=body)).json()
-            assert [each["thread_id"] for each in found] == [made[1], made[0]]  # written last first
-            assert len(asked) <= 8 and not any(isinstance(op, SearchOp) for op in asked)
-            body |= {"sort_by": "created_at", "sort_order": "asc", "limit": 1, "offset": 1}
-            assert [each["thread_id"] for each in (await client.post("/threads/search", json=body)).json()] == [made[1]]
-            assert (await client.post("/threads/count", json={"ids": wanted, "metadata": {"m": 1}})).json() == 1
-
-    asyncio.run(find())
+    async with asking(create_app({"flow": make_flow(Gates())}, store=Watching())) as client:
+        made = [await new_thread(client) for _ in range(20)]
+        for _ in range(3):
+            await client.patch(f"/threads/{made[1]}", json={"metadata": {"m": 1}})
+        asked.clear()
+        wanted = [made[0], made[1], made[1], "x", "", "\x00", "x" * 300]
+        body = {"ids": wanted, "select": ["thread_id"], "status": "idle"}
+        found = (await client.post("/threads/search", json=body)).json()
+        assert [each["thread_id"] for each in found] == [made[1], made[0]]  # written last first
+        assert len(asked) <= 8 and not any(isinstance(op, SearchOp) for op in asked)
+        body |= {"sort_by": "created_at", "sort_order": "asc", "limit": 1, "offset": 1}
+        assert [each["thread_id"] for each in (await client.post("/threads/search", json=body)).json()] == [made[1]]
+        assert (await client.post("/threads/count", json={"ids": wanted, "metadata": {"m": 1}})).json() == 1
 
 
 @pytest.mark.parametrize("pages", [1, 3, 7, 20, 5000])

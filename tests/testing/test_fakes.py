@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from operator import add
-from typing import Annotated, TypedDict
 from unittest.mock import Mock
 
 import pytest
-from kit.graphs import EMPTY, chain_of, graph_of
+from kit.graphs import EMPTY, Log, chain_of, graph_of
 
 from stategraph import (
     END,
@@ -23,10 +21,6 @@ from stategraph import (
 from stategraph.testing import replace, replaced
 
 
-class State(TypedDict, total=False):
-    log: Annotated[list[str], add]
-
-
 def forbidden(state):
     raise AssertionError("the real node has run")
 
@@ -36,7 +30,7 @@ def end(state):
 
 
 def build(**options):
-    graph = StateGraph(State).add_node("model", forbidden, **options).add_node(end)
+    graph = StateGraph(Log).add_node("model", forbidden, **options).add_node(end)
     return graph.add_edge(START, "model").add_edge("model", "end").compile(cache=InMemoryCache())
 
 
@@ -92,7 +86,7 @@ def test_an_error_handler_may_be_kept_with_other_fakes(drive):
 
 
 def test_a_router_behind_a_fake_is_asked(drive):
-    graph = graph_of(State, "S>model", model=forbidden, end=end)
+    graph = graph_of(Log, "S>model", model=forbidden, end=end)
     app = graph.add_conditional_edges("model", lambda state: END if "stop" in state["log"] else "end", ["end", END])
     assert drive.invoke(replace(app.compile(), model={"log": ["stop"]}), {})["log"] == ["stop"]
 
@@ -103,8 +97,8 @@ def test_a_fake_is_never_answered_from_the_cache_of_the_node(drive):
 
 
 def test_a_node_of_a_nested_graph_is_replaced_by_its_path(drive):
-    middle = chain_of(State, inner=APP).compile()
-    outer = chain_of(State, middle=middle).compile()
+    middle = chain_of(Log, inner=APP).compile()
+    outer = chain_of(Log, middle=middle).compile()
     app = replace(outer, {"middle:inner:model": {"log": ["deep"]}, "middle:inner:end": {"log": ["down"]}})
     assert drive.invoke(app, {})["log"] == ["deep", "down"]
     assert [node.id for node in app.get_graph(xray=True).nodes.values()] == [
@@ -113,7 +107,7 @@ def test_a_node_of_a_nested_graph_is_replaced_by_its_path(drive):
 
 
 def test_a_whole_nested_graph_is_replaced(drive):
-    outer = chain_of(State, inner=APP).compile()
+    outer = chain_of(Log, inner=APP).compile()
     assert drive.invoke(replace(outer, inner={"log": ["flat"]}), {})["log"] == ["flat"]
 
 
@@ -139,7 +133,7 @@ def test_debug_watches_fakes(drive):
         state["log"].append("oops")
         return {}
 
-    graph = chain_of(State, model=forbidden)
+    graph = chain_of(Log, model=forbidden)
     with pytest.raises(InPlaceEditError):
         drive.invoke(replace(graph.compile(debug=True), model=careless), EMPTY)
 

@@ -183,19 +183,16 @@ def test_calls_of_tasks(drive):
         assert clock.elapsed == pytest.approx(300)
 
 
-def test_timers_of_asyncio_are_moved_with_it():
+async def test_timers_of_asyncio_are_moved_with_it():
     async def node(state):
         await asyncio.sleep(3600)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.Event().wait(), 60)
         return {"log": ["woke"]}
 
-    async def check():
-        with virtual_time() as clock:
-            assert await graph({"node": node}).ainvoke({}) == {"log": ["woke"]}
-            assert clock.elapsed == pytest.approx(3660)
-
-    asyncio.run(check())
+    with virtual_time() as clock:
+        assert await graph({"node": node}).ainvoke({}) == {"log": ["woke"]}
+        assert clock.elapsed == pytest.approx(3660)
 
 
 def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive):

@@ -11,8 +11,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from operator import add
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
@@ -20,10 +19,9 @@ from hypothesis import strategies as st
 from kit.drive import each_case
 from kit.graph_specs import Described, build, history, plain
 from kit.graph_specs import given as taken
-from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
+from kit.graphs import CONFIG, EMPTY, Log, chain_of, graph_of, thread_config
 from kit.random_graphs import graphs
 from kit.recording_view import Seen
-from typing_extensions import TypedDict
 
 import stategraph
 from stategraph import (
@@ -51,13 +49,9 @@ from stategraph.visualize.live.view import PERIOD
 PATIENCE = 10.0  # seconds until a test that waits for a view gives up
 
 
-class State(TypedDict):
-    log: Annotated[list[str], add]
-
-
 def graph(*names, **bodies):
     """A chain of nodes in the order of the alphabet: those that have no body log their name."""
-    builder = StateGraph(State)
+    builder = StateGraph(Log)
     chain = sorted([*names, *bodies])
     for name in chain:
         builder.add_node(name, bodies.get(name, lambda state, name=name: {"log": [name]}))
@@ -239,7 +233,7 @@ def test_the_last_state_is_drawn_however_quick_the_run(drive):
 
 
 def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive):
-    builder = chain_of(State, a=lambda state: {"log": ["x"]}).add_conditional_edges(
+    builder = chain_of(Log, a=lambda state: {"log": ["x"]}).add_conditional_edges(
         "a", lambda state: "a" if len(state["log"]) < 2000 else END, ["a", END]
     )
     started = time.monotonic()
@@ -278,7 +272,7 @@ def test_a_resume_distinguishes_restored_tasks_from_those_it_runs(drive):
             raise ValueError("declined")
         return {"log": ["paid"]}
 
-    builder = graph_of(State, "S>plan", charge=charge)
+    builder = graph_of(Log, "S>plan", charge=charge)
     builder.add_conditional_edges("plan", lambda s: [Send("charge", {"log": [str(n)]}) for n in range(3)], ["charge"])
     app = builder.compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="declined"):
@@ -367,7 +361,7 @@ def test_retries_and_handlers_are_shown(drive):
     def fail(state):
         raise OSError("disk")
 
-    builder = StateGraph(State)
+    builder = StateGraph(Log)
     builder.add_node("flaky", flaky, retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
     builder.add_node("fail", fail, error_handler=lambda state, error: {"log": ["handled"]})
     builder.add_edge(START, "flaky")
@@ -510,7 +504,7 @@ def test_a_map_reduce_shows_tasks_done_of_known_rate_and_remaining_time(drive, s
         return {"log": [str(number)]}
 
     seen.on_draw = look
-    builder = StateGraph(State).add_node("work", work)
+    builder = StateGraph(Log).add_node("work", work)
     builder.add_conditional_edges(START, lambda state: [Send("work", n) for n in range(50)], ["work"])
     result = drive.invoke(builder.compile(), EMPTY, {"max_concurrency": 50}, progress=True)
     assert len(result["log"]) == 50
@@ -531,7 +525,7 @@ def test_a_retry_is_counted_while_its_task_still_runs(drive, seen):
         return {"log": [str(number)]}
 
     seen.on_draw = look
-    builder = StateGraph(State).add_node("work", work, retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
+    builder = StateGraph(Log).add_node("work", work, retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
     builder.add_conditional_edges(START, lambda state: [Send("work", n) for n in range(2)], ["work"])
     assert len(drive.invoke(builder.compile(), EMPTY, progress=True)["log"]) == 2
     assert seen.marks[-1]["work"][1] == f"{TIMES}2 · 1 retry"
@@ -575,7 +569,7 @@ def test_a_batch_is_shown_as_a_whole_with_its_inputs_counted(drive, seen):
 
 def test_a_batch_of_graphs_with_graphs_inside_counts_its_inputs_only(drive, seen):
     inner = graph("x", "y").compile()
-    app = chain_of(State, sub=inner).compile()
+    app = chain_of(Log, sub=inner).compile()
     drive.batch(app, [{"log": []}] * 5, progress=True)
     assert seen.headlines[-1].startswith("done · 5 of 5 inputs · ")
     drive.batch(app, [], progress=True)

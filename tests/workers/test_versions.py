@@ -4,23 +4,17 @@ shared out, and what nobody serves is told.
 
 from __future__ import annotations
 
-import operator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Annotated, Any, TypedDict
 
 import psycopg
 import pytest
 from kit.fleet import until, working
-from kit.graphs import chain_of, graph_of
+from kit.graphs import Log, chain_of, graph_of
 
 from stategraph import Command, Pregel, interrupt
 from stategraph.__main__ import main
 from stategraph.workers import Queue, Worker
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[Any], operator.add]
 
 
 def shop(version: str | None) -> Pregel:
@@ -32,7 +26,7 @@ def shop(version: str | None) -> Pregel:
     def pay(state):
         return {"log": [version]}
 
-    return chain_of(State, ask=ask, pay=pay).compile(name="shop", version=version)
+    return chain_of(Log, ask=ask, pay=pay).compile(name="shop", version=version)
 
 
 @pytest.fixture
@@ -124,7 +118,7 @@ def test_a_job_that_the_newest_version_cannot_run_is_left_to_any_other(postgres,
     """A thread of before there were versions, which the newest cannot continue."""
     with working(shop(None), postgres):
         submit(queue, "t")
-    other = graph_of(State, "S>other").compile(name="shop", version="2")
+    other = graph_of(Log, "S>other").compile(name="shop", version="2")
     with working(other, postgres):
         run = queue.submit("t", Command(resume="yes"))
         until(lambda: [job.attempts for job in queue.jobs()] == [1])

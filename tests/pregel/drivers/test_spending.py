@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import threading
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import pytest
 from kit.crash_points import Death, Died, dying
-from kit.graphs import EMPTY, chain_of, graph_of, thread_config
+from kit.graphs import EMPTY, Log, chain_of, graph_of, thread_config
 
 from stategraph import (
     END,
@@ -29,10 +28,6 @@ from stategraph.graph import acall_model, call_model
 
 CONFIG = thread_config("1")
 PRICES = {"small": (100_000.0, 200_000.0), "large": (1_000_000.0, 2_000_000.0)}
-
-
-class Log(TypedDict, total=False):
-    log: Annotated[list[Any], operator.add]
 
 
 class Model:

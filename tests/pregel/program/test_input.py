@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import operator
-from typing import Annotated, Any, TypedDict
-
 import pytest
-from kit.graphs import chain_of, graph_of, thread_config
+from kit.graphs import Log, chain_of, graph_of, thread_config
 
 from stategraph import END, START, InMemorySaver, StateGraph
 
 WAYS = ["unseen", "stored", "streamed", "with a router"]
-
-
-class Log(TypedDict):
-    log: Annotated[list[Any], operator.add]
 
 
 def note(name):

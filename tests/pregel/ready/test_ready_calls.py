@@ -254,36 +254,33 @@ def test_a_cancelled_call_keeps_what_has_ended():
     asyncio.run(cancel())
 
 
-def test_calls_of_every_task_end_when_the_call_is_cut_off():
+async def test_calls_of_every_task_end_when_the_call_is_cut_off():
     """Also those of a task that has started some steps before the newest state."""
 
-    async def cut():
-        begun, ended = asyncio.Event(), []
+    begun, ended = asyncio.Event(), []
 
-        @task
-        async def wait() -> None:
-            begun.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                ended.append("call")
-                raise
+    @task
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("call")
+            raise
 
-        async def long(state):
-            await wait()
-            return {"log": ["long"]}
+    async def long(state):
+        await wait()
+        return {"log": ["long"]}
 
-        app = ready("S>a>b S>long", nodes={"long": long})
-        call = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
-        await begun.wait()
-        while (await app.aget_state(CONFIG)).values["log"] != ["a", "b"]:
-            await asyncio.sleep(0)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert ended == ["call"]
-
-    asyncio.run(cut())
+    app = ready("S>a>b S>long", nodes={"long": long})
+    call = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
+    await begun.wait()
+    while (await app.aget_state(CONFIG)).values["log"] != ["a", "b"]:
+        await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert ended == ["call"]
 
 
 @pytest.mark.parametrize("way", ["edge", "sends", "race"])

@@ -295,8 +295,8 @@ def test_losers_count_in_no_join_and_block_none(drive, wait):
 
 
 def test_a_deferred_node_does_not_wait_for_losers(drive):
-    builder = graph_of(State, "run>last", run=act)
-    builder.add_node("last", writer("last"), defer=True).add_conditional_edges(START, lambda state: race("x", "win"), ["run"])
+    builder = graph_of(State, "run>last defer:last", run=act)
+    builder.add_conditional_edges(START, lambda state: race("x", "win"), ["run"])
     app = ready(builder)
     with ends_by(by_name("win", "last", "x")):
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == ["win", "last"]

@@ -236,9 +236,8 @@ def test_a_pending_sibling_keeps_its_interrupt(drive, saver):
 
 def test_a_deferred_node_waits_for_an_interrupt_behind_a_join(drive, saver):
     """What a join holds pending is work, too, though the edit has not moved it."""
-    builder = graph_of(State, "S>a>b a>last [a,b]>ask", ask=asks("ask"))
-    builder.add_node("last", lambda state: {"log": [("saw", *state["log"])]}, defer=True)
-    thread = drive.on(builder.compile(checkpointer=saver))
+    last = {"last": lambda state: {"log": [("saw", *state["log"])]}}
+    thread = drive.on(graph("S>a>b a>last [a,b]>ask defer:last", ask=asks("ask"), **last, checkpointer=saver))
     thread.invoke({})
     thread.update({"log": ["edited"]})
     assert thread.state.next == ("ask",)
@@ -248,9 +247,7 @@ def test_a_deferred_node_waits_for_an_interrupt_behind_a_join(drive, saver):
 
 def test_a_deferred_node_that_has_started_keeps_its_interrupt(drive, saver):
     """Also if the edit leads to it once more, while another deferred node is done."""
-    builder = graph_of(State, "S>a>b a>done a>ask b>ask")
-    builder.add_node("done", says("done"), defer=True).add_node("ask", asks("ask"), defer=True)
-    thread = drive.on(builder.compile(checkpointer=saver))
+    thread = drive.on(graph("S>a>b a>done a>ask b>ask defer:done,ask", ask=asks("ask"), checkpointer=saver))
     thread.invoke({})
     before = question(thread)
     thread.update({"log": ["edited"]})

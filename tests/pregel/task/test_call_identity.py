@@ -5,7 +5,6 @@ position.
 from __future__ import annotations
 
 import asyncio
-import operator
 import signal
 import subprocess
 import sys
@@ -17,14 +16,13 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from random import Random
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import Drive, each_durability
-from kit.graphs import CONFIG, EMPTY, graph_of
-from typing_extensions import TypedDict
+from kit.graphs import CONFIG, EMPTY, Log, graph_of
 
 from stategraph import (
     InMemorySaver,
@@ -51,10 +49,6 @@ def no_warnings():
 
 def answers(result):
     return [question.value for question in result["__interrupt__"]]
-
-
-class Log(TypedDict):
-    log: Annotated[list[Any], operator.add]
 
 
 class Orders:

@@ -644,7 +644,7 @@ def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability
 
 
 @pytest.mark.parametrize("inside", ["task", "graph"])
-def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside):
+async def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside):
     @task
     async def call(name: str) -> Any:
         return interrupt(name, response_schema=int)
@@ -661,18 +661,15 @@ def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside):
             found = await asyncio.gather(*(inner.ainvoke({"log": [each]}) for each in "xy"))
         return {"log": [str(found)]}
 
-    async def main():
-        app = graph("S>n", n=node)
-        await app.ainvoke(EMPTY, CONFIG)
-        (question,) = [each for each in (await app.aget_state(CONFIG)).interrupts if each.value == "x"]
-        with pytest.raises(ValueError, match="int"):
-            await app.ainvoke(Command(resume={question.id: "no number"}), CONFIG)
-        open_ = (await app.aget_state(CONFIG)).interrupts
-        assert sorted(each.value for each in open_) == ["x", "y"]
-        done = await app.ainvoke(Command(resume={each.id: 7 for each in open_}), CONFIG)
-        assert "__interrupt__" not in done
-
-    asyncio.run(main())
+    app = graph("S>n", n=node)
+    await app.ainvoke(EMPTY, CONFIG)
+    (question,) = [each for each in (await app.aget_state(CONFIG)).interrupts if each.value == "x"]
+    with pytest.raises(ValueError, match="int"):
+        await app.ainvoke(Command(resume={question.id: "no number"}), CONFIG)
+    open_ = (await app.aget_state(CONFIG)).interrupts
+    assert sorted(each.value for each in open_) == ["x", "y"]
+    done = await app.ainvoke(Command(resume={each.id: 7 for each in open_}), CONFIG)
+    assert "__interrupt__" not in done
 
 
 def test_an_accepted_answer_that_no_longer_fits_interrupts_again(drive):
