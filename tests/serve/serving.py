@@ -17,6 +17,7 @@ from stategraph import get_stream_writer, interrupt
 from stategraph.checkpoint.encryption import Encryption
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.serve import create_app
 from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 
@@ -89,6 +90,11 @@ def make_flow(gates, name="flow"):
 
     graph = graph_of(Log, "S>a>b>E", a=a, b=b)
     return graph.compile(name=name)
+
+
+def flow_app(gates=None, **options):
+    """The app that serves `make_flow`, by the name flow."""
+    return create_app({"flow": make_flow(gates or Gates())}, **options)
 
 
 @contextmanager

@@ -10,11 +10,10 @@ import pytest
 from kit.graphs import EMPTY
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
-from serving import DATABASES, Gates, make_flow, opened, serving
+from serving import DATABASES, Gates, flow_app, opened, serving
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from stategraph.serve import create_app
 from stategraph.serve.records import ROOT
 from stategraph.store import InMemoryStore
 
@@ -36,7 +35,7 @@ def url(request, gates, tmp_path):
             options = stack.enter_context(opened(kind, place))
         if kind == "postgres without queue":
             del options["queue"]
-        yield stack.enter_context(serving(create_app({"flow": make_flow(gates)}, **options)))
+        yield stack.enter_context(serving(flow_app(gates, **options)))
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def client(url):
 
 @pytest.fixture
 def memory_url(gates):
-    with serving(create_app({"flow": make_flow(gates)})) as url:
+    with serving(flow_app(gates)) as url:
         yield url
 
 
@@ -303,13 +302,13 @@ def test_a_schedule_begins_runs(client, gates):
 
 def test_a_missed_time_is_made_up_for_once(gates):
     store = InMemoryStore()
-    with serving(create_app({"flow": make_flow(gates)}, store=store)) as url, get_sync_client(url=url) as client:
+    with serving(flow_app(gates, store=store)) as url, get_sync_client(url=url) as client:
         thread = new_thread(client)
         cron = client.crons.create_for_thread(thread, "flow", schedule="0 7 * * *", input={"log": ["x"]})
     [item] = store.search((ROOT, "crons"))
     store.put(item.namespace, item.key, {**item.value, "next_run_date": "2026-01-01T07:00:00+00:00"})
     for _ in range(2):  # the second server finds nothing to make up for
-        with serving(create_app({"flow": make_flow(gates)}, store=store)) as url, get_sync_client(url=url) as client:
+        with serving(flow_app(gates, store=store)) as url, get_sync_client(url=url) as client:
             until = time.monotonic() + 20
             while not (runs := client.runs.list(thread)) and time.monotonic() < until:
                 time.sleep(0.01)
@@ -355,14 +354,14 @@ def test_a_server_error_reveals_no_secrets(gates, capfd):
                 raise RuntimeError("password=hunter2")
             return await super().alook_up(lookup)
 
-    with serving(create_app({"flow": make_flow(gates)}, store=Broken())) as url:
+    with serving(flow_app(gates, store=Broken())) as url:
         found = httpx.post(f"{url}/threads/search", json={"metadata": {"break": "it"}})
     assert found.status_code == 500 and "hunter2" not in found.text
     assert "hunter2" in capfd.readouterr().err
 
 
 def test_it_is_mounted_in_another_app(gates):
-    app = create_app({"flow": make_flow(gates)})
+    app = flow_app(gates)
 
     @asynccontextmanager
     async def lifespan(_):

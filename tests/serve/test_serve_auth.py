@@ -5,9 +5,7 @@ import asyncio
 import httpx
 import pytest
 from in_process import asking
-from serving import Gates, make_flow
-
-from stategraph.serve import create_app
+from serving import flow_app
 
 
 def ask_with(returned):
@@ -19,7 +17,7 @@ def ask_with(returned):
 
         answers = []
         for auth in (lambda _: returned, auth_later):
-            async with asking(create_app({"flow": make_flow(Gates())}, auth=auth)) as client:
+            async with asking(flow_app(auth=auth)) as client:
                 answers.append(await client.post("/threads", json={}))
         assert answers[0].status_code == answers[1].status_code
         return answers[0]
@@ -51,7 +49,7 @@ def test_an_invalid_user_id_from_auth_is_a_server_error(returned):
 
 def test_the_fault_says_what_auth_must_return():
     async def ask():
-        app = create_app({"flow": make_flow(Gates())}, auth=lambda _: {"identity": "s3cret"})  # type: ignore[arg-type, return-value]
+        app = flow_app(auth=lambda _: {"identity": "s3cret"})  # type: ignore[arg-type, return-value]
         transport = httpx.ASGITransport(app)  # a fault is raised, as a server that logs it sees it
         async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as client:
             await client.post("http://localhost/threads", json={})
@@ -63,4 +61,4 @@ def test_the_fault_says_what_auth_must_return():
 @pytest.mark.parametrize("auth", ["users.py:auth", object()])
 def test_auth_that_cannot_be_called_is_refused_at_once(auth):
     with pytest.raises(TypeError, match="auth must be a function that takes a request"):
-        create_app({"flow": make_flow(Gates())}, auth=auth)
+        flow_app(auth=auth)

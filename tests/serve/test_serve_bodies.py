@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_process import asking, routes_of
-from serving import Gates, make_flow
+from serving import flow_app
 
-from stategraph.serve import create_app
 from stategraph.serve.bodies import (
     AssistantBody,
     AssistantChange,
@@ -22,7 +21,7 @@ from stategraph.serve.bodies import (
 
 ROUTES = [
     path
-    for method, path in routes_of(create_app({"flow": make_flow(Gates())}).routes)
+    for method, path in routes_of(flow_app().routes)
     if method == "POST" and "/runs" in path
 ]
 NAMES = st.sampled_from(["a", "b", "flow", "log", "node", "input", "__start__", "*", "", "\x00", "$in", "é"])
@@ -89,7 +88,7 @@ def test_what_programs_put_into_a_config_passes():
 
 
 async def test_a_setting_of_none_has_its_default():
-    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+    async with asking(flow_app()) as client:
         config = dict.fromkeys(("configurable", "tags", "recursion_limit"))
         run = {"assistant_id": "flow", "input": {"log": []}, "config": config}
         assert (await client.post("/runs/wait", json=run)).json() == {"log": ["a", "b"]}
@@ -97,7 +96,7 @@ async def test_a_setting_of_none_has_its_default():
 
 def test_the_metadata_of_a_config_is_that_of_the_run():
     async def ask():
-        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+        async with asking(flow_app()) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]
             config = {"metadata": {"from": "config", "kind": "config"}}
             run = {"assistant_id": "flow", "input": {"log": []}, "config": config, "metadata": {"kind": "body"}}
@@ -113,7 +112,7 @@ def test_the_metadata_of_a_config_is_that_of_the_run():
 
 def test_a_setting_in_the_form_of_javascript_is_obeyed():
     async def ask(name: str):
-        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+        async with asking(flow_app()) as client:
             run = {"assistant_id": "flow", "input": {"log": []}, "config": {name: 1}}
             return (await client.post("/runs/wait", json=run)).json()
 
@@ -139,7 +138,7 @@ def test_a_setting_in_the_form_of_javascript_is_obeyed():
     ],
 )
 async def test_a_refused_body_is_described_in_terms_of_json(path, body, detail):
-    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+    async with asking(flow_app()) as client:
         refused = await client.post(path, json=body)
     assert refused.status_code == 422 and refused.json()["detail"].startswith(detail)
 
@@ -149,7 +148,7 @@ async def test_a_refused_body_is_described_in_terms_of_json(path, body, detail):
 @given(bodies=st.lists(BODIES, min_size=1, max_size=5))
 def test_no_body_of_a_run_is_a_fault_of_the_server(path, bodies):
     async def ask():
-        async with asking(create_app({"flow": make_flow(Gates())})) as client:
+        async with asking(flow_app()) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]
             run = (await client.post(f"/threads/{thread}/runs", json={"assistant_id": "flow"})).json()["run_id"]
             place = path.replace("{thread_id}", thread).replace("{run_id}", run)

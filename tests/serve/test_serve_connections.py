@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvicorn
 from in_process import asking
-from serving import Gates, make_flow
+from serving import flow_app
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from stategraph.serve import create_app, listening
+from stategraph.serve import listening
 from stategraph.serve.limits import MOST_HEAD, MOST_HEADERS
 
 OK = b"GET /ok HTTP/1.1\r\nHost: localhost\r\n"
@@ -170,5 +170,5 @@ def test_headers_without_end_are_refused(talk):
     ],
 )
 async def test_headers_are_limited_in_number_and_size(headers, status):
-    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+    async with asking(flow_app()) as client:
         assert (await client.get("/ok", headers=headers)).status_code == status

@@ -11,10 +11,9 @@ import psycopg
 import pytest
 from kit.fleet import until
 from receiver import receiver as receiver
-from serving import Gates, make_flow, serving
+from serving import flow_app, serving
 
 from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.serve import create_app
 from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue
 
@@ -63,7 +62,7 @@ def served(db, workers, webhooks=None):
         store = stack.enter_context(PostgresStore.from_conn_string(db))
         place = {"checkpointer": saver, "store": store, "queue": db, "workers": workers}
         place["webhooks"] = webhooks or []
-        yield stack.enter_context(serving(create_app({"flow": make_flow(Gates())}, auth=_user, **place)))
+        yield stack.enter_context(serving(flow_app(auth=_user, **place)))
 
 
 def _user(request) -> str | None:

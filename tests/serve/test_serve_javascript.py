@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from javascript import run_client
 from served_agents import make_desk
-from serving import Gates, make_flow, serving
+from serving import Gates, flow_app, make_flow, serving
 
 from stategraph import entrypoint
 from stategraph.serve import create_app
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.trial
 
 
 def test_a_session_of_the_javascript_client(database):
-    with serving(create_app({"flow": make_flow(Gates())}, **database)) as url:
+    with serving(flow_app(**database)) as url:
         found = run_client("flow.mjs", url)
     assert found == {
         "waited": {"log": ["x", "a", "b"]},
@@ -55,7 +55,7 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def called():
     """What has become of a call of each method, and the methods that the client has."""
-    with serving(create_app({"flow": make_flow(Gates())})) as url:
+    with serving(flow_app()) as url:
         return dict(run_client("methods.mjs", url))
 
 

@@ -9,7 +9,7 @@ import pytest
 from canaries import CLEAR, HIDDEN, HOOK, make_teller, rows_of, session, tables_of, texts_of
 from in_process import OwnStore, YieldingStore, asking
 from langgraph_sdk import get_sync_client
-from serving import DATABASES, KEY, Gates, make_flow, opened, serving
+from serving import DATABASES, KEY, flow_app, opened, serving
 
 from stategraph.checkpoint import DamagedError, StorageError
 from stategraph.checkpoint.encryption import Encryption
@@ -71,7 +71,7 @@ def test_a_server_with_other_keys_than_its_database_does_not_start(kind, tmp_pat
 
     def wait(kind: str, *keys: bytes):
         with opened(kind, place, *keys) as options:
-            app = create_app({"flow": make_flow(Gates())}, **options)
+            app = flow_app(**options)
 
             async def ask():
                 async with asking(app) as client:
@@ -94,7 +94,7 @@ async def test_records_are_changed_while_keys_are_rotated(make_store):
     store = make_store()
 
     async def serve(*keys: bytes):
-        app = create_app({"flow": make_flow(Gates())}, store=store, integrity=Encryption(*keys))
+        app = flow_app(store=store, integrity=Encryption(*keys))
         async with asking(app) as client:
             body = {"assistant_id": "flow", "input": {"log": [], "topic": "fail"}, "if_not_exists": "create"}
             for _ in range(2):

@@ -9,7 +9,7 @@ import pytest
 from in_process import asking
 from kit.graphs import chain_of
 from langgraph_sdk import Auth
-from serving import Gates, make_flow, serving
+from serving import flow_app, serving
 from speaking import speak
 from typing_extensions import TypedDict
 
@@ -54,7 +54,7 @@ def make_auth():
 
 
 def app_of(auth=None):
-    return create_app({"flow": make_flow(Gates())}, auth=auth or make_auth())
+    return flow_app(auth=auth or make_auth())
 
 
 def ask(client, who, method, path, body=None):

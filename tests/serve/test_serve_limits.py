@@ -8,12 +8,12 @@ from contextlib import ExitStack
 import httpx
 import pytest
 from in_process import asking
-from serving import Gates, make_flow
+from serving import Gates, flow_app
 
 from stategraph.checkpoint.base import BaseCheckpointSaver
 from stategraph.checkpoint.memory import InMemorySaver
 from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.serve import Limits, create_app
+from stategraph.serve import Limits
 from stategraph.serve.bodies import MOST_SETTINGS
 from stategraph.store.postgres import PostgresStore
 
@@ -61,7 +61,7 @@ def test_large_metadata_and_configs_are_refused(path, body, gates):
     """They are looked at on the event loop."""
 
     async def ask(length: int) -> httpx.Response:
-        async with asking(create_app({"flow": make_flow(gates)})) as client:
+        async with asking(flow_app(gates)) as client:
             key = "metadata" if "metadata" in body else "config"
             filled = {"configurable": {"x": "y" * length}} if key == "config" else {"x": "y" * length}
             return await client.post(path, json={**body, key: filled})
@@ -73,7 +73,7 @@ def test_large_metadata_and_configs_are_refused(path, body, gates):
 
 
 async def test_more_runs_than_may_be_are_refused(place, gates):
-    async with asking(create_app({"flow": make_flow(gates)}, limits=Limits(runs=2), **place)) as client:
+    async with asking(flow_app(gates, limits=Limits(runs=2), **place)) as client:
         first = (await begin(client)).json()
         answered = [await begin(client) for _ in range(2)]
         assert [each.status_code for each in answered] == [200, 429]
@@ -85,7 +85,7 @@ async def test_more_runs_than_may_be_are_refused(place, gates):
 
 
 async def test_one_user_leaves_room_for_others(place, gates):
-    app = create_app({"flow": make_flow(gates)}, limits=Limits(runs=3, runs_per_user=2), auth=_user, **place)
+    app = flow_app(gates, limits=Limits(runs=3, runs_per_user=2), auth=_user, **place)
     async with asking(app) as client:
         users = ["ann", "ann", "ann", "bob", "bob"]
         answered = [await begin(client, user) for user in users]
@@ -100,15 +100,15 @@ async def test_servers_count_the_runs_of_one_another(postgres, gates):
         saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
         store = stack.enter_context(PostgresStore.from_conn_string(postgres))
         place = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "limits": Limits(runs=2)}
-        async with asking(create_app({"flow": make_flow(gates)}, **place)) as one:
+        async with asking(flow_app(gates, **place)) as one:
             assert [(await begin(one)).status_code for _ in range(2)] == [200, 200]
-            async with asking(create_app({"flow": make_flow(gates)}, **place)) as other:
+            async with asking(flow_app(gates, **place)) as other:
                 assert (await begin(other)).status_code == 429
 
 
 async def test_a_user_has_so_many_threads_and_schedules(place, gates):
     limits = Limits(threads_per_user=2, schedules_per_user=1)
-    app = create_app({"flow": make_flow(gates)}, auth=_user, limits=limits, **place)
+    app = flow_app(gates, auth=_user, limits=limits, **place)
     async with asking(app) as client:
 
         async def post(path, body, user="ann"):
@@ -135,7 +135,7 @@ async def test_a_user_begins_so_many_runs_in_a_minute(place, gates, monkeypatch)
     moments = [0.0]
     monkeypatch.setattr("stategraph.serve.limits.monotonic", lambda: moments[0])
     limits = Limits(runs_per_minute=2)
-    async with asking(create_app({"flow": make_flow(gates)}, auth=_user, limits=limits, **place)) as client:
+    async with asking(flow_app(gates, auth=_user, limits=limits, **place)) as client:
         began = [(await begin(client, user)).status_code for user in ("ann", "ann", "ann", "bob")]
         assert began == [200, 200, 429, 200]
         moments[0] = 60.0
@@ -144,7 +144,7 @@ async def test_a_user_begins_so_many_runs_in_a_minute(place, gates, monkeypatch)
 
 async def test_a_run_that_was_refused_is_none_of_those_begun_in_a_minute(place, gates):
     limits = Limits(runs_per_minute=2)
-    async with asking(create_app({"flow": make_flow(gates)}, auth=_user, limits=limits, **place)) as client:
+    async with asking(flow_app(gates, auth=_user, limits=limits, **place)) as client:
         ann = {"x-user": "ann"}
         await client.post("/threads", json={"thread_id": "t"}, headers=ann)
         run = {**RUN, "multitask_strategy": "reject"}
@@ -158,7 +158,7 @@ async def test_a_user_stores_so_many_bytes(place, gates, monkeypatch):
     moments = [100.0]
     monkeypatch.setattr("stategraph.serve.service.monotonic", lambda: moments[0])
     limits = Limits(stored_bytes_per_user=2000)
-    async with asking(create_app({"flow": make_flow(gates)}, auth=_user, limits=limits, **place)) as client:
+    async with asking(flow_app(gates, auth=_user, limits=limits, **place)) as client:
         for user in ("ann", "bob"):
             many = {"log": ["x" * (3000 if user == "ann" else 3)]}
             await client.post("/threads", json={"thread_id": user, "metadata": {"graph_id": "flow"}, "supersteps": [
@@ -180,4 +180,4 @@ def test_what_cannot_be_a_limit_is_refused(gates):
         stored_bytes = BaseCheckpointSaver.stored_bytes
 
     with pytest.raises(ValueError, match="needs a checkpointer with stored_bytes, got Silent"):
-        create_app({"flow": make_flow(gates)}, checkpointer=Silent(), limits=Limits(stored_bytes_per_user=1))
+        flow_app(gates, checkpointer=Silent(), limits=Limits(stored_bytes_per_user=1))

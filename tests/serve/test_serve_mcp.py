@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_calls import ERAS, Person, call, connect, talk
 from pydantic import BaseModel
 from served_agents import make_desk
-from serving import Gates, make_flow, serving
+from serving import Gates, flow_app, make_flow, serving
 from typing_extensions import TypedDict
 
 from stategraph import add_messages, entrypoint, interrupt
@@ -403,7 +403,7 @@ async def post(client, user, body, session=None):
 async def test_one_user_opens_sessions_without_end_and_others_keep_theirs(monkeypatch):
     """The user's session that was used least recently is closed: its client is told to open a new one."""
     monkeypatch.setattr(mcp_server, "MOST_SESSIONS", 3)
-    app = create_app({"flow": make_flow(Gates())}, auth=lambda request: request.headers.get("x-user"))
+    app = flow_app(auth=lambda request: request.headers.get("x-user"))
     async with asking(app) as client:
         [other] = [(await post(client, "ann", HELLO)).headers["mcp-session-id"]]
         opened = [(await post(client, "bob", HELLO)).headers["mcp-session-id"] for _ in range(3)]
@@ -416,7 +416,7 @@ async def test_one_user_opens_sessions_without_end_and_others_keep_theirs(monkey
 
 async def test_a_session_that_is_closed_is_no_longer_counted(monkeypatch):
     monkeypatch.setattr(mcp_server, "MOST_SESSIONS", 2)
-    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+    async with asking(flow_app()) as client:
         kept = (await post(client, "", HELLO)).headers["mcp-session-id"]
         for _ in range(4):
             session = (await post(client, "", HELLO)).headers["mcp-session-id"]

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from kit.graphs import EMPTY
 from langgraph_sdk import get_client, get_sync_client
-from serving import Gates, make_flow, serving
-
-from stategraph.serve import create_app
+from serving import flow_app, serving
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs/reference/server.md").read_text()
 GENERAL = {"headers", "params", "on_run_created"}
@@ -37,7 +35,7 @@ class Scene:
 
 @pytest.fixture
 def scene():
-    with serving(create_app({"flow": make_flow(Gates())})) as url, get_sync_client(url=url) as client:
+    with serving(flow_app()) as url, get_sync_client(url=url) as client:
         yield Scene(client)
 
 

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
-from serving import Gates, make_flow, opened, serving
+from serving import Gates, flow_app, opened, serving
 
 from stategraph import Budget
 from stategraph.otel import instrument
@@ -36,7 +36,7 @@ ANN, OPS = {"x-user": "ann"}, {"x-user": "ops"}
 
 
 def app_of(**options):
-    return create_app({"flow": make_flow(Gates())}, **options)
+    return flow_app(**options)
 
 
 def by_user(request):
@@ -314,7 +314,7 @@ async def test_an_erasure_leaves_what_belongs_to_all(user):
 async def test_an_erasure_stops_runs_and_schedules():
     gates = Gates()
     gates.close("wait")
-    app = create_app({"flow": make_flow(gates)}, auth=by_user)
+    app = flow_app(gates, auth=by_user)
     async with asking(app) as client:
         thread = (await client.post("/threads", json={}, headers=ANN)).json()["thread_id"]
         waiting = {**RUN, "input": {"log": [], "topic": "wait"}, "multitask_strategy": "enqueue"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from in_process import OwnStore, YieldingStore, asking
 from kit.graphs import chain_of
-from serving import Gates, Log, make_flow
+from serving import Gates, Log, flow_app, make_flow
 
 from stategraph import START, StateGraph, interrupt
 from stategraph.serve import create_app, records
@@ -18,7 +18,7 @@ from stategraph.store import GetOp, SearchOp
 
 
 def app_of(**options):
-    return create_app({"flow": make_flow(Gates())}, store=YieldingStore(), **options)
+    return flow_app(store=YieldingStore(), **options)
 
 
 async def new_thread(client):
@@ -27,7 +27,7 @@ async def new_thread(client):
 
 @pytest.mark.parametrize("make_store", [YieldingStore, OwnStore])
 async def test_a_change_of_a_thread_while_runs_begin_and_end_is_kept(make_store):
-    async with asking(create_app({"flow": make_flow(Gates())}, store=make_store())) as client:
+    async with asking(flow_app(store=make_store())) as client:
         place = f"/threads/{await new_thread(client)}"
         run = {"assistant_id": "flow", "input": {"log": []}}
         runs = [client.post(f"{place}/runs/wait", json=run) for _ in range(5)]
@@ -42,7 +42,7 @@ async def test_a_change_of_a_thread_while_runs_begin_and_end_is_kept(make_store)
 async def test_a_deleted_thread_leaves_no_run_that_begins_later(steps):
     """Another request has posted it meanwhile."""
     store = YieldingStore()
-    async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+    async with asking(flow_app(store=store)) as client:
         place = f"/threads/{await new_thread(client)}"
         run = {"assistant_id": "flow", "input": {"log": []}}
         await client.post(f"{place}/runs/wait", json=run)
@@ -149,7 +149,7 @@ async def test_a_page_of_threads_is_all_that_is_read():
             asked.append(len(found))
             return found
 
-    async with asking(create_app({"flow": make_flow(Gates())}, store=Counting())) as client:
+    async with asking(flow_app(store=Counting())) as client:
         made = [await new_thread(client) for _ in range(9)]
         asked.clear()
         body = {"limit": 3, "offset": 2, "status": "idle", "select": ["thread_id"]}
@@ -168,7 +168,7 @@ def test_a_store_with_an_index_does_not_embed_records():
 
     async def run():
         store = YieldingStore(index={"dims": 1, "embed": embed})
-        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+        async with asking(flow_app(store=store)) as client:
             run = {"assistant_id": "flow", "input": {"log": []}}
             await client.post(f"/threads/{await new_thread(client)}/runs/wait", json=run)
 
@@ -186,7 +186,7 @@ async def test_a_run_costs_three_calls_of_the_store():
             calls.append([type(op).__name__ for op in ops])
             return await super().abatch(ops)
 
-    async with asking(create_app({"flow": make_flow(Gates())}, store=Counting())) as client:
+    async with asking(flow_app(store=Counting())) as client:
         thread = await new_thread(client)
         body = {"assistant_id": "flow", "input": {"log": []}}
         await client.post(f"/threads/{thread}/runs/wait", json=body)
@@ -204,7 +204,7 @@ async def test_a_search_by_ids_reads_those_records_and_no_list():
             asked.extend(op for op in ops if op.__class__ in (GetOp, SearchOp))
             return await super().abatch(ops)
 
-    async with asking(create_app({"flow": make_flow(Gates())}, store=Watching())) as client:
+    async with asking(flow_app(store=Watching())) as client:
         made = [await new_thread(client) for _ in range(20)]
         for _ in range(3):
             await client.patch(f"/threads/{made[1]}", json={"metadata": {"m": 1}})
@@ -258,7 +258,7 @@ async def test_a_search_by_values_reads_no_more_records_than_it_needs(monkeypatc
             read.extend(op.key for op in ops if isinstance(op, GetOp))
             return await super().abatch(ops)
 
-    async with asking(create_app({"flow": make_flow(Gates())}, store=Watching())) as client:
+    async with asking(flow_app(store=Watching())) as client:
         made = [await new_thread(client) for _ in range(7)]
         for thread in made:
             run = {"assistant_id": "flow", "input": {"log": [], "topic": "t"}}

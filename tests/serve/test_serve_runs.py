@@ -15,7 +15,7 @@ from in_process import asking
 from kit.graphs import chain_of
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import ConflictError
-from serving import Gates, Log, make_flow, serving
+from serving import Gates, Log, flow_app, make_flow, serving
 
 from stategraph import InMemorySaver
 from stategraph.checkpoint.base import ERROR
@@ -60,7 +60,7 @@ def new_thread(client):
 
 def test_a_run_that_could_not_be_stored_does_not_begin(gates):
     store = Failing()
-    with serving(create_app({"flow": make_flow(gates)}, store=store)) as url, get_sync_client(url=url) as client:
+    with serving(flow_app(gates, store=store)) as url, get_sync_client(url=url) as client:
         thread = new_thread(client)
         gates.close("first")
         gates.close("second")
@@ -87,7 +87,7 @@ def test_an_outcome_that_cannot_be_stored_blocks_no_other_run(gates, tries, monk
     monkeypatch.setattr("stategraph.serve.runs.in_process.PAUSES", (0.01,))
     store = Failing()
     store.refuses = lambda ops: stores(ops, "unfinished", ends=True) and store.refused < tries
-    app = create_app({"flow": make_flow(gates)}, store=store)
+    app = flow_app(gates, store=store)
     with serving(app) as url, get_sync_client(url=url, timeout=10) as client:
         thread = new_thread(client)
         assert client.runs.wait(thread, "flow", input={"log": ["x"]})["log"] == ["x", "a", "b"]
@@ -100,7 +100,7 @@ def test_an_outcome_that_cannot_be_stored_blocks_no_other_run(gates, tries, monk
 
 
 def test_an_interrupt_cuts_the_run_at_once(gates):
-    with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url, timeout=10) as client:
+    with serving(flow_app(gates)) as url, get_sync_client(url=url, timeout=10) as client:
         thread = new_thread(client)
         gates.close("slow")  # and nobody opens it
         old = client.runs.create(thread, "flow", input={"log": ["1"], "topic": "slow"})["run_id"]
@@ -114,7 +114,7 @@ def test_an_interrupt_cuts_the_run_at_once(gates):
 
 
 def test_a_run_that_waits_is_cancelled_before_the_one_that_runs_has_ended(gates):
-    with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url, timeout=10) as client:
+    with serving(flow_app(gates)) as url, get_sync_client(url=url, timeout=10) as client:
         thread = new_thread(client)
         gates.close("slow")
         first = client.runs.create(thread, "flow", input={"topic": "slow"})["run_id"]
@@ -129,7 +129,7 @@ def test_a_run_that_waits_is_cancelled_before_the_one_that_runs_has_ended(gates)
 
 
 def test_a_run_that_has_ended_is_not_rolled_back(gates):
-    with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url) as client:
+    with serving(flow_app(gates)) as url, get_sync_client(url=url) as client:
         thread = new_thread(client)
         client.runs.wait(thread, "flow", input={"log": []})
         [run] = client.runs.list(thread)
@@ -180,7 +180,7 @@ def test_a_run_whose_result_cannot_be_encoded_ends(monkeypatch):
 
 @pytest.mark.parametrize("thread", ["日本", "a?b#c d", "50%25", "ü;=@"])
 async def test_the_url_of_a_run_may_contain_any_thread_id(thread):
-    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+    async with asking(flow_app()) as client:
         begins = {"assistant_id": "flow", "input": {"log": ["x"]}, "if_not_exists": "create"}
         for end in ("", "/wait", "/stream"):
             begun = await client.post(f"/threads/{quote(thread)}/runs{end}", json=begins)
@@ -236,7 +236,7 @@ def test_a_run_of_a_graph_that_is_not_served_is_deleted_permanently(gates):
 
 
 def test_what_is_deleted_cannot_be_read_from_memory(gates):
-    with serving(create_app({"flow": make_flow(gates)})) as url, httpx.Client(base_url=url) as client:
+    with serving(flow_app(gates)) as url, httpx.Client(base_url=url) as client:
 
         def run(thread: str) -> str:
             sent = {"assistant_id": "flow", "input": {"log": ["secret"]}, "if_not_exists": "create"}
@@ -263,7 +263,7 @@ def test_what_is_deleted_cannot_be_read_from_memory(gates):
     ],
 )
 def test_bad_query_parameters_are_refused(gates, method, path):
-    with serving(create_app({"flow": make_flow(gates)})) as url, get_sync_client(url=url) as client:
+    with serving(flow_app(gates)) as url, get_sync_client(url=url) as client:
         thread = new_thread(client)
         run = client.runs.create(thread, "flow", input={})["run_id"]
         place = f"{url}/threads/{thread}/runs{path.format(run=run)}"

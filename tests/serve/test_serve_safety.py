@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from in_process import asking, routes_of
-from serving import Gates, make_flow
+from serving import Gates, flow_app, make_flow
 
 from stategraph.checkpoint.errors import StorageError
 from stategraph.serve import Limits, create_app, guards, service
@@ -29,7 +29,7 @@ def gates():
 
 
 def app_of(**options):
-    return create_app({"flow": make_flow(Gates())}, **options)
+    return flow_app(**options)
 
 
 ROUTES = [*routes_of(app_of().routes)]
@@ -373,7 +373,7 @@ async def test_requests_fail_within_three_seconds_while_the_database_cannot_be_u
     guards_seconds = guards.SECONDS_TO_LOOK, guards.SECONDS_TO_ANSWER
     assert sum(guards_seconds) <= 3
     store = Ailing()
-    async with asking(create_app({"flow": make_flow(Gates())}, store=store), timeout=20) as client:
+    async with asking(flow_app(store=store), timeout=20) as client:
         assert (await client.get("/ok?check_db=1")).status_code == 200
         store.state = state
         began = time.monotonic()
@@ -400,7 +400,7 @@ async def test_a_run_that_takes_its_time_is_not_ended_by_the_look_at_the_databas
                 looked.set()
             return await super().abatch(ops)
 
-    async with asking(create_app({"flow": make_flow(gates)}, store=Watched()), timeout=20) as client:
+    async with asking(flow_app(gates, store=Watched()), timeout=20) as client:
         sent = {"assistant_id": "flow", "input": {"topic": "wait"}}
         waiting = asyncio.create_task(client.post("/runs/wait", json=sent))
         for _ in range(3):
@@ -425,7 +425,7 @@ PAGE = "https://chat.example.com"
     ],
 )
 async def test_pages_of_an_origin_that_is_named_may_use_the_server(headers, status):
-    async with asking(create_app({"flow": make_flow(Gates())}, origins=[PAGE])) as client:
+    async with asking(flow_app(origins=[PAGE])) as client:
         preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
         answered, asked = [
                     await client.post("/threads/search", json={}, headers=headers),
@@ -441,4 +441,4 @@ async def test_pages_of_an_origin_that_is_named_may_use_the_server(headers, stat
 @pytest.mark.parametrize("origin", ["chat.example.com", f"{PAGE}/", "*", "https://*.example.com", f"{PAGE}:443", "null"])
 def test_an_origin_that_no_browser_sends_is_refused(origin):
     with pytest.raises(ValueError, match="an origin must be like https"):
-        create_app({"flow": make_flow(Gates())}, origins=[origin])
+        flow_app(origins=[origin])

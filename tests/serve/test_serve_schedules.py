@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from in_process import asking
-from serving import LONG_AGO, Gates, make_flow
+from serving import LONG_AGO, flow_app
 
-from stategraph.serve import Limits, create_app
+from stategraph.serve import Limits
 from stategraph.serve.records import ROOT
 from stategraph.serve.routes import schedules
 from stategraph.store import InMemoryStore, PutOp, SearchOp
@@ -52,7 +52,7 @@ def runs_of(store: WatchedStore):
 
 def test_a_run_and_the_next_planned_time_are_written_together():
     async def fire(store: WatchedStore):
-        async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+        async with asking(flow_app(store=store)) as client:
             thread = (await client.post("/threads", json={})).json()["thread_id"]
             made = await client.post(f"/threads/{thread}/runs/crons", json=DAILY)
             store.make_due(made.json()["cron_id"])
@@ -76,7 +76,7 @@ def test_a_run_and_the_next_planned_time_are_written_together():
 async def test_an_error_while_firing_is_logged_and_tried_again(fails, monkeypatch, caplog):
     monkeypatch.setattr(schedules, "RETRY_SECONDS", 0.01)
     store = WatchedStore()
-    async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+    async with asking(flow_app(store=store)) as client:
         thread = (await client.post("/threads", json={})).json()["thread_id"]
         made = await client.post(f"/threads/{thread}/runs/crons", json=DAILY)
         store.make_due(made.json()["cron_id"])
@@ -93,7 +93,7 @@ async def test_an_error_while_firing_is_logged_and_tried_again(fails, monkeypatc
 async def test_a_schedule_that_meets_a_quota_is_logged_without_a_traceback(monkeypatch, caplog):
     monkeypatch.setattr(schedules, "RETRY_SECONDS", 0.01)
     store, limits = WatchedStore(), Limits(threads_per_user=1)
-    app = create_app({"flow": make_flow(Gates())}, store=store, auth=lambda _: "ann", limits=limits)
+    app = flow_app(store=store, auth=lambda _: "ann", limits=limits)
     async with asking(app) as client:
         await client.post("/threads", json={"thread_id": "full"})
         made = await client.post("/runs/crons", json={**DAILY, "on_run_completed": "keep"})
@@ -116,13 +116,13 @@ async def test_a_schedule_that_meets_a_quota_is_logged_without_a_traceback(monke
     ],
 )
 async def test_a_schedule_that_could_not_begin_a_run_is_refused(body, says):
-    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+    async with asking(flow_app()) as client:
         refused = await client.post("/runs/crons", json=body)
     assert refused.status_code == 422 and says in refused.json()["detail"]
 
 
 async def test_what_becomes_of_the_threads_of_a_schedule_can_be_said_and_changed():
-    async with asking(create_app({"flow": make_flow(Gates())})) as client:
+    async with asking(flow_app()) as client:
         made = (await client.post("/runs/crons", json={**DAILY, "on_run_completed": "keep"})).json()
         place = f"/runs/crons/{made['cron_id']}"
         change = {"on_run_completed": "delete", "stream_mode": "updates"}
@@ -155,7 +155,7 @@ async def test_a_schedule_resumes_within_a_minute_once_the_clock_is_right_again(
     def is_soon(id: str):
         return timedelta() < planned(id) <= timedelta(minutes=1)
 
-    async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+    async with asking(flow_app(store=store)) as client:
         made = (await client.post("/runs/crons", json=minutely)).json()["cron_id"]
         for ahead in (timedelta(days=365 * years), timedelta()):
             Clock.ahead = ahead
@@ -166,7 +166,7 @@ async def test_a_schedule_resumes_within_a_minute_once_the_clock_is_right_again(
 async def test_a_planned_time_starts_no_second_run_when_the_clock_is_set_back(monkeypatch):
     monkeypatch.setattr(schedules, "datetime", Clock)
     store = WatchedStore()
-    async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+    async with asking(flow_app(store=store)) as client:
         thread = (await client.post("/threads", json={})).json()["thread_id"]
         made = (await client.post(f"/threads/{thread}/runs/crons", json=DAILY)).json()
         first = datetime.fromisoformat(made["next_run_date"])

@@ -10,10 +10,9 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 from in_process import YieldingStore, asking
-from serving import Gates, make_flow
+from serving import flow_app
 
 from stategraph import InMemorySaver
-from stategraph.serve import create_app
 from stategraph.serve.records import ROOT
 
 
@@ -28,7 +27,7 @@ async def servers(count: int, store=None) -> AsyncIterator[list[httpx.AsyncClien
     """Clients of servers that share a store and a saver, and know nothing of each other."""
     place = {"store": store or YieldingStore(), "checkpointer": InMemorySaver()}
     async with AsyncExitStack() as stack:
-        apps = [create_app({"flow": make_flow(Gates())}, **place) for _ in range(count)]
+        apps = [flow_app(**place) for _ in range(count)]
         yield [await stack.enter_async_context(asking(app)) for app in apps]
 
 
@@ -89,7 +88,7 @@ async def test_one_of_two_servers_fires_a_schedule():
 
 async def test_a_server_that_stops_leaves_what_is_due_to_the_next_one():
     store = YieldingStore()
-    app = create_app({"flow": make_flow(Gates())}, store=store)
+    app = flow_app(store=store)
     async with asking(app) as client:
         asked = {"assistant_id": "flow", "schedule": "0 7 * * *", "input": {"log": []}}
         cron = (await client.post("/runs/crons", json=asked)).json()["cron_id"]

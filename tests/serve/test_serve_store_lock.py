@@ -8,10 +8,9 @@ import pytest
 from kit.cluster import free_port
 from langgraph_sdk import get_sync_client
 from served_processes import command, process
-from serving import Gates, make_flow
+from serving import flow_app
 
 from stategraph.checkpoint.errors import StorageError
-from stategraph.serve import create_app
 from stategraph.store import InMemoryStore
 from stategraph.store.sqlite import SqliteStore
 
@@ -19,7 +18,7 @@ TOLD = "another server already serves '.*served.db'; stop it first, or use Postg
 
 
 async def serve_twice(one, other):
-    apps = [create_app({"flow": make_flow(Gates())}, store=each) for each in (one, other)]
+    apps = [flow_app(store=each) for each in (one, other)]
     async with apps[0].router.lifespan_context(apps[0]), apps[1].router.lifespan_context(apps[1]):
         pass
 

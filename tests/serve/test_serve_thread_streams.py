@@ -14,9 +14,8 @@ from in_process import asking
 from kit.cluster import as_url
 from langgraph_sdk import get_sync_client
 from served_processes import server, worker
-from serving import Gates, make_flow, serving
+from serving import Gates, flow_app, serving
 
-from stategraph.serve import create_app
 from stategraph.serve.events.event import RunEvent, failure
 from stategraph.serve.records import Records, now, pointer_to
 from stategraph.serve.routes.thread_streams import EventId, ThreadEvents
@@ -64,7 +63,7 @@ def runs_of(parts):
 @pytest.fixture
 def scene(database):
     gates = Gates()
-    with serving(create_app({"flow": make_flow(gates)}, **database)) as url, get_sync_client(url=url) as client:
+    with serving(flow_app(gates, **database)) as url, get_sync_client(url=url) as client:
         yield Scene(url, client, gates)
 
 
@@ -169,7 +168,7 @@ def test_many_readers_of_a_thread_get_the_same(scene):
 
 
 def test_a_server_that_stops_ends_the_streams_of_idle_threads():
-    app = create_app({"flow": make_flow(Gates())})
+    app = flow_app()
     with serving(app) as url, get_sync_client(url=url) as client:
         thread = client.threads.create()["thread_id"]
         begun, ended = threading.Event(), threading.Event()
@@ -208,7 +207,7 @@ def test_an_id_leads_to_no_run_of_another_thread(scene):
 @pytest.mark.parametrize("seen", [0, 1])
 async def test_a_stream_ends_when_the_thread_belongs_to_another_user(seen):
     """The reader has deleted the thread, and another user has made one with the same id."""
-    app = create_app({"flow": make_flow(Gates())}, auth=lambda asked: asked.headers["x-user"], hosts=None)
+    app = flow_app(auth=lambda asked: asked.headers["x-user"], hosts=None)
     async with asking(app) as client:
 
         async def run(user: str, text: str):

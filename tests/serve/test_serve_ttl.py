@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from in_process import asking
-from serving import Gates, make_flow
+from serving import Gates, flow_app
 
-from stategraph.serve import create_app
 from stategraph.serve.records import Records
 from stategraph.serve.routes import threads as thread_routes
 from stategraph.store import InMemoryStore
@@ -30,7 +29,7 @@ async def age(store, id, **since):
 
 async def test_a_thread_is_deleted_after_its_time_without_a_change():
     store = InMemoryStore()
-    async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+    async with asking(flow_app(store=store)) as client:
         for id in ("old", "young", "endless"):
             ttl = None if id == "endless" else {"ttl": 60, "strategy": "delete"}
             made = (await client.post("/threads", json={"thread_id": id, "ttl": ttl})).json()
@@ -49,7 +48,7 @@ async def test_a_thread_is_deleted_after_its_time_without_a_change():
 
 async def test_a_thread_may_keep_its_latest_checkpoint_only():
     store = InMemoryStore()
-    async with asking(create_app({"flow": make_flow(Gates())}, store=store)) as client:
+    async with asking(flow_app(store=store)) as client:
         await client.post("/threads/t/runs/wait", json=RUN)
         changed = await client.patch("/threads/t", json={"ttl": {"ttl": 60, "strategy": "keep_latest"}})
         assert changed.json()["ttl"]["strategy"] == "keep_latest"
@@ -63,7 +62,7 @@ async def test_a_thread_may_keep_its_latest_checkpoint_only():
 async def test_a_busy_thread_is_left_alone():
     gates, store = Gates(), InMemoryStore()
     gates.close("slow")
-    async with asking(create_app({"flow": make_flow(gates)}, store=store)) as client:
+    async with asking(flow_app(gates, store=store)) as client:
         await client.post("/threads", json={"thread_id": "t", "ttl": 60})
         begun = await client.post("/threads/t/runs", json={"assistant_id": "flow", "input": {"log": [], "topic": "slow"}})
         await gates.are_reached("slow", 1)

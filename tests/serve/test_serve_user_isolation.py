@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 from in_process import asking, routes_of
-from serving import Gates, make_flow
+from serving import Gates, flow_app, make_flow
 
 from stategraph import InMemorySaver
 from stategraph.serve import create_app
@@ -153,7 +153,7 @@ async def test_unauthenticated_requests_are_refused(method, path):
 
 @pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"host": "evil.example"}])
 async def test_pages_of_other_sites_reach_no_route(headers):
-    app = create_app({"flow": make_flow(Gates())})
+    app = flow_app()
     async with asking(app) as client:
         for method, path in routes_of(app.routes):
             assert (await client.request(method, path, json={}, headers=headers)).status_code == 403, path
@@ -197,7 +197,7 @@ async def test_shared_assistants_are_visible_and_read_only():
 
 async def test_a_user_who_names_no_namespace_searches_the_own_ones():
     """As the page does, which does not know who has logged in."""
-    app = create_app({"flow": make_flow(Gates())}, auth=lambda request: request.headers.get("x-user"))
+    app = flow_app(auth=lambda request: request.headers.get("x-user"))
     async with asking(app) as client:
         for user in ("ann", "bob"):
             item = {"namespace": [user, "notes"], "key": "k", "value": {"of": user}}

@@ -20,7 +20,7 @@ from kit.graphs import chain_of
 from receiver import Receiver
 from receiver import receiver as receiver
 from served_processes import process
-from serving import Gates, Log, make_flow
+from serving import Log, flow_app
 
 from stategraph.serve import create_app, webhooks
 from stategraph.serve.webhooks import Allowed
@@ -28,7 +28,7 @@ from stategraph.store import InMemoryStore
 
 
 def app_of(receiver: Receiver, store=None):
-    return create_app({"flow": make_flow(Gates())}, webhooks=[receiver.place], store=store)
+    return flow_app(webhooks=[receiver.place], store=store)
 
 
 async def run(client, url: str, **options):
@@ -183,7 +183,7 @@ async def test_a_receiver_that_drips_is_given_up(receiver, monkeypatch):
     monkeypatch.setattr(webhooks, "TIMEOUT", 0.2)
     dripping = Dripping()
     dripping.start()
-    async with asking(create_app({"flow": make_flow(Gates())}, webhooks=[dripping.place])) as client:
+    async with asking(flow_app(webhooks=[dripping.place])) as client:
         became = (await run(client, dripping.place))["webhook"]
     assert became == {"status": "failed", "tries": 3, "error": "it took longer than 0.2 s"}
 
@@ -193,7 +193,7 @@ def test_a_delivery_does_not_outlive_the_server():
     dripping.start()
 
     async def ask():
-        async with asking(create_app({"flow": make_flow(Gates())}, webhooks=[dripping.place])) as client:
+        async with asking(flow_app(webhooks=[dripping.place])) as client:
             body = {"assistant_id": "flow", "input": {"log": []}, "webhook": dripping.place}
             await client.post("/runs/wait", json=body)
             await asyncio.to_thread(dripping.reached.wait, 10)
@@ -326,7 +326,7 @@ def test_any_other_address_is_refused(url):
 @pytest.mark.parametrize("prefix", ["x", "ftp://a/", "https://u@a/", "https://a/?q", "https://a/../b", "https://\u00e4/"])
 def test_a_prefix_that_is_no_plain_address_is_refused_at_the_start(prefix):
     with pytest.raises(ValueError, match="webhooks: must"):
-        create_app({"flow": make_flow(Gates())}, webhooks=[prefix])
+        flow_app(webhooks=[prefix])
 
 
 async def test_an_address_that_is_not_allowed_begins_no_run_and_no_schedule(receiver):

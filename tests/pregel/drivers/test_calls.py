@@ -774,7 +774,8 @@ async def test_an_async_reader_that_leaves_cancels_calls():
     assert log == ["ended", "ended"]
 
 
-def test_cancelling_the_run_cancels_its_calls_at_once():
+@pytest.mark.parametrize("is_async", [True, False])
+def test_cancelling_the_run_cancels_its_calls_at_once(is_async):
     """A sync task cannot be cancelled; nobody waits for it."""
     started, go = threading.Event(), threading.Event()
 
@@ -783,38 +784,14 @@ def test_cancelling_the_run_cancels_its_calls_at_once():
         started.set()
         go.wait(WAIT)
 
-    @entrypoint()
-    async def flow(x: int) -> None:
+    async def abody(x: int) -> None:
         await blocking()
 
-    async def main():
-        running = asyncio.ensure_future(flow.ainvoke(1))
-        await asyncio.to_thread(started.wait, WAIT)
-        running.cancel()
-        await asyncio.wait([running], timeout=WAIT)
-        return running.cancelled()
-
-    try:
-        assert asyncio.run(main())
-        assert not go.is_set()
-    finally:
-        go.set()
-
-
-def test_cancelling_a_sync_body_does_not_wait_for_its_calls():
-    started, go = threading.Event(), threading.Event()
-
-    @task
-    def blocking() -> None:
-        started.set()
-        go.wait(WAIT)
-
-    @entrypoint()
-    def flow(x: int) -> None:
+    def body(x: int) -> None:
         blocking().result()
 
     async def main():
-        running = asyncio.ensure_future(flow.ainvoke(1))
+        running = asyncio.ensure_future(entrypoint()(abody if is_async else body).ainvoke(1))
         await asyncio.to_thread(started.wait, WAIT)
         running.cancel()
         done, _ = await asyncio.wait([running], timeout=1)
@@ -822,6 +799,7 @@ def test_cancelling_a_sync_body_does_not_wait_for_its_calls():
 
     try:
         assert asyncio.run(main())
+        assert not go.is_set()
     finally:
         go.set()
 

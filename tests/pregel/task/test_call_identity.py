@@ -341,8 +341,10 @@ def _ended(call):
 # -- attempts -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("by_call", [False, True])
 @pytest.mark.parametrize("saved", [True, False])
-def test_a_retried_body_finds_its_calls_in_another_order(drive, saved):
+def test_a_retried_body_finds_its_calls_in_another_order(drive, saved, by_call):
+    """Also a call that fails with its caller, and whose own calls had finished."""
     orders = Orders(["tea", "gold"], ["gold", "tea"])
 
     @task
@@ -350,31 +352,6 @@ def test_a_retried_body_finds_its_calls_in_another_order(drive, saved):
         orders.note(name)
         return PRICES[name]
 
-    @entrypoint(checkpointer=InMemorySaver() if saved else None, retry_policy=AGAIN)
-    def flow(_: int) -> Any:
-        last = len(orders.left) == 1
-        calls = {name: price(name) for name in orders.next()}
-        found = {name: call.result() for name, call in calls.items()}
-        if not last:
-            raise ConnectionError
-        return found
-
-    assert drive.invoke(flow, 1, CONFIG) == PRICES
-    assert orders.ran == {"tea": 1, "gold": 1}
-    assert all(len(keys) == 1 for keys in orders.keys.values())
-
-
-@pytest.mark.parametrize("saved", [True, False])
-def test_a_call_of_a_retried_body_finds_its_calls_in_another_order(drive, saved):
-    """The call fails with its caller, and its own calls had finished."""
-    orders = Orders(["tea", "gold"], ["gold", "tea"])
-
-    @task
-    def price(name: str) -> int:
-        orders.note(name)
-        return PRICES[name]
-
-    @task
     def basket() -> Any:
         last = len(orders.left) == 1
         calls = {name: price(name) for name in orders.next()}
@@ -383,12 +360,15 @@ def test_a_call_of_a_retried_body_finds_its_calls_in_another_order(drive, saved)
             raise ConnectionError
         return found
 
+    call = task(basket)
+
     @entrypoint(checkpointer=InMemorySaver() if saved else None, retry_policy=AGAIN)
     def flow(_: int) -> Any:
-        return basket().result()
+        return call().result() if by_call else basket()
 
     assert drive.invoke(flow, 1, CONFIG) == PRICES
     assert orders.ran == {"tea": 1, "gold": 1}
+    assert all(len(keys) == 1 for keys in orders.keys.values())
 
 
 def test_the_key_of_a_call_does_not_depend_on_its_position(drive):
