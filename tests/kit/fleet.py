@@ -27,7 +27,7 @@ from kit.shapes import shaped
 from stategraph import END, START, Pregel, StateGraph, interrupt
 from stategraph.store.postgres import PostgresStore
 from stategraph.testing import Ledger
-from stategraph.workers import Worker
+from stategraph.workers import Queue, Worker
 from stategraph.workers.jobs import Job, JobCodec, JobName
 
 NOTES = "STATEGRAPH_TEST_NOTES"
@@ -156,6 +156,18 @@ def working(graph: Pregel, url, number=1, **options):
             thread.join(60)
             assert not thread.is_alive(), "a worker does not stop"
     assert not failed, failed
+
+
+@contextmanager
+def queue_at_work(graph, url, *number, **options):
+    """The queue of a graph, and workers that take from it."""
+    with Queue.from_conn_string(url, graph) as queue, working(graph, url, *number, **options):
+        yield queue
+
+
+def log_of(queue, run_id=None):
+    """The log of a thread "t" once its newest run, or this one, has ended."""
+    return list(queue.result("t", run_id=run_id, wait=30).unwrap()["log"])
 
 
 def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str | None, host: str | None):

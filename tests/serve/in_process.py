@@ -48,6 +48,10 @@ async def asking(app: Starlette, **options):
         yield client
 
 
+async def new_thread(client, **options):
+    return (await client.post("/threads", json={}, **options)).json()["thread_id"]
+
+
 def routes_of(routes, before=""):
     """Each method and path of an app."""
     for route in routes:

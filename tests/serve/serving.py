@@ -92,6 +92,13 @@ def make_flow(gates, name="flow"):
     return graph.compile(name=name)
 
 
+RUN = {"assistant_id": "flow", "input": {"log": []}}
+
+
+def new_thread(client):
+    return str(client.threads.create()["thread_id"])
+
+
 def flow_app(gates=None, **options):
     """The app that serves `make_flow`, by the name flow."""
     return create_app({"flow": make_flow(gates or Gates())}, **options)

@@ -10,7 +10,7 @@ import pytest
 from kit.graphs import EMPTY
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
-from serving import DATABASES, Gates, flow_app, opened, serving
+from serving import DATABASES, Gates, flow_app, new_thread, opened, serving
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -48,10 +48,6 @@ def client(url):
 def memory_url(gates):
     with serving(flow_app(gates)) as url:
         yield url
-
-
-def new_thread(client):
-    return str(client.threads.create()["thread_id"])
 
 
 def events(parts):

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_process import asking, routes_of
-from serving import flow_app
+from in_process import asking, new_thread, routes_of
+from serving import RUN, flow_app
 
 from stategraph.serve.bodies import (
     AssistantBody,
@@ -90,16 +90,16 @@ def test_what_programs_put_into_a_config_passes():
 async def test_a_setting_of_none_has_its_default():
     async with asking(flow_app()) as client:
         config = dict.fromkeys(("configurable", "tags", "recursion_limit"))
-        run = {"assistant_id": "flow", "input": {"log": []}, "config": config}
+        run = {**RUN, "config": config}
         assert (await client.post("/runs/wait", json=run)).json() == {"log": ["a", "b"]}
 
 
 def test_the_metadata_of_a_config_is_that_of_the_run():
     async def ask():
         async with asking(flow_app()) as client:
-            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            thread = await new_thread(client)
             config = {"metadata": {"from": "config", "kind": "config"}}
-            run = {"assistant_id": "flow", "input": {"log": []}, "config": config, "metadata": {"kind": "body"}}
+            run = {**RUN, "config": config, "metadata": {"kind": "body"}}
             begun = (await client.post(f"/threads/{thread}/runs", json=run)).json()
             await client.get(f"/threads/{thread}/runs/{begun['run_id']}/join")
             return begun["metadata"], (await client.get(f"/threads/{thread}/state")).json()["metadata"]
@@ -113,7 +113,7 @@ def test_the_metadata_of_a_config_is_that_of_the_run():
 def test_a_setting_in_the_form_of_javascript_is_obeyed():
     async def ask(name: str):
         async with asking(flow_app()) as client:
-            run = {"assistant_id": "flow", "input": {"log": []}, "config": {name: 1}}
+            run = {**RUN, "config": {name: 1}}
             return (await client.post("/runs/wait", json=run)).json()
 
     for name in ("recursion_limit", "recursionLimit"):
@@ -149,7 +149,7 @@ async def test_a_refused_body_is_described_in_terms_of_json(path, body, detail):
 def test_no_body_of_a_run_is_a_fault_of_the_server(path, bodies):
     async def ask():
         async with asking(flow_app()) as client:
-            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            thread = await new_thread(client)
             run = (await client.post(f"/threads/{thread}/runs", json={"assistant_id": "flow"})).json()["run_id"]
             place = path.replace("{thread_id}", thread).replace("{run_id}", run)
             for body in bodies:

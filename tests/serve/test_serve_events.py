@@ -12,7 +12,7 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import UnprocessableEntityError
-from serving import Gates, make_flow, serving
+from serving import Gates, make_flow, new_thread, serving
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -54,10 +54,6 @@ def url(gates):
 def client(url):
     with get_sync_client(url=url) as client:
         yield client
-
-
-def new_thread(client):
-    return str(client.threads.create()["thread_id"])
 
 
 def told(parts):

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from kit.fleet import until
 from receiver import receiver as receiver
-from serving import Gates, make_flow, serving
+from serving import RUN, Gates, make_flow, serving
 
 from stategraph.checkpoint import UnknownTypeError
 from stategraph.checkpoint.postgres import PostgresSaver
@@ -22,8 +22,6 @@ from stategraph.serve.runs.fleet import FleetRuns
 from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue
 from stategraph.workers.jobs import JobCodec
-
-RUN = {"assistant_id": "flow", "input": {"log": []}}
 
 
 class Thread:

@@ -9,7 +9,7 @@ import pytest
 from canaries import CLEAR, HIDDEN, HOOK, make_teller, rows_of, session, tables_of, texts_of
 from in_process import OwnStore, YieldingStore, asking
 from langgraph_sdk import get_sync_client
-from serving import DATABASES, KEY, flow_app, opened, serving
+from serving import DATABASES, KEY, RUN, flow_app, opened, serving
 
 from stategraph.checkpoint import DamagedError, StorageError
 from stategraph.checkpoint.encryption import Encryption
@@ -75,7 +75,7 @@ def test_a_server_with_other_keys_than_its_database_does_not_start(kind, tmp_pat
 
             async def ask():
                 async with asking(app) as client:
-                    body = {"assistant_id": "flow", "input": {"log": []}, "if_not_exists": "create"}
+                    body = {**RUN, "if_not_exists": "create"}
                     return (await client.post("/threads/t/runs/wait", json=body)).json()["log"]
 
             return asyncio.run(ask())

@@ -9,7 +9,7 @@ import pytest
 from in_process import asking
 from kit.graphs import chain_of
 from langgraph_sdk import Auth
-from serving import flow_app, serving
+from serving import RUN, flow_app, serving
 from speaking import speak
 from typing_extensions import TypedDict
 
@@ -21,7 +21,6 @@ class Said(TypedDict, total=False):
     said: dict[str, Any]
 
 
-RUN = {"assistant_id": "flow", "input": {"log": []}}
 
 
 def make_auth():

@@ -13,14 +13,14 @@ import httpx
 import psycopg
 import pytest
 from canaries import CLEAR, HIDDEN, HOOK, make_teller, session, tables_of, texts_of
-from in_process import asking, routes_of
+from in_process import asking, new_thread, routes_of
 from kit.fleet import until
 from kit.graphs import Log, chain_of
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
-from serving import Gates, flow_app, opened, serving
+from serving import RUN, Gates, flow_app, opened, serving
 
 from stategraph import Budget
 from stategraph.otel import instrument
@@ -31,7 +31,6 @@ from stategraph.serve.operations.watch import AUDIT
 from stategraph.serve.records import ROOT
 from stategraph.store import InMemoryStore
 
-RUN = {"assistant_id": "flow", "input": {"log": []}}
 ANN, OPS = {"x-user": "ann"}, {"x-user": "ops"}
 
 
@@ -58,7 +57,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 async def test_metrics_count_requests_by_route_and_runs():
     async with asking(app_of(metrics=True)) as client:
-        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        thread = await new_thread(client)
         for _ in range(3):
             assert (await client.post(f"/threads/{thread}/runs/wait", json=RUN)).status_code == 200
         assert (await client.get(f"/threads/{uuid4()}")).status_code == 404
@@ -161,7 +160,7 @@ async def test_a_trace_of_the_client_goes_on_in_the_run():
 async def test_the_audit_log_says_who_changed_what(caplog):
     with caplog.at_level(logging.INFO, AUDIT.name):
         async with asking(app_of(auth=by_user)) as client:
-            thread = (await client.post("/threads", json={}, headers=ANN)).json()["thread_id"]
+            thread = await new_thread(client, headers=ANN)
             await client.get(f"/threads/{thread}", headers=ANN)
             await client.post("/threads/search", json={}, headers=ANN)
             await client.delete(f"/threads/{thread}", headers={"x-user": "bob"})
@@ -287,7 +286,7 @@ def test_after_an_erasure_no_word_of_the_user_is_stored(kind, tmp_path, postgres
 
 async def test_users_erase_themselves_and_nobody_else():
     async with asking(app_of(auth=by_user, operators=["ops"])) as client:
-        thread = (await client.post("/threads", json={}, headers=ANN)).json()["thread_id"]
+        thread = await new_thread(client, headers=ANN)
         refused = await client.delete("/users/ann", headers={"x-user": "bob"})
         assert refused.status_code == 403 and "operators" in refused.text
         receipt = (await client.delete("/users/ann", headers=ANN)).json()
@@ -316,7 +315,7 @@ async def test_an_erasure_stops_runs_and_schedules():
     gates.close("wait")
     app = flow_app(gates, auth=by_user)
     async with asking(app) as client:
-        thread = (await client.post("/threads", json={}, headers=ANN)).json()["thread_id"]
+        thread = await new_thread(client, headers=ANN)
         waiting = {**RUN, "input": {"log": [], "topic": "wait"}, "multitask_strategy": "enqueue"}
         for _ in range(3):
             assert (await client.post(f"/threads/{thread}/runs", json=waiting, headers=ANN)).status_code == 200

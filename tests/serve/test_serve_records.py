@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 import pytest
-from in_process import OwnStore, YieldingStore, asking
+from in_process import OwnStore, YieldingStore, asking, new_thread
 from kit.graphs import chain_of
-from serving import Gates, Log, flow_app, make_flow
+from serving import RUN, Gates, Log, flow_app, make_flow
 
 from stategraph import START, StateGraph, interrupt
 from stategraph.serve import create_app, records
@@ -21,15 +21,11 @@ def app_of(**options):
     return flow_app(store=YieldingStore(), **options)
 
 
-async def new_thread(client):
-    return str((await client.post("/threads", json={})).json()["thread_id"])
-
-
 @pytest.mark.parametrize("make_store", [YieldingStore, OwnStore])
 async def test_a_change_of_a_thread_while_runs_begin_and_end_is_kept(make_store):
     async with asking(flow_app(store=make_store())) as client:
         place = f"/threads/{await new_thread(client)}"
-        run = {"assistant_id": "flow", "input": {"log": []}}
+        run = RUN
         runs = [client.post(f"{place}/runs/wait", json=run) for _ in range(5)]
         many = [client.patch(place, json={"metadata": {str(n): n}}) for n in range(40)]
         await asyncio.gather(*runs, *many)
@@ -44,7 +40,7 @@ async def test_a_deleted_thread_leaves_no_run_that_begins_later(steps):
     store = YieldingStore()
     async with asking(flow_app(store=store)) as client:
         place = f"/threads/{await new_thread(client)}"
-        run = {"assistant_id": "flow", "input": {"log": []}}
+        run = RUN
         await client.post(f"{place}/runs/wait", json=run)
         deleting = asyncio.create_task(client.delete(place))
         for _ in range(steps):
@@ -75,7 +71,7 @@ async def test_a_deleted_thread_leaves_no_run_that_begins_later(steps):
 async def test_a_bad_parameter_is_refused_with_a_sentence(path):
     async with asking(app_of()) as client:
         thread = await new_thread(client)
-        run = {"assistant_id": "flow", "input": {"log": []}}
+        run = RUN
         await client.post(f"/threads/{thread}/runs/wait", json=run)
         refused = await client.get(path.format(thread))
     assert refused.status_code in (404, 422) and refused.json()["detail"]
@@ -95,7 +91,7 @@ async def test_a_bad_parameter_is_refused_with_a_sentence(path):
 async def test_a_checkpoint_that_cannot_be_is_refused_with_a_sentence(place, checkpoint):
     async with asking(app_of()) as client:
         thread = await new_thread(client)
-        run = {"assistant_id": "flow", "input": {"log": []}}
+        run = RUN
         await client.post(f"/threads/{thread}/runs/wait", json=run)
         body = {"assistant_id": "flow", "checkpoint": checkpoint, "values": {"log": []}}
         answered = await client.post(f"/threads/{thread}/{place}", content=json.dumps(body))
@@ -169,7 +165,7 @@ def test_a_store_with_an_index_does_not_embed_records():
     async def run():
         store = YieldingStore(index={"dims": 1, "embed": embed})
         async with asking(flow_app(store=store)) as client:
-            run = {"assistant_id": "flow", "input": {"log": []}}
+            run = RUN
             await client.post(f"/threads/{await new_thread(client)}/runs/wait", json=run)
 
     asyncio.run(run())
@@ -188,7 +184,7 @@ async def test_a_run_costs_three_calls_of_the_store():
 
     async with asking(flow_app(store=Counting())) as client:
         thread = await new_thread(client)
-        body = {"assistant_id": "flow", "input": {"log": []}}
+        body = RUN
         await client.post(f"/threads/{thread}/runs/wait", json=body)
         calls.clear()
         await client.post(f"/threads/{thread}/runs/wait", json=body)
@@ -284,7 +280,7 @@ def test_the_status_of_a_thread_says_after_each_run_whether_work_is_pending():
     async def run(options: dict[str, Any]) -> str:
         async with asking(app_of()) as client:
             place = f"/threads/{await new_thread(client)}"
-            body = {"assistant_id": "flow", "input": {"log": []}, **options}
+            body = {**RUN, **options}
             await client.post(f"{place}/runs/wait", json=body)
             return str((await client.get(place)).json()["status"])
 
@@ -333,7 +329,7 @@ async def test_failed_threads_are_grouped_in_time_that_grows_with_their_messages
 
 async def test_the_delay_of_a_run_is_none_of_the_time_that_it_took_or_waited():
     async with asking(app_of()) as client:
-        run = {"assistant_id": "flow", "input": {"log": []}}
+        run = RUN
         place = f"/threads/{await new_thread(client)}"
         await client.post(f"{place}/runs/wait", json={**run, "after_seconds": 1})
         later = (await client.post(f"{place}/runs", json={**run, "after_seconds": 3600})).json()

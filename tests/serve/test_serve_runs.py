@@ -15,7 +15,7 @@ from in_process import asking
 from kit.graphs import chain_of
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import ConflictError
-from serving import Gates, Log, flow_app, make_flow, serving
+from serving import Gates, Log, flow_app, make_flow, new_thread, serving
 
 from stategraph import InMemorySaver
 from stategraph.checkpoint.base import ERROR
@@ -52,10 +52,6 @@ def stores(ops, kind, *, ends):
     """Whether a write makes a record of this kind, or ends it."""
     named = [op for op in ops if getattr(op, "namespace", ())[1:2] == (kind,) and hasattr(op, "value")]
     return any((op.value is None) == ends for op in named)
-
-
-def new_thread(client):
-    return str(client.threads.create()["thread_id"])
 
 
 def test_a_run_that_could_not_be_stored_does_not_begin(gates):

@@ -11,8 +11,8 @@ import time
 from typing import Any
 
 import pytest
-from in_process import asking, routes_of
-from serving import Gates, flow_app, make_flow
+from in_process import asking, new_thread, routes_of
+from serving import RUN, Gates, flow_app, make_flow
 
 from stategraph.checkpoint.errors import StorageError
 from stategraph.serve import Limits, create_app, guards, service
@@ -201,8 +201,8 @@ async def test_no_body_makes_the_server_fail(method, path):
         return LIKELY | {name: dice.choice(JUNK) for name in dice.sample(FIELDS, dice.randint(1, 8))}
 
     async with asking(app_of()) as client:
-        thread = (await client.post("/threads", json={})).json()["thread_id"]
-        run = {"assistant_id": "flow", "input": {"log": []}}
+        thread = await new_thread(client)
+        run = RUN
         await client.post(f"/threads/{thread}/runs/wait", json=run)
         place = path.replace("{thread_id}", thread).replace("{assistant_id}", "flow")
         for _ in range(100):
@@ -237,7 +237,7 @@ ANYTHING = ("metadata", "input", "config", "context", "value", "values", "filter
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_unexpected_json_shapes_are_stored_or_refused(shape):
     async with asking(app_of()) as client:
-        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        thread = await new_thread(client)
         for method, path in ROUTES:
             place = path.replace("{thread_id}", thread).replace("{assistant_id}", "flow")
             for field in ANYTHING:

@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from in_process import asking
+from in_process import asking, new_thread
 from serving import LONG_AGO, flow_app
 
 from stategraph.serve import Limits
@@ -53,7 +53,7 @@ def runs_of(store: WatchedStore):
 def test_a_run_and_the_next_planned_time_are_written_together():
     async def fire(store: WatchedStore):
         async with asking(flow_app(store=store)) as client:
-            thread = (await client.post("/threads", json={})).json()["thread_id"]
+            thread = await new_thread(client)
             made = await client.post(f"/threads/{thread}/runs/crons", json=DAILY)
             store.make_due(made.json()["cron_id"])
             store.written.clear()
@@ -77,7 +77,7 @@ async def test_an_error_while_firing_is_logged_and_tried_again(fails, monkeypatc
     monkeypatch.setattr(schedules, "RETRY_SECONDS", 0.01)
     store = WatchedStore()
     async with asking(flow_app(store=store)) as client:
-        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        thread = await new_thread(client)
         made = await client.post(f"/threads/{thread}/runs/crons", json=DAILY)
         store.make_due(made.json()["cron_id"])
         store.fails = fails
@@ -167,7 +167,7 @@ async def test_a_planned_time_starts_no_second_run_when_the_clock_is_set_back(mo
     monkeypatch.setattr(schedules, "datetime", Clock)
     store = WatchedStore()
     async with asking(flow_app(store=store)) as client:
-        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        thread = await new_thread(client)
         made = (await client.post(f"/threads/{thread}/runs/crons", json=DAILY)).json()
         first = datetime.fromisoformat(made["next_run_date"])
         for at in (1, -30, 2):  # seconds from the planned time

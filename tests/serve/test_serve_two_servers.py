@@ -16,7 +16,7 @@ import pytest
 from kit.cluster import as_url, free_port
 from served_agents import make_desk
 from served_processes import process
-from serving import Gates, make_flow, serving
+from serving import RUN, Gates, make_flow, serving
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
@@ -24,8 +24,6 @@ from stategraph.serve.records import ROOT
 from stategraph.serve.runs.fleet import FleetRuns
 from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue
-
-RUN = {"assistant_id": "flow", "input": {"log": []}}
 
 
 def open_server(stack, db, gates, workers=2):

@@ -13,7 +13,7 @@ from contextlib import suppress
 import h11
 import httpx
 import pytest
-from in_process import asking
+from in_process import asking, new_thread
 from kit.cluster import as_url, free_port
 from kit.fleet import until
 from kit.graphs import chain_of
@@ -33,7 +33,7 @@ def app_of(receiver: Receiver, store=None):
 
 async def run(client, url: str, **options):
     """A run that has ended, once it is known what became of its webhook."""
-    thread = (await client.post("/threads", json={})).json()["thread_id"]
+    thread = await new_thread(client)
     body = {"assistant_id": "flow", "input": {"log": ["x"]}, "webhook": url, **options}
     answered = await client.post(f"/threads/{thread}/runs", json=body)
     assert answered.status_code == 200, answered.text
@@ -331,7 +331,7 @@ def test_a_prefix_that_is_no_plain_address_is_refused_at_the_start(prefix):
 
 async def test_an_address_that_is_not_allowed_begins_no_run_and_no_schedule(receiver):
     async with asking(app_of(receiver)) as client:
-        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        thread = await new_thread(client)
         body = {"assistant_id": "flow", "webhook": "http://169.254.169.254/", "schedule": "* * * * *"}
         for place in (f"/threads/{thread}/runs", "/runs", "/runs/wait", "/runs/stream", "/runs/crons"):
             answered = await client.post(place, json=body)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import psycopg
 import pytest
 from kit import cluster
-from kit.fleet import State, until, working
+from kit.fleet import State, log_of, queue_at_work, until, working
 from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
 from psycopg import errors
 
@@ -171,19 +171,19 @@ def test_data_read_by_a_claim_may_be_outdated_when_the_run_starts(postgres, monk
                 queue.result("t", wait=30)
         with run_past(graph, postgres, monkeypatch), working(graph, postgres):
             queue.submit("t", {"log": ["job"]})
-            log = queue.result("t", wait=30).unwrap()["log"]
+            log = log_of(queue)
     assert log == [*range(before), "past", before + 1, "job", before + 3]
 
 
 def test_a_job_forgotten_and_submitted_again_under_its_run_id_is_done_once(postgres):
     graph = chain(1)
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         for run_id in ("first", "second"):
             queue.submit("t", EMPTY, run_id=run_id)
             queue.result("t", run_id=run_id, wait=30)
         queue.forget()
         queue.submit("t", EMPTY, run_id="first")
-        assert queue.result("t", run_id="first", wait=30).unwrap()["log"] == [0], "what it came to then"
+        assert log_of(queue, "first") == [0], "what it came to then"
     with PostgresSaver.from_conn_string(postgres) as saver:
         app = graph.copy({"checkpointer": saver})
         assert app.get_state(CONFIG).values["log"] == [0, 1]
@@ -200,9 +200,9 @@ def test_a_connection_lost_after_the_first_commits_does_not_store_them_twice(pos
 
     monkeypatch.setattr(WorkerSaver, "_commit", answer_lost)
     graph = chain(2)
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         queue.submit("t", EMPTY)
-        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1]
+        assert log_of(queue) == [0, 1]
     assert lost
     with PostgresSaver.from_conn_string(postgres) as saver:
         assert len([*saver.list(CONFIG)]) == 4
@@ -228,7 +228,7 @@ def test_a_first_node_that_is_done_again_has_the_same_idempotency_key(postgres, 
             assert saver.get_tuple(CONFIG) is None
             take_from_its_worker(postgres)
             try:
-                assert queue.result("t", wait=30).unwrap()["log"] == [0]
+                assert log_of(queue) == [0]
             finally:
                 release.set()
         queue.submit("other", EMPTY)
@@ -255,7 +255,7 @@ def test_a_first_node_that_takes_long_has_its_input_stored_meanwhile(postgres):
             until(lambda: app.get_state(thread).next == ("n0",))
             assert app.get_state(thread).values == {"log": ["given"]}
             release.set()
-            assert queue.result("t", wait=30).unwrap()["log"] == ["given", 1]
+            assert log_of(queue) == ["given", 1]
 
 
 def test_a_first_node_that_extends_a_long_value_stores_what_it_adds(postgres, monkeypatch):
@@ -266,7 +266,7 @@ def test_a_first_node_that_extends_a_long_value_stores_what_it_adds(postgres, mo
     with Queue.from_conn_string(postgres, graph) as queue, PostgresSaver.from_conn_string(postgres) as saver:
         with working(graph, postgres):
             queue.submit("t", {"log": given})
-            assert queue.result("t", wait=30).unwrap()["log"] == [*given, 100]
+            assert log_of(queue) == [*given, 100]
         app = graph.copy({"checkpointer": saver})
         history = [*app.get_state_history(CONFIG)]
         assert [len(each.values.get("log", ())) for each in history] == [101, 100, 0]
@@ -277,11 +277,11 @@ def test_a_first_node_that_extends_a_long_value_stores_what_it_adds(postgres, mo
 
 def test_a_run_that_asks_at_its_first_node_has_its_input_stored(postgres):
     graph = chain_of(State, ask=lambda state: {"log": [interrupt("what?")]}).compile(name="asks")
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         queue.submit("t", {"log": ["given"]})
         assert queue.result("t", wait=30).status == "paused"
         queue.submit("t", Command(resume="that"))
-        assert queue.result("t", wait=30).unwrap()["log"] == ["given", "that"]
+        assert log_of(queue) == ["given", "that"]
 
 
 def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postgres):
@@ -292,7 +292,7 @@ def test_a_router_that_fails_before_the_first_node_leaves_the_input_stored(postg
     builder.add_node("step", lambda state: {"log": [1]})
     builder.add_conditional_edges(START, route, ["step"])
     graph = builder.compile(name="lost")
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         queue.submit("t", {"log": ["given"]})
         assert queue.result("t", wait=30).status == "failed"
     with PostgresSaver.from_conn_string(postgres) as saver:
@@ -312,7 +312,7 @@ def test_a_claim_that_conflicts_with_another_loses_no_job_ends(postgres, monkeyp
 
     monkeypatch.setattr(Wire, "rows_together", meet)
     graph = chain(1)
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres, **ALONE):
+    with queue_at_work(graph, postgres, **ALONE) as queue:
         queue.submit_many([(f"t{number}", {"log": []}) for number in range(5)])
         assert [queue.result(f"t{number}", wait=30).status for number in range(5)] == ["done"] * 5
     assert refused
@@ -461,11 +461,11 @@ def test_an_answer_is_not_given_before_it_is_bound(postgres, monkeypatch):
             job.worker = worker
 
     monkeypatch.setattr(Queue, "bind", late)
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         queue.submit("t", EMPTY)
         queue.result("t", wait=30)
         queue.submit("t", Command(resume="that"))
-        assert queue.result("t", wait=30).unwrap()["log"] == ["that"]
+        assert log_of(queue) == ["that"]
     assert len(bound) == 2
 
 

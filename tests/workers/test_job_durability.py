@@ -2,7 +2,7 @@
 
 import pytest
 from kit import cluster
-from kit.fleet import Fleet, counting, until, working
+from kit.fleet import Fleet, counting, log_of, until, working
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.workers import Queue
@@ -75,5 +75,5 @@ def test_a_worker_that_shuts_down_gracefully_stores_the_progress_of_an_exit_job(
         first.terminate()
         first.join()
         workers.start()
-        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2]
+        assert log_of(queue) == [0, 1, 2]
         assert [number for _, number, _ in workers.notes.read()] == [0, 1, 2]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import pytest
 from kit import cluster
-from kit.fleet import working
+from kit.fleet import log_of, queue_at_work, working
 from kit.graphs import graph_of
 from typing_extensions import TypedDict
 
@@ -53,7 +53,7 @@ def gate():
 def busy(postgres, gate):
     """A queue with a job of the thread `t` that stands at the gate, behind one that is done."""
     flow = make_flow(gate)
-    with Queue.from_conn_string(postgres, flow) as queue, working(flow, postgres):
+    with queue_at_work(flow, postgres) as queue:
         queue.submit("t", {"log": ["0"]})
         queue.result("t", wait=30)
         queue.submit("t", {"log": ["1"], "waits": True}, run_id="first")
@@ -62,10 +62,6 @@ def busy(postgres, gate):
             yield flow, queue
         finally:
             gate.opened.set()
-
-
-def log_of(queue, run_id):
-    return list(queue.result("t", run_id=run_id, wait=30).unwrap()["log"])
 
 
 def test_reject_refuses_a_busy_thread_and_takes_a_free_one(busy, gate):
@@ -96,7 +92,7 @@ def test_rollback_starts_before_the_input_of_what_it_takes_back(busy, gate):
 
 def test_rollback_of_the_first_job_of_a_thread_starts_from_nothing(postgres, gate):
     flow = make_flow(gate)
-    with Queue.from_conn_string(postgres, flow) as queue, working(flow, postgres):
+    with queue_at_work(flow, postgres) as queue:
         queue.submit("t", {"log": ["1"], "waits": True}, run_id="first")
         assert gate.reached.wait(30)
         queue.submit("t", {"log": ["2"], "waits": False}, run_id="last", multitask="rollback")

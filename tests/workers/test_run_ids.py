@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 from kit import cluster
-from kit.fleet import counting, working
+from kit.fleet import counting, log_of, queue_at_work
 
 from stategraph.__main__ import main
 from stategraph.workers import Queue
@@ -38,9 +38,9 @@ def test_a_reused_run_id_is_one_job_two_jobs_or_an_error(queues, first, second):
 
 
 def test_two_threads_under_one_run_id_are_both_run(postgres):
-    with Queue.from_conn_string(postgres, counting) as queue, working(counting, postgres):
+    with queue_at_work(counting, postgres) as queue:
         queue.submit_many([("t", GIVEN), ("u", {"log": [7], "left": 3})], run_ids=["r", "r"])
-        assert queue.result("t", run_id="r", wait=30).unwrap()["log"] == [0, 1]
+        assert log_of(queue, "r") == [0, 1]
         assert queue.result("u", run_id="r", wait=30).unwrap()["log"] == [7, 1, 2]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from kit import fleet
-from kit.fleet import QUICK, State, all_ended, counting, looped, until, working
+from kit.fleet import QUICK, State, all_ended, counting, log_of, looped, until, working
 
 from stategraph.workers import Queue, Worker
 from stategraph.workers.runner import JobRunner
@@ -209,7 +209,7 @@ def test_a_job_of_an_unknown_worker_is_requeued(postgres, queue):
     with psycopg.connect(postgres) as admin:
         admin.execute("UPDATE stategraph_jobs SET state = 'running', worker = 4711, attempt = 1")
     with working(counting, postgres):
-        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1]
+        assert log_of(queue) == [0, 1]
 
 
 def test_a_job_of_a_dead_worker_can_be_cancelled_without_another_worker(postgres, queue):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
-from kit.fleet import until, working
+from kit.fleet import queue_at_work, until, working
 from kit.graphs import CONFIG, chain_of
 from typing_extensions import TypedDict
 
@@ -82,7 +82,7 @@ def test_a_stream_is_read_while_the_job_runs_and_afterwards(postgres, is_async):
     gate = Gate()
     graph = make_graph(gate, is_async=is_async)
     gate.opened.clear()
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         run = queue.submit("t", {"log": ["x"]}, stream_mode=MODES)
         chunks = queue.stream("t", run_id=run)
         found = [next(chunks) for _ in range(4)]
@@ -107,7 +107,7 @@ def test_a_stream_is_read_while_the_job_runs_and_afterwards(postgres, is_async):
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_streamed_job_pauses_and_is_answered(postgres, is_async):
     graph = make_graph(Gate(), is_async=is_async)
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         run = queue.submit("t", {"asks": True}, stream_mode="updates")
         assert [each.mode for each in queue.stream("t", run_id=run)] == ["updates", "updates"]
         found = queue.result("t", run_id=run)
@@ -144,7 +144,7 @@ def test_a_streamed_job_that_forks_an_earlier_checkpoint_pauses_at_its_question(
 
 def test_a_stream_keeps_the_types_of_the_graph(postgres):
     graph = chain_of(Places, move=lambda state: {"place": Point(state["place"].x + 1)}).compile(name="places")
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         queue.submit("t", {"place": Point(1)}, stream_mode="values")
         assert [each.data for each in queue.stream("t")] == [{"place": Point(1)}, {"place": Point(2)}]
 
@@ -237,7 +237,7 @@ def test_an_invalid_request_of_a_reader_fails_no_other_reader(postgres, monkeypa
         begun.set()
         return await asyncio.gather(*readers, return_exceptions=True)
 
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         queue.submit("t", {"log": ["x"]}, stream_mode="updates")
         [*queue.stream("t")]
         monkeypatch.setattr(ChunkTable, "read_many", slow)
@@ -248,7 +248,7 @@ def test_an_invalid_request_of_a_reader_fails_no_other_reader(postgres, monkeypa
 
 def test_what_is_kept_of_a_stream_is_bounded(postgres):
     graph = make_graph(Gate(), is_async=False)
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         run = queue.submit("t", {"log": ["x"]}, stream_mode="updates")
         [*queue.stream("t", run_id=run)]
 
@@ -279,7 +279,7 @@ def test_what_is_kept_of_a_stream_is_bounded(postgres):
 
 def test_a_reader_gets_an_error_for_a_gap(postgres):
     graph = make_graph(Gate(), is_async=False)
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         queue.submit("t", {"log": ["x"]}, stream_mode=MODES)
         [*queue.stream("t")]
         with queue._database.statements() as wire:
@@ -330,7 +330,7 @@ def test_an_interrupt_with_a_sibling_that_ends_is_streamed(postgres, is_async):
     graph = chain_of(Log, ask=ask)
     graph.add_node("done", done if is_async else lambda state: {"log": ["done"]}).add_edge(START, "done")
     flow = graph.compile(name="flow")
-    with Queue.from_conn_string(postgres, flow) as queue, working(flow, postgres):
+    with queue_at_work(flow, postgres) as queue:
         run = queue.submit("t", {"log": ["x"]}, stream_mode="values")
         found = queue.result("t", run_id=run, wait=60)
         assert found.status == "paused" and [each.value for each in found.interrupts] == ["name?"]

@@ -20,7 +20,19 @@ from typing import Any
 import psycopg
 import pytest
 from kit import cluster, fleet
-from kit.fleet import Fleet, State, all_ended, counting, job_of, judged, looped, until, working
+from kit.fleet import (
+    Fleet,
+    State,
+    all_ended,
+    counting,
+    job_of,
+    judged,
+    log_of,
+    looped,
+    queue_at_work,
+    until,
+    working,
+)
 from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
 from psycopg_pool import ConnectionPool
 
@@ -91,7 +103,7 @@ def test_an_async_graph_is_run_on_one_event_loop(postgres):
         return {"log": [len(state["log"])]}
 
     graph = looped(step, "awaited")
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         names = [f"t{number}" for number in range(5)]
         queue.submit_many([(name, five()) for name in names])
         assert [queue.result(name, wait=30).unwrap()["log"] for name in names] == [[0, 1, 2, 3, 4]] * 5
@@ -103,10 +115,10 @@ def test_config_and_context_reach_the_nodes(postgres):
         return {"log": [config["configurable"]["tone"], config["metadata"]["by"], runtime.context, config["tags"]]}
 
     graph = looped(step, "told")
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         config = {"configurable": {"tone": "low"}, "metadata": {"by": "me"}, "tags": ["x"]}
         queue.submit("t", five(left=1), config=config, context={"user": 7})
-        assert queue.result("t", wait=30).unwrap()["log"] == ["low", "me", {"user": 7}, ["x"]]
+        assert log_of(queue) == ["low", "me", {"user": 7}, ["x"]]
 
 
 @pytest.mark.parametrize("durability", [None, "exit"])
@@ -118,7 +130,7 @@ def test_an_interrupted_run_is_paused_and_an_answer_resumes_it(postgres, durabil
             paused = queue.result("t", wait=30)
             assert (paused.status, [each.value for each in paused.interrupts]) == ("paused", [question])
             queue.submit("t", Command(resume=answer))
-        assert queue.result("t", wait=30).unwrap()["log"] == ["a", "b", "c"]
+        assert log_of(queue) == ["a", "b", "c"]
 
 
 def test_a_failed_run_reports_its_nodes_error_and_none_resumes_it(postgres):
@@ -130,7 +142,7 @@ def test_a_failed_run_reports_its_nodes_error_and_none_resumes_it(postgres):
         return {"log": [len(state["log"])]}
 
     graph = looped(step, "fails")
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres):
+    with queue_at_work(graph, postgres) as queue:
         queue.submit("t", five())
         failed = queue.result("t", wait=30)
         assert failed.status == "failed"
@@ -138,7 +150,7 @@ def test_a_failed_run_reports_its_nodes_error_and_none_resumes_it(postgres):
             failed.unwrap()
         good.set()
         queue.submit("t", None)
-        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2, 3, 4]
+        assert log_of(queue) == [0, 1, 2, 3, 4]
 
 
 def test_a_waiting_client_is_notified_and_does_not_poll(drive, postgres, queue, monkeypatch):
@@ -154,7 +166,7 @@ def test_a_pool_in_place_of_an_address_does_too(postgres):
     with ConnectionPool(postgres, min_size=1, max_size=2, name="stategraph") as pool, working(counting, postgres):
         queue = Queue(pool, "counting")
         queue.submit("t", five())
-        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2, 3, 4]
+        assert log_of(queue) == [0, 1, 2, 3, 4]
         queue.close()
 
 
@@ -230,7 +242,7 @@ def test_texts_may_hold_anything(postgres):
         patch.setattr(wire_module, "RawCursor", Watched)
         for text in attacks:
             graph = looped(step, text[:900])
-            with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres, label=text):
+            with queue_at_work(graph, postgres, label=text) as queue:
                 queue.submit(text, {"log": [text], "left": 2}, run_id=text, config={"metadata": {"a": text}})
                 found = queue.result(text, run_id=text, wait=30)
                 assert (found.graph, found.thread_id, found.run_id) == (text[:900], text, text)
@@ -255,7 +267,7 @@ def test_inputs_outcomes_streams_and_threads_may_be_encrypted(postgres):
     with Queue.from_conn_string(postgres, graph, integrity=integrity) as queue, working(graph, postgres, integrity=integrity):
         queue.submit("t", {"log": [secret], "left": 3}, stream_mode="updates")
         assert [each.data for each in queue.stream("t")] == [{"step": {"log": [secret]}}] * 2
-        assert queue.result("t", wait=30).unwrap()["log"] == [secret] * 3
+        assert log_of(queue) == [secret] * 3
     with psycopg.connect(postgres) as connection:
         for table in ("jobs", "chunks", "checkpoints", "values", "writes"):
             rows = connection.execute(f"SELECT t::text FROM stategraph_{table} AS t").fetchall()  # type: ignore[arg-type]
@@ -922,12 +934,12 @@ def test_a_worker_with_a_hanging_node_is_evicted_and_its_late_result_is_dropped(
         return {"log": [len(state["log"])]}
 
     graph = looped(step, "hangs")
-    with Queue.from_conn_string(postgres, graph) as queue, working(graph, postgres, 2, concurrency=1):
+    with queue_at_work(graph, postgres, 2, concurrency=1) as queue:
         queue.submit("t", five())
         until(lambda: len(tries) == 2)
         hanging = next(each.id for each in queue.workers() if each.running)
         assert queue.evict(hanging) == 1
-        assert queue.result("t", wait=30).unwrap()["log"] == [0, 1, 2, 3, 4]
+        assert log_of(queue) == [0, 1, 2, 3, 4]
         go_on.set()
     with PostgresSaver.from_conn_string(postgres) as saver:
         assert graph.copy({"checkpointer": saver}).get_state(CONFIG).values["log"] == [0, 1, 2, 3, 4]
@@ -1002,7 +1014,7 @@ def test_what_users_wrote_steers_no_terminal(postgres, capsys):
         raise ValueError(evil)
 
     failing = looped(fails, name=evil)
-    with Queue.from_conn_string(postgres, failing) as queue, working(failing, postgres, label=evil):
+    with queue_at_work(failing, postgres, label=evil) as queue:
         queue.submit(evil, five(), run_id=evil)
         assert queue.result(evil, wait=30).status == "failed"
         calls = [[], ["--cancel", evil], ["--retry", evil], ["--cancel", evil, "--thread", evil + "2"]]
