@@ -9,8 +9,9 @@ from ..checkpoint.base import address, coordinates
 from ..pregel.app import Pregel
 from ..pregel.types import AnyConfig, StateSnapshot
 from ..visualize.trace.diff import Change, diff
-from ..visualize.trace.reader import TraceLevel, TraceReader, list_transitions, read_snapshot
+from ..visualize.trace.reader import TraceLevel, TraceReader, read_snapshot
 from ..visualize.trace.records import TraceTask
+from ..visualize.trace.transitions import list_transitions
 
 FIRST_STEP: Final = -1
 """The number of a thread's first input. There is no state before it, so it is not tried."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .dot import GraphvizMissingError, GraphvizWarning
     from .drawing import Drawing
-    from .live.calls import awatch, watch
+    from .live.watch import awatch, watch
     from .render.branches import branches, compare
     from .render.report import report
     from .render.timeline import timeline
@@ -17,13 +17,13 @@ _HOMES = {
     "Drawing": ".drawing",
     "GraphvizMissingError": ".dot",
     "GraphvizWarning": ".dot",
-    "awatch": ".live.calls",
+    "awatch": ".live.watch",
     "branches": ".render.branches",
     "changes": ".trace.changes",
     "compare": ".render.branches",
     "report": ".render.report",
     "timeline": ".render.timeline",
-    "watch": ".live.calls",
+    "watch": ".live.watch",
 }
 
 __all__ = [

@@ -42,9 +42,9 @@ from stategraph import (
 from stategraph.visualize.extract import extract
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.live import view as live_view
-from stategraph.visualize.live.calls import awatch, watch
 from stategraph.visualize.live.progress import Progress, TaskEnded, TaskStarted
 from stategraph.visualize.live.view import PERIOD
+from stategraph.visualize.live.watch import awatch, watch
 
 PATIENCE = 10.0  # seconds until a test that waits for a view gives up
 

@@ -1,5 +1,4 @@
-"""Calls of a graph that are shown while they run: by `watch`, or with `progress=`; a batch is shown
-as a whole."""
+"""Calls with `progress=`: shown while they run; a batch is shown as a whole."""
 
 from __future__ import annotations
 
@@ -7,22 +6,16 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from typing import Any
 
-from typing_extensions import Unpack
-
-from ...pregel.app import Pregel
 from ...pregel.names import join_id
 from ...pregel.observer import EndStatus, RunInfo
-from ...pregel.run.config import Options
 from ...pregel.types import AnyConfig
 from ..extract import extract
 from ..model import GraphModel, GraphNode
-from ..trace.reader import check_compiled
 from ..trace.values import count_noun
 from .progress import Progress, Superstep, TaskEnded, TaskStarted
 from .view import (
     VIEWS,
     RunEvents,
-    RunView,
     ViewName,
     ViewUpdater,
     afind_earlier,
@@ -32,59 +25,6 @@ from .view import (
     show,
     show_call,
 )
-
-
-def watch(
-    app: Pregel,
-    input: Any,
-    config: AnyConfig | None = None,
-    *,
-    xray: bool | int = False,
-    view: ViewName | RunView | None = None,
-    **options: Unpack[Options],
-) -> Any:
-    """Run as `app.invoke(input, config, **options)` does, and show the graph's progress.
-
-    Args:
-        xray: show subgraphs too: True for all, a number for that many levels.
-        view: "notebook" for a picture below the cell, "table" for a live table in a terminal (needs
-            `rich`), "lines" for plain lines, one per superstep, or an object with the method of
-            `RunView`. None chooses what fits.
-
-    Returns:
-        What `invoke` returns.
-
-    Raises:
-        TypeError: `app` is not a compiled graph.
-        ModuleNotFoundError: the view needs a package that is not installed.
-        ValueError: there is no such view.
-        Exception: what `invoke` raises.
-    """
-    _check(app, options)
-    with show_call(app, xray, view, options, find_earlier(app, input, config)):
-        return app.invoke(input, config, **options)
-
-
-async def awatch(
-    app: Pregel,
-    input: Any,
-    config: AnyConfig | None = None,
-    *,
-    xray: bool | int = False,
-    view: ViewName | RunView | None = None,
-    **options: Unpack[Options],
-) -> Any:
-    """Do the same as `watch`, for coroutines."""
-    _check(app, options)
-    with show_call(app, xray, view, options, await afind_earlier(app, input, config)):
-        return await app.ainvoke(input, config, **options)
-
-
-def _check(app: Pregel, options: Mapping[str, Any]) -> None:
-    check_compiled(app)
-    if options.get("observer") is not None:
-        raise TypeError("watch has an observer of its own: pass yours to invoke(progress=True)")
-
 
 INPUTS = "inputs"
 """The id of the node that represents all runs of a batch; the graph is shown inside it."""

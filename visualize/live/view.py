@@ -28,7 +28,7 @@ from ...pregel.types import AnyConfig, Command, Interrupt, RunnableConfig, State
 from ..extract import extract
 from ..layout.measure import one_line
 from ..model import GraphModel
-from ..trace.reader import list_transitions
+from ..trace.transitions import list_transitions
 from ..trace.values import format_value, sanitize
 from .notebook import Picture
 from .progress import (

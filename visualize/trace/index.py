@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from ...checkpoint.base import BaseCheckpointSaver, RunnableConfig, address
+from ...checkpoint.base import BaseCheckpointSaver, address
 from ...pregel.app import Pregel
 from ...pregel.names import START
 from ...pregel.types import StateSnapshot
+from .transitions import id_of
 from .values import display_name
 
 
@@ -195,11 +196,6 @@ def shared(one: list[str], other: list[str]) -> int:
     """Return how many checkpoints two lines have in common."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def id_of(config: RunnableConfig | None) -> str:
-    """Return the id of the checkpoint that a config names; empty if it names none."""
-    return str((config or {}).get("configurable", {}).get("checkpoint_id") or "")
 
 
 def _read_point(snapshot: StateSnapshot) -> Point:

@@ -20,9 +20,10 @@ from ...pregel.run.snapshots import list_nested
 from ...pregel.thread_api import StoredThreads
 from ...pregel.types import AnyConfig, PregelTask, StateSnapshot
 from ..labels import natural_key
-from .index import ThreadIndex, id_of
+from .index import ThreadIndex
 from .orphans import Orphans, build_orphan, find_orphans
-from .records import Source, TaskState, Trace, TraceBranch, TraceStep, TraceTask
+from .records import TaskState, Trace, TraceBranch, TraceStep, TraceTask
+from .transitions import Transition, id_of, list_transitions, parent_of, source_of
 from .values import block, format_value
 
 MOST_NESTED = 200
@@ -90,15 +91,6 @@ def ignore(step: TraceStep, before: Any, after: Any) -> None:
     """Do nothing, as a `StepVisitor` that needs no states."""
 
 
-class _Transition(NamedTuple):
-    """Two consecutive checkpoints of a line, and whether another branch has also run on from the
-    older one."""
-
-    before: StateSnapshot | None
-    after: StateSnapshot
-    ran_elsewhere: bool
-
-
 class TraceReader:
     """Reads one thread. `left` counts down how many nested histories may still be read."""
 
@@ -123,7 +115,7 @@ class TraceReader:
         beside: list[StateSnapshot] = []
         links = list_transitions(self.app.get_state_history(address(thread_id, ns)), wanted, beside)
         steps = list(self.list_steps(place, links, visit))
-        whole = not any(_parent(other) == wanted for other in beside)
+        whole = not any(parent_of(other) == wanted for other in beside)
         left = self.find_left(graph, snapshot)
         if whole and (snapshot.next or left.tasks):
             steps.insert(0, self.read_open(place, snapshot, left, visit))
@@ -154,7 +146,7 @@ class TraceReader:
         return opened
 
     def list_steps(
-        self, place: TraceLevel, links: Iterator[_Transition], visit: StepVisitor
+        self, place: TraceLevel, links: Iterator[Transition], visit: StepVisitor
     ) -> Iterator[TraceStep]:
         """Yield the steps, newest first. An input's own checkpoint, which only starts the graph, is
         merged with the step that takes it."""
@@ -173,14 +165,15 @@ class TraceReader:
                 if not step.tasks:
                     continue
                 step, after = replace(step, source="dropped"), before
-            elif [task.name for task in step.tasks] == [START] and _source(link.before) == "input":
+            names = [task.name for task in step.tasks]
+            if names == [START] and source_of(link.before) == "input":
                 held = step, after
                 continue
             visit(step, before, after)
             yield step
 
-    def _step(self, place: TraceLevel, link: _Transition) -> TraceStep:
-        source = _source(link.after)
+    def _step(self, place: TraceLevel, link: Transition) -> TraceStep:
+        source = source_of(link.after)
         shown = link.before.tasks if link.before else ()
         if source != "loop":
             # Tasks that had started before the thread was changed from outside, unless another
@@ -362,32 +355,6 @@ class TraceLevel(NamedTuple):
         )
 
 
-def list_transitions(
-    history: Iterator[StateSnapshot],
-    wanted: str | None,
-    beside: list[StateSnapshot],
-    left: Iterable[str] = (),
-) -> Iterator[_Transition]:
-    """Yield the line that ends with the checkpoint `wanted`, by default the newest; newest first.
-    Other checkpoints are added to `beside`. `left` are checkpoints from which another branch is
-    known to have continued."""
-    after: StateSnapshot | None = None
-    ran: set[str | None] = {*left}  # checkpoints from which another branch continued
-    for snapshot in history:
-        here = id_of(snapshot.config)
-        wanted = here if wanted is None else wanted
-        if here != wanted:
-            beside.append(snapshot._replace(values=None, tasks=()))
-            if _source(snapshot) == "loop":
-                ran.add(_parent(snapshot))
-            continue
-        if after is not None:
-            yield _Transition(snapshot, after, here in ran)
-        after, wanted = snapshot, _parent(snapshot) or ""
-    if after is not None:
-        yield _Transition(None, after, False)
-
-
 def _state_of(task: PregelTask, *, ended: bool) -> TaskState:
     if task.lost:
         return "lost"
@@ -410,20 +377,11 @@ def _branches(beside: list[StateSnapshot]) -> tuple[TraceBranch, ...]:
     roots: dict[str, str] = {}
     found: dict[str, TraceBranch] = {}
     for snapshot in reversed(beside):
-        here, parent = id_of(snapshot.config), _parent(snapshot)
+        here, parent = id_of(snapshot.config), parent_of(snapshot)
         root = roots[here] = roots.get(parent or "", here)
-        known = found.get(root, TraceBranch(parent, _source(snapshot), 0, here))
+        known = found.get(root, TraceBranch(parent, source_of(snapshot), 0, here))
         found[root] = known._replace(size=known.size + 1, tip=here)
     return tuple(found.values())
-
-
-def _parent(snapshot: StateSnapshot) -> str | None:
-    return id_of(snapshot.parent_config) or None
-
-
-def _source(snapshot: StateSnapshot | None) -> Source:
-    found = (snapshot.metadata or {}).get("source", "loop") if snapshot else "loop"
-    return found if found in ("input", "loop", "update", "fork") else "loop"
 
 
 def _since(before: StateSnapshot | None) -> float | None:
