@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from ...channels.base import MISSING
 from ..builtin import BuiltinSaver
@@ -14,7 +14,6 @@ from ..integrity import Integrity
 from ..labels import label_choices, names_thread
 from ..records import (
     Checkpoint,
-    CheckpointMetadata,
     CheckpointTuple,
     LoadedTuple,
     RunnableConfig,
@@ -162,7 +161,7 @@ class SqlReader(BuiltinSaver):
         return LoadedTuple(
             address(*where, row.checkpoint_id),
             checkpoint,
-            cast(CheckpointMetadata, loads(body.metadata)),
+            loads(body.metadata),
             None if row.parent_id is None else address(*where, row.parent_id),
             [(task_id, name, loads(blob)) for task_id, name, blob in collect_writes(found.tasks)],
             spans=spans_of(found.tasks),

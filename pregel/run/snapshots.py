@@ -195,13 +195,14 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
 
 def _find_calls(found: CheckpointTuple, ledger: Ledger) -> dict[str, list[PregelTask]]:
     """Return the recorded `@task` calls, by the paths of their callers."""
-    paths = found.paths or {}
-    split = ((split_call(path), id) for id, path in paths.items() if id in ledger)
+    recorded = [
+        (call, id)
+        for id, path in (found.paths or {}).items()
+        if id in ledger and (call := split_call(path)) is not None
+    ]
     calls: dict[str, list[PregelTask]] = {}
     # Paths are nested from the left, so calls that were made within a call come before it.
-    for (own, caller, name), id in sorted(
-        ((each, id) for each, id in split if each is not None), reverse=True
-    ):
+    for (own, caller, name), id in sorted(recorded, reverse=True):
         known = ledger.of(id)
         result = dict(known.writes).get(RETURN)
         made = PregelTask(id, name, (PUSH, own, True), known.error, known.waiting, None, result)
