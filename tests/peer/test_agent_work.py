@@ -69,6 +69,13 @@ async def agent():
     found = await create_react_agent(model, [add]).ainvoke({"messages": "hi"})
     return found["messages"][-1].content
 print(asyncio.run(agent()), len(started) <= 9)
+# Who reads messages and passes no handlers: the model is told of its run, and nobody of graph and nodes.
+from langchain_core.callbacks import CallbackManager
+begun, begin = [], CallbackManager.on_chain_start
+CallbackManager.on_chain_start = lambda self, *given, **options: (begun.append(options), begin(self, *given, **options))[1]
+graph = StateGraph(MessagesState).add_node("say", lambda state: {"messages": [Model(messages=iter(["one two"])).invoke("hi")]})
+chunks = graph.add_edge(START, "say").compile().stream({"messages": "hi"}, {"tags": ["t"]}, stream_mode="messages")
+print([(chunk.content, meta["langgraph_node"], meta["tags"]) for chunk, meta in chunks if chunk.content], len(begun))
 """
 
 
@@ -80,4 +87,5 @@ def test_a_turn_of_an_agent_looks_at_new_messages_makes_one_config_a_task_and_st
         "True 20",
         "[('HumanMessage', 'z'), ('AIMessage', 'y')]",
         "done True",
+        "[('one', 'say', ['t']), (' ', 'say', ['t']), ('two', 'say', ['t'])] 0",
     ]
