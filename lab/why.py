@@ -89,7 +89,7 @@ class Cause:
 
 @dataclass(frozen=True, repr=False)
 class Why:
-    """The causes of a value as a tree. Notebooks show it."""
+    """The causes of a value as a tree. Notebooks show it as text."""
 
     cause: Cause
 
