@@ -39,6 +39,7 @@ SECRET = "a secret of ann"
 def make_app(store=None, saver=None):
     return create_app(
         {"flow": make_flow(Gates())},
+        targets={"flow": "flows.py:flow"},
         store=store,
         checkpointer=saver,
         auth=lambda request: request.headers.get("x-user"),
