@@ -95,9 +95,9 @@ def as_runnable(graph: Any) -> Any:
     """A copy of a compiled graph that is a LangChain Runnable: it can stand in a chain, and be a
     node of another engine's graph. What a Runnable around it lends (handlers, tags, metadata,
     `configurable`) it takes over."""
-    twin = graph.copy()
     cls: Any = type(graph)
-    twin.__class__ = _runnable_class(cls)
+    twin: Any = object.__new__(_runnable_class(cls))
+    twin.__dict__.update(vars(graph.copy()))
     return twin
 
 
