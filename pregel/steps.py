@@ -10,6 +10,7 @@ runs it on later.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from types import GeneratorType
 from typing import Any, Protocol, TypeVar
 
 Result = TypeVar("Result")
@@ -75,13 +76,15 @@ def run_steps(steps: Steps[Result]) -> Result:
 
 
 async def arun_steps(steps: Steps[Result]) -> Result:
-    """Run a procedure on the running event loop, to its end or to where it pauses. Where it yields
-    None there is nothing to wait for."""
+    """Run a procedure on the running event loop, to its end or to where it pauses. What it yields
+    that cannot be awaited is the result itself."""
     try:
         awaited = next(steps)
         while awaited is not PAUSE:
             try:
-                result = None if awaited is None else await awaited
+                # A generator is what `types.coroutine` has made awaitable.
+                waits = awaited.__class__ is GeneratorType or hasattr(awaited, "__await__")
+                result = await awaited if waits else awaited
             except GeneratorExit:
                 raise  # nobody runs this coroutine any more, so there is nobody to wait
             except BaseException as error:

@@ -99,3 +99,13 @@ def test_a_coroutine_that_is_closed_closes_its_steps():
     waiting.send(None)
     waiting.close()
     assert ends == ["closed"]
+
+
+def test_on_an_event_loop_what_cannot_be_awaited_is_the_result():
+    async def double(value):
+        return 2 * value
+
+    def steps() -> Steps:
+        return [(yield 1), (yield None), (yield double(2))]
+
+    assert asyncio.run(arun_steps(steps())) == [1, None, 4]
