@@ -231,8 +231,8 @@ def test_running_an_uncompiled_graph_raises():
 
 
 def test_all_mistakes_are_reported_at_once():
-    graph = graph_of(State, "sumary>x summary>y", summary=logs)
-    graph.add_conditional_edges("z", logs, ["q"])
+    graph = StateGraph(State).add_node("summary", logs)
+    graph.add_edge("sumary", "x").add_edge("summary", "y").add_conditional_edges("z", logs, ["q"])
     with pytest.raises(InvalidGraphError) as caught:
         graph.compile(interrupt_before=["b"], interrupt_after=["a"])
     assert len(caught.value.mistakes) == 8
