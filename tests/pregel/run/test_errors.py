@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import chain_of, graph_of, thread_config
+from kit.graphs import chain_of, thread_config
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
 
