@@ -183,16 +183,21 @@ def test_calls_of_tasks(drive):
         assert clock.elapsed == pytest.approx(300)
 
 
-async def test_timers_of_asyncio_are_moved_with_it():
+def test_timers_of_asyncio_are_moved_with_it():
+    """No coroutine: the limit that those have is a timer of asyncio, too."""
+
     async def node(state):
         await asyncio.sleep(3600)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.Event().wait(), 60)
         return {"log": ["woke"]}
 
-    with virtual_time() as clock:
-        assert await graph({"node": node}).ainvoke({}) == {"log": ["woke"]}
-        assert clock.elapsed == pytest.approx(3660)
+    async def check():
+        with virtual_time() as clock:
+            assert await graph({"node": node}).ainvoke({}) == {"log": ["woke"]}
+            assert clock.elapsed == pytest.approx(3660)
+
+    asyncio.run(check())
 
 
 def test_a_sleep_that_has_paused_its_task_is_over_when_the_time_is_moved(drive):
