@@ -125,6 +125,7 @@ class Pregel(
     is_stategraph = True
     spec: Any = None  # what a `StateGraph` was compiled from
     budgets: tuple[Budget, ...] = ()
+    serde: Serializer
     types: tuple[Any, ...] = ()  # the annotations whose types its threads may store
 
     def __init__(
