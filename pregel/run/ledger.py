@@ -91,7 +91,7 @@ class TaskRecord:
             task); `begun` says whether it had started, or only waited to; `joined` is that of its
             runtime.
         edited: the thread was edited since its questions were shown.
-        traceback: where the error was raised, see `traceback_of`.
+        traceback: where the last error was raised, see `traceback_of`.
     """
 
     writes: list[Pair] = field(default_factory=list)
@@ -112,6 +112,11 @@ class TaskRecord:
     def finished(self) -> bool:
         """Whether its writes count."""
         return self.wrote and self.error is None
+
+    @property
+    def raised_at(self) -> str:
+        """Where its error was raised; empty if it has none any more."""
+        return "" if self.error is None else self.traceback
 
     @property
     def waiting(self) -> tuple[Interrupt, ...]:

@@ -206,7 +206,7 @@ def _find_calls(found: CheckpointTuple, ledger: Ledger) -> dict[str, list[Pregel
         known = ledger.of(id)
         result = dict(known.writes).get(RETURN)
         made = PregelTask(id, name, (PUSH, own, True), known.error, known.waiting, None, result)
-        made.spans, made.traceback, made.wake_at = known.spans, known.traceback, known.wake_at
+        made.spans, made.traceback, made.wake_at = known.spans, known.raised_at, known.wake_at
         made.calls = tuple(calls.get(own, ()))
         calls.setdefault(caller, []).insert(0, made)
     return calls
@@ -279,7 +279,7 @@ def describe(
         wake_at=None if known.finished else known.wake_at,
         key=key_of(task),
         lost=lost,
-        traceback=known.traceback,
+        traceback=known.raised_at,
     )
 
 

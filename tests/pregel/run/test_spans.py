@@ -1,6 +1,7 @@
 """When a task ran: a saver keeps each attempt's beginning and length, for snapshots and drawings of a run."""
 
 import time
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,7 @@ from kit.graphs import CONFIG, EMPTY
 from kit.pausing_graphs import asks, fails, graph
 
 import stategraph
-from stategraph import START, InMemorySaver, RetryPolicy, StateGraph
+from stategraph import START, InMemorySaver, RetryPolicy, StateGraph, interrupt
 
 
 def spans(drive, app):
@@ -103,3 +104,28 @@ def test_where_an_error_was_raised_goes_along_with_an_edit(drive):
     drive.update_state(app, CONFIG, {"other": 1})
     found = [task for snapshot in drive.history(app, CONFIG) for task in snapshot.tasks if task.error]
     assert all(task.traceback == before.traceback for task in found) and found
+
+
+def test_what_has_succeeded_since_says_no_more_where_its_error_was_raised(drive, saver):
+    failing = ["node", "call"]
+
+    @stategraph.task
+    def call(n):
+        if failing and failing[-1] == "call":
+            raise ValueError(failing.pop())
+        return n
+
+    def body(state):
+        call(1).result()
+        if failing:
+            raise ValueError(failing.pop())
+        return {"log": [interrupt("which?")]}
+
+    app = StateGraph(dict).add_node("x", body).add_edge(START, "x").compile(checkpointer=saver)
+    shown = []
+    for given in (EMPTY, None, None):
+        with suppress(ValueError):
+            drive.invoke(app, given, CONFIG)
+        [x] = drive.on(app).state.tasks
+        shown.append([(each.error is not None, bool(each.traceback)) for each in (x, *x.calls)])
+    assert shown == [[(True, True)] * 2, [(True, True), (False, False)], [(False, False)] * 2]
