@@ -188,7 +188,7 @@ def create_app(
         measured = ServerMetrics(requests, open_runs, runs.queue)
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        with views.logs.attached(), lock_store(memory) if queue is None else nullcontext():
+        with service.logs.attached(), lock_store(memory) if queue is None else nullcontext():
             await service.open()
             endless = (schedules.fire_for_ever(), threads.expire_for_ever())
             background = [asyncio.create_task(each) for each in endless]

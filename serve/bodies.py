@@ -295,6 +295,12 @@ class DrawingQuery(Body):
     xray: int | bool = Field(False, ge=0)
 
 
+class LogQuery(Body):
+    """Says after which line to begin."""
+
+    after: int = Field(0, ge=0)
+
+
 class SubgraphsQuery(Body):
     """Says whether to include nested graphs at every depth."""
 

@@ -101,7 +101,7 @@ def listen_again(
     serve: Callable[..., Any], sockets: list[socket.socket], folders: Iterable[Path]
 ) -> None:
     """Serve in a process of its own until SIGTERM or SIGINT, and in a new one whenever a Python
-    file in these folders has changed. Clients that connect meanwhile are made to wait.
+    file in these folders has changed. Clients that connect meanwhile wait.
 
     Args:
         serve: called with `sockets=`; can be pickled.

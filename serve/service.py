@@ -33,6 +33,7 @@ from .encode import decode, encode, with_questions
 from .errors import Refused
 from .json_messages import for_clients
 from .limits import MEGABYTE, Limits, OpenRequests, user_of
+from .page.logs import NodeLogs
 from .records import Record, Records, may_see, now
 from .runs.runner import Runner
 from .runs.thread_runs import ThreadNews, find_run
@@ -83,6 +84,7 @@ class Service:
         webhooks: the addresses that runs may name as webhooks.
         news: wakes the readers of a thread when a run has begun.
         targets: where the graphs are found, for tests that replay threads.
+        logs: what nodes have logged, for the page.
         is_open: whether `open` has completed.
         auth: None if there are no users.
     """
@@ -98,10 +100,14 @@ class Service:
     is_open: bool = False
     webhooks: Allowed = field(default_factory=lambda: Allowed([]))
     news: ThreadNews = field(default_factory=ThreadNews)
+    logs: NodeLogs = field(init=False)
     _own: dict[str, Record] = field(default_factory=dict)
     _parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _stored: dict[str, int] = field(default_factory=dict)  # bytes by user, a while ago
     _measured: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.logs = NodeLogs(self.saver)
 
     @property
     def saver(self) -> BaseCheckpointSaver:

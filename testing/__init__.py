@@ -1,8 +1,8 @@
 """Tools for testing graphs, such as running single nodes and fakes, and checks that checkpointers,
 yours and ours, keep their guarantees under concurrency, kills, damage and hostile data.
 
-Checkpointers: subclass `SaverChecks` for pytest, call `check_saver`, or `python -m
-stategraph.testing MODULE:NAME`. README.md explains each check. This module only collects names."""
+Checkpointers: subclass `SaverChecks` for pytest, or call `check_saver`. README.md explains each
+check. This module only collects names."""
 
 from ..graph.loader import find_graph
 from .answers import OPEN, Answers

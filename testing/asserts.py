@@ -53,14 +53,15 @@ def assert_raises(
     Raises:
         CheckFailed: it raises none, or another one.
     """
+    cause = None
     try:
         got = function(*args, **kwargs)
     except kind as error:
         return error
     except Exception as error:
-        got = error
+        got = cause = error
     called = f"{function.__name__}{args!r:.200}"
-    raise CheckFailed(f"{called}: expected {kind.__name__}, got {_describe(got)}")
+    raise CheckFailed(f"{called}: expected {kind.__name__}, got {_describe(got)}") from cause
 
 
 def assert_conflict(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -170,7 +170,7 @@ class Recording:
                 f"the recording has version {version!r}, and this version of stategraph reads 1 to "
                 f"{VERSION}; upgrade stategraph, or record it again"
             )
-        runs = tuple(RecordedRun(**_read(run)) for run in data["runs"])
+        runs = tuple(_read(RecordedRun, run) for run in data["runs"])
         return cls(data["graph"], runs, data.get("calls", {}))
 
     def __str__(self) -> str:
@@ -224,15 +224,15 @@ def _written(record: RecordedTask | RecordedRun, *names: str) -> dict[str, Any]:
     return found
 
 
-def _read(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a record that stand in a file."""
-    found = {**data}
+def _read(kind: Any, data: Mapping[str, Any]) -> Any:
+    """Return a record of what stands in a file; keys of later releases are passed over."""
+    found = {each.name: data[each.name] for each in fields(kind) if each.name in data}
     for name in ("held", "posts", "questions", "ids", "writes", "goto"):
         if name in data:
             found[name] = tuple(data[name])
     steps = data.get("steps", ())
-    found["steps"] = tuple(tuple(RecordedTask(**_read(task)) for task in step) for step in steps)
-    return found
+    found["steps"] = tuple(tuple(_read(RecordedTask, task) for task in step) for step in steps)
+    return kind(**found)
 
 
 def _tasks_of(steps: tuple[RecordedStep, ...], inside: str) -> Iterator[tuple[str, RecordedTask]]:

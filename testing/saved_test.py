@@ -42,7 +42,7 @@ def test_{name}() -> None:
 
 def name_test(thread: str) -> str:
     """Return the name of the test of a thread, without its `test_`."""
-    return f"thread_{re.sub(r'[^a-z0-9]+', '_', thread.lower()).strip('_') or 'stored'}"
+    return f"thread_{re.sub(r'[^a-z0-9]+', '_', thread.lower()).strip('_')[:100] or 'stored'}"
 
 
 def write_test(

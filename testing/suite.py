@@ -131,7 +131,14 @@ class SaverChecks:
 
         Args:
             only: groups, or patterns of names such as `"*_before_*"`; all by default.
+
+        Raises:
+            ValueError: one of `only` names nothing.
         """
+        for each in only:
+            if not any(each == one.group or fnmatch(one.name, each) for one in CHECKS.values()):
+                known = ", ".join(GROUPS)
+                raise ValueError(f"only must name groups or checks, got {each!r}; groups: {known}")
         return [
             Case(check, mode)
             for group in GROUPS
@@ -287,6 +294,10 @@ def check_saver(
         tell: called with each result as it comes.
         settings: the attributes of `SaverChecks`: `durable`, `modes`, `scale`, `seed`, `skip`.
 
+    Raises:
+        TypeError: `what` or a setting is of the wrong kind.
+        ValueError: one of `only` names nothing.
+
     >>> from stategraph.checkpoint import InMemorySaver
     >>> report = check_saver(lambda folder: InMemorySaver(), durable=False, only=["clock"])
     >>> report.ok
@@ -316,7 +327,7 @@ def _run(suite: SaverChecks, case: Case, folder: Path) -> CaseResult:
         text, place = f"{type(error).__name__}: {error}", frames[-1]
         if isinstance(error, CheckFailed):
             text = str(error)
-            place = next(frame for frame in frames if frame.name == case.check.name)
+            place = next((each for each in frames if each.name == case.check.name), place)
         text = f"{text} ({Path(place.filename).name}:{place.lineno}, seed {suite.seed})"
         result = CaseResult(case, "failed", text, error=error)
     return replace(result, seconds=time.perf_counter() - began)

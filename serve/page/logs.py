@@ -1,5 +1,5 @@
-"""What nodes have logged lately, by thread: kept in this process, for the page. Of workers in other
-processes nothing is known here."""
+"""What nodes have logged lately, by thread: kept in this process, for the page. Lines of workers in
+other processes are not kept."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from logging import Handler, LogRecord, getLogger
+from time import time_ns
 from typing import Any, Final
 
+from ...checkpoint.base import BaseCheckpointSaver
 from ...pregel.running import RUNNING
 
 MOST_THREADS: Final = 200
-"""Of how many threads lines are kept: of those that have logged last."""
+"""How many threads keep lines: those that logged last."""
 MOST_LINES: Final = 100
 """How many lines are kept of a thread, the newest."""
 MOST_TEXT: Final = 2000
@@ -21,12 +23,18 @@ MOST_TEXT: Final = 2000
 
 
 class NodeLogs(Handler):
-    """Keeps what the running nodes log, as far as the levels of the loggers let it through."""
+    """Keeps what the running nodes log, as far as the levels of the loggers let it through.
 
-    def __init__(self) -> None:
+    Args:
+        saver: that of the served graphs: a thread of another may have the id of one of theirs.
+    """
+
+    def __init__(self, saver: BaseCheckpointSaver) -> None:
         super().__init__()
+        self._saver = saver
         self._threads: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
-        self._numbers = count(1)
+        # Higher than those of the process before: an open page asks for what comes after its last.
+        self._numbers = count(time_ns() // 1000)
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -41,12 +49,13 @@ class NodeLogs(Handler):
             root.removeHandler(self)
 
     def emit(self, record: LogRecord) -> None:
-        """Keep a line, if a node has logged it."""
+        """Keep a line, if a node of a served graph has logged it, or of a graph inside."""
         task = RUNNING.get()
-        if task is None:
+        thread = None if task is None else task.run.outermost.thread
+        if thread is None or thread.saver is not self._saver:
             return
         try:
-            thread_id, text = str(task.run.thread.thread_id), record.getMessage()
+            thread_id, text = thread.thread_id, record.getMessage()
             line = {
                 "number": next(self._numbers),
                 "step": task.step,
@@ -61,6 +70,14 @@ class NodeLogs(Handler):
                 self._threads.popitem(last=False)
         except Exception:
             self.handleError(record)
+
+    def forget(self, thread_id: str) -> None:
+        """Drop the lines of a thread that is deleted."""
+        self.acquire()
+        try:
+            self._threads.pop(thread_id, None)
+        finally:
+            self.release()
 
     def lines(self, thread_id: str, after: int) -> list[dict[str, Any]]:
         """Return the lines of a thread whose numbers are higher, the oldest first."""

@@ -24,12 +24,12 @@ from ...pregel.app import Pregel
 from ...visualize.render.report import draw_report
 from ...visualize.render.thread_pages import NotThereError, ThreadPages, draw_graph
 from ...visualize.trace.index import ThreadIndex
+from ..bodies import LogQuery
 from ..errors import Refused
 from ..handlers import Handlers, route
 from ..records import Record
 from ..service import Service, answer, config_of
 from .files import POLICY
-from .logs import NodeLogs
 
 MOST_INDEXES: Final = 32
 """For how many threads the server caches the list of their checkpoints."""
@@ -76,7 +76,6 @@ class Views(Handlers):
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._pool = ThreadPoolExecutor(THREADS, "stategraph-views")
         self._graphs: dict[str, tuple[str, dict[str, Any]]] = {}
-        self.logs = NodeLogs()
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
@@ -101,10 +100,9 @@ class Views(Handlers):
         return HTMLResponse(page, headers={"Content-Disposition": "attachment"})
 
     @route("GET /page/threads/{thread_id}/logs")
-    async def log_lines(self, thread: Record, request: Request) -> list[dict[str, Any]]:
-        """Send what nodes have logged on a thread, after the line with the number `after`."""
-        after = request.query_params.get("after", "")
-        return self.logs.lines(thread["thread_id"], int(after) if after.isdecimal() else 0)
+    async def log_lines(self, thread: Record, query: LogQuery) -> list[dict[str, Any]]:
+        """Send what nodes have logged on a thread."""
+        return self._service.logs.lines(thread["thread_id"], query.after)
 
     @route("GET /page/threads/{thread_id}/test")
     async def test(self, thread: Record) -> Response:

@@ -16,7 +16,7 @@ from ..events.event import encode_events, read_id, stream
 from ..handlers import Handlers, User, route
 from ..records import Record, may_see, select
 from ..runs.new_runs import begin_run
-from ..runs.runner import without
+from ..runs.runner import puts_of_deletion
 from ..runs.thread_runs import find_run
 from ..service import answer
 
@@ -162,7 +162,7 @@ class RunRoutes(Handlers):
             if pointer is not None and run["graph_id"] in self._service.graphs:
                 raise Refused(409, f"the run {run_id!r} is under way: cancel it first")
             await self._runs.forget(thread_id, run_id)
-            await self._records.put(*without(run))
+            await self._records.put(*puts_of_deletion(run))
 
     # -- send --------------------------------------------------------------------------------------
 

@@ -142,6 +142,7 @@ class Threads(Handlers):
             await self._refuse_busy(id)
             raise Refused(409, f"a run of the thread {id!r} was begun meanwhile: delete it again")
         await self._runs.forget(id)
+        self._service.logs.forget(id)
         await self._service.saver.adelete_thread(id)
         await self._records.delete_within("unfinished", id)
         await self._records.delete_within("runs", id)

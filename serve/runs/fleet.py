@@ -39,7 +39,7 @@ from ..limits import OpenRuns
 from ..records import Changes, Put, Record, Records, seconds_until
 from .execution import read_input, read_options
 from .fleet_events import read_events
-from .runner import Runner, Stop, puts_of, without
+from .runner import Runner, Stop, puts_of_begin, puts_of_deletion
 from .settler import Settler, is_as_told, is_parked, read_result, run_status
 from .worker_threads import WorkerThreads
 
@@ -126,11 +126,11 @@ class FleetRuns(Runner):
             check_config(_job_config(record))
         except ValueError as error:
             raise Refused(422, f"{error}") from None
-        await self._records.put(*puts_of(record), *also.puts, seen=also.seen)
+        await self._records.put(*puts_of_begin(record), *also.puts, seen=also.seen)
         try:
             await self.submit_job(record)
         except (ThreadBusyError, ValueError) as error:
-            await self._records.put(*without(record))
+            await self._records.put(*puts_of_deletion(record))
             await self._restore_thread(also)
             status = 409 if isinstance(error, ThreadBusyError) else 422
             raise Refused(status, f"{error}") from None

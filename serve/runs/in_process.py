@@ -36,7 +36,7 @@ from ..events.log import KeptBytes
 from ..limits import OpenRuns
 from ..records import Changes, Put, Record, Records, now, pointer_to, seconds_until
 from .execution import EndedRuns, Execution, forget_steps, last_changes, stream_run
-from .runner import Runner, Stop, puts_of
+from .runner import Runner, Stop, puts_of_begin
 
 LOG = logging.getLogger("stategraph.serve")
 
@@ -172,7 +172,7 @@ class Runs(Runner):
             )
         stopped = before if strategy in ("interrupt", "rollback") else []
         await self._records.put(
-            *puts_of(execution.record),
+            *puts_of_begin(execution.record),
             *(
                 ("unfinished", each.id, pointer_to(each.record, strategy), each.thread_id)
                 for each in stopped

@@ -198,13 +198,13 @@ class Runner(ABC):
         """Stop, at the latest this many seconds after the beginning of the stop."""
 
 
-def puts_of(record: Record) -> list[Put]:
+def puts_of_begin(record: Record) -> list[Put]:
     """Return what is written when a run begins: its record, and the pointer to it."""
     id, thread_id = record["run_id"], record["thread_id"]
     return [("runs", id, record, thread_id), ("unfinished", id, pointer_to(record), thread_id)]
 
 
-def without(run: Record) -> list[Put]:
+def puts_of_deletion(run: Record) -> list[Put]:
     """Return what is written to delete the record of a run, and the pointer to it."""
     id, thread_id = run["run_id"], run["thread_id"]
     return [("runs", id, None, thread_id), ("unfinished", id, None, thread_id)]

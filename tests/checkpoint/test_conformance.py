@@ -642,6 +642,8 @@ def test_unknown_settings_are_refused():
         check_saver(InMemorySaver, size=3)
     with pytest.raises(TypeError, match="only must be a list"):
         check_saver(TestInMemorySaver, only="list")
+    with pytest.raises(ValueError, match="only must name groups or checks, got 'lost'"):
+        check_saver(TestInMemorySaver, only=["list", "lost"])
     with pytest.raises(TypeError, match="got 'mine'"):
         check_saver("mine")  # type: ignore[arg-type]
 

@@ -167,7 +167,7 @@ def queue_at_work(graph, url, *number, **options):
 
 def log_of(queue, run_id=None):
     """The log of a thread "t" once its newest run, or this one, has ended."""
-    return list(queue.result("t", run_id=run_id, wait=30).unwrap()["log"])
+    return queue.result("t", run_id=run_id, wait=30).unwrap()["log"]
 
 
 def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str | None, host: str | None):

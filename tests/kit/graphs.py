@@ -70,9 +70,11 @@ def read_words(words):
 
 def graph_of(state, words, /, **nodes):
     """Return the builder of a graph of words: `"S>a>b S>c [b,c]>d>E"`, see `read_words`. A node without a body logs its
-    name."""
+    name. It makes no routers and no handlers: add those to the builder."""
     builder = StateGraph(state)
     edges, said = read_words(words)
+    assert not said["routers"] and not said["handled"], f"graph_of makes no routers and handlers: {words}"
+    assert said["deferred"] <= {*nodes, *said["names"]}, f"a node that is not there is deferred: {words}"
     for name in {**nodes, **said["names"]}:
         body = nodes.get(name) or says(name)
         builder.add_node(name, body, defer=name in said["deferred"], destinations=said["destinations"].get(name))

@@ -130,8 +130,10 @@ def build(graph, routes=None, nodes=None, deferred=""):
     letters. Each node writes its name down, unless `nodes` has a function."""
     builder = StateGraph(State)
     edges, said = read_words(graph)
+    assert not said["handled"], f"a handler has no function here: {graph}"
     for name in sorted(said["names"]):
-        builder.add_node(name, (nodes or {}).get(name) or writer(name), defer=name in deferred)
+        body, late = (nodes or {}).get(name) or writer(name), name in deferred or name in said["deferred"]
+        builder.add_node(name, body, defer=late, destinations=said["destinations"].get(name))
     for edge in edges:
         builder.add_edge(*edge)
     for source, targets in said["routers"].items():

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "visualize": [".channels", ".checkpoint", ".pregel", ".graph"],
     "workers": [".channels", ".checkpoint", ".pregel", ".graph"],
     "compat": [".channels", ".checkpoint", ".store", ".pregel", ".graph"],
-    "serve": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".workers", ".visualize", ".otel", ".testing"],
+    "serve": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".workers", ".visualize", ".otel"],
     "lab": [".channels", ".checkpoint", ".store", ".pregel", ".graph", ".prebuilt", ".testing", ".visualize"],
     "testing": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize"],
     "upgrade": [".channels", ".checkpoint", ".pregel", ".graph", ".visualize", ".workers", ".testing", ".lab"],
@@ -36,7 +36,7 @@ EVERYWHERE = ".extras"  # imports nothing; every room's errors may quote it
 # for those named here.
 LAYERS = ["", "program", "task", "schedule", "run", "drivers", "api"]
 NOT_AT_THE_BOTTOM = dict.fromkeys(["app", "run_api", "thread_api", "__init__"], "api")
-# Arrows that run back, so inside functions: the engine is whole without these rooms.
+# Arrows that run back, or that one function needs, so inside functions: the rooms are whole without these.
 BACK = {
     (".pregel.app", ".visualize"): "a graph can draw itself",
     (".pregel.run_api", ".visualize"): "a call can show its progress",
@@ -46,6 +46,7 @@ BACK = {
     (".compat.langgraph.remote", ".visualize"): "the peer's remote graph can draw itself",
     (".testing.models", ".compat.langchain.scripted"): "a scripted model is LangChain's where that is loaded",
     (".testing.queue_clock", ".workers"): "needs psycopg, an extra",
+    (".serve.page.views", ".testing.saved_test"): "a thread is saved as a test",
     (".serve.service", "."): "the version is the root's",
     (".serve.runs.execution", ".compat.langchain.events"): "the events of LangChain, which only its users have",
 }

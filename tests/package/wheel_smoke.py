@@ -9,10 +9,8 @@ from importlib.metadata import files
 from pathlib import Path
 from typing import Annotated, TypedDict
 
-from kit.graphs import graph_of
-
 import stategraph
-from stategraph import END
+from stategraph import END, START, StateGraph
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -41,22 +39,25 @@ class State(TypedDict):
     log: Annotated[list[str], operator.add]
 
 
-def count(state):
+def count(state: State):
     return {"total": 1, "log": [f"count {state['total']}"]}
 
 
-def close(state):
+def close(state: State):
     return {"log": ["close"]}
 
 
-def enough(state):
+def enough(state: State):
     return "close" if state["total"] >= 3 else "count"
 
 
 def main():
     assert not Path(stategraph.__file__).is_relative_to(CHECKOUT), "this is the checkout, not the wheel"
     assert installed() == listed(), f"differs from pyproject.toml: {sorted(installed() ^ listed())}"
-    builder = graph_of(State, "S>count", count=count, close=close)
+    builder = StateGraph(State)
+    builder.add_node("count", count)
+    builder.add_node("close", close)
+    builder.add_edge(START, "count")
     builder.add_conditional_edges("count", enough, ["count", "close"])
     builder.add_edge("close", END)
     result = builder.compile().invoke({"total": 0, "log": []})

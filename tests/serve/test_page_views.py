@@ -52,6 +52,7 @@ def stack():
     ("steps?first=-1", 422), ("steps?count=x", 422), ("steps?count=9999999999", 422), ("steps?tip=other", 404),
     ("step?at=other", 404), ("task?at=open&id=x", 404), ("value?at=other&key=log", 404), ("compare?one=a&other=b", 404),
     ("find?at=other", 404), ("other", 404),
+    (f"logs?after={'9' * 5000}", 422), ("logs?after=x", 422),
 ])  # fmt: skip
 def test_what_cannot_be_shown_is_said(stack, path, status):
     client = serve_thread(stack, threads.asked("yes")[0])
@@ -476,6 +477,37 @@ def test_what_nodes_log_is_shown_by_step(show, stack):
     assert line["step"] == app.get_state(CONFIG).metadata["step"]
     assert client.get("/page/threads/t/logs", params={"after": line["number"]}).json() == []
     assert client.get("/page/threads/other/logs").status_code == 404
+
+
+def test_lines_are_kept_of_served_threads_only_and_go_with_them(stack):
+    """A node may run graphs of its own, whose threads can have the id of one that is served."""
+
+    def warn(state):
+        logging.getLogger("own.node").warning("a line")
+        return {"log": ["warned"]}
+
+    def call_others(state):
+        for saver in (None, InMemorySaver()):
+            inner.compile(saver).invoke({"log": []}, {"configurable": {"thread_id": "other"}})
+        return warn(state)
+
+    inner = StateGraph(threads.Log).add_node(warn).add_edge(START, "warn")
+    builder = StateGraph(threads.Log).add_node("both", call_others).add_node("inside", inner.compile())
+    app = builder.add_edge(START, "both").add_edge("both", "inside").compile(InMemorySaver())
+    client = serve_thread(stack, app)
+
+    def run(thread):
+        body = {"assistant_id": "g", "input": {"log": []}, "if_not_exists": "create"}
+        client.post(f"/threads/{thread}/runs/wait", json=body).raise_for_status()
+        return [line["node"] for line in client.get(f"/page/threads/{thread}/logs").json()]
+
+    assert run("t") == ["both", "warn"]
+    client.post("/threads", json={"thread_id": "other", "metadata": {"graph_id": "g"}}).raise_for_status()
+    assert client.get("/page/threads/other/logs").json() == []
+    client.delete("/threads/t").raise_for_status()
+    assert run("t") == ["both", "warn"]
+    inner.compile().invoke({"log": []})
+    assert run("None") == ["both", "warn"]
 
 
 def test_calls_of_a_task_are_told_like_tasks_inside_it(stack):

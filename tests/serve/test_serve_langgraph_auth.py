@@ -21,8 +21,6 @@ class Said(TypedDict, total=False):
     said: dict[str, Any]
 
 
-
-
 def make_auth():
     auth = Auth()
 

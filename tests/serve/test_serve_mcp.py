@@ -266,6 +266,8 @@ def test_a_result_that_is_not_in_memory_any_more_is_read_from_the_thread(url, mo
     assert call(url, mode, "double", {"input": 2}).structured_content == {"result": 4}
     asked = call(url, mode, "an_order", {"item": "tea"})
     assert not asked.is_error and "Not done yet" in text(asked)
+    failed = call(url, mode, "flow", {"topic": "fail"})
+    assert failed.is_error and failed.meta["thread_id"] in text(failed)
 
 
 def test_a_run_that_is_cancelled_elsewhere_is_an_error(url, mode, gates):

@@ -8,7 +8,7 @@ locked here.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal, NamedTuple
@@ -348,7 +348,8 @@ class Progress:
     def _mark(self, id: str) -> Mark:
         tally = self._tallies.get(id)
         if tally is None:  # an earlier call may have finished this node, or an enclosing one
-            earlier = any(f"{id}{NS_END}".startswith(done + NS_END) for done in self.earlier)
+            enclosing: Iterator[str] = accumulate(id.split(NS_END), join_id)
+            earlier = not self.earlier.isdisjoint(enclosing)
             return Mark("done", EARLIER) if earlier else Mark("waiting")
         if tally.open and not self.over:
             return Mark("running", count_tasks(tally))

@@ -191,8 +191,8 @@ def describe_changes(changes: Iterable[Change]) -> list[list[Any]]:
 def _describe_change(change: Change) -> list[Any]:
     if count := count_change(change):
         return ["lines", change.where, count, [*change.lines]]
-    # Each kind but `changed` has only one of the two.
-    return [change.kind, change.where, *filter(None, (change.before, change.after))]
+    texts = {"changed": (change.before, change.after), "removed": (change.before,)}
+    return [change.kind, change.where, *texts.get(change.kind, (change.after,))]
 
 
 def _standing(step: TraceStep, steps: Sequence[TraceStep]) -> str:

@@ -49,7 +49,7 @@ class Chat {
 
   /** Go to the state of the step that wrote a message, to edit it there and to run again from there. */
   async edit(message, last = undefined) {
-    const asked = { key: this.key, text: message.id, last };
+    const asked = { key: this.key, text: `'${message.id}'`, last }; // as it is written: a text may hold the bare id
     const { steps, next } = await this.api.get(viewPath(this.threadId, "became", asked), this.signal);
     if (steps.length) location.hash = this.address("state", steps[0].c, message.id);
     else if (next) await this.edit(message, next);

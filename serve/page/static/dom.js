@@ -26,7 +26,7 @@ export function button(label, action, { kind = "", title = null, onFail = say, d
   return element;
 }
 
-/** Draw the rows of an element anew; the one that has the focus keeps it. */
+/** Redraw an element's rows and keep the focus. */
 export function redraw(element, draw) {
   const at = document.activeElement?.closest?.("[data-row]")?.dataset.row;
   draw();

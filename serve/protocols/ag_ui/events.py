@@ -38,10 +38,10 @@ from ag_ui.core import (
     ToolMessage,
 )
 from ag_ui.core.version import PROTOCOL_VERSION
-from jsonpatch import make_patch
 
 from ....checkpoint.base import INTERRUPT, SLEEP
 from ...json_messages import CallPiece, calls_of, prompt_of, role_of, text_of
+from .json_patch import diff
 from .messages import from_graph
 
 MESSAGES: Final = "messages"
@@ -134,7 +134,7 @@ class AgUiEvents:
             yield from self._correct()
         if self._state is _UNKNOWN:
             yield StateSnapshotEvent(snapshot=state)
-        elif delta := make_patch(self._state, state).patch:
+        elif delta := [*diff(self._state, state)]:
             yield StateDeltaEvent.model_validate({"delta": delta})
         self._state = state
 

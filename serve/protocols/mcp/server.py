@@ -275,10 +275,13 @@ class McpServer:
             values = decode(await self._service.result_of(run))
         finally:
             runs.cancel_soon(run)
-        if await self._service.status_of(run) == "interrupted":
+        status = await self._service.status_of(run)
+        if status == "interrupted":
             return tools.show_error("the run was cancelled", id)
         if isinstance(values, dict) and (wrong := values.get(ERROR)):
             return tools.show_error(f"{wrong['error']}: {wrong['message']}", id)
+        if status == "error":  # its error is not in memory any more
+            return tools.show_error(f"the run has failed; the thread {id!r} has its error", id)
         return values
 
 

@@ -87,7 +87,7 @@ def test_an_edit_of_a_graph_of_one_node_closes_no_question(drive, saver):
     assert thread.resume("yes")["log"] == ["edited", ("ask", "yes")]
 
 
-@pytest.mark.parametrize("pruned", [False, True])
+@pytest.mark.parametrize("pruned", [False, True], ids=["kept", "pruned"])
 def test_an_edit_around_a_paused_subgraph_of_the_only_node(drive, saver, pruned):
     ran = Ran()
     inner = graph("S>s>ask", s=says("s", ran), ask=asks("ask", ran), checkpointer=None)
@@ -135,7 +135,7 @@ class Draft(TypedDict, total=False):
     log: Annotated[list[Any], operator.add]
 
 
-@pytest.mark.parametrize("asks_again", [False, True])
+@pytest.mark.parametrize("asks_again", [False, True], ids=["by the old id", "asked again"])
 def test_an_answer_after_an_edit_applies_to_the_edited_state(drive, saver, asks_again):
     """By the id that it had before the edit, or once the interrupt was raised again, which then has the new value."""
 
