@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from stategraph.checkpoint import (
     BaseCheckpointSaver,
-    CheckpointConflictError,
     InMemorySaver,
     MemorySaver,
     Registry,
@@ -50,14 +49,6 @@ def threads(desk: Harness):
 
 
 # -- put and list -----------------------------------------------------------------------------------------------
-
-
-def test_a_value_that_is_not_listed_as_new_is_read_from_the_parent(desk):
-    desk.put("1", {"a": "old", "b": "old"})
-    desk.put("2", {"a": "new", "b": "not looked at"}, parent="1", versions={"a": 2, "b": 1}, new={"a": 2})
-    desk.put("3", {"a": "newer"}, parent="2", versions={"a": 3, "b": 1}, new={"a": 3})
-    assert desk.values("2") == {"a": "new", "b": "old"}
-    assert desk.values("3") == {"a": "newer", "b": "old"}
 
 
 def test_a_refused_value_is_named_by_channel_and_place(desk):
@@ -135,22 +126,6 @@ def held(saver):
         if record.link is not None and record.link not in waiting:
             waiting.append(record.link)
     return {record.id for record in waiting}
-
-
-@pytest.mark.parametrize(("source", "target", "text"), [("nobody", "x", "no thread"), ("t", "u", "already exists")])
-def test_copy_says_why_it_refuses(desk, source, target, text):
-    desk.put("1")
-    desk.put("1", thread="u")
-    with pytest.raises(ValueError, match=text):
-        desk.call("copy_thread", source, target)
-
-
-def test_a_conflict_on_an_empty_thread_leaves_nothing_behind(desk):
-    run = desk.run()
-    run.head, run.expected = "gone", {"gone": checkpoint("gone", {}, {})}
-    with pytest.raises(CheckpointConflictError):
-        run.step("1", a=1)
-    assert not threads(desk)
 
 
 # -- the chain --------------------------------------------------------------------------------------------------
@@ -286,18 +261,6 @@ def test_what_a_deleted_run_appended_is_let_go(desk):
     assert not any(b"secret 7" in each.buffer for each in stored_values(desk.saver) if isinstance(each, SharedBlob))
 
 
-def test_pruning_keeps_a_list_that_grew_after_the_checkpoint_of_a_fork(desk):
-    """The fork is the newest checkpoint, but has a shorter list than those before it."""
-    run = desk.run()
-    log = [f"{number:0200}" for number in range(10)]
-    for step in range(8):
-        run.step(str(step), log=[*log])
-        log.append(f"{step:0200}")
-    run.step("fork", parent="2", other="short")
-    desk.call("prune", ["t"], keep_last=3)
-    desk.reads_back(run, ["6", "7", "fork"])
-
-
 changes = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(0, 3)),
@@ -386,7 +349,3 @@ def test_a_serializer_of_your_own(drive, tmp_path):
     with Harness(InMemory(MemorySaver(serde=serializer)), tmp_path, "async" if drive.is_async else "sync") as desk:
         desk.put("1", {"a": Mine(1)})
         assert desk.values() == {"a": Mine(1)}
-
-
-def test_alias():
-    assert MemorySaver is InMemorySaver

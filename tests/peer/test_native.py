@@ -9,7 +9,7 @@ from typing import Annotated
 
 import pytest
 from langchain_core.messages import AIMessage
-from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.runnables import RunnableLambda
 from langchain_core.tracers.context import register_configure_hook
 from side_by_side import PROGRAMS, ROOT
 from typing_extensions import TypedDict
@@ -131,15 +131,6 @@ def test_a_handler_that_the_context_configures_is_found():
 def test_a_run_without_handlers_is_not_wrapped(monkeypatch):
     monkeypatch.setattr(callbacks, "Listener", lambda run: pytest.fail("somebody listens"))
     one_node(lambda state: None).invoke({}, {"tags": ["t"], "configurable": {"thread_id": "1"}})
-
-
-def test_a_native_graph_is_made_a_runnable():
-    app = as_runnable(one_node(lambda state: {"messages": [AIMessage("x", id="1")]}))
-    assert isinstance(app, Runnable)
-    chain = RunnableLambda(lambda given: {"messages": []}) | app | (lambda state: len(state["messages"]))
-    assert chain.invoke(None) == 1
-    assert asyncio.run(chain.ainvoke(None)) == 1
-    assert app.with_retry().invoke({"messages": []})["messages"]
 
 
 def test_a_runnable_graph_is_a_node_of_another_engines_graph():

@@ -864,24 +864,6 @@ def test_workers_killed_at_random_lose_nothing_and_every_effect_has_one_key(post
     assert queue.counts() == {"counting": {"done": 60}}
 
 
-def test_a_job_that_kills_its_worker_is_tried_three_times_and_no_other_pays_for_it(postgres, queue, tmp_path):
-    names = [f"t{number}" for number in range(20)]
-    with Fleet(postgres, tmp_path) as workers:
-        queue.submit("bad", five(kills=True))
-        queue.submit_many([(name, five()) for name in names])
-        while not all_ended(queue):
-            workers.reap()
-            while len(workers.processes) < 2:
-                workers.start()
-            time.sleep(0.02)
-        tries = [note for note in workers.notes.read() if note[0] == "bad"]
-        assert len(tries) == 3
-        assert queue.result("bad").status == "parked"
-        for name in names:
-            assert queue.result(name).unwrap()["log"] == [0, 1, 2, 3, 4]
-    assert queue.counts() == {"counting": {"done": 20, "parked": 1}}
-
-
 def test_a_job_whose_node_exits_its_process_continues_elsewhere(postgres, queue, tmp_path):
     with Fleet(postgres, tmp_path) as workers:
         first = workers.start()
@@ -944,28 +926,6 @@ def test_a_worker_with_a_hanging_node_is_evicted_and_its_late_result_is_dropped(
     with PostgresSaver.from_conn_string(postgres) as saver:
         assert graph.copy({"checkpointer": saver}).get_state(CONFIG).values["log"] == [0, 1, 2, 3, 4]
     assert tries == [0, 1, 1, 2, 3, 4]
-
-
-@pytest.mark.trial
-@pytest.mark.clock
-def test_postgres_restarted_under_load_loses_nothing_and_parks_nothing(tmp_path):
-    server = cluster.Cluster(cluster.programs() or pytest.skip("no Postgres server"))
-    names = [f"t{number}" for number in range(40)]
-    try:
-        url = server.schema()
-        with Queue.from_conn_string(url, counting) as queue, Fleet(url, tmp_path) as workers:
-            queue.setup()
-            for _ in range(2):
-                workers.start()
-            queue.submit_many([(name, five(pause=0.03)) for name in names])
-            for mode in ("fast", "immediate", "fast"):
-                seen = len(workers.notes.read())
-                until(lambda seen=seen: len(workers.notes.read()) > seen + 20)
-                server.restart(mode)
-            judged(queue, workers, names)
-            assert queue.counts() == {"counting": {"done": 40}}
-    finally:
-        server.remove()
 
 
 # -- the command line -------------------------------------------------------------------------------------------

@@ -43,11 +43,6 @@ def agent(note):
 
 
 @case
-def agent_on_an_event_loop(note):
-    show(note, asyncio.run(create_agent(adding(), [add]).ainvoke({"messages": "1+2?"})))
-
-
-@case
 def handlers_of_a_model_in_an_agent(note):
     class Tags(Handler):
         def _started(self, kind, serialized, given, run_id, parent_run_id, tags, metadata, name):

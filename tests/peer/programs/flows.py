@@ -2,7 +2,7 @@
 
 import asyncio
 import operator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError, InvalidUpdateError, ParentCommand
@@ -29,17 +29,18 @@ def a_sequence(note):
 
 @case
 def a_loop_with_a_limit(note):
-    def route(state) -> Literal["b", END]:
-        return "b" if len(state["log"]) < 7 else END
+    def route(state):
+        return "more" if len(state["log"]) < 7 else "done"
 
     graph = StateGraph(Log)
     graph.add_node(*saying_name("a"))
     graph.add_node(*saying_name("b"))
     graph.add_edge(START, "a")
-    graph.add_conditional_edges("a", route)
+    graph.add_conditional_edges("a", route, {"more": "b", "done": END})
     graph.add_edge("b", "a")
     app = graph.compile()
     note(app.invoke({"log": []}))
+    note(app.get_graph().draw_mermaid())
     try:
         app.invoke({"log": []}, {"recursion_limit": 4})
     except GraphRecursionError as error:

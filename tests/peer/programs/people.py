@@ -2,16 +2,14 @@
 
 import asyncio
 import operator
-import uuid
 import warnings
 from typing import Annotated, Literal
 
-from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt, NodeInterrupt, UnknownInterruptError, is_invalid_resume
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.prebuilt import create_react_agent
 from langgraph.types import Command, Interrupt, interrupt
 from program_cases import add, calling, case, conversation, run_cases, saying, thread
 from pydantic import BaseModel
@@ -86,22 +84,6 @@ def approved_or_rejected(note):
         note([each.value for each in found["__interrupt__"]])
         note(app.invoke(Command(resume=answer), thread(name)))
     note(app.get_graph().draw_mermaid())
-
-
-@case
-def input_is_validated(note):
-    def ask(state: State):
-        question = "How old?"
-        while True:
-            answer = interrupt(question)
-            if isinstance(answer, int) and answer > 0:
-                return {"text": str(answer), "log": ["ok"]}
-            question = f"{answer!r} is no age. How old?"
-
-    app = compiled(ask)
-    note(app.invoke({"text": "", "log": []}, thread()))
-    for answer in ("x", -1, 7):
-        note(app.invoke(Command(resume=answer), thread()))
 
 
 @case
@@ -383,41 +365,6 @@ def answer_and_update_at_once(note):
         bare.compile().invoke(Command(resume="x"), thread())
     except Exception as error:
         note(type(error).__name__)
-
-
-@case
-def waiting_for_user_input(note):
-    @tool
-    def ask_human(question: str) -> str:
-        """Ask."""
-        return "never called"
-
-    model = calling("ask_human", {"question": "where?"}, "sunny there")
-
-    def route(state):
-        last = state["messages"][-1]
-        return "ask" if isinstance(last, AIMessage) and last.tool_calls else END
-
-    def ask(state):
-        call = state["messages"][-1].tool_calls[0]
-        place = interrupt(call["args"]["question"])
-        return {"messages": [{"tool_call_id": call["id"], "type": "tool", "content": place}]}
-
-    graph = StateGraph(MessagesState)
-    graph.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
-    graph.add_node("ask", ask)
-    graph.add_node("action", ToolNode([ask_human]))
-    graph.add_edge(START, "agent")
-    graph.add_conditional_edges("agent", route, path_map=["ask", "action", END])
-    graph.add_edge("action", "agent")
-    graph.add_edge("ask", "agent")
-    app = graph.compile(checkpointer=InMemorySaver())
-    config = thread(str(uuid.uuid4()))
-    for event in app.stream({"messages": [("user", "weather?")]}, config, stream_mode="values"):
-        note(conversation(event) if "messages" in event else event)
-    note(app.get_state(config).next)
-    for event in app.stream(Command(resume="sf"), config, stream_mode="values"):
-        note(conversation(event))
 
 
 @case

@@ -13,7 +13,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, ToolRuntime, create_react_agent
+from langgraph.prebuilt import ToolRuntime, create_react_agent
 from langgraph.stream import (
     CheckpointsTransformer,
     CustomTransformer,
@@ -24,7 +24,7 @@ from langgraph.stream import (
     UpdatesTransformer,
 )
 from langgraph.types import Command, StreamWriter, interrupt
-from program_cases import Talking, add, case, collect, conversation, run_cases, saying, thread
+from program_cases import Talking, add, case, collect, run_cases, saying, thread
 from typing_extensions import TypedDict
 
 
@@ -139,22 +139,6 @@ def subgraphs_are_streamed(note):
 
 
 @case
-def a_tool_reports_its_progress(note):
-    @tool
-    def look_up(query: str) -> str:
-        """Look something up."""
-        writer = get_stream_writer()
-        for i in range(3):
-            writer({"records": i})
-        return "found"
-
-    call = {"name": "look_up", "args": {"query": "x"}, "id": "c1", "type": "tool_call"}
-    app = StateGraph(MessagesState).add_node("tools", ToolNode([look_up])).add_edge(START, "tools").compile()
-    for mode, chunk in app.stream({"messages": [AIMessage("", tool_calls=[call])]}, stream_mode=["custom", "updates"]):
-        note(mode, chunk if mode == "custom" else conversation(chunk["tools"]))
-
-
-@case
 def tokens_by_node_and_by_tag(note):
     jokes, poems = saying("ha ha"), saying("roses are red")
 
@@ -171,24 +155,6 @@ def tokens_by_node_and_by_tag(note):
     app = StateGraph(Both).add_sequence([joke, poem]).add_edge(START, "joke").compile()
     for message, metadata in app.stream({}, stream_mode="messages"):
         note(metadata["tags"], metadata["langgraph_node"], repr(message.content))
-
-
-@case
-def tokens_of_a_function_that_is_no_model(note):
-    class Client:
-        def stream(self, text):
-            yield from text.split()
-
-    def call(state: State):
-        writer = get_stream_writer()
-        words = []
-        for word in Client().stream(state["topic"]):
-            writer({"token": word})
-            words.append(word)
-        return {"joke": "".join(words)}
-
-    app = StateGraph(State).add_node(call).add_edge(START, "call").compile()
-    note(list(app.stream(GIVEN, stream_mode="custom")))
 
 
 @case
@@ -262,16 +228,6 @@ def a_stream_is_left_early(note):
         note((await app.aget_state(thread("2"))).next)
 
     asyncio.run(main())
-
-
-@case
-def invoked_in_a_chain(note):
-    model = saying("a b", "c d")
-    app = StateGraph(MessagesState).add_node("m", lambda s: {"messages": model.invoke(s["messages"])})
-    app = app.add_edge(START, "m").compile()
-    chain = app | RunnableLambda(lambda s: s["messages"][-1].content)
-    note(chain.invoke({"messages": [("user", "q")]}))
-    note([chunk["m"]["messages"].content for chunk in app.stream({"messages": [("user", "q")]})])
 
 
 class Counted(MessagesState):

@@ -3,27 +3,21 @@
 import asyncio
 import time
 
-from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver, MemorySaver
 from langgraph.config import get_config, get_store
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
-from langgraph.graph.message import add_messages
 from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, StreamWriter, interrupt
 from program_cases import (
-    add,
-    calling,
     case,
     collect,
-    conversation,
     in_both_worlds,
     run_cases,
-    saying,
     thread,
 )
 from typing_extensions import TypedDict
@@ -165,54 +159,6 @@ def the_previous_value(note):
 
 
 @case
-def a_chat_bot(note):
-    model = saying("hello", "again")
-
-    @task
-    def call_model(messages: list[BaseMessage]):
-        return model.invoke(messages)
-
-    @entrypoint(checkpointer=MemorySaver())
-    def workflow(inputs: list[BaseMessage], *, previous: list[BaseMessage]):
-        if previous:
-            inputs = add_messages(previous, inputs)
-        response = call_model(inputs).result()
-        return entrypoint.final(value=response, save=add_messages(inputs, response))
-
-    for text in ("hi", "ho"):
-        for chunk in workflow.stream([HumanMessage(text)], thread(), stream_mode=["values"]):
-            note(chunk[0], chunk[1].content)
-    note(type(workflow.get_state(thread()).values).__name__)
-
-
-@case
-def an_agent(note):
-    model = calling("add", {"a": 1, "b": 2}, "three it is")
-
-    @task
-    def call_model(messages):
-        return model.invoke(messages)
-
-    @task
-    def call_tool(call):
-        return add.invoke(call)
-
-    @entrypoint()
-    def agent(messages):
-        response = call_model(messages).result()
-        while response.tool_calls:
-            results = [call_tool(call) for call in response.tool_calls]
-            messages = add_messages(messages, [response, *(f.result() for f in results)])
-            response = call_model(messages).result()
-        return add_messages(messages, response)
-
-    for chunk in agent.stream([("user", "1+2")], stream_mode="updates"):
-        note({name: type(value).__name__ for name, value in chunk.items()})
-    model.messages = calling("add", {"a": 1, "b": 2}, "three it is").messages
-    note(conversation(agent.invoke([("user", "1+2")])))
-
-
-@case
 def everything_that_is_injected(note):
     class Context(TypedDict):
         who: str
@@ -284,20 +230,6 @@ def a_task_in_a_graph(note):
     note(app.invoke({"urls": ["a", "b"]}, thread()))
     for chunk in app.stream({"urls": ["c"]}, thread("2")):
         note(chunk)
-
-
-@case
-def sleeping_tasks_run_side_by_side(note):
-    @task
-    def sleep(n: int):
-        time.sleep(0.01)
-        return n
-
-    @entrypoint()
-    def workflow(n: int):
-        return [f.result() for f in [sleep(i) for i in range(n)]]
-
-    note(workflow.invoke(8))
 
 
 if __name__ == "__main__":
