@@ -1,6 +1,24 @@
-"""What to install for an optional part, as error texts say it. Imports nothing."""
+"""The optional parts of the package: how the engine reaches them, and what to install for one, as
+error texts say it. Imports nothing of the package until it is asked for.
+"""
 
 from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+PARTS: Final[dict[str, str]] = {}
+"""Where each optional part is that `pregel` and `graph` ask for; the package registers them."""
+LISTENERS: Final[dict[str, str]] = {}
+"""Which part finds the listeners that a library has to a run, by the module of the library that
+must be loaded for that."""
+
+
+@cache
+def load_part(name: str) -> Any:
+    """Return the module of an optional part, imported when it is first asked for."""
+    return import_module(PARTS[name], __package__)
 
 
 def install_command(extra: str) -> str:

@@ -179,14 +179,14 @@ class TaskProxy:
             self._send_event(dumps(("began", None)))
 
     def enter_span(self) -> None:
-        """Surround the function, in this context, with what the run's hook has sent along."""
+        """Surround the function, in this context, with what the run's listener has sent along."""
         data = self._resources.span
         if data is None:
             return
         try:
             span: RemoteSpan = loads(data)
         except ImportError:
-            return  # the hook's library is not here, so the function does not use it either
+            return  # the listener's library is not here, so the function does not use it either
         span.enter(lambda sent: self._send_event(dumps(("span", sent))))
 
     def surround(self, function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:

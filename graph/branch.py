@@ -172,9 +172,9 @@ class BranchWriter(Writer):
         given = {name: get(task) for name, get in self._inject or ()}
         self.follow(await self.body.coro(self.state_of(result, task), **given), task)
 
-    def hooked(self, place: int) -> Writer:
-        """The same conditional edge for runs with a hook."""
-        return HookedBranch(self, place)
+    def watched(self, place: int) -> Writer:
+        """The same conditional edge for runs with observers."""
+        return ObservedBranch(self, place)
 
     def ask(self, state: Any, task: Task) -> Any:
         """The router's answer, in a sync run."""
@@ -248,9 +248,9 @@ class BranchWriter(Writer):
         return step
 
 
-class HookedBranch(Writer):
-    """A conditional edge that tells of its router: the run's hook surrounds it, and observers of
-    this package see its answer."""
+class ObservedBranch(Writer):
+    """A conditional edge that tells of its router: a span surrounds it, and observers of this
+    package see its answer."""
 
     is_async = True
 
@@ -269,9 +269,10 @@ class HookedBranch(Writer):
         await arun_steps(self._follow(result, task, AWAITS))
 
     def _follow(self, result: Any, task: Task, waits: Waits) -> Steps[None]:
-        branch, hook, observing = self.branch, task.run.hook, task.run.settings.observing
+        branch, observing = self.branch, task.run.observing
         state, source = branch.state_of(result, task), branch.body.source
-        span = None if hook is None else hook.around_router(task, self.place, source, state)
+        listener = observing.listener
+        span = listener and listener.router_span(task, self.place, source, state)
         if span is not None:
             yield waits.ask(span, "enter")
         try:
@@ -287,8 +288,7 @@ class HookedBranch(Writer):
             yield waits.ask(span, "leave", None)
         before = len(task.writes)
         branch.follow(choice, task)
-        if observing is not None:
-            observing.see_route(task, source, choice, task.writes[before:])
+        observing.see_route(task, source, choice, task.writes[before:])
 
 
 def _advice(answer: Any) -> str:

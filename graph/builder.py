@@ -15,6 +15,7 @@ from typing_extensions import TypeVar, Unpack
 
 from ..channels.base import Channel
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
+from ..extras import load_part
 from ..pregel.budgets import Budget, read_budgets
 from ..pregel.errors import InvalidGraphError, warn
 from ..pregel.names import END, START
@@ -581,15 +582,13 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
         Raises:
             InvalidGraphError: it is so wrong that nothing can be drawn.
         """
-        from ..visualize.draft import make_draft
-
-        return make_draft(self.snapshot(), xray)
+        drawing: Drawing = load_part("drawing").make_draft(self.snapshot(), xray)
+        return drawing
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """How Jupyter shows it: as its drawing, with the mistakes that it still has."""
-        from ..visualize.draft import show
-
-        return show(self.snapshot(), include, exclude)
+        shown: dict[str, str] = load_part("drawing").show(self.snapshot(), include, exclude)
+        return shown
 
     if not TYPE_CHECKING:  # or type checkers would accept any name
 

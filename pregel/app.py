@@ -14,6 +14,7 @@ from typing_extensions import Unpack
 from ..channels.base import BaseChannel
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.serde import Serializer
+from ..extras import load_part
 from .budgets import Budget
 from .drivers import threads
 from .errors import nearest
@@ -219,10 +220,8 @@ class Pregel(
                 by then.
         """
         if options.get("progress"):
-            from ..visualize.live import calls
-
             given = {"return_exceptions": return_exceptions, **options}
-            shown: list[Any] = calls.batch(self, inputs, config, given)
+            shown: list[Any] = load_part("progress").batch(self, inputs, config, given)
             return shown
         configs = spread(config, len(inputs))
         return threads.side_by_side(
@@ -243,10 +242,8 @@ class Pregel(
         from .drivers import aio
 
         if options.get("progress"):
-            from ..visualize.live import calls
-
             given = {"return_exceptions": return_exceptions, **options}
-            shown: list[Any] = await calls.abatch(self, inputs, config, given)
+            shown: list[Any] = await load_part("progress").abatch(self, inputs, config, given)
             return shown
         configs = spread(config, len(inputs))
         return await aio.side_by_side(
@@ -420,10 +417,8 @@ class Pregel(
             xray: whether graphs inside nodes are drawn: True for all, a number for that many
                 levels.
         """
-        from ..visualize.drawing import Drawing
-        from ..visualize.extract import extract
-
-        return Drawing(extract(self, xray))
+        drawing: Drawing = load_part("drawing").draw(self, xray)
+        return drawing
 
     async def aget_graph(
         self, config: RunnableConfig | None = None, *, xray: bool | int = False
@@ -451,9 +446,8 @@ class Pregel(
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """What Jupyter shows: the drawing."""
-        from ..visualize.drawing import bundle
-
-        return bundle(self.get_graph, include, exclude)
+        shown: dict[str, str] = load_part("drawing").bundle(self.get_graph, include, exclude)
+        return shown
 
     def _mime_(self) -> tuple[str, str]:
         """Return what marimo shows."""

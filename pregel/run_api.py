@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, Self, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from ..extras import load_part
 from .budgets import read_call_budgets
 from .drivers import threads
 from .drivers.waits import WAITS
@@ -457,9 +458,7 @@ def undoing(app: Any, run: Run, call: Call, error: BaseException, waits: Waits =
 def find_detour(call: Call) -> Any:
     """What makes a call that waits for its turn or is shown: a module with the methods' twins."""
     if call.progress:
-        from ..visualize.live import calls
-
-        return calls
+        return load_part("progress")
     from .drivers import turns
 
     return turns

@@ -1,10 +1,12 @@
-"""Draws a builder as far as possible, and lists its mistakes."""
+"""What graphs load to draw themselves. Draws a builder as far as possible, and lists its
+mistakes."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from ..graph.compile import compile_graph
 from ..graph.spec import GraphSpec, NodeSpec
@@ -12,9 +14,19 @@ from ..graph.validate import ANYWHERE, check_graph, find_successors
 from ..pregel.errors import InvalidGraphError
 from ..pregel.names import END, START
 from ..pregel.program.callables import read_callable
-from .drawing import Drawing, bundle
+from .drawing import Drawing as Drawing
+from .drawing import bundle as bundle
 from .extract import extract
 from .model import GraphModel
+
+
+def draw(app: Any, xray: bool | int = False) -> Drawing:
+    """Return the drawing of a compiled graph.
+
+    Args:
+        xray: as in `app.get_graph`.
+    """
+    return Drawing(extract(app, xray))
 
 
 def find_mistakes(spec: GraphSpec) -> tuple[str, ...]:

@@ -21,13 +21,14 @@ from langsmith.utils import get_env_var, tracing_is_enabled
 
 from ...pregel.program.callables import infer_name
 from ...pregel.run.run import Run
+from ...pregel.task.observers import EngineObserver
 from ...pregel.task.task import Task
 from .pauses import tell_resume
-from .spans import NO_CONFIG, AttemptSpan, LendingSpan, QuietSpan, RouterSpan, RunSpan
+from .spans import AttemptSpan, LendingSpan, QuietSpan, RouterSpan, RunSpan
 from .tokens import TokenSender
 
 
-def find_hook(run: Run) -> Listener | None:
+def find_listener(run: Run) -> Listener | None:
     """What listens to a run; None if nobody does."""
     return Listener(run) if is_heard(run) else None
 
@@ -97,7 +98,7 @@ def _find_settings() -> tuple[ContextVar[Any], ...] | None:
 _SETTINGS: Final = _find_settings()
 
 
-class Listener:
+class Listener(EngineObserver):
     """Tells LangChain's handlers of one run.
 
     Attributes:
@@ -105,9 +106,6 @@ class Listener:
         manager: what tells of the run as a whole, and makes those of its tasks; None before it has
             begun.
     """
-
-    metadata: dict[str, Any] = NO_CONFIG
-    """What the metadata of the whole run has beside the config's."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -119,17 +117,17 @@ class Listener:
         """The name of the whole run."""
         return self.run.settings.config.get("run_name") or self.run.program.name
 
-    def around_run(self) -> RunSpan:
+    def run_span(self, run: Run) -> RunSpan | QuietSpan:
         """Surrounds the whole run."""
         return RunSpan(self)
 
-    def around_attempt(self, task: Task) -> AttemptSpan | QuietSpan:
+    def attempt_span(self, task: Task) -> AttemptSpan | QuietSpan:
         """Surrounds an attempt; that of a hidden node is one of its routers, if it has any."""
         if task.node.hidden and not any(map(_is_router, task.node.writers)):
             return QuietSpan()
         return AttemptSpan(self, task)
 
-    def around_router(self, task: Task, place: int, router: Any, state: Any) -> Any:
+    def router_span(self, task: Task, place: int, router: Any, state: Any) -> Any:
         """Surrounds a router. One that is a Runnable tells of itself."""
         if isinstance(router, Runnable):
             return LendingSpan(task, place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -17,13 +18,14 @@ from langchain_core.tracers.base import BaseTracer
 from ...pregel.errors import ParentCommand
 from ...pregel.names import METADATA_PREFIX, TASKS
 from ...pregel.names import TAG_HIDDEN as HIDDEN
+from ...pregel.run.run import Run
 from ...pregel.schedule.state import group_by_channel
 from ...pregel.task.task import Task
 from ...pregel.types import Command, Selection
 from ..langchain.callbacks import Listener, has_handlers, sends_tokens
 from ..langchain.messages import add_messages
 from ..langchain.remote import RemoteCallbacks, replay
-from ..langchain.spans import AttemptSpan, QuietSpan
+from ..langchain.spans import AttemptSpan, QuietSpan, RunSpan
 from ..langchain.tokens import TokenSender
 from .constants import (
     CONF,
@@ -60,7 +62,7 @@ class PeerListener(Listener):
         sends: they are not, but the tokens of models have a reader.
     """
 
-    metadata: Final = {"ls_integration": "langgraph"}  # type: ignore[misc]
+    metadata = MappingProxyType({"ls_integration": "langgraph"})
 
     def __init__(self, run: Any, name: str, policies: Mapping[str, Any]) -> None:
         super().__init__(run)
@@ -75,23 +77,23 @@ class PeerListener(Listener):
         name: str = self.run.settings.config.get("run_name") or self._name
         return "LangGraph" if name in self.run.program.nodes else name
 
-    def around_run(self) -> Any:
+    def run_span(self, run: Run) -> RunSpan | QuietSpan:
         """Surrounds the whole run, if handlers are told of it. Whoever reads tokens alone needs no
         runs of LangChain's (benchmark P44)."""
         self.heard = has_handlers(self.run)
         self.sends = not self.heard and sends_tokens(self.run)
-        return super().around_run() if self.heard else QuietSpan()
+        return super().run_span(run) if self.heard else QuietSpan()
 
-    def around_attempt(self, task: Task) -> Any:
+    def attempt_span(self, task: Task) -> Any:
         """Surrounds an attempt. If no handler is told, what the node calls finds its config."""
         if not self.heard:
             return ConfigSpan(task)
-        span = super().around_attempt(task)
+        span = super().attempt_span(task)
         return PeerSpan(self, task) if isinstance(span, AttemptSpan) else span
 
-    def around_router(self, task: Task, place: int, router: Any, state: Any) -> Any:
+    def router_span(self, task: Task, place: int, router: Any, state: Any) -> Any:
         """Surrounds a router. One that is a Runnable tells of itself."""
-        return super().around_router(task, place, router, state) if self.heard else QuietSpan()
+        return super().router_span(task, place, router, state) if self.heard else QuietSpan()
 
     def name_of(self, router: Any) -> str:
         """The name of a router's run."""

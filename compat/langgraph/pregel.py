@@ -173,7 +173,7 @@ class Pregel(RunnableParts, _Pregel[StateT, ContextT, InputT, OutputT], Runnable
 
     def _run(self, input: Any, config: Any, call: Call) -> Run:
         run: Run = super()._run(input, config, call)
-        run.hook = PeerListener(run, self.name, self.trace_policies)
+        run.listener = PeerListener(run, self.name, self.trace_policies)
         name_messages(run, input)
         return run
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from sys import modules
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..control import TimedControl
 from ..errors import (
@@ -45,6 +45,9 @@ from ..task.outcome import (
 from ..task.task import Task
 from ..types import TimeoutPolicy
 
+if TYPE_CHECKING:
+    from ..task.observers import EngineObserver
+
 
 def refuse_late(task: Task) -> None:
     """Let no further task of a run start whose deadline has come.
@@ -60,7 +63,7 @@ def refuse_late(task: Task) -> None:
 def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
     """Go on after the first attempt of a task has raised: note its signal, or try again until its
     policies give up. Does not raise what attempts raise."""
-    observing = task.run.settings.observing
+    observing = task.run.observing
     failures: dict[int, int] = {}
     earlier: tuple[Any, ...] = ()  # the calls of attempts that failed
     while True:
@@ -134,21 +137,21 @@ def _log_failure(task: Task, error: Exception, pause: float | None) -> None:
 def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:
     """Make an attempt under its node's policies: observed, cached, under a time limit, its input
     watched."""
-    observing = task.run.settings.observing
-    if observing is None:
-        yield from _attempt_or_cached(task, waits)
-        return
-    observing.begin_attempt(task)
-    yield from _attempt_or_cached(task, waits)
-    observing.end_task(task)
-
-
-def _attempt_or_cached(task: Task, waits: Waits) -> Steps[None]:
+    observing = task.run.observing
+    is_told = observing is not None and observing.tells
+    if is_told:
+        observing.begin_attempt(task)
     # Made inside the attempt: a node whose key cannot be made fails, and its policies apply.
     key = cache_key(task)
     if key is None:
         yield from _attempt_and_check(task, waits)
-        return
+    else:
+        yield from _attempt_or_cached(task, key, waits)
+    if is_told:
+        observing.end_task(task)
+
+
+def _attempt_or_cached(task: Task, key: Any, waits: Waits) -> Steps[None]:
     cache = task.run.settings.cache
     # One at a time: equal tasks wait for the first to finish, and then find its result.
     with waits.lock((id(cache), key)) as lock:
@@ -157,8 +160,8 @@ def _attempt_or_cached(task: Task, waits: Waits) -> Steps[None]:
             known = yield waits.ask(cache, "get", [key])
             if key in known:
                 restore_result(task, known[key])
-                if task.run.settings.observing is not None:
-                    task.run.settings.observing.find_cached(task)
+                if task.run.observing is not None:
+                    task.run.observing.find_cached(task)
                 return
             yield from _attempt_and_check(task, waits)
             yield waits.ask(cache, "set", encode_result(task, key))
@@ -171,10 +174,11 @@ def _attempt_and_check(task: Task, waits: Waits) -> Steps[None]:
     policies = task.node.policies
     before = snapshot_input(task) if policies is not None and policies.debug else None
     try:
-        if policies is not None and policies.hooked:
-            yield from _attempt_in_span(task, waits)
-        else:
+        observing = task.run.observing
+        if observing is None or observing.listener is None:
             yield from _attempt(task, waits)
+        else:
+            yield from _attempt_in_span(task, observing.listener, waits)
     except StopIteration as stop:  # no generator may raise one
         raise RuntimeError(f"node {task.name!r} raised StopIteration") from stop
     send = task.send
@@ -184,11 +188,10 @@ def _attempt_and_check(task: Task, waits: Waits) -> Steps[None]:
         check_untouched(task, before)
 
 
-def _attempt_in_span(task: Task, waits: Waits) -> Steps[None]:
-    """Make an attempt inside the span that the run's hook puts around it. The span is entered here,
+def _attempt_in_span(task: Task, listener: EngineObserver, waits: Waits) -> Steps[None]:
+    """Make an attempt inside the span that a listener puts around it. The span is entered here,
     once for both worlds, in the context in which node and writers run."""
-    assert task.run.hook is not None
-    span = task.current.span = task.run.hook.around_attempt(task)
+    span = task.current.span = listener.attempt_span(task)
     yield waits.ask(span, "enter")
     try:
         yield from _attempt(task, waits)

@@ -17,11 +17,11 @@ from sys import modules
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ...extras import LISTENERS
 from ..errors import CheckpointConflictError, GraphBubbleUp, repr_of
 from ..run.effects import Effects, Entry, GiveWay, Load, Notify, ReadPosts, Save, Stop, Work
 from ..run.loop import carry_out
 from ..run.run import Run
-from ..run.surround import LANGCHAIN, surround
 from ..steps import PAUSE, Steps, Waits
 from ..task.outcome import StepLimit
 from ..task.task import Task
@@ -73,9 +73,10 @@ class Driver:
         self._run = run
         if effects is None:
             effects = carry_out(run)
-            observed = run.settings.observing is not None
-            if observed or run.hook is not None or LANGCHAIN in modules:
-                effects = surround(run, effects)
+            # Libraries that are not loaded have no listeners.
+            heard = run.listener is not None or not LISTENERS.keys().isdisjoint(modules)
+            if heard or run.settings.observers:
+                effects = run.observe(effects)
         self._effects = effects
         self._execute = self.executes[run.settings.deadline is not None]
         self._batch: Batch[Task] | None = None
@@ -83,8 +84,8 @@ class Driver:
         self._racers: Racers | None = None
         self._journal = None if run.thread.saver is None else self.make_journal(run)
         make_calls = self.make_calls
-        if run.settings.observing is not None:
-            make_calls = run.settings.observing.around_calls(make_calls)
+        if run.observing is not None:
+            make_calls = run.observing.around_calls(make_calls)
         run.use_driver(self._journal, make_calls)
         seconds = run.settings.step_timeout
         self._limit = None if seconds is None else StepLimit(seconds)

@@ -81,7 +81,7 @@ class Journal:
                 self._kept = KeptCheckpoints(saver.serde)
         elif at_exit or run.settings.graph.checkpointer is True:
             self._join(run.outermost)
-        self._observe(run.settings.observing)
+        self._observe(run.observing)
         self._queue: deque[Entry] = deque()
         self._lane = threading.Lock()
         # Why an entry was not stored of which the loop does not know.

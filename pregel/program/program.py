@@ -84,14 +84,12 @@ class AttemptPolicies(NamedTuple):
         cache: how its results are cached, or None.
         debug: its input is watched for changes.
         limits: the `Limit`s in which its task needs a place before it starts.
-        hooked: it is surrounded by what the run's hook says.
     """
 
     timeout: TimeoutPolicy | None
     cache: NodeCache | None
     limits: tuple[Any, ...] = ()
     debug: bool = False
-    hooked: bool = False
 
 
 NO_POLICIES = AttemptPolicies(None, None)
@@ -126,7 +124,7 @@ class CompiledNode:
         source: what the user gave.
         policies: what surrounds each attempt; None if nothing does, so that an attempt then costs
             the call alone (benchmarks P1, P3, P8).
-        plain: nothing of the user's runs in it, and no hook surrounds it: it only writes down its
+        plain: nothing of the user's runs in it, and no span surrounds it: it only writes down its
             input. So is the START of a `StateGraph`, unless it has a router.
         recorded: the results of its `@task` calls are stored as they end; not those of pure ones.
     """

@@ -1,5 +1,5 @@
-"""The variant of a program that runs with a hook or with observers: each node tells of its
-attempts, its result and its routers, and what surrounds its function is put around it."""
+"""The variant of a program that runs with observers: each node tells of its attempts, its result
+and its routers, and what surrounds its function is put around it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .writes import Writer
 
 
 class Watched(NamedTuple):
-    """Who is told of the nodes of a program, besides observers that are told of attempts.
+    """What the nodes of a program have to tell, besides their attempts.
 
     Attributes:
-        hooked: the run has a hook.
+        spans: an observer has spans for attempts and routers.
         surrounds: an observer surrounds the functions of nodes.
         sees_routes: an observer is shown the answers of routers.
     """
 
-    hooked: bool
+    spans: bool
     surrounds: bool
     sees_routes: bool
 
@@ -47,10 +47,10 @@ def watch_program(program: Program, how: Watched) -> Program:
 
 
 def watch_node(node: CompiledNode, how: Watched) -> CompiledNode:
-    """Return the same node for runs with a hook or observers; itself if it is hidden and calls
-    nothing of the user's, so that there is nothing to tell."""
-    routed = (how.hooked or how.sees_routes) and any(
-        hasattr(writer, "hooked") for writer in node.writers
+    """Return the same node for runs with observers; itself if it is hidden and calls nothing of the
+    user's, so that there is nothing to tell."""
+    routed = (how.spans or how.sees_routes) and any(
+        hasattr(writer, "watched") for writer in node.writers
     )
     if node.hidden and not routed:
         return node
@@ -60,13 +60,13 @@ def watch_node(node: CompiledNode, how: Watched) -> CompiledNode:
         # A writer that calls the user's code has its number among what the task calls.
         first = 1 if node.call.inline else 2  # the node itself is number 1
         twin.writers = tuple(
-            writer.hooked(place) if hasattr(writer, "hooked") else writer
+            writer.watched(place) if hasattr(writer, "watched") else writer
             for place, writer in enumerate(node.writers, first)
         )
-    if how.hooked:
+    if how.spans:
         twin.writers = (ResultReport(), *twin.writers)
-    if how.hooked or not node.hidden:
-        twin.policies = (node.policies or NO_POLICIES)._replace(hooked=how.hooked)
+    if how.spans or not node.hidden:
+        twin.policies = node.policies or NO_POLICIES
     # A function that runs elsewhere is surrounded there: what surrounds it travels with the call.
     remote = getattr(node.call.sync, "is_remote", False)
     if how.surrounds and not (node.hidden or node.call.inline or remote):

@@ -8,6 +8,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 from ...checkpoint.base import BaseCheckpointSaver
+from ...extras import load_part
 from ..errors import InvalidGraphError, nearest
 from ..program.program import CompiledNode, Program
 from ..types import LOCAL, All, Durability, Selection
@@ -44,9 +45,7 @@ def resolve_executor(given: Any) -> Any:
     """
     if given is None or (isinstance(given, str) and given == LOCAL):
         return given
-    from ...executors import placement
-
-    return placement.resolve_executor(given)
+    return load_part("placement").resolve_executor(given)
 
 
 def read_observers(given: Any, node: str | None = None) -> tuple[Any, ...]:
@@ -74,9 +73,9 @@ def place_program(program: Program, executor: Any, store: Any) -> Program:
     Raises:
         InvalidGraphError: with a sentence for every node that cannot run there.
     """
-    from ...executors import placement
-
-    return placement.place_program(program, None if executor == LOCAL else executor, store)
+    own = None if executor == LOCAL else executor
+    placed: Program = load_part("placement").place_program(program, own, store)
+    return placed
 
 
 def place_node(node: CompiledNode, executor: Any) -> CompiledNode:
@@ -85,9 +84,8 @@ def place_node(node: CompiledNode, executor: Any) -> CompiledNode:
     Raises:
         InvalidGraphError: it cannot run there.
     """
-    from ...executors import placement
-
-    return placement.place_node(node, executor)
+    placed: CompiledNode = load_part("placement").place_node(node, executor)
+    return placed
 
 
 def check_keys(program: Program, keys: Selection) -> str | tuple[str, ...]:

@@ -462,7 +462,7 @@ def _note_breakpoints(
         progress.note_breakpoints(run, tasks)
     elif is_listed(tasks, run.settings.interrupt_after):
         following: Sequence[Task] = ()
-        if run.output.streams or run.settings.observing is not None:
+        if run.output.streams or run.observing is not None:
             following = upcoming(run, machine)
             show_checkpoint(run, following)
         run.output.stop("interrupt_after", following)

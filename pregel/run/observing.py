@@ -1,4 +1,4 @@
-"""Tells the observers of a run what it does. Loaded with the first observer.
+"""Tells the observers of a run what it does. Loaded with the first observer, or with LangChain.
 
 Nothing in the loop knows of it: what a run asks of its driver passes through `Observing.watch`, and
 what becomes of a task is told by the drivers where a task has an attempt with policies, has failed,
@@ -7,7 +7,7 @@ or has been restored. A run without observers has none of this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -18,19 +18,25 @@ from ...checkpoint.errors import CheckpointConflictError
 from ..errors import DrainSignal, GraphDrained, ParentCommand
 from ..log import watch
 from ..observer import EndStatus, RunInfo, TaskInfo
-from ..task.observers import ObservedAttempt, Watcher, ask, carry, defines
+from ..program.variants import Watched
+from ..task.observers import (
+    EngineObserver,
+    ObservedAttempt,
+    Watcher,
+    ask,
+    carry,
+    defines,
+    events_of,
+)
+from ..task.spans import Span
 from ..task.task import Task
 from .config import scalars
-from .effects import Effects, Load, Work
+from .effects import Effects, Load, Notify, Work
 
 SURROUNDING = ("around", "aaround", "around_operation", "aaround_operation")
 """The methods that surround the code of users, wherever it runs."""
-
-
-def observe(*given: Iterable[Watcher]) -> Observing | None:
-    """What tells these observers of one run, each of them once; None without any."""
-    watchers = tuple(dict.fromkeys(each for some in given for each in some))
-    return Observing(watchers) if watchers else None
+OF_LISTENERS = {"run_span", "attempt_span", "router_span", "config_of", "metadata"}
+"""What the engine asks a listener for, and tells nobody."""
 
 
 class Observing:
@@ -38,23 +44,31 @@ class Observing:
 
     Attributes:
         watchers: the outermost first.
-        surrounds: whether one of them surrounds the functions of nodes.
-        sees_routes: whether one of them is shown the answers of routers.
-        info: which run; None before it has begun.
+        tells: whether one of them is told of anything; else they only surround.
+        listener: the one whose spans surround the run and its tasks, or None.
+        watched: what its nodes have to tell.
+        info: which run; None before it has begun, and if nobody is told.
     """
 
-    def __init__(self, watchers: tuple[Watcher, ...]) -> None:
-        self.watchers = watchers
-        self.surrounds: bool = any(defines(w.observer, *SURROUNDING) for w in watchers)
-        self.sees_routes: bool = any(defines(w.observer, "see_route") for w in watchers)
+    def __init__(self, watchers: tuple[Watcher, ...], own: EngineObserver | None = None) -> None:
+        """Tell `watchers`, and `own` as the innermost."""
+        self.watchers = watchers if own is None else (*watchers, Watcher(own))
+        self.listener: Any = None
+        defined: frozenset[str] = frozenset()
+        for observer, _, _ in self.watchers:
+            cls: Any = type(observer)
+            defined |= events_of(cls)
+            if self.listener is None and "attempt_span" in defined:
+                self.listener = observer
+        self.tells = not defined <= OF_LISTENERS
+        self.watched = Watched(
+            spans=self.listener is not None,
+            surrounds=not defined.isdisjoint(SURROUNDING),
+            sees_routes="see_route" in defined,
+        )
         self.info: RunInfo | None = None
         self._began: dict[str, float] = {}
         self._attempts: dict[str, float] = {}
-
-    @property
-    def inherited(self) -> Iterable[Watcher]:
-        """Those that nested graphs have, too."""
-        return (each for each in self.watchers if each.nodes is None)
 
     def around_calls(self, open_calls: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """What makes the calls of a run, inside the observers that wrap them."""
@@ -75,11 +89,18 @@ class Observing:
 
     def watch(self, run: Any, effects: Effects) -> Effects:
         """Tell observers of the effects of a run, on their way to the driver."""
+        if self.tells:
+            effects = self._tell_of(run, effects)
+        span = self.listener and self.listener.run_span(run)
+        return effects if span is None else _in_span(span, effects)
+
+    def _tell_of(self, run: Any, effects: Effects) -> Effects:
         info = self.info = _describe_run(run)
         began = perf_counter()
         self.tell("see_run", info, run)
         self.tell("run_started", info)
-        for key, value in carry(self.inherited, info).items():
+        inherited = [each for each in self.watchers if each.nodes is None]
+        for key, value in carry(inherited, info).items():
             run.commits.describe(key, value)
         step = _StepWatch(self, run, info)
         try:
@@ -139,7 +160,7 @@ class Observing:
         if info.id not in self._began:
             self._began[info.id] = now
             self.tell("task_started", info)
-        watchers = self.watchers if self.surrounds else ()
+        watchers = self.watchers if self.watched.surrounds else ()
         mine = [each for each in watchers if each.nodes is None or task.name in each.nodes]
         around = [each for each in mine if defines(each.observer, *SURROUNDING)]
         task.current.observed = ObservedAttempt(around, info, self.tell)
@@ -175,16 +196,17 @@ class Observing:
 
     def see_route(self, task: Task, router: Any, answer: Any, writes: list[Any]) -> None:
         """Tell what a router has answered."""
-        if self.sees_routes:
+        if self.watched.sees_routes:
             self.tell("see_route", self.describe(task), router, answer, writes)
 
     def find_cached(self, task: Task) -> None:
         """Tell that a task did not run, since the cache had its result."""
-        self.tell("task_cached", self.describe(task))
+        if self.tells:
+            self.tell("task_cached", self.describe(task))
 
     def restore(self, task: Task) -> None:
         """Tell that a task does not run again."""
-        if task.node.hidden:
+        if task.node.hidden or not self.tells:
             return
         info = self.describe(task)
         for question in task.interrupts:
@@ -195,12 +217,12 @@ class Observing:
 
     def time_commits(self, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """A checkpointer's method that stores commits, timed; conflicts are told."""
-        return watch(method, self._tell_of_commits)
+        return watch(method, self._tell_of_commits) if self.tells else method
 
     def watch_records(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """A checkpointer's method that records something beside a checkpoint; conflicts are
         told."""
-        return watch(method, self._tell_of_conflict)
+        return watch(method, self._tell_of_conflict) if self.tells else method
 
     def _tell_of_commits(self, seconds: float, stored: Any, error: BaseException | None) -> None:
         self._tell_of_conflict(seconds, stored, error)
@@ -264,9 +286,21 @@ def _go_on(effects: Effects, error: BaseException) -> Effects:
     yield from effects
 
 
+def _in_span(span: Span, effects: Effects) -> Effects:
+    yield Notify(span, begins=True)
+    try:
+        yield from effects
+    except GeneratorExit:
+        raise  # closed by hand: nobody is there to be told
+    except BaseException as error:
+        yield Notify(span, error=error)
+        raise
+    yield Notify(span)
+
+
 def _describe_run(run: Any) -> RunInfo:
     parent = run.parent
-    outer = None if parent is None else parent.run.settings.observing
+    outer = None if parent is None else parent.run.observing
     thread = run.thread
     return RunInfo(
         id=uuid4().hex,

@@ -340,8 +340,8 @@ def restore(run: Run, tasks: Sequence[Task]) -> None:
         # No answer came, or it sleeps: run again it would repeat its side effects and ask the same.
         elif (pause := ledger.find_pause(record)) is not None:
             task.restore_end(pause)
-        if task.restored and run.settings.observing is not None:
-            run.settings.observing.restore(task)
+        if task.restored and run.observing is not None:
+            run.observing.restore(task)
 
 
 # -- on another branch -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from sys import modules
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...checkpoint.base import (
@@ -19,13 +20,13 @@ from ...checkpoint.base import (
     coordinates,
 )
 from ...checkpoint.overrides import stores_at_once
+from ...extras import LISTENERS, load_part
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.program import Program
 from ..running import RUNNING, refuse_in_transaction
 from ..runtime import no_op
 from ..schedule.machine import Machine
 from ..schedule.state import copy_slots
-from ..task.spans import Hook
 from ..task.task import Task
 from ..types import AnyConfig, RunnableConfig, StreamWriter
 from .commits import CommitBuilder
@@ -38,7 +39,9 @@ from .settings import Graph, Settings, Thread, find_run_id, merge_around
 from .stream import Stream
 
 if TYPE_CHECKING:
-    from ..program.variants import Watched
+    from ..task.observers import EngineObserver
+    from .effects import Effects
+    from .observing import Observing
 
 
 class Run:
@@ -49,8 +52,8 @@ class Run:
         program, ns: of these what tasks look up most: the graph, and its part of the thread.
         parent: the task that runs this graph; None for a whole graph.
         deadline: of the attempt that runs this graph, or None.
-        hook: what surrounds it and its tasks, or None.
-        watched_as: how observers and the hook watch its tasks; None without any.
+        listener: an observer of this run alone, not of those inside, or None.
+        observing: tells its observers; None without any.
         saves_in_background: the checkpointer may be one step behind the run.
         records_early: tasks that end before their superstep does are recorded at once.
         machine: the state; set once the checkpoint is loaded.
@@ -70,12 +73,13 @@ class Run:
         "_open_calls",
         "commits",
         "deadline",
-        "hook",
         "journal",
         "ledger",
+        "listener",
         "machine",
         "may_come_twice",
         "ns",
+        "observing",
         "output",
         "parent",
         "payload_cache",
@@ -86,7 +90,6 @@ class Run:
         "saves_in_background",
         "settings",
         "thread",
-        "watched_as",
     )  # fmt: skip
 
     def __init__(
@@ -126,8 +129,8 @@ class Run:
         self.ns: Final = thread.ns
         self.settings: Final[Settings] = Settings(graph, given, merged, call, thread, outer)
         self.program: Program = self.settings.program
-        self.hook: Hook | None = None
-        self.watched_as: Watched | None = None
+        self.listener: EngineObserver | None = None
+        self.observing: Observing | None = None
         slow = thread.saver is not None and not thread.saver.in_memory
         self.saves_in_background: Final = slow and self.settings.durability == "async"
         self.records_early: Final = slow and self.settings.durability != "exit"
@@ -202,17 +205,22 @@ class Run:
         """Return the checkpoints of nested graphs that this run is to store with its next one."""
         return () if self.journal is None else self.journal.take_kept()
 
-    def be_watched(self, hook: Hook | None) -> None:
-        """Tell its observers of its tasks, and let a hook surround them; to be called before its
-        first superstep."""
-        from ..program.variants import Watched, watch_program
+    def observe(self, effects: Effects) -> Effects:
+        """Return its effects, of which its observers are told, and run the variant of the program
+        that tells them of its tasks. The listener that a loaded library has is one of them."""
+        watchers, listener = self.settings.observers, self.listener
+        if listener is None:
+            for library, part in LISTENERS.items():
+                if library in modules:
+                    listener = listener or load_part(part).find_listener(self)
+        if listener is None and not watchers:
+            return effects
+        from ..program.variants import watch_program
+        from .observing import Observing
 
-        observing = self.settings.observing
-        surrounds = observing is not None and observing.surrounds
-        sees_routes = observing is not None and observing.sees_routes
-        self.hook = hook
-        self.watched_as = Watched(hook is not None, surrounds, sees_routes)
-        self.program = watch_program(self.program, self.watched_as)
+        observing = self.observing = Observing(watchers, listener)
+        self.program = watch_program(self.program, observing.watched)
+        return observing.watch(self, effects)
 
     def start(self, machine: Machine) -> None:
         """Start from this state, which was loaded."""

@@ -25,7 +25,7 @@ from .checks import (
 from .config import Call, inheritable, merge_configs, recursion_limit, warn_of_context
 
 if TYPE_CHECKING:
-    from .observing import Observing
+    from ..task.observers import Watcher
 
 
 class Graph(Protocol):
@@ -143,7 +143,7 @@ class Settings:
         interrupt_before, interrupt_after: the nodes at which a run stops, or "*".
         serde: the checkpointer's, or the graph's own without a checkpointer.
         on_failure: what the failure of a task does to its siblings.
-        observing: tells the observers of the run; None if there are none.
+        observers: the `Watcher`s of the run, the outermost first.
         deadline: when no further task starts, or None.
         ending: whether this run is to end early, as another call of its thread may ask.
         inbox: the run takes what is posted to its thread.
@@ -152,7 +152,7 @@ class Settings:
     __slots__ = (
         "cache", "config", "context", "control", "deadline", "durability", "ending",
         "executor", "given", "graph", "inbox", "interrupt_after", "interrupt_before", "limit",
-        "observing", "on_failure", "program", "serde", "step_timeout", "store",
+        "observers", "on_failure", "program", "serde", "step_timeout", "store",
     )  # fmt: skip
 
     def __init__(
@@ -184,9 +184,9 @@ class Settings:
         self.control: Final[RunControl] = _choose_control(self.deadline, call, outer)
         self.ending: Final[Ending] = outer.ending or Ending()
         self.on_failure: Final[OnFailure] = call.on_failure or graph.on_failure or outer.on_failure
-        is_observed = graph.observers or call.observer is not None or EVERYWHERE or outer.observing
-        self.observing: Final[Observing | None] = (
-            _observe(graph, call, outer.observing) if is_observed else None
+        is_observed = graph.observers or call.observer is not None or EVERYWHERE or outer.observers
+        self.observers: Final[tuple[Watcher, ...]] = (
+            _list_observers(graph, call, outer.observers) if is_observed else ()
         )
         self.limit: Final = recursion_limit(config) if config else DEFAULT_RECURSION_LIMIT
         self.interrupt_before: Final = _choose_breakpoints(
@@ -221,7 +221,7 @@ class Outermost(NamedTuple):
     durability: Durability = "sync"
     ending: None = None
     executor: None = None
-    observing: None = None
+    observers: tuple[Watcher, ...] = ()
     on_failure: OnFailure = "stop"
     store: None = None
 
@@ -262,12 +262,12 @@ def _choose_control(deadline: datetime | None, call: Call, outer: Any) -> RunCon
     return TimedControl(control, deadline) if deadline is not None and is_new else control
 
 
-def _observe(graph: Graph, call: Call, outer: Observing | None) -> Observing | None:
-    """Those of the process, of the run around it, of the graph and of the call, in this order."""
-    from .observing import observe
-
-    inherited = () if outer is None else outer.inherited
-    return observe(EVERYWHERE, inherited, graph.observers, read_observers(call.observer))
+def _list_observers(graph: Graph, call: Call, outer: Sequence[Watcher]) -> tuple[Watcher, ...]:
+    """Those of the process, of the run around it, of the graph and of the call, in this order, each
+    once."""
+    inherited = (each for each in outer if each.nodes is None)
+    given = (*EVERYWHERE, *inherited, *graph.observers, *read_observers(call.observer))
+    return tuple(dict.fromkeys(given))
 
 
 def _choose_breakpoints(

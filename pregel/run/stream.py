@@ -338,8 +338,9 @@ def show_pause(questions: Sequence[Any], wake_at: datetime | None) -> dict[str, 
 def _message_metadata(task: Task) -> dict[str, Any]:
     """What comes with a message that a task has returned."""
     metadata: dict[str, Any] = task.config["metadata"]
-    hook = task.run.hook
-    return metadata if hook is None else {**metadata, **hook.metadata}
+    observing = task.run.observing
+    listener = None if observing is None else observing.listener
+    return metadata if listener is None else {**metadata, **listener.metadata}
 
 
 def task_metadata(task: Task) -> dict[str, Any]:

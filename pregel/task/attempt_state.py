@@ -37,7 +37,7 @@ class AttemptState:
         rejected_inside: why a graph inside did not take the answer to its question.
         runtime: made when it is first asked for.
         observed: tells observers of it, and surrounds its function; None if there are none.
-        span: what the run's hook has put around it.
+        span: what the run's listener has put around it.
         signal: that of a graph inside which became the node's result.
     """
 

@@ -16,7 +16,6 @@ from ..program.writes import Pair
 from ..types import Interrupt, RunnableConfig, StreamWriter
 from .deadline import Deadline
 from .ids import Carried
-from .spans import Hook
 
 TaskT = TypeVar("TaskT")
 TaskT_contra = TypeVar("TaskT_contra", contravariant=True)
@@ -126,10 +125,6 @@ class Surroundings(Protocol):
     def control(self) -> RunControl: ...
 
     @property
-    def observing(self) -> Any:
-        """Tells the observers of the run; None if there are none."""
-
-    @property
     def cache(self) -> Any: ...
 
     @property
@@ -216,8 +211,8 @@ class TaskContext(Protocol[TaskT]):
     def payload_cache(self) -> dict[Any, Any]: ...
 
     @property
-    def hook(self) -> Hook | None:
-        """What surrounds the call and its tasks, if anything does."""
+    def observing(self) -> Any:
+        """Tells the observers of the run; None if there are none."""
 
     @property
     def stores(self) -> bool:

@@ -5,19 +5,28 @@ observer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..log import LOG, NO_FIELDS
 from ..observer import AnyObserver, Observer, Operation, RunInfo, TaskInfo
-from .spans import EVERYWHERE
+from .spans import EVERYWHERE, Span
 
 
 class EngineObserver(Observer):
-    """An observer of this package: it is shown the engine's own records, too."""
+    """An observer of this package: it is shown the engine's own records, too.
+
+    The first one of a run that defines `attempt_span` is asked for all spans and configs.
+
+    Attributes:
+        metadata: what it adds to the metadata of messages.
+    """
+
+    metadata: Mapping[str, Any] = MappingProxyType({})
 
     def see_run(self, info: RunInfo, run: Any) -> None:
         """A run begins."""
@@ -38,6 +47,26 @@ class EngineObserver(Observer):
             open_calls: makes the driver's own for the run.
         """
         return open_calls(run)
+
+    def run_span(self, run: Any) -> Span | None:
+        """Return what surrounds a run. What a span raises ends the run."""
+
+    def attempt_span(self, task: Any) -> Span:
+        """Return what surrounds an attempt of a task, its writers and routers included."""
+        raise NotImplementedError
+
+    def router_span(self, task: Any, place: int, router: Any, state: Any) -> Span | None:
+        """Return what surrounds a router.
+
+        Args:
+            place: its number among what the task calls; the node itself is 1.
+            router: what the user gave.
+            state: what it is given.
+        """
+
+    def config_of(self, task: Any) -> Any:
+        """Return the config of a task, as its code is to see it."""
+        return task.own_config()
 
 
 # -- what users give -------------------------------------------------------------------------------
@@ -161,13 +190,19 @@ def ask(observer: Observer, method: str, *args: Any) -> Any:
         return None
 
 
+@lru_cache(maxsize=256)
+def events_of(cls: Any) -> frozenset[str]:
+    """Return the names of what a class of observers defines of its own."""
+    return frozenset(
+        name
+        for name in dir(EngineObserver)
+        if name[0] != "_" and getattr(cls, name, None) not in (None, getattr(EngineObserver, name))
+    )
+
+
 def defines(observer: Observer, *methods: str) -> bool:
-    cls = type(observer)
-    for method in methods:
-        found = getattr(cls, method, None)
-        if found is not None and found is not getattr(EngineObserver, method):
-            return True
-    return False
+    cls: Any = type(observer)
+    return not events_of(cls).isdisjoint(methods)
 
 
 def extend_job(config: Any) -> Any:

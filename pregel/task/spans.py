@@ -1,14 +1,10 @@
-"""What LangChain's listener puts around a run, the attempts of its tasks and its routers.
-
-An `Observer` cannot be it: its handlers may be coroutines, are told of routers and of what writers
-raise, and change the config that a node sees. A run has one hook or none. A run without one runs
-the program as it was compiled; a run with one a variant of it whose nodes ask the hook
-(`program.variants`).
+"""What an `EngineObserver` puts around a run, the attempts of its tasks and its routers. Unlike the
+methods of an `Observer`, those of a span may be coroutines, and it surrounds writers, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, Protocol, runtime_checkable
 
 EVERYWHERE: Final[list[Any]] = []
@@ -54,32 +50,3 @@ class TravellingSpan(Protocol):
 
     def receive(self, data: Any) -> None:
         """Take what the remote span has sent; called on any thread."""
-
-
-class Hook(Protocol):
-    """Surrounds what one call does. What it raises ends the run.
-
-    Attributes:
-        metadata: what it adds to the metadata of messages.
-    """
-
-    @property
-    def metadata(self) -> Mapping[str, Any]: ...
-
-    def around_run(self) -> Span:
-        """Surrounds the whole call."""
-
-    def around_attempt(self, task: Any) -> Span:
-        """Surrounds one attempt of a task, its writers and routers included."""
-
-    def around_router(self, task: Any, place: int, router: Any, state: Any) -> Span:
-        """Surrounds a router.
-
-        Args:
-            place: its number among what the task calls; the node itself is 1.
-            router: what the user gave.
-            state: what it is given.
-        """
-
-    def config_of(self, task: Any) -> Any:
-        """The config of a task, as its code is to see it: made of its own."""

@@ -211,8 +211,9 @@ class Task:
     @property
     def config(self) -> RunnableConfig:
         """The config as the node is to see it."""
-        hook = self.run.hook
-        return self.own_config() if hook is None else hook.config_of(self)
+        observing = self.run.observing
+        listener = None if observing is None else observing.listener
+        return self.own_config() if listener is None else listener.config_of(self)
 
     def own_config(self) -> RunnableConfig:
         """The run's config with this task's tags, metadata and namespace."""

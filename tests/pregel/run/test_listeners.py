@@ -1,4 +1,4 @@
-"""A hook wraps a run, its attempts and its routers, outside the loop: the same for sync and async."""
+"""A listener's spans surround a run, its attempts and its routers, outside the loop: the same for sync and async."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 
 from stategraph import START, Command, RetryPolicy, StateGraph, entrypoint, interrupt, task
 from stategraph.checkpoint import InMemorySaver
+from stategraph.pregel.task.observers import EngineObserver
 
 SEEN = ContextVar("seen", default=None)
 
@@ -23,20 +24,19 @@ class State(TypedDict, total=False):
     x: Annotated[list, operator.add]
 
 
-class Noting:
-    """A hook that notes what it surrounds, and sets a context variable in it."""
+class Noting(EngineObserver):
+    """A listener that notes what it surrounds, and sets a context variable in it."""
 
     def __init__(self):
-        self.metadata = {}
         self.log = []
 
-    def around_run(self):
+    def run_span(self, run):
         return Note(self, "run")
 
-    def around_attempt(self, task):
+    def attempt_span(self, task):
         return Note(self if not task.node.hidden else Noting(), task.name)  # the input is a task, too
 
-    def around_router(self, task, place, router, state):
+    def router_span(self, task, place, router, state):
         return Note(self, f"router {place} of {task.name}")
 
     def config_of(self, task):
@@ -44,19 +44,19 @@ class Noting:
 
 
 class Note:
-    def __init__(self, hook: Noting, name):
-        self.hook, self.name = hook, name
+    def __init__(self, listener: Noting, name):
+        self.listener, self.name = listener, name
         self.result = None
 
     def enter(self):
-        self.hook.log.append(("enter", self.name))
+        self.listener.log.append(("enter", self.name))
         SEEN.set(self.name)
 
     def returned(self, result):
         self.result = result
 
     def leave(self, error: BaseException | None):
-        self.hook.log.append(("leave", self.name, self.result if error is None else type(error).__name__))
+        self.listener.log.append(("leave", self.name, self.result if error is None else type(error).__name__))
 
     async def aenter(self):
         await asyncio.sleep(0)
@@ -67,17 +67,17 @@ class Note:
         self.leave(error)
 
 
-def hooked(app):
-    """The graph, with a hook on all its runs, and what that notes."""
-    hook, run = Noting(), app._run
+def listened(app):
+    """The graph, with a listener to all its runs, and what that notes."""
+    listener, run = Noting(), app._run
 
-    def with_hook(*args):
+    def with_listener(*args):
         made = run(*args)
-        made.hook = hook
+        made.listener = listener
         return made
 
-    app._run = with_hook
-    return app, hook.log
+    app._run = with_listener
+    return app, listener.log
 
 
 def one_node(function, **options):
@@ -107,7 +107,7 @@ def test_it_surrounds_run_attempt_and_router(world):
     graph = one_node(node)
     graph.add_node("b", lambda state: {"x": [SEEN.get()]})
     graph.add_conditional_edges("a", route, ["b"])
-    app, log = hooked(graph.compile())
+    app, log = listened(graph.compile())
     assert call(app, world, {"x": []}) == {"x": ["a", "b"]}
     assert log == [
         ("enter", "run"),
@@ -133,7 +133,7 @@ def test_each_attempt_has_a_span_of_its_own(world, timeout):
         return {"x": [SEEN.get()]}
 
     policy = RetryPolicy(initial_interval=0.001, jitter=False)
-    app, log = hooked(one_node(node, retry_policy=policy, timeout=timeout).compile())
+    app, log = listened(one_node(node, retry_policy=policy, timeout=timeout).compile())
     assert call(app, world, {"x": []}) == {"x": ["a"]}
     assert log[1:-1] == [
         ("enter", "a"),
@@ -144,8 +144,8 @@ def test_each_attempt_has_a_span_of_its_own(world, timeout):
 
 
 @worlds
-def test_a_pause_is_passed_to_hooks_as_its_signal(world):
-    app, log = hooked(one_node(lambda state: {"x": [interrupt("?")]}).compile(checkpointer=InMemorySaver()))
+def test_a_pause_is_passed_to_listeners_as_its_signal(world):
+    app, log = listened(one_node(lambda state: {"x": [interrupt("?")]}).compile(checkpointer=InMemorySaver()))
     config = thread_config("1")
     call(app, world, {"x": []}, config)
     assert log[1:] == [("enter", "a"), ("leave", "a", "GraphInterrupt"), ("leave", "run", None)]
@@ -156,14 +156,14 @@ def test_a_pause_is_passed_to_hooks_as_its_signal(world):
 
 @worlds
 def test_a_run_that_fails_is_left_with_its_error(world):
-    app, log = hooked(one_node(lambda state: 1 / 0).compile())
+    app, log = listened(one_node(lambda state: 1 / 0).compile())
     with pytest.raises(ZeroDivisionError):
         call(app, world, {"x": []})
     assert log[1:] == [("enter", "a"), ("leave", "a", "ZeroDivisionError"), ("leave", "run", "ZeroDivisionError")]
 
 
 def test_a_reader_has_all_chunks_before_the_run_is_left():
-    app, log = hooked(one_node(lambda state: {"x": [1]}).compile())
+    app, log = listened(one_node(lambda state: {"x": [1]}).compile())
     for _ in app.stream({"x": []}, stream_mode="updates"):
         log.append("chunk")
     assert log[-2:] == ["chunk", ("leave", "run", None)]
@@ -178,7 +178,7 @@ def test_calls_of_tasks_are_attempts_too():
     def run(n: int) -> int:
         return double(n).result()
 
-    app, log = hooked(run)
+    app, log = listened(run)
     assert app.invoke(2) == 4
     assert log == [
         ("enter", "run"),
@@ -204,9 +204,9 @@ print(*(name for name in sys.modules if name.startswith(("stategraph.compat", "l
     assert subprocess.check_output([sys.executable, "-P", "-c", program], text=True).strip() == ""
 
 
-def test_nested_runs_have_a_hook_of_their_own():
-    inner, inside = hooked(one_node(lambda state: {"x": [1]}).compile(name="inner"))
-    app, outside = hooked(one_node(inner).compile(name="outer"))
+def test_nested_runs_have_a_listener_of_their_own():
+    inner, inside = listened(one_node(lambda state: {"x": [1]}).compile(name="inner"))
+    app, outside = listened(one_node(inner).compile(name="outer"))
     app.invoke({"x": []})
     assert [entry[:2] for entry in inside] == [("enter", "run"), ("enter", "a"), ("leave", "a"), ("leave", "run")]
     assert [entry[:2] for entry in outside] == [("enter", "run"), ("enter", "a"), ("leave", "a"), ("leave", "run")]
