@@ -24,6 +24,7 @@ from ..checkpoint.serde.json_form import from_json, to_json
 from ..pregel.drivers.futures import arguments_digest
 from ..pregel.names import NS_END, NS_SEP, without_ids
 from ..pregel.observer import Operation, TaskInfo
+from ..pregel.policies import NodePolicies
 from ..pregel.program.program import CompiledNode, NodeCall
 from ..pregel.running import RUNNING, TRANSACTION, Transaction
 from ..pregel.task.ids import call_kind, effect_id, numbered_call_id
@@ -375,7 +376,8 @@ def _with_body(node: CompiledNode, body: Callable[[], Any]) -> CompiledNode:
 
     twin = copy(node)
     twin.call = NodeCall(call, acall if node.call.coro else None)
-    twin.policies, twin.retry, twin.executor = None, (), None
+    twin.policies, twin.cache, twin.executor = NodePolicies(), None, None
+    twin.debug = twin.guarded = False
     return twin
 
 

@@ -183,8 +183,7 @@ class Pregel(
         if step_timeout is not None and not step_timeout > 0:
             raise ValueError(f"step_timeout must be greater than 0 seconds, got {step_timeout!r}")
         self.step_timeout = step_timeout
-        policies = (node.policies for node in program.nodes.values())
-        self.limited: bool = any(each is not None and each.limits for each in policies)
+        self.limited: bool = any(node.policies.limits for node in program.nodes.values())
         if on_failure is not None:
             check_choice("on_failure", on_failure, OnFailure)
         self.on_failure: OnFailure | None = on_failure

@@ -16,7 +16,7 @@ from ..pregel.app import Pregel
 from ..pregel.errors import nearest
 from ..pregel.names import NS_END
 from ..pregel.program.node import PregelNode
-from ..pregel.program.program import NO_POLICIES, CompiledNode, Program
+from ..pregel.program.program import CompiledNode, Program
 from ..pregel.types import LOCAL
 
 AppT = TypeVar("AppT", bound=Pregel)
@@ -186,6 +186,5 @@ def _replace_call(app: Pregel, name: str, body: Any) -> CompiledNode:
     made.writers = was.writers
     made.plain = False
     made.handler = was.handler
-    if was.policies is not None and was.policies.debug:
-        made.policies = (made.policies or NO_POLICIES)._replace(debug=True)
+    made.debug, made.guarded = was.debug, made.guarded or was.debug
     return made

@@ -17,7 +17,7 @@ from ..pregel.app import Pregel
 from ..pregel.errors import ParentCommand
 from ..pregel.names import ROOT
 from ..pregel.observer import RunInfo, TaskInfo
-from ..pregel.program.program import NO_POLICIES, CompiledNode
+from ..pregel.program.program import CompiledNode
 from ..pregel.program.results import is_record, record_items
 from ..pregel.program.writes import Writer
 from ..pregel.run.run import Run
@@ -268,8 +268,6 @@ def _run_alone(
     twin.writers = (_ResultReport(note), *node.writers)
     twin.handler = None
     if not retry:
-        twin.retry = ()
-    if twin.policies is not None:
-        policies = twin.policies._replace(cache=None)
-        twin.policies = None if policies == NO_POLICIES else policies
+        twin.policies = node.policies._replace(retry=())
+    twin.cache = None
     return twin

@@ -77,7 +77,7 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
                 error = told
         error = waits.failure_of(task, error)
         task.discard()
-        pause = wait_before_retry(task.node.retry, failures, error)
+        pause = wait_before_retry(task.node.policies.retry, failures, error)
         earlier += tuple(task.current.calls or ())
         if observing is not None:
             observing.fail_attempt(task, error, pause)
@@ -114,8 +114,7 @@ def recover(task: Task, error: BaseException, waits: Waits) -> Steps[None]:
 def _wait_for_retry(task: Task, pause: float, waits: Waits) -> Steps[None]:
     """Wait as the retry policy says, and then until the limits of the node let it start again."""
     yield waits.sleep(pause)
-    policies = task.node.policies
-    for limit in () if policies is None else policies.limits:
+    for limit in task.node.policies.limits:
         while longer := limit.start_again():
             yield waits.sleep(longer)
 
@@ -171,8 +170,7 @@ def _attempt_or_cached(task: Task, key: Any, waits: Waits) -> Steps[None]:
 
 def _attempt_and_check(task: Task, waits: Waits) -> Steps[None]:
     """Make an attempt; with `debug` it fails if it edits its input, before anything is cached."""
-    policies = task.node.policies
-    before = snapshot_input(task) if policies is not None and policies.debug else None
+    before = snapshot_input(task) if task.node.debug else None
     try:
         observing = task.run.observing
         if observing is None or observing.listener is None:

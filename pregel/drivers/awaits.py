@@ -49,7 +49,7 @@ async def arun_task(task: Task) -> None:
     error: BaseException | None = None
     try:
         send = task.send
-        if task.node.policies is not None or (
+        if task.node.guarded or (
             send is not None and (send.timeout is not None or send.key is not None)
         ):
             await arun_steps(attempt_with_policies(task, AWAITS))

@@ -306,7 +306,7 @@ def runs_once(parent: Task) -> bool:
     return (
         run.thread.saver is None
         and run.parent is None
-        and not parent.node.retry
+        and not parent.node.policies.retry
         and parent.path[-1] is not True
     )
 

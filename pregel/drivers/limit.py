@@ -284,17 +284,12 @@ class AdmissionQueue:
         return task
 
 
-def _limits_of(task: Task) -> Places:
-    policies = task.node.policies
-    return () if policies is None else policies.limits
-
-
 def _needed(task: Task) -> Places:
     """The limits of a task, without those in which a task around it holds a place."""
-    needed = _limits_of(task)
+    needed = task.node.policies.limits
     around = task.run.parent
     while needed and around is not None:
-        held = _limits_of(around)
+        held = around.node.policies.limits
         needed = tuple(limit for limit in needed if limit not in held)
         around = around.run.parent
     return needed

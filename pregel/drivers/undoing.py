@@ -373,7 +373,7 @@ def _find_retry(program: Program, entry: Entry) -> Sequence[RetryPolicy]:
             return _RETRY
         program = child.program
     node = program.nodes.get(name)
-    return _RETRY if node is None else node.retry or _RETRY
+    return _RETRY if node is None else node.policies.retry or _RETRY
 
 
 def _call(function: Any, arguments: dict[str, Any]) -> Any:

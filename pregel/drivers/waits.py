@@ -38,7 +38,7 @@ def run_task(task: Task) -> None:
     try:
         # Without policies no generator is made, nor a function called that only looks (P1, P3, P8).
         send = task.send
-        if task.node.policies is not None or (
+        if task.node.guarded or (
             send is not None and (send.timeout is not None or send.key is not None)
         ):
             run_steps(attempt_with_policies(task, WAITS))

@@ -17,8 +17,9 @@ from ...channels.topic import Topic
 from ...checkpoint.keys import KeyWatch, function_identity
 from ..errors import InvalidGraphError, nearest
 from ..names import CACHED_WRITES, NS_END, NS_SEP, PULL, TASKS, is_reserved
+from ..policies import NodePolicies
 from ..runtime import ManagedValue
-from ..types import CachePolicy, RetryPolicy, Selection, Send, TimeoutPolicy
+from ..types import CachePolicy, Selection, Send
 from .callables import Injected
 from .flow import Join
 from .node import PregelNode, chain
@@ -75,26 +76,6 @@ class NodeCache:
         self.key_watch: KeyWatch = KeyWatch(name)
 
 
-class AttemptPolicies(NamedTuple):
-    """What surrounds each attempt of a node. Retries are no part of it: they are asked for only
-    once an attempt has failed.
-
-    Attributes:
-        timeout: its time limits, or None.
-        cache: how its results are cached, or None.
-        debug: its input is watched for changes.
-        limits: the `Limit`s in which its task needs a place before it starts.
-    """
-
-    timeout: TimeoutPolicy | None
-    cache: NodeCache | None
-    limits: tuple[Any, ...] = ()
-    debug: bool = False
-
-
-NO_POLICIES = AttemptPolicies(None, None)
-
-
 # Its fields are Final, which type checkers hold. `frozen` would set each by a call, for every node
 # of a graph (benchmark P11).
 @dataclass(slots=True, eq=False)
@@ -122,17 +103,20 @@ class CompiledNode:
     Attributes:
         call: its function, as the drivers call it.
         source: what the user gave.
-        policies: what surrounds each attempt; None if nothing does, so that an attempt then costs
-            the call alone (benchmarks P1, P3, P8).
+        policies: as declared.
+        cache: how its results are cached, or None.
+        debug: its input is watched for changes.
+        guarded: a policy, an observer or `debug` surrounds each attempt; else an attempt costs the
+            call alone (benchmarks P1, P3, P8).
         plain: nothing of the user's runs in it, and no span surrounds it: it only writes down its
             input. So is the START of a `StateGraph`, unless it has a router.
         recorded: the results of its `@task` calls are stored as they end; not those of pure ones.
     """
 
     __slots__ = (
-        "call", "consumes", "defer", "executor", "handler", "hidden", "identity", "mapper",
-        "metadata", "name", "path", "path_text", "plain", "policies", "reads", "recorded", "retry",
-        "source", "tags", "triggers", "writers",
+        "cache", "call", "consumes", "debug", "defer", "executor", "guarded", "handler", "hidden",
+        "identity", "mapper", "metadata", "name", "path", "path_text", "plain", "policies", "reads",
+        "recorded", "source", "tags", "triggers", "writers",
     )  # fmt: skip
 
     def __init__(
@@ -157,12 +141,11 @@ class CompiledNode:
         self.writers: tuple[Writer, ...] = tuple(declared.writers)
         self.source: Any = body.source
         self.handler: CompiledNode | None = None
-        retry, cached, timeout, limits = declared.policies
-        self.retry: tuple[RetryPolicy, ...] = retry
-        self.policies: AttemptPolicies | None = None
-        if timeout is not None or cached is not None or limits:
-            cache = None if cached is None else NodeCache(cached, name, self.source)
-            self.policies = AttemptPolicies(timeout, cache, limits)
+        self.policies: NodePolicies = declared.policies
+        _, cache, timeout, limits = self.policies
+        self.cache = None if cache is None else NodeCache(cache, name, self.source)
+        self.debug: bool = False
+        self.guarded: bool = bool(cache or timeout or limits)
         self.hidden: bool = declared.hidden
         only_writes = not bodies and self.mapper is None
         writers = self.writers
@@ -172,13 +155,6 @@ class CompiledNode:
         self.defer: bool = declared.defer
         self.executor: Any = declared.executor
         self.recorded: bool = True
-
-    @property
-    def cache(self) -> NodeCache | None:
-        """How its results are cached, or None."""
-        if self.policies is None:
-            return None
-        return self.policies.cache
 
 
 class ChannelKinds(NamedTuple):
@@ -400,8 +376,7 @@ def with_debug(program: Program, debug: bool) -> Program:
     if known is None:
         table = {name: copy(node) for name, node in program.nodes.items()}
         for node in table.values():
-            watched = (node.policies or NO_POLICIES)._replace(debug=debug)
-            node.policies = None if watched == NO_POLICIES else watched
+            node.debug, node.guarded = debug, node.guarded or debug
             # A handler must be the copy in this table: it is watched, too.
             node.handler = None if node.handler is None else table[node.handler.name]
         known = program.variants["debug", debug] = replace(program, nodes=table, variants={})

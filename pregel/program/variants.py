@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from ..running import RUNNING
-from .program import NO_POLICIES, CompiledNode, Program
+from .program import CompiledNode, Program
 from .writes import Writer
 
 
@@ -66,7 +66,7 @@ def watch_node(node: CompiledNode, how: Watched) -> CompiledNode:
     if how.spans:
         twin.writers = (ResultReport(), *twin.writers)
     if how.spans or not node.hidden:
-        twin.policies = node.policies or NO_POLICIES
+        twin.guarded = True
     # A function that runs elsewhere is surrounded there: what surrounds it travels with the call.
     remote = getattr(node.call.sync, "is_remote", False)
     if how.surrounds and not (node.hidden or node.call.inline or remote):

@@ -85,7 +85,8 @@ def _writers_only(node: CompiledNode) -> CompiledNode:
     """The node with a body that returns its input."""
     # A retry policy would run an update again that a writer has refused.
     stand_in = copy(node)
-    stand_in.call, stand_in.retry = NodeCall(_same, inline=True), ()
+    stand_in.call = NodeCall(_same, inline=True)
+    stand_in.policies = node.policies._replace(retry=())
     return stand_in
 
 

@@ -266,8 +266,7 @@ def check_untouched(task: Task, before: dict[str, Any]) -> None:
 def timeout_of(task: Task) -> TimeoutPolicy | None:
     """The time limits of a task: its Send's, else its node's."""
     own = None if task.send is None else task.send.timeout
-    policies = task.node.policies
-    return own or (None if policies is None else policies.timeout)
+    return own or task.node.policies.timeout
 
 
 class StepLimit:

@@ -51,7 +51,8 @@ def test_each_attempt_of_a_retried_task_is_in_the_trace():
 def test_how_long_a_task_may_wait_for_its_next_try_is_what_its_policy_says():
     app, thread = threads.asked()
     policy = RetryPolicy(initial_interval=2, backoff_factor=3, max_interval=10)
-    app.program.nodes["ask"].retry = (policy,)
+    node = app.program.nodes["ask"]
+    node.policies = node.policies._replace(retry=(policy,))
     task = next(t for t in every(read_trace(app, thread).steps) if t.name == "ask")
     assert task.waits == (2.0,)
 

@@ -327,7 +327,7 @@ class TraceLevel(NamedTuple):
 
     def _policies(self, task: PregelTask) -> Sequence[RetryPolicy]:
         node = self.graph.program.nodes.get(task.name)
-        return node.retry if node is not None else ()
+        return node.policies.retry if node is not None else ()
 
     def waits(self, task: PregelTask) -> tuple[float, ...]:
         policies = self._policies(task)

@@ -388,8 +388,7 @@ def test_handlers_take_the_default_retry_and_timeout():
     graph = StateGraph(State).set_node_defaults(retry_policy=retry, timeout=9, cache_policy=CachePolicy())
     app = graph.add_node("a", fail, error_handler=say("own")).add_edge(START, "a").compile()
     node = app.program.nodes["__error_handler__a"]
-    assert node.policies is not None
-    assert (node.retry, node.policies.timeout, node.cache) == ((retry,), TimeoutPolicy(run_timeout=9), None)
+    assert (node.policies.retry, node.policies.timeout, node.cache) == ((retry,), TimeoutPolicy(run_timeout=9), None)
 
 
 def test_a_handled_failure_of_a_nested_graph_stays_inside(drive):
