@@ -15,9 +15,6 @@ testing/     a kit to test graphs; conformance suites for checkpointers and chan
 from importlib import import_module as _load
 from typing import TYPE_CHECKING, Any
 
-from .extras import LISTENERS as _LISTENERS
-from .extras import PARTS as _PARTS
-
 if TYPE_CHECKING:
     from .checkpoint import InMemorySaver
     from .checkpoint import MemorySaver as MemorySaver
@@ -176,14 +173,6 @@ _PACKAGES = (
     "pregel", "store", "testing", "visualize", "workers",
 )  # fmt: skip
 
-
-_PARTS.update(
-    drawing=".visualize.draft",
-    progress=".visualize.live.calls",
-    placement=".executors.placement",
-    langchain=".compat.langchain.callbacks",
-)
-_LISTENERS["langchain_core.callbacks"] = "langchain"
 
 if not TYPE_CHECKING:  # or type checkers would take any name
 

@@ -1,4 +1,4 @@
-"""The optional parts of the package: how the engine reaches them, and what to install for one, as
+"""The optional parts of the package: where the engine finds them, and what to install for one, as
 error texts say it. Imports nothing of the package until it is asked for.
 """
 
@@ -8,9 +8,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
-PARTS: Final[dict[str, str]] = {}
-"""Where each optional part is that `pregel` and `graph` ask for; the package registers them."""
-LISTENERS: Final[dict[str, str]] = {}
+PARTS: Final = {
+    "drawing": ".visualize.draft",
+    "progress": ".visualize.live.calls",
+    "placement": ".executors.placement",
+    "langchain": ".compat.langchain.callbacks",
+}
+"""Where each part is that `pregel` and `graph` ask for."""
+LISTENERS: Final = {"langchain_core.callbacks": "langchain"}
 """Which part finds the listeners that a library has to a run, by the module of the library that
 must be loaded for that."""
 

@@ -37,7 +37,7 @@ EVERYWHERE = ".extras"  # imports nothing; every room's errors may quote it
 LAYERS = ["", "program", "task", "schedule", "run", "drivers", "api"]
 NOT_AT_THE_BOTTOM = dict.fromkeys(["app", "run_api", "thread_api", "__init__"], "api")
 # Arrows that run back, or that one function needs, so inside functions: the rooms are whole without these. The core has
-# none: what it asks of other rooms they register in `extras.PARTS`.
+# none: what it asks of other rooms is listed in `extras.PARTS`.
 BACK = {
     (".compat.langgraph.remote", ".visualize"): "the peer's remote graph can draw itself",
     (".testing.models", ".compat.langchain.scripted"): "a scripted model is LangChain's where that is loaded",
