@@ -90,7 +90,6 @@ class SqliteSaver(SqlSaver):
         read_only: bool = False,
     ) -> None:
         super().__init__(serde=serde, integrity=integrity, retention=retention)
-        self._process = os.getpid()
         self._lock = threading.RLock()
         self._database = Database(conn, SCHEMA, synchronous, timeout, _ADVICE, read_only=read_only)
         if read_only:
@@ -161,7 +160,7 @@ class SqliteSaver(SqlSaver):
         if self._transacts:
             self._refuse_inside()
         # Before the lock, which another thread may have held at the fork.
-        if self._process != os.getpid():
+        if self._database.process != os.getpid():
             self._database.check_process()
         lock, group = self._lock, self._group
         if lock.acquire(blocking=False):
@@ -254,8 +253,6 @@ class SqliteSaver(SqlSaver):
         return NamespaceRow(*rows[0][:7]), chain, None if rows[0][7] else []
 
     def _session(self, *, write: bool) -> _SqliteSession:
-        # Before the lock, which another thread may have held at the fork.
-        self._database.check_process()
         if self._transacts:
             self._refuse_inside()
         return _SqliteSession(self._database, write, self._lock)
@@ -278,12 +275,12 @@ class _SqliteSession(Session):
                 statement, values = "page_of_one", (values[0][0], *values[1:])
             elif len(values[0]) > MANY:
                 statement = "page_of_many"
-        return self._bound(statement, values).fetchall()
+        return self._execute(statement, values).fetchall()
 
     def run(self, statement: str, *values: Any) -> int:
-        return self._bound(statement, values).rowcount
+        return self._execute(statement, values).rowcount
 
-    def _bound(self, statement: str, values: Sequence[Any]) -> sqlite3.Cursor:
+    def _execute(self, statement: str, values: Sequence[Any]) -> sqlite3.Cursor:
         for value in values:
             if type(value) is list:  # SQLite takes it as JSON
                 values = [json.dumps(each) if type(each) is list else each for each in values]

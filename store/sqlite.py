@@ -262,7 +262,7 @@ class SqliteStore(SqlStore):
 
     def index_fields(self, namespace: Namespace) -> None:
         """See `LocalStore.index_fields`."""
-        with self._lock, self._database.session(write=True):
+        with self._database.session(True, self._lock):
             ((version,),) = self._database.execute(_VERSION).fetchall()
             if tuple(map(int, version.split("."))) < _LOOKUP_VERSION:
                 return
@@ -282,8 +282,7 @@ class SqliteStore(SqlStore):
         """
 
     def _ask(self, text: str, values: Sequence[Any]) -> list[Any]:
-        self._database.check_process()
-        with self._lock, self._database.session(write=False):
+        with self._database.session(False, self._lock):
             return self._rows(text, *values)
 
     def _rows(self, text: str, *values: Any) -> list[Any]:

@@ -234,9 +234,9 @@ class SharedBlob(NamedTuple):
         return shared
 
 
-def length_after(delta: bytes | memoryview) -> int:
-    """The length of the payload that a delta makes."""
-    _, new_opening, front, back, middle, *edits = unpackb(delta)
+def length_after(delta: Sequence[Any]) -> int:
+    """The length of the payload that an unpacked delta makes."""
+    _, new_opening, front, back, middle, *edits = delta
     added, same = sum(map(len, edits[1::3])), sum(edits[2::3])
     length: int = len(new_opening) + front + added + same + len(middle) + back
     return length
@@ -277,7 +277,7 @@ def join_run(length: int, deltas: Sequence[bytes | memoryview]) -> tuple[int, by
     if len(deltas) - start < RUN:
         return None
     if start:
-        length = length_after(deltas[start - 1])
+        length = length_after(unpackb(deltas[start - 1]))
     return start, compose_deltas(length, deltas[start:])
 
 

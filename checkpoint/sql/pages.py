@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..integrity import Integrity
-from .queries import Row, SqlSession, add_tasks, fill_values, read_chain, read_next
+from .queries import NO_VALUES, Row, SqlSession, add_tasks, fill_values, read_chain, read_next
 from .read_rows import RecentValues, materialize, next_state
 from .rows import (
     CheckpointBody,
@@ -131,9 +131,7 @@ def _read_wanted(
     for id in dict.fromkeys(each.row.namespace_id for each in read.values()):
         own = [each for each in reversed(rows) if each[0].namespace_id == id]
         chosen = [read[row.seq] for row, _ in own if row.seq in read]
-        if recent is not None:
-            recent.fill(id, [each.state.values for each in chosen])
-        _fill(session, listed.namespaces[id], own, chosen)
+        _fill(session, listed.namespaces[id], own, chosen, recent)
     return read
 
 
@@ -183,6 +181,7 @@ def _fill(
     namespace: NamespaceRow,
     rows: Sequence[Row],
     wanted: Sequence[StoredCheckpoint],
+    recent: RecentValues | None,
 ) -> None:
     """Read the long values of some checkpoints of one namespace, oldest first, and the writes
     beside them.
@@ -190,13 +189,18 @@ def _fill(
     Args:
         rows: all rows of the namespace on the page, oldest first.
     """
-    values = (item for each in wanted for item in each.state.values.items())
-    fill_values(session, wanted[0].state.key, namespace.id, values)
+    unread = [
+        each for found in wanted for each in found.state.values.items() if each[1].blob is None
+    ]
+    if unread and recent is not None:
+        unread = recent.fill(namespace.id, unread)
+    fill_values(session, wanted[0].state.key, namespace.id, unread)
     written: dict[str, list[bytes]] = {}
     ids = [each.row.checkpoint_id for each in wanted]
     for checkpoint_id, data in session.rows("writes", namespace.id, ids):
         written.setdefault(checkpoint_id, []).append(data)
-    following = [*rows[1:]]
+    following, known = [*rows[1:]], NO_VALUES
     if rows[-1][0].seq == wanted[-1].row.seq:
-        following += read_next(session, namespace, wanted[-1])
-    add_tasks(session, wanted, written, following)
+        newer, known = read_next(session, namespace, wanted[-1])
+        following += newer
+    add_tasks(session, wanted, written, following, known)

@@ -3,7 +3,7 @@ values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..errors import DamagedError
@@ -17,12 +17,18 @@ from .rows import (
     NamespaceRow,
     StoredCheckpoint,
     ThreadKey,
+    ValueRow,
     tails_of,
     unpack_body,
 )
 
 NEWEST = 2**62
 """A sequence higher than all others."""
+
+NEAR = 1024
+"""Values of at most this many bytes are read together with the checkpoint that wrote them."""
+
+NO_VALUES: Mapping[tuple[int, str], ValueRow] = {}
 
 Row = tuple[CheckpointRow, CheckpointBody]
 """A checkpoint's row and its unpacked body."""
@@ -173,18 +179,21 @@ def read_checkpoint(
         raise key.damage_error(f"another checkpoint is stored in place of {wanted!r}")
     state, body = materialize(key, chain)
     state.size = namespace.size
-    if recent is not None:
-        recent.fill(namespace.id, [state.values])
-    stored = StoredCheckpoint(chain[0], body, state, [])
-    fill_values(session, key, namespace.id, state.values.items())
-    state.settle()
-    if recent is not None:
-        recent.keep(namespace.id, state.values, of_head=chain[0].seq == head)
-    id, is_head = stored.row.checkpoint_id, stored.row.seq == head
+    row, unread = chain[0], [each for each in state.values.items() if each[1].blob is None]
+    is_head = row.seq == head
+    if unread and recent is not None:
+        unread = recent.fill(namespace.id, unread)
+    if unread:
+        fill_values(session, key, namespace.id, unread)
+        state.settle()
+        if recent is not None:
+            recent.keep(namespace.id, dict(unread), of_head=is_head)
+    stored = StoredCheckpoint(row, body, state, [], namespace.head_id)
+    id = row.checkpoint_id
     if writes is None:
         writes = [data for _, data in session.rows("writes", namespace.id, [id])]
     if writes or not is_head:
-        add_tasks(session, [stored], {id: writes}, [*read_next(session, namespace, stored)])
+        add_tasks(session, [stored], {id: writes}, *read_next(session, namespace, stored))
     if is_head and state.revision != namespace.revision:
         raise key.damage_error(
             f"a write recorded after its newest checkpoint, {namespace.head_id!r}, is missing"
@@ -204,38 +213,45 @@ def fill_values(
     session: SqlSession,
     key: ThreadKey,
     namespace_id: int,
-    values: Iterable[tuple[str, ChannelValue]],
+    unread: Sequence[tuple[str, ChannelValue]],
 ) -> None:
-    """Read the bytes of channels' values, all in one query."""
-    unread = [(name, value) for name, value in values if value.blob is None and not value.base]
-    wanted = {(value.owner, name) for name, value in unread if value.owner is not None}
+    """Read the rows of channels' values, oldest first, all in one query. Values that have their
+    `base` are passed over."""
+    wanted = {(value.owner, name) for name, value in unread if value.base is None}
     if not wanted:
         return
-    rows = session.rows("values", namespace_id, sorted(wanted))
-    reader = ValueReader(key, rows)
+    reader = ValueReader(key, session.rows("values", namespace_id, sorted(wanted)))
     for name, value in unread:
         reader.fill(name, value)
 
 
 def fill_tails(
-    session: SqlSession, key: ThreadKey, namespace_id: int, bodies: Iterable[CheckpointBody]
+    session: SqlSession,
+    key: ThreadKey,
+    namespace_id: int,
+    bodies: Iterable[CheckpointBody],
+    known: Mapping[tuple[int, str], ValueRow] = NO_VALUES,
 ) -> None:
     """Read the values that contain a part of what the parents' tasks wrote, or only their last
-    delta, if that has it."""
-    values: list[tuple[str, ChannelValue]] = []
+    delta, if that has it.
+
+    Args:
+        known: value rows that have been read, by owner and channel.
+    """
+    unread: list[tuple[str, ChannelValue]] = []
     for body in bodies:
         for name, size in tails_of(body):
             value = body.values.get(name)
             if value is None or value.owner is None or value.base or value.blob:
                 continue
-            rows = session.rows("one_value", namespace_id, value.owner, name)
+            row = known.get((value.owner, name))
+            rows = [row] if row else session.rows("one_value", namespace_id, value.owner, name)
             tail = ValueReader(key, rows).read_tail(name, value, size)
             if tail is None:
-                values.append((name, value))
+                unread.append((name, value))
             else:
                 body.values[name] = ChannelValue(tail)
-    if values:
-        fill_values(session, key, namespace_id, values)
+    fill_values(session, key, namespace_id, unread)
 
 
 def add_tasks(
@@ -243,12 +259,14 @@ def add_tasks(
     wanted: Sequence[StoredCheckpoint],
     written: Mapping[str, Sequence[bytes]],
     following: Sequence[Row],
+    known: Mapping[tuple[int, str], ValueRow] = NO_VALUES,
 ) -> None:
     """Add to checkpoints what their tasks wrote.
 
     Args:
         written: the rows recorded beside each checkpoint, by checkpoint id.
         following: later checkpoints, including the next one after each.
+        known: value rows that have been read; see `fill_tails`.
 
     Raises:
         DamagedError: a record is missing, or is not what was written.
@@ -261,7 +279,7 @@ def add_tasks(
     ids = {each.row.checkpoint_id for each in wanted}
     first = wanted[0].state
     after = [body for id, body in came_of.items() if id in ids]
-    fill_tails(session, first.key, first.namespace_id, after)
+    fill_tails(session, first.key, first.namespace_id, after, known)
     for each in wanted:
         checkpoint_id, key = each.row.checkpoint_id, each.state.key
         batches = written.get(checkpoint_id, ())
@@ -276,9 +294,10 @@ def add_tasks(
 
 def read_next(
     session: SqlSession, namespace: NamespaceRow, found: StoredCheckpoint
-) -> Iterator[Row]:
-    """Yield the checkpoint that came after one in its namespace. If it is damaged, yield none:
-    reading that one reports it, and this one is complete without it.
+) -> tuple[list[Row], Mapping[tuple[int, str], ValueRow]]:
+    """Return the checkpoint that came after one in its namespace, and the short values that it
+    wrote. If it is damaged, return none: reading that one reports it, and this one is complete
+    without it.
 
     Raises:
         DamagedError: there is none, although this one is not the newest, or the index skips one
@@ -287,15 +306,15 @@ def read_next(
     this, key = found.row, found.state.key
     # No row comes after the head, so none can hold what its tasks wrote.
     if this.seq == namespace.head:
-        return
-    rows = session.rows("next", namespace.id, this.seq)
-    row = CheckpointRow(*rows[0]) if rows else None
+        return [], NO_VALUES
+    rows = session.rows("next", namespace.id, this.seq, NEAR)
+    row = CheckpointRow(*rows[0][:7]) if rows else None
     if row is None or row.namespace_id != namespace.id or row.seq <= this.seq:
         # The namespace may have changed since it was read.
         now = find_namespace(session, namespace.thread_id, namespace.checkpoint_ns)
         if now is not None and now.head is not None and now.head > this.seq:
             raise key.damage_error(f"the checkpoint after {this.checkpoint_id!r} is missing")
-        return
+        return [], NO_VALUES
     if row.parent_id not in (None, this.checkpoint_id):  # a fork continues something older
         parent = session.rows("by_id", namespace.id, row.parent_id)
         if parent and this.seq < CheckpointRow(*parent[0]).seq < row.seq:
@@ -303,5 +322,5 @@ def read_next(
     try:
         body = unpack_body(key, row)
     except DamagedError:
-        return
-    yield row, body
+        return [], NO_VALUES
+    return [(row, body)], {(row.seq, each[7]): ValueRow(row.seq, *each[7:]) for each in rows}

@@ -16,13 +16,11 @@ from .rows import (
     CheckpointBody,
     CheckpointRow,
     MaterializedState,
-    Tables,
     ThreadKey,
     ValueDelta,
     ValueRow,
     restore_tails,
     unpack_body,
-    unpack_tables,
     unpack_tasks,
 )
 
@@ -39,21 +37,20 @@ def next_state(
         state.distance = before.distance
         state.values, state.versions = dict(before.values), dict(before.versions)
         state.seen = dict(before.seen)
-    _change_state(state, (body.values, body.versions, body.seen))
+    _change_state(state, body)
     return state
 
 
-def _change_state(state: MaterializedState, tables: Tables) -> None:
+def _change_state(state: MaterializedState, body: CheckpointBody) -> None:
     """Update the tables of a state to the next checkpoint."""
-    values, versions, seen = tables
     state.distance += 1
-    for name, value in values.items():
+    for name, value in body.values.items():
         if value is None:
             state.values.pop(name, None)
         else:
             state.values[name] = value
-    state.versions.update(versions)
-    state.seen.update(seen)
+    state.versions.update(body.versions)
+    state.seen.update(body.seen)
 
 
 def materialize(
@@ -75,10 +72,9 @@ def materialize(
             )
     first = chain[0]
     state = MaterializedState(key, first.namespace_id, first.seq, first.checkpoint_id)
-    for row in reversed(chain[1:]):
-        _change_state(state, unpack_tables(key, row))
-    body = unpack_body(key, first)
-    _change_state(state, (body.values, body.versions, body.seen))
+    for row in reversed(chain):
+        body = unpack_body(key, row)
+        _change_state(state, body)
     return state, body
 
 
@@ -187,27 +183,35 @@ class RecentValues:
         while self._size > RECENT:
             self._size -= _held_bytes(self._values.pop(next(iter(self._values))))
 
-    def fill(self, namespace_id: int, states: Iterable[dict[str, ChannelValue]]) -> None:
-        """Put values that are known in place of those not yet read. A value is known by the
-        checkpoint that wrote it and by the digest of its row; or as the opening of a newer one."""
+    def fill(
+        self, namespace_id: int, unread: Sequence[tuple[str, ChannelValue]]
+    ) -> list[tuple[str, ChannelValue]]:
+        """Fill in values that are known, by the checkpoint that wrote them and the digest of their
+        row. Return the others; of them, those that begin a known newer value have their `base`."""
+        left: list[tuple[str, ChannelValue]] = []
+        oldest = min([value.owner or 0 for _, value in unread])
         openings: dict[int, dict[tuple[int, bytes], tuple[SharedBlob, int]]] = {}
-        for values in states:
-            for name, value in values.items():
-                if value.owner is None or value.base is not None:
+        for name, value in unread:
+            assert value.owner is not None
+            wanted = value.owner, value.digest
+            for owner in (value.owner, SELF):
+                known = self._values.get((namespace_id, name, owner))
+                if known is None or known.blob is None:
                     continue
-                wanted = value.owner, value.digest
-                for owner in (value.owner, SELF):
-                    known = self._values.get((namespace_id, name, owner))
-                    if known is None or known.blob is None:
-                        continue
-                    if (known.owner, known.digest) == wanted:
-                        values[name] = known
-                        break
-                    if id(known) not in openings:
-                        openings[id(known)] = known.find_openings()
-                    if wanted in openings[id(known)]:
-                        value.base, number = openings[id(known)][wanted]
-                        value.whole, value.deltas = known.whole, known.deltas[:number]
+                if (known.owner, known.digest) == wanted:
+                    value.blob, value.whole, value.deltas = known.blob, known.whole, known.deltas
+                    self._values[namespace_id, name, owner] = self._values.pop(
+                        (namespace_id, name, owner)
+                    )
+                    break
+                if id(known) not in openings:
+                    openings[id(known)] = known.find_openings(oldest)
+                if wanted in openings[id(known)]:
+                    value.base, number = openings[id(known)][wanted]
+                    value.whole, value.deltas = known.whole, known.deltas[:number]
+            else:
+                left.append((name, value))
+        return left
 
 
 def _held_bytes(value: ChannelValue) -> int:

@@ -18,6 +18,7 @@ from ..records import (
     LoadedTuple,
     RunnableConfig,
     address,
+    check_names,
     collect_writes,
     coordinates,
     iso,
@@ -74,6 +75,7 @@ class SqlReader(BuiltinSaver):
         raise NotImplementedError
 
     def _key(self, thread_id: str, checkpoint_ns: str) -> ThreadKey:
+        check_names(thread_id, checkpoint_ns)
         return ThreadKey(thread_id, checkpoint_ns, self._integrity)
 
     # -- one checkpoint -----------------------------------------------------------------------
@@ -92,6 +94,7 @@ class SqlReader(BuiltinSaver):
             return None
         decoded = self._decode(found)
         decoded.saver_state = found.state  # from now on the run's commits may change it
+        decoded.head = found.head
         found.state.metadata = dict(decoded.metadata)
         return decoded
 

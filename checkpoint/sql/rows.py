@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..errors import DamagedError, UnknownKeyError
 from ..integrity import Integrity
-from ..records import TaskWrites, check_names
+from ..records import TaskWrites
 from ..serde import Blob
 from ..serde.delta import OPENING, SharedBlob, apply_deltas, length_after
 from ..serde.msgpack import packb, unpack_view, unpackb
@@ -134,26 +134,32 @@ class ChannelValue:
         form, payload = self.base
         return form, apply_deltas(payload, [each.delta for each in self.deltas])
 
-    def find_openings(self) -> dict[tuple[int, bytes], tuple[SharedBlob, int]]:
+    def find_openings(self, oldest: int) -> dict[tuple[int, bytes], tuple[SharedBlob, int]]:
         """Return, by owner and digest, the older values to which all deltas since have only added
-        at the end, and how many deltas lead to each."""
+        at the end, and how many deltas lead to each.
+
+        Args:
+            oldest: older owners are not looked for.
+        """
         assert self.blob is not None
         found: dict[tuple[int, bytes], tuple[SharedBlob, int]] = {}
         buffer: bytearray | None = None
         opening = kept = 0  # of the value after a delta: the bytes of its opening, and behind it
+        after: tuple[int, bytes] = SELF, b""
         for number in range(len(self.deltas), 0, -1):
-            delta = self.deltas[number - 1].delta
-            before, after, front, back, _, *edits = unpack_view(delta)
-            if opening and length_after(delta) != opening + kept:
+            base, base_digest, packed = self.deltas[number - 1]
+            delta = unpack_view(packed)
+            if opening:
+                if length_after(delta) != opening + kept:
+                    break
+                if len(delta[1]) == opening:
+                    buffer = SharedBlob.share(self.blob).buffer if buffer is None else buffer
+                    shared = SharedBlob(self.blob[0], delta[1], buffer, OPENING + kept)
+                    found[after] = shared, number
+            opening, _, kept, back, _, *edits = delta
+            if back or edits or not opening or base < oldest:
                 break
-            if opening and len(after) == opening:
-                buffer = SharedBlob.share(self.blob).buffer if buffer is None else buffer
-                base, base_digest, _ = self.deltas[number]
-                shared = SharedBlob(self.blob[0], after, buffer, OPENING + kept)
-                found[base, base_digest] = shared, number
-            if back or edits or not before:
-                break
-            opening, kept = before, front
+            after = base, base_digest
         return found
 
     def read_tail(self, size: int) -> Blob:
@@ -231,12 +237,14 @@ class CheckpointBody(NamedTuple):
 
 @dataclass(slots=True)
 class StoredCheckpoint:
-    """A checkpoint as read, with what its tasks wrote."""
+    """A checkpoint as read, with what its tasks wrote; and the id of its namespace's head, if that
+    was read with it."""
 
     row: CheckpointRow
     body: CheckpointBody
     state: MaterializedState
     tasks: list[TaskWrites]
+    head: str | None = None
 
 
 # -- bytes -----------------------------------------------------------------------------------------
@@ -258,7 +266,6 @@ class ThreadKey:
         self.thread_id: str = thread_id
         self.checkpoint_ns: str = checkpoint_ns
         self.integrity: Integrity = integrity
-        check_names(thread_id, checkpoint_ns)
         self._prefix = packb([thread_id, checkpoint_ns])
 
     def pack(self, kind: str, names: Sequence[Any], content: Any) -> bytes:
@@ -363,11 +370,21 @@ def unpack_body(key: ThreadKey, row: CheckpointRow) -> CheckpointBody:
     Raises:
         DamagedError: it is not what was written.
     """
-    content = _unpack_row(key, row)
+    names = [row.checkpoint_id, row.parent_id, row.link is None]
+    content = key.unpack("checkpoint", names, row.body)
     ts, v, (form, payload), parent_revision, updated, entries, versions, seen, tasks = content
     if updated is True:
         updated = [*versions]
-    values = _unpack_values(entries, row.seq)
+    values: dict[str, ChannelValue | None] = {}
+    for name, entry in entries.items():
+        if entry is None:
+            values[name] = None
+            continue
+        first, second = entry
+        if type(first) is int:
+            values[name] = ChannelValue(None, first or row.seq, second)
+        else:
+            values[name] = ChannelValue((first or FORMAT, second))
     metadata = (form or FORMAT, payload)
     return CheckpointBody(ts, v, metadata, parent_revision, updated, values, versions, seen, tasks)
 
@@ -387,31 +404,6 @@ def find_reach(complete: Tables, own: Tables) -> int:
     values, versions, seen = complete
     entries = len(values) + len(versions) + sum(map(len, seen.values()))
     return min(KEYFRAME, 3 * entries // max(2 * sum(map(len, own)), 1))
-
-
-def unpack_tables(key: ThreadKey, row: CheckpointRow) -> Tables:
-    """Return the part of `unpack_body` that later checkpoints build on."""
-    _, _, _, _, _, entries, versions, seen, _ = _unpack_row(key, row)
-    return _unpack_values(entries, row.seq), versions, seen
-
-
-def _unpack_row(key: ThreadKey, row: CheckpointRow) -> Any:
-    names = [row.checkpoint_id, row.parent_id, row.link is None]
-    return key.unpack("checkpoint", names, row.body)
-
-
-def _unpack_values(entries: Mapping[str, Any], seq: int) -> dict[str, ChannelValue | None]:
-    values: dict[str, ChannelValue | None] = {}
-    for name, entry in entries.items():
-        if entry is None:
-            values[name] = None
-            continue
-        first, second = entry
-        if type(first) is not int:
-            values[name] = ChannelValue((first or FORMAT, second))
-        else:
-            values[name] = ChannelValue(None, first or seq, second)
-    return values
 
 
 def form_in_row(form: str) -> str | None:

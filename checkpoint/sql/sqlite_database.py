@@ -134,7 +134,7 @@ class Database:
             raise ValueError(
                 f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, got {synchronous!r}"
             )
-        self._process = os.getpid()
+        self.process: int = os.getpid()
         # Whether a group is open, in which transactions become savepoints.
         self.grouped: bool = False
         self._closed = False
@@ -206,12 +206,19 @@ class Database:
         self.execute(_LOG).close()
         if synchronous is not None:
             self.execute(_SYNCHRONOUS[synchronous]).close()
-        with self.transaction(write=True):
+        mine = not self.connection.in_transaction
+        try:
+            self.execute(BEGIN_WRITE)
             for part in schema:
                 if isinstance(part, str):
                     self.execute(part)
                 elif not self.execute(_HAS_COLUMN, (part.table, part.name)).fetchall():
                     self.execute(part.statement)
+            self.execute(COMMIT)
+        except BaseException:
+            if mine:
+                self.roll_back()
+            raise
 
     def _watch(self) -> None:
         """Remember the identity of the files, not only their names."""
@@ -269,14 +276,6 @@ class Database:
                 error = next_error
         raise error
 
-    def transaction(self, write: bool) -> Transaction:
-        """Open a transaction: everything inside sees one state of the file, and writes are stored
-        all or none.
-
-        A writer takes the file's write lock at the start, so that it cannot fail to get it later.
-        """
-        return Transaction(self, write)
-
     @contextmanager
     def group(self) -> Iterator[None]:
         """Open a writing transaction in which every other transaction is a savepoint, so that a
@@ -296,20 +295,17 @@ class Database:
         """Return whether SQLite has ended the open transaction by itself."""
         return not self.connection.in_transaction
 
-    def session(self, write: bool) -> Transaction:
-        """Open a transaction, and translate its errors.
-
-        Raises:
-            StorageError: the database refused; nothing was done.
-        """
-        self.check_process()
-        return Session(self, write)
+    def session(
+        self, write: bool, lock: AbstractContextManager[Any] = NO_LOCK
+    ) -> AbstractContextManager[Any]:
+        """Return a transaction that holds a lock."""
+        return Session(self, write, lock)
 
     @property
     def is_inherited(self) -> bool:
         """Whether this is the child of a fork. A lock on the connection may be held by a thread
         that exists only in the parent."""
-        return self._process != os.getpid()
+        return self.process != os.getpid()
 
     def check_process(self) -> None:
         """Refuse to be used in the child of a fork.
@@ -317,7 +313,7 @@ class Database:
         Raises:
             StorageError: this was opened by another process.
         """
-        if self._process != os.getpid():
+        if self.process != os.getpid():
             raise StorageError(
                 "an SQLite connection does not survive a fork: open another in the new process"
             )
@@ -363,75 +359,68 @@ class Database:
             self.connection.close()
 
 
-class Transaction:
-    """What `with` makes a transaction of a database, or a savepoint in a group. A class, as reading
-    a short thread would spend a tenth of its time in generators (benchmark P40)."""
+class Session:
+    """What `with` makes a transaction of a database, or a savepoint in a group: everything inside
+    sees one state of the file, and writes are stored all or none. A writer takes the file's write
+    lock at the start, so that it cannot fail to get it later. A class, as reading a short thread
+    would spend a tenth of its time in generators (benchmark P40).
 
-    __slots__ = ("_commit", "_database", "_mine", "_write")
+    Args:
+        lock: held as long as the transaction is open.
 
-    def __init__(self, database: Database, write: bool) -> None:
-        self._database, self._write = database, write
+    Raises:
+        StorageError: the database refused, or was opened by another process; nothing was done.
+    """
 
-    def __enter__(self) -> Self:
-        database = self._database
-        begin, self._commit, self._mine = SAVEPOINT, RELEASE, True
-        if not database.grouped:
-            begin, self._commit = BEGIN_WRITE if self._write else _BEGIN, COMMIT
-            self._mine = not database.connection.in_transaction or database.settle()
-        try:
-            database.execute(begin)  # inside the try block: Ctrl-C may arrive just after it
-        except BaseException:
-            self._roll_back()
-            raise
-        return self
+    __slots__ = ("_commit", "_database", "_lock", "_mine", "_write")
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._roll_back()
-            return
-        database = self._database
-        try:
-            if self._write and self._commit is COMMIT:
-                database.check_files()
-            database.execute(self._commit)
-        except BaseException:
-            self._roll_back()
-            raise
-
-    def _roll_back(self) -> None:
-        if self._mine:
-            self._database.roll_back()
-
-
-class Session(Transaction):
-    """A transaction under a lock, whose errors are translated."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(
-        self, database: Database, write: bool, lock: AbstractContextManager[Any] = NO_LOCK
-    ) -> None:
+    def __init__(self, database: Database, write: bool, lock: AbstractContextManager[Any]) -> None:
         self._database, self._write, self._lock = database, write, lock
 
     def __enter__(self) -> Self:
+        database = self._database
+        if database.process != os.getpid():  # before the lock: see `Database.is_inherited`
+            database.check_process()
         self._lock.__enter__()
+        begin, self._commit, self._mine = SAVEPOINT, RELEASE, True
+        if not database.grouped:
+            begin, self._commit = BEGIN_WRITE if self._write else _BEGIN, COMMIT
         try:
-            return super().__enter__()
+            if not database.grouped:
+                self._mine = not database.connection.in_transaction or database.settle()
+            database.execute(begin)  # inside the try block: Ctrl-C may arrive just after it
         except BaseException as error:
-            self._lock.__exit__(None, None, None)
-            if isinstance(error, self._database.error):
-                raise self._database.refusal(error) from error
+            self._leave(error)
             raise
+        return self
 
-    def __exit__(self, kind: type[BaseException] | None, *raised: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
+    ) -> None:
+        if error is None:
+            database = self._database
+            try:
+                if self._write and self._commit is COMMIT:
+                    database.check_files()
+                database.execute(self._commit)
+            except BaseException as refused:
+                self._leave(refused)
+                raise
+            self._lock.__exit__(None, None, None)
+        else:
+            self._leave(error)
+
+    def _leave(self, error: BaseException) -> None:
+        """Undo what was done, and raise the error to show for one of the driver's."""
         try:
-            super().__exit__(kind, *raised)
-        except self._database.error as error:
-            raise self._database.refusal(error) from error
+            if self._mine:
+                self._database.roll_back()
+        except self._database.error as refused:
+            error = refused
         finally:
             self._lock.__exit__(None, None, None)
-        if kind is not None and issubclass(kind, self._database.error):
-            raise self._database.refusal(raised[0]) from raised[0]
+        if isinstance(error, self._database.error):
+            raise self._database.refusal(error) from error
 
 
 def read_only_uri(name: str) -> str:

@@ -46,7 +46,7 @@ def connection():
 def test_an_interrupt_as_a_transaction_begins_leaves_none_open(connection):
     database = Database(connection, ())
     connection.armed = True
-    with pytest.raises(KeyboardInterrupt), database.transaction(write=True):
+    with pytest.raises(KeyboardInterrupt), database.session(write=True):
         pass
     assert not connection.in_transaction
 
@@ -66,7 +66,7 @@ def test_a_transaction_of_another_owner_is_not_touched(connection):
     database = Database(connection, ("CREATE TABLE t (x)",))
     connection.execute("BEGIN")
     connection.execute("INSERT INTO t VALUES (1)")
-    with pytest.raises(sqlite3.OperationalError, match="within a transaction"), database.transaction(write=True):
+    with pytest.raises(StorageError, match="within a transaction"), database.session(write=True):
         pass
     assert connection.in_transaction
     connection.execute("ROLLBACK")
