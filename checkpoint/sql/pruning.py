@@ -11,7 +11,7 @@ from ..labels import labels_of
 from ..records import SLOT
 from ..retention import RetentionLimits, add_continued, add_origins, find_origins, nearest_kept
 from ..serde import Blob
-from .queries import NEWEST, Row, SqlSession, fill_tails, read_chain
+from .queries import NEWEST, Row, SqlSession, TailReader, read_chain
 from .read_rows import materialize, read_writes
 from .rows import (
     CheckpointBody,
@@ -294,8 +294,8 @@ def record_beside(
 ) -> None:
     """Record beside a checkpoint the writes of its tasks that the next row holds."""
     batches = [data for _, data in session.rows("writes", namespace_id, [checkpoint_id])]
-    fill_tails(session, key, namespace_id, [after])
-    tasks = read_writes(key, checkpoint_id, batches, after)
+    tails = TailReader(session, key, namespace_id, after)
+    tasks = read_writes(key, checkpoint_id, batches, after, tails.read)
     session.run("drop_writes", namespace_id, [checkpoint_id])
     for position in range(max(len(batches), 1)):  # as many rows as before, since they are counted
         data = pack_writes(key, checkpoint_id, position, tasks if position == 0 else ())

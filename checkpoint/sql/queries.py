@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ..errors import DamagedError
 from ..integrity import Integrity
 from ..records import RunnableConfig, coordinates
+from ..serde import Blob
 from .read_rows import RecentValues, ValueReader, materialize, read_writes
 from .rows import (
     ChannelValue,
@@ -18,7 +19,6 @@ from .rows import (
     StoredCheckpoint,
     ThreadKey,
     ValueRow,
-    tails_of,
     unpack_body,
 )
 
@@ -225,35 +225,6 @@ def fill_values(
         reader.fill(name, value)
 
 
-def fill_tails(
-    session: SqlSession,
-    key: ThreadKey,
-    namespace_id: int,
-    bodies: Iterable[CheckpointBody],
-    known: Mapping[tuple[int, str], ValueRow] = NO_VALUES,
-) -> None:
-    """Read the values that contain a part of what the parents' tasks wrote, or only their last
-    delta, if that has it.
-
-    Args:
-        known: value rows that have been read, by owner and channel.
-    """
-    unread: list[tuple[str, ChannelValue]] = []
-    for body in bodies:
-        for name, size in tails_of(body):
-            value = body.values.get(name)
-            if value is None or value.owner is None or value.base or value.blob:
-                continue
-            row = known.get((value.owner, name))
-            rows = [row] if row else session.rows("one_value", namespace_id, value.owner, name)
-            tail = ValueReader(key, rows).read_tail(name, value, size)
-            if tail is None:
-                unread.append((name, value))
-            else:
-                body.values[name] = ChannelValue(tail)
-    fill_values(session, key, namespace_id, unread)
-
-
 def add_tasks(
     session: SqlSession,
     wanted: Sequence[StoredCheckpoint],
@@ -266,20 +237,17 @@ def add_tasks(
     Args:
         written: the rows recorded beside each checkpoint, by checkpoint id.
         following: later checkpoints, including the next one after each.
-        known: value rows that have been read; see `fill_tails`.
+        known: value rows that have been read; see `TailReader`.
 
     Raises:
         DamagedError: a record is missing, or is not what was written.
     """
-    # At most one row holds the writes of each: a fork's row holds none.
-    came_of = {row.parent_id: body for row, body in following if body.parent_writes}
+    came_of: dict[str | None, CheckpointBody] = {}
     owed: dict[str | None, int] = {}
     for row, body in following:
         owed[row.parent_id] = max(owed.get(row.parent_id, 0), body.parent_revision or 0)
-    ids = {each.row.checkpoint_id for each in wanted}
-    first = wanted[0].state
-    after = [body for id, body in came_of.items() if id in ids]
-    fill_tails(session, first.key, first.namespace_id, after, known)
+        if body.parent_writes:  # at most one row holds the writes of each: a fork's row holds none
+            came_of[row.parent_id] = body
     for each in wanted:
         checkpoint_id, key = each.row.checkpoint_id, each.state.key
         batches = written.get(checkpoint_id, ())
@@ -288,8 +256,56 @@ def add_tasks(
             raise key.damage_error(
                 f"a write recorded after checkpoint {checkpoint_id!r} is missing"
             )
-        each.tasks = read_writes(key, checkpoint_id, batches, came_of.get(checkpoint_id))
+        after = came_of.get(checkpoint_id)
+        tails = TailReader(session, key, each.row.namespace_id, after, known)
+        each.tasks = read_writes(key, checkpoint_id, batches, after, tails.read)
         each.state.revision = len(batches)
+
+
+class TailReader:
+    """Reads the last bytes of the values that a checkpoint wrote, which what the tasks of its
+    parent wrote ends with.
+
+    Args:
+        known: value rows that have been read, by owner and channel.
+    """
+
+    __slots__ = ("_body", "_key", "_known", "_namespace_id", "_session")
+
+    def __init__(
+        self,
+        session: SqlSession,
+        key: ThreadKey,
+        namespace_id: int,
+        body: CheckpointBody | None,
+        known: Mapping[tuple[int, str], ValueRow] = NO_VALUES,
+    ) -> None:
+        self._session, self._key, self._namespace_id = session, key, namespace_id
+        self._body, self._known = body, known
+
+    def read(self, name: str, size: int) -> Blob:
+        """Return the format and the last bytes of a channel's value.
+
+        Raises:
+            DamagedError: the value is shorter than this, or is not what was written.
+        """
+        value = None if self._body is None else self._body.values.get(name)
+        if value is not None and value.owner is not None and not (value.base or value.blob):
+            # Mostly the delta in the value's own row has these bytes.
+            row = self._known.get((value.owner, name))
+            place = self._namespace_id, value.owner, name
+            rows = [row] if row is not None else self._session.rows("one_value", *place)
+            tail = ValueReader(self._key, rows).read_tail(name, value, size)
+            if tail is not None:
+                return tail
+            fill_values(self._session, self._key, self._namespace_id, [(name, value)])
+        try:
+            found = None if value is None else value.read_tail(size)
+        except ValueError:
+            found = None
+        if found is None or not 0 < size == len(found[1]):
+            raise self._key.damage_error(f"what was written to {name!r} is missing")
+        return found
 
 
 def read_next(

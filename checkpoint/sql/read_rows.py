@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from ..records import TaskWrites
@@ -19,7 +19,6 @@ from .rows import (
     ThreadKey,
     ValueDelta,
     ValueRow,
-    restore_tails,
     unpack_body,
     unpack_tasks,
 )
@@ -124,7 +123,7 @@ class ValueReader:
         except ValueError as error:
             raise self._key.damage_error(f"the value of {name!r}: {error}") from error
 
-    def read_tail(self, name: str, value: ChannelValue, size: str) -> Blob | None:
+    def read_tail(self, name: str, value: ChannelValue, size: int) -> Blob | None:
         """Return the last bytes of a value, if the delta in its own row ends with so many.
 
         Raises:
@@ -132,10 +131,10 @@ class ValueReader:
         """
         assert value.owner is not None
         form, content = self._unpack(name, value.owner, value.digest)
-        if isinstance(content, ValueDelta) and size.isdecimal():
+        if isinstance(content, ValueDelta):
             _, _, _, back, middle, *_ = unpack_view(content.delta)
-            if not back and len(middle) >= int(size):
-                return form, bytes(middle)
+            if not back and len(middle) >= size:
+                return form, bytes(middle[-size:])
         return None
 
     def _unpack(self, channel: str, owner: int, digest: bytes) -> tuple[str, ValueDelta | bytes]:
@@ -222,22 +221,27 @@ def _held_bytes(value: ChannelValue) -> int:
 
 
 def read_writes(
-    key: ThreadKey, checkpoint_id: str, rows: Iterable[bytes], after: CheckpointBody | None
+    key: ThreadKey,
+    checkpoint_id: str,
+    rows: Iterable[bytes],
+    after: CheckpointBody | None = None,
+    read_tail: Callable[[str, int], Blob] | None = None,
 ) -> list[TaskWrites]:
     """Return what tasks wrote beside a checkpoint, in the order recorded.
 
     Args:
         rows: the rows recorded beside it.
-        after: the body of the checkpoint that resulted from it, if any, with the values of
-            `tails_of` read.
+        after: the body of the checkpoint that resulted from it, if any.
+        read_tail: reads the tails of its values, see `unpack_tasks`.
 
     Raises:
         DamagedError: a row is not what was written, or one is missing before another.
     """
-    batches = list(read_batches(key, checkpoint_id, rows))
+    batches = list(read_batches(key, checkpoint_id, rows)) if rows else []
     if after is not None and after.parent_writes:
         # In chronological order: of two writes to one place, the first counts.
-        batches.insert(after.parent_revision or 0, restore_tails(key, after))
+        inline = unpack_tasks(after.parent_writes, read_tail)
+        batches.insert(after.parent_revision or 0, inline)
     return [task for batch in batches for task in batch]
 
 

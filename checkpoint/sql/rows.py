@@ -12,7 +12,7 @@ checkpoint that resulted from it, otherwise in a row beside their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,13 +27,12 @@ from ..serde.serializer import FORMAT
 KEYFRAME = 32
 """How many rows must be read at most for the tables of a checkpoint."""
 
-TAIL = "tail:"
-"""The prefix of the form of a write whose last bytes equal those of its channel's value; the number
-of these bytes follows. Only the bytes before them are stored."""
-
 PackedBlob = tuple[str | int | None, bytes]
-"""A blob as it is stored in a row. No format means the most common one; a number means a tail of
-this length."""
+"""A blob as it is stored in a row. No format means the most common one. A number means that so many
+last bytes of a write equal those of its channel's value: only the bytes before them are stored."""
+
+_OLD_TAIL = "tail:"
+"""What pruning in version 0.2.0 has put before such a number."""
 
 PackedTask = tuple[str | bytes, str, Sequence[tuple[str, PackedBlob]], Sequence[float]]
 """What a task wrote, as it is stored in a row."""
@@ -163,10 +162,11 @@ class ChannelValue:
         return found
 
     def read_tail(self, size: int) -> Blob:
-        """Return at least the last bytes of the value, if it has so many; see `read`."""
-        if isinstance(self.base, SharedBlob) and 0 < size <= self.base.end - OPENING:
+        """Return the format and the last bytes of the value, or all it has; see `read`."""
+        if isinstance(self.base, SharedBlob) and size <= self.base.end - OPENING:
             return self.base.form, bytes(self.base.buffer[self.base.end - size : self.base.end])
-        return self.read()
+        form, payload = self.read()
+        return form, bytes(payload[-size:])
 
 
 @dataclass(slots=True)
@@ -221,7 +221,7 @@ class CheckpointBody(NamedTuple):
         parent_revision: how many records were beside the parent when this was made, so that a
             missing one is noticed; None without a parent.
         parent_writes: what the parent's tasks wrote, unless it is recorded beside the parent;
-            without the bytes that values of this checkpoint end with, see `TAIL`.
+            without the bytes that values of this checkpoint end with, see `PackedBlob`.
     """
 
     ts: float | str
@@ -411,43 +411,6 @@ def form_in_row(form: str) -> str | None:
     return None if form == FORMAT else form
 
 
-def tails_of(body: CheckpointBody) -> list[tuple[str, str]]:
-    """Return the channels whose values must be read to restore what was written to them, and how
-    many of the last bytes of each."""
-    found = []
-    for _, _, writes, _ in body.parent_writes:
-        for name, (stored, _) in writes:
-            if stored is not None and (form := _unpack_form(stored)).startswith(TAIL):
-                found.append((name, form[len(TAIL) :]))
-    return found
-
-
-def restore_tails(key: ThreadKey, body: CheckpointBody) -> Sequence[TaskWrites]:
-    """Return what the parent's tasks wrote, after the values of `tails_of` have been read.
-
-    Raises:
-        DamagedError: a value is shorter than what was written to it.
-    """
-    tasks = unpack_tasks(body.parent_writes)
-    for task in tasks:
-        task.writes[:] = [(name, _restore(key, body, name, blob)) for name, blob in task.writes]
-    return tasks
-
-
-def _restore(key: ThreadKey, body: CheckpointBody, name: str, blob: Blob) -> Blob:
-    form, opening = blob
-    if not form.startswith(TAIL):
-        return blob
-    value, size = body.values.get(name), form[len(TAIL) :]
-    try:
-        known = None if value is None else value.read_tail(int(size))
-    except ValueError:
-        known = None
-    if known is None or not size.isdecimal() or not 0 < int(size) <= len(known[1]):
-        raise key.damage_error(f"what was written to {name!r} is missing")
-    return known[0], opening + known[1][-int(size) :]
-
-
 def pack_writes(
     key: ThreadKey, checkpoint_id: str, position: int, tasks: Iterable[TaskWrites]
 ) -> bytes:
@@ -455,26 +418,26 @@ def pack_writes(
     return key.pack("writes", [checkpoint_id, position], [tuple(task) for task in tasks])
 
 
-def unpack_tasks(content: Iterable[Any]) -> Sequence[TaskWrites]:
-    """Convert unpacked content to what tasks wrote."""
-    return [
-        TaskWrites(
-            _unpack_id(task_id),
-            task_path,
-            [
-                (name, (FORMAT if form is None else _unpack_form(form), payload))
-                for name, (form, payload) in writes
-            ],
-            spans,
-        )
-        for task_id, task_path, writes, spans in content
-    ]
+def unpack_tasks(
+    content: Iterable[PackedTask], read_tail: Callable[[str, int], Blob] | None = None
+) -> Sequence[TaskWrites]:
+    """Convert unpacked content to what tasks wrote.
 
-
-def _unpack_form(form: str | int | None) -> str:
-    if type(form) is int:
-        return f"{TAIL}{form}"
-    return str(form or FORMAT)
+    Args:
+        read_tail: returns the format and the last bytes of a channel's value.
+    """
+    tasks: list[TaskWrites] = []
+    for task_id, task_path, packed, spans in content:
+        writes: list[tuple[str, Blob]] = []
+        for name, (form, payload) in packed:
+            if isinstance(form, str) and form.startswith(_OLD_TAIL):
+                form = int(form[len(_OLD_TAIL) :])
+            if isinstance(form, int) and read_tail is not None:
+                form, tail = read_tail(name, form)
+                payload += tail
+            writes.append((name, (str(form or FORMAT), payload)))
+        tasks.append(TaskWrites(_unpack_id(task_id), task_path, writes, spans))
+    return tasks
 
 
 def pack_id(text: str) -> str | bytes:

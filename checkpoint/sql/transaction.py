@@ -106,7 +106,7 @@ def transact_in(
         raise CheckpointConflictError(*where, head, namespace.head_id)
     if namespace.revision != revision:  # something was recorded that the run does not know
         rows = [data for _, data in session.rows("writes", namespace.id, [id])]
-        for known in read_writes(key, id, rows, None):
+        for known in read_writes(key, id, rows):
             if known.task_id == record_id:
                 # If the caller itself made the record and the answer was lost, nothing else has
                 # changed. If another run made it, the caller does not know what else that run has
