@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from .errors import CheckpointConflictError, DamagedError, StorageError, UnserializableError
+from .errors import CheckpointConflictError, StorageError, UnserializableError
 from .integrity import Integrity
 from .opening import Opening
 from .overrides import stores_at_once
@@ -44,7 +44,7 @@ from .sql.postgres_session import (
     decode_names,
 )
 from .sql.postgres_tables import MIGRATIONS
-from .sql.queries import LookUp, SqlSession, find_namespace, read_checkpoint
+from .sql.queries import LookUp, SqlSession, find_namespace
 from .sql.rows import (
     CheckpointRow,
     MaterializedState,
@@ -157,7 +157,6 @@ class PostgresSaver(SqlSaver):
 
     @contextmanager
     def _statements(self) -> Iterator[PostgresSession]:
-        """A session in which each statement is a transaction of its own."""
         if self._transacts:
             self._refuse_inside()
         with self._server.statements(decode_names) as wire:
@@ -177,21 +176,7 @@ class PostgresSaver(SqlSaver):
     def _find(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> StoredCheckpoint | None:
-        """Mostly one round trip, two where values are long. If somebody prunes between the two, all
-        is read once more, as of one moment."""
-        try:
-            return self._again(partial(self._find_at_once, thread_id, checkpoint_ns, checkpoint_id))
-        except DamagedError:
-            return super()._find(thread_id, checkpoint_ns, checkpoint_id)
-
-    def _find_at_once(
-        self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
-    ) -> StoredCheckpoint | None:
-        with self._statements() as session:
-            found = self._look_up(session, thread_id, checkpoint_ns, checkpoint_id)
-            if found is None:
-                return None
-            return read_checkpoint(session, found, checkpoint_id, self._integrity)
+        return self._again(partial(super()._find, thread_id, checkpoint_ns, checkpoint_id))
 
     def _look_up(
         self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None

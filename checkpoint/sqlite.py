@@ -252,7 +252,10 @@ class SqliteSaver(SqlSaver):
             chain.sort(key=lambda row: row.seq, reverse=True)
         return NamespaceRow(*rows[0][:7]), chain, None if rows[0][7] else []
 
-    def _session(self, *, write: bool) -> _SqliteSession:
+    def _statements(self) -> _SqliteSession:
+        return self._session(write=None)
+
+    def _session(self, *, write: bool | None) -> _SqliteSession:
         if self._transacts:
             self._refuse_inside()
         return _SqliteSession(self._database, write, self._lock)

@@ -197,11 +197,11 @@ class StoredThreads(Generic[ValuesT]):
         """
         typed = check_version(version)
         saver, where = self._thread(config)
-        known, older = Origins(), cast(Any, before)
+        known, older, graph = Origins(), cast(Any, before), self.nested(ns_of(where))
         for found in saver.list(where, filter=filter, before=older, limit=limit):
             if UNDER_WAY in found.metadata:
                 found = run_steps(complete(saver, found, known, WAITS))
-            yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
+            yield graph._snapshot(found, typed, live=False)
 
     @overload
     def aget_state_history(
@@ -240,11 +240,11 @@ class StoredThreads(Generic[ValuesT]):
         saver, where = self._thread(config)
         slices = time_slices()
         slice_end = slices.end()
-        known, older = Origins(), cast(Any, before)
+        known, older, graph = Origins(), cast(Any, before), self.nested(ns_of(where))
         async for found in saver.alist(where, filter=filter, before=older, limit=limit):
             if UNDER_WAY in found.metadata:
                 found = await arun_steps(complete(saver, found, known, AWAITS))
-            yield self.nested(ns_of(where))._snapshot(found, typed, live=False)
+            yield graph._snapshot(found, typed, live=False)
             if monotonic() > slice_end:
                 slice_end = await slices.give_way()
 

@@ -25,6 +25,9 @@ MOST_VALUES = 16
 MOST_ROWS = 256
 """The most rows of a page."""
 
+Fits = Callable[[CheckpointBody], bool]
+"""Returns whether a checkpoint is wanted."""
+
 
 @dataclass(slots=True)
 class Page:
@@ -62,7 +65,7 @@ def read_page(
     listed: Listed,
     edge: int,
     size: int,
-    fits: Callable[[CheckpointBody], bool],
+    fits: Fits | None,
     most: int = MOST_VALUES,
     recent: RecentValues | None = None,
 ) -> Page:
@@ -87,31 +90,20 @@ def read_page(
     last = edge
     for row in map(CheckpointRow._make, found):
         last = row.seq
-        if not _is_listed(row, listed):
-            continue
+        if row.namespace_id not in listed.namespaces:
+            if listed.everything:
+                continue
+            key = listed[next(iter(listed.namespaces))]
+            raise key.damage_error("the index leads to rows of another thread")
         body = unpack_body(listed[row.namespace_id], row)
         rows.append((row, body))
-        if fits(body):
+        if fits is None or fits(body):
             wanted.add(row.seq)
             if len(wanted) == most:
                 break
     # Fewer than requested, and the page was not cut short by `most`.
     is_last = len(found) < size and (not found or last == found[-1][1])
     return Page(rows, _read_wanted(session, listed, rows, wanted, recent), last, is_last)
-
-
-def _is_listed(row: CheckpointRow, listed: Listed) -> bool:
-    """Return whether the namespace of a row is listed.
-
-    Raises:
-        DamagedError: the index has led to a row of another thread.
-    """
-    if row.namespace_id in listed.namespaces:
-        return True
-    if listed.everything:
-        return False
-    key = listed[next(iter(listed.namespaces))]
-    raise key.damage_error("the index leads to rows of another thread")
 
 
 def _read_wanted(
@@ -128,7 +120,7 @@ def _read_wanted(
     for row, body in reversed(rows):
         if row.seq in wanted:
             read[row.seq] = StoredCheckpoint(row, body, states.state_of(row.seq), [])
-    for id in dict.fromkeys(each.row.namespace_id for each in read.values()):
+    for id in {each.row.namespace_id: None for each in read.values()}:
         own = [each for each in reversed(rows) if each[0].namespace_id == id]
         chosen = [read[row.seq] for row, _ in own if row.seq in read]
         _fill(session, listed.namespaces[id], own, chosen, recent)

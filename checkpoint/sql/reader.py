@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import Any
 
 from ...channels.base import MISSING
 from ..builtin import BuiltinSaver
-from ..errors import StorageError
+from ..errors import DamagedError, StorageError
 from ..integrity import Integrity
 from ..labels import label_choices, names_thread
 from ..records import (
@@ -28,7 +28,7 @@ from ..retention import Retention
 from ..serde import Serializer
 from .label_index import add_missing_labels, find_labelled
 from .listing import ListingCheck
-from .pages import MOST_ROWS, MOST_VALUES, Listed, Page, read_page
+from .pages import MOST_ROWS, MOST_VALUES, Fits, Listed, Page, read_page
 from .queries import (
     NEWEST,
     LookUp,
@@ -74,6 +74,10 @@ class SqlReader(BuiltinSaver):
         """Open a transaction that sees one state of the database; writes are stored all or none."""
         raise NotImplementedError
 
+    def _statements(self) -> AbstractContextManager[SqlSession]:
+        """Return a session in which each statement is a transaction of its own."""
+        raise NotImplementedError
+
     def _key(self, thread_id: str, checkpoint_ns: str) -> ThreadKey:
         check_names(thread_id, checkpoint_ns)
         return ThreadKey(thread_id, checkpoint_ns, self._integrity)
@@ -101,15 +105,28 @@ class SqlReader(BuiltinSaver):
     def _find(
         self, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> StoredCheckpoint | None:
-        """Return a checkpoint of a thread, the head by default."""
+        """Return a checkpoint of a thread, the head by default: mostly by one statement, two where
+        values are long. If somebody prunes between them, all is read once more, as of one moment.
+        """
+        where = thread_id, checkpoint_ns, checkpoint_id
+        try:
+            with self._statements() as session:
+                return self._find_in(session, *where)
+        except DamagedError:
+            pass
         with self._session(write=False) as session:
-            found = self._look_up(session, thread_id, checkpoint_ns, checkpoint_id)
-            if found is None:
-                return None
-            namespace, chain, _ = found
-            if not chain:  # check that it is not merely missing from the index
-                return find_checkpoint(session, namespace, checkpoint_id, self._integrity)
-            return read_checkpoint(session, found, checkpoint_id, self._integrity, self._recent)
+            return self._find_in(session, *where)
+
+    def _find_in(
+        self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
+    ) -> StoredCheckpoint | None:
+        found = self._look_up(session, thread_id, checkpoint_ns, checkpoint_id)
+        if found is None:
+            return None
+        namespace, chain, _ = found
+        if not chain:  # check that it is not merely missing from the index
+            return find_checkpoint(session, namespace, checkpoint_id, self._integrity)
+        return read_checkpoint(session, found, checkpoint_id, self._integrity, self._recent)
 
     def _look_up(
         self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
@@ -232,10 +249,11 @@ class SqlReader(BuiltinSaver):
                 add_missing_labels(self._session, self._integrity, self._loads_for_labels)
         return choices
 
-    def _fits(self, wanted: Mapping[str, Any] | None) -> Callable[[CheckpointBody], bool]:
-        """Return a function that checks whether a checkpoint has the wanted metadata."""
+    def _fits(self, wanted: Mapping[str, Any] | None) -> Fits | None:
+        """Return a function that checks whether a checkpoint has the wanted metadata; None if all
+        fit."""
         if not wanted:
-            return lambda body: True
+            return None
         loads, items = self.serde.loads, wanted.items()
 
         def fits(body: CheckpointBody) -> bool:
@@ -309,7 +327,7 @@ class SqlReader(BuiltinSaver):
         self,
         listed: Listed,
         edge: int,
-        fits: Callable[[CheckpointBody], bool],
+        fits: Fits | None,
         limit: int | None,
     ) -> Iterator[StoredCheckpoint]:
         """Yield the checkpoints that fit, at most `limit`. The list is checked for completeness
@@ -348,14 +366,16 @@ class SqlReader(BuiltinSaver):
         namespaces: Mapping[int, NamespaceRow],
         edge: int,
         checkpoint_id: str,
-        fits: Callable[[CheckpointBody], bool],
+        fits: Fits | None,
     ) -> Iterator[StoredCheckpoint]:
         """Yield the checkpoints with one id, newest first: each namespace may have one."""
         found: list[StoredCheckpoint] = []
         with self._session(write=False) as session:
             for namespace in namespaces.values():
                 each = find_checkpoint(session, namespace, checkpoint_id, self._integrity)
-                if each is not None and each.row.seq < edge and fits(each.body):
+                if each is None or each.row.seq >= edge:
+                    continue
+                if fits is None or fits(each.body):
                     found.append(each)
         yield from sorted(found, key=lambda each: each.row.seq, reverse=True)
 
@@ -364,7 +384,7 @@ class SqlReader(BuiltinSaver):
         listed: Listed,
         edge: int,
         size: int,
-        fits: Callable[[CheckpointBody], bool],
+        fits: Fits | None,
         most: int,
     ) -> Page:
         """Return the next checkpoints of some namespaces that are older than a sequence."""

@@ -366,6 +366,7 @@ class Session:
     would spend a tenth of its time in generators (benchmark P40).
 
     Args:
+        write: whether it writes; None for no transaction, as each statement is one.
         lock: held as long as the transaction is open.
 
     Raises:
@@ -374,7 +375,9 @@ class Session:
 
     __slots__ = ("_commit", "_database", "_lock", "_mine", "_write")
 
-    def __init__(self, database: Database, write: bool, lock: AbstractContextManager[Any]) -> None:
+    def __init__(
+        self, database: Database, write: bool | None, lock: AbstractContextManager[Any]
+    ) -> None:
         self._database, self._write, self._lock = database, write, lock
 
     def __enter__(self) -> Self:
@@ -383,12 +386,14 @@ class Session:
             database.check_process()
         self._lock.__enter__()
         begin, self._commit, self._mine = SAVEPOINT, RELEASE, True
-        if not database.grouped:
-            begin, self._commit = BEGIN_WRITE if self._write else _BEGIN, COMMIT
         try:
             if not database.grouped:
+                begin, self._commit = BEGIN_WRITE if self._write else _BEGIN, COMMIT
                 self._mine = not database.connection.in_transaction or database.settle()
-            database.execute(begin)  # inside the try block: Ctrl-C may arrive just after it
+            if self._write is None:
+                self._commit, self._mine = "", False
+            else:
+                database.execute(begin)  # inside the try block: Ctrl-C may arrive just after it
         except BaseException as error:
             self._leave(error)
             raise
@@ -402,7 +407,8 @@ class Session:
             try:
                 if self._write and self._commit is COMMIT:
                     database.check_files()
-                database.execute(self._commit)
+                if self._commit:
+                    database.execute(self._commit)
             except BaseException as refused:
                 self._leave(refused)
                 raise

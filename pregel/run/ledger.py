@@ -593,9 +593,10 @@ class Ledger(dict[str, TaskRecord]):
 def revive(program: Program, found: CheckpointTuple) -> tuple[Machine, Ledger]:
     """Bring a stored checkpoint to life, with what is recorded beside it."""
     ledger = Ledger(found.pending_writes or ())
-    step = found.metadata.get("step", -1) + 1
-    machine = Machine(program, found.checkpoint, step, ledger.find_carried())
-    ledger.bring_back(machine)
+    carried = ledger.find_carried() if ledger else {}
+    machine = Machine(program, found.checkpoint, found.metadata.get("step", -1) + 1, carried)
+    if NULL_TASK_ID in ledger:
+        ledger.bring_back(machine)
     return machine, ledger
 
 

@@ -7,6 +7,7 @@ Nothing here writes, waits or runs a node; the sync and async faces share every 
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import (
@@ -21,9 +22,8 @@ from ..names import PUSH, child_ns, numbered_ns, path_text, split_call, split_nu
 from ..program.program import Program
 from ..schedule.machine import Machine
 from ..schedule.slots import find_origin, find_under_way
-from ..task.attempt_state import earliest
 from ..task.task import Task
-from ..types import PregelTask, RunnableConfig, StateSnapshot
+from ..types import Interrupt, PregelTask, RunnableConfig, StateSnapshot
 from .ledger import Ledger, TaskRecord, known_only, revive
 from .run import Run
 from .stream import result_of
@@ -164,7 +164,9 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
     planned = sorted([*seen.tasks, *seen.lost], key=_plan_order) if seen.lost else seen.tasks
     handled = {t.cause for t in seen.tasks if t.cause is not None}
     tasks: list[PregelTask] = []
-    open_tasks: list[PregelTask] = []
+    following: list[str] = []
+    questions: list[Interrupt] = []
+    times: list[datetime] = []
     for task in planned:
         known = seen.ledger.of(task.id)
         described = describe(task, known, where, shown, lost=task in seen.lost)
@@ -176,20 +178,22 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
         else:
             is_open = task.cause is None
         if is_open:
-            open_tasks.append(described)
-    following: Sequence[Task | PregelTask] = open_tasks
-    if live and not open_tasks:
-        following = _find_following(seen, where[2])
+            following.append(described.name)
+            questions += described.interrupts
+            if described.wake_at is not None:
+                times.append(described.wake_at)
+    if live and not following:
+        following = [task.name for task in _find_following(seen, where[2])]
     return StateSnapshot(
         _values(program, seen),
-        tuple([t.name for t in following]),
+        tuple(following),
         found.config,
         found.metadata,
         found.checkpoint["ts"],
         found.parent_config,
         tuple(tasks),
-        tuple([q for t in open_tasks for q in t.interrupts]),
-        wake_at=earliest([t.wake_at for t in open_tasks]),
+        tuple(questions),
+        wake_at=min(times, default=None),
     )
 
 

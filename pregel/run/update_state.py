@@ -317,15 +317,14 @@ def _find_kept(
     edges and routers of its node do not lead, with the update or without it. It has come by a goto,
     or from another node."""
     dropped = [task for task in outcome.left if task not in outcome.again]
+    if dropped:
+        led = _led_to(run, machine, mine, outcome.staying, outcome.left)
+        dropped = [task for task in dropped if task not in led]
     if not dropped:
         return []
     usual = make_tasks(run, machine, [StateUpdate(None)], open_.standing, open_.finished)
     yield from _run_writers(usual)
-    led = [
-        task
-        for each in (mine, usual)
-        for task in _led_to(run, machine, each, outcome.staying, outcome.left)
-    ]
+    led = _led_to(run, machine, usual, outcome.staying, outcome.left)
     # A `Send` of the router may hold another value each time (`RemainingSteps`, a time). It counts
     # by its node: kept beside what the router sends now, the work would be done twice.
     sent = {
