@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from ..pregel.errors import ShippingError
 from ..pregel.run.stream import LIVE
 from ..pregel.task.interrupts import export_answers
-from ..pregel.task.spans import TravellingSpan
 from ..pregel.types import RunnableConfig
 from .base import Executor, RemoteCall
 from .pickling import PROTOCOL, dumps, find_culprit
@@ -220,7 +219,7 @@ def _without_handlers(config: RunnableConfig) -> RunnableConfig:
 def _dump_span(task: DriverTask) -> bytes | None:
     """What surrounds the attempt in the worker, pickled."""
     span = task.current.span
-    remote = span.remote() if isinstance(span, TravellingSpan) else None
+    remote = None if span is None else span.remote()
     return None if remote is None else dumps(remote)
 
 

@@ -25,7 +25,6 @@ from ..pregel.program.callables import GETTERS
 from ..pregel.program.program import CompiledNode
 from ..pregel.task.deadline import Deadline
 from ..pregel.task.interrupts import AnswerRejected, asking, import_answers
-from ..pregel.task.spans import TravellingSpan
 from .base import Executor, Handle, Lost, OnEvent, RemoteCall
 from .payload import Function, PayloadBuilder
 from .pickling import dump_function, has_cloudpickle, loads, unpack_error
@@ -224,7 +223,7 @@ def event_handler(task: DriverTask, is_over: Callable[[], bool]) -> OnEvent:
         elif is_over():
             return None  # events of an attempt that failed or was abandoned are dropped
         elif kind == "span":
-            if isinstance(span, TravellingSpan):
+            if span is not None:
                 span.receive(data)
         elif kind == "alive":
             task.heartbeat()

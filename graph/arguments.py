@@ -7,12 +7,14 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from ..pregel.errors import InvalidGraphError, nearest
 from ..pregel.names import END, NS_END, NS_SEP, START, is_handler, is_reserved
+from ..pregel.policies import NodePolicies
 from ..pregel.program.callables import NodeBody, infer_name, read_callable
-from ..pregel.types import All, Command, RetryPolicy, Validated
+from ..pregel.types import All, CachePolicy, Command, RetryPolicy, TimeoutPolicy, Validated
 from .branch import literals
 
 if TYPE_CHECKING:
@@ -169,43 +171,38 @@ def name_action(item: Any) -> tuple[Any, Any]:
 
 
 def read_policies(
-    where: str, given: RetryPolicy | Sequence[RetryPolicy] | None
-) -> tuple[RetryPolicy, ...]:
-    """The retry policies of a node, as a tuple. `where` names the node in errors.
+    where: str,
+    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
+    cache_policy: CachePolicy | None = None,
+    timeout: float | timedelta | TimeoutPolicy | None = None,
+    limit: Limit | Sequence[Limit] | None = None,
+) -> NodePolicies:
+    """The policies of a node as one record. `where` names the node in errors.
 
     Raises:
-        TypeError: one is not a RetryPolicy.
-        InvalidGraphError: one has a number that makes no sense.
+        TypeError: one of them is of no kind that a policy may have.
+        InvalidGraphError: a RetryPolicy has a number that makes no sense.
     """
-    if given is None:
-        return ()
+    retry: Any = () if retry_policy is None else retry_policy
     # A RetryPolicy is a tuple itself.
-    if isinstance(given, (list, tuple)) and not isinstance(given, RetryPolicy):
-        policies: tuple[Any, ...] = tuple(given)
-    else:
-        policies = (given,)
-    for policy in policies:
+    if isinstance(retry, RetryPolicy) or not isinstance(retry, (list, tuple)):
+        retry = (retry,)
+    for policy in retry:
         if not isinstance(policy, RetryPolicy):
             raise TypeError(
                 f"{where}: retry_policy must be a RetryPolicy or a list of them, got {policy!r}"
             )
         _check_policy(where, policy)
-    return policies
+    limits = () if limit is None else _read_limits(where, limit)
+    return NodePolicies(tuple(retry), cache_policy, TimeoutPolicy.coerce(timeout), limits)
 
 
-def read_limits(name: str, given: Limit | Sequence[Limit] | None) -> tuple[Limit, ...]:
-    """The limits of a node, as a tuple.
-
-    Raises:
-        TypeError: one is no Limit.
-    """
-    if given is None:
-        return ()
+def _read_limits(where: str, given: Limit | Sequence[Limit]) -> tuple[Limit, ...]:
     from ..pregel.drivers.limit import Limit
 
     limits = (given,) if isinstance(given, Limit) else given
     if not isinstance(limits, (list, tuple)) or not all(isinstance(e, Limit) for e in limits):
-        raise TypeError(f"node {name!r}: limit must be a Limit or a list of them, got {given!r}")
+        raise TypeError(f"{where}: limit must be a Limit or a list of them, got {given!r}")
     return tuple(dict.fromkeys(limits))
 
 

@@ -157,45 +157,36 @@ class BranchWriter(Writer):
 
     def write(self, result: Any, task: Task) -> None:
         """Ask the router, and write what makes its choice run."""
-        call = self.body.sync
-        if call is None:
-            raise self.async_only()
-        state = self.state_of(result, task)
-        if self._inject is None:
-            self.follow(call(state), task)
-        else:
-            self.follow(call(state, **{name: get(task) for name, get in self._inject}), task)
+        self.follow(self.ask(self.state_of(result, task), task), task)
 
     async def awrite(self, result: Any, task: Task) -> None:
         """`write` for coroutines."""
-        assert self.body.coro is not None
-        given = {name: get(task) for name, get in self._inject or ()}
-        self.follow(await self.body.coro(self.state_of(result, task), **given), task)
+        self.follow(await self.aask(self.state_of(result, task), task), task)
 
     def watched(self, place: int) -> Writer:
         """The same conditional edge for runs with observers."""
         return ObservedBranch(self, place)
 
     def ask(self, state: Any, task: Task) -> Any:
-        """The router's answer, in a sync run."""
-        if self.body.sync is None:
-            raise self.async_only()
-        return self.body.sync(state, **self._given(task))
+        """The router's answer, in a sync run.
+
+        Raises:
+            TypeError: the router is async.
+        """
+        call = self.body.sync
+        if call is None:
+            raise TypeError(
+                f"router {self.name!r} is async: run the graph with ainvoke, astream or abatch"
+            )
+        if self._inject is None:
+            return call(state)
+        return call(state, **{name: get(task) for name, get in self._inject})
 
     async def aask(self, state: Any, task: Task) -> Any:
         """The router's answer, in an async run."""
         if self.body.coro is None:
             return self.ask(state, task)
-        return await self.body.coro(state, **self._given(task))
-
-    def _given(self, task: Task) -> dict[str, Any]:
-        return {name: get(task) for name, get in self._inject or ()}
-
-    def async_only(self) -> TypeError:
-        """What a sync run raises if the router is async."""
-        return TypeError(
-            f"router {self.name!r} is async: run the graph with ainvoke, astream or abatch"
-        )
+        return await self.body.coro(state, **{n: get(task) for n, get in self._inject or ()})
 
     def state_of(self, result: Any, task: Task) -> Any:
         """What the router sees: the frozen state with this task's own writes applied."""

@@ -48,7 +48,6 @@ from .arguments import (
     read_breakpoints,
     read_destinations,
     read_handler,
-    read_limits,
     read_places,
     read_policies,
     read_wait,
@@ -248,12 +247,8 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
         if metadata is not None and not isinstance(metadata, Mapping):
             raise TypeError(f"node {name!r}: metadata must be a dict, got {metadata!r}")
         body = read_callable(action, name)
-        policies = NodePolicies(
-            read_policies(f"node {name!r}", retry_policy),
-            cache_policy,
-            TimeoutPolicy.coerce(timeout),
-            read_limits(name, limit),
-        )
+        where = f"node {name!r}"
+        policies = read_policies(where, retry_policy, cache_policy, timeout, limit)
         ends = read_destinations(name, destinations, body)
         self.nodes[name] = NodeSpec(
             body=body,
@@ -261,7 +256,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
             defer=bool(defer),
             metadata=dict(metadata or {}),
             policies=policies,
-            handler=read_handler(error_handler, f"the error handler of node {name!r}"),
+            handler=read_handler(error_handler, f"the error handler of {where}"),
             ends=ends,
             executor=resolve_executor(executor),
             observers=() if observer is None else read_observers(observer, name),
@@ -289,11 +284,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
         They are applied at compile; a later call replaces only the policies that it gives. Error
         handlers take the defaults for retry and timeout, not for cache and handler.
         """
-        given = NodePolicies(
-            read_policies("set_node_defaults", retry_policy),
-            cache_policy,
-            TimeoutPolicy.coerce(timeout),
-        )
+        given = read_policies("set_node_defaults", retry_policy, cache_policy, timeout)
         handler = read_handler(error_handler, "the default error handler")
         self.defaults = given.fill_from(self.defaults)
         self.default_handler = handler or self.default_handler

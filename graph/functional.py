@@ -237,9 +237,7 @@ def task(
     >>> run.invoke([1, 2, 3])
     [2, 4, 6]
     """
-    policies = NodePolicies(
-        read_policies("task", retry_policy), cache_policy, TimeoutPolicy.coerce(timeout)
-    )
+    policies = read_policies("task", retry_policy, cache_policy, timeout)
     there = resolve_executor(executor)
     declared = read_effect(effect, probe, not_done, undo) if effect or undo else None
     if function is not None:
@@ -340,9 +338,7 @@ class entrypoint(Generic[ContextT]):
             "executor": executor,
             "observer": observer,
         }
-        self._policies = NodePolicies(
-            read_policies("entrypoint", retry_policy), cache_policy, TimeoutPolicy.coerce(timeout)
-        )
+        self._policies = read_policies("entrypoint", retry_policy, cache_policy, timeout)
 
     @overload
     def __call__(

@@ -52,13 +52,11 @@ class Waits(Protocol):
     def nested_runs(self, task: Any) -> Any:
         """The end of the graphs that a task runs as coroutines."""
 
-    def ids_before(self, saver: Any, config: Any, before: Any) -> Any:
-        """The ids of all checkpoints older than `before`."""
-
     def first_of(
-        self, saver: Any, config: Any, accept: Callable[[Any], bool] | None, before: Any = None
+        self, saver: Any, config: Any, accept: Callable[[Any], Any], before: Any = None
     ) -> Any:
-        """The newest checkpoint (older than `before`) that is accepted; any if `accept` is None."""
+        """The newest checkpoint (older than `before`) that is accepted. `accept` is shown each
+        until it accepts one."""
 
     def failure_of(self, task: Any, error: BaseException) -> BaseException:
         """What counts as the failure of a task that raised `error`. Does not wait."""

@@ -22,9 +22,10 @@ from langsmith.utils import get_env_var, tracing_is_enabled
 from ...pregel.program.callables import infer_name
 from ...pregel.run.run import Run
 from ...pregel.task.observers import EngineObserver
+from ...pregel.task.spans import Span
 from ...pregel.task.task import Task
 from .pauses import tell_resume
-from .spans import AttemptSpan, LendingSpan, QuietSpan, RouterSpan, RunSpan
+from .spans import AttemptSpan, LendingSpan, RouterSpan, RunSpan
 from .tokens import TokenSender
 
 
@@ -117,14 +118,14 @@ class Listener(EngineObserver):
         """The name of the whole run."""
         return self.run.settings.config.get("run_name") or self.run.program.name
 
-    def run_span(self, run: Run) -> RunSpan | QuietSpan:
+    def run_span(self, run: Run) -> Span:
         """Surrounds the whole run."""
         return RunSpan(self)
 
-    def attempt_span(self, task: Task) -> AttemptSpan | QuietSpan:
+    def attempt_span(self, task: Task) -> Span:
         """Surrounds an attempt; that of a hidden node is one of its routers, if it has any."""
         if task.node.hidden and not any(map(_is_router, task.node.writers)):
-            return QuietSpan()
+            return Span()
         return AttemptSpan(self, task)
 
     def router_span(self, task: Task, place: int, router: Any, state: Any) -> Any:

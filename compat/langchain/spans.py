@@ -15,6 +15,7 @@ from langchain_core.tracers._streaming import _StreamingCallbackHandler
 
 from ...pregel.errors import GraphInterrupt
 from ...pregel.run.run import Run
+from ...pregel.task.spans import Span
 from ...pregel.task.task import Task
 from .pauses import tell_pause
 from .remote import RemoteCallbacks, replay
@@ -38,30 +39,7 @@ def around() -> Any:
     return var_child_runnable_config.get() or NO_CONFIG
 
 
-class QuietSpan:
-    """Nothing is told. What a subclass does, it does on an event loop, too."""
-
-    callbacks: Any = None
-
-    def enter(self) -> None:
-        """Nothing to tell."""
-
-    def returned(self, result: Any) -> None:
-        """Nothing to tell."""
-
-    def leave(self, error: BaseException | None) -> None:
-        """Nothing to tell."""
-
-    async def aenter(self) -> None:
-        """`enter`, on an event loop."""
-        self.enter()
-
-    async def aleave(self, error: BaseException | None) -> None:
-        """`leave`, on an event loop."""
-        self.leave(error)
-
-
-class CallbackSpan:
+class CallbackSpan(Span):
     """One of LangChain's runs: begun by a manager, ended by the manager of that run.
 
     Attributes:
@@ -269,7 +247,7 @@ def attempt_span(task: Task) -> AttemptSpan:
     return found
 
 
-class LendingSpan(QuietSpan):
+class LendingSpan(Span):
     """A router that is a Runnable: its own run is a child of the task's."""
 
     def __init__(self, task: Task, place: int) -> None:

@@ -20,12 +20,13 @@ from ...pregel.names import METADATA_PREFIX, TASKS
 from ...pregel.names import TAG_HIDDEN as HIDDEN
 from ...pregel.run.run import Run
 from ...pregel.schedule.state import group_by_channel
+from ...pregel.task.spans import Span
 from ...pregel.task.task import Task
 from ...pregel.types import Command, Selection
 from ..langchain.callbacks import Listener, has_handlers, sends_tokens
 from ..langchain.messages import add_messages
 from ..langchain.remote import RemoteCallbacks, replay
-from ..langchain.spans import AttemptSpan, QuietSpan, RunSpan
+from ..langchain.spans import AttemptSpan
 from ..langchain.tokens import TokenSender
 from .constants import (
     CONF,
@@ -77,12 +78,12 @@ class PeerListener(Listener):
         name: str = self.run.settings.config.get("run_name") or self._name
         return "LangGraph" if name in self.run.program.nodes else name
 
-    def run_span(self, run: Run) -> RunSpan | QuietSpan:
+    def run_span(self, run: Run) -> Span:
         """Surrounds the whole run, if handlers are told of it. Whoever reads tokens alone needs no
         runs of LangChain's (benchmark P44)."""
         self.heard = has_handlers(self.run)
         self.sends = not self.heard and sends_tokens(self.run)
-        return super().run_span(run) if self.heard else QuietSpan()
+        return super().run_span(run) if self.heard else Span()
 
     def attempt_span(self, task: Task) -> Any:
         """Surrounds an attempt. If no handler is told, what the node calls finds its config."""
@@ -93,7 +94,7 @@ class PeerListener(Listener):
 
     def router_span(self, task: Task, place: int, router: Any, state: Any) -> Any:
         """Surrounds a router. One that is a Runnable tells of itself."""
-        return super().router_span(task, place, router, state) if self.heard else QuietSpan()
+        return super().router_span(task, place, router, state) if self.heard else Span()
 
     def name_of(self, router: Any) -> str:
         """The name of a router's run."""
@@ -268,7 +269,7 @@ class RecordingTracer:
         return call
 
 
-class ConfigSpan(QuietSpan):
+class ConfigSpan(Span):
     """An attempt that no handler is told of: what it calls finds the task's config."""
 
     def __init__(self, task: Task) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from ...graph.arguments import read_policies
 from ...pregel.app import Pregel as _Pregel
 from ...pregel.names import TASKS
-from ...pregel.policies import NodePolicies, TimeoutPolicy
+from ...pregel.policies import NodePolicies
 from ...pregel.program.node import PregelNode as _PregelNode
 from ...pregel.program.writes import (
     PASSTHROUGH,
@@ -48,9 +48,7 @@ class PregelNode(_PregelNode):
         policies: NodePolicies | None = None,
         **declared: Any,
     ) -> None:
-        own = NodePolicies(
-            read_policies("PregelNode", retry_policy), cache_policy, TimeoutPolicy.coerce(timeout)
-        )
+        own = read_policies("PregelNode", retry_policy, cache_policy, timeout)
         super().__init__(policies=own.fill_from(policies or NodePolicies()), **declared)
 
     @property

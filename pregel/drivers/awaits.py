@@ -182,17 +182,9 @@ class AsyncioWaits:
         while running := [e for e in task.current.inside if not e.done() and e.get_loop() is loop]:
             await asyncio.wait(running)
 
-    async def ids_before(self, saver: Any, config: Any, before: Any) -> set[str]:
-        return {each.checkpoint["id"] async for each in saver.alist(config, before=before)}
-
     async def first_of(
-        self, saver: Any, config: Any, accept: Callable[[Any], bool] | None, before: Any = None
+        self, saver: Any, config: Any, accept: Callable[[Any], Any], before: Any = None
     ) -> Any:
-        if accept is None:  # to the end, of one: some savers hold a connection as long as they list
-            found = [each async for each in saver.alist(config, before=before, limit=1)]
-            if not found:
-                return None
-            return found[0]
         async with aclosing(saver.alist(config, before=before)) as listed:
             async for each in listed:
                 if accept(each):

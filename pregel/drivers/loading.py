@@ -57,11 +57,14 @@ def _find_before(saver: Any, effect: Load, config: Any, waits: Waits) -> Steps[A
         # Ids of two savers have no common order: what is older is told by the whole graph's
         # history, which the other saver keeps.
         whole = address(coordinates(config)[0], "")
-        older = yield waits.ids_before(keeper, whole, before)
+        older = set[str]()
+        seen = older.add  # accepts none, so it is shown them all
+        yield waits.first_of(keeper, whole, lambda each: seen(each.checkpoint["id"]), before)
         before = None
     ancestry = None if effect.branch is None else Ancestry(*effect.branch, waits)
     while True:
-        found = yield waits.first_of(saver, config, None, before)
+        # A list of one: some savers hold a connection as long as they list.
+        found = next(iter((yield waits.list(saver, config, before=before, limit=1))), None)
         if found is None:
             return None
         made = _made_under(found)

@@ -172,14 +172,9 @@ class ThreadWaits:
         """Graphs that a plain function runs have ended before it, on an event loop of their own
         too."""
 
-    def ids_before(self, saver: Any, config: Any, before: Any) -> set[str]:
-        return {each.checkpoint["id"] for each in saver.list(config, before=before)}
-
     def first_of(
-        self, saver: Any, config: Any, accept: Callable[[Any], bool] | None, before: Any = None
+        self, saver: Any, config: Any, accept: Callable[[Any], Any], before: Any = None
     ) -> Any:
-        if accept is None:
-            return next(iter(saver.list(config, before=before, limit=1)), None)
         return next(filter(accept, saver.list(config, before=before)), None)
 
     failure_of = staticmethod(failure_of)

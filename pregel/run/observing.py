@@ -91,8 +91,9 @@ class Observing:
         """Tell observers of the effects of a run, on their way to the driver."""
         if self.tells:
             effects = self._tell_of(run, effects)
-        span = self.listener and self.listener.run_span(run)
-        return effects if span is None else _in_span(span, effects)
+        if self.listener is None:
+            return effects
+        return _in_span(self.listener.run_span(run), effects)
 
     def _tell_of(self, run: Any, effects: Effects) -> Effects:
         info = self.info = _describe_run(run)

@@ -5,29 +5,10 @@ methods of an `Observer`, those of a span may be coroutines, and it surrounds wr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol
 
 EVERYWHERE: Final[list[Any]] = []
 """The observers of all runs of this process; see `add_observer`."""
-
-
-class Span(Protocol):
-    """Surrounds one piece of work. A sync run calls `enter` and `leave` on the thread that does the
-    work, an async one awaits `aenter` and `aleave` there: context variables that they set are seen
-    by the work."""
-
-    def enter(self) -> None:
-        """Begin, just before the work does."""
-
-    def returned(self, result: Any) -> None:
-        """Take what the user's function has returned. Not called if it raises."""
-
-    def leave(self, error: BaseException | None) -> None:
-        """End with the work, and with its error if any; signals such as a pause count as errors."""
-
-    async def aenter(self) -> None: ...
-
-    async def aleave(self, error: BaseException | None) -> None: ...
 
 
 class RemoteSpan(Protocol):
@@ -41,12 +22,32 @@ class RemoteSpan(Protocol):
         """
 
 
-@runtime_checkable
-class TravellingSpan(Protocol):
-    """A span that can also surround work in another process."""
+class Span:
+    """Surrounds one piece of work; this one does nothing. A sync run calls `enter` and `leave` on
+    the thread that does the work, an async one awaits `aenter` and `aleave` there: context
+    variables that they set are seen by the work."""
+
+    def enter(self) -> None:
+        """Begin, just before the work does."""
+
+    def returned(self, result: Any) -> None:
+        """Take what the user's function has returned. Not called if it raises."""
+
+    def leave(self, error: BaseException | None) -> None:
+        """End with the work, and with its error if any; signals such as a pause count as errors."""
+
+    async def aenter(self) -> None:
+        """`enter`, on an event loop."""
+        self.enter()
+
+    async def aleave(self, error: BaseException | None) -> None:
+        """`leave`, on an event loop."""
+        self.leave(error)
 
     def remote(self) -> RemoteSpan | None:
-        """The span to send there; None if there is nothing to do. The attempt has begun."""
+        """The span to send to the process where an attempt runs; None if there is nothing to do.
+        The attempt has begun."""
+        return None
 
     def receive(self, data: Any) -> None:
         """Take what the remote span has sent; called on any thread."""
