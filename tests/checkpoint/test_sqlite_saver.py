@@ -178,12 +178,16 @@ def test_a_missing_file_is_detected_at_the_next_commit(drive, tmp_path, fault, w
             file.write_bytes(b"")
         return {"log": ["lost"]}
 
-    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+    name = str(tmp_path / "threads.db")
+    with SqliteSaver.from_conn_string(name) as saver, SqliteStore.from_conn_string(name) as store:
         thread = drive.on(graph("S>x", checkpointer=saver))
         thread.invoke({"log": ["in"]})
+        store.put(("a",), "k", {})
         spoiled = graph("S>x", x=spoil, checkpointer=saver)
         with pytest.raises(StorageError, match="was deleted or replaced while it was open"):
             drive.invoke(spoiled, {"log": ["again"]}, CONFIG, durability=durability)
+        with pytest.raises(StorageError, match="was deleted or replaced while it was open"):
+            drive.call(store, "put", ("a",), "lost", {})
         if fault == "moved":
             (tmp_path / "elsewhere").rename(file)
             thread.invoke({"log": ["back"]})

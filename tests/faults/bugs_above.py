@@ -144,7 +144,7 @@ def fork_reuses_keys(stack: ExitStack):
     swap(stack, task, "task_id", reuse)
 
 
-@bug("children_are_not_repeated", 20)
+@bug("swapped_calls_and_questions", 30)
 def retry_repeats_children(stack: ExitStack):
     """A retried function does not find the tasks that it had called."""
     swap(stack, calls.Calls, "_made_before", lambda self, child: None)
@@ -166,12 +166,6 @@ def order_of_arrival(stack: ExitStack):
 
     swap(stack, threads.ThreadDriver, "executes", (run_task, run_task))
     swap(stack, machine, "in_path_order", in_path_order)
-
-
-@bug("changed_graphs", 10)
-def changes_not_looked_at(stack: ExitStack):
-    """A stored run goes on whatever the graph has become."""
-    swap(stack, start, "check_unchanged", lambda run, machine: None)
 
 
 @bug("shared_loops", 12)
@@ -196,7 +190,7 @@ def children_write(stack: ExitStack):
     swap(stack, processes, "BOOT", processes.BOOT.replace("from ", bug + "from ", 1))
 
 
-@bug("lost_beside_a_child", 3)
+@bug("forking_nodes", 3)
 def only_the_pipe_is_waited_for(stack: ExitStack):
     """A worker has died when its pipe ends, which a child of its may hold."""
     swap(stack, processes, "open_sentinel", lambda process: os.pidfd_open(os.getpid()))

@@ -6,8 +6,6 @@ import pickle
 import time
 from contextlib import ExitStack
 
-import stategraph.checkpoint.serde.class_codecs as class_codecs
-import stategraph.checkpoint.serde.error_codec as error_codec
 import stategraph.checkpoint.sql.postgres_wire as wire
 import stategraph.checkpoint.sql.pruning as pruning
 import stategraph.checkpoint.sql.reader as reader
@@ -15,9 +13,6 @@ import stategraph.checkpoint.sql.rows as rows
 import stategraph.checkpoint.sql.sqlite_database as database
 import stategraph.checkpoint.sql.write_rows as write_rows
 import stategraph.checkpoint.sqlite as sqlite
-import stategraph.store.sql as store_rows
-import stategraph.store.sqlite as store
-import stategraph.workers.jobs as jobs
 import stategraph.workers.runner as runner
 import stategraph.workers.scheduler as scheduler
 import stategraph.workers.session as session
@@ -263,36 +258,6 @@ def tuples_become_lists(stack: ExitStack):
     swap(stack, Serializer, "loads", lambda self, blob: listed(real(self, blob)))
 
 
-@bug("nothing_forgotten", 1)
-def causes_forgotten(stack: ExitStack):
-    """An exception comes back without its cause and context."""
-    swap(stack, error_codec, "_link", lambda errors, links: None)
-
-
-@bug("nothing_forgotten", 1)
-def only_fields(stack: ExitStack):
-    """Of a dataclass only its fields are stored."""
-
-    def unusual(cls, state, fields, slots):
-        return {field.name: state[field.name] for field in fields if field.name in state}
-
-    swap(stack, class_codecs, "_unusual", unusual)
-
-
-@bug("namespaces", 3)
-def namespaces_as_text(stack: ExitStack):
-    """Namespaces are joined with dots, and found as prefixes of texts."""
-
-    def below(prefix):
-        low = ".".join(prefix).encode()
-        return low, low + b"\xff"
-
-    for module in (store, store_rows):
-        swap(stack, module, "encode_namespace", lambda namespace: ".".join(namespace).encode())
-    swap(stack, store_rows, "decode_namespace", lambda data: tuple(data.decode().split(".")))
-    swap(stack, store, "below", below)
-
-
 # -- the queue --------------------------------------------------------------------------------------------------
 
 
@@ -364,21 +329,6 @@ def schedules_moved_first(stack: ExitStack):
 def missed_times_forgotten(stack: ExitStack):
     """A schedule whose time has passed goes on with the next one."""
     swap(stack, scheduler, "find_moments", lambda due, now: ([], due.cron.next(now)))
-
-
-@bug("run_ids_of_others", 2)
-def run_ids_of_all(stack: ExitStack):
-    """A run id that a job of another thread or graph has swallows the new job in silence."""
-    queued(stack, "submit", "WHERE NOT EXISTS (SELECT FROM foreign_jobs)", """
-        WHERE NOT EXISTS (SELECT FROM stategraph_jobs AS job WHERE sha256(job.run_id) = sha256(given.run_id))
-    """)
-    queued(stack, "submit", "LIMIT 1", "LIMIT 0")
-
-
-@bug("jobs_that_were_moved", 4)
-def bound_to_the_run_alone(stack: ExitStack):
-    """An encrypted job is bound to its run id, and to nothing else."""
-    swap(stack, jobs, "packb", lambda names: f"{names[0]} of {names[-1]}".encode())
 
 
 @bug("given_up")

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 
-import stategraph.checkpoint.overrides as overrides
 import stategraph.checkpoint.postgres as postgres
 import stategraph.checkpoint.sql.commit_pipeline as pipeline
 import stategraph.checkpoint.sql.group_commit as group_commit
 import stategraph.checkpoint.sql.sqlite_database as database
-import stategraph.checkpoint.sqlite as sqlite
 import stategraph.pregel.drivers.journal as journal
 import stategraph.store.postgres as postgres_store
 
 from .planted import bug, swap
-
-
-@bug("overridden_methods", 6)
-def overrides_bypassed(stack: ExitStack):
-    """A superstep is stored in one transaction, whatever a subclass has made of `put`."""
-    swap(stack, overrides, "_overrides", lambda cls, owner, parts: False)
-
-
-@bug("vanished_files")
-def files_not_watched(stack: ExitStack):
-    """Steps are written into a file that was deleted."""
-    swap(stack, database.Database, "check_files", lambda self: None)
 
 
 @bug("grouped_commits", 2)
@@ -125,12 +111,6 @@ def places_not_locked(stack: ExitStack):
 def impatient_opening(stack: ExitStack):
     """A file that others are opening is given up at once."""
     swap(stack, database, "_is_busy", lambda error: False)
-
-
-@bug("losers", 1)
-def duplicates_are_errors(stack: ExitStack):
-    """Two runs that make the same of the same have broken the database."""
-    swap(stack, sqlite, "is_duplicate", lambda error: False)
 
 
 @bug("racing_memories", 30)

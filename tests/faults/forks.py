@@ -3,7 +3,6 @@ An answer belongs to its call, and a worker that is lost is noticed while a chil
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -27,8 +26,6 @@ from .campaign import Round, trial
 KINDS = [*FORKING, plain, dies_beside_a_child, answers_twice, hostile, leaves_a_child_of_c]
 WORKERS, DRIVERS, CALLS = 2, 3, 6
 """So many threads make so many calls each, on fewer workers."""
-NOTICED = 10.0
-"""Seconds; two are promised, on a machine that has the time."""
 
 
 def one_call(round, executor: ProcessExecutor, token, wish):
@@ -99,39 +96,3 @@ def forking_nodes(round: Round) -> None:
     works = [lambda number=number: drive(number) for number in range(DRIVERS)]
     side_by_side([*works, kill_one], 120 if round.bench.bug is None else 15)
     round.count("calls", DRIVERS * CALLS)
-
-
-@trial("R41", quick=2, full=500)
-def lost_beside_a_child(round: Round) -> None:
-    """A worker is killed amid a call, or idle, while a child of its holds its pipe open: it is noticed at once, and its
-    call is answered by the next worker."""
-    with ProcessExecutor(1) as executor:
-        app = graph_of(leaves_a_child_of_c, executor=executor)
-        app.invoke({"token": "before"})
-        (worker,) = executor._workers
-        amid = round.random.random() < 0.7
-        if amid:
-            os.kill(worker.process.pid, signal.SIGSTOP)  # so that the call is sent, and not answered
-        died = []
-        limit = NOTICED if round.bench.bug is None else 3.0
-
-        def kill():
-            while amid and worker.handle is None:
-                time.sleep(0.001)
-            time.sleep(round.random.uniform(0, 0.05) if amid else 0)
-            died.append(time.monotonic())
-            os.kill(worker.process.pid, signal.SIGKILL)
-            while worker in executor._workers:
-                if time.monotonic() - died[0] > limit:
-                    raise CheckFailed(f"after {limit} s nobody has noticed that a worker has died")
-                time.sleep(0.001)
-            round.count("milliseconds until noticed, summed", int((time.monotonic() - died[0]) * 1000) + 1)
-
-        def call():
-            while not amid and not died:
-                time.sleep(0.001)
-            found = app.invoke({"token": "after"})["answers"]
-            assert_same(found[0][:2], ("after", True), "the answer after a worker has died")
-
-        side_by_side([kill, call], 60)
-        round.count("workers killed")

@@ -1,5 +1,5 @@
-"""R14, R17, R18, R37: bytes and names from hostile or careless hands, values of any kind. Loading runs nothing, a namespace is
-no prefix of a text, and what cannot come back the same is refused."""
+"""R14, R18: bytes from hostile or careless hands, values of any kind. Loading runs nothing, and what cannot come back the
+same is refused."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from random import Random
 
 import ormsgpack
 from hypothesis import strategies as st
-from kit import lossless_values, stored_values
+from kit import stored_values
 
-from stategraph import InMemoryStore
 from stategraph.checkpoint import InMemorySaver, UnserializableError
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.errors import DamagedError, UnknownTypeError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
-from stategraph.store.sqlite import SqliteStore
 from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.hostile import ATTACKS
 
@@ -93,47 +91,6 @@ def hostile_payloads(round: Round) -> None:
     round.count("bytes at most, summed", most)
 
 
-# -- R17 --------------------------------------------------------------------------------------------------------
-
-PARTS = (".", "%", "_", "\\", "*", ":", "|", "\0", "a", "b", "A", "é", "/", "'", '"', "\0\x01", "\xff", "")
-
-
-@trial("R17", quick=10, full=2_000)
-def namespaces(round: Round) -> None:
-    """50 random namespaces with `. % _ \\ * : NUL` in a store: a search finds what begins with its segments, and nothing
-    else; and as many threads and namespaces in a saver: none reads another's."""
-    random = round.random
-
-    def name():
-        return "".join(random.choices(PARTS, k=random.randrange(1, 4))) or "x"
-
-    spaces = {tuple(name() for _ in range(random.randrange(1, 4))) for _ in range(50)}
-    with SqliteStore.from_conn_string(":memory:") as store:
-        for each in (store, InMemoryStore()):
-            for space in spaces:
-                each.put(space, "key", {"is": [*space]})
-            for space in spaces:
-                assert_same(each.get(space, "key").value, {"is": [*space]}, f"item of {space!r}")
-                prefix = space[: random.randrange(1, len(space) + 1)]
-                found = {item.namespace for item in each.search(prefix, limit=1000)}
-                wanted = {other for other in spaces if other[: len(prefix)] == prefix}
-                assert_same(sorted(found), sorted(wanted), f"search({prefix!r})")
-                round.count("pairs", len(spaces))
-    saver = SqliteSaver(":memory:")
-    texts = [each for each in (name() for _ in range(60)) if "\0" not in each]  # a saver refuses these
-    places = [(random.choice(texts), random.choice(["", *texts])) for _ in range(30)]
-    for number, (thread, ns) in enumerate(dict.fromkeys(places)):
-        checkpoint = {
-            "v": 1, "id": f"{number}", "ts": "2024-01-01T00:00:00+00:00", "channel_values": {"a": number},
-            "channel_versions": {"a": 1}, "versions_seen": {}, "updated_channels": None,
-        }  # fmt: skip
-        saver.put(address(thread, ns), checkpoint, {}, {"a": 1})
-    for number, (thread, ns) in enumerate(dict.fromkeys(places)):
-        found = [each.checkpoint["channel_values"] for each in saver.list(address(thread, ns))]
-        assert_same(found, [{"a": number}], f"thread {thread!r}, namespace {ns!r}")
-    saver.close()
-
-
 # -- R18 --------------------------------------------------------------------------------------------------------
 
 ODD = st.sampled_from(
@@ -193,34 +150,3 @@ def round_trips(round: Round) -> None:
         drawn(round.random, 100 if not isinstance(saver, PostgresSaver) else 30, VALUES, check)
     finally:
         getattr(saver, "close", lambda: None)()
-
-
-# -- R37 --------------------------------------------------------------------------------------------------------
-
-
-@trial("R37", quick=2, full=1_000)
-def nothing_forgotten(round: Round) -> None:
-    """Each value of a table of those that hold more than meets the eye (attributes, slots, causes, notes, flags), bare or
-    within others, in any order: nothing that Python can see tells what comes back from what was stored; or it is refused
-    and nothing is stored."""
-    saver = saver_of(round, lossless_values.serializer())
-    makers = [*lossless_values.COMES_BACK.items(), *((name, make) for name, (make, _) in lossless_values.REFUSED.items())]
-    round.random.shuffle(makers)
-    last = 0
-    for name, make in makers:
-        value = make()
-        for _ in range(round.random.randrange(3)):
-            value = round.random.choice([[value], (1, value), {"a": value}, {1: value}, lossless_values.Pair(value)])
-        try:
-            found = stored(saver, last, value)
-        except UnserializableError:
-            assert_same(name in lossless_values.REFUSED, True, f"{name}: refused")
-            assert_same(saver.head(address("t", "")), str(last) if last else None, f"head after {name} was refused")
-            round.count("refused")
-            continue
-        last += 1
-        told = lossless_values.everything(value)
-        for each in found:
-            assert_same(lossless_values.everything(each), told, name)
-        round.count("values")
-    getattr(saver, "close", lambda: None)()

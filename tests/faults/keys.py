@@ -16,9 +16,7 @@ from stategraph import (
     Runtime,
     Send,
     StateGraph,
-    entrypoint,
     get_runtime,
-    task,
 )
 from stategraph.testing import CheckFailed, assert_same
 
@@ -119,38 +117,6 @@ def _unique(round, keys):
         owner = known.setdefault(key, (round.number, place))
         assert_same(owner, (round.number, place), f"what key {key} means")
     round.count("keys", len(keys))
-
-
-@trial("R3", quick=30, full=3_000)
-def children_are_not_repeated(round: Round) -> None:
-    """A function calls tasks and fails afterwards, by chance: the next attempt finds those that had finished."""
-    random = round.random
-    ran = {}
-
-    @task
-    def child(number: int) -> int:
-        ran.setdefault(number, []).append(get_runtime().idempotency_key)
-        return number * number
-
-    fails = [random.random() < 0.7, random.random() < 0.7]
-
-    @entrypoint(checkpointer=InMemorySaver(), retry_policy=AGAIN if random.random() < 0.5 else None)
-    def flow(count: int) -> list[int]:
-        done = [each.result() for each in [child(number) for number in range(count)]]
-        if fails and fails.pop():
-            raise ValueError("bad luck")
-        return done
-
-    given = random.randrange(1, 6)
-    count = given
-    for _ in range(4):
-        try:
-            assert_same(flow.invoke(given, config("t")), [n * n for n in range(count)], "result")
-            break
-        except ValueError:
-            given = None
-    assert_same({n: len(keys) for n, keys in ran.items()}, dict.fromkeys(range(count), 1), "how often each child ran")
-    round.count("children", count)
 
 
 class Noted:

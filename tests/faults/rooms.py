@@ -22,7 +22,6 @@ from . import (  # noqa: F401
     posts,
     power,
     protocol,
-    queues,
     races,
     repeats,
     sagas,

@@ -1,4 +1,4 @@
-"""R19, R24: the same inputs make the same history whoever ends first; a graph that changed is told, never guessed."""
+"""R19: the same inputs make the same history whoever ends first."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ from contextlib import ExitStack
 from random import Random
 from typing import Annotated, Any, TypedDict
 
-from kit.graphs import chain_of
-
 from stategraph import (
     START,
-    Command,
-    GraphChangedError,
     InMemorySaver,
     Send,
     StateGraph,
-    StateGraphError,
-    interrupt,
 )
-from stategraph.testing import CheckFailed, assert_same
+from stategraph.testing import assert_same
 from stategraph.testing.graphs import shown
 
 from .campaign import Round, trial
@@ -145,72 +139,3 @@ def any_order_of_ends(round: Round) -> None:
     wanted = round.bench.once("story", lambda: story(built(Turns(Random(0)), InMemorySaver(), False), False))
     assert_same(found, wanted, f"hash of values and history ({'async' if is_async else 'sync'})")
     round.count("schedules")
-
-
-# -- R24 --------------------------------------------------------------------------------------------------------
-
-
-class Kept(TypedDict, total=False):
-    log: Annotated[list[Any], operator.add]
-    n: int
-
-
-class Retyped(TypedDict, total=False):
-    log: str
-    n: int
-
-
-def chain(names, asks, saver, schema=Kept, nested=""):
-    """Nodes one after the other, one of which asks."""
-
-    def body(name):
-        def node(state):
-            return {"log": [(name, interrupt(name)) if name == asks else name]}
-
-        return node
-
-    graph = StateGraph(schema)
-    for name in names:
-        inner = chain_of(schema, i=body(name)).compile()
-        graph.add_node(name, inner if name == nested else body(name))
-    for before, after in zip([START, *names], names, strict=False):
-        graph.add_edge(before, after)
-    return graph.compile(checkpointer=saver)
-
-
-@trial("R24", quick=20, full=2_000)
-def changed_graphs(round: Round) -> None:
-    """A run waits in one of 2 to 6 nodes; then that node is renamed, removed, or made a graph, or its key gets another
-    kind: to go on, or to answer, is a GraphChangedError that names it; nothing is stored. Without a change it goes on."""
-    random = round.random
-    names = [f"n{n}" for n in range(random.randrange(2, 7))]
-    asks = random.choice(names)
-    with sqlite(round).open() as saver:
-        chain(names, asks, saver).invoke({"log": ["in"]}, config())
-        change = random.choice(["rename", "remove", "nest", "retype", "none"])
-        told = f"node '{asks}'"
-        if change == "none":
-            log = chain(names, asks, saver).invoke(Command(resume=1), config())["log"]
-            assert_same(log, ["in", *((name, 1) if name == asks else name for name in names)], "log of the graph as it was")
-            return
-        if change == "rename":
-            app = chain(["other" if name == asks else name for name in names], "other", saver)
-        elif change == "remove":
-            app = chain([name for name in names if name != asks], asks, saver)
-        elif change == "nest":
-            app = chain(names, asks, saver, nested=asks)
-        else:
-            app, told = chain(names, asks, saver, Retyped), "key 'log'"
-        before = saver.head(config())
-        for call in (None, Command(resume=1)):
-            try:
-                app.invoke(call, config())
-            except GraphChangedError as error:
-                if told not in str(error):
-                    raise CheckFailed(f"{change} of {asks}: the error does not name {told}: {error}") from error
-            except StateGraphError as error:
-                raise CheckFailed(f"{change} of {asks}: expected GraphChangedError, got {error!r}") from error
-            else:
-                raise CheckFailed(f"{change} of {asks}: the run went on")
-        assert_same(saver.head(config()), before, "head after the refusal")
-    round.count("changes")

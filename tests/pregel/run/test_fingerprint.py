@@ -43,8 +43,11 @@ def test_the_same_graph_resumes_with_changed_code(drive, saver):
 
 
 def test_a_renamed_node_is_named(drive, saver):
-    with pytest.raises(GraphChangedError, match="node 'q'"):
-        drive.invoke(built(saver, "renamed"), Command(resume=1), CONFIG)
+    before = saver.head(CONFIG)
+    for call in (None, Command(resume=1)):
+        with pytest.raises(GraphChangedError, match="node 'q'"):
+            drive.invoke(built(saver, "renamed"), call, CONFIG)
+    assert saver.head(CONFIG) == before, "nothing is stored"
 
 
 def test_a_node_that_has_become_a_graph_is_named(drive, saver):
