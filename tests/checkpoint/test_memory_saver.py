@@ -167,20 +167,33 @@ def test_memory_grows_with_what_changed(desk):
 operations = st.lists(
     st.one_of(
         st.tuples(st.just("step"), st.integers(0, 4), st.integers() | st.just(...)),
+        st.tuples(st.sampled_from(["append", "edit", "cut"]), st.integers(0, 30), st.none()),
         st.tuples(st.just("fork"), st.integers(0, 30), st.integers()),
         st.tuples(st.just("put"), st.integers(0, 30), st.sets(st.integers(0, 4))),
         st.tuples(st.just("prune"), st.integers(1, 20), st.none()),
         st.tuples(st.just("drop"), st.sets(st.integers(0, 5), max_size=2), st.none()),
+        st.tuples(st.just("copy"), st.none(), st.none()),
     ),
     max_size=60,
 )
+
+
+def changed(log, kind, size, id):
+    """A list of long texts that was appended to, edited or cut."""
+    at = size % (len(log) or 1)
+    return {
+        "append": [*log, *[f"{id:060}"] * (size % 4)],
+        "edit": [*log[:at], f"edited in {id}", *log[at + 1 :]],
+        "cut": log[size % 6 :],
+    }[kind]
 
 
 @given(operations)
 def test_any_history_reads_back_as_a_plain_dict_would(script):
     saver = InMemorySaver()
     run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
-    left = []
+    run.step("start", log=[f"{number:060}" for number in range(5)])
+    left, copies = ["start"], 0
     for number, (kind, one, two) in enumerate(script):
         id = str(number)
         if kind == "prune":
@@ -193,6 +206,11 @@ def test_any_history_reads_back_as_a_plain_dict_would(script):
             saver.delete_for_runs(["dropped"])
             left = [each for each in left if each not in dropped]
             run.head = left[-1] if left else None
+        elif kind == "copy":
+            if left:
+                copies += 1
+                saver.copy_thread("t", f"copy {copies}")
+                assert saver.get(address(f"copy {copies}", "", run.head)) == run.expected[run.head]
         elif kind == "put":
             parent = left[one % len(left)] if left else None
             base = run.expected[parent] if parent else checkpoint("", {}, {})
@@ -206,11 +224,15 @@ def test_any_history_reads_back_as_a_plain_dict_would(script):
             left.append(id)
         else:
             parent = left[one % len(left)] if left and kind == "fork" else run.head
-            run.step(id, parent=parent, **{f"k{one % 5}": two})
+            values = run.expected[parent]["channel_values"] if parent else {}
+            if kind in ("step", "fork"):
+                run.step(id, parent=parent, **{f"k{one % 5}": two})
+            else:
+                run.step(id, parent=parent, log=changed(values.get("log", []), kind, one, id))
             left.append(id)
     assert [found.checkpoint["id"] for found in saver.list(address("t", ""))] == left[::-1]
     assert all(saver.get(address("t", "", id)) == run.expected[id] for id in left)
-    assert held(saver) <= set(left)
+    assert copies or held(saver) <= set(left)
 
 
 # -- long values ------------------------------------------------------------------------------------------------
@@ -259,55 +281,6 @@ def test_what_a_deleted_run_appended_is_let_go(desk):
     desk.call("delete_for_runs", ["b"])
     assert [len(desk.values(str(step))["log"]) for step in range(5)] == [10, 11, 12, 13, 14]
     assert not any(b"secret 7" in each.buffer for each in stored_values(desk.saver) if isinstance(each, SharedBlob))
-
-
-changes = st.lists(
-    st.one_of(
-        st.tuples(st.just("append"), st.integers(0, 3)),
-        st.tuples(st.just("edit"), st.integers(0, 30)),
-        st.tuples(st.just("cut"), st.integers(1, 5)),
-        st.tuples(st.just("fork"), st.integers(0, 30)),
-        st.tuples(st.just("prune"), st.integers(1, 20)),
-        st.tuples(st.just("drop"), st.integers(1, 5)),
-        st.tuples(st.just("copy"), st.just(0)),
-    ),
-    max_size=60,
-)
-
-
-@given(changes)
-def test_long_values_read_back_however_they_have_changed(script):
-    saver = InMemorySaver()
-    run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
-    run.step("start", log=[f"{number:060}" for number in range(5)])
-    left, copies = ["start"], 0
-    for number, (kind, size) in enumerate(script):
-        id = str(number)
-        if kind == "prune":
-            saver.prune(["t"], keep_last=size)
-            left = left[-size:]
-        elif kind == "drop":
-            for each in left[1:][-size:]:
-                saver._threads["t"][""].records[each].metadata["run_id"] = "dropped"
-            saver.delete_for_runs(["dropped"])
-            left = left[:1] + left[1:][:-size]
-            run.head = left[-1]
-        elif kind == "copy":
-            copies += 1
-            saver.copy_thread("t", f"copy {copies}")
-            assert saver.get(address(f"copy {copies}", "", run.head)) == run.expected[run.head or ""]
-        else:
-            parent = left[size % len(left)] if kind == "fork" else run.head
-            log = [*run.expected[parent or ""]["channel_values"]["log"]]
-            if kind == "append":
-                log += [f"{id:060}"] * size
-            elif kind == "edit":
-                log[size % len(log)] = f"edited in {id}"
-            elif kind == "cut":
-                del log[: min(size, len(log) - 1)]
-            run.step(id, parent=parent, log=log)
-            left.append(id)
-    assert all(saver.get(address("t", "", id)) == run.expected[id] for id in left)
 
 
 # -- the rest ---------------------------------------------------------------------------------------------------

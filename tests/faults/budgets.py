@@ -112,8 +112,12 @@ def fork(app, at):
     assert_same(app.get_spent(at)["calls"], until + BRANCHES + 1, "calls of a fork")
 
 
-def killed_budget(round: Round, storage: Storage):
-    """Kill a thread one to four times, beside another one of the same user."""
+@trial("R58", quick=6, full=500, on_postgres=(1, 100))
+def killed_budgets(round: Round, storage: Storage) -> None:
+    """A thread calls a model 11 times, 8 of them side by side, and is killed one to four times: inside the saver, around
+    its writes, within a call, at a random moment; another thread of the same user runs beside it. The budget of a thread
+    stops it again and again, that of the user asks. All calls that arrived are counted, killed ones at most once more;
+    no limit of calls is passed, one of tokens by a call per branch; a fork does not count twice."""
     play = Play(round.random.choice(["sync", "async"]))
     path, dry = round.folder / "notes", round.folder / "dry"
     kills = Kills(round, play, (run, storage, play, path, "t"), (run, sqlite(round, "dry"), play, dry, "t"))
@@ -124,21 +128,6 @@ def killed_budget(round: Round, storage: Storage):
     judge(storage, path, kills.number)
     round.count("kills", kills.number)
     round.count("calls", len(Ledger(path).read()))
-
-
-@trial("R58", quick=6, full=500)
-def killed_budgets(round: Round) -> None:
-    """A thread calls a model 11 times, 8 of them side by side, and is killed one to four times: inside the saver, around
-    its writes, within a call, at a random moment; another thread of the same user runs beside it. The budget of a thread
-    stops it again and again, that of the user asks. All calls that arrived are counted, killed ones at most once more;
-    no limit of calls is passed, one of tokens by a call per branch; a fork does not count twice."""
-    killed_budget(round, sqlite(round))
-
-
-@trial("R58", quick=1, full=100)
-def killed_budgets_on_postgres(round: Round) -> None:
-    """The same on Postgres."""
-    killed_budget(round, postgres(round))
 
 
 THREADS = 16

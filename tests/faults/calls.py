@@ -31,7 +31,7 @@ from stategraph.testing.harness import Mode
 from .campaign import Round, trial
 from .killer import WRITING, Kill, Killer
 from .kills import recorded, repeats
-from .stages import State, config, postgres, sqlite
+from .stages import State, Storage, config, postgres, sqlite
 
 Steps = list[list[Any]]
 """What a body does, in order: ["ask", a question], ["call", [steps of each of the calls side by side]],
@@ -331,8 +331,11 @@ def slow_commits(round: Round) -> None:
         round.count({"calls": "calls", "before": "storing calls"}[what], passed[what])
 
 
-def killed_calls(round, storage):
-    """Kill one play one to three times, then let it end."""
+@trial("R25", quick=6, full=4_000, on_postgres=(2, 1_000))
+def killed_calls_on_sqlite(round: Round, storage: Storage) -> None:
+    """The same, while the process is killed one to three times: around a storing call, after an effect, at a random
+    moment. The client delivers the same call again, or looks at the thread. The end is that of an unbroken run, and no
+    `@task` that was recorded is done again."""
     random, play = round.random, drawn(round, 8)
     most, wanted, noted = unbroken(round, play)
     ledger, outbox = round.folder / "ledger", round.folder / "outbox"
@@ -365,17 +368,3 @@ def killed_calls(round, storage):
 def _drawn_kill(random, most):
     how = random.choice(["before", "after", "effect", "moment"])
     return Kill(how, random.randrange(1, (most.get(how, 0) or 150) + 1))
-
-
-@trial("R25", quick=6, full=4_000)
-def killed_calls_on_sqlite(round: Round) -> None:
-    """The same, while the process is killed one to three times: around a storing call, after an effect, at a random
-    moment. The client delivers the same call again, or looks at the thread. The end is that of an unbroken run, and no
-    `@task` that was recorded is done again."""
-    killed_calls(round, sqlite(round))
-
-
-@trial("R25", quick=2, full=1_000)
-def killed_calls_on_postgres(round: Round) -> None:
-    """The same on Postgres."""
-    killed_calls(round, postgres(round))

@@ -23,6 +23,8 @@ import pytest
 
 from stategraph.testing import CheckFailed, ProcessEnd, Processes
 
+from .stages import postgres, sqlite
+
 QUICK = "quick"
 FULL = "full"
 MOST_FAILURES = 5
@@ -59,16 +61,31 @@ TRIALS = {}
 """All by name, in the order of their promises."""
 
 
-def trial(promise, *, quick, full):
-    """Make a function a trial: its name is the trial's, its docstring says what a round does."""
+def trial(promise, *, quick, full, on_postgres=None):
+    """Make a function a trial: its name is the trial's, its docstring says what a round does.
+
+    Args:
+        on_postgres: rounds of either size of another trial that does the same on Postgres. The function gets the round and
+            its storage.
+    """
 
     def add(function):
-        name = function.__name__
-        assert name not in TRIALS and function.__doc__, name
-        TRIALS[name] = Trial(promise, name, " ".join(function.__doc__.split()), quick, full, function)
+        name, about = function.__name__, " ".join(function.__doc__.split())
+        if on_postgres is None:
+            keep(Trial(promise, name, about, quick, full, function))
+            return function
+        keep(Trial(promise, name, about, quick, full, lambda round: function(round, sqlite(round))))
+        name = name.replace("sqlite", "postgres") if "sqlite" in name else f"{name}_on_postgres"
+        keep(Trial(promise, name, "The same on Postgres.", *on_postgres, lambda round: function(round, postgres(round))))
         return function
 
     return add
+
+
+def keep(trial):
+    """Add a trial to all others."""
+    assert trial.name not in TRIALS and trial.about, trial.name
+    TRIALS[trial.name] = trial
 
 
 class Bench:

@@ -21,12 +21,12 @@ from .killer import Kill, Killer, Kills, carry
 from .stages import (
     LANES,
     State,
+    Storage,
     Synced,
     carry_through,
     config,
     effects,
     journey,
-    postgres,
     sqlite,
 )
 
@@ -83,9 +83,12 @@ def repeats(notes):
     return len(notes) - len({str(each) for each in notes})
 
 
-def killed_journey(round, storage, steps):
-    """Kill one journey one to three times, then let it end; look at everything."""
-    random = round.random
+@trial("R1", quick=10, full=8_000, on_postgres=(2, 2_000))
+def killed_on_sqlite(round: Round, storage: Storage) -> None:
+    """A run of 50 steps (8 at first) of three tasks, with nested graphs and a question, is killed one to three times:
+    inside the saver, around its writes, after an effect, at a random moment. Then state and history are those of an
+    unbroken run, no more was repeated than was in flight, and nothing that was recorded as done."""
+    random, steps = round.random, 8 if round.number < 12 else 50
     play = Play(
         steps // 2, random.randrange(1, steps // 2), random.choice(["sync", "sync", "async", "exit"]),
         random.choice(["sync", "sync", "async"]),
@@ -142,20 +145,6 @@ def _one_key_each(notes, play: Play):
     several = {words: found for words, found in keys.items() if len(found) > 1}
     if several and play.durability != "exit":
         raise CheckFailed(f"{play}: effects under several keys, so that a receiver cannot tell repeats: {several}")
-
-
-@trial("R1", quick=10, full=8_000)
-def killed_on_sqlite(round: Round) -> None:
-    """A run of 50 steps (8 at first) of three tasks, with nested graphs and a question, is killed one to three times:
-    inside the saver, around its writes, after an effect, at a random moment. Then state and history are those of an
-    unbroken run, no more was repeated than was in flight, and nothing that was recorded as done."""
-    killed_journey(round, sqlite(round), 8 if round.number < 12 else 50)
-
-
-@trial("R1", quick=2, full=2_000)
-def killed_on_postgres(round: Round) -> None:
-    """The same on Postgres."""
-    killed_journey(round, postgres(round), 8 if round.number < 12 else 50)
 
 
 @trial("R2", quick=20, full=5_000)

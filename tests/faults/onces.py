@@ -19,7 +19,7 @@ from stategraph.workers import Queue
 from .campaign import Round, trial
 from .fleets import WORKERS, given, until_all_ended
 from .killer import Kill, Killer, Kills, carry
-from .stages import Synced, postgres, sqlite
+from .stages import Storage, Synced, sqlite
 
 LANES, EFFECTS = 3, ("charge", "mail")
 TURNS = 3
@@ -141,8 +141,11 @@ def check_kept(notes, where):
             raise CheckFailed(f"{where}: {rest[0]!r} of {key} was had again after `once` had returned")
 
 
-def killed_shop(round, storage):
-    """Kill a shop one to four times, then let it end; look at every effect."""
+@trial("R48", quick=8, full=4_000, on_postgres=(1, 500))
+def killed_effects(round: Round, storage: Storage) -> None:
+    """A run with 21 effects by `once`, three tasks side by side, retries and a question, is killed one to four times: inside
+    the saver, around its writes, within an effect, after `once`, at a random moment. Each effect is had, under one key; none
+    is had again once its record is stored, or `once` has returned."""
     random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]))
     path = round.folder / "ledger"
@@ -172,20 +175,6 @@ def _unmoved(done, before, after, where):
     again = [record for record in done if after[record] > before[record]]
     if again:
         raise CheckFailed(f"{where}: {len(again)} effects were had again that were recorded")
-
-
-@trial("R48", quick=8, full=4_000)
-def killed_effects(round: Round) -> None:
-    """A run with 21 effects by `once`, three tasks side by side, retries and a question, is killed one to four times: inside
-    the saver, around its writes, within an effect, after `once`, at a random moment. Each effect is had, under one key; none
-    is had again once its record is stored, or `once` has returned."""
-    killed_shop(round, sqlite(round))
-
-
-@trial("R48", quick=1, full=500)
-def killed_effects_on_postgres(round: Round) -> None:
-    """The same on Postgres."""
-    killed_shop(round, postgres(round))
 
 
 @trial("R48", quick=1, full=20)

@@ -18,7 +18,7 @@ from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
 from .killer import Kill, Kills, carry
-from .stages import Synced, carry_through, config, postgres, sqlite
+from .stages import Storage, Synced, carry_through, config, postgres, sqlite
 
 POSTERS, WORDS, TURNS = 2, 12, 6
 
@@ -122,8 +122,10 @@ def check_writes(saver, where, durabilities: Collection[str]):
     assert_same(twice, [], f"{where}: words in two steps")
 
 
-def killed_talk(round, storage):
-    """Speakers post from processes of their own while the run is killed up to three times; then it is carried through."""
+@trial("R51", quick=6, full=2_000, on_postgres=(1, 300))
+def posts_to_killed_runs(round: Round, storage: Storage) -> None:
+    """Two processes post 12 words each to a thread whose run is killed up to three times: inside the saver, around its
+    writes, at a random moment. Each word is in one step, once in the state, in order, and a node ran after it."""
     random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "sync", "async", "exit"]))
     if random.random() < 0.4:
@@ -147,19 +149,6 @@ def killed_talk(round, storage):
         check_writes(saver, where, ["exit"] if kills.number else [play.durability])
         check_last_word(saver, where)
     round.count("kills", kills.number)
-
-
-@trial("R51", quick=6, full=2_000)
-def posts_to_killed_runs(round: Round) -> None:
-    """Two processes post 12 words each to a thread whose run is killed up to three times: inside the saver, around its
-    writes, at a random moment. Each word is in one step, once in the state, in order, and a node ran after it."""
-    killed_talk(round, sqlite(round))
-
-
-@trial("R51", quick=1, full=300)
-def posts_to_killed_runs_on_postgres(round: Round) -> None:
-    """The same on Postgres."""
-    killed_talk(round, postgres(round))
 
 
 def compete(storage, play: Play):

@@ -20,7 +20,7 @@ from stategraph.testing.concurrency import Attempt, race, side_by_side
 from stategraph.testing.graphs import appending
 
 from .campaign import Round, trial
-from .stages import config, postgres, sqlite
+from .stages import Storage, config, sqlite
 
 REFUSED = (CheckpointConflictError, UnknownInterruptError)
 
@@ -68,7 +68,10 @@ def appended(storage, name, rounds):
     return won
 
 
-def raced(round, storage, turns):
+@trial("R6", quick=2, full=20, on_postgres=(1, 20))
+def racing_processes_on_sqlite(round: Round, storage: Storage) -> None:
+    """8 processes move one head on, 50 times each (12 at first): one winner for each head, every ok in the chain."""
+    turns = 12 if round.number < 2 else 50
     with storage.open():
         pass  # the tables are there
     ended = round.bench.run(*((racing, storage, Gate(round.folder / "gate", 8), f"p{n}", turns) for n in range(8)))
@@ -79,18 +82,6 @@ def raced(round, storage, turns):
         check_race(attempts, [each.checkpoint["id"] for each in saver.list(address("t", ""))][::-1])
     round.count("attempts", len(attempts))
     round.count("won", sum(each.won for each in attempts))
-
-
-@trial("R6", quick=2, full=20)
-def racing_processes_on_sqlite(round: Round) -> None:
-    """8 processes move one head on, 50 times each (12 at first): one winner for each head, every ok in the chain."""
-    raced(round, sqlite(round), 12 if round.number < 2 else 50)
-
-
-@trial("R6", quick=1, full=20)
-def racing_processes_on_postgres(round: Round) -> None:
-    """The same on Postgres."""
-    raced(round, postgres(round), 8 if round.number < 2 else 50)
 
 
 @trial("R6", quick=1, full=50)
@@ -139,9 +130,11 @@ def answered(storage, folder, name, count, threads):
     return won
 
 
-def answers_in_processes(round, storage, turns):
+@trial("R7", quick=2, full=50, on_postgres=(1, 50))
+def answers_in_sqlite(round: Round, storage: Storage) -> None:
+    """2, 4 or 8 processes answer the same 20 questions (6 at first) at the same moment: each effect fires once."""
     count = round.random.choice([2, 4, 8])
-    threads = [f"{n}" for n in range(turns)]
+    threads = [f"{n}" for n in range(6 if round.number < 2 else 20)]
     with storage.open() as saver:
         for thread in threads:
             asking(saver, Ledger(round.folder / "effects"), thread).invoke(EMPTY, config(thread))
@@ -157,18 +150,6 @@ def _paid_once(round, threads, won):
         assert_same(paid.count(thread), 1, f"how often the effect of thread {thread!r} fired")
     assert_same(won, len(threads), "how many answers were told ok")
     round.count("questions", len(threads))
-
-
-@trial("R7", quick=2, full=50)
-def answers_in_sqlite(round: Round) -> None:
-    """2, 4 or 8 processes answer the same 20 questions (6 at first) at the same moment: each effect fires once."""
-    answers_in_processes(round, sqlite(round), 6 if round.number < 2 else 20)
-
-
-@trial("R7", quick=1, full=50)
-def answers_in_postgres(round: Round) -> None:
-    """The same on Postgres."""
-    answers_in_processes(round, postgres(round), 5 if round.number < 2 else 20)
 
 
 @trial("R7", quick=4, full=1_000)
@@ -265,7 +246,10 @@ def delivered_together(storage, folder, name, threads, how):
     return refused
 
 
-def run_ids_together(round, storage):
+@trial("R8", quick=1, full=500, on_postgres=(1, 100))
+def run_ids_together_on_sqlite(round: Round, storage: Storage) -> None:
+    """Two processes deliver the same call with a run id, and have both loaded the thread before either stores: the node
+    runs once, one delivery is refused, and it is recognized when it comes again."""
     threads = [f"{n}" for n in range(20)]
     how = [(round.random.choice(["sync", "async", "exit"]), round.random.choice(["supersteps", "ready"])) for _ in threads]
     with storage.open():
@@ -279,16 +263,3 @@ def run_ids_together(round, storage):
     assert_same(several, {}, "threads whose node did not run once")
     assert_same(sum(each.result for each in ended), len(threads), "deliveries that were refused")
     round.count("calls delivered together", len(threads))
-
-
-@trial("R8", quick=1, full=500)
-def run_ids_together_on_sqlite(round: Round) -> None:
-    """Two processes deliver the same call with a run id, and have both loaded the thread before either stores: the node
-    runs once, one delivery is refused, and it is recognized when it comes again."""
-    run_ids_together(round, sqlite(round))
-
-
-@trial("R8", quick=1, full=100)
-def run_ids_together_on_postgres(round: Round) -> None:
-    """The same on Postgres."""
-    run_ids_together(round, postgres(round))

@@ -13,7 +13,7 @@ from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
 from .killer import WRITING, Kill, Killer, Kills
-from .stages import Storage, Synced, config, postgres, sqlite
+from .stages import Storage, Synced, config, sqlite
 
 SENT = str.maketrans("mn", "ss")
 """The two Sends run side by side."""
@@ -114,8 +114,11 @@ def run(storage: Storage, play: Play, path, plan: Kill):
     return killer.passed
 
 
-def killed_saga(round: Round, storage: Storage):
-    """Kill a saga one to four times, then let it end; look at every call."""
+@trial("R60", quick=6, full=1_000, on_postgres=(1, 300))
+def killed_sagas(round: Round, storage: Storage) -> None:
+    """A run buys six times, in nodes, a graph inside and two Sends, and is undone; it is killed one to four times while it
+    buys or undoes: inside the saver, around its writes, within a call, at a random moment. Calls are keyed or irreversible;
+    questions about a call that may have been made are answered with the truth. Each call is undone once, the last first."""
     random = round.random
     play = Play(random.choice(["keyed", "irreversible"]), random.choice(["sync", "async"]), random.random() < 0.5)
     path = round.folder / "ledger"
@@ -138,17 +141,3 @@ def killed_saga(round: Round, storage: Storage):
     round.count("kills", kills.number)
     round.count("calls undone", len(keys) // 2)
     round.count("calls repeated with their key", len(notes) - len(keys))
-
-
-@trial("R60", quick=6, full=1_000)
-def killed_sagas(round: Round) -> None:
-    """A run buys six times, in nodes, a graph inside and two Sends, and is undone; it is killed one to four times while it
-    buys or undoes: inside the saver, around its writes, within a call, at a random moment. Calls are keyed or irreversible;
-    questions about a call that may have been made are answered with the truth. Each call is undone once, the last first."""
-    killed_saga(round, sqlite(round))
-
-
-@trial("R60", quick=1, full=300)
-def killed_sagas_on_postgres(round: Round) -> None:
-    """The same on Postgres."""
-    killed_saga(round, postgres(round))

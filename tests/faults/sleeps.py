@@ -15,7 +15,7 @@ from stategraph.testing.harness import Mode
 
 from .campaign import Round, trial
 from .killer import Kill, Killer, Kills
-from .stages import Synced, config, postgres, sqlite
+from .stages import Storage, Synced, config, sqlite
 
 TURNS, LANES = 2, 3
 SECONDS = (0.2, 0.1)
@@ -106,8 +106,11 @@ def recorded(storage):
     }
 
 
-def killed_nap(round, storage):
-    """Kill a graph that sleeps one to four times, then let it end; look at every sleep."""
+@trial("R52", quick=4, full=2_000, on_postgres=(1, 200))
+def killed_sleeps(round: Round, storage: Storage) -> None:
+    """A run with 12 sleeps, three tasks side by side, in place or as pauses, is killed one to four times: inside the saver,
+    around its writes, at a random moment. A time that was recorded never changes, no task wakes before it, a call before it
+    starts no task, and every task wakes once."""
     random = round.random
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]), random.random() < 0.7)
     path = round.folder / "ledger"
@@ -140,17 +143,3 @@ def _check_sleeps(storage, play: Play, notes, where):
     with storage.open() as saver:
         log = napping(saver, Play("sync", "sync", True), Ledger(Path("unused"))).get_state(config()).values["log"]
     assert_same(sorted(map(tuple, log)), sorted((t + 1, n) for t in range(TURNS) for n in range(LANES)), f"{where}: log")
-
-
-@trial("R52", quick=4, full=2_000)
-def killed_sleeps(round: Round) -> None:
-    """A run with 12 sleeps, three tasks side by side, in place or as pauses, is killed one to four times: inside the saver,
-    around its writes, at a random moment. A time that was recorded never changes, no task wakes before it, a call before it
-    starts no task, and every task wakes once."""
-    killed_nap(round, sqlite(round))
-
-
-@trial("R52", quick=1, full=200)
-def killed_sleeps_on_postgres(round: Round) -> None:
-    """The same on Postgres."""
-    killed_nap(round, postgres(round))

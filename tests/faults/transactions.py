@@ -19,7 +19,7 @@ from stategraph.testing import CheckFailed, Ledger, assert_same
 
 from .campaign import Round, trial
 from .killer import WRITING, Kill, Killer, Kills, carry
-from .stages import Synced, postgres, sqlite
+from .stages import Storage, Synced, sqlite
 
 LANES, ENTRIES, TURNS = 3, ("charge", "mail"), 3
 PLACES = ("committed", "saver", "before", "after", "begun", "written", "returned", "moment")
@@ -161,11 +161,16 @@ def check(storage, books, play: Play, where):
     return rows
 
 
-def killed_books(round, storage, other):
-    """Kill a shop one to four times, then let it end; look at every row."""
+@trial("R50", quick=8, full=720, on_postgres=(1, 500))
+def killed_transactions(round: Round, storage: Storage) -> None:
+    """A run that writes 21 rows by `transaction`, three tasks side by side, retries and a question, is killed one to four
+    times: inside the saver, around its writes, before and after a row and its commit, after `transaction`, at a random
+    moment. After each kill no row is doubled and each has its record; in the end each is there once. In 720 rounds that is
+    about 1,000 kills."""
     random = round.random
     schedule = random.choice(["ready", "supersteps"])
     play = Play(random.choice(["sync", "async"]), random.choice(["sync", "async"]), round.number % 3 == 2, schedule)
+    other = sqlite(round, "own") if storage.kind == "sqlite" else storage
     books, dry = other if play.own else storage, sqlite(round, "dry")
     dry_books = sqlite(round, "dry-own") if play.own else dry
     kills = Kills(
@@ -179,19 +184,3 @@ def killed_books(round, storage, other):
     assert_same(set(rows), ROWS, f"{where}: rows")
     round.count("rows", len(rows))
     round.count("kills", kills.number)
-
-
-@trial("R50", quick=8, full=720)
-def killed_transactions(round: Round) -> None:
-    """A run that writes 21 rows by `transaction`, three tasks side by side, retries and a question, is killed one to four
-    times: inside the saver, around its writes, before and after a row and its commit, after `transaction`, at a random
-    moment. After each kill no row is doubled and each has its record; in the end each is there once. In 720 rounds that is
-    about 1,000 kills."""
-    killed_books(round, sqlite(round), sqlite(round, "own"))
-
-
-@trial("R50", quick=1, full=500)
-def killed_transactions_on_postgres(round: Round) -> None:
-    """The same on Postgres."""
-    storage = postgres(round)
-    killed_books(round, storage, storage)

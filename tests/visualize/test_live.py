@@ -226,12 +226,6 @@ def test_a_view_sees_a_node_while_it_runs(drive):
     assert {"a": ("done", seen.marks[-1]["a"][1]), "b": ("running", "")} in seen.marks
 
 
-def test_the_last_state_is_drawn_however_quick_the_run(drive):
-    result, seen = shown(drive, graph("a").compile(), {"log": []})
-    assert result == {"log": ["a"]}
-    assert seen.states == {"a": "done"} and seen.headlines[-1].startswith("done")
-
-
 def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive):
     builder = chain_of(Log, a=lambda state: {"log": ["x"]}).add_conditional_edges(
         "a", lambda state: "a" if len(state["log"]) < 2000 else END, ["a", END]
@@ -536,14 +530,6 @@ def test_other_observers_of_the_call_get_events_too(drive, seen):
     other = live_view.RunEvents(events.append, lambda: 0.0)
     drive.invoke(graph("a").compile(), EMPTY, progress=True, observer=other)
     assert [type(event) for event in events] == [TaskStarted, TaskEnded] and seen.states == {"a": "done"}
-
-
-def test_a_resume_with_progress_shows_what_was_done_before(drive, seen):
-    app = graph("a", b=lambda state: {"log": [interrupt("ok?")]}).compile(checkpointer=InMemorySaver())
-    assert "__interrupt__" in drive.invoke(app, EMPTY, CONFIG, progress=True)
-    assert seen.states == {"a": "done", "b": "paused"}
-    assert drive.invoke(app, Command(resume="yes"), CONFIG, progress=True, multitask="reject") == {"log": ["a", "yes"]}
-    assert seen.marks[-1] == {"a": ("done", "earlier"), "b": ("done", seen.marks[-1]["b"][1])}
 
 
 def test_a_reader_that_leaves_early_ends_the_view(drive, seen):
